@@ -1,0 +1,194 @@
+//! Gather and broadcast between the ranks of a run, behind one trait.
+//!
+//! Place in the flow: the round loop of `probe-sync` talks to its peers only through [`Collective`]; what the bytes
+//! mean is `probe_sync::wire`'s business. Backends: in-process (tests), TCP (here), MPI (crate `mpi`).
+//! What it does not do: measure time offsets, serialise, retry. An error ends the run.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A rank of the run, `0..size`.
+pub type Rank = usize;
+
+/// The rank that gathers and decides.
+pub const ROOT: Rank = 0;
+
+/// How long a call may wait, and what can cut the wait short.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// The wait fails at this instant.
+    pub deadline: Instant,
+    /// Once set (a signal arrived), the wait fails after [`Patience::GRACE`] instead.
+    pub interrupt: Option<Arc<AtomicBool>>,
+}
+
+impl Patience {
+    /// How long an interrupted wait goes on: peers that were interrupted too need a moment to contribute.
+    pub const GRACE: Duration = Duration::from_secs(1);
+
+    /// A wait of at most `limit` from now.
+    pub fn new(limit: Duration, interrupt: Option<Arc<AtomicBool>>) -> Self {
+        Self { deadline: Instant::now() + limit, interrupt }
+    }
+
+    /// True once the interrupt was raised.
+    pub fn interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+}
+
+/// What can go wrong between ranks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing came from these ranks in time.
+    #[error("{operation}: no data from rank(s) {} within {waited:.1?}{}", list(missing), if *interrupted { " (stopped by a signal)" } else { "" })]
+    Late {
+        /// The operation that waited.
+        operation: &'static str,
+        /// Who is missing.
+        missing: Vec<Rank>,
+        /// How long it waited.
+        waited: Duration,
+        /// The wait was cut short by a signal.
+        interrupted: bool,
+    },
+    /// A rank's connection broke: its process ended or its host is gone.
+    #[error("{operation}: lost rank {rank}: {reason}")]
+    Lost {
+        /// The operation under way.
+        operation: &'static str,
+        /// The rank that is gone.
+        rank: Rank,
+        /// What the system said.
+        reason: String,
+    },
+    /// A peer sent something that this protocol does not allow.
+    #[error("{operation}: rank {rank} sent {what}")]
+    Protocol {
+        /// The operation under way.
+        operation: &'static str,
+        /// Who sent it.
+        rank: Rank,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The ranks could not find each other, or a port is taken.
+    #[error("{what}: {reason}")]
+    Setup {
+        /// What was tried, with the address.
+        what: String,
+        /// What the system said, and what to do.
+        reason: String,
+    },
+    /// The backend failed.
+    #[error("{operation}: {reason}")]
+    Backend {
+        /// The operation under way.
+        operation: &'static str,
+        /// What the backend said.
+        reason: String,
+    },
+}
+
+fn list(ranks: &[Rank]) -> String {
+    ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Frames of a gather, one per rank; a rank that took no part has an empty frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Frames {
+    /// Forgets all frames, keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Appends the next rank's frame.
+    pub fn push(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// How many frames there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// True when there is no frame.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The frame of `rank`.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn frame(&self, rank: Rank) -> &[u8] {
+        let start = if rank == 0 { 0 } else { self.ends[rank - 1] };
+        &self.bytes[start..self.ends[rank]]
+    }
+
+    /// All frames in order of rank.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).map(|rank| self.frame(rank))
+    }
+}
+
+/// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the same order.
+///
+/// A waiting rank sleeps; it never spins a core that training needs for longer than 50 µs.
+pub trait Collective {
+    /// This process's rank.
+    fn rank(&self) -> Rank;
+
+    /// How many ranks there are.
+    fn size(&self) -> usize;
+
+    /// The backend's name for people: `"mpi"`, `"tcp"`, `"in-process"`.
+    fn backend(&self) -> &'static str;
+
+    /// For each rank, the index of its host (hosts numbered by their lowest rank). Backends that cannot know
+    /// return `None`, and the caller compares host names.
+    fn hosts(&self) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// Brings every participant's `payload` to [`ROOT`]. `participants` is indexed by rank, equal on all ranks, and
+    /// includes the root; the others contribute nothing and return at once. At the root `frames` holds one frame per
+    /// rank afterwards; elsewhere it is left empty.
+    ///
+    /// # Errors
+    /// [`Error::Late`] names every rank whose data did not come in time.
+    fn gather(
+        &mut self,
+        participants: &[bool],
+        payload: &[u8],
+        frames: &mut Frames,
+        patience: &Patience,
+    ) -> Result<(), Error>;
+
+    /// Brings the root's `buffer` to every rank, replacing what the others hold in theirs.
+    ///
+    /// # Errors
+    /// [`Error::Late`] when the root's data did not come in time.
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, patience: &Patience) -> Result<(), Error>;
+
+    /// Brings every rank's `payload` to every rank (time-based rounds, Variant A). By default a gather and a broadcast.
+    ///
+    /// # Errors
+    /// As [`Collective::gather`] and [`Collective::broadcast`].
+    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, patience: &Patience) -> Result<(), Error>;
+
+    /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the others.
+    /// Does not return where the backend can kill the job (`MPI_Abort`); otherwise breaks the connections, so that
+    /// the others fail promptly, and returns.
+    fn abort(&mut self, reason: &str);
+}

@@ -1,0 +1,8 @@
+//! From exchanges to offsets with bounds, as pure functions.
+//!
+//! Flow: exchanges of one edge and window → [`purity`] weights → [`edge_fit`] (a line with covariance and hard
+//! bounds) → [`graph`] (all edges of a round → offset, drift, interval per node).
+//! Nothing here reads a clock, opens a file, spawns a thread or logs.
+#![forbid(unsafe_code)]
+
+pub mod window;

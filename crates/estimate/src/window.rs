@@ -1,0 +1,180 @@
+//! What travels between the stages of a round: the fitted edges of a node, and the solved round.
+//!
+//! Place in the flow: exchanges are cut into windows by the round loop; `edge_fit` turns each edge's window into an
+//! [`EdgeAlphaBeta`]; a node's edges travel to the master as [`NodeWindowData`]; `graph` turns all of them into one
+//! [`NodeEstimate`] per node, which travel back as [`GlobalWindowData`].
+//!
+//! Signs: `theta(x) = alpha·x + beta` is offset_dst − offset_src, x in ns since `midpoint_ns` on the SOURCE's clock.
+
+use probe_sync_time::{Edge, NodeId, StampSource};
+use serde::{Deserialize, Serialize};
+
+/// The fitted line of one edge over one window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeAlphaBeta {
+    /// The node that probed.
+    pub src_node_id: NodeId,
+    /// The node that answered.
+    pub dst_node_id: NodeId,
+    /// Where x = 0 is, ns on the source's clock.
+    pub midpoint_ns: i64,
+    /// Rate of the destination's clock against the source's, ns per ns of the source's clock.
+    pub alpha: f64,
+    /// offset_dst − offset_src at the midpoint, ns.
+    pub beta: f64,
+    /// Finished exchanges that the fit used.
+    pub pairs_count: u32,
+    /// Exchanges started and not finished.
+    pub lost_count: u32,
+    /// Var(beta) ns², Cov(beta, alpha) ns, Var(alpha), of the random error alone (no path asymmetry).
+    pub covariance: [f64; 3],
+    /// Half the vertical gap between forward and reverse points, ns: the one-way delay floor if the path is
+    /// symmetric. The error that asymmetry can cause never exceeds it. Negative: no line separates the points.
+    pub margin_ns: f64,
+    /// Smallest feasible theta at the midpoint, ns; −∞ where the packets do not bound it (JSON: null).
+    #[serde(with = "infinite_low")]
+    pub bound_lo_ns: f64,
+    /// Largest feasible theta at the midpoint, ns; +∞ where the packets do not bound it (JSON: null).
+    #[serde(with = "infinite_high")]
+    pub bound_hi_ns: f64,
+    /// Smallest and largest feasible alpha. Shifting the midpoint by dx moves the bounds by at most these · dx.
+    pub alpha_bounds: [f64; 2],
+    /// False when no line at all satisfies the packets: a clock stepped or a stamp lies.
+    pub feasible: bool,
+    /// Mean purity weight of the coded pairs, 0 to 1.
+    pub purity: f64,
+    /// Where the stamps were taken.
+    pub stamp: StampSource,
+}
+
+impl EdgeAlphaBeta {
+    /// The edge.
+    pub fn edge(&self) -> Edge {
+        Edge { src: self.src_node_id, dst: self.dst_node_id }
+    }
+}
+
+/// What one node contributes to a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeWindowData {
+    /// The node.
+    pub node_id: NodeId,
+    /// The window, counted from 0.
+    pub window_id: u64,
+    /// The round, counted from 0.
+    pub round_id: u64,
+    /// The window's start on this node's clock.
+    pub window_start_ns: i64,
+    /// The window's end on this node's clock.
+    pub window_end_ns: i64,
+    /// This node's out-edges that had at least one finished exchange or a loss.
+    pub edges: Vec<EdgeAlphaBeta>,
+    /// The node's clock was stepped or slewed during the window.
+    pub clock_event: Option<ClockEvent>,
+    /// Someone asked this node to end the run.
+    pub stop_requested: bool,
+}
+
+/// A disturbance of the system clock, seen against `CLOCK_MONOTONIC_RAW`.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockEvent {
+    /// The sudden change, ns; 0 when the clock only changed its rate.
+    pub step_ns: i64,
+    /// The change of rate within the window, ppm.
+    pub slew_ppm: f64,
+    /// When it was seen, on the node's clock.
+    pub at_ns: i64,
+}
+
+/// The estimate for one node in one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeEstimate {
+    /// The node.
+    pub node_id: NodeId,
+    /// offset_i = S_i − S_0 at the window's midpoint, ns. Meaningless unless `reachable`.
+    pub offset_ns: f64,
+    /// Rate of this clock against the reference's, ppm.
+    pub drift_ppm: f64,
+    /// Weighted RMS residual of the node's edges, ns.
+    pub residual: f64,
+    /// Some chain of fitted edges joins the node to the reference.
+    pub reachable: bool,
+    /// The robust reweighting settled.
+    pub converged: bool,
+    /// Standard deviation of `offset_ns`, path asymmetry included, ns.
+    pub sigma_ns: f64,
+    /// Standard deviation of `drift_ppm`.
+    pub drift_sigma_ppm: f64,
+    /// Hard interval: no offset outside it can have produced the round's packets; −∞ or +∞ as null in JSON.
+    #[serde(with = "infinite_low")]
+    pub bound_lo_ns: f64,
+    /// The upper end of the hard interval.
+    #[serde(with = "infinite_high")]
+    pub bound_hi_ns: f64,
+    /// Edges of this node that took part.
+    pub edges_used: u32,
+    /// Edges of this node left out as outliers or as proven faulty.
+    pub edges_excluded: u32,
+}
+
+/// One solved round, as the master broadcasts it. All ranks receive identical bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GlobalWindowData {
+    /// The window.
+    pub window_id: u64,
+    /// The round.
+    pub round_id: u64,
+    /// Counts the master's broadcasts; a gap means that a decision was missed.
+    pub sequence_number: u64,
+    /// The window's start on the reference clock.
+    pub window_start_ns: i64,
+    /// The window's end on the reference clock. The offsets hold at the middle.
+    pub window_end_ns: i64,
+    /// Every node of the run, in order of `node_id`.
+    pub all_nodes: Vec<NodeEstimate>,
+    /// Edges left out, each with the reason.
+    pub excluded_edges: Vec<(Edge, String)>,
+    /// The edge with the largest normalised residual, and that residual in ns.
+    pub worst_edge: Option<(Edge, f64)>,
+    /// Nodes whose system clock was disturbed during the window.
+    pub clock_events: Vec<(NodeId, ClockEvent)>,
+    /// What happens next.
+    pub decision: Decision,
+}
+
+/// The master's decision about the next round.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When the next window ends, on the reference clock.
+    pub next_window_end_ns: i64,
+    /// Length of the next window, ns; what counts for a node whose offset is unknown.
+    pub next_window_ns: i64,
+    /// Gap between exchanges started by one host, ns.
+    pub cadence_ns: i64,
+    /// The run is over.
+    pub stop: bool,
+}
+
+/// JSON has no infinity: −∞ is written as null.
+mod infinite_low {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        value.is_finite().then_some(*value).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NEG_INFINITY))
+    }
+}
+
+/// JSON has no infinity: +∞ is written as null.
+mod infinite_high {
+    use serde::{Deserialize, Deserializer};
+
+    pub use super::infinite_low::serialize;
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+    }
+}

@@ -1,0 +1,156 @@
+//! Nodes, edges, and the eight timestamps of one finished exchange.
+//!
+//! An exchange on edge i→j is six packets: `Pt1 Pt2 Pt3` from i to j, then `Pr1 Pr2 Pr3` back. Packets 1 and 2
+//! of each direction are the coded pair; packet 3 carries their transmit stamps. Forward packets bound
+//! θ = offset_j − offset_i from above, `recv_j − send_i ≥ θ`; reverse packets bound it from below,
+//! `send_j − recv_i ≤ θ`.
+//!
+//! Two nodes by hand: j is 1000 ns ahead, one-way delay 200 ns. i sends at 0, j stamps 1200: `u = 1200 ≥ 1000`.
+//! j sends at its 2000, i stamps 1200: `l = 800 ≤ 1000`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Duration, System, Timestamp};
+
+/// A node: a clock that takes part in a run. Numbered from 0.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The node's place in arrays.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+/// A random number that all packets and files of one run carry.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub u64);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A directed edge: `src` starts the exchanges, `dst` answers.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Edge {
+    /// The node that probes.
+    pub src: NodeId,
+    /// The node that answers.
+    pub dst: NodeId,
+}
+
+impl Edge {
+    /// The edge from node `src` to node `dst`.
+    pub const fn new(src: u32, dst: u32) -> Self {
+        Self { src: NodeId(src), dst: NodeId(dst) }
+    }
+}
+
+impl fmt::Display for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}→{}", self.src, self.dst)
+    }
+}
+impl fmt::Debug for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "edge {}→{}", self.src, self.dst)
+    }
+}
+
+/// Where a packet's timestamps were taken. Never mixed within one fit.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StampSource {
+    /// By the network interface.
+    Hardware,
+    /// By the kernel, `SO_TIMESTAMPING` software stamps.
+    Kernel,
+    /// By this program around its system calls: the counted last resort.
+    User,
+}
+
+impl StampSource {
+    /// The name used in files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::Kernel => "kernel",
+            Self::User => "user",
+        }
+    }
+}
+
+/// One finished exchange on an edge: eight timestamps of one kind of source.
+///
+/// All stamps are on the system clock of the node that took them: `…_tx` of `Pt` and `…_rx` of `Pr` on the
+/// source's, the others on the destination's.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// The edge.
+    pub edge: Edge,
+    /// Counts the exchanges of this edge in this run.
+    pub seq: u32,
+    /// The poorer of both sides' stamp sources.
+    pub stamp: StampSource,
+    /// `[pt1_tx, pt1_rx, pt2_tx, pt2_rx, pr1_tx, pr1_rx, pr2_tx, pr2_rx]`.
+    pub t: [Timestamp<System>; 8],
+}
+
+impl Exchange {
+    /// Transmit time on the source's clock and `u = recv_j − send_i` of both forward packets.
+    pub fn forward(&self) -> [(Timestamp<System>, Duration); 2] {
+        let t = &self.t;
+        [(t[0], t[1] - t[0]), (t[2], t[3] - t[2])]
+    }
+
+    /// Receive time on the source's clock and `l = send_j − recv_i` of both reverse packets.
+    pub fn reverse(&self) -> [(Timestamp<System>, Duration); 2] {
+        let t = &self.t;
+        [(t[5], t[4] - t[5]), (t[7], t[6] - t[7])]
+    }
+
+    /// How much the spacing of the forward coded pair changed on the way, `(recv₂−recv₁) − (send₂−send₁)`.
+    pub fn forward_gap_change(&self) -> Duration {
+        let t = &self.t;
+        (t[3] - t[1]) - (t[2] - t[0])
+    }
+
+    /// How much the spacing of the reverse coded pair changed on the way, `(recv₂−recv₁) − (send₂−send₁)`.
+    pub fn reverse_gap_change(&self) -> Duration {
+        let t = &self.t;
+        (t[7] - t[5]) - (t[6] - t[4])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_nodes_by_hand() {
+        let t = [0, 1200, 100, 1300, 2000, 1200, 2100, 1350].map(Timestamp::from_ns);
+        let exchange = Exchange { edge: Edge::new(0, 1), seq: 0, stamp: StampSource::Kernel, t };
+        assert_eq!(exchange.forward().map(|(_, u)| u.as_ns()), [1200, 1200]);
+        assert_eq!(exchange.reverse().map(|(_, l)| l.as_ns()), [800, 750]);
+        assert_eq!(exchange.forward_gap_change().as_ns(), 0);
+        assert_eq!(exchange.reverse_gap_change().as_ns(), 50);
+    }
+}

@@ -1,0 +1,304 @@
+//! Timestamps, durations and rates: the arithmetic of one clock.
+//!
+//! A [`Timestamp`] belongs to a [`Domain`], the timeline it was read on. Two timestamps of one domain differ by
+//! a [`Duration`]; timestamps of different domains do not mix without an explicit, named conversion.
+//! Arithmetic saturates: a corrupt stamp near `i64::MAX` gives a huge difference, which later stages reject,
+//! and never a panic.
+//!
+//! What it does not do: convert between domains; that needs an estimate and happens in crate `estimate`.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Add, AddAssign, Neg, Sub};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A timeline that a [`Timestamp`] can belong to.
+pub trait Domain: Copy + Clone + fmt::Debug + 'static {
+    /// How the timeline is called in messages.
+    const NAME: &'static str;
+}
+
+macro_rules! domain {
+    ($(#[$doc:meta])* $name:ident, $text:literal) => {
+        $(#[$doc])*
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {}
+        impl Domain for $name {
+            const NAME: &'static str = $text;
+        }
+    };
+}
+
+domain!(
+    /// S: the system clock of the node at hand, `CLOCK_REALTIME`. Kernel packet stamps are on it.
+    System,
+    "system"
+);
+domain!(
+    /// S0: the system clock of the reference node (node 0 unless configured).
+    Reference,
+    "reference"
+);
+domain!(
+    /// R: the clock of the node's profiler.
+    Tracer,
+    "tracer"
+);
+domain!(
+    /// `CLOCK_MONOTONIC_RAW`: never stepped nor slewed.
+    Raw,
+    "monotonic_raw"
+);
+domain!(
+    /// `CLOCK_MONOTONIC`: for timers and schedules only, shared by all processes of a host.
+    Monotonic,
+    "monotonic"
+);
+domain!(
+    /// `CLOCK_BOOTTIME`: monotonic, and counts suspended time.
+    Boot,
+    "boottime"
+);
+
+/// A point on timeline `D`, in nanoseconds since that timeline's epoch.
+pub struct Timestamp<D: Domain> {
+    ns: i64,
+    domain: PhantomData<D>,
+}
+
+impl<D: Domain> Timestamp<D> {
+    /// The point `ns` nanoseconds after the timeline's epoch.
+    pub const fn from_ns(ns: i64) -> Self {
+        Self { ns, domain: PhantomData }
+    }
+
+    /// Nanoseconds since the timeline's epoch.
+    pub const fn as_ns(self) -> i64 {
+        self.ns
+    }
+
+    /// The point halfway between two points of one timeline.
+    pub const fn midpoint(self, other: Self) -> Self {
+        Self::from_ns(self.ns.midpoint(other.ns))
+    }
+}
+
+impl<D: Domain> Copy for Timestamp<D> {}
+impl<D: Domain> Clone for Timestamp<D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<D: Domain> PartialEq for Timestamp<D> {
+    fn eq(&self, other: &Self) -> bool {
+        self.ns == other.ns
+    }
+}
+impl<D: Domain> Eq for Timestamp<D> {}
+impl<D: Domain> PartialOrd for Timestamp<D> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<D: Domain> Ord for Timestamp<D> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.ns.cmp(&other.ns)
+    }
+}
+impl<D: Domain> std::hash::Hash for Timestamp<D> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.ns.hash(state);
+    }
+}
+impl<D: Domain> fmt::Debug for Timestamp<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} ns", D::NAME, self.ns)
+    }
+}
+
+/// Serialised as the bare number of nanoseconds: fields are named `…_ns`.
+impl<D: Domain> Serialize for Timestamp<D> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(self.ns)
+    }
+}
+impl<'de, D: Domain> Deserialize<'de> for Timestamp<D> {
+    fn deserialize<S: Deserializer<'de>>(deserializer: S) -> Result<Self, S::Error> {
+        i64::deserialize(deserializer).map(Self::from_ns)
+    }
+}
+
+impl<D: Domain> Sub for Timestamp<D> {
+    type Output = Duration;
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_ns(self.ns.saturating_sub(earlier.ns))
+    }
+}
+impl<D: Domain> Add<Duration> for Timestamp<D> {
+    type Output = Self;
+    fn add(self, later: Duration) -> Self {
+        Self::from_ns(self.ns.saturating_add(later.ns))
+    }
+}
+impl<D: Domain> AddAssign<Duration> for Timestamp<D> {
+    fn add_assign(&mut self, later: Duration) {
+        *self = *self + later;
+    }
+}
+impl<D: Domain> Sub<Duration> for Timestamp<D> {
+    type Output = Self;
+    fn sub(self, earlier: Duration) -> Self {
+        Self::from_ns(self.ns.saturating_sub(earlier.ns))
+    }
+}
+
+/// A signed span of time in nanoseconds.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Duration {
+    ns: i64,
+}
+
+impl Duration {
+    /// No time.
+    pub const ZERO: Self = Self::from_ns(0);
+
+    /// A span of `ns` nanoseconds.
+    pub const fn from_ns(ns: i64) -> Self {
+        Self { ns }
+    }
+
+    /// A span of `us` microseconds, saturating.
+    pub const fn from_us(us: i64) -> Self {
+        Self::from_ns(us.saturating_mul(1_000))
+    }
+
+    /// A span of `ms` milliseconds, saturating.
+    pub const fn from_ms(ms: i64) -> Self {
+        Self::from_ns(ms.saturating_mul(1_000_000))
+    }
+
+    /// The nearest whole nanosecond; a NaN becomes zero and what does not fit saturates.
+    pub const fn from_ns_f64(ns: f64) -> Self {
+        Self::from_ns(ns.round() as i64)
+    }
+
+    /// Nanoseconds.
+    pub const fn as_ns(self) -> i64 {
+        self.ns
+    }
+
+    /// Nanoseconds as `f64`: exact up to 2^53 ns, which is 104 days.
+    pub const fn as_ns_f64(self) -> f64 {
+        self.ns as f64
+    }
+
+    /// Seconds.
+    pub const fn as_secs_f64(self) -> f64 {
+        self.ns as f64 * 1e-9
+    }
+}
+
+impl fmt::Debug for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ns", self.ns)
+    }
+}
+impl Add for Duration {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self::from_ns(self.ns.saturating_add(other.ns))
+    }
+}
+impl AddAssign for Duration {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+impl Sub for Duration {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self::from_ns(self.ns.saturating_sub(other.ns))
+    }
+}
+impl Neg for Duration {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Self::from_ns(self.ns.saturating_neg())
+    }
+}
+
+/// The rate of a clock against another: nanoseconds gained per nanosecond. `1 ppm = 1e-6`.
+#[derive(Copy, Clone, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Skew(f64);
+
+impl Skew {
+    /// Equal rates.
+    pub const ZERO: Self = Self(0.0);
+
+    /// From parts per million.
+    pub const fn from_ppm(ppm: f64) -> Self {
+        Self(ppm * 1e-6)
+    }
+
+    /// From nanoseconds gained per nanosecond.
+    pub const fn from_ratio(ratio: f64) -> Self {
+        Self(ratio)
+    }
+
+    /// Parts per million.
+    pub const fn as_ppm(self) -> f64 {
+        self.0 * 1e6
+    }
+
+    /// Nanoseconds gained per nanosecond.
+    pub const fn as_ratio(self) -> f64 {
+        self.0
+    }
+
+    /// Nanoseconds gained over a span.
+    pub const fn over_ns(self, span: Duration) -> f64 {
+        self.0 * span.as_ns_f64()
+    }
+}
+
+impl fmt::Debug for Skew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ppm", self.as_ppm())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn corrupt_stamps_saturate_instead_of_panicking() {
+        let far = Timestamp::<System>::from_ns(i64::MAX);
+        let past = Timestamp::<System>::from_ns(i64::MIN);
+        assert_eq!((far - past).as_ns(), i64::MAX);
+        assert_eq!((far + Duration::from_ns(1)).as_ns(), i64::MAX);
+        assert_eq!((-Duration::from_ns(i64::MIN)).as_ns(), i64::MAX);
+        assert_eq!(Duration::from_ns_f64(f64::NAN), Duration::ZERO);
+    }
+
+    #[test]
+    fn json_holds_bare_nanoseconds() {
+        let at = Timestamp::<Reference>::from_ns(1_795_187_183_227_565_824);
+        let text = serde_json::to_string(&at).expect("a number");
+        assert_eq!(text, "1795187183227565824");
+        assert_eq!(serde_json::from_str::<Timestamp<Reference>>(&text).expect("a number"), at);
+    }
+
+    proptest! {
+        #[test]
+        fn adding_a_difference_returns_the_later_point(a in -1i64 << 62..1i64 << 62, b in -1i64 << 62..1i64 << 62) {
+            let (a, b) = (Timestamp::<System>::from_ns(a), Timestamp::<System>::from_ns(b));
+            prop_assert_eq!(a + (b - a), b);
+            prop_assert_eq!(b - (b - a), a);
+        }
+    }
+}
