@@ -1,0 +1,335 @@
+//! The messages of `proto/probe_sync.proto`, written by `cargo xtask codegen`: @generated, do not edit.
+//!
+//! Place in the flow: the export of a run. Fields, units and signs are explained in the schema and repeated here.
+//! What it does not do: convert from and to the types of `probe_sync_estimate`.
+
+/// One directed edge of the probing graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Edge {
+    /// The node that starts the exchanges.
+    #[prost(uint32, tag = "1")]
+    pub src_node_id: u32,
+    /// The node that answers.
+    #[prost(uint32, tag = "2")]
+    pub dst_node_id: u32,
+}
+/// One finished exchange: six packets on an edge, eight timestamps kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Exchange {
+    /// The node that started the exchange.
+    #[prost(uint32, tag = "1")]
+    pub src_node_id: u32,
+    /// The node that answered.
+    #[prost(uint32, tag = "2")]
+    pub dst_node_id: u32,
+    /// Counts the exchanges of this edge in this run.
+    #[prost(uint32, tag = "3")]
+    pub seq: u32,
+    /// The poorer of both sides' stamp sources.
+    #[prost(enumeration = "StampSource", tag = "4")]
+    pub stamp: i32,
+    /// First forward packet leaves, ns on the source's clock.
+    #[prost(sfixed64, tag = "5")]
+    pub pt1_tx_ns: i64,
+    /// First forward packet arrives, ns on the destination's clock.
+    #[prost(sfixed64, tag = "6")]
+    pub pt1_rx_ns: i64,
+    /// Second forward packet leaves, ns on the source's clock.
+    #[prost(sfixed64, tag = "7")]
+    pub pt2_tx_ns: i64,
+    /// Second forward packet arrives, ns on the destination's clock.
+    #[prost(sfixed64, tag = "8")]
+    pub pt2_rx_ns: i64,
+    /// First reverse packet leaves, ns on the destination's clock.
+    #[prost(sfixed64, tag = "9")]
+    pub pr1_tx_ns: i64,
+    /// First reverse packet arrives, ns on the source's clock.
+    #[prost(sfixed64, tag = "10")]
+    pub pr1_rx_ns: i64,
+    /// Second reverse packet leaves, ns on the destination's clock.
+    #[prost(sfixed64, tag = "11")]
+    pub pr2_tx_ns: i64,
+    /// Second reverse packet arrives, ns on the source's clock.
+    #[prost(sfixed64, tag = "12")]
+    pub pr2_rx_ns: i64,
+}
+/// Variances and covariance of an edge's fitted line, of the random error alone (no path asymmetry).
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct LineCovariance {
+    /// Var(beta), ns².
+    #[prost(double, tag = "1")]
+    pub beta_beta: f64,
+    /// Cov(beta, alpha), ns.
+    #[prost(double, tag = "2")]
+    pub beta_alpha: f64,
+    /// Var(alpha), a pure number.
+    #[prost(double, tag = "3")]
+    pub alpha_alpha: f64,
+}
+/// The fitted line of one edge over one window: theta(x) = alpha·x + beta, x in ns since midpoint_ns.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct EdgeAlphaBeta {
+    /// The node that probed.
+    #[prost(uint32, tag = "1")]
+    pub src_node_id: u32,
+    /// The node that answered.
+    #[prost(uint32, tag = "2")]
+    pub dst_node_id: u32,
+    /// Where x = 0 is, ns on the source's clock.
+    #[prost(sfixed64, tag = "3")]
+    pub midpoint_ns: i64,
+    /// Rate of the destination's clock against the source's, ns per ns of the source's clock.
+    #[prost(double, tag = "4")]
+    pub alpha: f64,
+    /// offset_dst − offset_src at the midpoint, ns.
+    #[prost(double, tag = "5")]
+    pub beta: f64,
+    /// Finished exchanges that the fit used.
+    #[prost(uint32, tag = "6")]
+    pub pairs_count: u32,
+    /// Exchanges started and not finished.
+    #[prost(uint32, tag = "7")]
+    pub lost_count: u32,
+    /// How sure the line is.
+    #[prost(message, optional, tag = "8")]
+    pub covariance: ::core::option::Option<LineCovariance>,
+    /// Half the vertical gap between forward and reverse points, ns: the one-way delay floor if the path is symmetric.
+    /// Negative: no line separates the points.
+    #[prost(double, tag = "9")]
+    pub margin_ns: f64,
+    /// Smallest feasible theta at the midpoint, ns; absent where the packets do not bound it.
+    #[prost(double, optional, tag = "10")]
+    pub bound_lo_ns: ::core::option::Option<f64>,
+    /// Largest feasible theta at the midpoint, ns; absent where the packets do not bound it.
+    #[prost(double, optional, tag = "11")]
+    pub bound_hi_ns: ::core::option::Option<f64>,
+    /// Smallest feasible alpha; absent where the packets do not bound it.
+    #[prost(double, optional, tag = "12")]
+    pub alpha_lo: ::core::option::Option<f64>,
+    /// Largest feasible alpha; absent where the packets do not bound it.
+    #[prost(double, optional, tag = "13")]
+    pub alpha_hi: ::core::option::Option<f64>,
+    /// False when no line at all satisfies the packets: a clock stepped or a stamp lies.
+    #[prost(bool, tag = "14")]
+    pub feasible: bool,
+    /// Mean purity weight of the coded pairs, 0 to 1.
+    #[prost(double, tag = "15")]
+    pub purity: f64,
+    /// Where the stamps were taken.
+    #[prost(enumeration = "StampSource", tag = "16")]
+    pub stamp: i32,
+}
+/// A disturbance of a node's system clock, seen against CLOCK_MONOTONIC_RAW.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct ClockEvent {
+    /// The sudden change, ns; 0 when the clock only changed its rate.
+    #[prost(sint64, tag = "1")]
+    pub step_ns: i64,
+    /// The change of rate within the window, parts per million.
+    #[prost(double, tag = "2")]
+    pub slew_ppm: f64,
+    /// When it was seen, ns on the node's clock.
+    #[prost(sfixed64, tag = "3")]
+    pub at_ns: i64,
+}
+/// What one node contributes to a round.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeWindowData {
+    /// The node.
+    #[prost(uint32, tag = "1")]
+    pub node_id: u32,
+    /// The window, counted from 0.
+    #[prost(uint64, tag = "2")]
+    pub window_id: u64,
+    /// The round, counted from 0.
+    #[prost(uint64, tag = "3")]
+    pub round_id: u64,
+    /// The window's start, ns on this node's clock.
+    #[prost(sfixed64, tag = "4")]
+    pub window_start_ns: i64,
+    /// The window's end, ns on this node's clock.
+    #[prost(sfixed64, tag = "5")]
+    pub window_end_ns: i64,
+    /// This node's out-edges that had at least one finished exchange or a loss.
+    #[prost(message, repeated, tag = "6")]
+    pub edges: ::prost::alloc::vec::Vec<EdgeAlphaBeta>,
+    /// Present when the node's clock was stepped or slewed during the window.
+    #[prost(message, optional, tag = "7")]
+    pub clock_event: ::core::option::Option<ClockEvent>,
+    /// Someone asked this node to end the run.
+    #[prost(bool, tag = "8")]
+    pub stop_requested: bool,
+}
+/// The estimate for one node in one round.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct NodeEstimate {
+    /// The node.
+    #[prost(uint32, tag = "1")]
+    pub node_id: u32,
+    /// This clock minus the reference clock at the window's middle, ns. Meaningless unless reachable.
+    #[prost(double, tag = "2")]
+    pub offset_ns: f64,
+    /// Rate of this clock against the reference's, parts per million.
+    #[prost(double, tag = "3")]
+    pub drift_ppm: f64,
+    /// Weighted root mean square residual of the node's edges, ns.
+    #[prost(double, tag = "4")]
+    pub residual_ns: f64,
+    /// Some chain of fitted edges joins the node to the reference.
+    #[prost(bool, tag = "5")]
+    pub reachable: bool,
+    /// The robust reweighting settled.
+    #[prost(bool, tag = "6")]
+    pub converged: bool,
+    /// Standard deviation of offset_ns, path asymmetry included, ns.
+    #[prost(double, tag = "7")]
+    pub sigma_ns: f64,
+    /// Standard deviation of drift_ppm, parts per million.
+    #[prost(double, tag = "8")]
+    pub drift_sigma_ppm: f64,
+    /// Lower end of the hard interval of the offset, ns; absent where nothing bounds it.
+    #[prost(double, optional, tag = "9")]
+    pub bound_lo_ns: ::core::option::Option<f64>,
+    /// Upper end of the hard interval of the offset, ns; absent where nothing bounds it.
+    #[prost(double, optional, tag = "10")]
+    pub bound_hi_ns: ::core::option::Option<f64>,
+    /// Edges of this node that took part.
+    #[prost(uint32, tag = "11")]
+    pub edges_used: u32,
+    /// Edges of this node left out as outliers or as proven faulty.
+    #[prost(uint32, tag = "12")]
+    pub edges_excluded: u32,
+}
+/// An edge that was left out of the solution.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExcludedEdge {
+    /// The edge.
+    #[prost(message, optional, tag = "1")]
+    pub edge: ::core::option::Option<Edge>,
+    /// Why, in words.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+}
+/// The edge that agrees least with the solution.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct WorstEdge {
+    /// The edge.
+    #[prost(message, optional, tag = "1")]
+    pub edge: ::core::option::Option<Edge>,
+    /// Its residual, ns.
+    #[prost(double, tag = "2")]
+    pub residual_ns: f64,
+}
+/// A node whose system clock was disturbed during the window.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct NodeClockEvent {
+    /// The node.
+    #[prost(uint32, tag = "1")]
+    pub node_id: u32,
+    /// What happened.
+    #[prost(message, optional, tag = "2")]
+    pub event: ::core::option::Option<ClockEvent>,
+}
+/// The master's decision about the next round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Decision {
+    /// When the next window ends, ns on the reference clock.
+    #[prost(sfixed64, tag = "1")]
+    pub next_window_end_ns: i64,
+    /// Length of the next window, ns.
+    #[prost(int64, tag = "2")]
+    pub next_window_ns: i64,
+    /// Gap between exchanges started by one host, ns.
+    #[prost(int64, tag = "3")]
+    pub cadence_ns: i64,
+    /// The run is over.
+    #[prost(bool, tag = "4")]
+    pub stop: bool,
+}
+/// One solved round, as the master broadcasts it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GlobalWindowData {
+    /// The window.
+    #[prost(uint64, tag = "1")]
+    pub window_id: u64,
+    /// The round.
+    #[prost(uint64, tag = "2")]
+    pub round_id: u64,
+    /// Counts the master's broadcasts; a gap means that a decision was missed.
+    #[prost(uint64, tag = "3")]
+    pub sequence_number: u64,
+    /// The window's start, ns on the reference clock.
+    #[prost(sfixed64, tag = "4")]
+    pub window_start_ns: i64,
+    /// The window's end, ns on the reference clock. The offsets hold at the middle.
+    #[prost(sfixed64, tag = "5")]
+    pub window_end_ns: i64,
+    /// Every node of the run, in order of node_id.
+    #[prost(message, repeated, tag = "6")]
+    pub all_nodes: ::prost::alloc::vec::Vec<NodeEstimate>,
+    /// Edges left out, each with the reason.
+    #[prost(message, repeated, tag = "7")]
+    pub excluded_edges: ::prost::alloc::vec::Vec<ExcludedEdge>,
+    /// Absent when there is no edge.
+    #[prost(message, optional, tag = "8")]
+    pub worst_edge: ::core::option::Option<WorstEdge>,
+    /// Nodes whose system clock was disturbed during the window.
+    #[prost(message, repeated, tag = "9")]
+    pub clock_events: ::prost::alloc::vec::Vec<NodeClockEvent>,
+    /// What happens next.
+    #[prost(message, optional, tag = "10")]
+    pub decision: ::core::option::Option<Decision>,
+}
+/// A whole run in one message.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RunExport {
+    /// The text of run.json: configuration, hosts, topology, versions, seed.
+    #[prost(string, tag = "1")]
+    pub run_json: ::prost::alloc::string::String,
+    /// Every solved round, in order of round_id.
+    #[prost(message, repeated, tag = "2")]
+    pub rounds: ::prost::alloc::vec::Vec<GlobalWindowData>,
+    /// What the nodes contributed, in order of round_id and node_id.
+    #[prost(message, repeated, tag = "3")]
+    pub windows: ::prost::alloc::vec::Vec<NodeWindowData>,
+    /// Raw exchanges, where the run kept them.
+    #[prost(message, repeated, tag = "4")]
+    pub exchanges: ::prost::alloc::vec::Vec<Exchange>,
+}
+/// Where a packet's timestamps were taken. Never mixed within one fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum StampSource {
+    /// Not stated; not written by this program.
+    Unspecified = 0,
+    /// By the network interface.
+    Hardware = 1,
+    /// By the kernel, software timestamps of SO_TIMESTAMPING.
+    Kernel = 2,
+    /// By the program around its system calls.
+    User = 3,
+}
+impl StampSource {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "STAMP_SOURCE_UNSPECIFIED",
+            Self::Hardware => "STAMP_SOURCE_HARDWARE",
+            Self::Kernel => "STAMP_SOURCE_KERNEL",
+            Self::User => "STAMP_SOURCE_USER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "STAMP_SOURCE_UNSPECIFIED" => Some(Self::Unspecified),
+            "STAMP_SOURCE_HARDWARE" => Some(Self::Hardware),
+            "STAMP_SOURCE_KERNEL" => Some(Self::Kernel),
+            "STAMP_SOURCE_USER" => Some(Self::User),
+            _ => None,
+        }
+    }
+}
