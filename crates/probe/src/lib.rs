@@ -1,1 +1,35 @@
-//! placeholder
+//! Probe packets and the six-packet exchange as state machines: bytes and time in, actions out.
+//!
+//! Place in the flow: between the clock and the window. A driver owns the socket and the clock and feeds an [`Endpoint`];
+//! finished [`Exchange`]s leave it with eight timestamps each, and [`Counters`] say exactly what was lost on the way.
+//!
+//! ```text
+//! prober i                         responder j
+//!   Pt1 ───────────────────────────▶ rx
+//!   Pt2 (one spacing later) ───────▶ rx
+//!   Pt3 (tx stamps of 1 and 2) ────▶
+//!    rx ◀─────────────────────────── Pr1 (rx stamps)
+//!    rx ◀────── (one spacing later)  Pr2
+//!       ◀─────────────────────────── Pr3 (rx and tx stamps)
+//! ```
+//!
+//! What it does not do: open sockets, read clocks, spawn threads, log; cut windows; fit lines.
+//!
+//! [`Exchange`]: probe_sync_time::Exchange
+#![forbid(unsafe_code)]
+
+mod counters;
+mod endpoint;
+mod outbox;
+mod packet;
+mod prober;
+mod responder;
+mod schedule;
+mod seen;
+pub mod topology;
+
+pub use counters::{AnswerCounters, Counters, EdgeWindowCounts, ExchangeCounters, ForeignCounters, PeerCounters};
+pub use endpoint::{Endpoint, EndpointConfig, Error};
+pub use outbox::{Transmit, TxContext};
+pub use packet::{Kind, PACKET_BYTES, PACKET_VERSION, Packet, Reject, Stamp};
+pub use schedule::Schedule;

@@ -1,0 +1,224 @@
+//! What an endpoint counts. Nothing that happens to a packet or an exchange goes uncounted.
+//!
+//! Packets lost from node i to node j, exactly, once both have stopped sending and the network has drained:
+//! `lost = sent(i towards j) − (received(j from i) − duplicates(j from i))`.
+//!
+//! Every received packet has one fate: `received = accepted + duplicates + late + out_of_state`.
+//! Every exchange too: `started = finished + lost + in flight`.
+//!
+//! What it does not do: decide; the state machines do and count here.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use probe_sync_time::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::packet::Reject;
+
+/// Everything an endpoint has counted since it was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// By peer; only peers with any traffic or with an edge from this node.
+    pub peers: BTreeMap<NodeId, PeerCounters>,
+    /// Datagrams that were not for this node.
+    pub foreign: ForeignCounters,
+    /// Starts skipped because the process ran too late for them.
+    pub skipped_starts: u64,
+    /// Starts refused because too many exchanges were in flight.
+    pub refused_starts: u64,
+    /// Transmit stamps for exchanges that had ended, or given twice.
+    pub stray_tx_stamps: u64,
+    /// Finished exchanges dropped because nobody took them from the endpoint.
+    pub unread_exchanges: u64,
+}
+
+impl Counters {
+    /// The sum over all peers.
+    pub fn total(&self) -> PeerCounters {
+        let mut total = PeerCounters::default();
+        for peer in self.peers.values() {
+            total += *peer;
+        }
+        total
+    }
+}
+
+/// What passed between this node and one peer.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerCounters {
+    /// Packets handed to the network towards the peer, without those whose sending failed at once.
+    pub sent: u64,
+    /// Packets that the system refused to send.
+    pub send_failed: u64,
+    /// Well-formed packets of this run from the peer, duplicates included.
+    pub received: u64,
+    /// Second and further copies among them; ignored.
+    pub duplicates: u64,
+    /// First copies that came after their exchange had ended or was replaced by a newer one; ignored.
+    pub late: u64,
+    /// Packets that no exchange of this node can have caused; ignored.
+    pub out_of_state: u64,
+    /// Coded packets to the peer whose transmit stamp never came.
+    pub missing_tx_stamps: u64,
+    /// Exchanges that this node started with the peer.
+    pub exchanges: ExchangeCounters,
+    /// Exchanges that the peer started with this node.
+    pub answers: AnswerCounters,
+}
+
+impl PeerCounters {
+    /// Received packets without duplicates.
+    pub const fn first_copies(&self) -> u64 {
+        self.received.saturating_sub(self.duplicates)
+    }
+
+    /// Received packets that took an exchange forward.
+    pub const fn accepted(&self) -> u64 {
+        self.first_copies().saturating_sub(self.late).saturating_sub(self.out_of_state)
+    }
+}
+
+impl AddAssign for PeerCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.send_failed += other.send_failed;
+        self.received += other.received;
+        self.duplicates += other.duplicates;
+        self.late += other.late;
+        self.out_of_state += other.out_of_state;
+        self.missing_tx_stamps += other.missing_tx_stamps;
+        self.exchanges += other.exchanges;
+        self.answers += other.answers;
+    }
+}
+
+/// The prober's side of exchanges.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExchangeCounters {
+    /// First packet queued.
+    pub started: u64,
+    /// All eight timestamps known.
+    pub finished: u64,
+    /// Ended by the exchange timeout.
+    pub timed_out: u64,
+    /// Ended because a transmit stamp of this node never came.
+    pub stamp_missing: u64,
+    /// Ended because a packet could not be sent.
+    pub send_failed: u64,
+}
+
+impl ExchangeCounters {
+    /// Ended without a result, for whatever reason.
+    pub const fn lost(&self) -> u64 {
+        self.timed_out + self.stamp_missing + self.send_failed
+    }
+
+    /// Neither finished nor lost yet.
+    pub const fn in_flight(&self) -> u64 {
+        self.started.saturating_sub(self.finished + self.lost())
+    }
+}
+
+impl AddAssign for ExchangeCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.started += other.started;
+        self.finished += other.finished;
+        self.timed_out += other.timed_out;
+        self.stamp_missing += other.stamp_missing;
+        self.send_failed += other.send_failed;
+    }
+}
+
+/// The responder's side of exchanges.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerCounters {
+    /// All three packets came and the answer's first packet was queued.
+    pub started: u64,
+    /// The answer's third packet was queued.
+    pub finished: u64,
+    /// Ended because a transmit stamp of this node never came.
+    pub stamp_missing: u64,
+    /// Ended because a packet could not be sent.
+    pub send_failed: u64,
+    /// Answers under way that a newer exchange of the same peer replaced.
+    pub superseded: u64,
+    /// Requests given up because their packets never were complete.
+    pub incomplete: u64,
+}
+
+impl AddAssign for AnswerCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.started += other.started;
+        self.finished += other.finished;
+        self.stamp_missing += other.stamp_missing;
+        self.send_failed += other.send_failed;
+        self.superseded += other.superseded;
+        self.incomplete += other.incomplete;
+    }
+}
+
+/// Datagrams that were not probe packets for this node, by the reason.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignCounters {
+    /// [`Reject::Length`].
+    pub length: u64,
+    /// [`Reject::Magic`].
+    pub magic: u64,
+    /// [`Reject::Version`].
+    pub version: u64,
+    /// [`Reject::Kind`].
+    pub kind: u64,
+    /// [`Reject::Run`].
+    pub run: u64,
+    /// [`Reject::Destination`].
+    pub destination: u64,
+    /// [`Reject::Source`].
+    pub source: u64,
+    /// [`Reject::Stamps`].
+    pub stamps: u64,
+}
+
+impl ForeignCounters {
+    /// Counts one datagram.
+    pub const fn count(&mut self, reason: Reject) {
+        let counter = match reason {
+            Reject::Length => &mut self.length,
+            Reject::Magic => &mut self.magic,
+            Reject::Version => &mut self.version,
+            Reject::Kind => &mut self.kind,
+            Reject::Run => &mut self.run,
+            Reject::Destination => &mut self.destination,
+            Reject::Source => &mut self.source,
+            Reject::Stamps => &mut self.stamps,
+        };
+        *counter += 1;
+    }
+
+    /// The sum over all reasons.
+    pub const fn total(&self) -> u64 {
+        self.length + self.magic + self.version + self.kind + self.run + self.destination + self.source + self.stamps
+    }
+}
+
+/// What happened on one edge from this node since the window before was cut.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeWindowCounts {
+    /// The edge's destination.
+    pub peer: NodeId,
+    /// Exchanges started in the window.
+    pub started: u32,
+    /// Exchanges finished in the window, wherever they started.
+    pub finished: u32,
+    /// Exchanges given up in the window, wherever they started.
+    pub lost: u32,
+}
+
+/// What became of a well-formed packet.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Accepted,
+    Duplicate,
+    Late,
+    OutOfState,
+}

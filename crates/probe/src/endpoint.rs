@@ -1,0 +1,289 @@
+//! One node's end of all its edges: a prober and a responder behind one socket.
+//!
+//! The driver hands in datagrams, transmit stamps and the time; it takes out packets to send, finished exchanges and
+//! the instant of the next timer. After every `handle_…` call it polls [`Endpoint::poll_transmit`] and
+//! [`Endpoint::poll_exchange`] until they return `None`, then sleeps until [`Endpoint::next_timer`] or the next datagram.
+//!
+//! What it does not do: sockets, clock reads, or trust in its driver. Calls in any order, with any time and any bytes,
+//! neither panic nor make the state grow without bound.
+
+use std::collections::BTreeMap;
+
+use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, Timestamp};
+
+use crate::counters::{Counters, EdgeWindowCounts, Fate, ForeignCounters, PeerCounters};
+use crate::outbox::{Outbox, Transmit, TxContext};
+use crate::packet::{Packet, Stamp};
+use crate::prober::{Loss, Prober, ProberConfig};
+use crate::responder::{AnswerLoss, Responder};
+use crate::schedule::Schedule;
+use crate::seen::SeenWindow;
+
+/// What an endpoint is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// The run; packets of other runs are foreign.
+    pub run: RunId,
+    /// This node.
+    pub node: NodeId,
+    /// How many nodes the run has; packets from higher numbers are foreign.
+    pub nodes: u32,
+    /// The nodes that this one probes, in any order. Empty: a listener, which only answers.
+    pub out_edges: Vec<NodeId>,
+    /// When exchanges start.
+    pub schedule: Schedule,
+    /// Time between the two packets of a coded pair.
+    pub spacing: Duration,
+    /// How long an exchange may take before it is given up.
+    pub exchange_timeout: Duration,
+}
+
+impl EndpointConfig {
+    /// The default of `spacing`.
+    pub const SPACING: Duration = Duration::from_us(100);
+    /// The default of `exchange_timeout`.
+    pub const EXCHANGE_TIMEOUT: Duration = Duration::from_ms(100);
+}
+
+/// Why an endpoint cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A node that the run does not have.
+    #[error("node {node} is not one of the run's {nodes} nodes")]
+    NoSuchNode {
+        /// The node.
+        node: NodeId,
+        /// How many there are.
+        nodes: u32,
+    },
+    /// An edge to itself, or the same edge twice.
+    #[error("the edge from node {node} to node {peer} is a loop or given twice")]
+    BadEdge {
+        /// The edge's source.
+        node: NodeId,
+        /// The edge's destination.
+        peer: NodeId,
+    },
+    /// The spacing is negative or not shorter than the timeout.
+    #[error("spacing {spacing:?} must not be negative and must be shorter than the exchange timeout {timeout:?}")]
+    Spacing {
+        /// The spacing.
+        spacing: Duration,
+        /// The exchange timeout.
+        timeout: Duration,
+    },
+}
+
+/// One node's end of all its edges.
+#[derive(Debug)]
+pub struct Endpoint {
+    run: RunId,
+    node: NodeId,
+    nodes: u32,
+    /// The latest time that the driver gave; time never goes back in here.
+    now: Timestamp<Monotonic>,
+    prober: Prober,
+    responder: Responder,
+    /// Grows with the peers that sent well-formed packets of this run: fewer than `nodes`.
+    peers: BTreeMap<NodeId, Peer>,
+    foreign: ForeignCounters,
+    stray_tx_stamps: u64,
+    outbox: Outbox,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    counters: PeerCounters,
+    forward: SeenWindow,
+    reverse: SeenWindow,
+}
+
+impl Endpoint {
+    /// An endpoint whose first exchange starts at the schedule's first point after `now`.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself.
+    pub fn new(config: EndpointConfig, now: Timestamp<Monotonic>) -> Result<Self, Error> {
+        config.check()?;
+        let EndpointConfig { run, node, nodes, out_edges, schedule, spacing, exchange_timeout } = config;
+        let peers = out_edges.iter().map(|peer| (*peer, Peer::default())).collect();
+        let prober = Prober::new(ProberConfig { run, node, out_edges, schedule, spacing, exchange_timeout }, now);
+        Ok(Self {
+            run,
+            node,
+            nodes,
+            now,
+            prober,
+            responder: Responder::new(run, node, spacing, exchange_timeout),
+            peers,
+            foreign: ForeignCounters::default(),
+            stray_tx_stamps: 0,
+            outbox: Outbox::default(),
+        })
+    }
+
+    /// Does what is due: second packets, timeouts, and at most one start.
+    pub fn handle_timer(&mut self, now: Timestamp<Monotonic>) {
+        let now = self.advance(now);
+        self.prober.handle_timer(now, &mut self.outbox);
+        self.responder.handle_timer(now, &mut self.outbox);
+    }
+
+    /// Takes a datagram in that was stamped `received` on this node's system clock.
+    pub fn handle_packet(&mut self, datagram: &[u8], received: Stamp, now: Timestamp<Monotonic>) {
+        let now = self.advance(now);
+        let packet = match Packet::decode(datagram) {
+            Ok(packet) => packet,
+            Err(reason) => return self.foreign.count(reason),
+        };
+        if let Err(reason) = packet.check_addressee(self.run, self.node, self.nodes) {
+            return self.foreign.count(reason);
+        }
+        let peer = self.peers.entry(packet.src).or_default();
+        let fate = if packet.kind.is_forward() {
+            self.responder.handle_packet(&packet, received, now, &mut peer.forward, &mut self.outbox)
+        } else {
+            self.prober.handle_packet(&packet, received, now, &mut peer.reverse)
+        };
+        peer.counters.received += 1;
+        match fate {
+            Fate::Accepted => {}
+            Fate::Duplicate => peer.counters.duplicates += 1,
+            Fate::Late => peer.counters.late += 1,
+            Fate::OutOfState => peer.counters.out_of_state += 1,
+        }
+    }
+
+    /// A packet's transmit stamp, on this node's system clock. Stamps of third packets are ignored.
+    pub fn handle_tx_stamp(&mut self, context: TxContext, stamp: Stamp, now: Timestamp<Monotonic>) {
+        self.advance(now);
+        let TxContext { peer, kind, seq } = context;
+        if !kind.needs_tx_stamp() {
+            return;
+        }
+        let taken = if kind.is_forward() {
+            self.prober.handle_tx_stamp((peer, seq), kind.place(), stamp, &mut self.outbox)
+        } else {
+            self.responder.handle_tx_stamp(peer, seq, kind.place(), stamp, &mut self.outbox)
+        };
+        if !taken {
+            self.stray_tx_stamps += 1;
+        }
+    }
+
+    /// The packet was sent, but its transmit stamp will never come: the exchange is dropped and counted.
+    pub fn handle_tx_lost(&mut self, context: TxContext, now: Timestamp<Monotonic>) {
+        self.advance(now);
+        if !context.kind.needs_tx_stamp() {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(&context.peer) {
+            peer.counters.missing_tx_stamps += 1;
+        }
+        self.lose(context, Loss::StampMissing, AnswerLoss::StampMissing);
+    }
+
+    /// The system refused to send the packet: it does not count as sent, and the exchange is dropped and counted.
+    pub fn handle_send_failed(&mut self, context: TxContext, now: Timestamp<Monotonic>) {
+        self.advance(now);
+        if let Some(peer) = self.peers.get_mut(&context.peer) {
+            peer.counters.sent = peer.counters.sent.saturating_sub(1);
+            peer.counters.send_failed += 1;
+        }
+        self.lose(context, Loss::SendFailed, AnswerLoss::SendFailed);
+    }
+
+    /// The next packet to send. It counts as sent unless [`Endpoint::handle_send_failed`] follows.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        let transmit = self.outbox.pop()?;
+        self.peers.entry(transmit.to).or_default().counters.sent += 1;
+        Some(transmit)
+    }
+
+    /// The next finished exchange.
+    pub fn poll_exchange(&mut self) -> Option<Exchange> {
+        self.prober.poll_exchange()
+    }
+
+    /// When [`Endpoint::handle_timer`] is to be called next.
+    pub fn next_timer(&self) -> Option<Timestamp<Monotonic>> {
+        self.prober.next_timer().into_iter().chain(self.responder.next_timer()).min()
+    }
+
+    /// Changes the schedule from the latest time given on. Exchanges in flight are not disturbed.
+    pub fn set_schedule(&mut self, schedule: Schedule) {
+        self.prober.set_schedule(schedule, self.now);
+    }
+
+    /// Stops or resumes starting exchanges. A stopped endpoint ends what is in flight and goes on answering: once
+    /// [`Endpoint::in_flight`] is 0 everywhere and the network has drained, counts of sent and received packets compare
+    /// exactly.
+    pub fn set_probing(&mut self, probing: bool) {
+        self.prober.set_probing(probing, self.now);
+    }
+
+    /// Exchanges that this node started and that have not ended.
+    pub fn in_flight(&self) -> usize {
+        self.prober.in_flight()
+    }
+
+    /// Counts of every out-edge since the last call, in order of peer.
+    pub fn cut_window(&mut self) -> Vec<EdgeWindowCounts> {
+        self.prober.cut_window()
+    }
+
+    /// Everything counted since the endpoint was made.
+    pub fn counters(&self) -> Counters {
+        let mut peers: BTreeMap<NodeId, PeerCounters> =
+            self.peers.iter().map(|(node, peer)| (*node, peer.counters)).collect();
+        for (node, exchanges) in self.prober.edge_counters() {
+            peers.entry(node).or_default().exchanges = exchanges;
+        }
+        for (node, answers) in self.responder.answer_counters() {
+            peers.entry(node).or_default().answers = answers;
+        }
+        Counters {
+            peers,
+            foreign: self.foreign,
+            skipped_starts: self.prober.skipped_starts,
+            refused_starts: self.prober.refused_starts,
+            stray_tx_stamps: self.stray_tx_stamps,
+            unread_exchanges: self.prober.unread_exchanges,
+        }
+    }
+
+    /// `CLOCK_MONOTONIC` never goes back; a driver that mixes up its readings must not make alarms run twice.
+    fn advance(&mut self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn lose(&mut self, context: TxContext, loss: Loss, answer_loss: AnswerLoss) {
+        let TxContext { peer, kind, seq } = context;
+        if kind.is_forward() {
+            self.prober.lose((peer, seq), loss);
+        } else {
+            self.responder.lose(peer, seq, answer_loss);
+        }
+    }
+}
+
+impl EndpointConfig {
+    fn check(&self) -> Result<(), Error> {
+        let (node, nodes) = (self.node, self.nodes);
+        let mut peers = self.out_edges.clone();
+        peers.sort_unstable();
+        if let Some(outside) = peers.iter().chain([&node]).find(|node| node.0 >= nodes) {
+            return Err(Error::NoSuchNode { node: *outside, nodes });
+        }
+        let twice = peers.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        if let Some(peer) = twice.or_else(|| peers.iter().copied().find(|peer| *peer == node)) {
+            return Err(Error::BadEdge { node, peer });
+        }
+        if self.spacing < Duration::ZERO || self.spacing >= self.exchange_timeout {
+            return Err(Error::Spacing { spacing: self.spacing, timeout: self.exchange_timeout });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! The queue of packets that wait for the driver to send them.
+//!
+//! Bounded: a driver that stops sending makes exchanges fail, counted, instead of memory grow.
+
+use std::collections::VecDeque;
+
+use probe_sync_time::NodeId;
+
+use crate::packet::{Kind, PACKET_BYTES, Packet};
+
+/// Names the packet that a transmit stamp, or its absence, belongs to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TxContext {
+    /// The node that the packet goes to.
+    pub peer: NodeId,
+    /// Which of the six packets.
+    pub kind: Kind,
+    /// The exchange's sequence number.
+    pub seq: u32,
+}
+
+/// A packet to send now.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The node that it goes to.
+    pub to: NodeId,
+    /// The datagram.
+    pub bytes: [u8; PACKET_BYTES],
+    /// To be handed back with the transmit stamp. Third packets need none: see [`Kind::needs_tx_stamp`].
+    pub context: TxContext,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    queue: VecDeque<Transmit>,
+}
+
+impl Outbox {
+    /// Queues a packet; false when the queue is full.
+    #[must_use]
+    pub(crate) fn push(&mut self, packet: &Packet) -> bool {
+        if self.queue.len() >= MAX_QUEUED {
+            return false;
+        }
+        let context = TxContext { peer: packet.dst, kind: packet.kind, seq: packet.seq };
+        self.queue.push_back(Transmit { to: packet.dst, bytes: packet.encode(), context });
+        true
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Transmit> {
+        self.queue.pop_front()
+    }
+}
+
+/// A driver sends after every call; more than a few waiting packets mean that it does not.
+const MAX_QUEUED: usize = 1024;

@@ -1,0 +1,362 @@
+//! The probe packet: 60 bytes, big-endian, the same length for all six kinds.
+//!
+//! Equal lengths matter: a longer packet takes longer to put on the wire, and the two packets of a coded pair, or the
+//! two directions, would differ by that serialisation delay. Unknown stamps are therefore sent as zeros, not left out.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..4 | magic `pSyn` |
+//! | 4 | version |
+//! | 5 | kind: 1–3 = Pt1–Pt3, 4–6 = Pr1–Pr3 |
+//! | 6 | source of each stamp, two bits each, lowest bits first: 0 absent, 1 hardware, 2 kernel, 3 user |
+//! | 7 | reserved, zero |
+//! | 8..16 | run id |
+//! | 16..20, 20..24 | source node, destination node of this packet |
+//! | 24..28 | sequence number of the exchange on its edge |
+//! | 28..60 | four stamps of the SENDER's clock, ns: transmit 1, transmit 2, receive 1, receive 2 |
+//!
+//! Which stamps a kind carries is part of the format (`Pt3` both transmit stamps, `Pr3` all four, and so on), so a
+//! decoded packet needs no further check. There is no checksum: UDP has one.
+//!
+//! What it does not do: keep state, or decide whether a well-formed packet is welcome.
+
+use probe_sync_time::{NodeId, RunId, StampSource, System, Timestamp};
+
+/// Length of every probe packet on the wire, bytes.
+pub const PACKET_BYTES: usize = 60;
+
+/// The format's version. Another version is refused, not guessed at.
+pub const PACKET_VERSION: u8 = 1;
+
+/// A reading of the system clock, and where it was taken.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// The reading.
+    pub at: Timestamp<System>,
+    /// Where it was taken.
+    pub source: StampSource,
+}
+
+/// The six packets of an exchange, in the order in which they are sent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// First packet of the forward coded pair.
+    Pt1 = 1,
+    /// Second packet of the forward coded pair.
+    Pt2 = 2,
+    /// Carries the transmit stamps of the forward pair.
+    Pt3 = 3,
+    /// First packet of the reverse coded pair.
+    Pr1 = 4,
+    /// Second packet of the reverse coded pair.
+    Pr2 = 5,
+    /// Carries all four stamps of the responder.
+    Pr3 = 6,
+}
+
+impl Kind {
+    /// All six, in order.
+    pub const ALL: [Self; 6] = [Self::Pt1, Self::Pt2, Self::Pt3, Self::Pr1, Self::Pr2, Self::Pr3];
+
+    /// True for the packets that a prober sends.
+    pub const fn is_forward(self) -> bool {
+        matches!(self, Self::Pt1 | Self::Pt2 | Self::Pt3)
+    }
+
+    /// Place within its direction: 0, 1 or 2.
+    pub const fn place(self) -> usize {
+        (self as usize - 1) % 3
+    }
+
+    /// True when the exchange needs this packet's transmit stamp: the coded pairs, not the third packets.
+    pub const fn needs_tx_stamp(self) -> bool {
+        self.place() < 2
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// For each stamp slot: must it be filled (`Some(true)`), empty (`Some(false)`), or either (`None`)?
+    const fn slots(self) -> [Option<bool>; 4] {
+        const EMPTY: Option<bool> = Some(false);
+        const FILLED: Option<bool> = Some(true);
+        match self {
+            Self::Pt1 => [EMPTY; 4],
+            Self::Pt2 => [None, EMPTY, EMPTY, EMPTY],
+            Self::Pt3 => [FILLED, FILLED, EMPTY, EMPTY],
+            Self::Pr1 => [EMPTY, EMPTY, FILLED, FILLED],
+            Self::Pr2 => [None, EMPTY, FILLED, FILLED],
+            Self::Pr3 => [FILLED; 4],
+        }
+    }
+}
+
+/// A decoded probe packet.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Which of the six.
+    pub kind: Kind,
+    /// The run it belongs to.
+    pub run: RunId,
+    /// The node that sent it.
+    pub src: NodeId,
+    /// The node that it is for.
+    pub dst: NodeId,
+    /// Counts the exchanges of an edge; all six packets of an exchange carry the same.
+    pub seq: u32,
+    /// Transmit stamps of the sender's own packets 1 and 2, as far as they are known.
+    pub tx: [Option<Stamp>; 2],
+    /// Receive stamps of the other side's packets 1 and 2, as far as they are known.
+    pub rx: [Option<Stamp>; 2],
+}
+
+/// Why a datagram is not a probe packet for this node.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reject {
+    /// Not [`PACKET_BYTES`] long.
+    #[error("wrong length")]
+    Length,
+    /// Something else's traffic.
+    #[error("not a probe packet")]
+    Magic,
+    /// From another release.
+    #[error("another version of the packet format")]
+    Version,
+    /// No such kind, or the reserved byte is used.
+    #[error("unknown kind of packet")]
+    Kind,
+    /// From another run on the same port.
+    #[error("another run")]
+    Run,
+    /// Meant for another node.
+    #[error("another destination")]
+    Destination,
+    /// From a node that is not in the run, or from this node itself.
+    #[error("unknown source")]
+    Source,
+    /// Carries other stamps than its kind does.
+    #[error("stamps do not fit the kind")]
+    Stamps,
+}
+
+impl Packet {
+    /// The bytes to send. Stamps that the kind does not carry must be `None`, as the decoder enforces.
+    pub fn encode(&self) -> [u8; PACKET_BYTES] {
+        let mut bytes = [0; PACKET_BYTES];
+        bytes[0..4].copy_from_slice(&MAGIC);
+        bytes[4] = PACKET_VERSION;
+        bytes[5] = self.kind as u8;
+        bytes[8..16].copy_from_slice(&self.run.0.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.src.0.to_be_bytes());
+        bytes[20..24].copy_from_slice(&self.dst.0.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.seq.to_be_bytes());
+        for (slot, stamp) in self.tx.iter().chain(&self.rx).enumerate() {
+            if let Some(stamp) = stamp {
+                bytes[6] |= source_code(stamp.source) << (2 * slot);
+                let start = STAMPS_START + 8 * slot;
+                bytes[start..start + 8].copy_from_slice(&stamp.at.as_ns().to_be_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// Reads a datagram. Checks the format only; [`Packet::check_addressee`] does the rest.
+    ///
+    /// # Errors
+    /// The first reason, in the order of the fields, for which these bytes are not a probe packet.
+    pub fn decode(datagram: &[u8]) -> Result<Self, Reject> {
+        let bytes: &[u8; PACKET_BYTES] = datagram.try_into().map_err(|_| Reject::Length)?;
+        if bytes[0..4] != MAGIC {
+            return Err(Reject::Magic);
+        }
+        if bytes[4] != PACKET_VERSION {
+            return Err(Reject::Version);
+        }
+        let kind = Kind::from_byte(bytes[5]).filter(|_| bytes[7] == 0).ok_or(Reject::Kind)?;
+        let mut stamps = [None; 4];
+        for (slot, (stamp, rule)) in stamps.iter_mut().zip(kind.slots()).enumerate() {
+            let at = Timestamp::from_ns(u64_at(bytes, STAMPS_START + 8 * slot) as i64);
+            *stamp = source_from_code(bytes[6] >> (2 * slot) & 3).map(|source| Stamp { at, source });
+            let zero_if_absent = stamp.is_some() || at.as_ns() == 0;
+            if rule.is_some_and(|filled| filled != stamp.is_some()) || !zero_if_absent {
+                return Err(Reject::Stamps);
+            }
+        }
+        Ok(Self {
+            kind,
+            run: RunId(u64_at(bytes, 8)),
+            src: NodeId(u32_at(bytes, 16)),
+            dst: NodeId(u32_at(bytes, 20)),
+            seq: u32_at(bytes, 24),
+            tx: [stamps[0], stamps[1]],
+            rx: [stamps[2], stamps[3]],
+        })
+    }
+
+    /// Is this packet for node `node` of a run of `nodes` nodes?
+    ///
+    /// # Errors
+    /// The reason why not: another run, another destination, or a source that cannot be.
+    pub fn check_addressee(&self, run: RunId, node: NodeId, nodes: u32) -> Result<(), Reject> {
+        if self.run != run {
+            Err(Reject::Run)
+        } else if self.dst != node {
+            Err(Reject::Destination)
+        } else if self.src == node || self.src.0 >= nodes {
+            Err(Reject::Source)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The poorer of two sources: an exchange with stamps of two kinds is only as good as the poorer kind.
+pub(crate) fn poorer(a: StampSource, b: StampSource) -> StampSource {
+    a.max(b)
+}
+
+fn source_code(source: StampSource) -> u8 {
+    match source {
+        StampSource::Hardware => 1,
+        StampSource::Kernel => 2,
+        StampSource::User => 3,
+    }
+}
+
+fn source_from_code(code: u8) -> Option<StampSource> {
+    match code {
+        1 => Some(StampSource::Hardware),
+        2 => Some(StampSource::Kernel),
+        3 => Some(StampSource::User),
+        _ => None,
+    }
+}
+
+fn u32_at(bytes: &[u8; PACKET_BYTES], start: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[start..start + 4]);
+    u32::from_be_bytes(field)
+}
+
+fn u64_at(bytes: &[u8; PACKET_BYTES], start: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[start..start + 8]);
+    u64::from_be_bytes(field)
+}
+
+const MAGIC: [u8; 4] = *b"pSyn";
+const STAMPS_START: usize = 28;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stamp(ns: i64, source: StampSource) -> Stamp {
+        Stamp { at: Timestamp::from_ns(ns), source }
+    }
+
+    fn full() -> Packet {
+        let tx = [Some(stamp(-1, StampSource::Hardware)), Some(stamp(i64::MAX, StampSource::Kernel))];
+        let rx = [Some(stamp(0, StampSource::User)), Some(stamp(1_795_187_183_227_565_825, StampSource::Kernel))];
+        Packet { kind: Kind::Pr3, run: RunId(7), src: NodeId(3), dst: NodeId(4), seq: 9, tx, rx }
+    }
+
+    /// Overwrites one byte of a good packet and expects `expected` from the decoder.
+    fn check_patched(at: usize, value: u8, expected: Result<(), Reject>) {
+        let mut bytes = full().encode();
+        bytes[at] = value;
+        assert_eq!(Packet::decode(&bytes).map(|_| ()), expected, "byte {at} = {value}");
+    }
+
+    #[test]
+    fn each_defect_has_its_own_reason() {
+        check_patched(0, b'P', Err(Reject::Magic));
+        check_patched(4, PACKET_VERSION + 1, Err(Reject::Version));
+        check_patched(5, 0, Err(Reject::Kind));
+        check_patched(5, 7, Err(Reject::Kind));
+        check_patched(7, 1, Err(Reject::Kind));
+        check_patched(5, Kind::Pt3 as u8, Err(Reject::Stamps));
+        check_patched(6, 0b1011_1000, Err(Reject::Stamps));
+        check_patched(24, 1, Ok(()));
+        assert_eq!(Packet::decode(&[]), Err(Reject::Length));
+        assert_eq!(Packet::decode(&[0; PACKET_BYTES + 1]), Err(Reject::Length));
+    }
+
+    #[test]
+    fn addressee_by_hand() {
+        let check = |run, node, nodes, expected| {
+            assert_eq!(full().check_addressee(RunId(run), NodeId(node), nodes), expected);
+        };
+        check(7, 4, 5, Ok(()));
+        check(8, 4, 5, Err(Reject::Run));
+        check(7, 3, 5, Err(Reject::Destination));
+        check(7, 4, 3, Err(Reject::Source));
+        let echo = Packet { src: NodeId(4), ..full() };
+        assert_eq!(echo.check_addressee(RunId(7), NodeId(4), 5), Err(Reject::Source));
+    }
+
+    #[test]
+    fn an_absent_stamp_is_zero_on_the_wire() {
+        let packet = Packet { kind: Kind::Pt1, tx: [None; 2], rx: [None; 2], ..full() };
+        let mut bytes = packet.encode();
+        assert_eq!(Packet::decode(&bytes), Ok(packet));
+        bytes[PACKET_BYTES - 1] = 1;
+        assert_eq!(Packet::decode(&bytes), Err(Reject::Stamps));
+    }
+
+    #[test]
+    fn places_and_directions() {
+        assert_eq!(Kind::ALL.map(Kind::place), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(Kind::ALL.map(Kind::is_forward), [true, true, true, false, false, false]);
+        assert_eq!(Kind::ALL.map(Kind::needs_tx_stamp), [true, true, false, true, true, false]);
+    }
+
+    fn any_stamp(rule: Option<bool>) -> impl Strategy<Value = Option<Stamp>> {
+        let sources = prop::sample::select(vec![StampSource::Hardware, StampSource::Kernel, StampSource::User]);
+        (any::<i64>(), sources, any::<bool>())
+            .prop_map(move |(ns, source, coin)| rule.unwrap_or(coin).then_some(stamp(ns, source)))
+    }
+
+    fn any_packet() -> impl Strategy<Value = Packet> {
+        prop::sample::select(Kind::ALL.to_vec()).prop_flat_map(|kind| {
+            let stamps = kind.slots().map(any_stamp);
+            (any::<(u64, u32, u32, u32)>(), stamps).prop_map(move |((run, src, dst, seq), s)| Packet {
+                kind,
+                run: RunId(run),
+                src: NodeId(src),
+                dst: NodeId(dst),
+                seq,
+                tx: [s[0], s[1]],
+                rx: [s[2], s[3]],
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_the_same(packet in any_packet()) {
+            prop_assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic_and_accepted_bytes_are_canonical(
+            noise in prop::collection::vec(any::<u8>(), 0..2 * PACKET_BYTES),
+            head in any::<bool>(),
+        ) {
+            let mut bytes = noise;
+            if head && bytes.len() >= 8 {
+                bytes.resize(PACKET_BYTES, 0);
+                bytes[0..4].copy_from_slice(&MAGIC);
+                bytes[4] = PACKET_VERSION;
+                bytes[5] %= 8;
+                bytes[7] = 0;
+            }
+            if let Ok(packet) = Packet::decode(&bytes) {
+                prop_assert_eq!(packet.encode().to_vec(), bytes);
+            }
+        }
+    }
+}
