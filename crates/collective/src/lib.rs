@@ -5,6 +5,16 @@
 //! What it does not do: measure time offsets, serialise, retry. An error ends the run.
 #![forbid(unsafe_code)]
 
+mod in_process;
+#[cfg(any(test, feature = "suite"))]
+pub mod suite;
+mod tcp;
+mod wait;
+
+pub use in_process::InProcess;
+pub use tcp::{JobKey, Tcp, bind};
+pub use wait::Wait;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -63,6 +73,16 @@ pub enum Error {
         /// The rank that is gone.
         rank: Rank,
         /// What the system said.
+        reason: String,
+    },
+    /// A rank ended the job on purpose.
+    #[error("{operation}: rank {rank} ended the job: {reason}")]
+    Aborted {
+        /// The operation under way here.
+        operation: &'static str,
+        /// Who ended it.
+        rank: Rank,
+        /// Why, in that rank's words.
         reason: String,
     },
     /// A peer sent something that this protocol does not allow.
@@ -140,6 +160,36 @@ impl Frames {
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).map(|rank| self.frame(rank))
     }
+
+    /// Appends all frames to `out` in one piece: count, lengths (`u64`, little-endian), bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.len() as u64).to_le_bytes());
+        for frame in self.iter() {
+            out.extend_from_slice(&(frame.len() as u64).to_le_bytes());
+        }
+        out.extend_from_slice(&self.bytes);
+    }
+
+    /// Replaces the frames by those that [`Frames::encode`] wrote; false, and no frames, when `encoded` is not such.
+    pub fn decode(&mut self, encoded: &[u8]) -> bool {
+        self.clear();
+        self.append_encoded(encoded).unwrap_or_else(|| {
+            self.clear();
+            false
+        })
+    }
+
+    fn append_encoded(&mut self, encoded: &[u8]) -> Option<bool> {
+        let (count, rest) = encoded.split_first_chunk::<8>()?;
+        let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+        let (lengths, mut bytes) = rest.split_at_checked(count.checked_mul(8)?)?;
+        for length in lengths.as_chunks::<8>().0 {
+            let (frame, after) = bytes.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+            self.push(frame);
+            bytes = after;
+        }
+        Some(bytes.is_empty())
+    }
 }
 
 /// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the same order.
@@ -185,10 +235,72 @@ pub trait Collective {
     ///
     /// # Errors
     /// As [`Collective::gather`] and [`Collective::broadcast`].
-    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, patience: &Patience) -> Result<(), Error>;
+    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, patience: &Patience) -> Result<(), Error> {
+        self.gather(&vec![true; self.size()], payload, frames, patience)?;
+        let mut encoded = Vec::new();
+        if self.rank() == ROOT {
+            frames.encode(&mut encoded);
+        }
+        self.broadcast(&mut encoded, patience)?;
+        if !frames.decode(&encoded) || frames.len() != self.size() {
+            let what = format!("{} bytes that are not {} frames", encoded.len(), self.size());
+            return Err(Error::Protocol { operation: "allgather", rank: ROOT, what });
+        }
+        Ok(())
+    }
 
     /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the others.
     /// Does not return where the backend can kill the job (`MPI_Abort`); otherwise breaks the connections, so that
     /// the others fail promptly, and returns.
     fn abort(&mut self, reason: &str);
+}
+
+/// Checks what every backend's gather requires of its list of participants.
+///
+/// # Errors
+/// [`Error::Protocol`] naming `rank`, whose list it is.
+pub fn check_participants(rank: Rank, size: usize, participants: &[bool]) -> Result<(), Error> {
+    let what = if participants.len() != size {
+        format!("a list of {} participants in a group of {size}", participants.len())
+    } else if !participants[ROOT] {
+        format!("a list of participants without the root, rank {ROOT}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::Protocol { operation: "gather", rank, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_survive_one_piece(parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20)) {
+            let mut frames = Frames::default();
+            parts.iter().for_each(|part| frames.push(part));
+            let mut encoded = Vec::new();
+            frames.encode(&mut encoded);
+            let mut decoded = Frames::default();
+            prop_assert!(decoded.decode(&encoded));
+            prop_assert_eq!(&decoded, &frames);
+            encoded.push(0);
+            prop_assert!(!decoded.decode(&encoded));
+        }
+
+        #[test]
+        fn corrupt_frames_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut frames = Frames::default();
+            let accepted = frames.decode(&bytes);
+            prop_assert!(accepted || frames.is_empty());
+        }
+    }
+
+    #[test]
+    fn participants_must_match_the_group() {
+        assert!(check_participants(1, 2, &[true, false]).is_ok());
+        assert!(check_participants(1, 2, &[true]).is_err());
+        assert!(check_participants(1, 2, &[false, true]).is_err());
+    }
 }

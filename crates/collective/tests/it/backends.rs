@@ -1,0 +1,61 @@
+//! Runs the shared suite on groups of threads.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use probe_sync_collective::suite::{CASES, Case};
+use probe_sync_collective::{Collective, InProcess, JobKey, Patience, Tcp, bind};
+
+const SIZES: [usize; 4] = [1, 2, 3, 8];
+
+/// Connects `size` ranks over loopback, each in a thread of its own.
+pub fn tcp_group(size: usize) -> Vec<Tcp> {
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let patience = Patience::new(Duration::from_secs(60), None);
+    std::thread::scope(|scope| {
+        let joining: Vec<_> = (1..size)
+            .map(|rank| {
+                let (address, patience) = (&address, &patience);
+                scope.spawn(move || Tcp::join(address, rank, size, JobKey(7), patience).unwrap())
+            })
+            .collect();
+        let mut group = vec![Tcp::host(listener, size, JobKey(7), &patience).unwrap()];
+        group.extend(joining.into_iter().map(|thread| thread.join().unwrap()));
+        group
+    })
+}
+
+fn check<C: Collective + Send>(case: &Case, group: Vec<C>) {
+    let size = group.len();
+    let complaints: Vec<String> = std::thread::scope(|scope| {
+        // The ends outlive the case: a rank that is done must not look like a rank that is lost.
+        let ranks: Vec<_> = group.into_iter().map(|mut end| scope.spawn(move || ((case.run)(&mut end), end))).collect();
+        let ends: Vec<_> = ranks.into_iter().map(|thread| thread.join().unwrap()).collect();
+        ends.into_iter().filter_map(|(result, _)| result.err()).collect()
+    });
+    assert!(complaints.is_empty(), "{} with {size} ranks: {complaints:#?}", case.name);
+}
+
+fn for_all<C: Collective + Send>(make: impl Fn(usize) -> Vec<C> + Sync) {
+    std::thread::scope(|scope| {
+        for size in SIZES {
+            let make = &make;
+            scope.spawn(move || {
+                for case in CASES.iter().filter(|case| case.smallest_size <= size) {
+                    check(case, make(size));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn in_process_passes_the_suite() {
+    for_all(InProcess::group);
+}
+
+#[test]
+fn tcp_passes_the_suite() {
+    for_all(tcp_group);
+}
