@@ -1,2 +1,78 @@
-//! placeholder
-fn main() {}
+//! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
+//!
+//! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`],
+//! [`suite`] (the command `test`), [`codegen`], [`tidy`], [`bench`]; [`steps`] runs and tallies child processes for them.
+//! What it does not do: measure clocks. It only calls the programs that do, as a user would.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod codegen;
+mod demo;
+mod setup;
+mod steps;
+mod suite;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what the optional features need: MPI, libclang, hwloc
+    Setup,
+    /// Set up, build, and measure 8 ranks with injected skew on this machine
+    Demo,
+    /// Set up and run every check and test there is
+    Test {
+        /// Only the steps whose name contains this
+        #[arg(long, value_name = "TEXT")]
+        only: Option<String>,
+    },
+    /// Regenerate the protobuf code from proto/probe_sync.proto
+    Codegen {
+        /// Compare instead of writing
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check what the compiler cannot: purity, import order, headers, lengths
+    Tidy,
+    /// Run the benches in release mode and print their figures
+    Bench,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let root = root();
+    let outcome = match arguments.command {
+        Command::Setup => setup::setup(&root).map(|_| ()),
+        Command::Demo => demo::demo(&root),
+        Command::Test { only } => suite::test(&root, only.as_deref()),
+        Command::Codegen { check } => codegen::codegen(&root, check),
+        Command::Tidy => tidy::tidy(&root),
+        Command::Bench => bench::bench(&root),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace that `cargo xtask` was called in; asked at run time, so that no path is compiled in.
+fn root() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    // crates/xtask is two levels below the root.
+    manifest.and_then(|directory| directory.ancestors().nth(2).map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
+}

@@ -1,0 +1,178 @@
+//! `cargo xtask setup`: what the optional features `mpi` and `hwloc` need, found or installed.
+//!
+//! Place in the flow: first step of `demo` and `test`, which ask [`Tools`] what can be built. The default build needs
+//! none of it, so nothing here is fatal: what cannot be had is named, with the command that would install it.
+//! What it does not do: run a package manager without being root, or any but Debian's.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::steps;
+
+/// What this machine offers.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tools {
+    /// `mpicc` compiles against MPI.
+    pub mpicc: bool,
+    /// `mpirun` starts ranks.
+    pub mpirun: bool,
+    /// bindgen can load libclang and find its headers.
+    pub libclang: bool,
+    /// pkg-config knows hwloc.
+    pub hwloc: bool,
+}
+
+impl Tools {
+    /// Looks for everything; well under a second.
+    pub fn find() -> Self {
+        Self {
+            mpicc: steps::answer("mpicc", &["-show"]).is_some(),
+            mpirun: steps::answer("mpirun", &["--version"]).is_some(),
+            libclang: has_libclang(),
+            hwloc: steps::answer("pkg-config", &["--exists", "hwloc"]).is_some(),
+        }
+    }
+
+    /// Everything is there.
+    pub fn complete(self) -> bool {
+        self.mpi() && self.hwloc
+    }
+
+    /// The feature `mpi` builds and runs.
+    pub fn mpi(self) -> bool {
+        self.mpicc && self.mpirun && self.libclang
+    }
+
+    /// The features that build here, for `--features`.
+    pub fn features(self) -> Vec<&'static str> {
+        let mut features = Vec::new();
+        if self.mpi() {
+            features.push("probe-sync-cli/mpi");
+        }
+        // hwloc2 generates nothing, but libhwloc must be there to link.
+        if self.hwloc {
+            features.push("probe-sync-cli/hwloc");
+        }
+        features
+    }
+
+    /// What is missing, for people.
+    pub fn missing(self) -> String {
+        let all =
+            [(self.mpicc, "mpicc"), (self.mpirun, "mpirun"), (self.libclang, "libclang"), (self.hwloc, "libhwloc")];
+        all.iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Finds or installs the tools, and returns what is there afterwards.
+///
+/// # Errors
+/// None for missing tools; those are reported and the caller does without.
+pub fn setup(root: &Path) -> Result<Tools> {
+    let tools = Tools::find();
+    if tools.complete() {
+        println!("setup: mpicc, mpirun, libclang and libhwloc are there");
+        return Ok(tools);
+    }
+    println!("setup: missing {}", tools.missing());
+    if steps::answer("apt-get", &["--version"]).is_none() {
+        println!("setup: install these by your package manager: an MPI with its compiler wrapper (Open MPI or MPICH),");
+        println!(
+            "       libclang with headers, hwloc with headers, pkg-config. Debian calls them: {}",
+            PACKAGES.join(" ")
+        );
+        return Ok(tools);
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("setup: not root; to install it: sudo apt-get install {}", PACKAGES.join(" "));
+        return Ok(tools);
+    }
+    if let Err(error) = install(root) {
+        println!("setup: {error:#}");
+        println!("setup: going on without; to try again: apt-get update && apt-get install {}", PACKAGES.join(" "));
+    }
+    let tools = Tools::find();
+    if !tools.complete() {
+        println!("setup: still missing {}", tools.missing());
+    }
+    Ok(tools)
+}
+
+/// Installs the packages; the lists are fetched only when they lack them, because that alone takes a while.
+fn install(root: &Path) -> Result<()> {
+    if steps::visible(&mut apt(root, &["install"], &PACKAGES), INSTALL_LIMIT).is_ok() {
+        return Ok(());
+    }
+    steps::visible(&mut apt(root, &["update"], &[]), INSTALL_LIMIT)?;
+    steps::visible(&mut apt(root, &["install"], &PACKAGES), INSTALL_LIMIT)
+}
+
+fn apt(root: &Path, verb: &[&str], packages: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command
+        .args(["--quiet", "--yes", "--no-install-recommends"])
+        // Another package manager may hold the lock, and a mirror may hang.
+        .args(["-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=2"])
+        .args(verb)
+        .args(packages)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .current_dir(root);
+    command
+}
+
+/// bindgen finds libclang through these places, too; the loader's cache covers an ordinary installation.
+fn has_libclang() -> bool {
+    let named = std::env::var_os("LIBCLANG_PATH").is_some();
+    let cached = ["ldconfig", "/sbin/ldconfig"]
+        .iter()
+        .filter_map(|program| steps::answer(program, &["-p"]))
+        // libclang-cpp is another library, which bindgen cannot use.
+        .any(|list| list.lines().any(|line| line.contains("libclang") && !line.contains("libclang-cpp")));
+    let versioned = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm"))
+        .any(|entry| holds_libclang(&entry.path().join("lib")) || holds_libclang(&entry.path().join("lib64")));
+    named || cached || versioned
+}
+
+fn holds_libclang(directory: &Path) -> bool {
+    let names = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| name.to_string_lossy().starts_with("libclang.so"))
+}
+
+/// Environment that lets `mpirun` start as root and start more ranks than there are cores.
+pub const MPI_ENVIRONMENT: [(&str, &str); 3] = [
+    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+];
+
+/// Debian's names.
+const PACKAGES: [&str; 5] = ["openmpi-bin", "libopenmpi-dev", "libclang-dev", "libhwloc-dev", "pkg-config"];
+
+const INSTALL_LIMIT: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(tools: Tools, features: &[&str], missing: &str) {
+        assert_eq!(tools.features(), features, "{tools:?}");
+        assert_eq!(tools.missing(), missing, "{tools:?}");
+        assert_eq!(tools.complete(), missing.is_empty(), "{tools:?}");
+    }
+
+    #[test]
+    fn features_follow_from_what_is_there() {
+        let all = Tools { mpicc: true, mpirun: true, libclang: true, hwloc: true };
+        check(all, &["probe-sync-cli/mpi", "probe-sync-cli/hwloc"], "");
+        check(Tools { libclang: false, ..all }, &["probe-sync-cli/hwloc"], "libclang");
+        check(Tools { hwloc: false, ..all }, &["probe-sync-cli/mpi"], "libhwloc");
+        check(Tools::default(), &[], "mpicc, mpirun, libclang, libhwloc");
+    }
+}

@@ -1,0 +1,303 @@
+//! Child processes with a deadline, and the tally of what passed, failed and was skipped.
+//!
+//! Place in the flow: every command of `cargo xtask` runs its programs through [`Runner`]. The output of a step goes to
+//! `target/xtask/logs`; it is shown when the step fails, or always where a person wants to read it.
+//! Formula: a step that runs tests counts as the tests it reports, any other step as one.
+//! What it does not do: decide which steps there are; retry.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Runs steps one after another and keeps the tally.
+pub struct Runner {
+    logs: PathBuf,
+    only: Option<String>,
+    tally: Tally,
+    skipped: Vec<(String, String)>,
+    failed: Vec<String>,
+}
+
+/// How a step's result is counted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// As one check.
+    Step,
+    /// As the tests that its output reports.
+    Tests,
+}
+
+/// What passed, failed and was skipped.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Checks and tests that passed.
+    pub passed: u32,
+    /// Checks and tests that failed.
+    pub failed: u32,
+    /// Checks and tests that did not run.
+    pub skipped: u32,
+}
+
+impl Runner {
+    /// A runner whose logs go below `root/target/xtask/logs`; with `only`, other steps are left out silently.
+    pub fn new(root: &Path, only: Option<&str>) -> Result<Self> {
+        let logs = root.join("target/xtask/logs");
+        std::fs::create_dir_all(&logs).with_context(|| format!("creating {}", logs.display()))?;
+        Ok(Self {
+            logs,
+            only: only.map(str::to_owned),
+            tally: Tally::default(),
+            skipped: Vec::new(),
+            failed: Vec::new(),
+        })
+    }
+
+    /// Whether the step called `name` is among those asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| name.contains(only))
+    }
+
+    /// Runs a program as the step `name`; true when it succeeded (or was not asked for).
+    pub fn command(&mut self, name: &str, count: Count, limit: Duration, command: &mut Command) -> bool {
+        if !self.wants(name) {
+            return true;
+        }
+        let log = self.logs.join(format!("{}.log", name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")));
+        println!("== {name}: {}", shown(command));
+        let start = Instant::now();
+        let outcome = logged(command, &log, limit);
+        let output = std::fs::read_to_string(&log).unwrap_or_default();
+        let counted = if count == Count::Tests { Tally::parse(&output) } else { Tally::default() };
+        match outcome {
+            Ok(status) if status.code() == Some(EXIT_SKIPPED) => self.skip(name, last_line(&output)),
+            Ok(status) if status.success() => self.pass(name, start, counted),
+            Ok(status) => self.fail(name, start, counted, &format!("{status}\n{}", tail(&output))),
+            Err(error) => self.fail(name, start, counted, &format!("{error:#}\n{}", tail(&output))),
+        }
+        self.failed.last().is_none_or(|last| last != name)
+    }
+
+    /// Runs a check inside this process as the step `name`; true when it succeeded (or was not asked for).
+    pub fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> bool {
+        if !self.wants(name) {
+            return true;
+        }
+        println!("== {name}");
+        let start = Instant::now();
+        match check() {
+            Ok(()) => self.pass(name, start, Tally::default()),
+            Err(error) => self.fail(name, start, Tally::default(), &format!("{error:#}")),
+        }
+        self.failed.last().is_none_or(|last| last != name)
+    }
+
+    /// Leaves the step `name` out, and says why.
+    pub fn skip(&mut self, name: &str, reason: &str) {
+        if self.wants(name) {
+            println!("   skipped: {reason}");
+            self.tally.skipped += 1;
+            self.skipped.push((name.to_owned(), reason.to_owned()));
+        }
+    }
+
+    /// Prints the summary.
+    ///
+    /// # Errors
+    /// When anything failed.
+    pub fn finish(self) -> Result<()> {
+        for (name, reason) in &self.skipped {
+            println!("skipped {name}: {reason}");
+        }
+        for name in &self.failed {
+            println!("failed {name}");
+        }
+        println!("{}", self.tally);
+        if self.failed.is_empty() { Ok(()) } else { bail!("{} step(s) failed", self.failed.len()) }
+    }
+
+    fn pass(&mut self, name: &str, start: Instant, counted: Tally) {
+        let counted = if counted == Tally::default() { Tally { passed: 1, ..counted } } else { counted };
+        println!("   ok in {:.1} s ({counted})", start.elapsed().as_secs_f64());
+        if counted.skipped > 0 {
+            self.skipped.push((name.to_owned(), format!("{} test(s), see its log", counted.skipped)));
+        }
+        self.tally.add(counted);
+    }
+
+    fn fail(&mut self, name: &str, start: Instant, counted: Tally, why: &str) {
+        println!("{why}\n   FAILED in {:.1} s: {name}", start.elapsed().as_secs_f64());
+        // A program that broke off may have reported no failed test; the step is one failure then.
+        self.tally.add(Tally { failed: counted.failed.max(1), ..counted });
+        self.failed.push(name.to_owned());
+    }
+}
+
+impl Tally {
+    /// Sums the summary lines of `cargo test` ("4 passed; 0 failed; 1 ignored") and of our own runners
+    /// ("4 passed, 0 failed, 1 skipped").
+    pub fn parse(output: &str) -> Self {
+        let mut sum = Self::default();
+        for line in output.lines().filter(|line| line.contains(" passed") && line.contains(" failed")) {
+            let words: Vec<&str> = line.split([' ', ';', ',', '.', ':']).filter(|word| !word.is_empty()).collect();
+            for pair in words.windows(2) {
+                let Ok(number) = pair[0].parse::<u32>() else { continue };
+                match pair[1] {
+                    "passed" => sum.passed += number,
+                    "failed" => sum.failed += number,
+                    "ignored" | "skipped" => sum.skipped += number,
+                    _ => {}
+                }
+            }
+        }
+        sum
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+/// Runs a program with the terminal as its output.
+///
+/// # Errors
+/// It cannot be started, fails, or runs past `limit` (it is ended then, with what it started).
+pub fn visible(command: &mut Command, limit: Duration) -> Result<()> {
+    println!("$ {}", shown(command));
+    let child = command.spawn().with_context(|| format!("starting {}", shown(command)))?;
+    let status = wait(child, limit)?;
+    if status.success() { Ok(()) } else { bail!("{} ended with {status}", shown(command)) }
+}
+
+/// Runs a program quietly and returns its standard output if it succeeds within a few seconds.
+pub fn answer(program: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let output = command.output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<ExitStatus> {
+    let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
+    command.stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
+    let child = command.spawn().with_context(|| format!("starting {}", shown(command)))?;
+    wait(child, limit)
+}
+
+fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(POLL);
+    }
+    // Ending cargo alone would leave the test that hangs.
+    for pid in descendants(child.id()).into_iter().chain([child.id()]) {
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            let _already_gone = kill_process(pid, Signal::KILL);
+        }
+    }
+    child.wait()?;
+    bail!("still running after {} s, ended", limit.as_secs())
+}
+
+/// Children, grandchildren and so on, from what `/proc` says about parents.
+fn descendants(ancestor: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid: u32| Some((pid, parent(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
+        .collect();
+    let mut found = vec![ancestor];
+    let mut next = 0;
+    // Every process enters the list at most once, so the loop ends.
+    while next < found.len() {
+        let current = found[next];
+        let children = parents.iter().filter(|(pid, parent)| *parent == current && !found.contains(pid));
+        found.extend(children.map(|(pid, _)| *pid).collect::<Vec<_>>());
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// The parent in a line of `/proc/PID/stat`; the command name in front of it may hold spaces and brackets.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+fn tail(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+fn last_line(output: &str) -> &str {
+    output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given")
+}
+
+/// The exit code by which a program says that it cannot run here (as automake's tests do).
+pub const EXIT_SKIPPED: i32 = 77;
+
+const POLL: Duration = Duration::from_millis(20);
+
+const TAIL_LINES: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(output: &str, passed: u32, failed: u32, skipped: u32) {
+        assert_eq!(Tally::parse(output), Tally { passed, failed, skipped }, "{output}");
+    }
+
+    #[test]
+    fn summaries_of_all_runners_are_summed() {
+        check("test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.1s", 5, 0, 1);
+        check("noise\n12 passed, 1 failed, 2 skipped\nnoise", 12, 1, 2);
+        check("test result: FAILED. 1 passed; 2 failed; 0 ignored;\n3 passed, 0 failed, 0 skipped", 4, 2, 0);
+        check("the test passed", 0, 0, 0);
+    }
+
+    #[test]
+    fn a_parent_is_read_past_an_odd_command_name() {
+        assert_eq!(parent("42 (a ) b) S 7 42 42 0"), Some(7));
+        assert_eq!(parent("42 (broken"), None);
+    }
+
+    #[test]
+    fn a_program_past_its_limit_is_ended_with_its_children() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & wait"]);
+        let child = command.spawn().expect("sh is everywhere");
+        let id = child.id();
+        let started = Instant::now();
+        // The shell needs a moment to start its child; a bounded wait for it keeps the test from racing.
+        while descendants(id).is_empty() && started.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(POLL);
+        }
+        let children = descendants(id);
+        assert!(wait(child, Duration::ZERO).is_err());
+        for child in children {
+            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `cargo xtask test`: every check and test there is, in one command; CI runs exactly this.
+//!
+//! Place in the flow: setup, then checks of the text, then tests of the default members, then the same with the optional
+//! features, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]).
+//! A failing step does not stop the later ones, except where they would only repeat its failure.
+//!
+//! Build time is what this command mostly costs, so everything uses the development profile, and all invocations with
+//! features select the same packages and features: cargo then compiles each dependency once for checking and once for
+//! running.
+//! What it does not do: benches (`cargo xtask bench`).
+
+mod whole_runs;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::codegen;
+use crate::setup::{self, Tools};
+use crate::steps::{self, Count, Runner};
+use crate::tidy;
+
+/// Sets up and runs everything; with `only`, the steps whose name contains it.
+///
+/// # Errors
+/// When anything failed.
+pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
+    let start = Instant::now();
+    let tools = setup::setup(root)?;
+    let mut runner = Runner::new(root, only)?;
+    text(&mut runner, root);
+    default_members(&mut runner, root);
+    with_features(&mut runner, root, tools);
+    whole_runs::run(&mut runner, root, tools);
+    dependencies(&mut runner, root);
+    println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());
+    runner.finish()
+}
+
+/// What needs no compiler.
+fn text(runner: &mut Runner, root: &Path) {
+    runner.command("format", Count::Step, SHORT, &mut cargo(root, &["fmt", "--all", "--check"]));
+    runner.check("tidy", || tidy::tidy(root));
+    runner.check("codegen", || codegen::codegen(root, true));
+}
+
+/// What a machine without MPI and libhwloc builds.
+fn default_members(runner: &mut Runner, root: &Path) {
+    let mut clippy = cargo(root, &["clippy", "--locked", "--all-targets", "--", "-D", "warnings"]);
+    runner.command("clippy", Count::Step, BUILD, &mut clippy);
+    runner.command("tests", Count::Tests, BUILD, &mut cargo(root, &["test", "--locked", "--no-fail-fast"]));
+}
+
+/// All packages with all features that build here.
+fn with_features(runner: &mut Runner, root: &Path, tools: Tools) {
+    if !tools.complete() {
+        runner.skip("feature sets", &format!("cannot build all of them: missing {}", tools.missing()));
+    }
+    let mut clippy = selected(root, tools, &["clippy", "--all-targets"]);
+    runner.command("clippy with features", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
+    let mut test = selected(root, tools, &["test", "--no-fail-fast"]);
+    // Pure crates have no features; the default members' tests were theirs already.
+    for package in ["time", "probe", "estimate", "sim"] {
+        test.arg("--exclude").arg(format!("probe-sync-{package}"));
+    }
+    runner.command("tests with features", Count::Tests, BUILD, test.args(["--exclude", "xtask"]));
+    let mut doc = selected(root, tools, &["doc", "--no-deps"]);
+    runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
+}
+
+/// Licences, advisories and sources of the dependencies.
+fn dependencies(runner: &mut Runner, root: &Path) {
+    if steps::answer("cargo", &["deny", "--version"]).is_none() {
+        runner.skip("cargo deny", "cargo-deny is not installed; `cargo install cargo-deny` to check licences");
+        return;
+    }
+    runner.command("cargo deny", Count::Step, SHORT, &mut cargo(root, &["deny", "--locked", "check"]));
+}
+
+/// `cargo VERB …` over all packages and features that build here.
+fn selected(root: &Path, tools: Tools, verb: &[&str]) -> Command {
+    let mut command = cargo(root, verb);
+    command.args(["--locked", "--workspace"]);
+    if !tools.mpi() {
+        command.args(["--exclude", "probe-sync-mpi", "--exclude", "probe-sync-mpi-tests"]);
+    }
+    let features = tools.features();
+    if !features.is_empty() {
+        command.args(["--features", &features.join(",")]);
+    }
+    command
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root);
+    command
+}
+
+const SHORT: Duration = Duration::from_secs(120);
+
+/// Two cores and a cold cache.
+const BUILD: Duration = Duration::from_secs(900);
