@@ -1,0 +1,300 @@
+//! The files of a run compared with its truth.
+//!
+//! Place in the flow: after a run with `--inject-skew`, from outside: only `truth.json` and `offsets.jsonl` are read.
+//! Formula, for node i in a round whose window has the middle M on the reference clock:
+//! error = offset_i − (off_i + ppm_i·1e-6·(M − t0_i) + step_i·[M − t0_i ≥ step_at_i]); the reference itself is left out.
+//! The claimed 95 % interval is offset ± 1.96·sigma, the hard one [bound_lo, bound_hi].
+//! What it does not do: believe the run's own judgement of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde::Deserialize;
+
+/// What the figures of a run must satisfy.
+#[derive(Clone, Debug, Args)]
+pub struct Limits {
+    /// Nodes of the run; every round must hold all of them
+    #[arg(long)]
+    pub nodes: u32,
+    /// Largest |error| from the second round on, ns
+    #[arg(long)]
+    pub worst_ns: Option<f64>,
+    /// Largest median of |error| from the second round on, ns
+    #[arg(long)]
+    pub median_ns: Option<f64>,
+    /// Largest ratio of the median 95 % half-width to the median |error|
+    #[arg(long)]
+    pub width_ratio: Option<f64>,
+    /// Smallest share of errors inside the claimed 95 %
+    #[arg(long, default_value_t = 0.9)]
+    pub coverage: f64,
+    /// Fewest rounds that the run must have
+    #[arg(long, default_value_t = 2)]
+    pub rounds: u64,
+}
+
+/// Compares, prints the figures, and names what is out of its limit.
+///
+/// # Errors
+/// A file is missing or unreadable, or a figure is out of its limit.
+pub fn verify(directory: &Path, limits: &Limits) -> Result<()> {
+    let truth = read_truth(&directory.join("truth.json"))?;
+    let lines = read_offsets(&directory.join("offsets.jsonl"))?;
+    let figures = Figures::new(&truth, &lines, limits)?;
+    println!("{}", figures.text());
+    let complaints = figures.complaints(limits);
+    ensure!(complaints.is_empty(), "{}", complaints.join("; "));
+    Ok(())
+}
+
+/// A node's virtual clock, as `truth.json` states it.
+#[derive(Copy, Clone, Debug, Deserialize)]
+struct Clock {
+    t0_ns: i64,
+    off_ns: f64,
+    ppm: f64,
+    #[serde(default)]
+    step_ns: f64,
+    #[serde(default)]
+    step_at_ns: i64,
+}
+
+impl Clock {
+    fn offset_ns(&self, reference_ns: i64) -> f64 {
+        let since = reference_ns - self.t0_ns;
+        let step = if self.step_ns != 0.0 && since >= self.step_at_ns { self.step_ns } else { 0.0 };
+        self.off_ns + self.ppm * 1e-6 * since as f64 + step
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Truth {
+    nodes: BTreeMap<u32, Clock>,
+}
+
+/// A line of `offsets.jsonl` after the first.
+#[derive(Clone, Debug, Deserialize)]
+struct Line {
+    round_id: u64,
+    window_start_ns: i64,
+    window_end_ns: i64,
+    node_id: u32,
+    offset_ns: f64,
+    reachable: bool,
+    sigma_ns: f64,
+    bound_lo_ns: Option<f64>,
+    bound_hi_ns: Option<f64>,
+}
+
+impl Line {
+    fn middle_ns(&self) -> i64 {
+        self.window_start_ns + (self.window_end_ns - self.window_start_ns) / 2
+    }
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    rounds: u64,
+    /// Sorted |error| from the second round on.
+    errors: Vec<f64>,
+    /// Sorted 95 % half-widths of the same.
+    widths: Vec<f64>,
+    /// Sorted half-widths of the hard intervals of the same.
+    hard_widths: Vec<f64>,
+    inside: usize,
+    complaints: Vec<String>,
+}
+
+impl Figures {
+    fn new(truth: &BTreeMap<u32, Clock>, lines: &[Line], limits: &Limits) -> Result<Self> {
+        let first = lines.iter().map(|line| line.round_id).min().context("offsets.jsonl holds no round")?;
+        let last = lines.iter().map(|line| line.round_id).max().unwrap_or(first);
+        let mut figures = Self { rounds: last - first + 1, ..Self::default() };
+        let present: BTreeSet<_> = lines.iter().map(|line| (line.round_id, line.node_id)).collect();
+        if present.len() as u64 != figures.rounds * u64::from(limits.nodes) || present.len() != lines.len() {
+            let (lines, rounds, nodes) = (lines.len(), figures.rounds, limits.nodes);
+            figures.complaints.push(format!("{lines} lines for {rounds} rounds of {nodes} nodes"));
+        }
+        for line in lines.iter().filter(|line| line.node_id != REFERENCE) {
+            let clock = truth.get(&line.node_id).with_context(|| format!("truth.json lacks node {}", line.node_id))?;
+            figures.add(line, clock.offset_ns(line.middle_ns()), line.round_id > first);
+        }
+        for sorted in [&mut figures.errors, &mut figures.widths, &mut figures.hard_widths] {
+            sorted.sort_by(f64::total_cmp);
+        }
+        Ok(figures)
+    }
+
+    /// Takes one estimate in; the first round only has to be inside its hard interval.
+    fn add(&mut self, line: &Line, truth_ns: f64, settled: bool) {
+        let at = format!("round {} node {}", line.round_id, line.node_id);
+        let (low, high) = (line.bound_lo_ns, line.bound_hi_ns);
+        if !line.reachable {
+            return self.complaints.push(format!("{at} is unreachable"));
+        }
+        match (low, high) {
+            (Some(low), Some(high)) if low <= truth_ns && truth_ns <= high => {}
+            (Some(low), Some(high)) => {
+                self.complaints.push(format!("{at}: truth {truth_ns:.1} ns outside its hard interval [{low}, {high}]"));
+            }
+            _ => self.complaints.push(format!("{at} has no hard interval")),
+        }
+        if !settled {
+            return;
+        }
+        let error = (line.offset_ns - truth_ns).abs();
+        let width = NORMAL_95 * line.sigma_ns;
+        self.errors.push(error);
+        self.widths.push(width);
+        self.hard_widths.extend(high.zip(low).map(|(high, low)| (high - low) / 2.0));
+        self.inside += usize::from(error <= width);
+    }
+
+    fn coverage(&self) -> f64 {
+        self.inside as f64 / self.errors.len().max(1) as f64
+    }
+
+    fn text(&self) -> String {
+        let (rounds, estimates) = (self.rounds, self.errors.len());
+        format!(
+            "{rounds} rounds, {estimates} estimates from the second on: |error| median {:.1} ns, p95 {:.1} ns, worst {:.1} ns; \
+             95 % half-width median {:.1} ns, holds in {:.1} %; hard half-width median {:.1} ns",
+            quantile(&self.errors, 0.5),
+            quantile(&self.errors, 0.95),
+            quantile(&self.errors, 1.0),
+            quantile(&self.widths, 0.5),
+            100.0 * self.coverage(),
+            quantile(&self.hard_widths, 0.5),
+        )
+    }
+
+    fn complaints(&self, limits: &Limits) -> Vec<String> {
+        let mut complaints = self.complaints.clone();
+        let (median, worst) = (quantile(&self.errors, 0.5), quantile(&self.errors, 1.0));
+        let ratio = quantile(&self.widths, 0.5) / median;
+        let mut at_most = |what: &str, value: f64, limit: Option<f64>| {
+            // A figure of no estimates is NaN, which is no better than too large.
+            if limit.is_some_and(|limit| value.is_nan() || value > limit) {
+                complaints.push(format!("{what} is {value:.1}, more than {:.1}", limit.unwrap_or_default()));
+            }
+        };
+        at_most("worst |error| in ns", worst, limits.worst_ns);
+        at_most("median |error| in ns", median, limits.median_ns);
+        at_most("95 % half-width over |error|", ratio, limits.width_ratio);
+        if self.coverage() < limits.coverage {
+            complaints.push(format!("only {:.1} % of errors are inside the claimed 95 %", 100.0 * self.coverage()));
+        }
+        if self.rounds < limits.rounds {
+            complaints.push(format!("only {} rounds", self.rounds));
+        }
+        complaints
+    }
+}
+
+/// A quantile of sorted numbers; NaN of none.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let place = (sorted.len().saturating_sub(1) as f64 * q).round() as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
+}
+
+fn read_truth(path: &Path) -> Result<BTreeMap<u32, Clock>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let truth: Truth = serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))?;
+    Ok(truth.nodes)
+}
+
+fn read_offsets(path: &Path) -> Result<Vec<Line>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut lines = text.lines().enumerate();
+    let Some((_, meta)) = lines.next() else { bail!("{} is empty", path.display()) };
+    ensure!(meta.contains("\"meta\""), "{}: the first line is not the one about the nodes", path.display());
+    lines
+        .map(|(at, line)| serde_json::from_str(line).with_context(|| format!("{}:{}", path.display(), at + 1)))
+        .collect()
+}
+
+const REFERENCE: u32 = 0;
+
+/// Two-sided 95 % of a normal distribution.
+const NORMAL_95: f64 = 1.96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        nodes: 2,
+        worst_ns: Some(100.0),
+        median_ns: Some(50.0),
+        width_ratio: Some(10.0),
+        coverage: 0.9,
+        rounds: 2,
+    };
+
+    /// A run of two nodes and two rounds: node 1 is 1000 ns ahead at 0 and gains 10 ppm, windows are 2 s long.
+    fn run(error_ns: f64, sigma_ns: f64, bounds: &str, reachable: bool) -> String {
+        let mut text = "{\"meta\":true,\"nodes\":[]}\n".to_owned();
+        for (round, middle_s) in [(0, 1.0), (1, 3.0)] {
+            let offset = 1000.0 + 10.0e3 * middle_s + error_ns;
+            let window = format!(
+                "\"round_id\":{round},\"window_id\":{round},\"window_start_ns\":{},\"window_end_ns\":{}",
+                round * 2_000_000_000_i64,
+                (round + 1) * 2_000_000_000_i64
+            );
+            let zero = "\"offset_ns\":0.0,\"sigma_ns\":0.0,\"bound_lo_ns\":0.0,\"bound_hi_ns\":0.0,\"reachable\":true";
+            text += &format!("{{{window},\"node_id\":0,{zero}}}\n");
+            text += &format!(
+                "{{{window},\"node_id\":1,\"offset_ns\":{offset},\"sigma_ns\":{sigma_ns},{bounds},\"reachable\":{reachable}}}\n"
+            );
+        }
+        text
+    }
+
+    const WIDE: &str = "\"bound_lo_ns\":-1e6,\"bound_hi_ns\":1e6";
+
+    /// Verifies such a run; `expected` is a part of the complaint, none when there must be none.
+    fn check(offsets: &str, expected: Option<&str>) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let truth = r#"{"nodes":{"0":{"t0_ns":0,"off_ns":0,"ppm":0.0},"1":{"t0_ns":0,"off_ns":1000,"ppm":10.0}}}"#;
+        fs::write(directory.path().join("truth.json"), truth).expect("writable");
+        fs::write(directory.path().join("offsets.jsonl"), offsets).expect("writable");
+        let complaint = verify(directory.path(), &LIMITS).map_err(|error| format!("{error:#}")).err();
+        match (&complaint, expected) {
+            (None, None) => {}
+            (Some(text), Some(part)) => assert!(text.contains(part), "{text} lacks {part}"),
+            _ => panic!("{complaint:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn figures_are_held_against_their_limits() {
+        check(&run(10.0, 10.0, WIDE, true), None);
+        check(&run(120.0, 100.0, WIDE, true), Some("worst |error|"));
+        check(&run(60.0, 50.0, WIDE, true), Some("median |error|"));
+        check(&run(10.0, 4.0, WIDE, true), Some("only 0.0 % of errors"));
+        check(&run(10.0, 100.0, WIDE, true), Some("half-width over |error|"));
+        check(&run(10.0, 10.0, WIDE, false), Some("unreachable"));
+        check(&run(10.0, 10.0, "\"bound_lo_ns\":null,\"bound_hi_ns\":1e6", true), Some("no hard interval"));
+        check(
+            &run(10.0, 10.0, "\"bound_lo_ns\":0.0,\"bound_hi_ns\":20000.0", true),
+            Some("round 1 node 1: truth 31000"),
+        );
+    }
+
+    #[test]
+    fn missing_or_broken_lines_are_named() {
+        let whole = run(10.0, 10.0, WIDE, true);
+        let without = |skip: usize| -> String {
+            let kept = whole.lines().enumerate().filter(|(at, _)| *at != skip);
+            kept.map(|(_, line)| format!("{line}\n")).collect()
+        };
+        check(&without(4), Some("3 lines for 2 rounds of 2 nodes"));
+        check(&without(0), Some("first line"));
+        check(&format!("{whole}{{\"round_id\":"), Some("offsets.jsonl:6"));
+        check("", Some("is empty"));
+    }
+}
