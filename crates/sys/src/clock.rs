@@ -1,0 +1,223 @@
+//! Reads of the host's clocks, and bracketed reads of two clocks at once.
+//!
+//! Place in the flow: the first stage; everything that must know the time gets it from here.
+//!
+//! Two clocks cannot be read at one instant. [`read_pair`] reads B, A, B: the reading of A happened between the two
+//! readings of B, so pairing it with their midpoint is wrong by at most half their distance, the bracket. A preempted
+//! attempt has a wide bracket, so a few attempts are made and the narrowest is kept.
+//!
+//! What it does not do: correct or convert clocks. A virtual clock (`SkewedClock`) is laid over these by the caller.
+
+use std::sync::OnceLock;
+
+use probe_sync_time::{Boot, Clock, Domain, Duration, Monotonic, Raw, System, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
+
+/// `CLOCK_REALTIME`, the clock of kernel packet stamps.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct SystemClock;
+
+/// `CLOCK_MONOTONIC`, for timers and schedules.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct MonotonicClock;
+
+/// `CLOCK_MONOTONIC_RAW`, which nobody steps or slews.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct RawClock;
+
+/// `CLOCK_BOOTTIME`, which also counts suspended time.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct BootClock;
+
+impl Clock<System> for SystemClock {
+    fn now(&self) -> Timestamp<System> {
+        read(ClockId::Realtime)
+    }
+}
+impl Clock<Monotonic> for MonotonicClock {
+    fn now(&self) -> Timestamp<Monotonic> {
+        read(ClockId::Monotonic)
+    }
+}
+impl Clock<Raw> for RawClock {
+    fn now(&self) -> Timestamp<Raw> {
+        read(ClockId::MonotonicRaw)
+    }
+}
+impl Clock<Boot> for BootClock {
+    fn now(&self) -> Timestamp<Boot> {
+        read(ClockId::Boottime)
+    }
+}
+
+/// Readings of two clocks that belong together.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Pair<A: Domain, B: Domain> {
+    /// The reading of the first clock.
+    pub a: Timestamp<A>,
+    /// The second clock at that moment: the midpoint of the readings before and after.
+    pub b: Timestamp<B>,
+    /// Distance between the readings of B before and after. `b` is wrong by at most half of it.
+    pub bracket: Duration,
+}
+
+/// Reads `a` between two readings of `b`. Tries until the bracket is at most `narrow`, at most [`PAIR_ATTEMPTS`]
+/// times, and keeps the narrowest.
+pub fn read_pair<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>, narrow: Duration) -> Pair<A, B> {
+    let mut best = read_pair_once(a, b);
+    for _ in 1..PAIR_ATTEMPTS {
+        if best.bracket <= narrow {
+            break;
+        }
+        let next = read_pair_once(a, b);
+        if next.bracket < best.bracket {
+            best = next;
+        }
+    }
+    best
+}
+
+/// Processor time that this process has used, all threads together.
+pub fn process_cpu_time() -> std::time::Duration {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    // Both are never negative for this clock.
+    std::time::Duration::new(spent.tv_sec.unsigned_abs(), spent.tv_nsec.unsigned_abs() as u32)
+}
+
+/// The CPU's time-stamp counter, for hosts whose profiler uses it.
+#[derive(Copy, Clone, Debug)]
+pub struct Tsc(());
+
+impl Tsc {
+    /// The counter, when this CPU has one that ticks at a constant rate and never stops.
+    pub fn detect() -> Option<Self> {
+        static STEADY: OnceLock<bool> = OnceLock::new();
+        STEADY.get_or_init(|| TscFlags::detect().steady()).then_some(Self(()))
+    }
+
+    /// The present count, in ticks of unknown length.
+    pub fn ticks(&self) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: RDTSC touches no memory; `Self` exists only where /proc/cpuinfo lists the counter as usable.
+        return unsafe { core::arch::x86_64::_rdtsc() };
+        #[cfg(not(target_arch = "x86_64"))]
+        0
+    }
+}
+
+/// What `/proc/cpuinfo` says about the time-stamp counter.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TscFlags {
+    /// Ticks at one rate whatever the CPU's frequency.
+    pub constant: bool,
+    /// Ticks on in deep sleep states.
+    pub nonstop: bool,
+}
+
+impl TscFlags {
+    /// The flags of this machine; none where there is no such counter.
+    pub fn detect() -> Self {
+        std::fs::read_to_string("/proc/cpuinfo").map(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    /// True when the counter can serve as a clock.
+    pub fn steady(self) -> bool {
+        cfg!(target_arch = "x86_64") && self.constant && self.nonstop
+    }
+
+    fn parse(cpuinfo: &str) -> Self {
+        let mut found = None;
+        for line in cpuinfo.lines().filter(|line| line.starts_with("flags")) {
+            let mut has = Self::default();
+            for flag in line.split_whitespace() {
+                has.constant |= flag == "constant_tsc";
+                has.nonstop |= flag == "nonstop_tsc";
+            }
+            // A flag counts only when every CPU has it.
+            let before = found.unwrap_or(has);
+            found = Some(Self { constant: has.constant && before.constant, nonstop: has.nonstop && before.nonstop });
+        }
+        found.unwrap_or_default()
+    }
+}
+
+/// A bracket that a vDSO clock read on an undisturbed CPU stays below.
+pub const NARROW_BRACKET: Duration = Duration::from_ns(150);
+
+/// How often [`read_pair`] tries for a narrow bracket.
+pub const PAIR_ATTEMPTS: usize = 8;
+
+fn read<D: Domain>(clock: ClockId) -> Timestamp<D> {
+    from_timespec(clock_gettime(clock))
+}
+
+fn from_timespec<D: Domain>(time: rustix::time::Timespec) -> Timestamp<D> {
+    Timestamp::from_ns(time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec))
+}
+
+fn read_pair_once<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>) -> Pair<A, B> {
+    let before = b.now();
+    let middle = a.now();
+    let after = b.now();
+    Pair { a: middle, b: before.midpoint(after), bracket: after - before }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A clock that returns prepared readings.
+    struct Script(RefCell<Vec<i64>>);
+    impl Script {
+        fn new(readings: &[i64]) -> Self {
+            Self(RefCell::new(readings.iter().rev().copied().collect()))
+        }
+    }
+    impl<D: Domain> Clock<D> for Script {
+        fn now(&self) -> Timestamp<D> {
+            Timestamp::from_ns(self.0.borrow_mut().pop().expect("the script is long enough"))
+        }
+    }
+
+    fn check_pair(a: &[i64], b: &[i64], expected: (i64, i64, i64)) {
+        let pair = read_pair::<System, Raw>(&Script::new(a), &Script::new(b), Duration::from_ns(100));
+        assert_eq!((pair.a.as_ns(), pair.b.as_ns(), pair.bracket.as_ns()), expected);
+    }
+
+    #[test]
+    fn the_narrowest_bracket_is_kept() {
+        check_pair(&[500], &[10, 50], (500, 30, 40));
+        // The first attempt was preempted, the second was not.
+        check_pair(&[500, 9500], &[0, 9000, 9010, 9070], (9500, 9040, 60));
+        // Never narrow enough: gives up after the bounded number of attempts with the best of them.
+        let b = [0, 900, 1000, 1800, 2000, 2700, 3000, 3600, 4000, 4500, 5000, 5400, 6000, 6300, 7000, 7200];
+        check_pair(&[1, 2, 3, 4, 5, 6, 7, 8], &b, (8, 7100, 200));
+    }
+
+    #[test]
+    fn clocks_run_forward_and_stay_on_their_own_timelines() {
+        let (raw, monotonic, boot) = (RawClock.now(), MonotonicClock.now(), BootClock.now());
+        assert!(RawClock.now() >= raw);
+        assert!(MonotonicClock.now() >= monotonic);
+        assert!(BootClock.now().as_ns() >= monotonic.as_ns() && BootClock.now() >= boot);
+        // Later than 2020 in ns since the Unix epoch.
+        assert!(SystemClock.now().as_ns() > 1_577_836_800_000_000_000);
+    }
+
+    #[test]
+    fn tsc_flags_count_only_when_all_cpus_have_them() {
+        let both = "flags\t\t: fpu constant_tsc nonstop_tsc\n";
+        let one = "flags\t\t: fpu constant_tsc\n";
+        let check = |text: &str, constant, nonstop| {
+            assert_eq!(TscFlags::parse(text), TscFlags { constant, nonstop });
+        };
+        check(both, true, true);
+        check(&format!("{both}{one}"), true, false);
+        check("processor : 0\n", false, false);
+        if let Some(tsc) = Tsc::detect() {
+            assert!(tsc.ticks() < tsc.ticks());
+        }
+    }
+}

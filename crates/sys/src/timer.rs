@@ -1,0 +1,113 @@
+//! A timer of nanosecond resolution for one tokio task, and the timer slack of the calling thread.
+//!
+//! Place in the flow: the node's probe task waits on it together with its socket (`udp::wait`).
+//! tokio's own timers tick in milliseconds; the probe schedule needs some 10 µs. A `timerfd` on `CLOCK_MONOTONIC`,
+//! armed with an absolute time, is an ordinary descriptor to tokio and as precise as the kernel's high-resolution timers.
+//!
+//! The descriptor is never read: setting a timerfd anew takes its expiry back, and tokio watches edges. That saves
+//! one system call per wake-up.
+//!
+//! What it does not do: periods. The probe schedule says what comes next each time.
+
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+
+use probe_sync_time::{Clock, Monotonic, Timestamp};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::{Error, MonotonicClock};
+
+/// A one-shot timer on `CLOCK_MONOTONIC`.
+#[derive(Debug)]
+pub struct Timer {
+    descriptor: AsyncFd<OwnedFd>,
+    armed: Option<Timestamp<Monotonic>>,
+}
+
+impl Timer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn new() -> Result<Self, Error> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let descriptor =
+            rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(Error::system("create a timer"))?;
+        // SAFETY: the descriptor is owned, so it stays open and the same until the `AsyncFd` is dropped, which `Self`
+        // never takes apart.
+        let descriptor = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+        let descriptor = descriptor.map_err(Error::system("watch a timer"))?;
+        Ok(Self { descriptor, armed: None })
+    }
+
+    /// Sets the timer to `deadline`, or stops it. Costs nothing when it is set so already.
+    ///
+    /// # Errors
+    /// Only when the system refuses what it has granted before.
+    pub fn set(&mut self, deadline: Option<Timestamp<Monotonic>>) -> Result<(), Error> {
+        if self.armed == deadline {
+            return Ok(());
+        }
+        self.program(deadline)?;
+        self.armed = deadline;
+        // An expiry of the former setting that tokio has seen and nobody has waited for is stale now.
+        let _: std::io::Result<()> =
+            self.descriptor.try_io(Interest::READABLE, |_| Err(std::io::ErrorKind::WouldBlock.into()));
+        Ok(())
+    }
+
+    /// Waits until the deadline has passed; for ever when the timer is stopped. Can be dropped and called again.
+    /// Returns at once while a passed deadline is still set.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn expired(&self) -> Result<(), Error> {
+        loop {
+            if self.armed.is_some_and(|deadline| MonotonicClock.now() >= deadline) {
+                return Ok(());
+            }
+            let mut guard = self.descriptor.readable().await.map_err(Error::system("wait for a timer"))?;
+            guard.clear_ready();
+            // Too early: an expiry of a former setting. Setting the timer again makes sure that no edge is lost.
+            if self.armed.is_some_and(|deadline| MonotonicClock.now() < deadline) {
+                self.program(self.armed)?;
+            }
+        }
+    }
+
+    fn program(&self, deadline: Option<Timestamp<Monotonic>>) -> Result<(), Error> {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // All zero would stop the timer instead of expiring at once.
+        let value = deadline.map_or(zero, |at| {
+            let ns = at.as_ns().max(1);
+            Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 }
+        });
+        let time = Itimerspec { it_interval: zero, it_value: value };
+        rustix::time::timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::ABSTIME, &time)
+            .map(drop)
+            .map_err(Error::system("set a timer"))
+    }
+}
+
+/// Lets the kernel delay this thread's sleeps by at most 1 µs (50 µs is usual). A timerfd is exact without it; sleeps in
+/// `poll`, futexes and the like are not.
+///
+/// # Errors
+/// When the system refuses.
+pub fn reduce_timer_slack() -> Result<(), Error> {
+    const ONE_MICROSECOND: Option<NonZeroU64> = NonZeroU64::new(1_000);
+    rustix::thread::set_current_timer_slack(ONE_MICROSECOND).map_err(Error::system("set the timer slack"))
+}
+
+/// The calling thread's timer slack, ns.
+///
+/// # Errors
+/// When the system refuses.
+pub fn timer_slack_ns() -> Result<u64, Error> {
+    rustix::thread::current_timer_slack().map_err(Error::system("read the timer slack"))
+}

@@ -1,0 +1,365 @@
+//! One datagram out, a batch of datagrams in, with the control messages that carry timestamps.
+//!
+//! Place in the flow: the only system calls of the probe socket. The layouts are the kernel's
+//! (`include/uapi/linux/{socket,errqueue,net_tstamp}.h`); they are read from byte slices, so that a message that is
+//! not what it should be gives `None` and never a wild read.
+//!
+//! What it does not do: decide what a message means, keep state, retry.
+
+use std::io;
+use std::mem::size_of;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use probe_sync_time::{System, Timestamp};
+
+// `struct timespec` and `cmsg_len` are read as 64-bit fields below.
+const _: () = assert!(size_of::<libc::timespec>() == 16 && size_of::<usize>() == 8, "64-bit Linux only");
+
+/// Sends one datagram. `stamp_id` names the packet to the error queue (Linux ≥ 6.13; `EINVAL` before).
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    to: &socket2::SockAddr,
+    stamp_id: Option<u32>,
+) -> io::Result<()> {
+    let mut control = Aligned([0u8; STAMP_ID_SPACE]);
+    // SAFETY: `msghdr` is plain data for which all zeroes is a valid value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    header.msg_name = to.as_ptr().cast_mut().cast();
+    header.msg_namelen = to.len();
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    if let Some(id) = stamp_id {
+        let length = CONTROL_HEADER + size_of::<u32>();
+        control.0[..8].copy_from_slice(&length.to_ne_bytes());
+        control.0[8..12].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+        control.0[12..16].copy_from_slice(&SCM_TS_OPT_ID.to_ne_bytes());
+        control.0[16..20].copy_from_slice(&id.to_ne_bytes());
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = STAMP_ID_SPACE as _;
+    }
+    // SAFETY: every pointer in `header` refers to memory that outlives the call, with the lengths given beside it; the
+    // kernel only reads through them.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What the kernel said beside a datagram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Control {
+    /// The kernel's own stamp.
+    pub kernel: Option<Timestamp<System>>,
+    /// The interface's stamp, ns on the interface's clock.
+    pub hardware_ns: Option<i64>,
+    /// Datagrams that found the receive buffer full since the socket was made, modulo 2^32.
+    pub dropped: Option<u32>,
+    /// What an error-queue message is about.
+    pub error: Option<ExtendedError>,
+}
+
+/// `struct sock_extended_err`: why a message is on the error queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExtendedError {
+    /// The error number; `ENOMSG` for a timestamp.
+    pub errno: i32,
+    /// Who says so: `SO_EE_ORIGIN_…`.
+    pub origin: u8,
+    /// For a timestamp its kind, `SCM_TSTAMP_…`.
+    pub info: u32,
+    /// For a timestamp the packet's id.
+    pub data: u32,
+}
+
+impl ExtendedError {
+    /// True for a transmit stamp taken when the packet left, as opposed to scheduled or acknowledged.
+    pub fn is_transmit_stamp(&self) -> bool {
+        self.origin == libc::SO_EE_ORIGIN_TIMESTAMPING && self.errno == libc::ENOMSG && self.info == SCM_TSTAMP_SND
+    }
+}
+
+/// One datagram of a [`Batch`].
+pub(super) struct Message<'a> {
+    pub bytes: &'a [u8],
+    /// The datagram was longer than a slot.
+    pub truncated: bool,
+    /// The sender; on the error queue the destination of the packet that failed.
+    pub peer: Option<SocketAddr>,
+    pub control: Control,
+}
+
+/// Room for a few datagrams that one system call fetches together.
+pub(super) struct Batch {
+    slots: Box<[Slot; BATCH]>,
+    filled: usize,
+    next: usize,
+    /// The last call left the queue empty: it returned fewer datagrams than there was room for.
+    emptied: bool,
+    /// That was told to the caller.
+    told: bool,
+}
+
+impl Batch {
+    pub fn new() -> Self {
+        let slots = std::array::from_fn(|_| Slot::EMPTY);
+        Self { slots: Box::new(slots), filled: 0, next: 0, emptied: false, told: true }
+    }
+
+    /// The next datagram fetched before.
+    pub fn pop(&mut self) -> Option<Message<'_>> {
+        if self.next == self.filled {
+            return None;
+        }
+        self.next += 1;
+        Some(self.slots[self.next - 1].message())
+    }
+
+    /// True once after a fetch that emptied the queue, so that no call is wasted on asking again.
+    pub fn tell_emptied(&mut self) -> bool {
+        !std::mem::replace(&mut self.told, true) && self.emptied
+    }
+
+    /// True when nothing is left here and the queue was empty after the last fetch: only then will a readiness edge
+    /// announce the next datagram.
+    pub fn exhausted(&self) -> bool {
+        self.next == self.filled && self.emptied
+    }
+
+    /// Fetches up to `limit` datagrams without waiting; `flags` selects the queue. Returns how many came.
+    pub fn fetch(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> io::Result<usize> {
+        let limit = limit.min(BATCH);
+        // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
+        let (mut headers, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        for ((slot, header), vector) in self.slots.iter_mut().zip(&mut headers).zip(&mut vectors).take(limit) {
+            vector.iov_base = slot.bytes.as_mut_ptr().cast();
+            vector.iov_len = slot.bytes.len();
+            header.msg_hdr.msg_name = slot.name.0.as_mut_ptr().cast();
+            header.msg_hdr.msg_namelen = slot.name.0.len() as _;
+            header.msg_hdr.msg_iov = vector;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = slot.control.0.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = slot.control.0.len() as _;
+        }
+        (self.filled, self.next, self.emptied, self.told) = (0, 0, false, true);
+        // SAFETY: the first `limit` headers point to the slots' buffers and to `vectors`, all alive during the call and
+        // borrowed mutably by it alone, with their true lengths.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                limit as libc::c_uint,
+                flags | libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(received) = usize::try_from(received) else {
+            let error = io::Error::last_os_error();
+            self.emptied = error.kind() == io::ErrorKind::WouldBlock;
+            return Err(error);
+        };
+        for (slot, header) in self.slots.iter_mut().zip(&headers).take(received) {
+            slot.length = (header.msg_len as usize).min(slot.bytes.len());
+            slot.name_length = (header.msg_hdr.msg_namelen as usize).min(slot.name.0.len());
+            slot.control_length = header.msg_hdr.msg_controllen.min(slot.control.0.len());
+            slot.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        }
+        self.filled = received;
+        self.emptied = received < limit;
+        self.told = !self.emptied;
+        Ok(received)
+    }
+}
+
+/// Datagrams fetched by one call.
+pub(super) const BATCH: usize = 8;
+
+/// Longest datagram that is received whole, bytes; a probe packet has some hundred.
+pub(super) const DATAGRAM_MAX: usize = 2048;
+
+const NAME_SPACE: usize = size_of::<libc::sockaddr_storage>();
+/// Stamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
+const CONTROL_SPACE: usize = 256;
+const CONTROL_HEADER: usize = 16;
+const STAMP_ID_SPACE: usize = 24;
+
+/// `include/uapi/asm-generic/socket.h`, since Linux 6.13; `libc` has no name for it.
+const SCM_TS_OPT_ID: libc::c_int = 81;
+/// `include/uapi/linux/errqueue.h`: the stamp was taken as the packet was handed to the interface.
+const SCM_TSTAMP_SND: u32 = 0;
+const SCM_TIMESTAMPING: libc::c_int = libc::SO_TIMESTAMPING;
+
+#[repr(C, align(16))]
+struct Aligned<const N: usize>([u8; N]);
+
+struct Slot {
+    bytes: [u8; DATAGRAM_MAX],
+    name: Aligned<NAME_SPACE>,
+    control: Aligned<CONTROL_SPACE>,
+    length: usize,
+    name_length: usize,
+    control_length: usize,
+    truncated: bool,
+}
+
+impl Slot {
+    const EMPTY: Self = Self {
+        bytes: [0; DATAGRAM_MAX],
+        name: Aligned([0; NAME_SPACE]),
+        control: Aligned([0; CONTROL_SPACE]),
+        length: 0,
+        name_length: 0,
+        control_length: 0,
+        truncated: false,
+    };
+
+    fn message(&self) -> Message<'_> {
+        Message {
+            bytes: &self.bytes[..self.length],
+            truncated: self.truncated,
+            peer: parse_address(&self.name.0[..self.name_length]),
+            control: parse_control(&self.control.0[..self.control_length]),
+        }
+    }
+}
+
+/// Reads a `struct sockaddr_in` or `sockaddr_in6`.
+fn parse_address(name: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(array(name, 0)?);
+    let port = u16::from_be_bytes(array(name, 2)?);
+    match i32::from(family) {
+        libc::AF_INET => Some(SocketAddrV4::new(Ipv4Addr::from(array::<4>(name, 4)?), port).into()),
+        libc::AF_INET6 => {
+            let flow = u32::from_ne_bytes(array(name, 4)?);
+            let scope = u32::from_ne_bytes(array(name, 24)?);
+            Some(SocketAddrV6::new(Ipv6Addr::from(array::<16>(name, 8)?), port, flow, scope).into())
+        }
+        _ => None,
+    }
+}
+
+/// Walks a chain of `struct cmsghdr`.
+fn parse_control(mut rest: &[u8]) -> Control {
+    let mut control = Control::default();
+    while let (Some(length), Some(level), Some(kind)) = (array(rest, 0), array(rest, 8), array(rest, 12)) {
+        let length = usize::from_ne_bytes(length);
+        let Some(data) = rest.get(CONTROL_HEADER..length) else { break };
+        parse_control_message(i32::from_ne_bytes(level), i32::from_ne_bytes(kind), data, &mut control);
+        // The next header is aligned to the size of a word.
+        rest = rest.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
+    }
+    control
+}
+
+fn parse_control_message(level: i32, kind: i32, data: &[u8], control: &mut Control) {
+    match (level, kind) {
+        (libc::SOL_SOCKET, SCM_TIMESTAMPING) => {
+            // Three stamps: the kernel's, one that is no longer used, the interface's.
+            control.kernel = parse_timespec(data, 0).map(Timestamp::from_ns);
+            control.hardware_ns = parse_timespec(data, 32);
+        }
+        (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => control.dropped = array(data, 0).map(u32::from_ne_bytes),
+        (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
+            control.error = parse_extended_error(data);
+        }
+        _ => {}
+    }
+}
+
+/// A stamp of zero means that there is none.
+fn parse_timespec(data: &[u8], at: usize) -> Option<i64> {
+    let seconds = i64::from_ne_bytes(array(data, at)?);
+    let nanoseconds = i64::from_ne_bytes(array(data, at + 8)?);
+    let ns = seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?;
+    (ns != 0).then_some(ns)
+}
+
+fn parse_extended_error(data: &[u8]) -> Option<ExtendedError> {
+    Some(ExtendedError {
+        errno: u32::from_ne_bytes(array(data, 0)?) as i32,
+        origin: *data.get(4)?,
+        info: u32::from_ne_bytes(array(data, 8)?),
+        data: u32::from_ne_bytes(array(data, 12)?),
+    })
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control_message(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
+        let mut bytes = (CONTROL_HEADER + data.len()).to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(8), 0xAA);
+        bytes
+    }
+
+    fn stamps(kernel: [i64; 2], hardware: [i64; 2]) -> Vec<u8> {
+        let words = [kernel, [0, 0], hardware].concat();
+        let data: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        control_message(libc::SOL_SOCKET, SCM_TIMESTAMPING, &data)
+    }
+
+    fn extended_error(level: i32, kind: i32, errno: i32, origin: u8, data: u32) -> Vec<u8> {
+        let mut bytes = errno.to_ne_bytes().to_vec();
+        bytes.extend([origin, 0, 0, 0]);
+        bytes.extend(SCM_TSTAMP_SND.to_ne_bytes());
+        bytes.extend(data.to_ne_bytes());
+        bytes.extend([0; 16]);
+        control_message(level, kind, &bytes)
+    }
+
+    #[test]
+    fn control_messages_are_read_in_any_order() {
+        let stamp = Control { kernel: Some(Timestamp::from_ns(5_000_000_007)), ..Control::default() };
+        let error = ExtendedError { errno: libc::ENOMSG, origin: 4, info: 0, data: 9 };
+        let stamp_bytes = stamps([5, 7], [0, 0]);
+        let error_bytes = extended_error(libc::SOL_IPV6, libc::IPV6_RECVERR, libc::ENOMSG, 4, 9);
+        let dropped = control_message(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &3u32.to_ne_bytes());
+        let check = |bytes: &[&[u8]], expected: Control| assert_eq!(parse_control(&bytes.concat()), expected);
+        check(&[], Control::default());
+        check(&[&stamp_bytes], stamp);
+        check(&[&stamp_bytes, &error_bytes], Control { error: Some(error), ..stamp });
+        check(&[&error_bytes, &stamp_bytes], Control { error: Some(error), ..stamp });
+        check(&[&dropped, &stamp_bytes], Control { dropped: Some(3), ..stamp });
+        check(&[&stamps([0, 0], [2, 1])], Control { hardware_ns: Some(2_000_000_001), ..Control::default() });
+        assert!(error.is_transmit_stamp());
+        assert!(!ExtendedError { origin: 2, ..error }.is_transmit_stamp());
+    }
+
+    #[test]
+    fn damaged_control_messages_end_the_walk() {
+        let whole = stamps([5, 7], [0, 0]);
+        for length in 0..whole.len() {
+            assert_eq!(parse_control(&whole[..length]), Control::default(), "cut to {length} bytes");
+        }
+        for claimed in [0usize, 1, 15, usize::MAX, usize::MAX - 8] {
+            let mut bytes = whole.clone();
+            bytes[..8].copy_from_slice(&claimed.to_ne_bytes());
+            assert_eq!(parse_control(&bytes), Control::default(), "claims {claimed} bytes");
+        }
+    }
+
+    #[test]
+    fn addresses_of_both_families_are_read() {
+        let check = |text: &str| {
+            let address: SocketAddr = text.parse().expect("an address");
+            let name = socket2::SockAddr::from(address);
+            // SAFETY: the storage is initialised for at least `len` bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(name.as_ptr().cast::<u8>(), name.len() as usize) };
+            assert_eq!(parse_address(bytes), Some(address));
+            assert_eq!(parse_address(&bytes[..7]), None);
+        };
+        check("10.77.1.2:4123");
+        check("[2001:db8::17]:65535");
+        check("[fe80::1%3]:1");
+        assert_eq!(parse_address(&[0; 28]), None);
+    }
+}

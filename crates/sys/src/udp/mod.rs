@@ -1,0 +1,595 @@
+//! A UDP socket that says when each packet left and arrived.
+//!
+//! Place in the flow: one [`TimestampedUdp`] per node carries all its edges; [`AsyncUdp`] lets one tokio task wait for
+//! it. Bytes go to and from the state machines of crate `probe`.
+//!
+//! # Where stamps come from
+//! `SO_TIMESTAMPING` (Linux `Documentation/networking/timestamping.rst`) makes the kernel stamp a packet as it hands it
+//! to the interface and as the interface hands it over, both on `CLOCK_REALTIME`. The receive stamp comes with the
+//! packet. The transmit stamp comes later on the socket's error queue, named by an id. Since Linux 6.13 the id is ours
+//! (`SCM_TS_OPT_ID`). Before, it is the kernel's count of packets sent.
+//!
+//! A send that fails half way may have advanced that count, depending on the kernel's version. Recovery: what the error
+//! queue holds is collected first, packets still without a stamp are given up, and switching `OPT_ID` off and on sets
+//! the count to zero, where ours is set too. A stamp of an earlier packet that comes after that is older than the
+//! packet it claims to belong to, or belongs to none, and is dropped and counted.
+//!
+//! Without kernel stamps the clock is read before a send and after a receive: counted, and visible in each stamp's
+//! source. In mode [`TimestampMode::Auto`] a socket whose first [`GIVE_UP_AFTER`] stamps all fail to come steps down
+//! from hardware to kernel to user.
+//!
+//! # Errors of the network
+//! `IP_RECVERR` brings ICMP errors to the error queue. The kernel also lets the next unrelated call on the socket fail
+//! with them; such a call is repeated. They are counted, kept by peer for [`TimestampedUdp::take_network_error`], and
+//! end nothing.
+//!
+//! What it does not do: wait, retransmit, know what a packet means.
+
+mod message;
+mod pending;
+mod readiness;
+mod stamping;
+mod types;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use probe_sync_time::{Clock, Duration, StampSource};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::{Error, SystemClock};
+use message::{BATCH, Batch, Control};
+use pending::Pending;
+pub use readiness::{AsyncUdp, Wake, wait};
+use stamping::Stamping;
+pub use types::{NetworkError, Received, SendError, SendToken, Stamp, TimestampMode, UdpCounters, UdpOptions};
+
+/// A non-blocking UDP socket with timestamps.
+pub struct TimestampedUdp {
+    socket: Socket,
+    local: SocketAddr,
+    stamping: Stamping,
+    automatic: bool,
+    ids: Ids,
+    pending: Pending,
+    /// Transmit stamps ready to be taken: user stamps, and those collected during a recovery.
+    ready: VecDeque<(SendToken, Stamp)>,
+    inbox: Batch,
+    errors: Batch,
+    network_errors: VecDeque<NetworkError>,
+    counters: UdpCounters,
+    dropped_seen: u32,
+}
+
+/// Who numbers the packets for the error queue.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Ids {
+    /// We, with each packet. Unproven until a packet was accepted so.
+    Chosen { proven: bool },
+    /// The kernel, counting from zero at this token.
+    Counted { zero_at: u32 },
+}
+
+impl TimestampedUdp {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// [`Error::Bind`] when the port is taken or the address is not one of this host's; [`Error::Stamps`] when the mode
+    /// demands stamps that are not available.
+    pub fn bind(options: &UdpOptions) -> Result<Self, Error> {
+        let socket = open(options)?;
+        let local = socket.local_addr().map_err(Error::system("read the socket's address"))?;
+        let local = local.as_socket().unwrap_or(options.bind);
+        let stamping = Stamping::start(socket.as_fd(), options)?;
+        Ok(Self {
+            socket,
+            local,
+            stamping,
+            automatic: options.timestamps == TimestampMode::Auto,
+            ids: Ids::Chosen { proven: false },
+            pending: Pending::new(),
+            ready: VecDeque::new(),
+            inbox: Batch::new(),
+            errors: Batch::new(),
+            network_errors: VecDeque::new(),
+            counters: UdpCounters::default(),
+            dropped_seen: 0,
+        })
+    }
+
+    /// The address, with the port that the system chose.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Where stamps come from at present.
+    pub fn stamp_source(&self) -> StampSource {
+        self.stamping.source()
+    }
+
+    /// Why the stamps are no better than [`Self::stamp_source`] says, in mode [`TimestampMode::Auto`].
+    pub fn stamp_notes(&self) -> &[String] {
+        self.stamping.notes()
+    }
+
+    /// Counts since the socket was made.
+    pub fn counters(&self) -> UdpCounters {
+        self.counters
+    }
+
+    /// The receive buffer that the system granted, bytes (Linux counts its own overhead, so usually twice the wish).
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn receive_buffer_bytes(&self) -> Result<usize, Error> {
+        self.socket.recv_buffer_size().map_err(Error::system("read the receive buffer's size"))
+    }
+
+    /// How many packets wait for their transmit stamp.
+    pub fn stamps_awaited(&self) -> usize {
+        self.pending.len() + self.ready.len()
+    }
+
+    /// The next network error, oldest first; at most [`NETWORK_ERRORS_KEPT`] are kept.
+    pub fn take_network_error(&mut self) -> Option<NetworkError> {
+        self.network_errors.pop_front()
+    }
+
+    /// Sends a datagram at once. Its transmit stamp comes from [`Self::try_transmit_stamp`] under the token returned.
+    ///
+    /// # Errors
+    /// The packet did not leave, and no stamp will come. Counted; the socket can be used on.
+    pub fn try_send(&mut self, bytes: &[u8], to: SocketAddr) -> Result<SendToken, SendError> {
+        let name = SockAddr::from(to);
+        // The clock is read before the packet leaves: a user stamp is never later than a kernel stamp would be.
+        let now = SystemClock.now();
+        match self.send_named(bytes, &name) {
+            Ok(()) => {}
+            Err(error) => return Err(self.count_send_error(to, error)),
+        }
+        self.counters.sent += 1;
+        // On a fast interface the stamp is there already: do not say "empty" unasked.
+        self.errors.tell_emptied();
+        if self.stamping.source() == StampSource::User {
+            self.counters.user_stamps += 1;
+            self.counters.transmit_stamps += 1;
+            let token = self.pending.skip();
+            if self.ready.len() == pending::RING {
+                self.ready.pop_front();
+                self.counters.transmit_stamps_missing += 1;
+            }
+            self.ready.push_back((token, Stamp { at: now, source: StampSource::User }));
+            return Ok(token);
+        }
+        Ok(self.pending.push(now))
+    }
+
+    /// The next datagram, or `None` when there is none at present.
+    ///
+    /// # Errors
+    /// Only when the socket itself is broken.
+    pub fn try_recv(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, Error> {
+        for _ in 0..RECEIVE_ROUNDS {
+            let Some(message) = self.inbox.pop() else { if self.fetch_inbox()? { continue } else { return Ok(None) } };
+            self.counters.received += 1;
+            let control = message.control;
+            let (Some(from), false, true) = (message.peer, message.truncated, message.bytes.len() <= buffer.len())
+            else {
+                self.counters.oversized += 1;
+                continue;
+            };
+            let len = message.bytes.len();
+            buffer[..len].copy_from_slice(message.bytes);
+            self.count_dropped(control);
+            let stamp = self.receive_stamp(control);
+            return Ok(Some(Received { len, from, stamp }));
+        }
+        // A flood of unusable datagrams: let the caller do something else in between.
+        Ok(None)
+    }
+
+    /// The next transmit stamp, in the order in which stamps come, or `None` when there is none at present. Takes
+    /// network errors off the error queue too.
+    ///
+    /// # Errors
+    /// Only when the socket itself is broken.
+    pub fn try_transmit_stamp(&mut self) -> Result<Option<(SendToken, Stamp)>, Error> {
+        for _ in 0..RECEIVE_ROUNDS {
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(Some(ready));
+            }
+            let Some(message) = self.errors.pop() else {
+                if self.fetch_errors()? { continue } else { return Ok(None) }
+            };
+            let (peer, control) = (message.peer, message.control);
+            if let Some(stamped) = self.sort_error(peer, control) {
+                return Ok(Some(stamped));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A packet whose transmit stamp will not come: it has been awaited for [`STAMP_PATIENCE`], or was given up. Ask now
+    /// and then, at least once a second.
+    pub fn try_lost_stamp(&mut self) -> Option<SendToken> {
+        if let Some(token) = self.pending.pop_lost() {
+            return Some(token);
+        }
+        if self.pending.len() == 0 {
+            return None;
+        }
+        let missing = self.pending.expire(SystemClock.now(), STAMP_PATIENCE);
+        self.count_missing(missing);
+        self.pending.pop_lost()
+    }
+
+    /// True when no datagram is left and an edge will announce the next.
+    fn inbox_exhausted(&self) -> bool {
+        self.inbox.exhausted()
+    }
+
+    /// True when no stamp is left and an edge will announce the next.
+    fn errors_exhausted(&self) -> bool {
+        self.ready.is_empty() && self.errors.exhausted()
+    }
+
+    /// Sends under an id that will be known, whoever chooses it.
+    fn send_named(&mut self, bytes: &[u8], name: &SockAddr) -> io::Result<()> {
+        if self.stamping.source() == StampSource::User {
+            return self.send_repeated(bytes, name, None);
+        }
+        match self.ids {
+            Ids::Chosen { proven } => {
+                let id = Some(self.pending.next_token());
+                match self.send_repeated(bytes, name, id) {
+                    Ok(()) => self.ids = Ids::Chosen { proven: true },
+                    Err(error) if !proven && error.raw_os_error() == Some(libc::EINVAL) => {
+                        // A kernel before 6.13, or a destination that is invalid in itself.
+                        self.send_repeated(bytes, name, None)?;
+                        self.ids = Ids::Counted { zero_at: self.pending.next_token() };
+                    }
+                    Err(error) => return Err(error),
+                }
+                Ok(())
+            }
+            Ids::Counted { .. } => {
+                let sent = self.send_repeated(bytes, name, None);
+                if sent.is_err() {
+                    self.recover_ids();
+                }
+                sent
+            }
+        }
+    }
+
+    /// Sends, once more if the first attempt reported an earlier packet's ICMP error.
+    fn send_repeated(&mut self, bytes: &[u8], name: &SockAddr, id: Option<u32>) -> io::Result<()> {
+        let result = message::send(self.socket.as_fd(), bytes, name, id);
+        let Err(error) = &result else { return result };
+        if error.kind() != io::ErrorKind::Interrupted && !is_network_error(error) {
+            return result;
+        }
+        if matches!(self.ids, Ids::Counted { .. }) {
+            self.recover_ids();
+        }
+        message::send(self.socket.as_fd(), bytes, name, id)
+    }
+
+    /// After a send that may or may not have advanced the kernel's count of packets.
+    fn recover_ids(&mut self) {
+        for _ in 0..RECEIVE_ROUNDS {
+            while let Some(message) = self.errors.pop() {
+                let (peer, control) = (message.peer, message.control);
+                if let Some(stamped) = self.sort_error(peer, control) {
+                    self.ready.push_back(stamped);
+                }
+            }
+            self.errors.tell_emptied();
+            if !matches!(self.fetch_errors(), Ok(true)) {
+                break;
+            }
+        }
+        let missing = self.pending.forget_all();
+        self.count_missing(missing);
+        self.counters.id_recoveries += 1;
+        self.stamping.restart_ids(self.socket.as_fd());
+        self.ids = Ids::Counted { zero_at: self.pending.next_token() };
+    }
+
+    /// Fills the inbox. False: there is nothing at present.
+    fn fetch_inbox(&mut self) -> Result<bool, Error> {
+        if self.inbox.tell_emptied() {
+            return Ok(false);
+        }
+        // A user stamp is as good as it is early: one datagram at a time.
+        let limit = if self.stamping.source() == StampSource::User { 1 } else { BATCH };
+        self.stamping.refresh();
+        fetch(&mut self.inbox, self.socket.as_fd(), 0, limit)
+    }
+
+    /// Fills the batch of error messages. False: there is nothing at present.
+    fn fetch_errors(&mut self) -> Result<bool, Error> {
+        if self.errors.tell_emptied() {
+            return Ok(false);
+        }
+        self.stamping.refresh();
+        fetch(&mut self.errors, self.socket.as_fd(), libc::MSG_ERRQUEUE, BATCH)
+    }
+
+    /// Sorts one message of the error queue: a stamp that a packet waits for is returned, all else counted.
+    fn sort_error(&mut self, peer: Option<SocketAddr>, control: Control) -> Option<(SendToken, Stamp)> {
+        let error = control.error?;
+        if !error.is_transmit_stamp() {
+            self.count_network_error(peer, error.errno);
+            return None;
+        }
+        let token = match self.ids {
+            Ids::Chosen { .. } => error.data,
+            Ids::Counted { zero_at } => zero_at.wrapping_add(error.data),
+        };
+        let stamp = self.stamping.stamp(control);
+        let Some(sent) = self.pending.take(token) else {
+            self.counters.transmit_stamps_unmatched += 1;
+            return None;
+        };
+        let stale = |stamp: Stamp| matches!(self.ids, Ids::Counted { .. }) && stamp.at < sent;
+        match stamp {
+            Some(stamp) if !stale(stamp) => {
+                self.counters.transmit_stamps += 1;
+                Some((SendToken(token), stamp))
+            }
+            _ => {
+                self.counters.transmit_stamps_unmatched += 1;
+                self.count_missing(1);
+                self.pending.give_up(token);
+                None
+            }
+        }
+    }
+
+    fn receive_stamp(&mut self, control: Control) -> Stamp {
+        let wanted = self.stamping.source();
+        if wanted != StampSource::User {
+            if let Some(stamp) = self.stamping.stamp(control) {
+                if stamp.source != wanted {
+                    self.counters.receive_stamps_missing += 1;
+                }
+                return stamp;
+            }
+            self.counters.receive_stamps_missing += 1;
+        }
+        self.counters.user_stamps += 1;
+        Stamp { at: SystemClock.now(), source: StampSource::User }
+    }
+
+    /// The kernel reports its running total with each datagram that arrived after a drop.
+    fn count_dropped(&mut self, control: Control) {
+        if let Some(total) = control.dropped {
+            self.counters.dropped_by_kernel += u64::from(total.wrapping_sub(self.dropped_seen));
+            self.dropped_seen = total;
+        }
+    }
+
+    fn count_missing(&mut self, missing: usize) {
+        self.counters.transmit_stamps_missing += missing as u64;
+        let hopeless = self.counters.transmit_stamps == 0 && self.counters.transmit_stamps_missing >= GIVE_UP_AFTER;
+        if self.automatic && hopeless && self.stamping.source() != StampSource::User {
+            self.stamping.step_down(self.socket.as_fd());
+            self.ids = Ids::Chosen { proven: false };
+            let forgotten = self.pending.forget_all() as u64;
+            self.counters.transmit_stamps_missing += forgotten;
+        }
+    }
+
+    fn count_network_error(&mut self, peer: Option<SocketAddr>, errno: i32) {
+        match errno {
+            libc::ECONNREFUSED => self.counters.icmp_refused += 1,
+            libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN => {
+                self.counters.icmp_unreachable += 1;
+            }
+            _ => self.counters.icmp_other += 1,
+        }
+        if let Some(to) = peer {
+            if self.network_errors.len() == NETWORK_ERRORS_KEPT {
+                self.network_errors.pop_front();
+            }
+            self.network_errors.push_back(NetworkError { to, kind: io::Error::from_raw_os_error(errno).kind() });
+        }
+    }
+
+    fn count_send_error(&mut self, to: SocketAddr, source: io::Error) -> SendError {
+        match source.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                self.counters.send_full += 1;
+                SendError::Full { to }
+            }
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN | libc::EADDRNOTAVAIL) => {
+                self.counters.send_unreachable += 1;
+                SendError::Unreachable { to, source }
+            }
+            _ => {
+                self.counters.send_refused += 1;
+                SendError::Refused { to, source }
+            }
+        }
+    }
+}
+
+impl AsRawFd for TimestampedUdp {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl AsFd for TimestampedUdp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// How long a transmit stamp is waited for. The kernel takes it when the packet leaves the interface's queue.
+pub const STAMP_PATIENCE: Duration = Duration::from_ms(50);
+
+/// Transmit stamps missing, with not one received, before mode [`TimestampMode::Auto`] steps down.
+pub const GIVE_UP_AFTER: u64 = 16;
+
+/// Network errors kept for [`TimestampedUdp::take_network_error`].
+pub const NETWORK_ERRORS_KEPT: usize = 16;
+
+/// Most messages looked at in one call that returns none of them.
+const RECEIVE_ROUNDS: usize = 256;
+
+/// Most repetitions of a receive that reported an earlier packet's ICMP error.
+const FETCH_ATTEMPTS: usize = 16;
+
+fn open(options: &UdpOptions) -> Result<Socket, Error> {
+    let address = options.bind;
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
+        .map_err(|source| bind_error(address, source))?;
+    if address.is_ipv6() {
+        // One family per socket: an IPv4 peer seen as ::ffff:a.b.c.d would not equal its configured address.
+        socket.set_only_v6(true).map_err(Error::system("restrict the socket to IPv6"))?;
+    }
+    let bytes = libc::c_int::try_from(options.receive_buffer_bytes).unwrap_or(libc::c_int::MAX);
+    // With CAP_NET_ADMIN beyond net.core.rmem_max, otherwise up to it.
+    if stamping::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+        socket.set_recv_buffer_size(options.receive_buffer_bytes).map_err(Error::system("set the receive buffer"))?;
+    }
+    let (level, kind) =
+        if address.is_ipv6() { (libc::SOL_IPV6, libc::IPV6_RECVERR) } else { (libc::SOL_IP, libc::IP_RECVERR) };
+    stamping::set_option(socket.as_fd(), level, kind, 1).map_err(Error::system("ask for ICMP errors"))?;
+    stamping::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
+        .map_err(Error::system("ask for the count of dropped packets"))?;
+    socket.bind(&SockAddr::from(address)).map_err(|source| bind_error(address, source))?;
+    Ok(socket)
+}
+
+fn bind_error(address: SocketAddr, source: io::Error) -> Error {
+    let advice = match source.raw_os_error() {
+        Some(libc::EADDRINUSE) => {
+            "another program (or rank) uses this port: choose another with --port, 0 lets the system choose"
+        }
+        Some(libc::EADDRNOTAVAIL) => {
+            "no interface of this host has this address: see `ip addr`, choose one with --bind"
+        }
+        Some(libc::EACCES | libc::EPERM) => "ports below 1024 need privileges: choose another with --port",
+        Some(libc::EAFNOSUPPORT) => "this kernel has no such address family: use the other one with --bind",
+        Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise `ulimit -n`",
+        _ => "check --bind and --port",
+    };
+    Error::Bind { address, source, advice }
+}
+
+/// False when nothing is there at present.
+fn fetch(batch: &mut Batch, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> Result<bool, Error> {
+    for _ in 0..FETCH_ATTEMPTS {
+        match batch.fetch(socket, flags, limit) {
+            Ok(received) => return Ok(received > 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            // An ICMP error about an earlier packet; the error queue has the details.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted || is_network_error(&error) => {}
+            Err(error) => return Err(Error::System { operation: "receive from the probe socket", source: error }),
+        }
+    }
+    Ok(false)
+}
+
+/// Errors that the network, not the call at hand, has caused.
+fn is_network_error(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNREFUSED
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::ENETDOWN
+                | libc::ENOPROTOOPT
+                | libc::EPROTO
+                | libc::EOPNOTSUPP
+                | libc::EACCES
+                | libc::EMSGSIZE
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+        for _ in 0..10_000 {
+            if let Some(answer) = ask() {
+                return answer;
+            }
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        panic!("it did not come");
+    }
+
+    /// A socket that lets the kernel count packets, as before Linux 6.13.
+    fn counting() -> TimestampedUdp {
+        let bind = SocketAddr::from(([127, 0, 0, 1], 0));
+        let options = UdpOptions { timestamps: TimestampMode::Kernel, ..UdpOptions::new(bind) };
+        let mut udp = TimestampedUdp::bind(&options).expect("loopback has room");
+        udp.ids = Ids::Counted { zero_at: 0 };
+        udp
+    }
+
+    fn check_stamped(udp: &mut TimestampedUdp, tokens: &[SendToken]) {
+        for token in tokens {
+            let (stamped, _) = eventually(|| udp.try_transmit_stamp().expect("the socket works"));
+            assert_eq!(stamped, *token);
+        }
+        assert_eq!(udp.stamps_awaited(), 0);
+    }
+
+    #[test]
+    fn counted_ids_match_their_packets_after_failed_sends() {
+        let mut udp = counting();
+        let here = udp.local_addr();
+        for _ in 0..5 {
+            let tokens: Vec<_> = (0..3).map(|_| udp.try_send(&[0; 10], here).expect("loopback takes it")).collect();
+            check_stamped(&mut udp, &tokens);
+            // Too long for a datagram: refused, on some kernels after it was counted.
+            let recoveries = udp.counters().id_recoveries;
+            assert!(udp.try_send(&[0; 70_000], here).is_err());
+            assert!(udp.counters().id_recoveries > recoveries);
+        }
+        assert_eq!((udp.counters().transmit_stamps, udp.counters().transmit_stamps_missing), (15, 0));
+    }
+
+    #[test]
+    fn stamps_collected_during_a_recovery_are_not_lost() {
+        let mut udp = counting();
+        let here = udp.local_addr();
+        let mut tokens: Vec<_> = (0..30).map(|_| udp.try_send(&[0; 10], here).expect("loopback takes it")).collect();
+        assert!(udp.try_send(&[0; 70_000], here).is_err());
+        tokens.push(udp.try_send(&[0; 10], here).expect("loopback takes it"));
+        check_stamped(&mut udp, &tokens);
+        assert_eq!(udp.counters().transmit_stamps_unmatched, 0);
+    }
+
+    #[test]
+    fn a_socket_whose_stamps_never_come_steps_down_in_mode_auto() {
+        let bind = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut udp = TimestampedUdp::bind(&UdpOptions::new(bind)).expect("loopback has room");
+        let here = udp.local_addr();
+        assert_eq!(udp.stamp_source(), StampSource::Kernel);
+        // As if the driver took no transmit stamps.
+        stamping::set_option(udp.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0).expect("may be switched off");
+        udp.ids = Ids::Counted { zero_at: 0 };
+        for _ in 0..GIVE_UP_AFTER {
+            udp.try_send(&[0; 10], here).expect("loopback takes it");
+        }
+        assert_eq!(udp.try_transmit_stamp().expect("the socket works"), None);
+        let lost: Vec<u32> = (0..GIVE_UP_AFTER).map(|_| eventually(|| udp.try_lost_stamp()).0).collect();
+        assert_eq!(lost, (0..GIVE_UP_AFTER as u32).collect::<Vec<_>>());
+        assert_eq!((udp.stamp_source(), udp.stamp_notes().len()), (StampSource::User, 2), "{:?}", udp.stamp_notes());
+        let token = udp.try_send(&[0; 10], here).expect("loopback takes it");
+        let stamp = udp.try_transmit_stamp().expect("the socket works").expect("a user stamp is there at once");
+        assert_eq!((stamp.0, stamp.1.source), (token, StampSource::User));
+    }
+}

@@ -1,0 +1,172 @@
+//! Waiting for a [`TimestampedUdp`] and a timer in one tokio task.
+//!
+//! Place in the flow: the node's probe task is a loop of [`wait`], then emptying what is ready, then sending what is due.
+//!
+//! # Edges
+//! tokio watches descriptors with edge-triggered epoll. A transmit stamp raises `EPOLLERR`, which tokio reports only to
+//! those who ask for [`Interest::ERROR`]. An edge comes once, when something is added to an empty queue; who clears it
+//! and leaves the queue half full waits for ever. So an edge sets a flag here, tokio's readiness is cleared at once
+//! (before the queues are read, so that an edge during reading is seen again), and the flag is cleared only when the
+//! queue itself said that it is empty. While a flag is set, waiting returns at once.
+//!
+//! `Interest::WRITABLE` is left out on purpose: every packet that leaves would be an edge, and with an error pending
+//! tokio would take the write side for closed for good.
+//!
+//! What it does not do: fairness. The caller bounds how much it takes from each queue in a turn.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::Poll;
+
+use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, Ready};
+
+use super::{NetworkError, Received, SendError, SendToken, Stamp, TimestampedUdp, UdpOptions};
+use crate::Error;
+use crate::timer::Timer;
+
+/// A [`TimestampedUdp`] that can be waited for.
+pub struct AsyncUdp {
+    descriptor: AsyncFd<TimestampedUdp>,
+    readable: bool,
+    stamped: bool,
+}
+
+/// What a wait ended with; several may hold.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// Datagrams may have arrived: call [`AsyncUdp::try_recv`] until it returns `None`.
+    pub readable: bool,
+    /// Transmit stamps or network errors may have come: call [`AsyncUdp::try_transmit_stamp`] until it returns `None`.
+    pub stamped: bool,
+    /// The timer's deadline has passed.
+    pub expired: bool,
+}
+
+impl AsyncUdp {
+    /// Opens the socket and registers it with the runtime.
+    ///
+    /// # Errors
+    /// As [`TimestampedUdp::bind`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn bind(options: &UdpOptions) -> Result<Self, Error> {
+        Self::new(TimestampedUdp::bind(options)?)
+    }
+
+    /// Registers a socket with the runtime.
+    ///
+    /// # Errors
+    /// When the system is out of epoll watches.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn new(udp: TimestampedUdp) -> Result<Self, Error> {
+        // SAFETY: the socket inside `udp` is owned, never replaced, and no method hands out `&mut TimestampedUdp`, so the
+        // descriptor stays open and the same until the `AsyncFd` is dropped.
+        let descriptor = unsafe { AsyncFd::register_with_interest(udp, Interest::READABLE | Interest::ERROR) };
+        let descriptor = descriptor.map_err(Error::system("watch the probe socket"))?;
+        // What came before the registration has no edge of its own.
+        Ok(Self { descriptor, readable: true, stamped: true })
+    }
+
+    /// The socket, for its addresses and counters.
+    pub fn udp(&self) -> &TimestampedUdp {
+        self.descriptor.get_ref()
+    }
+
+    /// As [`TimestampedUdp::try_lost_stamp`].
+    pub fn try_lost_stamp(&mut self) -> Option<SendToken> {
+        self.descriptor.get_mut().try_lost_stamp()
+    }
+
+    /// As [`TimestampedUdp::take_network_error`].
+    pub fn take_network_error(&mut self) -> Option<NetworkError> {
+        self.descriptor.get_mut().take_network_error()
+    }
+
+    /// As [`TimestampedUdp::try_send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_send(&mut self, bytes: &[u8], to: SocketAddr) -> Result<SendToken, SendError> {
+        // The stamp may be there before the send returns, on loopback it always is: look, do not wait for the edge.
+        self.stamped = true;
+        self.descriptor.get_mut().try_send(bytes, to)
+    }
+
+    /// As [`TimestampedUdp::try_recv`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_recv(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, Error> {
+        if !self.readable {
+            return Ok(None);
+        }
+        let udp = self.descriptor.get_mut();
+        let received = udp.try_recv(buffer)?;
+        self.readable = received.is_some() || !udp.inbox_exhausted();
+        Ok(received)
+    }
+
+    /// As [`TimestampedUdp::try_transmit_stamp`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_transmit_stamp(&mut self) -> Result<Option<(SendToken, Stamp)>, Error> {
+        if !self.stamped {
+            return Ok(None);
+        }
+        let udp = self.descriptor.get_mut();
+        let stamped = udp.try_transmit_stamp()?;
+        self.stamped = stamped.is_some() || !udp.errors_exhausted();
+        Ok(stamped)
+    }
+
+    /// Waits until datagrams or stamps may be there. Can be dropped and called again at no loss.
+    ///
+    /// # Errors
+    /// When the runtime is shutting down.
+    pub async fn ready(&mut self) -> Result<Wake, Error> {
+        if !self.readable && !self.stamped {
+            let mut guard = self
+                .descriptor
+                .ready(Interest::READABLE | Interest::ERROR)
+                .await
+                .map_err(Error::system("wait for the probe socket"))?;
+            let ready = guard.ready();
+            guard.clear_ready();
+            self.readable |= ready.is_readable();
+            // A pending socket error hides behind EPOLLERR too; looking at the error queue costs one call.
+            self.stamped |= ready & Ready::ERROR != Ready::EMPTY;
+        }
+        Ok(Wake { readable: self.readable, stamped: self.stamped, expired: false })
+    }
+}
+
+/// Waits until datagrams or stamps may be there or the timer's deadline has passed. Can be dropped and called again at
+/// no loss.
+///
+/// # Errors
+/// When the runtime is shutting down.
+pub async fn wait(udp: &mut AsyncUdp, timer: &Timer) -> Result<Wake, Error> {
+    let mut ready = pin!(udp.ready());
+    let mut expired = pin!(timer.expired());
+    poll_fn(|context| {
+        // The timer first: a flood of datagrams must not keep the schedule from being looked at.
+        let expired = match expired.as_mut().poll(context) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => false,
+        };
+        match ready.as_mut().poll(context) {
+            Poll::Ready(Ok(wake)) => Poll::Ready(Ok(Wake { expired, ..wake })),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending if expired => Poll::Ready(Ok(Wake { expired, ..Wake::default() })),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,140 @@
+//! What goes into and comes out of a [`TimestampedUdp`](super::TimestampedUdp).
+
+use std::io;
+use std::net::SocketAddr;
+
+use probe_sync_time::{StampSource, System, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Which kind of timestamps to use.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimestampMode {
+    /// The best that is to be had.
+    #[default]
+    Auto,
+    /// The interface's, or fail.
+    Hardware,
+    /// The kernel's, or fail.
+    Kernel,
+    /// Clock reads in this process.
+    User,
+}
+
+/// How to make a [`TimestampedUdp`](super::TimestampedUdp).
+#[derive(Clone, Debug)]
+pub struct UdpOptions {
+    /// Local address; port 0 lets the system choose one.
+    pub bind: SocketAddr,
+    /// Which timestamps.
+    pub timestamps: TimestampMode,
+    /// The interface that packets use, for hardware stamps. `None`: the one that has the address `bind`.
+    pub interface: Option<String>,
+    /// Receive buffer, bytes; the system may grant less, see [`TimestampedUdp::receive_buffer_bytes`](super::TimestampedUdp::receive_buffer_bytes).
+    pub receive_buffer_bytes: usize,
+}
+
+impl UdpOptions {
+    /// Best timestamps and a buffer that holds some thousand probe packets.
+    pub fn new(bind: SocketAddr) -> Self {
+        Self { bind, timestamps: TimestampMode::Auto, interface: None, receive_buffer_bytes: 1 << 20 }
+    }
+}
+
+/// Names a sent packet until its transmit stamp comes. Counts up by one per packet sent, modulo 2^32.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SendToken(pub u32);
+
+/// When a packet left or arrived, and who looked at the clock.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The time on this host's system clock.
+    pub at: Timestamp<System>,
+    /// Who took it.
+    pub source: StampSource,
+}
+
+/// A datagram that arrived.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes written to the caller's buffer.
+    pub len: usize,
+    /// The sender.
+    pub from: SocketAddr,
+    /// When it arrived.
+    pub stamp: Stamp,
+}
+
+/// Why a packet was not sent. All are counted, and none ends a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The send buffer or the interface's queue is full.
+    #[error("send buffer full on the way to {to}")]
+    Full {
+        /// The destination.
+        to: SocketAddr,
+    },
+    /// There is no route, or the network or host is known to be down.
+    #[error("no route to {to}: {source}")]
+    Unreachable {
+        /// The destination.
+        to: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system refused the packet, a firewall for example.
+    #[error("cannot send to {to}: {source}")]
+    Refused {
+        /// The destination.
+        to: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// An ICMP error about a packet of ours.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct NetworkError {
+    /// Where the packet was to go.
+    pub to: SocketAddr,
+    /// What the network said; `ConnectionRefused`: nobody listens on that port.
+    pub kind: io::ErrorKind,
+}
+
+/// What happened on a socket since it was made.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UdpCounters {
+    /// Packets handed to the kernel.
+    pub sent: u64,
+    /// Datagrams received.
+    pub received: u64,
+    /// Transmit stamps handed out.
+    pub transmit_stamps: u64,
+    /// Transmit stamps that did not come, or came too late.
+    pub transmit_stamps_missing: u64,
+    /// Transmit stamps that belonged to no waiting packet.
+    pub transmit_stamps_unmatched: u64,
+    /// Transmit and receive times read by this process, by choice or for want of anything better.
+    pub user_stamps: u64,
+    /// Datagrams without a stamp of the kind in use, which got a poorer one.
+    pub receive_stamps_missing: u64,
+    /// Sends that found the buffer full.
+    pub send_full: u64,
+    /// Sends with no route or a dead network.
+    pub send_unreachable: u64,
+    /// Sends that the system refused.
+    pub send_refused: u64,
+    /// ICMP: nobody listens there.
+    pub icmp_refused: u64,
+    /// ICMP: host or network unreachable.
+    pub icmp_unreachable: u64,
+    /// Other ICMP or local errors.
+    pub icmp_other: u64,
+    /// Datagrams that the kernel dropped because the receive buffer was full.
+    pub dropped_by_kernel: u64,
+    /// Datagrams longer than any probe packet, or longer than the caller's buffer, dropped.
+    pub oversized: u64,
+    /// Times that the count of packets was set anew after a failed send (kernels before 6.13).
+    pub id_recoveries: u64,
+}
