@@ -1,1 +1,22 @@
-//! placeholder
+//! Seeded clocks and a seeded network that drive the real [`Endpoint`](probe_sync_probe::Endpoint) code.
+//!
+//! Place in the flow: beside it. A simulated run gives what a real run gives, exchanges and counters, and also what a real
+//! run cannot: the true offset of every clock at any instant, and the exact fate of every packet. Timing claims and the
+//! accounting of lost, late, duplicated and foreign packets are tested against these.
+//!
+//! Time here is one true time, shown by node 0's clock. The same scenario and seed give the same bytes.
+//!
+//! What it does not do: simulate hosts (each node has its own clock and network address), bandwidth, or rounds.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod ledger;
+mod network;
+mod random;
+mod scenario;
+mod simulation;
+
+pub use clock::WanderingClock;
+pub use ledger::{DirectionCounts, Ledger};
+pub use scenario::{Clocks, Network, Scenario, Stamps};
+pub use simulation::{Error, Outcome, Simulation};

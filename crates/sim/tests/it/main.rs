@@ -1,0 +1,3 @@
+//! The simulator against itself and against the endpoints' books.
+mod accounting;
+mod truth;
