@@ -1,0 +1,242 @@
+//! The command line: what can be asked, and how it becomes a configuration.
+//!
+//! Flags that are configuration keys are kept as text and pass through `Config::set`, so that a flag, a variable and a
+//! file mean the same and fail alike.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use probe_sync::config::Config;
+
+/// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
+#[derive(Parser, Debug)]
+#[command(name = "probe_sync", version, after_long_help = GUIDE, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; `run` when left out
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags of `run`
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Measure: under mpirun, under torchrun-style variables, or with --local N
+    #[command(after_long_help = GUIDE)]
+    Run(Box<RunArgs>),
+    /// Recompute offsets from recorded exchanges (--keep-probes) alone
+    Solve(SolveArgs),
+    /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix
+    Doctor(DoctorArgs),
+    /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
+    Export(ExportArgs),
+}
+
+/// Flags of `run`.
+#[derive(Args, Debug, Default)]
+pub struct RunArgs {
+    /// Run N ranks as processes on this machine, over TCP on loopback; no MPI needed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub local: Option<u32>,
+    /// Print the final report as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Read settings from a TOML file, or JSON when its name ends in .json
+    #[arg(long, value_name = "FILE", env = "PROBE_SYNC_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// How long to run, as in 12s or 10min; without it until Ctrl-C or SIGTERM
+    #[arg(long, help_heading = "Measuring")]
+    duration: Option<String>,
+    /// Length of a window; each window gives one offset per node [default: 4s]
+    #[arg(long, help_heading = "Measuring")]
+    window: Option<String>,
+    /// Gap between exchanges started by one host, shared by its ranks and edges in turn [default: 800us]
+    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
+    cadence: Option<String>,
+    /// Time between the two packets of a coded pair [default: 100us]
+    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
+    spacing: Option<String>,
+    /// An exchange not finished after this long counts as lost [default: 100ms]
+    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
+    exchange_timeout: Option<String>,
+    /// How long a round waits for a rank before it names it and ends [default: 10s]
+    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
+    round_timeout: Option<String>,
+    /// Edges per node in the probing graph [default: 10, or nodes − 1]
+    #[arg(long, help_heading = "Measuring", value_name = "K")]
+    neighbors: Option<String>,
+    /// Seed of the probing graph [default: 1]
+    #[arg(long, help_heading = "Measuring")]
+    seed: Option<String>,
+    /// How an edge's line is fitted: hull, svm or min-rtt [default: hull]
+    #[arg(long, help_heading = "Measuring", value_name = "METHOD")]
+    fit: Option<String>,
+    /// Which timestamps to use: auto, hardware, kernel or user [default: auto]
+    #[arg(long, help_heading = "Measuring", value_name = "SOURCE")]
+    timestamps: Option<String>,
+    /// Every rank is a node, even where ranks share a host's clock
+    #[arg(long, help_heading = "Measuring")]
+    per_rank: bool,
+
+    /// Directory for the run's files; an earlier run there moves aside [default: probe_sync_out]
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
+    out: Option<String>,
+    /// Write every raw exchange to probes/nodeN.jsonl
+    #[arg(long, help_heading = "Output")]
+    keep_probes: bool,
+
+    /// Address to probe from [default: chosen from the route to rank 0]
+    #[arg(long, help_heading = "This host", value_name = "ADDRESS")]
+    bind: Option<String>,
+    /// UDP port to probe from; 0 lets the system choose [default: 0]
+    #[arg(long, help_heading = "This host")]
+    port: Option<String>,
+    /// Network interface to probe from
+    #[arg(long, help_heading = "This host", value_name = "NAME")]
+    interface: Option<String>,
+    /// Name and identity of this host [default: ask the system]
+    #[arg(long, help_heading = "This host", value_name = "NAME")]
+    host: Option<String>,
+    /// Pin the probe thread near its network interface: true or false [default: true]
+    #[arg(long, help_heading = "This host", value_name = "BOOL")]
+    pin: Option<String>,
+
+    /// Lay virtual clocks with known error over the real ones, drawn from this seed, and judge the result
+    #[arg(long, help_heading = "Testing against known truth", value_name = "SEED")]
+    inject_skew: Option<String>,
+    /// Virtual offsets are drawn within ± this [default: 10ms]
+    #[arg(long, help_heading = "Testing against known truth", value_name = "DURATION")]
+    skew_offset: Option<String>,
+    /// Virtual rates are drawn within ± this many ppm [default: 50]
+    #[arg(long, help_heading = "Testing against known truth", value_name = "PPM")]
+    skew_ppm: Option<String>,
+    /// NODE@AFTER:STEP, as in 3@5s:1ms: that node's virtual clock jumps
+    #[arg(long, help_heading = "Testing against known truth", value_name = "STEP")]
+    inject_step: Option<String>,
+}
+
+/// Flags of `solve`.
+#[derive(Args, Debug)]
+pub struct SolveArgs {
+    /// Recorded exchanges, probes/nodeN.jsonl of a run
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    pub probes: Vec<PathBuf>,
+    /// Where to write the offsets
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How an edge's line is fitted: hull, svm or min-rtt
+    #[arg(long, default_value = "hull")]
+    pub fit: String,
+}
+
+/// Flags of `doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The directory of a run
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: PathBuf,
+    /// The protobuf file to write
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+impl RunArgs {
+    /// The configuration that flags, environment and file give.
+    ///
+    /// # Errors
+    /// Names the place, the key and the remedy.
+    pub fn configuration(&self) -> Result<Config, probe_sync::Error> {
+        let texts = [
+            ("duration", &self.duration),
+            ("window", &self.window),
+            ("probe_cadence", &self.cadence),
+            ("spacing", &self.spacing),
+            ("exchange_timeout", &self.exchange_timeout),
+            ("round_timeout", &self.round_timeout),
+            ("neighbors", &self.neighbors),
+            ("seed", &self.seed),
+            ("fit", &self.fit),
+            ("timestamps", &self.timestamps),
+            ("out", &self.out),
+            ("bind", &self.bind),
+            ("port", &self.port),
+            ("interface", &self.interface),
+            ("host", &self.host),
+            ("pin", &self.pin),
+            ("inject_skew", &self.inject_skew),
+            ("skew_offset", &self.skew_offset),
+            ("skew_ppm", &self.skew_ppm),
+            ("inject_step", &self.inject_step),
+        ];
+        let switches = [("per_rank", self.per_rank), ("keep_probes", self.keep_probes)];
+        let flags: Vec<(String, String)> = texts
+            .into_iter()
+            .filter_map(|(key, text)| text.clone().map(|text| (key.to_owned(), text)))
+            .chain(switches.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key.to_owned(), "true".to_owned())))
+            .collect();
+        Config::load(self.config.as_deref(), std::env::vars(), &flags)
+    }
+}
+
+/// What `--help` teaches after the flags.
+const GUIDE: &str = "\
+EXAMPLES
+  mpirun -n 64 probe_sync                    beside a job, one offset per node every 4 s, until Ctrl-C
+  mpirun -n 8 probe_sync --duration 12s --window 2s --inject-skew 7
+                                             try it: real packets, virtual clocks, known truth
+  probe_sync run --local 8 --duration 12s    the same processes without MPI
+  RANK=3 WORLD_SIZE=16 MASTER_ADDR=node0 MASTER_PORT=29500 probe_sync
+                                             started by any launcher that sets torchrun's variables
+  probe_sync solve --probes out/probes/*.jsonl --out offsets.jsonl
+  probe_sync doctor
+
+READING THE TABLE
+  offset   this node's clock minus node 0's, at the middle of the last window. A time on this node becomes
+           a time on node 0 by SUBTRACTING the offset.
+  drift    how fast the offset grows; 1 ppm is 1 us per second.
+  ±95 %    the estimate's own error bar, path asymmetry included as far as the graph's loops show it.
+  hard     no offset outside this interval can have produced the packets that were seen.
+
+SETTINGS come from flags, then PROBE_SYNC_<KEY> variables, then --config FILE, then defaults. Keys are the flags' names
+with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.
+
+EXIT STATUS  0 done; 1 the run failed; 2 the command line or the configuration is wrong.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use probe_sync::config;
+
+    #[test]
+    fn every_key_has_its_flag() {
+        let command = Cli::command();
+        for key in config::KEYS {
+            let flag = config::flag_name(key.name);
+            assert!(command.get_arguments().any(|arg| arg.get_long() == Some(&flag)), "no --{flag}");
+        }
+        command.debug_assert();
+    }
+
+    #[test]
+    fn flags_reach_the_configuration() {
+        let cli = Cli::try_parse_from(["probe_sync", "run", "--window", "2s", "--cadence", "400us", "--keep-probes"])
+            .expect("valid flags");
+        let Some(Command::Run(run)) = cli.command else { panic!("{cli:?}") };
+        let config = run.configuration().expect("valid values");
+        assert_eq!(config.window, probe_sync_time::Duration::from_ms(2000));
+        assert_eq!(config.cadence, probe_sync_time::Duration::from_us(400));
+        assert!(config.keep_probes);
+    }
+}

@@ -1,0 +1,82 @@
+//! `--local N`: this process is rank 0 and starts the other ranks as processes of the same binary, over TCP on loopback.
+//!
+//! Rank 0 listens before it starts anyone, on a port that the system chooses, so no port can be taken or raced for.
+//! The others end when their connection to rank 0 breaks; those that have not ended after [`FAREWELL`] are killed by pid.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use probe_sync::collective::{JobKey, Patience, bind};
+
+use crate::launch::Ranks;
+
+/// The processes of ranks 1 and up.
+pub struct Children {
+    processes: Vec<Child>,
+}
+
+/// Starts ranks 1 to `size − 1` with this process's own arguments, and connects them.
+///
+/// # Errors
+/// When a process cannot be started, or does not connect in time.
+pub fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
+    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let port = listener.local_addr().context("the listener has no address")?.port();
+    let job = RandomState::new().hash_one(std::process::id());
+    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut children = Children { processes: Vec::new() };
+    for rank in 1..size {
+        let child = Command::new(&binary)
+            .args(std::env::args_os().skip(1))
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", size.to_string())
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("PROBE_SYNC_MASTER_PORT", port.to_string())
+            .env("PROBE_SYNC_JOB", job.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start rank {rank}"))?;
+        children.processes.push(child);
+    }
+    let patience = Patience::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
+    let ranks = Ranks::host(listener, size as usize, JobKey(job), &patience)?;
+    Ok((ranks, children))
+}
+
+impl Children {
+    /// Waits for the processes to end.
+    pub fn finish(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let deadline = Instant::now() + FAREWELL;
+        for child in &mut self.processes {
+            while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+                std::thread::sleep(POLL);
+            }
+            if matches!(child.try_wait(), Ok(None)) {
+                // It may end by itself between the question and the kill; both are an end.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+        self.processes.clear();
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+const FAREWELL: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(10);

@@ -1,0 +1,99 @@
+//! What a person sees while a run goes on: one line per round, drawn in place on a terminal, logged otherwise.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use probe_sync::report::{SIGMAS_95, median};
+use probe_sync::{Observer, Started};
+use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate};
+
+use crate::table::unsigned;
+
+/// Shows the progress of a run at rank 0.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// Nothing is shown before the run starts.
+    pub fn new() -> Self {
+        Self { bar: None }
+    }
+
+    /// Leaves the last line standing.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.abandon();
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn started(&mut self, started: &Started<'_>) {
+        tracing::info!("{}", introduction(started));
+        if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::new_spinner();
+            let style = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner());
+            bar.set_style(style);
+            bar.enable_steady_tick(REDRAW);
+            self.bar = Some(bar);
+        }
+    }
+
+    fn round(&mut self, round: &GlobalWindowData, latency: Duration) {
+        let line = line(round, latency);
+        match &self.bar {
+            Some(bar) => bar.set_message(line),
+            None => tracing::info!("{line}"),
+        }
+    }
+}
+
+fn introduction(started: &Started<'_>) -> String {
+    format!(
+        "{} ranks over {}, {} nodes on {} host clock(s), {} edges, {} timestamps, window {}, cadence {}, files in {}",
+        started.ranks,
+        started.backend,
+        started.nodes,
+        started.clocks,
+        started.edges,
+        started.stamp.as_str(),
+        unsigned(started.config.window.as_ns_f64()),
+        unsigned(started.config.cadence.as_ns_f64()),
+        started.config.out.display()
+    )
+}
+
+fn line(round: &GlobalWindowData, latency: Duration) -> String {
+    let others = |node: &&NodeEstimate| node.node_id != probe_sync::truth::REFERENCE;
+    let reached: Vec<f64> = round
+        .all_nodes
+        .iter()
+        .filter(others)
+        .filter(|node| node.reachable)
+        .map(|node| node.sigma_ns * SIGMAS_95)
+        .collect();
+    let worst = reached.iter().copied().fold(0.0, f64::max);
+    let nodes = round.all_nodes.iter().filter(others).count();
+    let mut text = format!(
+        "round {}: {}/{nodes} nodes, ±95 % median {} worst {}, solved in {:.1} ms",
+        round.round_id,
+        reached.len(),
+        unsigned(median(reached.clone())),
+        unsigned(worst),
+        latency.as_secs_f64() * 1e3
+    );
+    for (edge, reason) in round.excluded_edges.iter().take(MAX_NAMED) {
+        text.push_str(&format!("; edge {edge} left out: {reason}"));
+    }
+    for (node, _) in round.clock_events.iter().take(MAX_NAMED) {
+        text.push_str(&format!("; clock of node {node} disturbed"));
+    }
+    text
+}
+
+const REDRAW: Duration = Duration::from_millis(250);
+/// A line stays readable; the files name every edge.
+const MAX_NAMED: usize = 3;

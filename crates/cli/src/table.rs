@@ -1,0 +1,134 @@
+//! The final report for people: one line per node, then what the truth says, what was lost, and what it cost.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
+
+/// The report as text.
+pub fn render(report: &RunReport) -> String {
+    let mut text = table(report).to_string();
+    text.push('\n');
+    for line in remarks(report) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// A time in nanoseconds with the unit that suits its size, and its sign.
+pub fn signed(ns: f64) -> String {
+    format!("{}{}", if ns < 0.0 { "−" } else { "+" }, unsigned(ns.abs()))
+}
+
+/// A length of time in nanoseconds with the unit that suits its size.
+pub fn unsigned(ns: f64) -> String {
+    match ns {
+        ns if !ns.is_finite() => "∞".into(),
+        ns if ns < 1e3 => format!("{ns:.1} ns"),
+        ns if ns < 1e6 => format!("{:.3} µs", ns * 1e-3),
+        ns if ns < 1e9 => format!("{:.6} ms", ns * 1e-6),
+        ns => format!("{:.9} s", ns * 1e-9),
+    }
+}
+
+fn table(report: &RunReport) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    let mut header = vec!["node", "host", "offset", "drift ppm", "±95 %", "hard interval", "edges", "lost"];
+    if report.truth.is_some() {
+        header.extend(["error", "in bounds"]);
+    }
+    table.set_header(header);
+    for node in &report.nodes {
+        table.add_row(row(node));
+    }
+    for column in table.column_iter_mut() {
+        if column.index != 1 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn row(node: &NodeRow) -> Vec<String> {
+    let mut cells = vec![node.node_id.to_string(), node.host.clone()];
+    if node.node_id == probe_sync::truth::REFERENCE {
+        cells.extend(["reference".into(), String::new(), String::new(), String::new()]);
+    } else if node.reachable {
+        cells.extend([
+            signed(node.offset_ns),
+            format!("{:+.4}", node.drift_ppm),
+            unsigned(node.half_width_95_ns),
+            hard_interval(node),
+        ]);
+    } else {
+        cells.extend(["unreachable".into(), String::new(), String::new(), String::new()]);
+    }
+    cells.extend([node.edges.to_string(), node.lost.to_string()]);
+    if let Some(held) = node.bounds_held.filter(|_| node.node_id != probe_sync::truth::REFERENCE) {
+        cells.push(node.error_ns.map_or_else(String::new, signed));
+        cells.push(if held { "yes" } else { "NO" }.into());
+    }
+    cells
+}
+
+/// The hard interval as distances from the estimate, which says more than two long numbers.
+fn hard_interval(node: &NodeRow) -> String {
+    let side = |bound: Option<f64>| bound.map_or_else(|| "∞".into(), |b| unsigned((b - node.offset_ns).abs()));
+    format!("−{} +{}", side(node.hard_interval_ns[0]), side(node.hard_interval_ns[1]))
+}
+
+fn remarks(report: &RunReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(truth) = &report.truth {
+        lines.push(verdict(truth));
+    }
+    for (round, node, event) in &report.clock_events {
+        lines.push(format!(
+            "clock of node {node} was disturbed in round {round}: step {}, rate change {:+.3} ppm; \
+             its offsets of that round are flagged",
+            signed(event.step_ns as f64),
+            event.slew_ppm
+        ));
+    }
+    let (sent, lost) = report.packets.iter().fold((0, 0), |sum, p| (sum.0 + p.sent, sum.1 + p.lost));
+    lines.push(format!(
+        "{} rounds in {:.1} s over {}; {sent} packets, {lost} lost; {:.1} % of one core for all {} ranks; files in {}",
+        report.rounds,
+        report.seconds,
+        report.backend,
+        report.cpu_cores * 100.0,
+        report.ranks,
+        report.out
+    ));
+    lines.push(
+        "Path asymmetry common to every edge of a cut cannot be seen; the hard interval still bounds it.".to_owned(),
+    );
+    lines
+}
+
+fn verdict(truth: &TruthVerdict) -> String {
+    format!(
+        "truth: worst error {}, median {} over {} node-rounds; hard interval held in {} of {}; 95 % interval \
+         covered {:.1} % with median half-width {}",
+        unsigned(truth.worst_error_ns),
+        unsigned(truth.median_error_ns),
+        truth.judged,
+        truth.judged - truth.outside_hard_interval,
+        truth.judged,
+        truth.coverage_95 * 100.0,
+        unsigned(truth.median_half_width_95_ns)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_carry_sign_and_unit() {
+        assert_eq!(signed(-7_654_321.0), "−7.654321 ms");
+        assert_eq!(signed(12.34), "+12.3 ns");
+        assert_eq!(unsigned(f64::INFINITY), "∞");
+        assert_eq!(unsigned(2.5e9), "2.500000000 s");
+    }
+}

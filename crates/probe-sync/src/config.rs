@@ -1,0 +1,412 @@
+//! Configuration: every key once, with its meaning, its default and who must agree on it.
+//!
+//! A value comes from, in this order, a flag, the environment (`PROBE_SYNC_<KEY>`), a TOML or JSON file, the
+//! default. All four pass through [`Config::set`], so that one text means the same everywhere and an error names
+//! where the value came from. Unknown keys are errors. Ranks compare [`Config::shared_entries`] before they start.
+//!
+//! What it does not do: parse command lines (crate `cli`), check that an address exists (crate `sys`).
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::edge_fit::FitMethod;
+use probe_sync_sys::udp::TimestampMode;
+use probe_sync_time::{Duration, NodeId};
+
+use crate::Error;
+
+/// All settings of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// How long to run; `None` until a signal.
+    pub duration: Option<Duration>,
+    /// Length of a window.
+    pub window: Duration,
+    /// Gap between exchanges started by one host, shared by its ranks and edges in turn.
+    pub cadence: Duration,
+    /// Time between the two packets of a coded pair.
+    pub spacing: Duration,
+    /// An exchange not finished after this long counts as lost.
+    pub exchange_timeout: Duration,
+    /// How long a round waits for a rank.
+    pub round_timeout: Duration,
+    /// Edges per node; `None` means min(10, nodes − 1).
+    pub neighbors: Option<u32>,
+    /// Seed of the probing graph.
+    pub seed: u64,
+    /// How an edge's line is fitted.
+    pub fit: FitMethod,
+    /// Which timestamps to use.
+    pub timestamps: TimestampMode,
+    /// Every rank is a node, even where ranks share a host's clock.
+    pub per_rank: bool,
+    /// Write every raw exchange.
+    pub keep_probes: bool,
+    /// Seed of the virtual clocks laid over the real ones; `None` measures the real clocks.
+    pub inject_skew: Option<u64>,
+    /// Virtual offsets are drawn within ± this.
+    pub skew_offset: Duration,
+    /// Virtual rates are drawn within ± this, ppm.
+    pub skew_ppm: f64,
+    /// A step of one node's virtual clock.
+    pub inject_step: Option<InjectedStep>,
+    /// Where the run's files go.
+    pub out: PathBuf,
+    /// Address to probe from; `None` chooses.
+    pub bind: Option<IpAddr>,
+    /// UDP port to probe from; 0 lets the system choose.
+    pub port: u16,
+    /// Interface to probe from; `None` chooses.
+    pub interface: Option<String>,
+    /// Name and identity of this host; `None` asks the system.
+    pub host: Option<String>,
+    /// Pin the probe thread to the processors near its network interface.
+    pub pin: bool,
+}
+
+/// `NODE@AFTER:STEP`, as in `3@5s:1ms` or `3@5s:-200us`: the virtual clock of a node jumps.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct InjectedStep {
+    /// Whose clock.
+    pub node: NodeId,
+    /// When, since the run's start.
+    pub after: Duration,
+    /// By how much.
+    pub step: Duration,
+}
+
+/// One key of the configuration.
+#[derive(Copy, Clone, Debug)]
+pub struct Key {
+    /// The name in files; `PROBE_SYNC_` and upper case in the environment; `--` and dashes as a flag.
+    pub name: &'static str,
+    /// True when ranks may differ in it.
+    pub local: bool,
+    /// What it means.
+    pub help: &'static str,
+}
+
+/// Every key there is.
+pub const KEYS: &[Key] = &[
+    shared("duration", "how long to run, as in 12s or 10min; without it until Ctrl-C or SIGTERM"),
+    shared("window", "length of a measuring window; each window gives one offset per node (default 4s)"),
+    shared("probe_cadence", "gap between exchanges started by one host, shared by its ranks (default 800us)"),
+    shared("spacing", "time between the two packets of a coded pair (default 100us)"),
+    shared("exchange_timeout", "an exchange not finished after this long counts as lost (default 100ms)"),
+    shared("round_timeout", "how long a round waits for a rank before it names it and ends (default 10s)"),
+    shared("neighbors", "edges per node in the probing graph (default: 10, or nodes − 1)"),
+    shared("seed", "seed of the probing graph (default 1)"),
+    shared("fit", "how an edge's line is fitted: hull, svm or min-rtt (default hull)"),
+    shared("timestamps", "auto, hardware, kernel or user (default auto)"),
+    shared("per_rank", "every rank is a node, even where ranks share a host's clock (default false)"),
+    shared("keep_probes", "write every raw exchange to probes/nodeN.jsonl (default false)"),
+    shared("inject_skew", "seed of virtual clocks laid over the real ones, to test against known truth"),
+    shared("skew_offset", "virtual offsets are drawn within ± this (default 10ms)"),
+    shared("skew_ppm", "virtual rates are drawn within ± this many ppm (default 50)"),
+    shared("inject_step", "NODE@AFTER:STEP, as in 3@5s:1ms: that node's virtual clock jumps"),
+    local("out", "directory for the run's files (default probe_sync_out)"),
+    local("bind", "address to probe from (default: chosen from the route to rank 0)"),
+    local("port", "UDP port to probe from (default 0: the system chooses)"),
+    local("interface", "network interface to probe from"),
+    local("host", "name and identity of this host (default: ask the system)"),
+    local("pin", "pin the probe thread near its network interface (default true)"),
+];
+
+/// Prefix of the environment variables.
+pub const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
+
+const fn shared(name: &'static str, help: &'static str) -> Key {
+    Key { name, local: false, help }
+}
+
+const fn local(name: &'static str, help: &'static str) -> Key {
+    Key { name, local: true, help }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            duration: None,
+            window: Duration::from_ms(4_000),
+            cadence: Duration::from_us(800),
+            spacing: Duration::from_us(100),
+            exchange_timeout: Duration::from_ms(100),
+            round_timeout: Duration::from_ms(10_000),
+            neighbors: None,
+            seed: 1,
+            fit: FitMethod::Hull,
+            timestamps: TimestampMode::Auto,
+            per_rank: false,
+            keep_probes: false,
+            inject_skew: None,
+            skew_offset: Duration::from_ms(10),
+            skew_ppm: 50.0,
+            inject_step: None,
+            out: PathBuf::from("probe_sync_out"),
+            bind: None,
+            port: 0,
+            interface: None,
+            host: None,
+            pin: true,
+        }
+    }
+}
+
+impl Config {
+    /// The defaults, overridden by `file` (TOML, or JSON when its name ends so), then by the environment, then by
+    /// `flags` (key and text).
+    ///
+    /// # Errors
+    /// Names the place, the key and what is wrong with the value.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+        flags: &[(String, String)],
+    ) -> Result<Self, Error> {
+        let mut config = Self::default();
+        if let Some(path) = file {
+            for (key, value) in read_file(path)? {
+                config.set(&key, &value, &path.display().to_string())?;
+            }
+        }
+        for (name, value) in environment {
+            let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) else { continue };
+            if !RESERVED_ENVIRONMENT.contains(&key) {
+                config.set(&key.to_lowercase(), &value, &format!("environment variable {name}"))?;
+            }
+        }
+        for (key, value) in flags {
+            config.set(key, value, &format!("--{}", flag_name(key)))?;
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Sets one key from its text. `origin` says in errors where the text came from.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] for an unknown key or an unusable value.
+    pub fn set(&mut self, key: &str, text: &str, origin: &str) -> Result<(), Error> {
+        let wrong = |reason: String| Error::Configuration { origin: origin.into(), key: key.into(), reason };
+        let result = match key {
+            "duration" => positive(text).map(|v| self.duration = Some(v)),
+            "window" => positive(text).map(|v| self.window = v),
+            "probe_cadence" => positive(text).map(|v| self.cadence = v),
+            // The older, numeric spelling of the design documents.
+            "probe_cadence_us" => positive(&format!("{text}us")).map(|v| self.cadence = v),
+            "spacing" => positive(text).map(|v| self.spacing = v),
+            "exchange_timeout" => positive(text).map(|v| self.exchange_timeout = v),
+            "round_timeout" => positive(text).map(|v| self.round_timeout = v),
+            "neighbors" => number(text).map(|v| self.neighbors = Some(v)),
+            "seed" => number(text).map(|v| self.seed = v),
+            "fit" => choice(text, &FIT_METHODS).map(|v| self.fit = v),
+            "timestamps" => choice(text, &TIMESTAMP_MODES).map(|v| self.timestamps = v),
+            "per_rank" => number(text).map(|v| self.per_rank = v),
+            "keep_probes" => number(text).map(|v| self.keep_probes = v),
+            "inject_skew" => number(text).map(|v| self.inject_skew = Some(v)),
+            "skew_offset" => duration(text).map(|v| self.skew_offset = v),
+            "skew_ppm" => number(text).map(|v| self.skew_ppm = v),
+            "inject_step" => injected_step(text).map(|v| self.inject_step = Some(v)),
+            "out" => Ok(self.out = PathBuf::from(text)),
+            "bind" => number(text).map(|v| self.bind = Some(v)),
+            "port" => number(text).map(|v| self.port = v),
+            "interface" => Ok(self.interface = Some(text.to_owned())),
+            "host" => Ok(self.host = Some(text.to_owned())),
+            "pin" => number(text).map(|v| self.pin = v),
+            _ => Err(format!("unknown key; known: {}", known_keys())),
+        };
+        result.map_err(wrong)
+    }
+
+    /// Keys on which all ranks must agree, with their values as text.
+    pub fn shared_entries(&self) -> Vec<(String, String)> {
+        KEYS.iter().filter(|key| !key.local).map(|key| (key.name.to_owned(), self.text(key.name))).collect()
+    }
+
+    /// All keys with their values as text, as `run.json` records them.
+    pub fn entries(&self) -> Vec<(String, String)> {
+        KEYS.iter().map(|key| (key.name.to_owned(), self.text(key.name))).collect()
+    }
+
+    fn text(&self, key: &str) -> String {
+        let optional = |value: Option<String>| value.unwrap_or_else(|| "auto".into());
+        match key {
+            "duration" => self.duration.map_or_else(|| "until stopped".into(), text_of),
+            "window" => text_of(self.window),
+            "probe_cadence" => text_of(self.cadence),
+            "spacing" => text_of(self.spacing),
+            "exchange_timeout" => text_of(self.exchange_timeout),
+            "round_timeout" => text_of(self.round_timeout),
+            "neighbors" => optional(self.neighbors.map(|n| n.to_string())),
+            "seed" => self.seed.to_string(),
+            "fit" => name_of(self.fit, &FIT_METHODS).into(),
+            "timestamps" => name_of(self.timestamps, &TIMESTAMP_MODES).into(),
+            "per_rank" => self.per_rank.to_string(),
+            "keep_probes" => self.keep_probes.to_string(),
+            "inject_skew" => self.inject_skew.map_or_else(|| "none".into(), |seed| seed.to_string()),
+            "skew_offset" => text_of(self.skew_offset),
+            "skew_ppm" => self.skew_ppm.to_string(),
+            "inject_step" => self
+                .inject_step
+                .map_or_else(|| "none".into(), |s| format!("{}@{}:{}", s.node, text_of(s.after), text_of(s.step))),
+            "out" => self.out.display().to_string(),
+            "bind" => optional(self.bind.map(|address| address.to_string())),
+            "port" => self.port.to_string(),
+            "interface" => optional(self.interface.clone()),
+            "host" => optional(self.host.clone()),
+            "pin" => self.pin.to_string(),
+            unknown => unreachable!("KEYS holds {unknown}, text() does not"),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |key: &str, reason: &str| {
+            Err(Error::Configuration { origin: "configuration".into(), key: key.into(), reason: reason.into() })
+        };
+        if self.window < Duration::from_ms(MIN_WINDOW_MS) {
+            return wrong("window", "shorter than 100ms; a fit needs more packets than that brings");
+        }
+        if self.cadence < Duration::from_us(MIN_CADENCE_US) {
+            return wrong("probe_cadence", "shorter than 20us; that floods the network");
+        }
+        if !(self.skew_ppm.is_finite() && (0.0..=400.0).contains(&self.skew_ppm)) {
+            return wrong("skew_ppm", "must lie within 0 and 400; real clocks stay below 500");
+        }
+        if self.spacing.as_ns() * 2 > self.exchange_timeout.as_ns() {
+            return wrong("spacing", "more than half of exchange_timeout; no exchange could finish");
+        }
+        if self.inject_step.is_some() && self.inject_skew.is_none() {
+            return wrong("inject_step", "needs --inject-skew: only a virtual clock can be stepped");
+        }
+        Ok(())
+    }
+}
+
+/// The spelling of a key as a flag: `probe_cadence` is `--cadence`, the others take dashes for underscores.
+pub fn flag_name(key: &str) -> String {
+    key.trim_start_matches("probe_").replace('_', "-")
+}
+
+/// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
+const RESERVED_ENVIRONMENT: [&str; 4] = ["LOG", "CONFIG", "MASTER_PORT", "JOB"];
+const MIN_WINDOW_MS: i64 = 100;
+const MIN_CADENCE_US: i64 = 20;
+
+const FIT_METHODS: [(&str, FitMethod); 3] =
+    [("hull", FitMethod::Hull), ("svm", FitMethod::Svm), ("min-rtt", FitMethod::MinRtt)];
+const TIMESTAMP_MODES: [(&str, TimestampMode); 4] = [
+    ("auto", TimestampMode::Auto),
+    ("hardware", TimestampMode::Hardware),
+    ("kernel", TimestampMode::Kernel),
+    ("user", TimestampMode::User),
+];
+
+fn known_keys() -> String {
+    KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+}
+
+fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        format!("\"{text}\" is none of {}", names.join(", "))
+    })
+}
+
+fn name_of<T: Copy + PartialEq>(value: T, choices: &[(&'static str, T)]) -> &'static str {
+    choices.iter().find(|(_, candidate)| *candidate == value).map_or("?", |(name, _)| name)
+}
+
+fn number<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|error| format!("\"{text}\": {error}"))
+}
+
+/// A duration with its unit, possibly negative.
+fn duration(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    let (sign, rest) = trimmed.strip_prefix('-').map_or((1, trimmed), |rest| (-1, rest));
+    let span = humantime::parse_duration(rest)
+        .map_err(|error| format!("\"{text}\": {error}; write a number with its unit, as in 800us, 2s, 10min"))?;
+    let ns = i64::try_from(span.as_nanos()).map_err(|_| format!("\"{text}\" is longer than 292 years"))?;
+    Ok(Duration::from_ns(sign * ns))
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|d| if d > Duration::ZERO { Ok(d) } else { Err(format!("\"{text}\" is not above zero")) })
+}
+
+fn text_of(span: Duration) -> String {
+    let size = humantime::format_duration(std::time::Duration::from_nanos(span.as_ns().unsigned_abs()));
+    format!("{}{size}", if span < Duration::ZERO { "-" } else { "" })
+}
+
+fn injected_step(text: &str) -> Result<InjectedStep, String> {
+    let parts = text.split_once('@').and_then(|(node, rest)| rest.split_once(':').map(|(at, step)| (node, at, step)));
+    let (node, after, step) = parts.ok_or_else(|| format!("\"{text}\": write NODE@AFTER:STEP, as in 3@5s:1ms"))?;
+    Ok(InjectedStep { node: NodeId(number(node)?), after: positive(after)?, step: duration(step)? })
+}
+
+fn read_file(path: &Path) -> Result<Vec<(String, String)>, Error> {
+    let wrong = |reason: String| Error::ConfigurationFile { path: path.into(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let json = path.extension().is_some_and(|extension| extension == "json");
+    let table: serde_json::Map<String, serde_json::Value> = if json {
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    } else {
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    };
+    table
+        .into_iter()
+        .map(|(key, value)| match value {
+            serde_json::Value::String(text) => Ok((key, text)),
+            serde_json::Value::Number(number) => Ok((key, number.to_string())),
+            serde_json::Value::Bool(flag) => Ok((key, flag.to_string())),
+            other => Err(wrong(format!("key {key}: expected a text, a number or true/false, found {other}"))),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)], expected: Result<(&str, &str), &str>) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("probe_sync.toml");
+        std::fs::write(&path, file).expect("a writable directory");
+        let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        };
+        let loaded = Config::load(Some(&path), own(environment).into_iter(), &own(flags));
+        match (loaded, expected) {
+            (Ok(config), Ok((key, value))) => assert_eq!(config.text(key), value),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error} lacks {part}"),
+            (Ok(config), Err(part)) => panic!("{config:?} accepted, expected an error with {part}"),
+            (Err(error), Ok(_)) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn precedence_is_flag_environment_file_default() {
+        let environment = [("PROBE_SYNC_WINDOW", "3s"), ("HOME", "/"), ("PROBE_SYNC_LOG", "debug")];
+        check("", &[], &[], Ok(("window", "4s")));
+        check("window = '2s'", &[], &[], Ok(("window", "2s")));
+        check("window = '2s'", &environment, &[], Ok(("window", "3s")));
+        check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
+        check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
+        check("keep_probes = true", &[], &[], Ok(("keep_probes", "true")));
+        check("inject_skew = 7", &[], &[("inject_step", "3@5s:-200us")], Ok(("inject_step", "3@5s:-200us")));
+    }
+
+    #[test]
+    fn errors_name_place_key_and_remedy() {
+        check("windw = '2s'", &[], &[], Err("unknown key"));
+        check("window = '2s'", &[], &[("window", "2")], Err("--window"));
+        check("", &[("PROBE_SYNC_NEIGHBOURS", "3")], &[], Err("PROBE_SYNC_NEIGHBOURS"));
+        check("", &[], &[("probe_cadence", "-1s")], Err("--cadence"));
+        check("window = [1]", &[], &[], Err("key window"));
+        check("window = ", &[], &[], Err("probe_sync.toml"));
+        check("", &[], &[("window", "1ms")], Err("100ms"));
+        check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
+        check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
+    }
+}

@@ -1,0 +1,51 @@
+//! What happens next: the hook through which cadence and window length can change from round to round.
+//!
+//! Place in the flow: after the graph is solved the root asks its [`Policy`]; the [`Decision`] travels in the broadcast,
+//! so that all nodes change together. [`Fixed`] keeps what was configured; an adaptive policy looks at the solved round.
+
+use probe_sync_estimate::window::{Decision, NodeEstimate};
+use probe_sync_time::Duration;
+
+use crate::Config;
+
+/// Chooses cadence and window length of the next round.
+pub trait Policy {
+    /// Looks at the estimates of the round that was just solved and at what is in force now.
+    fn next(&mut self, nodes: &[NodeEstimate], current: Pace) -> Pace;
+}
+
+/// How fast a run probes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Gap between exchanges started by one host.
+    pub cadence: Duration,
+    /// Length of a window.
+    pub window: Duration,
+}
+
+impl Pace {
+    /// The configured pace.
+    pub fn configured(config: &Config) -> Self {
+        Self { cadence: config.cadence, window: config.window }
+    }
+
+    /// The decision to go on at this pace with a window that begins at `start_ns` on the reference clock.
+    pub fn decision(self, start_ns: i64, stop: bool) -> Decision {
+        Decision {
+            next_window_end_ns: start_ns.saturating_add(self.window.as_ns()),
+            next_window_ns: self.window.as_ns(),
+            cadence_ns: self.cadence.as_ns(),
+            stop,
+        }
+    }
+}
+
+/// Keeps the configured pace.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Fixed;
+
+impl Policy for Fixed {
+    fn next(&mut self, _nodes: &[NodeEstimate], current: Pace) -> Pace {
+        current
+    }
+}

@@ -1,0 +1,293 @@
+//! The round loop (Variant B, master-controlled): windows are cut, edges fitted, gathered, solved, broadcast.
+//!
+//! Windows tile time: where one is cut the next begins, and probing never pauses. Round k, window k:
+//! 1. every node waits for the window's end, which the last decision gave on the reference clock and which the node
+//!    translates with its own offset (`t_i = t_ref + offset_i`); a node without an offset uses the window's length;
+//! 2. the probe thread cuts the window; the edges are fitted on the spot;
+//! 3. [`NodeWindowData`] of all nodes is gathered at the root;
+//! 4. the root solves the graph and asks its policy; 5. [`Broadcast`] goes to all ranks, identical bytes.
+//!
+//! Deadlines are on the monotonic clock: a system clock that jumps can shorten or lengthen a window by half at most.
+//! What it does not do: set up or end a run (`run`), estimate (crate `estimate`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_collective::{Collective, Frames, Patience, ROOT};
+use probe_sync_estimate::edge_fit::{self, EdgeWindow, FitOptions};
+use probe_sync_estimate::graph::{self, GraphInput, GraphOptions, GraphSolution};
+use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
+use probe_sync_time::{Duration, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::files::{JsonLines, ProbeLine, ProbeWindowLine};
+use crate::policy::{Pace, Policy};
+use crate::probing::{Prober, WindowCut};
+use crate::roster::Plan;
+use crate::{Config, Error, truth, wire};
+
+/// What the root sends to all ranks at the end of a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Broadcast {
+    /// The solved round, with the decision about the next one.
+    Solved(GlobalWindowData),
+    /// The run ends here; the window under way was too short to be solved.
+    Ended {
+        /// Counts the root's broadcasts.
+        sequence_number: u64,
+    },
+}
+
+/// What a rank needs for its rounds.
+pub struct Rounds<'a> {
+    /// The settings.
+    pub config: &'a Config,
+    /// The peers.
+    pub collective: &'a mut dyn Collective,
+    /// Who probes.
+    pub plan: &'a Plan,
+    /// The probe thread, where this rank is a node.
+    pub node: Option<NodeRounds>,
+    /// Raised by a signal.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// The part of a rank's rounds that only nodes have.
+pub struct NodeRounds {
+    /// The node.
+    pub node: NodeId,
+    /// Its probe thread.
+    pub prober: Prober,
+    /// `windows/nodeN.jsonl`.
+    pub windows: JsonLines,
+    /// `probes/nodeN.jsonl`, with `keep_probes`.
+    pub probes: Option<JsonLines>,
+}
+
+/// The part of the rounds that only the root has: what to do with a solved round.
+pub struct Master<'a> {
+    /// Chooses the pace.
+    pub policy: &'a mut dyn Policy,
+    /// Called with every solved round, its solution and the time it took since the window's end.
+    pub solved: &'a mut dyn FnMut(&GlobalWindowData, &GraphSolution, StdDuration) -> Result<(), Error>,
+}
+
+impl Rounds<'_> {
+    /// Runs rounds until one says stop. `master` is given at the root. Returns the number of solved rounds.
+    ///
+    /// # Errors
+    /// The first error; finished rounds are in the files by then.
+    pub fn run(&mut self, start: Decision, mut master: Option<Master<'_>>) -> Result<u64, Error> {
+        let begun = Instant::now();
+        let participants = self.plan.participants();
+        let mut window = WindowPlan::first(start);
+        let mut pace = Pace::configured(self.config);
+        let mut frames = Frames::default();
+        for round_id in 0.. {
+            let own = self.close_window(round_id, window)?;
+            let closed = Instant::now();
+            let mut buffer = Vec::new();
+            if let Some(own) = &own {
+                let patience = self.patience(Duration::ZERO);
+                self.collective.gather(&participants, &wire::encode(own), &mut frames, &patience)?;
+            }
+            if let (Some(master), Some(own)) = (&mut master, &own) {
+                let nodes = decode_nodes(&frames)?;
+                let mut end = self.ends(begun, &nodes);
+                let broadcast = if end && too_short(own, window.decision) {
+                    Broadcast::Ended { sequence_number: round_id }
+                } else {
+                    let (mut round, solution) = solve_round(round_id, own, &nodes, self.plan.nodes())?;
+                    pace = master.policy.next(&round.all_nodes, pace);
+                    end |= self.duration_over(begun, pace);
+                    round.decision = pace.decision(round.window_end_ns, end);
+                    (master.solved)(&round, &solution, closed.elapsed())?;
+                    Broadcast::Solved(round)
+                };
+                buffer = wire::encode(&broadcast);
+            }
+            // A rank that is no node has not waited for the window's end.
+            let slack = if own.is_some() { Duration::ZERO } else { pace.window };
+            self.collective.broadcast(&mut buffer, &self.patience(slack))?;
+            match wire::decode(&buffer, ROOT)? {
+                Broadcast::Ended { sequence_number } => {
+                    return in_sequence(sequence_number, round_id).map(|()| round_id);
+                }
+                Broadcast::Solved(round) => {
+                    in_sequence(round.sequence_number, round_id)?;
+                    if round.decision.stop {
+                        return Ok(round_id + 1);
+                    }
+                    self.apply(round.decision, &mut pace)?;
+                    window = WindowPlan::following(&round, self.node.as_ref().map(|own| own.node));
+                }
+            }
+        }
+        unreachable!("a u64 counts rounds for longer than any run")
+    }
+
+    /// Waits for the window's end, cuts it and fits its edges. `None` on ranks that are no node.
+    fn close_window(&mut self, round_id: u64, window: WindowPlan) -> Result<Option<NodeWindowData>, Error> {
+        let Some(own) = &mut self.node else { return Ok(None) };
+        let wait = window.remaining(own.prober.system_now_ns());
+        own.prober.wait(wait, &self.stop)?;
+        let cut = own.prober.cut()?;
+        let stop_requested = self.stop.load(Ordering::Relaxed);
+        let data = fit_window(self.config, own.node, round_id, &cut, stop_requested);
+        own.windows.append(&data)?;
+        own.windows.flush()?;
+        if let Some(probes) = &mut own.probes {
+            keep_probes(probes, round_id, own.node, &cut)?;
+        }
+        Ok(Some(data))
+    }
+
+    fn apply(&mut self, decision: Decision, pace: &mut Pace) -> Result<(), Error> {
+        let next = Pace {
+            cadence: Duration::from_ns(decision.cadence_ns),
+            window: Duration::from_ns(decision.next_window_ns),
+        };
+        if let Some(own) = self.node.as_mut().filter(|own| own.prober.cadence() != next.cadence) {
+            own.prober.set_cadence(next.cadence)?;
+        }
+        *pace = next;
+        Ok(())
+    }
+
+    fn patience(&self, slack: Duration) -> Patience {
+        let limit = (self.config.round_timeout + slack).as_ns().unsigned_abs();
+        Patience::new(StdDuration::from_nanos(limit), Some(Arc::clone(&self.stop)))
+    }
+
+    fn ends(&self, begun: Instant, nodes: &[NodeWindowData]) -> bool {
+        nodes.iter().any(|node| node.stop_requested)
+            || self.stop.load(Ordering::Relaxed)
+            || self.duration_over(begun, Pace::configured(self.config))
+    }
+
+    /// True when less than half a window of the configured duration is left.
+    fn duration_over(&self, begun: Instant, pace: Pace) -> bool {
+        self.config.duration.is_some_and(|duration| {
+            let half = StdDuration::from_nanos(pace.window.as_ns().unsigned_abs() / 2);
+            begun.elapsed() + half >= StdDuration::from_nanos(duration.as_ns().unsigned_abs())
+        })
+    }
+}
+
+/// Fits every edge of a cut window.
+pub fn fit_window(config: &Config, node: NodeId, round_id: u64, cut: &WindowCut, stop: bool) -> NodeWindowData {
+    let options = FitOptions { method: config.fit, ..FitOptions::default() };
+    let midpoint_ns = cut.start_ns.midpoint(cut.end_ns);
+    let edges = cut
+        .edges
+        .iter()
+        .filter_map(|edge| {
+            let window = EdgeWindow { edge: edge.edge, midpoint_ns, exchanges: &edge.exchanges, lost: edge.lost };
+            edge_fit::fit(&window, &options)
+        })
+        .collect();
+    NodeWindowData {
+        node_id: node,
+        window_id: round_id,
+        round_id,
+        window_start_ns: cut.start_ns,
+        window_end_ns: cut.end_ns,
+        edges,
+        clock_event: cut.clock_event,
+        stop_requested: stop,
+    }
+}
+
+/// Solves a round from all nodes' windows; the decision is still to be made.
+///
+/// # Errors
+/// [`Error::Graph`] names the round.
+pub fn solve_round(
+    round_id: u64,
+    reference: &NodeWindowData,
+    windows: &[NodeWindowData],
+    nodes: usize,
+) -> Result<(GlobalWindowData, GraphSolution), Error> {
+    let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
+    let input = GraphInput {
+        nodes,
+        reference: truth::REFERENCE,
+        reference_midpoint_ns: reference.window_start_ns.midpoint(reference.window_end_ns),
+        edges: &edges,
+    };
+    let solution =
+        graph::solve(&input, &GraphOptions::default()).map_err(|source| Error::Graph { round_id, source })?;
+    let round = GlobalWindowData {
+        window_id: round_id,
+        round_id,
+        sequence_number: round_id,
+        window_start_ns: reference.window_start_ns,
+        window_end_ns: reference.window_end_ns,
+        all_nodes: solution.nodes.clone(),
+        excluded_edges: solution.excluded.clone(),
+        worst_edge: solution.worst_edge,
+        clock_events: windows.iter().filter_map(|w| w.clock_event.map(|event| (w.node_id, event))).collect(),
+        decision: Decision { next_window_end_ns: 0, next_window_ns: 0, cadence_ns: 0, stop: true },
+    };
+    Ok((round, solution))
+}
+
+/// When the window under way ends.
+#[derive(Copy, Clone, Debug)]
+struct WindowPlan {
+    decision: Decision,
+    /// The end on this node's clock, where its offset is known.
+    end_ns: Option<i64>,
+}
+
+impl WindowPlan {
+    fn first(decision: Decision) -> Self {
+        Self { decision, end_ns: None }
+    }
+
+    /// `t_i = t_ref + offset_i`.
+    fn following(round: &GlobalWindowData, node: Option<NodeId>) -> Self {
+        let estimate = node.and_then(|node| round.all_nodes.get(node.index())).filter(|estimate| estimate.reachable);
+        let end_ns = estimate.map(|estimate| {
+            round.decision.next_window_end_ns.saturating_add(Duration::from_ns_f64(estimate.offset_ns).as_ns())
+        });
+        Self { decision: round.decision, end_ns }
+    }
+
+    /// How long to wait from now: between half a window and one and a half, whatever the system clock says.
+    fn remaining(&self, now_ns: i64) -> Duration {
+        let length = self.decision.next_window_ns;
+        let wait = self.end_ns.map_or(length, |end| end.saturating_sub(now_ns));
+        Duration::from_ns(wait.clamp(length / 2, length + length / 2))
+    }
+}
+
+/// A last window cut short by a signal is solved only if it has half its length.
+fn too_short(own: &NodeWindowData, decision: Decision) -> bool {
+    own.window_end_ns.saturating_sub(own.window_start_ns) < decision.next_window_ns / 2
+}
+
+fn in_sequence(got: u64, expected: u64) -> Result<(), Error> {
+    if got == expected { Ok(()) } else { Err(Error::Sequence { expected, got }) }
+}
+
+fn decode_nodes(frames: &Frames) -> Result<Vec<NodeWindowData>, Error> {
+    let present = frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
+    present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
+}
+
+fn keep_probes(file: &mut JsonLines, round_id: u64, node: NodeId, cut: &WindowCut) -> Result<(), Error> {
+    for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {
+        file.append(&ProbeLine::new(round_id, exchange))?;
+    }
+    file.append(&ProbeWindowLine {
+        meta: true,
+        round_id,
+        src: node,
+        window_start_ns: cut.start_ns,
+        window_end_ns: cut.end_ns,
+        lost: cut.edges.iter().map(|edge| (edge.edge.dst, edge.lost)).collect(),
+    })?;
+    file.flush()
+}

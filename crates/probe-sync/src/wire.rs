@@ -1,0 +1,140 @@
+//! The one place that knows how values become bytes between ranks: bincode 2 behind a version byte.
+//!
+//! Place in the flow: `run` and `rounds` encode what they hand to a `Collective` and decode what comes back.
+//! Nothing here reaches a file; files are JSON, and exports are protobuf (`export`).
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Error;
+
+/// Raised whenever a wire type changes shape.
+pub const WIRE_VERSION: u8 = 1;
+
+/// The bytes of a value.
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut bytes = vec![WIRE_VERSION];
+    bincode::serde::encode_into_std_write(value, &mut bytes, bincode::config::standard())
+        .expect("a Vec takes any number of bytes, and our types serialise without failing");
+    bytes
+}
+
+/// The value in `bytes`, which came from `rank`.
+///
+/// # Errors
+/// [`Error::Wire`] names the rank when the version differs, or bytes are missing, wrong or left over.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], rank: usize) -> Result<T, Error> {
+    let wrong = |reason: String| Error::Wire { rank, reason };
+    match bytes.split_first() {
+        None => Err(wrong("an empty message".into())),
+        Some((&version, _)) if version != WIRE_VERSION => {
+            Err(wrong(format!("wire version {version}, ours is {WIRE_VERSION}: install one version on all nodes")))
+        }
+        Some((_, body)) => {
+            let config = bincode::config::standard().with_limit::<MAX_MESSAGE_BYTES>();
+            let (value, used) = bincode::serde::decode_from_slice(body, config).map_err(|e| wrong(e.to_string()))?;
+            if used == body.len() { Ok(value) } else { Err(wrong(format!("{} bytes too many", body.len() - used))) }
+        }
+    }
+}
+
+/// No message of ours is larger; a corrupt length must not make us allocate more.
+const MAX_MESSAGE_BYTES: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeEstimate, NodeWindowData};
+    use probe_sync_time::{Edge, NodeId, StampSource};
+    use proptest::prelude::*;
+
+    fn window() -> NodeWindowData {
+        let edge = EdgeAlphaBeta {
+            src_node_id: NodeId(3),
+            dst_node_id: NodeId(0),
+            midpoint_ns: i64::MIN,
+            alpha: -5e-5,
+            beta: 1e13,
+            pairs_count: 9,
+            lost_count: 1,
+            covariance: [1.0, -2.0, 3.0],
+            margin_ns: 107.0,
+            bound_lo_ns: f64::NEG_INFINITY,
+            bound_hi_ns: f64::INFINITY,
+            alpha_bounds: [-1.0, 1.0],
+            feasible: false,
+            purity: 0.5,
+            stamp: StampSource::User,
+        };
+        NodeWindowData {
+            node_id: NodeId(3),
+            window_id: 2,
+            round_id: 2,
+            window_start_ns: -1,
+            window_end_ns: i64::MAX,
+            edges: vec![edge],
+            clock_event: None,
+            stop_requested: true,
+        }
+    }
+
+    #[test]
+    fn values_survive_the_wire_and_json_with_their_infinities() {
+        let node = window();
+        assert_eq!(decode::<NodeWindowData>(&encode(&node), 3).expect("our own bytes"), node);
+        let json = serde_json::to_string(&node).expect("json");
+        assert!(json.contains("\"bound_lo_ns\":null"));
+        assert_eq!(serde_json::from_str::<NodeWindowData>(&json).expect("our own json"), node);
+        let estimate = NodeEstimate {
+            node_id: NodeId(1),
+            offset_ns: 1.0,
+            drift_ppm: 2.0,
+            residual: 3.0,
+            reachable: false,
+            converged: true,
+            sigma_ns: 4.0,
+            drift_sigma_ppm: 5.0,
+            bound_lo_ns: f64::NEG_INFINITY,
+            bound_hi_ns: f64::INFINITY,
+            edges_used: 6,
+            edges_excluded: 7,
+        };
+        let decision = Decision { next_window_end_ns: 1, next_window_ns: 2, cadence_ns: 3, stop: true };
+        let global = GlobalWindowData {
+            window_id: 1,
+            round_id: 1,
+            sequence_number: 1,
+            window_start_ns: 0,
+            window_end_ns: 1,
+            all_nodes: vec![estimate],
+            excluded_edges: vec![(Edge::new(0, 1), "MAD outlier".into())],
+            worst_edge: Some((Edge::new(0, 1), 5.0)),
+            clock_events: Vec::new(),
+            decision,
+        };
+        assert_eq!(decode::<GlobalWindowData>(&encode(&global), 0).expect("our own bytes"), global);
+    }
+
+    #[test]
+    fn another_version_and_a_cut_message_name_the_rank() {
+        let mut bytes = encode(&window());
+        let cut = decode::<NodeWindowData>(&bytes[..bytes.len() - 1], 3).expect_err("cut");
+        assert!(cut.to_string().contains("rank 3"), "{cut}");
+        bytes[0] = 9;
+        let other = decode::<NodeWindowData>(&bytes, 3).expect_err("another version");
+        assert!(other.to_string().contains("wire version 9"), "{other}");
+        bytes[0] = WIRE_VERSION;
+        bytes.push(0);
+        assert!(decode::<NodeWindowData>(&bytes, 3).expect_err("too long").to_string().contains("1 bytes too many"));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut framed = vec![WIRE_VERSION];
+            framed.extend(bytes);
+            let _ = decode::<NodeWindowData>(&framed, 1);
+            let _ = decode::<GlobalWindowData>(&framed, 1);
+        }
+    }
+}
