@@ -215,13 +215,13 @@ impl World<'_> {
         while let Some(Reverse(event)) = self.heap.pop() {
             now = event.at;
             events += 1;
-            self.handle(event.what, now);
+            self.handle(&event.what, now);
         }
         (events, now)
     }
 
-    fn handle(&mut self, what: What, now: i64) {
-        let node = match what {
+    fn handle(&mut self, what: &What, now: i64) {
+        let node = match *what {
             What::Stop => {
                 self.nodes.iter_mut().for_each(|node| node.endpoint.set_probing(false));
                 return;
@@ -235,11 +235,11 @@ impl World<'_> {
                 state.endpoint.handle_timer(monotonic(now));
                 node
             }
-            What::Arrival { from, context, copies, bytes } => {
+            What::Arrival { from, context, copies, ref bytes } => {
                 self.books.note_arrival(from, context, copies, now);
-                self.receive(context.peer, &bytes, now)
+                self.receive(context.peer, bytes, now)
             }
-            What::Foreign { to, bytes, length } => self.receive(to, &bytes[..length], now),
+            What::Foreign { to, ref bytes, length } => self.receive(to, &bytes[..length], now),
             What::Sent { from, context, stamp } => {
                 let endpoint = &mut self.nodes[from.index()].endpoint;
                 match stamp {
