@@ -5,4 +5,11 @@
 //! Nothing here reads a clock, opens a file, spawns a thread or logs.
 #![forbid(unsafe_code)]
 
+mod error;
+
+pub mod edge_fit;
+pub mod graph;
+pub mod purity;
 pub mod window;
+
+pub use error::Error;

@@ -9,12 +9,14 @@
 use probe_sync_time::{Edge, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 
-/// The fitted line of one edge over one window.
+/// The fitted line of one edge over one window. Existing readers know some fields under shorter names in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAlphaBeta {
     /// The node that probed.
+    #[serde(rename = "src")]
     pub src_node_id: NodeId,
     /// The node that answered.
+    #[serde(rename = "dst")]
     pub dst_node_id: NodeId,
     /// Where x = 0 is, ns on the source's clock.
     pub midpoint_ns: i64,
@@ -23,8 +25,10 @@ pub struct EdgeAlphaBeta {
     /// offset_dst − offset_src at the midpoint, ns.
     pub beta: f64,
     /// Finished exchanges that the fit used.
+    #[serde(rename = "pairs")]
     pub pairs_count: u32,
     /// Exchanges started and not finished.
+    #[serde(rename = "lost")]
     pub lost_count: u32,
     /// Var(beta) ns², Cov(beta, alpha) ns, Var(alpha), of the random error alone (no path asymmetry).
     pub covariance: [f64; 3],

@@ -1,0 +1,108 @@
+//! From exchanges to the points of a fit: one stamp source, small numbers, slack for suspicious packets.
+//!
+//! Place in the flow: first step of `edge_fit`. Reverse points are mirrored, (x, l) → (−x, −l), so that both
+//! directions are bounded from below and share all code; see `hull`.
+//!
+//! Slack: in a coded pair only the packet with the SMALLER delay can bind, and it is suspicious when its partner
+//! disagrees: either the partner was queued (harmless) or this stamp glitched low (fatal). Its constraint is relaxed
+//! by `ε·(1/w − 1) = Δgap²/ε`, at most by |Δgap|: then it binds no more than its partner does.
+
+use probe_sync_time::{Duration, Exchange, StampSource};
+
+use super::{EdgeWindow, FitOptions};
+use crate::purity;
+
+/// One packet as a constraint y ≥ line(x) + margin.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Packet {
+    /// Time on the source's clock since the midpoint, ns; negated for reverse packets.
+    pub(super) x: f64,
+    /// u − base, or base − l, ns.
+    pub(super) y: f64,
+    /// How far the constraint may be relaxed, ns.
+    pub(super) slack: f64,
+}
+
+/// The packets of a window, two per exchange and direction, in order of exchange.
+pub(super) struct Packets {
+    pub(super) forward: Vec<Packet>,
+    pub(super) reverse: Vec<Packet>,
+    /// Subtracted from all ordinates, ns.
+    pub(super) base: i64,
+    /// Where the stamps were taken.
+    pub(super) stamp: StampSource,
+    /// Mean purity weight.
+    pub(super) purity: f64,
+    /// Exchanges left out: other stamp source, or not of this edge.
+    pub(super) left_out: u32,
+}
+
+impl Packets {
+    /// The packets of the best stamp source; None when there is no exchange.
+    pub(super) fn new(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<Self> {
+        let own = || window.exchanges.iter().filter(|exchange| exchange.edge == window.edge);
+        let stamp = best_source(own())?;
+        let kept: Vec<&Exchange> = own().filter(|exchange| exchange.stamp == stamp).collect();
+        let changes = kept.iter().flat_map(|e| [e.forward_gap_change(), e.reverse_gap_change()]);
+        let epsilon = purity::epsilon_ns(changes.clone(), options.tick_ns.max(f64::MIN_POSITIVE));
+        let weights: f64 = changes.map(|change| purity::weight(change, epsilon)).sum();
+
+        let base = median_ordinate(&kept);
+        let since = |at: i64| (i128::from(at) - i128::from(window.midpoint_ns)) as f64;
+        let above = |ordinate: Duration| (i128::from(ordinate.as_ns()) - i128::from(base)) as f64;
+        let mut packets = Self {
+            forward: Vec::with_capacity(2 * kept.len()),
+            reverse: Vec::with_capacity(2 * kept.len()),
+            base,
+            stamp,
+            purity: weights / (2 * kept.len()) as f64,
+            left_out: (window.exchanges.len() - kept.len()) as u32,
+        };
+        for exchange in &kept {
+            let pair = exchange.forward().map(|(at, u)| (since(at.as_ns()), above(u)));
+            packets.forward.extend(with_slack(pair, epsilon));
+            let pair = exchange.reverse().map(|(at, l)| (-since(at.as_ns()), -above(l)));
+            packets.reverse.extend(with_slack(pair, epsilon));
+        }
+        Some(packets)
+    }
+
+    /// How many exchanges there are.
+    pub(super) fn exchanges(&self) -> usize {
+        self.forward.len() / 2
+    }
+}
+
+/// The best source that has enough exchanges, or else the most common one.
+fn best_source<'a>(exchanges: impl Iterator<Item = &'a Exchange>) -> Option<StampSource> {
+    let mut counts = SOURCES.map(|source| (source, 0usize));
+    for exchange in exchanges {
+        for (source, count) in &mut counts {
+            *count += usize::from(*source == exchange.stamp);
+        }
+    }
+    let enough = counts.iter().find(|(_, count)| *count >= ENOUGH);
+    // The first of equals is the better source.
+    let common = counts.iter().rev().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
+    enough.or(common).map(|(source, _)| *source)
+}
+
+/// The median of u: a base near all the ordinates, which one wild stamp cannot move.
+fn median_ordinate(exchanges: &[&Exchange]) -> i64 {
+    let mut ordinates: Vec<i64> = exchanges.iter().map(|e| e.forward()[0].1.as_ns()).collect();
+    let middle = ordinates.len() / 2;
+    *ordinates.select_nth_unstable(middle).1
+}
+
+fn with_slack(pair: [(f64, f64); 2], epsilon: f64) -> [Packet; 2] {
+    let change = pair[1].1 - pair[0].1;
+    let slack = (change * change / epsilon).min(change.abs());
+    let of = |(x, y): (f64, f64), lower: bool| Packet { x, y, slack: if lower { slack } else { 0.0 } };
+    [of(pair[0], change > 0.0), of(pair[1], change < 0.0)]
+}
+
+/// Best first.
+const SOURCES: [StampSource; 3] = [StampSource::Hardware, StampSource::Kernel, StampSource::User];
+
+/// A source with this many exchanges is preferred to a poorer one with more.
+const ENOUGH: usize = 8;

@@ -1,0 +1,28 @@
+//! What can be wrong with the input of this crate's stages.
+//!
+//! Place in the flow: returned by `graph::solve`. Weak or contradictory MEASUREMENTS are no errors: they are reported
+//! in the solution. Errors name input that no measurement can produce.
+
+use probe_sync_time::{Edge, NodeId};
+
+/// Input that cannot be worked with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The reference is not one of the nodes.
+    #[error("the reference is node {reference}, but there are only {nodes} nodes")]
+    NoSuchReference {
+        /// The reference asked for.
+        reference: NodeId,
+        /// Number of nodes.
+        nodes: usize,
+    },
+    /// An edge names a node that does not exist.
+    #[error("edge {edge} names a node outside 0..{nodes}")]
+    NoSuchNode {
+        /// The edge.
+        edge: Edge,
+        /// Number of nodes.
+        nodes: usize,
+    },
+}
