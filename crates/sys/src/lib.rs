@@ -1,25 +1,31 @@
 //! Everything that asks the operating system: clocks, timers, timestamped UDP, the host and what it offers.
 //!
 //! Place in the flow: clock → probe. The node (crate `probe-sync`) reads clocks here, moves the bytes of the `probe` state
-//! machines through [`udp`]. Nothing here knows what a packet means.
+//! machines through [`udp`], and watches its own clock with [`discipline`]. Nothing here knows what a packet means.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`clock`] | reads of the host's clocks, bracketed reads of two |
 //! | [`udp`] | the probe socket with its timestamps |
 //! | [`timer`] | a timer of nanosecond resolution for a tokio task |
-//! | [`host`], [`nic`] | which host this is, its CPUs, its interfaces and what they can stamp |
+//! | [`discipline`] | was the system clock stepped or slewed, who steers it |
+//! | [`host`], [`topology`], [`nic`] | which host this is, its CPUs, its interfaces and what they can stamp |
+//! | [`doctor`] | all of it as a list of facts with advice |
 //! | [`process`] | ties of a process to its parent |
 //!
 //! Runs without privileges; with them (`CAP_NET_ADMIN`) it gets larger buffers and hardware stamps. 64-bit Linux ≥ 5.10.
 
 pub mod clock;
+mod clock_watch;
+pub mod discipline;
+pub mod doctor;
 mod error;
 pub mod host;
 pub mod nic;
 mod phc;
 pub mod process;
 pub mod timer;
+pub mod topology;
 pub mod udp;
 
 pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, SystemClock, Tsc, read_pair};

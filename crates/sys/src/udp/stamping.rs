@@ -7,11 +7,11 @@
 //! What it does not do: reset what it set on the interface (`SIOCSHWTSTAMP`): others may use it by then.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use probe_sync_time::StampSource;
 
-use super::message::Control;
+use super::message::{self, Batch, Control};
 use super::{Stamp, TimestampMode, UdpOptions};
 use crate::Error;
 use crate::host::interface_of_address;
@@ -111,6 +111,7 @@ impl Stamping {
             reason: format!("SO_TIMESTAMPING: {error}; use --timestamps user"),
         })?;
         self.source = StampSource::Kernel;
+        await_receive_stamps();
         Ok(())
     }
 
@@ -127,7 +128,29 @@ impl Stamping {
         nic::enable_hardware_stamps(name)?;
         set_flags(socket, HARDWARE_FLAGS).map_err(|error| refuse(format!("SO_TIMESTAMPING: {error}")))?;
         (self.source, self.phc) = (StampSource::Hardware, Some(phc));
+        await_receive_stamps();
         Ok(())
+    }
+}
+
+/// The first socket on a host that wants receive stamps makes the kernel patch its own code to take them, in the
+/// background: for some milliseconds packets still arrive without. Waits until a packet on loopback is stamped, at most
+/// [`SETTLE_ATTEMPTS`] milliseconds; where loopback is down, that long.
+fn await_receive_stamps() {
+    let stamped = || -> io::Result<bool> {
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+        let name = socket2::SockAddr::from(socket.local_addr()?);
+        set_flags(socket.as_fd(), libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE)?;
+        message::send(socket.as_fd(), &[], &name, None)?;
+        let mut batch = Batch::new();
+        batch.fetch(socket.as_fd(), 0, 1)?;
+        Ok(batch.pop().is_some_and(|message| message.control.kernel.is_some()))
+    };
+    for _ in 0..SETTLE_ATTEMPTS {
+        if stamped().unwrap_or(false) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
@@ -143,6 +166,9 @@ pub(super) fn set_option(
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// About a millisecond each.
+const SETTLE_ATTEMPTS: usize = 50;
 
 /// `OPT_TSONLY`: the stamp comes without a copy of the packet. `OPT_CMSG`: and with the control messages that say whose.
 const COMMON_FLAGS: u32 =
