@@ -28,6 +28,8 @@ pub struct Runner {
 pub enum Count {
     /// As one check.
     Step,
+    /// As one check, whose output holds figures worth reading.
+    Figures,
     /// As the tests that its output reports.
     Tests,
 }
@@ -67,6 +69,11 @@ impl Runner {
         if !self.wants(name) {
             return true;
         }
+        self.prerequisite(name, count, limit, command)
+    }
+
+    /// Runs a program that later steps need, whether it was asked for or not.
+    pub fn prerequisite(&mut self, name: &str, count: Count, limit: Duration, command: &mut Command) -> bool {
         let log = self.logs.join(format!("{}.log", name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")));
         println!("== {name}: {}", shown(command));
         let start = Instant::now();
@@ -75,7 +82,12 @@ impl Runner {
         let counted = if count == Count::Tests { Tally::parse(&output) } else { Tally::default() };
         match outcome {
             Ok(status) if status.code() == Some(EXIT_SKIPPED) => self.skip(name, last_line(&output)),
-            Ok(status) if status.success() => self.pass(name, start, counted),
+            Ok(status) if status.success() => {
+                if count == Count::Figures {
+                    print!("{output}");
+                }
+                self.pass(name, start, counted);
+            }
             Ok(status) => self.fail(name, start, counted, &format!("{status}\n{}", tail(&output))),
             Err(error) => self.fail(name, start, counted, &format!("{error:#}\n{}", tail(&output))),
         }
