@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probe_sync::collective::{Collective, JobKey, Patience, Tcp, bind};
+use probe_sync::config;
 
 /// This process's place among the ranks, connected.
 pub enum Ranks {
@@ -87,7 +88,7 @@ impl Ranks {
         let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
         let port = master_port()?;
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let patience = Patience::new(RENDEZVOUS_LIMIT, None);
+        let patience = Patience::new(rendezvous_limit()?, None);
         let job = JobKey(env::var("PROBE_SYNC_JOB").ok().and_then(|key| key.parse().ok()).unwrap_or(0));
         if rank == 0 {
             Self::host(bind(resolve(&address)?)?, size, job, &patience)
@@ -151,6 +152,13 @@ fn variable<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>
 fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
     let found = address.to_socket_addrs().with_context(|| format!("MASTER_ADDR and MASTER_PORT give {address}"))?;
     found.into_iter().next().with_context(|| format!("{address} has no address"))
+}
+
+/// How long ranks look for each other; `PROBE_SYNC_RENDEZVOUS_TIMEOUT` overrides.
+fn rendezvous_limit() -> anyhow::Result<Duration> {
+    let Ok(text) = env::var("PROBE_SYNC_RENDEZVOUS_TIMEOUT") else { return Ok(RENDEZVOUS_LIMIT) };
+    let limit = config::duration(&text).map_err(|reason| anyhow::anyhow!("PROBE_SYNC_RENDEZVOUS_TIMEOUT: {reason}"))?;
+    Ok(Duration::from_nanos(limit.as_ns().max(0).unsigned_abs()))
 }
 
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);

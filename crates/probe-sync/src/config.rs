@@ -282,13 +282,26 @@ impl Config {
     }
 }
 
+/// A duration with its unit, possibly negative, as in `800us`, `2s`, `-1ms`.
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    let (sign, rest) = trimmed.strip_prefix('-').map_or((1, trimmed), |rest| (-1, rest));
+    let span = humantime::parse_duration(rest)
+        .map_err(|error| format!("\"{text}\": {error}; write a number with its unit, as in 800us, 2s, 10min"))?;
+    let ns = i64::try_from(span.as_nanos()).map_err(|_| format!("\"{text}\" is longer than 292 years"))?;
+    Ok(Duration::from_ns(sign * ns))
+}
+
 /// The spelling of a key as a flag: `probe_cadence` is `--cadence`, the others take dashes for underscores.
 pub fn flag_name(key: &str) -> String {
     key.trim_start_matches("probe_").replace('_', "-")
 }
 
 /// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
-const RESERVED_ENVIRONMENT: [&str; 4] = ["LOG", "CONFIG", "MASTER_PORT", "JOB"];
+const RESERVED_ENVIRONMENT: [&str; 5] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "RENDEZVOUS_TIMEOUT"];
 const MIN_WINDOW_MS: i64 = 100;
 const MIN_CADENCE_US: i64 = 20;
 
@@ -318,16 +331,6 @@ fn name_of<T: Copy + PartialEq>(value: T, choices: &[(&'static str, T)]) -> &'st
 
 fn number<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|error| format!("\"{text}\": {error}"))
-}
-
-/// A duration with its unit, possibly negative.
-fn duration(text: &str) -> Result<Duration, String> {
-    let trimmed = text.trim();
-    let (sign, rest) = trimmed.strip_prefix('-').map_or((1, trimmed), |rest| (-1, rest));
-    let span = humantime::parse_duration(rest)
-        .map_err(|error| format!("\"{text}\": {error}; write a number with its unit, as in 800us, 2s, 10min"))?;
-    let ns = i64::try_from(span.as_nanos()).map_err(|_| format!("\"{text}\" is longer than 292 years"))?;
-    Ok(Duration::from_ns(sign * ns))
 }
 
 fn positive(text: &str) -> Result<Duration, String> {

@@ -37,6 +37,14 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     write_whole(out, &export.encode_to_vec())
 }
 
+/// The run in the bytes of an export.
+///
+/// # Errors
+/// When the bytes are no `RunExport`.
+pub fn read(bytes: &[u8]) -> Result<proto::RunExport, prost::DecodeError> {
+    proto::RunExport::decode(bytes)
+}
+
 fn node_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(directory).map_err(Error::file(directory, "read"))?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();

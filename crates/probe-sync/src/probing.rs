@@ -14,27 +14,13 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Stamp, TxContext};
-mod stub {
-    use probe_sync_time::*;
-    #[derive(Default)]
-    pub struct ClockWatch;
-    pub struct Ev {
-        pub step_ns: i64,
-        pub slew_ppm: f64,
-        pub at_ns: i64,
-    }
-    impl ClockWatch {
-        pub fn observe(&mut self, _: Timestamp<System>, _: Timestamp<Raw>, _: Duration) {}
-        pub fn take_event(&mut self) -> Option<Ev> {
-            None
-        }
-    }
-}
+use probe_sync_sys::discipline::ClockWatch;
 use probe_sync_sys::timer::reduce_timer_slack;
-use probe_sync_sys::{AsyncUdp, MonotonicClock, NARROW_BRACKET, RawClock, SendToken, SystemClock, Timer, host};
-use probe_sync_sys::{TimestampedUdp, UdpOptions, read_pair, wait};
+use probe_sync_sys::{
+    AsyncUdp, MonotonicClock, NARROW_BRACKET, RawClock, SendToken, SystemClock, Timer, TimestampedUdp, UdpOptions,
+    host, read_pair, wait,
+};
 use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, RunId, SkewedClock, StampSource, Timestamp};
-use stub::ClockWatch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::report::{EdgeExchanges, PeerPackets, RankAccount};
@@ -286,7 +272,7 @@ impl Driver {
             window_start_ns: clock.apply(SystemClock.now()).as_ns(),
             clock,
             awaited: AwaitedStamps::new(),
-            watch: ClockWatch::default(),
+            watch: ClockWatch::new(),
             watch_due: now,
             node,
             finished: Vec::new(),

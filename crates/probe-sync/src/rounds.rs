@@ -88,10 +88,9 @@ impl Rounds<'_> {
             let own = self.close_window(round_id, window)?;
             let closed = Instant::now();
             let mut buffer = Vec::new();
-            if let Some(own) = &own {
-                let patience = self.patience(Duration::ZERO);
-                self.collective.gather(&participants, &wire::encode(own), &mut frames, &patience)?;
-            }
+            // Ranks that are no node call it too, and return at once.
+            let payload = own.as_ref().map(wire::encode).unwrap_or_default();
+            self.collective.gather(&participants, &payload, &mut frames, &self.patience(Duration::ZERO))?;
             if let (Some(master), Some(own)) = (&mut master, &own) {
                 let nodes = decode_nodes(&frames)?;
                 let mut end = self.ends(begun, &nodes);

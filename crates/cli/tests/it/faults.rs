@@ -1,0 +1,180 @@
+//! Bad input and lost ranks: what is said, and what stays on disk.
+
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{complaint, free_port, lines, output, probe_sync, wait, wait_for_lines};
+
+fn rank(port: u16, rank: usize, size: usize, arguments: &[&str]) -> Command {
+    let mut command = probe_sync(arguments);
+    command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("our own child");
+}
+
+#[test]
+fn ranks_with_different_configuration_are_refused_by_key() {
+    let port = free_port();
+    let spawn = |r: usize, window: &str| {
+        rank(port, r, 2, &["--duration", "2s", "--window", window, "--out", "never_made"]).spawn().expect("starts")
+    };
+    let (zero, one) = (spawn(0, "1s"), spawn(1, "2s"));
+    let (zero, one) = (wait(zero), wait(one));
+    assert_eq!((zero.status.code(), one.status.code()), (Some(2), Some(2)));
+    let said = complaint(&zero);
+    assert!(said.contains("window is \"2s\" on rank 1") && said.contains("\"1s\" on rank 0"), "{said}");
+    assert!(!std::path::Path::new("never_made").exists());
+}
+
+#[test]
+fn a_rank_with_an_unusable_configuration_ends_all_with_its_error() {
+    let port = free_port();
+    let spawn = |r: usize, window: &str| {
+        rank(port, r, 2, &["--window", window, "--out", "never_made"]).spawn().expect("starts")
+    };
+    let (zero, one) = (spawn(0, "1s"), spawn(1, "soon"));
+    let (zero, one) = (wait(zero), wait(one));
+    assert_eq!((zero.status.code(), one.status.code()), (Some(2), Some(2)));
+    assert!(complaint(&zero).contains("rank 1: --window: window: \"soon\""), "{}", complaint(&zero));
+}
+
+#[test]
+fn taken_ports_are_named() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let out = out.to_str().expect("UTF-8");
+    let udp = output(probe_sync(&["run", "--local", "2", "--duration", "1s", "--port", &port, "--out", out]));
+    assert_eq!(udp.status.code(), Some(2));
+    assert!(complaint(&udp).contains(&format!("127.0.0.1:{port}")), "{}", complaint(&udp));
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = taken.local_addr().expect("bound").port();
+    let tcp = output(rank(port, 0, 2, &["--duration", "1s", "--out", out]));
+    assert_eq!(tcp.status.code(), Some(1));
+    assert!(complaint(&tcp).contains(&format!("127.0.0.1:{port}")), "{}", complaint(&tcp));
+}
+
+#[test]
+fn a_rank_zero_that_never_comes_is_named() {
+    let mut command = rank(free_port(), 1, 2, &["--duration", "1s"]);
+    command.env("PROBE_SYNC_RENDEZVOUS_TIMEOUT", "500ms");
+    let output = output(command);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        complaint(&output).contains("rank 1") && complaint(&output).contains("127.0.0.1"),
+        "{}",
+        complaint(&output)
+    );
+}
+
+#[test]
+fn mpirun_with_a_binary_without_mpi_says_how_to_rebuild() {
+    if cfg!(feature = "mpi") {
+        println!("skipped: this binary has MPI");
+        return;
+    }
+    let mut command = probe_sync(&["--duration", "1s"]);
+    command.env("OMPI_COMM_WORLD_SIZE", "2").env("OMPI_COMM_WORLD_RANK", "0");
+    let output = output(command);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("--features mpi"), "{}", complaint(&output));
+}
+
+#[test]
+fn no_launcher_says_how_to_start() {
+    let output = output(probe_sync(&["--duration", "1s"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(complaint(&output).contains("mpirun -n N probe_sync"), "{}", complaint(&output));
+}
+
+#[test]
+fn a_stepped_clock_is_flagged_in_its_window() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let report = crate::support::report(&[
+        "run",
+        "--local",
+        "3",
+        "--duration",
+        "4s",
+        "--window",
+        "1s",
+        "--inject-skew",
+        "5",
+        "--inject-step",
+        "2@2500ms:1ms",
+        "--json",
+        "--out",
+        out.to_str().expect("UTF-8"),
+    ]);
+    let events = report["clock_events"].as_array().expect("events");
+    assert_eq!(events.len(), 1, "{report:#}");
+    assert_eq!((&events[0][0], &events[0][1]), (&2.into(), &2.into()), "round 2, node 2: {events:?}");
+    let step = events[0][2]["step_ns"].as_f64().expect("a number");
+    assert!((step - 1e6).abs() < 2e4, "{step}");
+    // The other node's bounds hold in every round, and the stepped one's in the rounds that are not flagged.
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    assert_eq!(report["truth"]["not_judged"], 1, "{report:#}");
+}
+
+#[test]
+fn a_terminated_run_flushes_and_ends_well() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let mut command = probe_sync(&["run", "--local", "3", "--window", "500ms", "--out", out.to_str().expect("UTF-8")]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    wait_for_lines(&out.join("offsets.jsonl"), 1 + 2 * 3);
+    signal(&child, Signal::TERM);
+    let ended = wait(child);
+    assert!(ended.status.success(), "{}", complaint(&ended));
+    let rounds = lines(&out.join("global_windows.jsonl")).len();
+    assert!(rounds >= 2);
+    assert_eq!(lines(&out.join("offsets.jsonl")).len(), 1 + rounds * 3);
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("reference"));
+}
+
+#[test]
+fn a_killed_rank_is_named_and_finished_rounds_stay() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--out", out.to_str().expect("UTF-8")];
+    let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
+    wait_for_lines(&out.join("offsets.jsonl"), 1 + 2 * 3);
+    signal(&ranks[2], Signal::KILL);
+    let root = wait(ranks.remove(0));
+    assert_eq!(root.status.code(), Some(1));
+    assert!(complaint(&root).contains("rank 2") || complaint(&root).contains("rank(s) 2"), "{}", complaint(&root));
+    let rounds = lines(&out.join("global_windows.jsonl")).len();
+    assert!(rounds >= 2);
+    assert!(lines(&out.join("offsets.jsonl")).len() >= 1 + rounds * 3);
+    let survivor = wait(ranks.remove(0));
+    assert_eq!(survivor.status.code(), Some(1));
+    wait(ranks.remove(0));
+}
+
+#[test]
+fn a_stopped_rank_is_named_within_the_round_timeout() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--round-timeout", "1s", "--out", out.to_str().expect("UTF-8")];
+    let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
+    wait_for_lines(&out.join("offsets.jsonl"), 1 + 3);
+    signal(&ranks[1], Signal::STOP);
+    let root = wait(ranks.remove(0));
+    assert_eq!(root.status.code(), Some(1));
+    assert!(complaint(&root).contains("rank(s) 1"), "{}", complaint(&root));
+    signal(&ranks[0], Signal::CONT);
+    for rank in ranks {
+        assert_eq!(wait(rank).status.code(), Some(1));
+    }
+}

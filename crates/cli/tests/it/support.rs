@@ -1,0 +1,91 @@
+//! Starts the command and reads what it wrote.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The command, free of what this test's own environment says about ranks.
+pub fn probe_sync(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_probe_sync"));
+    for (name, _) in std::env::vars() {
+        let ours = name.starts_with("PROBE_SYNC_") || name.starts_with("OMPI_") || name.starts_with("PMI");
+        if ours || ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"].contains(&name.as_str())
+        {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end, bounded.
+pub fn output(mut command: Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    wait(child)
+}
+
+/// Waits for a started process, bounded; one that does not end is killed and fails the test.
+pub fn wait(mut child: Child) -> Output {
+    let collect = |pipe: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            if let Some(mut pipe) = pipe {
+                pipe.read_to_end(&mut text).expect("a pipe can be read");
+            }
+            text
+        })
+    };
+    let stdout = collect(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+    let stderr = collect(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait().expect("our own child") {
+            Some(status) => break status,
+            None if Instant::now() > deadline => {
+                child.kill().expect("our own child");
+                panic!("did not end within {PATIENCE:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    Output { status, stdout: stdout.join().expect("a reader"), stderr: stderr.join().expect("a reader") }
+}
+
+/// Standard error as text.
+pub fn complaint(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The JSON report of a run that must succeed.
+pub fn report(arguments: &[&str]) -> Value {
+    let output = output(probe_sync(arguments));
+    assert!(output.status.success(), "{}", complaint(&output));
+    serde_json::from_slice(&output.stdout).expect("--json prints JSON")
+}
+
+/// The objects of a JSON-lines file.
+pub fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.lines().map(|line| serde_json::from_str(line).expect("whole lines")).collect()
+}
+
+/// A TCP port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+    listener.local_addr().expect("bound").port()
+}
+
+/// Waits until a file holds at least `count` lines.
+pub fn wait_for_lines(path: &Path, count: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    while std::fs::read_to_string(path).map_or(0, |text| text.lines().count()) < count {
+        assert!(Instant::now() < deadline, "{} did not grow to {count} lines", path.display());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// No run of these tests takes a quarter of this, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
