@@ -70,13 +70,21 @@ fn with_features(runner: &mut Runner, root: &Path, tools: Tools) {
     runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
 }
 
-/// Licences, advisories and sources of the dependencies.
+/// Licences, versions and sources of the dependencies, and where the network allows it the advisories about them.
 fn dependencies(runner: &mut Runner, root: &Path) {
     if steps::answer("cargo", &["deny", "--version"]).is_none() {
-        runner.skip("cargo deny", "cargo-deny is not installed; `cargo install cargo-deny` to check licences");
+        runner.skip("cargo deny", "cargo-deny is not installed; `cargo install --locked cargo-deny`");
         return;
     }
-    runner.command("cargo deny", Count::Step, SHORT, &mut cargo(root, &["deny", "--locked", "check"]));
+    let quiet = ["check", "--hide-inclusion-graph"];
+    let mut command = cargo(root, &["deny", "--locked"]);
+    runner.command("cargo deny", Count::Step, SHORT, command.args(quiet).args(["bans", "licenses", "sources"]));
+    if steps::answer("cargo", &["deny", "fetch", "db"]).is_none() {
+        runner.skip("cargo deny, advisories", "the advisory database cannot be fetched here");
+        return;
+    }
+    let mut command = cargo(root, &["deny", "--locked"]);
+    runner.command("cargo deny, advisories", Count::Step, SHORT, command.args(quiet).arg("advisories"));
 }
 
 /// `cargo VERB …` over all packages and features that build here.
