@@ -1,3 +1,4 @@
 //! The simulator against itself and against the endpoints' books.
 mod accounting;
+mod estimate;
 mod truth;
