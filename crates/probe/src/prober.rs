@@ -134,11 +134,12 @@ impl Prober {
 
     /// Runs every alarm that is due, then starts at most one exchange.
     pub(crate) fn handle_timer(&mut self, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
-        // Bounded: handling an alarm removes it and sets no new one.
+        // Bounded: each turn removes an alarm and sets none.
         while let Some(&(due, key, alarm)) = self.alarms.first() {
             if due > now {
                 break;
             }
+            self.alarms.pop_first();
             match alarm {
                 Alarm::Second => self.send_second(key, outbox),
                 Alarm::Timeout => self.lose(key, Loss::TimedOut),
@@ -240,9 +241,7 @@ impl Prober {
 
     fn send_second(&mut self, key: FlightKey, outbox: &mut Outbox) {
         let Some(flight) = self.flights.get_mut(&key) else { return };
-        if let Some(due) = flight.second_due.take() {
-            self.alarms.remove(&(due, key, Alarm::Second));
-        }
+        flight.second_due = None;
         let tx = [flight.pt_tx[0], None];
         self.send(key, Kind::Pt2, tx, outbox);
     }
