@@ -12,6 +12,7 @@ use probe_sync_collective::{Collective, Frames, Patience, ROOT};
 use probe_sync_estimate::graph::GraphSolution;
 use probe_sync_estimate::window::GlobalWindowData;
 use probe_sync_probe::topology;
+use probe_sync_sys::topology::Topology;
 use probe_sync_sys::{clock, host};
 use probe_sync_time::{Clock, Edge, NodeId, RunId, SkewedClock, StampSource};
 use serde_json::{Value, json};
@@ -355,7 +356,7 @@ fn introduce(config: &Config, host: &host::Host) -> Introduction {
         clock_identity: own(&host.boot_id),
         network_identity: format!("{} {}", own(&host.boot_id), network_namespace()),
         shared_entries: config.shared_entries(),
-        host_facts: json!(host).to_string(),
+        host_facts: json!({"host": host, "topology": Topology::detect()}).to_string(),
     }
 }
 
