@@ -1,2 +1,87 @@
-//! placeholder
-fn main() {}
+//! Programs that only mean something under `mpirun`: the shared suite on the MPI backend, what happens when a rank is
+//! late, waits, panics or aborts, and the bench of one sync round.
+//!
+//! Place in the flow: `cargo xtask test` runs `suite` with 1, 2, 3 and 8 ranks; `bench` makes the figures of
+//! `docs/RESULTS.md`. The exit code is 1 when anything failed.
+//! What it does not do: test what needs no MPI. That is in each crate's own tests.
+
+mod behaviour;
+mod bench;
+mod suite;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use probe_sync_mpi::MpiCollective;
+
+/// Checks and measures the MPI backend; start it with mpirun.
+#[derive(Parser)]
+#[command(name = "probe-sync-mpi-tests")]
+struct Arguments {
+    #[command(subcommand)]
+    program: Program,
+}
+
+#[derive(Subcommand)]
+enum Program {
+    /// The cases that every backend passes, on every layout of hosts that these ranks can play.
+    Suite,
+    /// One sync round: C-equivalent MPI calls, our wrapper, our default round and TCP, side by side.
+    Bench(bench::Options),
+    /// The last rank never comes: the root names it, and the job ends.
+    Late,
+    /// All ranks wait for the root; prints what the waiting cost.
+    Wait(behaviour::WaitOptions),
+    /// The last rank panics: the job must end although the others wait.
+    Panic,
+    /// The last rank aborts: the job must end with its reason.
+    Abort,
+}
+
+fn main() -> ExitCode {
+    // Before the arguments: a rank that leaves before MPI is initialised can hang mpirun.
+    let group = match MpiCollective::init() {
+        Ok(group) => group,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            if group.is_root() {
+                // Help and errors alike; a closed output is no reason to fail.
+                let _ = error.print();
+            }
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    let result = match arguments.program {
+        Program::Suite => suite::run(group),
+        Program::Bench(options) => bench::run(group, &options),
+        Program::Late => behaviour::late(group),
+        Program::Wait(options) => behaviour::wait(group, &options),
+        Program::Panic => behaviour::panic(group),
+        Program::Abort => behaviour::abort(group),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Small questions to a group.
+trait GroupExt {
+    /// True on the rank that reports.
+    fn is_root(&self) -> bool;
+}
+
+impl<C: probe_sync_collective::Collective> GroupExt for C {
+    fn is_root(&self) -> bool {
+        self.rank() == probe_sync_collective::ROOT
+    }
+}

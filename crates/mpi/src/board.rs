@@ -1,0 +1,385 @@
+//! The board on which the ranks of one host meet: a slot per rank for gathers, a ring of pages for broadcasts.
+//!
+//! Place in the flow: lies in the shared memory of [`crate::window`]. The leader collects and announces; the other
+//! members publish and listen.
+//!
+//! Gather: a member copies its payload into its slot, then raises the slot's `published`, then rings the doorbell. The
+//! leader sleeps on the doorbell until as many have rung as it waits for (`wake_at`), so that it is woken once and not
+//! once per member; it reads the slots and raises their `taken`. Broadcast: the leader fills the next page of the ring,
+//! raises `announced`, and wakes everyone who sleeps on it. Longer payloads go in pieces of [`PIECE`] bytes.
+//!
+//! Sleeping is a futex on the shared word, after at most 50 µs of looking. No sleeper can be missed: it says that it
+//! will sleep, then looks again, then sleeps on the value that it saw; its peer changes the value, then looks whether
+//! anyone said so (all sequentially consistent).
+//! What it does not do: know MPI. The tests run it on plain memory between threads.
+
+mod memory;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use memory::{ALIGNMENT, Memory, bytes};
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::{Duration, Instant};
+
+use probe_sync_collective::{Error, ROOT, Rank, Wait};
+use rustix::io::Errno;
+use rustix::thread::futex;
+
+use memory::{PAGES, PIECE};
+
+/// One member's end of the board.
+pub(crate) struct Board {
+    memory: Memory,
+    ranks: Vec<Rank>,
+    /// This member's place in `ranks`; 0 is the leader.
+    index: usize,
+    /// More members than cores: looking without giving up the core would keep the awaited peer from running.
+    crowded: bool,
+    /// The longest sleep, and what to do after it.
+    nap: Duration,
+    after_nap: Option<Box<dyn Fn()>>,
+    /// Pieces published by this member; at the leader, pieces taken from each.
+    published: Vec<u32>,
+    /// Pieces announced or heard so far.
+    announced: u32,
+    /// All members have heard this many; at the leader only.
+    heard_by_all: u32,
+}
+
+impl Board {
+    /// A member's end of the board in `memory`; `ranks` are the members' ranks, the leader's first. Every member has
+    /// an `index` of its own.
+    pub(crate) fn new(memory: Memory, ranks: Vec<Rank>, index: usize) -> Self {
+        assert_eq!(memory.members(), ranks.len(), "the memory was made for these members");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            memory,
+            crowded: ranks.len() > cores,
+            index,
+            nap: Wait::SLICE,
+            after_nap: None,
+            published: vec![0; ranks.len()],
+            announced: 0,
+            heard_by_all: 0,
+            ranks,
+        }
+    }
+
+    /// Calls `work` at least every `nap` of a sleep.
+    pub(crate) fn work_while_waiting(&mut self, nap: Duration, work: impl Fn() + 'static) {
+        self.nap = nap;
+        self.after_nap = Some(Box::new(work));
+    }
+
+    /// Member: hands `payload` to the leader. Waits only while the leader has not taken earlier pieces.
+    pub(crate) fn publish(&mut self, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
+        let slot = self.memory.slot(self.index);
+        for piece in pieces(payload) {
+            let before = self.published[self.index];
+            while slot.taken.load(Acquire) != before {
+                let seen = slot.taken.load(SeqCst);
+                slot.writer_sleeps.store(1, SeqCst);
+                let ready = || slot.taken.load(SeqCst) == before;
+                let slept = self.sleep(&slot.taken, seen, ready, wait);
+                slot.writer_sleeps.store(0, Relaxed);
+                if !slept? {
+                    return Err(wait.late(vec![self.ranks[0]]));
+                }
+            }
+            slot.length.store(payload.len() as u64, Relaxed);
+            // SAFETY: the leader has taken what was there, and reads this only after `published` was raised.
+            unsafe { self.memory.fill_slot(self.index, piece) };
+            self.published[self.index] = before.wrapping_add(1);
+            slot.published.store(before.wrapping_add(1), Release);
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Leader: passes the payload of each of `members` (places in `ranks`, ascending, without the leader's own) to
+    /// `deliver`, in this order.
+    pub(crate) fn collect(
+        &mut self,
+        members: &[usize],
+        mut deliver: impl FnMut(usize, &[u8]),
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Error> {
+        let mut pending = members.to_vec();
+        loop {
+            let rung = self.memory.head().doorbell.load(SeqCst);
+            pending.retain(|&member| !self.has_published(member));
+            if pending.is_empty() {
+                break;
+            }
+            if !self.await_rings(rung, pending.len() as u32, wait)? {
+                // Some may have come, too few to wake this leader.
+                pending.retain(|&member| !self.has_published(member));
+                if pending.is_empty() {
+                    break;
+                }
+                return Err(wait.late(pending.iter().map(|&member| self.ranks[member]).collect()));
+            }
+        }
+        let mut long = Vec::new();
+        for &member in members {
+            let length = self.memory.slot(member).length.load(Relaxed);
+            if length > PAYLOAD_MAX {
+                let what = format!("a payload of {length} bytes; at most {PAYLOAD_MAX} are allowed");
+                return Err(Error::Protocol { operation: wait.operation(), rank: self.ranks[member], what });
+            }
+            let length = length as usize;
+            // SAFETY: the member has published this piece and does not touch it until it is taken.
+            let first = unsafe { self.memory.slot_bytes(member, length.min(PIECE)) };
+            if length <= PIECE {
+                deliver(member, first);
+                self.take(member)?;
+                continue;
+            }
+            long.clear();
+            long.extend_from_slice(first);
+            self.take(member)?;
+            self.collect_rest(member, length, &mut long, wait)?;
+            deliver(member, &long);
+        }
+        Ok(())
+    }
+
+    /// Leader: `payload` to all other members.
+    pub(crate) fn announce(&mut self, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
+        for piece in pieces(payload) {
+            let next = self.announced.wrapping_add(1);
+            self.await_free_page(next, wait)?;
+            let head = self.memory.head();
+            let page = next as usize % PAGES;
+            head.announcement.lengths[page].store(payload.len() as u64, Relaxed);
+            // SAFETY: all have heard what was there, and read this only after `announced` was raised.
+            unsafe { self.memory.fill_page(page, piece) };
+            self.announced = next;
+            head.announcement.count.store(next, SeqCst);
+            if head.announcement.sleepers.load(SeqCst) != 0 {
+                wake(&head.announcement.count, EVERYONE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leader: tells the members that it has come to the next broadcast, and waits for the root itself.
+    pub(crate) fn leader_waits(&self) {
+        self.memory.head().announcement.leader_at.store(self.announced.wrapping_add(1), Relaxed);
+    }
+
+    /// Member: the leader's next payload, in place of what `buffer` holds.
+    pub(crate) fn listen(&mut self, buffer: &mut Vec<u8>, wait: &mut Wait<'_>) -> Result<(), Error> {
+        buffer.clear();
+        loop {
+            let next = self.announced.wrapping_add(1);
+            self.await_announcement(next, wait)?;
+            let (head, page) = (self.memory.head(), next as usize % PAGES);
+            let length = head.announcement.lengths[page].load(Relaxed);
+            if length > PAYLOAD_MAX {
+                let what = format!("a broadcast of {length} bytes; at most {PAYLOAD_MAX} are allowed");
+                return Err(Error::Protocol { operation: wait.operation(), rank: self.ranks[0], what });
+            }
+            let length = length as usize;
+            let here = (length - buffer.len().min(length)).min(PIECE);
+            // SAFETY: the leader has announced this page, and does not touch it until all have heard it.
+            buffer.extend_from_slice(unsafe { self.memory.page_bytes(page, here) });
+            self.announced = next;
+            self.memory.slot(self.index).heard.store(next, SeqCst);
+            if head.leader_wants_hearing.load(SeqCst) != 0 {
+                head.doorbell.fetch_add(1, SeqCst);
+                wake(&head.doorbell, 1)?;
+            }
+            if buffer.len() >= length {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Leader: the pieces of `member` after the first.
+    fn collect_rest(
+        &mut self,
+        member: usize,
+        length: usize,
+        payload: &mut Vec<u8>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Error> {
+        while payload.len() < length {
+            loop {
+                let rung = self.memory.head().doorbell.load(SeqCst);
+                if self.has_published(member) {
+                    break;
+                }
+                if !self.await_rings(rung, 1, wait)? {
+                    return Err(wait.late(vec![self.ranks[member]]));
+                }
+            }
+            let here = (length - payload.len()).min(PIECE);
+            // SAFETY: as in `collect`.
+            payload.extend_from_slice(unsafe { self.memory.slot_bytes(member, here) });
+            self.take(member)?;
+        }
+        Ok(())
+    }
+
+    fn has_published(&self, member: usize) -> bool {
+        self.memory.slot(member).published.load(Acquire) != self.published[member]
+    }
+
+    /// Leader: the slot of `member` is free again.
+    fn take(&mut self, member: usize) -> Result<(), Error> {
+        let taken = self.published[member].wrapping_add(1);
+        self.published[member] = taken;
+        let slot = self.memory.slot(member);
+        slot.taken.store(taken, SeqCst);
+        if slot.writer_sleeps.load(SeqCst) != 0 {
+            wake(&slot.taken, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Member: one more piece is there. Wakes the leader if it sleeps until this one.
+    fn ring(&self) {
+        let head = self.memory.head();
+        let rung = head.doorbell.fetch_add(1, SeqCst).wrapping_add(1);
+        if rung == head.wake_at.load(SeqCst) {
+            // Cannot fail on a word of mapped memory; if it did, the leader would look again after its nap.
+            let _ = wake(&head.doorbell, 1);
+        }
+    }
+
+    /// Leader: sleeps until the doorbell has rung `count` times since it stood at `rung`. False when the wait is over.
+    ///
+    /// Whoever is missing after the doorbell was read still has to ring, so it cannot ring too seldom; rings of others
+    /// may end the sleep early, and the caller looks again.
+    fn await_rings(&self, rung: u32, count: u32, wait: &mut Wait<'_>) -> Result<bool, Error> {
+        let head = self.memory.head();
+        let target = rung.wrapping_add(count);
+        head.wake_at.store(target, SeqCst);
+        let reached = || head.doorbell.load(SeqCst).wrapping_sub(rung) >= count;
+        loop {
+            let seen = head.doorbell.load(SeqCst);
+            if reached() {
+                return Ok(true);
+            }
+            if !self.sleep(&head.doorbell, seen, reached, wait)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Leader: waits until the page for piece `next` has been heard by all.
+    fn await_free_page(&mut self, next: u32, wait: &mut Wait<'_>) -> Result<(), Error> {
+        if next.wrapping_sub(self.heard_by_all) <= PAGES as u32 {
+            return Ok(());
+        }
+        let behind = |board: &Self, by: u32| -> Vec<usize> {
+            let lag = |&member: &usize| next.wrapping_sub(board.memory.slot(member).heard.load(SeqCst)) > by;
+            (1..board.ranks.len()).filter(lag).collect()
+        };
+        loop {
+            let rung = self.memory.head().doorbell.load(SeqCst);
+            let mut late = behind(self, PAGES as u32);
+            if !late.is_empty() {
+                self.memory.head().leader_wants_hearing.store(1, SeqCst);
+                late = behind(self, PAGES as u32);
+            }
+            if late.is_empty() {
+                self.memory.head().leader_wants_hearing.store(0, Relaxed);
+                // Remember how far everyone is, so that most broadcasts need not look.
+                let furthest = (1..=PAGES as u32).find(|&by| behind(self, by).is_empty());
+                self.heard_by_all = next.wrapping_sub(furthest.unwrap_or(PAGES as u32));
+                return Ok(());
+            }
+            let changed = || self.memory.head().doorbell.load(SeqCst) != rung;
+            if !self.sleep(&self.memory.head().doorbell, rung, changed, wait)? {
+                return Err(wait.late(late.into_iter().map(|member| self.ranks[member]).collect()));
+            }
+        }
+    }
+
+    /// Member: sleeps until piece `next` is announced.
+    fn await_announcement(&self, next: u32, wait: &mut Wait<'_>) -> Result<(), Error> {
+        let head = self.memory.head();
+        let there = || head.announcement.count.load(Acquire).wrapping_sub(next) as i32 >= 0;
+        while !there() {
+            if self.look(&there, wait) {
+                return Ok(());
+            }
+            head.announcement.sleepers.fetch_add(1, SeqCst);
+            let seen = head.announcement.count.load(SeqCst);
+            let slept = self.sleep(&head.announcement.count, seen, there, wait);
+            head.announcement.sleepers.fetch_sub(1, SeqCst);
+            if !slept? {
+                let leader_waits = head.announcement.leader_at.load(Relaxed) == next;
+                return Err(wait.late(vec![if leader_waits { ROOT } else { self.ranks[0] }]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for a while, then sleeps once on `word` unless it has changed from `seen`. False when the wait is over.
+    fn sleep(&self, word: &AtomicU32, seen: u32, ready: impl Fn() -> bool, wait: &mut Wait<'_>) -> Result<bool, Error> {
+        if self.look(&ready, wait) {
+            return Ok(true);
+        }
+        let Some(slice) = wait.slice() else { return Ok(false) };
+        let slice = slice.min(self.nap);
+        let limit = futex::Timespec { tv_sec: slice.as_secs() as i64, tv_nsec: i64::from(slice.subsec_nanos()) };
+        match futex::wait(word, futex::Flags::empty(), seen, Some(&limit)) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::TIMEDOUT) => {
+                if let Some(work) = &self.after_nap {
+                    work();
+                }
+            }
+            Err(error) => {
+                return Err(Error::Backend { operation: wait.operation(), reason: format!("futex: {error}") });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Looks for at most [`Wait::SPIN`] of the whole wait; true once `ready`.
+    fn look(&self, ready: &impl Fn() -> bool, wait: &Wait<'_>) -> bool {
+        let left = Wait::SPIN.saturating_sub(wait.elapsed());
+        let started = Instant::now();
+        while !ready() {
+            if started.elapsed() >= left {
+                return false;
+            }
+            if self.crowded {
+                rustix::thread::sched_yield();
+            } else {
+                (0..LOOK_PAUSES).for_each(|_| std::hint::spin_loop());
+            }
+        }
+        true
+    }
+}
+
+/// The longest payload: a length beyond it is damage, not data.
+const PAYLOAD_MAX: u64 = 1 << 30;
+
+/// Pauses of the processor between two looks.
+const LOOK_PAUSES: u32 = 16;
+
+/// Sleepers to wake: all of them.
+const EVERYONE: u32 = i32::MAX as u32;
+
+/// A payload in pieces; nothing is one empty piece.
+fn pieces(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
+    (0..payload.len().div_ceil(PIECE).max(1)).map(|piece| {
+        let start = piece * PIECE;
+        &payload[start..payload.len().min(start + PIECE)]
+    })
+}
+
+fn wake(word: &AtomicU32, sleepers: u32) -> Result<(), Error> {
+    match futex::wake(word, futex::Flags::empty(), sleepers) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::Backend { operation: "waking", reason: format!("futex: {error}") }),
+    }
+}

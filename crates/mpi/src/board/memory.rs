@@ -1,0 +1,144 @@
+//! The board's layout in shared memory, and the only code that touches it.
+//!
+//! Place in the flow: under [`super::Board`], which decides who may read and write what, and when.
+//! Layout: [`Head`], one [`Slot`] per member, the slots' data, the pages of the broadcast ring. All zero at first.
+//! What it does not do: allocate ([`crate::window`] does) or synchronise.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Bytes that a slot or a page holds. Longer payloads go in pieces.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// Pages of the broadcast ring: how many broadcasts the slowest member may lag behind before the leader waits for it.
+pub(super) const PAGES: usize = 4;
+
+/// What the memory must be aligned to.
+pub(crate) const ALIGNMENT: usize = align_of::<Head>();
+
+/// Bytes that a board for `members` needs.
+pub(crate) const fn bytes(members: usize) -> usize {
+    size_of::<Head>() + members * size_of::<Slot>() + (members + PAGES) * STRIDE
+}
+
+/// The words that everyone looks at. The doorbell has cache lines of its own, because every member writes it.
+#[repr(C, align(128))]
+pub(super) struct Head {
+    /// Pieces published since the beginning; the leader sleeps on it.
+    pub(super) doorbell: AtomicU32,
+    /// The value of the doorbell that wakes the leader.
+    pub(super) wake_at: AtomicU32,
+    /// The leader sleeps until someone has heard a piece.
+    pub(super) leader_wants_hearing: AtomicU32,
+    pub(super) announcement: Announcement,
+}
+
+/// The state of the broadcast ring.
+#[repr(C, align(128))]
+pub(super) struct Announcement {
+    /// Pieces announced since the beginning; the members sleep on it.
+    pub(super) count: AtomicU32,
+    /// Members that sleep or are about to.
+    pub(super) sleepers: AtomicU32,
+    /// The piece that the leader itself waits for, to tell a late leader from a late root.
+    pub(super) leader_at: AtomicU32,
+    /// Length of the whole payload that each page is a piece of.
+    pub(super) lengths: [AtomicU64; PAGES],
+}
+
+/// One member's words.
+#[repr(C, align(128))]
+pub(super) struct Slot {
+    /// Pieces published by the member.
+    pub(super) published: AtomicU32,
+    /// Pieces taken by the leader; the member sleeps on it.
+    pub(super) taken: AtomicU32,
+    /// The member sleeps or is about to.
+    pub(super) writer_sleeps: AtomicU32,
+    /// Announced pieces that the member has heard.
+    pub(super) heard: AtomicU32,
+    /// Length of the whole payload that the slot holds a piece of.
+    pub(super) length: AtomicU64,
+}
+
+/// The shared memory of one board.
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    members: usize,
+}
+
+impl Memory {
+    /// The board's memory at `base`.
+    ///
+    /// # Safety
+    /// At `base` lie [`bytes`]`(members)` bytes, aligned to [`ALIGNMENT`], zero before the first member uses them, that
+    /// outlive this value, and that nothing but boards of the same members touches.
+    pub(crate) unsafe fn new(base: NonNull<u8>, members: usize) -> Self {
+        Self { base, members }
+    }
+
+    pub(super) fn members(&self) -> usize {
+        self.members
+    }
+
+    pub(super) fn head(&self) -> &Head {
+        // SAFETY: `new` requires a board at `base`; all fields are atomic, and zero is a value of each.
+        unsafe { self.base.cast::<Head>().as_ref() }
+    }
+
+    pub(super) fn slot(&self, member: usize) -> &Slot {
+        assert!(member < self.members, "members are numbered from 0");
+        // SAFETY: as in `head`; the slots follow it, and there is one for each member.
+        unsafe { self.base.byte_add(size_of::<Head>()).cast::<Slot>().add(member).as_ref() }
+    }
+
+    /// Copies `piece` into the slot of `member`.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the slot's data meanwhile.
+    pub(super) unsafe fn fill_slot(&self, member: usize, piece: &[u8]) {
+        assert!(member < self.members && piece.len() <= PIECE, "a piece fits a slot");
+        // SAFETY: in bounds by the assertion, not shared by the caller's promise.
+        unsafe { self.data(member).copy_from_nonoverlapping(NonNull::from(piece).cast(), piece.len()) };
+    }
+
+    /// Copies `piece` into a page.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the page meanwhile.
+    pub(super) unsafe fn fill_page(&self, page: usize, piece: &[u8]) {
+        assert!(page < PAGES && piece.len() <= PIECE, "a piece fits a page");
+        // SAFETY: in bounds by the assertion, not shared by the caller's promise.
+        unsafe { self.data(self.members + page).copy_from_nonoverlapping(NonNull::from(piece).cast(), piece.len()) };
+    }
+
+    /// The first `length` bytes of the slot of `member`.
+    ///
+    /// # Safety
+    /// Nobody writes the slot's data while the slice is in use.
+    pub(super) unsafe fn slot_bytes(&self, member: usize, length: usize) -> &[u8] {
+        assert!(member < self.members && length <= PIECE, "a piece fits a slot");
+        // SAFETY: in bounds by the assertion, not written by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.data(member).as_ptr(), length) }
+    }
+
+    /// The first `length` bytes of a page.
+    ///
+    /// # Safety
+    /// Nobody writes the page while the slice is in use.
+    pub(super) unsafe fn page_bytes(&self, page: usize, length: usize) -> &[u8] {
+        assert!(page < PAGES && length <= PIECE, "a piece fits a page");
+        // SAFETY: in bounds by the assertion, not written by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.data(self.members + page).as_ptr(), length) }
+    }
+
+    /// Where the data of a slot (or, after the members, of a page) begins.
+    fn data(&self, place: usize) -> NonNull<u8> {
+        let start = size_of::<Head>() + self.members * size_of::<Slot>() + place * STRIDE;
+        // SAFETY: the callers keep `place` below members + PAGES, so this lies within what `bytes` counts.
+        unsafe { self.base.byte_add(start) }
+    }
+}
+
+/// Distance between slots' data. Not a power of two: slots exactly 64 KiB apart would share the same cache sets.
+const STRIDE: usize = PIECE + 5 * 64;

@@ -1,0 +1,90 @@
+//! MPI's life in this process: initialised first, ended last, and aborted when a thread panics.
+//!
+//! Place in the flow: the first thing that a program under `mpirun` does. A rank that exits before `MPI_Init` can hang
+//! `mpirun`, so this comes before arguments are even read. A panic must not unwind into `MPI_Finalize`, which would wait
+//! for peers that wait for us: a panic hook ends the job instead.
+//! What it does not do: decide when to finalise. The owner says so, and only on the normal path.
+
+use std::mem::ManuallyDrop;
+use std::sync::Once;
+
+use mpi::environment::{self, Threading, Universe};
+use mpi::ffi;
+use probe_sync_collective::Error;
+
+/// MPI as this process initialised or found it.
+pub(crate) struct Session {
+    /// Absent when the host program had initialised MPI and will finalise it.
+    universe: ManuallyDrop<Option<Universe>>,
+}
+
+impl Session {
+    /// Initialises MPI, unless that was done, with `MPI_THREAD_FUNNELED`: the thread that calls this one owns MPI.
+    pub(crate) fn start() -> Result<Self, Error> {
+        let setup = |reason: String| Error::Setup { what: "MPI_Init".to_owned(), reason };
+        if environment::is_finalized() {
+            return Err(setup("MPI was finalised already; it cannot start twice in one process".to_owned()));
+        }
+        let universe = match environment::initialize_with_threading(Threading::Funneled) {
+            Some((universe, provided)) => {
+                if provided < Threading::Funneled {
+                    // Finalising is collective, and the peers may have succeeded.
+                    std::mem::forget(universe);
+                    return Err(setup(format!("this MPI offers only the thread level {provided:?}")));
+                }
+                Some(universe)
+            }
+            None => {
+                check_thread()?;
+                None
+            }
+        };
+        install_panic_hook();
+        Ok(Self { universe: ManuallyDrop::new(universe) })
+    }
+
+    /// Ends MPI if it was started here. All ranks must come here; on any other path the session is simply dropped,
+    /// which leaves MPI to the end of the process.
+    pub(crate) fn finish(mut self) {
+        drop(self.universe.take());
+    }
+}
+
+/// Ends the whole job. Returns only when MPI is not running.
+pub(crate) fn abort_job() {
+    if environment::is_initialized() && !environment::is_finalized() {
+        // SAFETY: MPI is running. From a thread that does not own MPI this is outside its contract, but the process
+        // is about to end, and waiting for the owner could mean waiting for ever.
+        unsafe {
+            ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, ABORT_CODE);
+        }
+    }
+}
+
+/// The exit code of an aborted job.
+const ABORT_CODE: i32 = 1;
+
+/// MPI that somebody else initialised must accept calls from this thread.
+fn check_thread() -> Result<(), Error> {
+    let mut main_thread = 0;
+    // SAFETY: MPI is initialised, and the flag is a local variable.
+    let code = unsafe { ffi::MPI_Is_thread_main(&mut main_thread) };
+    super::raw::check(code, "MPI_Is_thread_main")?;
+    let level = environment::threading_support();
+    if main_thread != 0 || level >= Threading::Serialized {
+        return Ok(());
+    }
+    let reason = format!("MPI was initialised on another thread with {level:?}; call from that thread");
+    Err(Error::Setup { what: "MPI".to_owned(), reason })
+}
+
+fn install_panic_hook() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            report(panic);
+            abort_job();
+        }));
+    });
+}

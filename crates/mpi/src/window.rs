@@ -1,0 +1,94 @@
+//! The shared memory of one host's ranks, from `MPI_Win_allocate_shared`.
+//!
+//! Place in the flow: made once at start-up; [`crate::board`] lies in it. The leader provides all of it, so that it is
+//! one piece. Plain loads and stores work on it because the window is in MPI's unified model, within one access epoch
+//! that lasts as long as the window.
+//! What it does not do: synchronise after the start.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+use mpi::ffi;
+use probe_sync_collective::Error;
+
+use crate::board::{self, Memory};
+use crate::raw::{Communicator, check};
+
+/// An open window. Freeing is collective and explicit; a window that is dropped stays until the process ends.
+pub(crate) struct Window {
+    handle: ffi::MPI_Win,
+}
+
+impl Window {
+    /// Collective over the ranks of one host: the window, and the board's memory in it, zeroed. The memory must not be
+    /// used after [`Window::free`].
+    pub(crate) fn open(host: &Communicator) -> Result<(Self, Memory), Error> {
+        let bytes = board::bytes(host.size()) + board::ALIGNMENT;
+        let own = if host.rank() == LEADER { bytes } else { 0 };
+        let mut window = Self::allocate(host, own)?;
+        let (base, size) = window.leader_part()?;
+        // Every process may map the window at another address, but always at a whole page.
+        let padding = base.align_offset(board::ALIGNMENT);
+        let base = match NonNull::new(base) {
+            Some(base) if size >= bytes && padding < board::ALIGNMENT => base,
+            _ => {
+                let reason = format!("a window of {size} bytes at {base:?}, {bytes} needed");
+                return Err(Error::Backend { operation: "MPI_Win_shared_query", reason });
+            }
+        };
+        // SAFETY: the padding is less than the alignment, by which the window is larger than the board.
+        let base = unsafe { base.byte_add(padding) };
+        if host.rank() == LEADER {
+            // SAFETY: the window has that many bytes after the padding, and the others wait in the barrier below.
+            unsafe { base.write_bytes(0, board::bytes(host.size())) };
+        }
+        host.barrier()?;
+        // SAFETY: zeroed above, aligned, large enough, and only boards of this host use it.
+        Ok((window, unsafe { Memory::new(base, host.size()) }))
+    }
+
+    /// Collective: gives the memory back. The boards in it must be gone.
+    pub(crate) fn free(mut self) -> Result<(), Error> {
+        // SAFETY: the window is ours, and in the epoch that `allocate` began.
+        unsafe {
+            check(ffi::MPI_Win_unlock_all(self.handle), "MPI_Win_unlock_all")?;
+            check(ffi::MPI_Win_free(&mut self.handle), "MPI_Win_free")
+        }
+    }
+
+    fn allocate(host: &Communicator, own: usize) -> Result<Self, Error> {
+        let mut base = std::ptr::null_mut::<u8>();
+        // SAFETY: `host` is a communicator of ranks that share memory; MPI writes a pointer and a handle to the local
+        // variables whose addresses it gets.
+        unsafe {
+            let mut handle = ffi::RSMPI_WIN_NULL;
+            let code = ffi::MPI_Win_allocate_shared(
+                own as ffi::MPI_Aint,
+                1,
+                ffi::RSMPI_INFO_NULL,
+                host.handle(),
+                (&raw mut base).cast(),
+                &mut handle,
+            );
+            check(code, "MPI_Win_allocate_shared")?;
+            check(ffi::MPI_Win_set_errhandler(handle, ffi::RSMPI_ERRORS_RETURN), "MPI_Win_set_errhandler")?;
+            check(ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, handle), "MPI_Win_lock_all")?;
+            Ok(Self { handle })
+        }
+    }
+
+    /// Where the leader's part lies in this process, and how large it is.
+    fn leader_part(&mut self) -> Result<(*mut u8, usize), Error> {
+        let (mut base, mut size, mut unit) = (std::ptr::null_mut::<u8>(), 0, 0);
+        // SAFETY: the window is open; MPI writes to the three local variables.
+        let code = unsafe {
+            let base = (&raw mut base).cast();
+            ffi::MPI_Win_shared_query(self.handle, LEADER as c_int, &mut size, &mut unit, base)
+        };
+        check(code, "MPI_Win_shared_query")?;
+        Ok((base, usize::try_from(size).unwrap_or(0)))
+    }
+}
+
+/// The leader's rank on its host.
+const LEADER: usize = 0;

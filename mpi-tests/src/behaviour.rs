@@ -1,0 +1,108 @@
+//! What a job does when a rank does not behave.
+//!
+//! Place in the flow: run by hand and by `cargo xtask test`, which looks at exit codes and texts.
+//! What it does not do: judge by itself, except for the late rank's name.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use probe_sync_collective::{Collective as _, Error, Frames, Patience};
+use probe_sync_mpi::MpiCollective;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::GroupExt as _;
+
+/// How long the others wait for the rank that does not come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the waiting is done.
+#[derive(Args)]
+pub struct WaitOptions {
+    /// How long the root lets the others wait, seconds.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+}
+
+/// The last rank never comes; the root names it and ends the job.
+pub fn late(mut group: MpiCollective) -> Result<(), String> {
+    meet(&mut group)?;
+    let last = group.size() - 1;
+    if group.rank() == last && last > 0 {
+        // Longer than the others' patience: the root ends the job before this returns.
+        std::thread::sleep(PATIENCE * 10);
+    }
+    let (everyone, mut frames) = (vec![true; group.size()], Frames::default());
+    let patience = Patience::new(PATIENCE, None);
+    let result = group
+        .gather(&everyone, b"here", &mut frames, &patience)
+        .and_then(|()| group.broadcast(&mut Vec::new(), &Patience::new(PATIENCE * 2, None)));
+    match result {
+        Err(error @ Error::Late { .. }) if group.is_root() => {
+            eprintln!("{error}");
+            group.abort(&error.to_string());
+            Err(error.to_string())
+        }
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// The others wait for the root; the root prints the processor time that all ranks used meanwhile.
+pub fn wait(mut group: MpiCollective, options: &WaitOptions) -> Result<(), String> {
+    meet(&mut group)?;
+    let (cpu, wall) = (cpu_seconds(), Instant::now());
+    let pause = Duration::from_secs(options.seconds);
+    if group.is_root() {
+        std::thread::sleep(pause);
+    }
+    group.broadcast(&mut Vec::new(), &Patience::new(pause + PATIENCE * 5, None)).map_err(text)?;
+    let used = cpu_seconds() - cpu;
+    let waited = wall.elapsed();
+    let mut frames = Frames::default();
+    group.allgather(&used.to_le_bytes(), &mut frames, &Patience::new(PATIENCE * 5, None)).map_err(text)?;
+    let total: f64 = frames.iter().filter_map(|frame| frame.first_chunk()).map(|used| f64::from_le_bytes(*used)).sum();
+    if group.is_root() {
+        let share = 100.0 * total / waited.as_secs_f64();
+        println!(
+            "{} ranks waited {waited:.2?}: {total:.4} s of processor time in all, {share:.2} % of a core",
+            group.size()
+        );
+    }
+    Ok(())
+}
+
+/// The last rank panics while the others wait.
+pub fn panic(mut group: MpiCollective) -> Result<(), String> {
+    meet(&mut group)?;
+    let last = group.size() - 1;
+    assert!(group.rank() != last, "rank {last} panics on purpose");
+    group.broadcast(&mut Vec::new(), &Patience::new(PATIENCE, None)).map_err(text)?;
+    std::thread::sleep(PATIENCE * 10);
+    Err("the job went on after a panic".to_owned())
+}
+
+/// The last rank ends the job while the others wait.
+pub fn abort(mut group: MpiCollective) -> Result<(), String> {
+    meet(&mut group)?;
+    if group.rank() == group.size() - 1 {
+        eprintln!("rank {} ends the job: the disk is full", group.rank());
+        group.abort("the disk is full");
+    }
+    std::thread::sleep(PATIENCE * 10);
+    Err("the job went on after an abort".to_owned())
+}
+
+/// Processor time of this process, seconds.
+pub fn cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
+}
+
+/// One round, so that everyone is there.
+fn meet(group: &mut MpiCollective) -> Result<(), String> {
+    group.allgather(b"", &mut Frames::default(), &Patience::new(Duration::from_secs(60), None)).map_err(text)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "used as a function value for map_err")]
+fn text(error: Error) -> String {
+    error.to_string()
+}

@@ -1,0 +1,196 @@
+//! The ways to do one round: gather a payload from every rank, and give everyone the decision of 24 bytes per rank.
+//!
+//! Place in the flow: run by the bench. The direct calls are what a C program would write, lengths known where that is
+//! the candidate's point; their buffers are made once.
+//! What it does not do: check what arrives. The suite does.
+
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use mpi::ffi;
+use probe_sync_collective::{Collective, Error, Frames, JobKey, Patience, Tcp, bind};
+use probe_sync_mpi::raw::{Communicator, Parts, check};
+use probe_sync_mpi::{MpiCollective, MpiOptions};
+
+use super::PATIENCE;
+use crate::GroupExt as _;
+
+pub const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
+pub const RAW_ALLGATHERV: &str = "MPI allgatherv";
+pub const WRAPPER: &str = "our allgatherv";
+pub const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
+pub const DEFAULT: &str = "our default round";
+pub const TCP: &str = "our TCP round";
+
+/// One way.
+pub struct Candidate {
+    name: &'static str,
+    round: Box<dyn FnMut() -> Result<(), Error>>,
+}
+
+impl Candidate {
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// One round, on all ranks.
+    pub fn round(&mut self) -> Result<(), Error> {
+        (self.round)()
+    }
+}
+
+/// All ways, between the ranks of `group`.
+pub fn candidates(group: &mut MpiCollective, layout: MpiOptions, payload: usize) -> Result<Vec<Candidate>, Error> {
+    // SAFETY: the group's communicator is valid as long as the group, and all ranks come here.
+    let copy = |group: &MpiCollective| unsafe { Communicator::duplicate(group.comm()?.handle()) };
+    let mut all = Vec::new();
+    let mut raw = Raw::new(copy(group)?, payload)?;
+    all.push(Candidate {
+        name: RAW_ALLGATHER,
+        round: Box::new(move || {
+            raw.allgather_lengths()?;
+            raw.allgatherv()?;
+            raw.broadcast()
+        }),
+    });
+    let mut raw = Raw::new(copy(group)?, payload)?;
+    all.push(Candidate { name: RAW_ALLGATHERV, round: Box::new(move || raw.allgatherv()) });
+    let comm = copy(group)?;
+    let parts = Parts::new(vec![payload; group.size()])?;
+    let (own, mut received) = (vec![1; payload], vec![0; parts.total()]);
+    all.push(Candidate { name: WRAPPER, round: Box::new(move || comm.allgatherv(&own, &parts, &mut received)) });
+    let mut raw = Raw::new(copy(group)?, payload)?;
+    all.push(Candidate {
+        name: RAW_GATHER,
+        round: Box::new(move || {
+            raw.gatherv()?;
+            raw.broadcast()
+        }),
+    });
+    all.push(through_trait(DEFAULT, group.duplicate(layout)?, payload));
+    all.push(through_trait(TCP, tcp(group)?, payload));
+    Ok(all)
+}
+
+/// A round as the round loop does it.
+fn through_trait(name: &'static str, mut group: impl Collective + 'static, payload: usize) -> Candidate {
+    let (everyone, own) = (vec![true; group.size()], vec![1; payload]);
+    let decision = vec![2; DECISION_PER_RANK * group.size()];
+    let (mut frames, mut buffer) = (Frames::default(), Vec::new());
+    let round = move || {
+        let patience = Patience::new(PATIENCE, None);
+        group.gather(&everyone, &own, &mut frames, &patience)?;
+        if group.is_root() {
+            buffer.clear();
+            buffer.extend_from_slice(&decision);
+        }
+        group.broadcast(&mut buffer, &patience)
+    };
+    Candidate { name, round: Box::new(round) }
+}
+
+/// Connects the ranks by TCP; the address travels by MPI.
+fn tcp(group: &mut MpiCollective) -> Result<Tcp, Error> {
+    let patience = Patience::new(PATIENCE, None);
+    let mut address = Vec::new();
+    let listener = if group.is_root() {
+        let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default().into_bytes();
+        Some(listener)
+    } else {
+        None
+    };
+    group.broadcast(&mut address, &patience)?;
+    match listener {
+        Some(listener) => Tcp::host(listener, group.size(), JOB, &patience),
+        None => Tcp::join(&String::from_utf8_lossy(&address), group.rank(), group.size(), JOB, &patience),
+    }
+}
+
+const JOB: JobKey = JobKey(0x62_656e_6368);
+
+/// Bytes of the decision for each rank.
+const DECISION_PER_RANK: usize = 24;
+
+/// Direct calls, with their buffers.
+struct Raw {
+    comm: Communicator,
+    own: Vec<u8>,
+    lengths: Vec<c_int>,
+    counts: Vec<c_int>,
+    starts: Vec<c_int>,
+    received: Vec<u8>,
+    decision: Vec<u8>,
+}
+
+impl Raw {
+    fn new(comm: Communicator, payload: usize) -> Result<Self, Error> {
+        let (size, count) = (comm.size(), payload as c_int);
+        // The sum is what the displacements must be able to express.
+        Parts::new(vec![payload; size])?;
+        Ok(Self {
+            own: vec![1; payload],
+            lengths: vec![0; size],
+            counts: vec![count; size],
+            starts: (0..size as c_int).map(|rank| rank * count).collect(),
+            received: vec![0; payload * size],
+            decision: vec![2; DECISION_PER_RANK * size],
+            comm,
+        })
+    }
+
+    fn allgather_lengths(&mut self) -> Result<(), Error> {
+        let own = self.own.len() as c_int;
+        // SAFETY: one number is sent, and there is room for one of each rank.
+        let code = unsafe {
+            let kind = ffi::RSMPI_INT32_T;
+            let send = (&raw const own).cast();
+            ffi::MPI_Allgather(send, 1, kind, self.lengths.as_mut_ptr().cast(), 1, kind, self.comm.handle())
+        };
+        check(code, "MPI_Allgather")
+    }
+
+    fn allgatherv(&mut self) -> Result<(), Error> {
+        // SAFETY: `new` made counts, starts and buffers that fit each other on all ranks.
+        let code = unsafe {
+            let kind = ffi::RSMPI_UINT8_T;
+            ffi::MPI_Allgatherv(
+                self.own.as_ptr().cast(),
+                self.own.len() as c_int,
+                kind,
+                self.received.as_mut_ptr().cast(),
+                self.counts.as_ptr(),
+                self.starts.as_ptr(),
+                kind,
+                self.comm.handle(),
+            )
+        };
+        check(code, "MPI_Allgatherv")
+    }
+
+    fn gatherv(&mut self) -> Result<(), Error> {
+        // SAFETY: as in `allgatherv`.
+        let code = unsafe {
+            let kind = ffi::RSMPI_UINT8_T;
+            ffi::MPI_Gatherv(
+                self.own.as_ptr().cast(),
+                self.own.len() as c_int,
+                kind,
+                self.received.as_mut_ptr().cast(),
+                self.counts.as_ptr(),
+                self.starts.as_ptr(),
+                kind,
+                0,
+                self.comm.handle(),
+            )
+        };
+        check(code, "MPI_Gatherv")
+    }
+
+    fn broadcast(&mut self) -> Result<(), Error> {
+        let (pointer, count) = (self.decision.as_mut_ptr().cast(), self.decision.len() as c_int);
+        // SAFETY: the buffer has that many bytes, as many as on every rank.
+        let code = unsafe { ffi::MPI_Bcast(pointer, count, ffi::RSMPI_UINT8_T, 0, self.comm.handle()) };
+        check(code, "MPI_Bcast")
+    }
+}
