@@ -1,0 +1,87 @@
+//! The library as a launcher links it: ranks bring a `Collective`, real packets on loopback.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration as StdDuration;
+
+use probe_sync::collective::InProcess;
+use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run};
+use probe_sync_estimate::window::GlobalWindowData;
+use probe_sync_time::Duration;
+
+/// Counts what it is told, and ends the run after some rounds if it shall.
+struct Counting {
+    rounds: usize,
+    stop_after: Option<(usize, Arc<AtomicBool>)>,
+}
+
+impl Observer for Counting {
+    fn started(&mut self, started: &Started<'_>) {
+        assert_eq!(started.clocks, 1);
+    }
+
+    fn round(&mut self, round: &GlobalWindowData, _latency: StdDuration) {
+        assert_eq!(round.sequence_number, self.rounds as u64);
+        self.rounds += 1;
+        if let Some((rounds, stop)) = &self.stop_after
+            && self.rounds == *rounds
+        {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs `configs.len()` ranks as threads; what each returned, in order of rank.
+fn ranks(configs: Vec<Result<Config, Error>>, stop_after: Option<usize>) -> Vec<Result<Option<RunReport>, Error>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let group = InProcess::group(configs.len());
+    let spawn = |(config, mut collective): (Result<Config, Error>, InProcess)| {
+        let context = Context { stop: Arc::clone(&stop), towards_root: None };
+        let stop_after = stop_after.map(|rounds| (rounds, Arc::clone(&stop)));
+        std::thread::spawn(move || run(config, &mut collective, &context, &mut Counting { rounds: 0, stop_after }))
+    };
+    let threads: Vec<_> = configs.into_iter().zip(group).map(spawn).collect();
+    threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+}
+
+fn config(out: &std::path::Path) -> Config {
+    Config {
+        window: Duration::from_ms(500),
+        duration: Some(Duration::from_ms(2_000)),
+        inject_skew: Some(11),
+        out: out.join("out"),
+        ..Config::default()
+    }
+}
+
+#[test]
+fn threads_of_one_process_find_the_truth() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut results = ranks((0..4).map(|_| Ok(config(directory.path()))).collect(), None);
+    let report = results.remove(0).expect("the root's run").expect("the root's report");
+    assert!(results.into_iter().all(|result| result.expect("a rank's run").is_none()));
+    assert_eq!((report.rounds, report.ranks), (4, 4));
+    let truth = report.truth.expect("known truth");
+    assert_eq!((truth.judged, truth.outside_hard_interval), (9, 0));
+    assert!(truth.worst_error_ns < 20_000.0, "{truth:?}");
+}
+
+#[test]
+fn raising_the_flag_ends_the_run_with_a_report() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let endless = || Ok(Config { duration: None, ..config(directory.path()) });
+    let mut results = ranks((0..2).map(|_| endless()).collect(), Some(2));
+    let report = results.remove(0).expect("the root's run").expect("the root's report");
+    assert!(report.interrupted && report.rounds >= 2, "{report:?}");
+}
+
+#[test]
+fn one_unusable_configuration_refuses_all_ranks_alike() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut wrong = config(directory.path());
+    let error = wrong.set("window", "soon", "--window").expect_err("no duration");
+    let results = ranks(vec![Ok(config(directory.path())), Err(error)], None);
+    let said: Vec<String> = results.into_iter().map(|result| result.expect_err("refused").to_string()).collect();
+    assert_eq!(said[0], said[1]);
+    assert!(said[0].contains("rank 1") && said[0].contains("--window"), "{said:?}");
+}
