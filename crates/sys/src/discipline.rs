@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use crate::Error;
-pub use crate::clock_watch::{ClockEvent, ClockWatch, SLEW_LIMIT_PPM, STEP_LIMIT_NS};
+pub use crate::clock_watch::{BLOCK_NS, BRACKET_MAX_NS, ClockEvent, ClockWatch, SLEW_LIMIT_PPM, STEP_LIMIT_NS};
 
 /// What the kernel knows about the steering of `CLOCK_REALTIME`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
