@@ -162,6 +162,9 @@ mod tests {
 
     const LIMIT: f64 = 0.5;
 
+    /// A slope with the largest lower and smallest upper intercept there.
+    type Candidate = (f64, (f64, f64));
+
     fn gap(forward: &[Point], reverse: &[Point]) -> Gap {
         Gap {
             forward: Envelope::new(forward.iter().copied()).expect("a point"),
@@ -218,7 +221,7 @@ mod tests {
             match gap.bounds(LIMIT, allowance) {
                 None => prop_assert!(largest + allowance < 1e-9),
                 Some(([low, high], slopes)) => {
-                    let fold = |f: &dyn Fn(&(f64, (f64, f64))) -> f64| {
+                    let fold = |f: &dyn Fn(&Candidate) -> f64| {
                         feasible.iter().map(|c| f(c)).fold(f64::NEG_INFINITY, f64::max)
                     };
                     prop_assert!((fold(&|c| c.0) - slopes[1]).abs() < 1e-9);

@@ -150,7 +150,7 @@ fn a_stepped_clock_is_infeasible_and_claims_nothing() {
     let mut exchanges = EXPONENTIAL.simulate(1);
     for exchange in &mut exchanges[375..] {
         for k in [1, 3, 4, 6] {
-            exchange.t[k] = exchange.t[k] + probe_sync_time::Duration::from_ns(40_000);
+            exchange.t[k] += probe_sync_time::Duration::from_ns(40_000);
         }
     }
     let fitted = line(&exchanges);
@@ -240,7 +240,7 @@ fn decades_of_offset_round_the_bounds_outwards() {
     let decades = probe_sync_time::Duration::from_ns(1_000_000_000_000_000_001);
     for exchange in &mut exchanges {
         for k in [1, 3, 4, 6] {
-            exchange.t[k] = exchange.t[k] + decades;
+            exchange.t[k] += decades;
         }
     }
     let (near, far) = (line(&EXPONENTIAL.simulate(2)), line(&exchanges));

@@ -127,6 +127,16 @@ impl Laplacian {
         Convergence { steps: steps_max, reached: energy <= tolerance * tolerance }
     }
 
+    /// The preconditioned norm of a right side, the measure of `solve_iterative`'s tolerance.
+    pub fn size(&self, right: &[Pair]) -> f64 {
+        dot(right, &self.precondition(right)).max(0.0).sqrt()
+    }
+
+    /// Inverse of each node's own diagonal block, a lower bound of its block of the inverse; zero where fixed.
+    pub fn local_inverse(&self) -> &[Block] {
+        &self.preconditioner
+    }
+
     /// The links.
     pub fn links(&self) -> &[Link] {
         &self.links

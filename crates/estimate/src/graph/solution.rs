@@ -20,7 +20,7 @@ pub(super) fn collect(
 ) -> GraphSolution {
     let moved = problem.all_moved();
     let covariances = if problem.options.covariance {
-        covariance(&problem.laplacian)
+        covariance(&problem.laplacian, problem.reference)
     } else {
         vec![[f64::INFINITY, 0.0, f64::INFINITY]; problem.states.len()]
     };

@@ -134,6 +134,23 @@ fn opposite_edges_share_one_asymmetry() {
 }
 
 #[test]
+fn eight_nodes_on_one_host_get_an_interval_of_some_nanoseconds() {
+    // Loopback: margin 107 ns, forward and reverse floors 7 ns apart, every node joined to every other.
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let truth = Truth::new(8, 10_000_000, &mut random);
+    let pairs: Vec<(usize, usize)> = (0..8).flat_map(|src| (src + 1..8).map(move |dst| (src, dst))).collect();
+    let mut edges = noisy(&truth, &pairs, 3.5, &mut random);
+    for edge in &mut edges {
+        (edge.margin_ns, edge.bound_lo_ns, edge.bound_hi_ns) = (107.0, edge.beta - 107.0, edge.beta + 107.0);
+    }
+    for (index, node) in solved(8, &edges).nodes.iter().enumerate().skip(1) {
+        let half_width = 1.96 * node.sigma_ns;
+        assert!((8.0..25.0).contains(&half_width), "{half_width}");
+        near(node.offset_ns, truth.of(index), half_width);
+    }
+}
+
+#[test]
 fn truth_lies_in_the_hard_interval_and_sigma_is_honest() {
     let (mut inside, mut total) = (0, 0);
     for seed in 0..20 {
