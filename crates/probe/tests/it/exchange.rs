@@ -125,7 +125,7 @@ fn a_newer_exchange_replaces_an_older_request() {
 fn a_newer_exchange_replaces_an_answer_under_way() {
     let mut one = endpoint(1, 2, &[]);
     let mut zero = endpoint(0, 2, &[1]);
-    let mut deliver = |start: i64| {
+    let mut deliver = |start: i64, arrival: i64| {
         zero.handle_timer(at(start));
         let mut packets = transmits(&mut zero);
         zero.handle_timer(at(start + 100_000));
@@ -136,14 +136,16 @@ fn a_newer_exchange_replaces_an_answer_under_way() {
         packets.extend(transmits(&mut zero));
         assert_eq!(packets.len(), 3);
         for packet in packets {
-            one.handle_packet(&packet.bytes, stamp(start, StampSource::Kernel), at(3_000_000));
+            one.handle_packet(&packet.bytes, stamp(start, StampSource::Kernel), at(arrival));
         }
     };
-    deliver(1_000_000);
-    deliver(2_000_000);
+    deliver(1_000_000, 3_000_000);
+    deliver(2_000_000, 3_050_000);
     let kinds: Vec<(Kind, u32)> = transmits(&mut one).iter().map(|t| (t.context.kind, t.context.seq)).collect();
     assert_eq!(kinds, [(Kind::Pr1, 0), (Kind::Pr1, 1)]);
     one.handle_timer(at(3_100_000));
+    assert_eq!(transmits(&mut one), [], "the older answer's alarm must not ring for the newer");
+    one.handle_timer(at(3_150_000));
     let kinds: Vec<(Kind, u32)> = transmits(&mut one).iter().map(|t| (t.context.kind, t.context.seq)).collect();
     assert_eq!(kinds, [(Kind::Pr2, 1)], "the older answer's second packet must not leave");
     assert_eq!(one.counters().total().answers, AnswerCounters { started: 2, superseded: 1, ..Default::default() });
@@ -177,6 +179,17 @@ fn a_missing_transmit_stamp_drops_the_exchange() {
     assert_eq!(answers, AnswerCounters { started: 1, send_failed: 1, ..Default::default() });
     case("a driver that never reports", |k| if k == Kind::Pt1 { Tx::Silence } else { KERNEL }, TIMED_OUT);
     case("third packets need no stamp", |k| if k.needs_tx_stamp() { KERNEL } else { Tx::Lost }, FINISHED);
+}
+
+#[test]
+fn nothing_is_left_to_wait_for_after_the_end() {
+    let mut zero = endpoint(0, 2, &[1]);
+    zero.handle_timer(at(1_000_000));
+    zero.set_probing(false);
+    assert_eq!(zero.next_timer(), Some(at(1_100_000)));
+    let first = transmits(&mut zero)[0];
+    zero.handle_tx_lost(first.context, at(1_000_001));
+    assert_eq!((zero.in_flight(), zero.next_timer()), (0, None));
 }
 
 #[test]

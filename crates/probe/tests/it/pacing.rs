@@ -57,6 +57,18 @@ fn a_new_schedule_holds_from_now_on() {
 }
 
 #[test]
+fn time_never_goes_back() {
+    let mut zero = endpoint(0, 2, &[1]);
+    zero.handle_timer(at(5_500_000));
+    zero.handle_timer(at(1_000_000));
+    zero.set_schedule(Schedule::new(Duration::from_ms(2), Duration::ZERO).unwrap());
+    zero.set_probing(false);
+    zero.set_probing(true);
+    zero.handle_timer(at(5_600_000));
+    assert_eq!(zero.next_timer(), Some(at(6_000_000)));
+}
+
+#[test]
 fn a_dead_peer_fills_the_table_and_no_more() {
     let schedule = Schedule::new(Duration::from_us(200), Duration::ZERO).unwrap();
     let mut zero = probe_sync_probe::Endpoint::new(EndpointConfig { schedule, ..config(0, 2, &[1]) }, at(0)).unwrap();

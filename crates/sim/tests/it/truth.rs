@@ -1,7 +1,7 @@
 //! Every stamp agrees with the true clocks: the constraints that estimates rest on hold for the truth.
 
 use probe_sync_sim::{Clocks, Network, Outcome, Scenario, Simulation};
-use probe_sync_time::{Duration, Edge, System, Timestamp};
+use probe_sync_time::{Duration, Edge, Exchange, System, Timestamp};
 
 /// theta = offset_dst − offset_src at the true time at which the source's clock shows `at`, ns.
 fn theta(outcome: &Outcome, edge: Edge, at: Timestamp<System>) -> f64 {
@@ -38,6 +38,24 @@ fn forward_packets_bound_the_truth_from_above_and_reverse_packets_from_below() {
     }
     assert!(count > 5_000, "{count} exchanges");
     assert!(outcome.exchanges.values().all(|list| list.len() > 100), "every edge is probed");
+}
+
+#[test]
+fn each_direction_has_a_constant_of_its_own() {
+    let base = Scenario::new(6);
+    let clocks = Clocks { offset_ns_max: 0, skew_ppm_max: 0.0, wander_ppm: 0.0 };
+    let network = Network { asymmetry_ns_max: 1_000_000, queueing_ns_mean: 0.0, ..base.network };
+    let scenario = Scenario { clocks, network, ..base };
+    let outcome = Simulation::new(scenario, 7).expect("a sound scenario").run(Duration::from_ms(200));
+    let mut delays = Vec::new();
+    for exchanges in outcome.exchanges.values() {
+        let of = |exchange: &Exchange| [exchange.forward()[0].1, -exchange.reverse()[0].1];
+        assert!(exchanges.iter().all(|exchange| of(exchange) == of(&exchanges[0])), "constant");
+        delays.extend(of(&exchanges[0]));
+    }
+    delays.sort_unstable();
+    delays.dedup();
+    assert_eq!(delays.len(), 30, "two directions of 15 pairs");
 }
 
 #[test]
