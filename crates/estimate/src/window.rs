@@ -105,9 +105,11 @@ pub struct NodeEstimate {
     pub reachable: bool,
     /// The robust reweighting settled.
     pub converged: bool,
-    /// Standard deviation of `offset_ns`, path asymmetry included, ns.
+    /// Standard deviation of `offset_ns`, path asymmetry included, ns; +∞ (JSON: null) unless `reachable`.
+    #[serde(with = "infinite_high")]
     pub sigma_ns: f64,
-    /// Standard deviation of `drift_ppm`.
+    /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.
+    #[serde(with = "infinite_high")]
     pub drift_sigma_ppm: f64,
     /// Hard interval: no offset outside it can have produced the round's packets; −∞ or +∞ as null in JSON.
     #[serde(with = "infinite_low")]
@@ -140,6 +142,10 @@ pub struct GlobalWindowData {
     pub excluded_edges: Vec<(Edge, String)>,
     /// The edge with the largest normalised residual, and that residual in ns.
     pub worst_edge: Option<(Edge, f64)>,
+    /// Standard deviation of the paths' asymmetry as the graph's loops show it, for an edge of median margin, ns.
+    pub asymmetry_sd_ns: f64,
+    /// Independent loops of the graph, and the root mean square of what theta sums to around them, ns.
+    pub loops: (u32, f64),
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
     /// What happens next.

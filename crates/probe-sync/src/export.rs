@@ -136,8 +136,8 @@ fn node(node: &model::NodeEstimate) -> proto::NodeEstimate {
         residual_ns: node.residual,
         reachable: node.reachable,
         converged: node.converged,
-        sigma_ns: node.sigma_ns,
-        drift_sigma_ppm: node.drift_sigma_ppm,
+        sigma_ns: finite(node.sigma_ns),
+        drift_sigma_ppm: finite(node.drift_sigma_ppm),
         bound_lo_ns: finite(node.bound_lo_ns),
         bound_hi_ns: finite(node.bound_hi_ns),
         edges_used: node.edges_used,
@@ -162,6 +162,9 @@ fn round(round: &model::GlobalWindowData) -> proto::GlobalWindowData {
         worst_edge: round
             .worst_edge
             .map(|(worst, residual_ns)| proto::WorstEdge { edge: Some(edge(worst)), residual_ns }),
+        asymmetry_sd_ns: round.asymmetry_sd_ns,
+        loops: round.loops.0,
+        loop_rms_ns: round.loops.1,
         clock_events: events
             .map(|(node, event)| proto::NodeClockEvent { node_id: node.0, event: Some(clock_event(*event)) })
             .collect(),

@@ -325,12 +325,11 @@ impl Driver {
     fn send_all(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
         self.take_stamps(now)?;
         while let Some(transmit) = self.endpoint.poll_transmit() {
-            let Some(to) = self.addresses.get(transmit.to.index()) else { continue };
-            match self.udp.try_send(&transmit.bytes, *to) {
+            // The endpoint names only nodes of the run, and every node has its address.
+            let to = self.addresses[transmit.to.index()];
+            match self.udp.try_send(&transmit.bytes, to) {
                 Ok(token) => {
-                    if let Some(forgotten) = self.awaited.insert(token, transmit.context) {
-                        self.endpoint.handle_tx_lost(forgotten, now);
-                    }
+                    self.awaited.insert(token, transmit.context);
                     self.take_stamps(now)?;
                 }
                 // Counted by the socket, by reason; the exchange is given up.
@@ -345,6 +344,11 @@ impl Driver {
             let Some((token, stamp)) = self.udp.try_transmit_stamp()? else { break };
             if let Some(context) = self.awaited.take(token).filter(|context| context.kind.needs_tx_stamp()) {
                 self.endpoint.handle_tx_stamp(context, self.on_virtual_clock(stamp), now);
+            }
+        }
+        while let Some(token) = self.udp.try_lost_stamp() {
+            if let Some(context) = self.awaited.take(token).filter(|context| context.kind.needs_tx_stamp()) {
+                self.endpoint.handle_tx_lost(context, now);
             }
         }
         Ok(())
@@ -470,10 +474,9 @@ impl AwaitedStamps {
         Self { slots: vec![None; AWAITED] }
     }
 
-    /// Returns the packet that waited in the same slot, [`AWAITED`] packets ago: its stamp will not come any more.
-    fn insert(&mut self, token: SendToken, context: TxContext) -> Option<TxContext> {
-        let old = self.slots[token.0 as usize % AWAITED].replace((token.0, context));
-        old.map(|(_, context)| context).filter(|context| context.kind.needs_tx_stamp())
+    /// The socket gives a packet up long before its slot is needed again.
+    fn insert(&mut self, token: SendToken, context: TxContext) {
+        self.slots[token.0 as usize % AWAITED] = Some((token.0, context));
     }
 
     fn take(&mut self, token: SendToken) -> Option<TxContext> {

@@ -181,12 +181,12 @@ pub struct NodeEstimate {
     /// The robust reweighting settled.
     #[prost(bool, tag = "6")]
     pub converged: bool,
-    /// Standard deviation of offset_ns, path asymmetry included, ns.
-    #[prost(double, tag = "7")]
-    pub sigma_ns: f64,
-    /// Standard deviation of drift_ppm, parts per million.
-    #[prost(double, tag = "8")]
-    pub drift_sigma_ppm: f64,
+    /// Standard deviation of offset_ns, path asymmetry included, ns; absent unless reachable.
+    #[prost(double, optional, tag = "7")]
+    pub sigma_ns: ::core::option::Option<f64>,
+    /// Standard deviation of drift_ppm, parts per million; absent unless reachable.
+    #[prost(double, optional, tag = "8")]
+    pub drift_sigma_ppm: ::core::option::Option<f64>,
     /// Lower end of the hard interval of the offset, ns; absent where nothing bounds it.
     #[prost(double, optional, tag = "9")]
     pub bound_lo_ns: ::core::option::Option<f64>,
@@ -279,6 +279,15 @@ pub struct GlobalWindowData {
     /// What happens next.
     #[prost(message, optional, tag = "10")]
     pub decision: ::core::option::Option<Decision>,
+    /// Standard deviation of the paths' asymmetry as the graph's loops show it, for an edge of median margin, ns.
+    #[prost(double, tag = "11")]
+    pub asymmetry_sd_ns: f64,
+    /// Independent loops of the graph.
+    #[prost(uint32, tag = "12")]
+    pub loops: u32,
+    /// Root mean square of what theta sums to around them, ns.
+    #[prost(double, tag = "13")]
+    pub loop_rms_ns: f64,
 }
 /// A whole run in one message.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -16,7 +16,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::{Collective, Frames, Patience, ROOT};
 use probe_sync_estimate::edge_fit::{self, EdgeWindow, FitOptions};
-use probe_sync_estimate::graph::{self, GraphInput, GraphOptions, GraphSolution};
+use probe_sync_estimate::graph::{self, GraphInput, GraphOptions};
 use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
@@ -69,8 +69,8 @@ pub struct NodeRounds {
 pub struct Master<'a> {
     /// Chooses the pace.
     pub policy: &'a mut dyn Policy,
-    /// Called with every solved round, its solution and the time it took since the window's end.
-    pub solved: &'a mut dyn FnMut(&GlobalWindowData, &GraphSolution, StdDuration) -> Result<(), Error>,
+    /// Called with every solved round and the time it took since the window's end.
+    pub solved: &'a mut dyn FnMut(&GlobalWindowData, StdDuration) -> Result<(), Error>,
 }
 
 impl Rounds<'_> {
@@ -97,11 +97,11 @@ impl Rounds<'_> {
                 let broadcast = if end && too_short(own, window.decision) {
                     Broadcast::Ended { sequence_number: round_id }
                 } else {
-                    let (mut round, solution) = solve_round(round_id, own, &nodes, self.plan.nodes())?;
+                    let mut round = solve_round(round_id, own, &nodes, self.plan.nodes())?;
                     pace = master.policy.next(&round.all_nodes, pace);
                     end |= self.duration_over(begun, pace);
                     round.decision = pace.decision(round.window_end_ns, end);
-                    (master.solved)(&round, &solution, closed.elapsed())?;
+                    (master.solved)(&round, closed.elapsed())?;
                     Broadcast::Solved(round)
                 };
                 buffer = wire::encode(&broadcast);
@@ -207,7 +207,7 @@ pub fn solve_round(
     reference: &NodeWindowData,
     windows: &[NodeWindowData],
     nodes: usize,
-) -> Result<(GlobalWindowData, GraphSolution), Error> {
+) -> Result<GlobalWindowData, Error> {
     let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
     let input = GraphInput {
         nodes,
@@ -217,19 +217,20 @@ pub fn solve_round(
     };
     let solution =
         graph::solve(&input, &GraphOptions::default()).map_err(|source| Error::Graph { round_id, source })?;
-    let round = GlobalWindowData {
+    Ok(GlobalWindowData {
         window_id: round_id,
         round_id,
         sequence_number: round_id,
         window_start_ns: reference.window_start_ns,
         window_end_ns: reference.window_end_ns,
-        all_nodes: solution.nodes.clone(),
-        excluded_edges: solution.excluded.clone(),
+        all_nodes: solution.nodes,
+        excluded_edges: solution.excluded,
         worst_edge: solution.worst_edge,
+        asymmetry_sd_ns: solution.asymmetry_sd_ns,
+        loops: (solution.loops.count, solution.loops.rms_ns),
         clock_events: windows.iter().filter_map(|w| w.clock_event.map(|event| (w.node_id, event))).collect(),
         decision: Decision { next_window_end_ns: 0, next_window_ns: 0, cadence_ns: 0, stop: true },
-    };
-    Ok((round, solution))
+    })
 }
 
 /// When the window under way ends.

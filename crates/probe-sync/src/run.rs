@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::{Collective, Frames, Patience, ROOT};
-use probe_sync_estimate::graph::GraphSolution;
 use probe_sync_estimate::window::GlobalWindowData;
 use probe_sync_probe::topology;
 use probe_sync_sys::topology::Topology;
@@ -142,9 +141,9 @@ impl Setup<'_> {
         let mut rounds =
             Rounds { config: self.config, collective, plan: self.plan, node, stop: Arc::clone(&context.stop) };
         let mut policy = Fixed;
-        let mut solved = |round: &GlobalWindowData, solution: &GraphSolution, latency| {
+        let mut solved = |round: &GlobalWindowData, latency| {
             let Some(root) = &mut master else { return Ok(()) };
-            root.solved(round, solution, latency)?;
+            root.solved(round, latency)?;
             observer.round(round, latency);
             Ok(())
         };
@@ -201,7 +200,6 @@ struct RootState {
     judge: Judge,
     latencies_us: Vec<f64>,
     last: Option<GlobalWindowData>,
-    asymmetry_sd_ns: f64,
     clock_events: Vec<(u64, NodeId, probe_sync_estimate::window::ClockEvent)>,
 }
 
@@ -234,7 +232,6 @@ impl RootState {
             judge: Judge::new(clocks),
             latencies_us: Vec::new(),
             last: None,
-            asymmetry_sd_ns: 0.0,
             clock_events: Vec::new(),
         })
     }
@@ -259,12 +256,7 @@ impl RootState {
     }
 
     /// Writes a solved round; when this returns, a killed process cannot lose it.
-    fn solved(
-        &mut self,
-        round: &GlobalWindowData,
-        solution: &GraphSolution,
-        latency: StdDuration,
-    ) -> Result<(), Error> {
+    fn solved(&mut self, round: &GlobalWindowData, latency: StdDuration) -> Result<(), Error> {
         for line in files::offset_lines(round) {
             self.offsets.append(&line)?;
         }
@@ -275,7 +267,6 @@ impl RootState {
         if self.latencies_us.len() < MAX_LATENCIES {
             self.latencies_us.push(latency.as_secs_f64() * 1e6);
         }
-        self.asymmetry_sd_ns = solution.asymmetry_sd_ns;
         self.clock_events.extend(round.clock_events.iter().map(|(node, event)| (round.round_id, *node, *event)));
         self.last = Some(round.clone());
         Ok(())
@@ -316,7 +307,7 @@ impl RootState {
                 self.latencies_us.iter().copied().fold(0.0, f64::max),
             ],
             clock_events: self.clock_events,
-            asymmetry_sd_ns: self.asymmetry_sd_ns,
+            asymmetry_sd_ns: self.last.as_ref().map_or(0.0, |round| round.asymmetry_sd_ns),
         }
     }
 

@@ -150,7 +150,7 @@ impl Recording {
                 self.solved.notes.push(format!("round {round_id}: left out: no window of node 0 and no edge to it"));
                 continue;
             };
-            let (mut round, _) = solve_round(round_id, &reference, &windows, nodes)?;
+            let mut round = solve_round(round_id, &reference, &windows, nodes)?;
             let length = round.window_end_ns.saturating_sub(round.window_start_ns);
             round.decision = Decision { next_window_end_ns: 0, next_window_ns: length, cadence_ns: 0, stop: false };
             rounds.push(round);

@@ -109,6 +109,8 @@ mod tests {
             all_nodes: vec![estimate],
             excluded_edges: vec![(Edge::new(0, 1), "MAD outlier".into())],
             worst_edge: Some((Edge::new(0, 1), 5.0)),
+            asymmetry_sd_ns: 6.0,
+            loops: (3, 2.5),
             clock_events: Vec::new(),
             decision,
         };

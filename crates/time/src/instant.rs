@@ -180,7 +180,7 @@ impl Duration {
     }
 
     /// The nearest whole nanosecond; a NaN becomes zero and what does not fit saturates.
-    pub const fn from_ns_f64(ns: f64) -> Self {
+    pub fn from_ns_f64(ns: f64) -> Self {
         Self::from_ns(ns.round() as i64)
     }
 

@@ -54,6 +54,7 @@ fn estimate(problem: &Problem, node: usize, [offset_variance, _, rate_variance]:
     let offset = state.offset();
     let rounding = (offset.abs().next_up() - offset.abs()).powi(2) / 12.0;
     let or_zero = |value: f64| if reachable { value } else { 0.0 };
+    let or_unknown = |sigma: f64| if reachable { sigma } else { f64::INFINITY };
     NodeEstimate {
         node_id: NodeId(node as u32),
         offset_ns: or_zero(offset),
@@ -61,8 +62,8 @@ fn estimate(problem: &Problem, node: usize, [offset_variance, _, rate_variance]:
         residual: 0.0,
         reachable,
         converged: reachable && problem.converged,
-        sigma_ns: or_zero((offset_variance + common * common + rounding).sqrt()),
-        drift_sigma_ppm: or_zero(rate_variance.sqrt() * PPM_PER_NS_PER_S),
+        sigma_ns: or_unknown((offset_variance + common * common + rounding).sqrt()),
+        drift_sigma_ppm: or_unknown(rate_variance.sqrt() * PPM_PER_NS_PER_S),
         bound_lo_ns: f64::NEG_INFINITY,
         bound_hi_ns: f64::INFINITY,
         edges_used: 0,
