@@ -17,6 +17,11 @@ use crate::layout::Layout;
 use crate::raw::{Communicator, Parts, Requests};
 
 /// How the leaders' frames travel.
+///
+/// Only the root needs them, so sending them to everyone buys nothing: with 4, 8 and 16 hosts of 2 ranks played on one
+/// machine a round straight to the root took 0.56, 0.71 and 0.71 of one by `MPI_Iallgatherv` back to back, and 0.41, 0.59
+/// and 0.45 of it with ranks that arrive apart. [`probe_sync_collective::Collective::allgather`], whose result every
+/// rank wants, always uses `MPI_Iallgatherv`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Between {
     /// Straight to the root. Hosts without participants send nothing.

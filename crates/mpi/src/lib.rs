@@ -1,7 +1,7 @@
 //! The MPI backend of [`probe_sync_collective::Collective`].
 //!
-//! Place in the flow: runs under `mpirun`. The ranks of one host meet in shared memory ([`board`]); one leader per host
-//! speaks to the other hosts ([`leaders`]). rsmpi initialises MPI and splits by host; everything else goes through a
+//! Place in the flow: runs under `mpirun`. The ranks of one host meet in shared memory (`board`); one leader per host
+//! speaks to the other hosts (`leaders`). rsmpi initialises MPI and splits by host; everything else goes through a
 //! thin layer over `mpi::ffi` ([`raw`]) that checks every return code and every length, because rsmpi drops the codes.
 //! What it does not do: survive a lost rank. Open MPI ends the job; so does every error here, by `MPI_Abort`.
 

@@ -4,7 +4,7 @@
 //! All candidates run interleaved in the same processes, in blocks whose order rotates; before each block all ranks
 //! meet in `MPI_Barrier`, and its first rounds are not counted. In each counted round every rank notes when it enters and
 //! when it leaves (`CLOCK_MONOTONIC`, shared by the processes). A round takes from the last entry to the last exit when
-//! ranks arrive apart (`--skew`), and from the root's entry to its next one when rounds follow back to back.
+//! ranks arrive apart (`--skewed-rounds`), and from the root's entry to its next one when rounds follow back to back.
 //! Ratios are between blocks that ran next to each other; the reported ratio is their median.
 //! What it does not do: compare with figures of other runs.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use probe_sync_collective::{Collective as _, Frames, Patience};
-use probe_sync_mpi::{MpiCollective, MpiOptions};
+use probe_sync_mpi::{Between, MpiCollective, MpiOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::GroupExt as _;
@@ -39,6 +39,9 @@ pub struct Options {
     /// Let every that many ranks play a host.
     #[arg(long)]
     ranks_per_host: Option<usize>,
+    /// Between hosts, gather by MPI_Iallgatherv instead of straight to the root.
+    #[arg(long)]
+    allgather_between_hosts: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -47,7 +50,8 @@ pub struct Options {
 /// Measures and prints.
 pub fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
     let text = |error: probe_sync_collective::Error| error.to_string();
-    let layout = MpiOptions { ranks_per_host: options.ranks_per_host, ..MpiOptions::default() };
+    let between = if options.allgather_between_hosts { Between::AllGather } else { Between::GatherToRoot };
+    let layout = MpiOptions { ranks_per_host: options.ranks_per_host, between };
     let mut candidates = candidates(&mut group, layout, options.payload).map_err(text)?;
     let mut reports = Vec::new();
     for (variant, rounds) in [(Variant::BackToBack, options.rounds), (Variant::Skewed, options.skewed_rounds)] {
@@ -190,7 +194,8 @@ fn json(names: &[&str], reports: &[(Variant, Vec<Vec<Block>>)], size: usize, opt
             "ratios": ratios.collect::<Vec<_>>() })
     });
     let variants: Vec<_> = variants.collect();
-    serde_json::json!({ "ranks": size, "payload": options.payload, "blocks": options.blocks, "variants": variants })
+    serde_json::json!({ "ranks": size, "ranks_per_host": options.ranks_per_host,
+        "allgather_between_hosts": options.allgather_between_hosts, "payload": options.payload, "blocks": options.blocks, "variants": variants })
         .to_string()
 }
 
