@@ -44,9 +44,8 @@ fn readable(facts: &[Fact]) -> String {
 
 fn mpi() -> Fact {
     let version = Command::new("mpirun").arg("--version").output().ok().filter(|output| output.status.success());
-    let version = version.and_then(|output| {
-        String::from_utf8_lossy(&output.stdout).lines().next().map(|line| line.trim().to_owned())
-    });
+    let version = version
+        .and_then(|output| String::from_utf8_lossy(&output.stdout).lines().next().map(|line| line.trim().to_owned()));
     match (version, cfg!(feature = "mpi")) {
         (Some(version), true) => Fact::ok("MPI", format!("{version}; this binary is built with MPI")),
         (Some(version), false) => Fact::warn(

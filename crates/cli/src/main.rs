@@ -57,12 +57,14 @@ fn measure(run: &RunArgs, ranks: Option<Ranks>) -> anyhow::Result<()> {
     };
     let mut progress = progress::Progress::new();
     let context = probe_sync::Context { stop, towards_root: ranks.towards_root() };
+    let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
     let report = probe_sync::run(config, ranks.collective(), &context, &mut progress);
     progress.finish();
     if let Err(error) = &report {
         // A refusal has reached every rank; anything else the others may not know yet.
         if !matches!(error, probe_sync::Error::Refused { .. }) {
-            ranks.collective().abort(&error.to_string());
+            let reason = format!("{error}; rounds finished before are in {}", out.display());
+            ranks.collective().abort(&reason);
         }
     }
     drop(ranks);

@@ -30,17 +30,27 @@ pub const ROOT: Rank = 0;
 pub struct Patience {
     /// The wait fails at this instant.
     pub deadline: Instant,
-    /// Once set (a signal arrived), the wait fails after [`Patience::GRACE`] instead.
+    /// Once set (a signal arrived), the wait fails after `grace` instead.
     pub interrupt: Option<Arc<AtomicBool>>,
+    /// How long an interrupted wait goes on.
+    pub grace: Duration,
 }
 
 impl Patience {
-    /// How long an interrupted wait goes on: peers that were interrupted too need a moment to contribute.
-    pub const GRACE: Duration = Duration::from_secs(1);
+    /// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need a moment to
+    /// contribute, but mpirun kills a second after it has asked to end.
+    pub const GRACE: Duration = Duration::from_millis(500);
 
     /// A wait of at most `limit` from now.
     pub fn new(limit: Duration, interrupt: Option<Arc<AtomicBool>>) -> Self {
-        Self { deadline: Instant::now() + limit, interrupt }
+        Self { deadline: Instant::now() + limit, interrupt, grace: Self::GRACE }
+    }
+
+    /// A wait that outlasts this one by `more`, interrupted or not. Who waits for the root's word waits longer than the
+    /// root waits for the others, so that the root, which knows who is missing, is the first to speak.
+    #[must_use]
+    pub fn outlasted(&self, more: Duration) -> Self {
+        Self { deadline: self.deadline + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
     }
 
     /// True once the interrupt was raised.

@@ -59,7 +59,7 @@ impl<'a> Wait<'a> {
             self.interrupted = Some(now);
         }
         let limit = match self.interrupted {
-            Some(at) => self.patience.deadline.min(at + Patience::GRACE),
+            Some(at) => self.patience.deadline.min(at + self.patience.grace),
             None => self.patience.deadline,
         };
         let limit =

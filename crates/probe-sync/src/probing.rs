@@ -520,6 +520,6 @@ const AWAITED: usize = 1024;
 /// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`.
 const WATCH_PERIOD: Duration = Duration::from_ms(250);
 /// How soon a raised stop flag is seen.
-const STOP_POLL: StdDuration = StdDuration::from_millis(100);
+const STOP_POLL: StdDuration = StdDuration::from_millis(50);
 /// The probe thread answers within microseconds; one that does not is stuck.
 const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(10);

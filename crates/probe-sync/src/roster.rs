@@ -13,6 +13,7 @@ use probe_sync_collective::{Collective, Frames, Patience, ROOT};
 use probe_sync_time::{NodeId, RunId, StampSource};
 use serde::{Deserialize, Serialize};
 
+use crate::rounds::ROOT_SPEAKS_FIRST;
 use crate::{Config, Error, wire};
 
 /// What a rank says of itself first.
@@ -188,7 +189,7 @@ where
             frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect();
         decision = wire::encode(&statements.map_err(|error| error.to_string()).and_then(decide));
     }
-    collective.broadcast(&mut decision, patience)?;
+    collective.broadcast(&mut decision, &patience.outlasted(ROOT_SPEAKS_FIRST))?;
     wire::decode::<Result<D, String>>(&decision, ROOT)?.map_err(|reason| Error::Refused { reason })
 }
 

@@ -108,7 +108,7 @@ impl Rounds<'_> {
             }
             // A rank that is no node has not waited for the window's end.
             let slack = if own.is_some() { Duration::ZERO } else { pace.window };
-            self.collective.broadcast(&mut buffer, &self.patience(slack))?;
+            self.collective.broadcast(&mut buffer, &self.patience(slack).outlasted(ROOT_SPEAKS_FIRST))?;
             match wire::decode(&buffer, ROOT)? {
                 Broadcast::Ended { sequence_number } => {
                     return in_sequence(sequence_number, round_id).map(|()| round_id);
@@ -262,6 +262,9 @@ impl WindowPlan {
         Duration::from_ns(wait.clamp(length / 2, length + length / 2))
     }
 }
+
+/// By how much ranks that wait for the root outlast the root's own waits.
+pub(crate) const ROOT_SPEAKS_FIRST: StdDuration = StdDuration::from_secs(2);
 
 /// A last window cut short by a signal is solved only if it has half its length.
 fn too_short(own: &NodeWindowData, decision: Decision) -> bool {
