@@ -1,7 +1,7 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`],
-//! [`suite`] (the command `test`), [`codegen`], [`tidy`], [`bench`]; [`steps`] runs and tallies child processes for them.
+//! [`suite`] (the command `test`), [`codegen`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for them.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
 

@@ -5,6 +5,7 @@
 //! Formula: a step that runs tests counts as the tests it reports, any other step as one.
 //! What it does not do: decide which steps there are; retry.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ impl Runner {
                 if count == Count::Figures {
                     print!("{output}");
                 }
-                self.pass(name, start, counted);
+                self.pass(name, start, counted, &output);
             }
             Ok(status) => self.fail(name, start, counted, &format!("{status}\n{}", tail(&output))),
             Err(error) => self.fail(name, start, counted, &format!("{error:#}\n{}", tail(&output))),
@@ -102,7 +103,7 @@ impl Runner {
         println!("== {name}");
         let start = Instant::now();
         match check() {
-            Ok(()) => self.pass(name, start, Tally::default()),
+            Ok(()) => self.pass(name, start, Tally::default(), ""),
             Err(error) => self.fail(name, start, Tally::default(), &format!("{error:#}")),
         }
         self.failed.last().is_none_or(|last| last != name)
@@ -132,11 +133,11 @@ impl Runner {
         if self.failed.is_empty() { Ok(()) } else { bail!("{} step(s) failed", self.failed.len()) }
     }
 
-    fn pass(&mut self, name: &str, start: Instant, counted: Tally) {
+    fn pass(&mut self, name: &str, start: Instant, counted: Tally, output: &str) {
         let counted = if counted == Tally::default() { Tally { passed: 1, ..counted } } else { counted };
         println!("   ok in {:.1} s ({counted})", start.elapsed().as_secs_f64());
         if counted.skipped > 0 {
-            self.skipped.push((name.to_owned(), format!("{} test(s), see its log", counted.skipped)));
+            self.skipped.push((name.to_owned(), skip_reasons(output)));
         }
         self.tally.add(counted);
     }
@@ -261,6 +262,21 @@ fn tail(output: &str) -> String {
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
+/// Why tests were skipped, equal reasons counted: from `skip NAME: REASON` of our own runners and
+/// `test NAME ... ignored, REASON` of cargo's.
+fn skip_reasons(output: &str) -> String {
+    let mut reasons = BTreeMap::<&str, u32>::new();
+    for line in output.lines() {
+        let own = line.strip_prefix("skip ").and_then(|rest| rest.rsplit_once(": "));
+        let ignored = line.starts_with("test ").then(|| line.split_once("... ignored")).flatten();
+        if let Some((_, reason)) = own.or(ignored) {
+            let reason = reason.trim_start_matches(", ").trim();
+            *reasons.entry(if reason.is_empty() { "ignored" } else { reason }).or_default() += 1;
+        }
+    }
+    reasons.iter().map(|(reason, count)| format!("{count} × {reason}")).collect::<Vec<_>>().join(", ")
+}
+
 fn last_line(output: &str) -> &str {
     output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given")
 }
@@ -286,6 +302,13 @@ mod tests {
         check("noise\n12 passed, 1 failed, 2 skipped\nnoise", 12, 1, 2);
         check("test result: FAILED. 1 passed; 2 failed; 0 ignored;\n3 passed, 0 failed, 0 skipped", 4, 2, 0);
         check("the test passed", 0, 0, 0);
+    }
+
+    #[test]
+    fn reasons_of_skips_are_counted() {
+        let output = "ok   a (1 ms)\nskip b, 2 ranks: needs more ranks\nskip c: needs more ranks\n\
+                      test d ... ignored, takes long\ntest e ... ignored\ntest f ... ok\n";
+        assert_eq!(skip_reasons(output), "1 × ignored, 2 × needs more ranks, 1 × takes long");
     }
 
     #[test]

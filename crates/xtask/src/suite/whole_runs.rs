@@ -21,8 +21,9 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     if !of_scenarios.chain(of_namespaces).chain([MPI_SUITE]).any(|name| runner.wants(name)) {
         return;
     }
-    // The tests before may have left programs with other features behind.
-    let mut build = selected(root, tools, &["build", "--bins"]);
+    // The default members' tests leave programs without features behind. With `--tests` the dependencies have the same
+    // features as in the tests before, and are not compiled once more.
+    let mut build = selected(root, tools, &["build", "--bins", "--tests"]);
     if !runner.prerequisite("build programs", Count::Step, BUILD, &mut build) {
         runner.skip("whole runs", "the programs do not build");
         return;
