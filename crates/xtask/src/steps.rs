@@ -323,16 +323,22 @@ mod tests {
         command.args(["-c", "sleep 600 & wait"]);
         let child = command.spawn().expect("sh is everywhere");
         let id = child.id();
-        let started = Instant::now();
-        // The shell needs a moment to start its child; a bounded wait for it keeps the test from racing.
-        while descendants(id).is_empty() && started.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(POLL);
-        }
+        // The shell needs a moment to start its child, and a killed process one to die.
+        eventually(|| !descendants(id).is_empty());
         let children = descendants(id);
+        assert!(!children.is_empty());
         assert!(wait(child, Duration::ZERO).is_err());
-        for child in children {
-            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-            assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        let gone =
+            |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "));
+        eventually(|| children.iter().all(gone));
+        assert!(children.iter().all(gone));
+    }
+
+    /// Waits for a condition, with a bound that only a hang reaches.
+    fn eventually(condition: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !condition() && started.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(POLL);
         }
     }
 }
