@@ -137,11 +137,11 @@ pub fn introduce(
 pub fn assemble(
     collective: &mut dyn Collective,
     plan: &Plan,
-    own: Option<Result<Presence, String>>,
+    own: Option<&Result<Presence, String>>,
     start_ns: i64,
     patience: &Patience,
 ) -> Result<Roster, Error> {
-    negotiate(collective, own.as_ref(), patience, |presences: Vec<Option<Result<Presence, String>>>| {
+    negotiate(collective, own, patience, |presences: Vec<Option<Result<Presence, String>>>| {
         let mut nodes = Vec::with_capacity(plan.nodes());
         for (rank, presence) in presences.into_iter().enumerate() {
             match presence {

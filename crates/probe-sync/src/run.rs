@@ -88,7 +88,7 @@ pub fn run(
         Err(reason) => Err(reason.clone()),
     });
     let start_ns = clock::SystemClock.now().as_ns();
-    let roster = roster::assemble(collective, &plan, presence, start_ns, &handshake)?;
+    let roster = roster::assemble(collective, &plan, presence.as_ref(), start_ns, &handshake)?;
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok).map(|(bound, _)| bound);
     setup.run(collective, &roster, bound, context, observer)
@@ -148,7 +148,7 @@ impl Setup<'_> {
             Ok(())
         };
         let is_root = rounds.collective.rank() == ROOT;
-        let count = rounds.run(start, is_root.then(|| Master { policy: &mut policy, solved: &mut solved }))?;
+        let count = rounds.run(start, is_root.then_some(Master { policy: &mut policy, solved: &mut solved }))?;
         let account = account(rounds.node.take(), begun)?;
         let accounts = gather_accounts(rounds.collective, &account, self.config, context)?;
         let Some(root) = master else { return Ok(None) };

@@ -155,7 +155,7 @@ fn a_killed_rank_is_named_and_finished_rounds_stay() {
     assert!(complaint(&root).contains("rank 2") || complaint(&root).contains("rank(s) 2"), "{}", complaint(&root));
     let rounds = lines(&out.join("global_windows.jsonl")).len();
     assert!(rounds >= 2);
-    assert!(lines(&out.join("offsets.jsonl")).len() >= 1 + rounds * 3);
+    assert!(lines(&out.join("offsets.jsonl")).len() > rounds * 3, "a meta line and every finished round");
     let survivor = wait(ranks.remove(0));
     assert_eq!(survivor.status.code(), Some(1));
     wait(ranks.remove(0));
