@@ -22,6 +22,9 @@ pub struct TraceFacts {
     pub pairs: Vec<ClockPair>,
     /// Collective operations, in order of the file.
     pub collectives: Vec<CollectiveEvent>,
+    /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.
+    /// It tells whether an operation without a group could belong to another group.
+    pub groups: Vec<GroupKey>,
     /// Things worth telling the user: lines left out, odd values; bounded by the format's reader.
     pub notes: Vec<String>,
 }
