@@ -45,6 +45,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A tracer's clock cannot be read.
+    #[error("tracer clock {name}: {reason}")]
+    TracerClock {
+        /// The clock, as configurations name it.
+        name: &'static str,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// A list of CPUs that does not suit this host.
     #[error("CPU list {list:?}: {reason}")]
     Cpus {

@@ -6,6 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`clock`] | reads of the host's clocks, bracketed reads of two |
+//! | [`tracer`] | the clocks of profilers by name |
 //! | [`udp`] | the probe socket with its timestamps |
 //! | [`timer`] | a timer of nanosecond resolution for a tokio task |
 //! | [`discipline`] | was the system clock stepped or slewed, who steers it |
@@ -26,9 +27,11 @@ mod phc;
 pub mod process;
 pub mod timer;
 pub mod topology;
+pub mod tracer;
 pub mod udp;
 
 pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, SystemClock, Tsc, read_pair};
 pub use error::Error;
 pub use timer::Timer;
+pub use tracer::{TracerClock, TracerClockName, TracerPair};
 pub use udp::{AsyncUdp, SendError, SendToken, Stamp, TimestampMode, TimestampedUdp, UdpOptions, Wake, wait};

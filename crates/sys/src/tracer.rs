@@ -1,0 +1,441 @@
+//! The clocks that profilers stamp events with (timeline R), by name, and bracketed pairs of such a clock and the system
+//! clock.
+//!
+//! Place in the flow: the snapshot sampler of crate `probe-sync` reads pairs here; crate `trace` turns them into the map
+//! R → S of its node.
+//!
+//! | name | clock | profilers on it |
+//! |---|---|---|
+//! | `monotonic`, `monotonic_raw`, `boottime` | the kernel's | rocprofiler-sdk and rocpd use boottime |
+//! | `tsc` | the CPU's counter, in ns at a calibrated rate | tools that read RDTSC |
+//! | `rocprofiler` | `rocprofiler_status_t rocprofiler_get_timestamp(uint64_t *)` of librocprofiler-sdk | AMD |
+//! | `cupti` | `CUptiResult cuptiGetTimestamp(uint64_t *)` of libcupti | NVIDIA |
+//!
+//! `tsc`: ns = ticks · rate, ns 0 at tick 0. The rate is measured when the clock is opened, against `CLOCK_MONOTONIC_RAW`,
+//! over [`CALIBRATION`]; two brackets of some 100 ns over 100 ms leave about 1 ppm. That error is the same in all pairs
+//! of one opened clock, and the map made of them takes it out again, provided that the trace's ticks are turned into ns
+//! by the same rate: [`TracerClock::ns_per_tick`] states it, and the sampler records it.
+//!
+//! The vendors' libraries are loaded at run time, because the same program runs on nodes without them. A copy that the
+//! process has loaded already is preferred: it is the one that the profiler uses. They are never unloaded; profilers
+//! leave exit handlers behind.
+//!
+//! What it does not do: read a device's own counter (the vendors' libraries convert those), or fit anything.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+
+use probe_sync_time::{Clock, Duration, System, Timestamp, Tracer};
+
+use crate::clock::PAIR_ATTEMPTS;
+use crate::{BootClock, Error, MonotonicClock, NARROW_BRACKET, RawClock, Tsc, read_pair};
+
+/// The tracer clocks by name.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TracerClockName {
+    /// `CLOCK_MONOTONIC`.
+    Monotonic,
+    /// `CLOCK_MONOTONIC_RAW`.
+    MonotonicRaw,
+    /// `CLOCK_BOOTTIME`.
+    Boottime,
+    /// The CPU's time-stamp counter.
+    Tsc,
+    /// What rocprofiler-sdk stamps with.
+    Rocprofiler,
+    /// What CUPTI stamps with.
+    Cupti,
+}
+
+impl TracerClockName {
+    /// All of them, with their names in configurations and files.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("monotonic", Self::Monotonic),
+        ("monotonic_raw", Self::MonotonicRaw),
+        ("boottime", Self::Boottime),
+        ("tsc", Self::Tsc),
+        ("rocprofiler", Self::Rocprofiler),
+        ("cupti", Self::Cupti),
+    ];
+
+    /// The name in configurations and files.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(_, clock)| *clock == self).map_or("?", |(name, _)| name)
+    }
+}
+
+/// An opened tracer clock.
+#[derive(Clone, Debug)]
+pub struct TracerClock {
+    name: TracerClockName,
+    source: Source,
+}
+
+/// Where the readings come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Monotonic,
+    MonotonicRaw,
+    Boottime,
+    Tsc(Tsc, TickRate),
+    Vendor(VendorFunction),
+}
+
+/// One moment on the system clock and on the tracer clock.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct TracerPair {
+    /// The midpoint of the system clock's readings before and after.
+    pub system: Timestamp<System>,
+    /// The reading of the tracer clock in between.
+    pub tracer: Timestamp<Tracer>,
+    /// Distance between the two readings of the system clock. The pair is wrong by at most half of it.
+    pub bracket: Duration,
+}
+
+impl TracerClock {
+    /// Opens a clock: loads the vendor's library, or measures the rate of the counter (takes [`CALIBRATION`]).
+    ///
+    /// # Errors
+    /// [`Error::TracerClock`] names the clock and says what is missing.
+    pub fn open(name: TracerClockName) -> Result<Self, Error> {
+        let refuse = |reason: String| Error::TracerClock { name: name.as_str(), reason };
+        let source = match name {
+            TracerClockName::Monotonic => Source::Monotonic,
+            TracerClockName::MonotonicRaw => Source::MonotonicRaw,
+            TracerClockName::Boottime => Source::Boottime,
+            TracerClockName::Tsc => {
+                let tsc = Tsc::detect().ok_or_else(|| refuse(NO_STEADY_COUNTER.into()))?;
+                Source::Tsc(tsc, TickRate::calibrate(tsc).map_err(refuse)?)
+            }
+            TracerClockName::Rocprofiler => Source::Vendor(VendorFunction::load(&ROCPROFILER).map_err(refuse)?),
+            TracerClockName::Cupti => Source::Vendor(VendorFunction::load(&CUPTI).map_err(refuse)?),
+        };
+        let clock = Self { name, source };
+        // A library may load and still refuse to tell the time (no driver, no device); that must show now. The first
+        // call may also take long, because the library sets itself up in it.
+        clock.now()?;
+        Ok(clock)
+    }
+
+    /// Which clock it is.
+    pub fn name(&self) -> TracerClockName {
+        self.name
+    }
+
+    /// For `tsc`, the calibrated length of a tick, ns.
+    pub fn ns_per_tick(&self) -> Option<f64> {
+        match &self.source {
+            Source::Tsc(_, rate) => Some(rate.ns_per_tick()),
+            _ => None,
+        }
+    }
+
+    /// The present reading.
+    ///
+    /// # Errors
+    /// [`Error::TracerClock`] when the vendor's library fails; the other clocks never do.
+    pub fn now(&self) -> Result<Timestamp<Tracer>, Error> {
+        let ns = match &self.source {
+            Source::Monotonic => MonotonicClock.now().as_ns(),
+            Source::MonotonicRaw => RawClock.now().as_ns(),
+            Source::Boottime => BootClock.now().as_ns(),
+            Source::Tsc(tsc, rate) => rate.to_ns(tsc.ticks()),
+            Source::Vendor(function) => {
+                function.read().map_err(|reason| Error::TracerClock { name: self.name.as_str(), reason })?
+            }
+        };
+        Ok(Timestamp::from_ns(ns))
+    }
+
+    /// Reads this clock between two readings of `system`. Tries until the bracket is below `narrow`, at most
+    /// [`PAIR_ATTEMPTS`] times, and keeps the narrowest.
+    ///
+    /// # Errors
+    /// As [`TracerClock::now`].
+    pub fn read_pair(&self, system: &impl Clock<System>, narrow: Duration) -> Result<TracerPair, Error> {
+        let mut best: Option<TracerPair> = None;
+        for _ in 0..PAIR_ATTEMPTS {
+            let before = system.now();
+            let tracer = self.now()?;
+            let after = system.now();
+            let pair = TracerPair { system: before.midpoint(after), tracer, bracket: after - before };
+            // A system clock that was set back between its two readings has no bracket at all.
+            let usable = pair.bracket >= Duration::ZERO;
+            if usable && best.is_none_or(|best| pair.bracket < best.bracket) {
+                best = Some(pair);
+            }
+            if usable && pair.bracket < narrow {
+                break;
+            }
+        }
+        best.ok_or_else(|| Error::TracerClock { name: self.name.as_str(), reason: RUNS_BACKWARDS.into() })
+    }
+}
+
+/// How long a tick of the counter is, as a binary fraction: exact, and the same for every reading.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct TickRate {
+    /// ns per tick times 2^[`RATE_BITS`].
+    scaled: u64,
+}
+
+impl TickRate {
+    fn calibrate(tsc: Tsc) -> Result<Self, String> {
+        struct Ticks(Tsc);
+        impl Clock<Tracer> for Ticks {
+            fn now(&self) -> Timestamp<Tracer> {
+                Timestamp::from_ns(self.0.ticks() as i64)
+            }
+        }
+        let start = read_pair(&Ticks(tsc), &RawClock, NARROW_BRACKET);
+        std::thread::sleep(CALIBRATION);
+        let end = read_pair(&Ticks(tsc), &RawClock, NARROW_BRACKET);
+        Self::from_spans((end.a - start.a).as_ns(), (end.b - start.b).as_ns())
+    }
+
+    fn from_spans(ticks: i64, ns: i64) -> Result<Self, String> {
+        let (Ok(ticks), Ok(ns)) = (u128::try_from(ticks), u128::try_from(ns)) else {
+            return Err("the time-stamp counter ran backwards while its rate was measured".into());
+        };
+        let scaled = (ns << RATE_BITS).checked_div(ticks).and_then(|scaled| u64::try_from(scaled).ok());
+        scaled
+            .filter(|scaled| *scaled > 0)
+            .map(|scaled| Self { scaled })
+            .ok_or_else(|| format!("the time-stamp counter made {ticks} ticks in {ns} ns; no clock does that"))
+    }
+
+    /// Saturates beyond the year 2262 of a counter that started in 1970.
+    fn to_ns(self, ticks: u64) -> i64 {
+        i64::try_from((u128::from(ticks) * u128::from(self.scaled)) >> RATE_BITS).unwrap_or(i64::MAX)
+    }
+
+    fn ns_per_tick(self) -> f64 {
+        self.scaled as f64 / (1_u64 << RATE_BITS) as f64
+    }
+}
+
+/// A vendor's library and the function in it that tells the time.
+struct Vendor {
+    /// File names, the best first; the loader looks for plain names where `LD_LIBRARY_PATH` and its cache say.
+    libraries: &'static [&'static CStr],
+    function: &'static CStr,
+    advice: &'static str,
+}
+
+/// Versions from ROCm 6.2 (0) and 7 (1) on; the function has had this form in all of them.
+const ROCPROFILER: Vendor = Vendor {
+    libraries: &[
+        c"librocprofiler-sdk.so.1",
+        c"librocprofiler-sdk.so.0",
+        c"librocprofiler-sdk.so",
+        c"/opt/rocm/lib/librocprofiler-sdk.so.1",
+        c"/opt/rocm/lib/librocprofiler-sdk.so.0",
+    ],
+    function: c"rocprofiler_get_timestamp",
+    advice: "install rocprofiler-sdk (ROCm 6.2 or later) or put its lib directory on LD_LIBRARY_PATH; on Linux its clock \
+             is CLOCK_BOOTTIME, which the tracer clock boottime reads without it",
+};
+
+/// CUDA 11 to 13.
+const CUPTI: Vendor = Vendor {
+    libraries: &[
+        c"libcupti.so.13",
+        c"libcupti.so.12",
+        c"libcupti.so.11.8",
+        c"libcupti.so",
+        c"/usr/local/cuda/lib64/libcupti.so",
+        c"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so",
+    ],
+    function: c"cuptiGetTimestamp",
+    advice: "install CUPTI, part of the CUDA toolkit, or put its lib64 directory on LD_LIBRARY_PATH",
+};
+
+/// The C signature that both vendors' functions share: a status, 0 for success, and the time in ns through the pointer.
+type ReadTime = unsafe extern "C" fn(*mut u64) -> c_int;
+
+/// A vendor's function, loaded.
+#[derive(Copy, Clone, Debug)]
+struct VendorFunction {
+    read_time: ReadTime,
+    name: &'static CStr,
+}
+
+impl VendorFunction {
+    fn load(vendor: &Vendor) -> Result<Self, String> {
+        let library = open_library(vendor.libraries).map_err(|why| format!("{why}; {}", vendor.advice))?;
+        // SAFETY: `library` is a handle that dlopen gave out and nobody closes; the name is a C string.
+        let symbol = unsafe { libc::dlsym(library, vendor.function.as_ptr()) };
+        if symbol.is_null() {
+            return Err(format!(
+                "the library has no function {}; {}",
+                vendor.function.to_string_lossy(),
+                vendor.advice
+            ));
+        }
+        // SAFETY: a function of this name has this signature in the vendors' headers (rocprofiler-sdk/rocprofiler.h,
+        // cupti_result.h with cupti_activity.h): a C enum as result, a pointer to a 64-bit unsigned as argument.
+        let read_time = unsafe { std::mem::transmute::<*mut c_void, ReadTime>(symbol) };
+        Ok(Self { read_time, name: vendor.function })
+    }
+
+    fn read(self) -> Result<i64, String> {
+        let mut ns = 0_u64;
+        // SAFETY: the signature is right (see `load`), `ns` is valid for the one write, and the library stays loaded.
+        let status = unsafe { (self.read_time)(&raw mut ns) };
+        if status != 0 {
+            return Err(format!("{} failed with status {status}", self.name.to_string_lossy()));
+        }
+        i64::try_from(ns).map_err(|_| format!("{} says {ns} ns, which is no time", self.name.to_string_lossy()))
+    }
+}
+
+/// The first library of the list that is loaded already, else the first that can be loaded.
+fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
+    for flags in [libc::RTLD_NOW | libc::RTLD_NOLOAD, libc::RTLD_NOW | libc::RTLD_LOCAL] {
+        for name in names {
+            // SAFETY: the name is a C string. Loading runs the library's initialisers; these are the vendors' own
+            // libraries, which the user asked for by the name of the clock.
+            let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+            if !handle.is_null() {
+                return Ok(handle);
+            }
+        }
+    }
+    let shown: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+    Err(format!("cannot load any of {} ({})", shown.join(", "), last_loader_error()))
+}
+
+/// What the loader said last; its text belongs to the calling thread.
+fn last_loader_error() -> String {
+    // SAFETY: dlerror has no preconditions.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".into();
+    }
+    // SAFETY: a non-null result is a C string that stays until this thread's next call of the loader; it is copied here.
+    let text: CString = unsafe { CStr::from_ptr(text) }.to_owned();
+    text.to_string_lossy().into_owned()
+}
+
+/// What the bracket of a snapshot must stay below; a wider one is worth less than the clocks' own disagreement.
+pub const SNAPSHOT_BRACKET: Duration = Duration::from_us(5);
+
+/// How long the rate of the counter is measured.
+pub const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Bits after the point of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a million years.
+const RATE_BITS: u32 = 48;
+
+const NO_STEADY_COUNTER: &str = "this machine has no time-stamp counter with a constant rate (constant_tsc and nonstop_tsc \
+                                 in /proc/cpuinfo); use monotonic_raw";
+
+const RUNS_BACKWARDS: &str = "the system clock ran backwards in every attempt to read a pair";
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::process::Command;
+
+    use super::*;
+    use crate::SystemClock;
+
+    /// A system clock that returns prepared readings.
+    struct Script(RefCell<Vec<i64>>);
+    impl Clock<System> for Script {
+        fn now(&self) -> Timestamp<System> {
+            Timestamp::from_ns(self.0.borrow_mut().pop().expect("the script is long enough"))
+        }
+    }
+
+    fn check_pair(system: &[i64], expected: Result<(i64, i64), &str>) {
+        let clock = TracerClock::open(TracerClockName::Boottime).expect("every Linux has it");
+        let script = Script(RefCell::new(system.iter().rev().copied().collect()));
+        let pair = clock.read_pair(&script, Duration::from_ns(5_000));
+        let pair = pair.map(|pair| (pair.system.as_ns(), pair.bracket.as_ns())).map_err(|error| error.to_string());
+        match (pair, expected) {
+            (Ok(pair), Ok(expected)) => assert_eq!(pair, expected),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error} lacks {part}"),
+            (pair, expected) => panic!("{pair:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn pairs_are_retried_until_narrow_and_a_clock_set_back_is_no_pair() {
+        check_pair(&[1000, 1200], Ok((1100, 200)));
+        // Preempted, then not.
+        check_pair(&[0, 5000, 10_000, 10_400], Ok((10_200, 400)));
+        // Set back in between, then not.
+        check_pair(&[9000, 8000, 9000, 9300], Ok((9150, 300)));
+        let wide: Vec<i64> = (0..2 * PAIR_ATTEMPTS as i64).map(|k| k * 6000 - 10 * (k / 2) * (k % 2)).collect();
+        let last = PAIR_ATTEMPTS as i64 - 1;
+        let (before, bracket) = (2 * last * 6000, 6000 - 10 * last);
+        check_pair(&wide, Ok((before + bracket / 2, bracket)));
+        let back: Vec<i64> = (0..2 * PAIR_ATTEMPTS as i64).rev().collect();
+        check_pair(&back, Err("ran backwards"));
+    }
+
+    #[test]
+    fn every_clock_runs_forward_or_says_what_it_lacks() {
+        for (text, name) in TracerClockName::ALL {
+            assert_eq!(name.as_str(), text);
+            match TracerClock::open(name) {
+                Ok(clock) => {
+                    let first = clock.now().expect("opened");
+                    let pair = clock.read_pair(&SystemClock, NARROW_BRACKET).expect("opened");
+                    assert!(first <= pair.tracer, "{text}");
+                    assert!(pair.bracket >= Duration::ZERO, "{text}");
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(error.starts_with(&format!("tracer clock {text}: ")), "{error}");
+                    let advice = ["install", "use monotonic_raw"];
+                    assert!(advice.iter().any(|part| error.contains(part)), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tick_rates_by_hand() {
+        let rate = |ticks, ns| TickRate::from_spans(ticks, ns);
+        let half = rate(2_000_000, 1_000_000).expect("2 GHz");
+        assert_eq!(half.to_ns(7), 3);
+        assert_eq!(half.ns_per_tick(), 0.5);
+        // 584 years of a 1 GHz counter: more than an i64 of ns holds.
+        assert_eq!(rate(1_000, 1_000).expect("1 GHz").to_ns(u64::MAX), i64::MAX);
+        assert!(rate(0, 100).expect_err("stopped").contains("0 ticks"));
+        assert!(rate(-1, 100).expect_err("backwards").contains("backwards"));
+    }
+
+    /// Builds a library with the given C body for both vendors' functions.
+    fn library(directory: &std::path::Path, name: &str, body: &str) -> Option<CString> {
+        let (source, object) = (directory.join("clock.c"), directory.join(name));
+        let code = format!("int rocprofiler_get_timestamp(unsigned long *ns) {{ {body} }}");
+        std::fs::write(&source, code).expect("a temporary directory");
+        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&object).arg(&source).status();
+        let object = CString::new(object.to_str().expect("UTF-8")).expect("no zero byte");
+        compiled.is_ok_and(|status| status.success()).then_some(object)
+    }
+
+    #[test]
+    fn a_library_that_is_there_is_asked_and_its_failures_are_told() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let load = |name: &str, body: &str, function: &'static CStr| {
+            let path: &'static CStr = Box::leak(library(directory.path(), name, body)?.into_boxed_c_str());
+            let libraries: &'static [&'static CStr] = Box::leak(Box::new([c"libthere-is-no-such.so", path]));
+            Some(VendorFunction::load(&Vendor { libraries, function, advice: "do something" }))
+        };
+        let read = ROCPROFILER.function;
+        let Some(good) = load("libgood.so", "*ns = 42; return 0;", read) else {
+            println!("skipped: no C compiler here");
+            return;
+        };
+        assert_eq!(good.expect("loads").read(), Ok(42));
+        let refusing = load("librefusing.so", "*ns = 42; return 15;", read).expect("compiled").expect("loads");
+        assert!(refusing.read().expect_err("status 15").contains("status 15"));
+        let mad = load("libmad.so", "*ns = -1; return 0;", read).expect("compiled").expect("loads");
+        assert!(mad.read().expect_err("no time").contains("18446744073709551615"));
+        let lacking = load("liblacking.so", "return 0;", c"cuptiGetTimestamp").expect("compiled");
+        let error = lacking.expect_err("another function");
+        assert!(error.contains("no function cuptiGetTimestamp; do something"), "{error}");
+    }
+}
