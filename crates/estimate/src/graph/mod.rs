@@ -60,7 +60,7 @@ pub struct GraphOptions {
 
 impl Default for GraphOptions {
     fn default() -> Self {
-        Self { asymmetry_prior: 0.1, asymmetry_prior_weight: 2.0, common_asymmetry: 0.04, covariance: true }
+        Self { asymmetry_prior: 0.1, asymmetry_prior_weight: 2.0, common_asymmetry: 0.02, covariance: true }
     }
 }
 
