@@ -215,6 +215,12 @@ pub trait Collective {
     /// The backend's name for people: `"mpi"`, `"tcp"`, `"in-process"`.
     fn backend(&self) -> &'static str;
 
+    /// Whether a launcher signals all ranks when it signals one: mpirun does, on Ctrl-C as when a rank has died, and kills
+    /// a second later. Then an interrupted wait must be short; otherwise it must outlast the others' windows.
+    fn signals_reach_all(&self) -> bool {
+        false
+    }
+
     /// For each rank, the index of its host (hosts numbered by their lowest rank). Backends that cannot know
     /// return `None`, and the caller compares host names.
     fn hosts(&self) -> Option<Vec<usize>> {

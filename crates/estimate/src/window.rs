@@ -146,10 +146,21 @@ pub struct GlobalWindowData {
     pub asymmetry_sd_ns: f64,
     /// Independent loops of the graph, and the root mean square of what theta sums to around them, ns.
     pub loops: (u32, f64),
+    /// Nodes whose estimate was moved into its hard interval.
+    pub clamped: u32,
+    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a stamp lies.
+    pub contradictions: Vec<Vec<Edge>>,
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
     /// What happens next.
     pub decision: Decision,
+}
+
+impl GlobalWindowData {
+    /// Whether the node's system clock, or the reference's, was disturbed during the window.
+    pub fn clock_disturbed(&self, node: NodeId) -> bool {
+        self.clock_events.iter().any(|(disturbed, _)| *disturbed == node || *disturbed == NodeId(0))
+    }
 }
 
 /// The master's decision about the next round.

@@ -287,6 +287,10 @@ impl Collective for MpiCollective {
         self.size
     }
 
+    fn signals_reach_all(&self) -> bool {
+        true
+    }
+
     fn backend(&self) -> &'static str {
         "mpi"
     }

@@ -6,6 +6,7 @@
 //!
 //! What it does not do: parse command lines (crate `cli`), check that an address exists (crate `sys`).
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use probe_sync_estimate::edge_fit::FitMethod;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
 
-use crate::Error;
+use crate::{Error, truth};
 
 /// All settings of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,7 +161,7 @@ impl Config {
     /// Names the place, the key and what is wrong with the value.
     pub fn load(
         file: Option<&Path>,
-        environment: impl Iterator<Item = (String, String)>,
+        environment: impl Iterator<Item = (OsString, OsString)>,
         flags: &[(String, String)],
     ) -> Result<Self, Error> {
         let mut config = Self::default();
@@ -170,13 +171,20 @@ impl Config {
             }
         }
         for (name, value) in environment {
-            let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) else { continue };
+            // Other programs' variables may be anything; ours are text.
+            let Some(name) = name.to_str().filter(|name| name.starts_with(ENVIRONMENT_PREFIX)) else { continue };
+            let key = &name[ENVIRONMENT_PREFIX.len()..];
+            let value = value.to_string_lossy();
             if !RESERVED_ENVIRONMENT.contains(&key) {
                 config.set(&key.to_lowercase(), &value, &format!("environment variable {name}"))?;
             }
         }
         for (key, value) in flags {
             config.set(key, value, &format!("--{}", flag_name(key)))?;
+        }
+        if let Some(duration) = config.duration {
+            // A run shorter than a window is one window.
+            config.window = config.window.min(duration);
         }
         config.check()?;
         Ok(config)
@@ -208,7 +216,7 @@ impl Config {
             "skew_ppm" => number(text).map(|v| self.skew_ppm = v),
             "inject_step" => injected_step(text).map(|v| self.inject_step = Some(v)),
             "out" => Ok(PathBuf::from(text)).map(|v| self.out = v),
-            "bind" => number(text).map(|v| self.bind = Some(v)),
+            "bind" => own_address(text).map(|v| self.bind = Some(v)),
             "port" => number(text).map(|v| self.port = v),
             "interface" => Ok(text.to_owned()).map(|v| self.interface = Some(v)),
             "host" => Ok(text.to_owned()).map(|v| self.host = Some(v)),
@@ -263,11 +271,13 @@ impl Config {
         let wrong = |key: &str, reason: &str| {
             Err(Error::Configuration { origin: "configuration".into(), key: key.into(), reason: reason.into() })
         };
-        if self.window < Duration::from_ms(MIN_WINDOW_MS) {
-            return wrong("window", "shorter than 100ms; a fit needs more packets than that brings");
+        for (key, value, least, most) in self.limits() {
+            if value < least || value > most {
+                return wrong(key, &format!("must lie within {} and {}", text_of(least), text_of(most)));
+            }
         }
-        if self.cadence < Duration::from_us(MIN_CADENCE_US) {
-            return wrong("probe_cadence", "shorter than 20us; that floods the network");
+        if self.window.as_ns() / self.cadence.as_ns() > MAX_EXCHANGES_PER_WINDOW {
+            return wrong("window", "brings more than a million exchanges; take a shorter window or a longer cadence");
         }
         if !(self.skew_ppm.is_finite() && (0.0..=400.0).contains(&self.skew_ppm)) {
             return wrong("skew_ppm", "must lie within 0 and 400; real clocks stay below 500");
@@ -275,10 +285,26 @@ impl Config {
         if self.spacing.as_ns() * 2 > self.exchange_timeout.as_ns() {
             return wrong("spacing", "more than half of exchange_timeout; no exchange could finish");
         }
+        if self.inject_step.is_some_and(|step| step.node == truth::REFERENCE) {
+            return wrong("inject_step", "names node 0, the reference, which has no virtual clock");
+        }
         if self.inject_step.is_some() && self.inject_skew.is_none() {
             return wrong("inject_step", "needs --inject-skew: only a virtual clock can be stepped");
         }
         Ok(())
+    }
+
+    /// What a duration may be at least and at most: above, nothing could be measured; below, the network floods.
+    fn limits(&self) -> [(&'static str, Duration, Duration, Duration); 6] {
+        let (us, ms) = (Duration::from_us, Duration::from_ms);
+        [
+            ("window", self.window, ms(100), ms(3_600_000)),
+            ("probe_cadence", self.cadence, us(20), ms(60_000)),
+            ("spacing", self.spacing, us(1), ms(1_000)),
+            ("exchange_timeout", self.exchange_timeout, ms(1), ms(10_000)),
+            ("round_timeout", self.round_timeout, ms(100), ms(86_400_000)),
+            ("skew_offset", self.skew_offset, ms(0), ms(86_400_000)),
+        ]
     }
 }
 
@@ -301,9 +327,9 @@ pub fn flag_name(key: &str) -> String {
 }
 
 /// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
-const RESERVED_ENVIRONMENT: [&str; 5] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "RENDEZVOUS_TIMEOUT"];
-const MIN_WINDOW_MS: i64 = 100;
-const MIN_CADENCE_US: i64 = 20;
+const RESERVED_ENVIRONMENT: [&str; 6] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "PARENT", "RENDEZVOUS_TIMEOUT"];
+/// As many as the probe thread keeps.
+const MAX_EXCHANGES_PER_WINDOW: i64 = 1 << 20;
 
 const FIT_METHODS: [(&str, FitMethod); 3] =
     [("hull", FitMethod::Hull), ("svm", FitMethod::Svm), ("min-rtt", FitMethod::MinRtt)];
@@ -340,6 +366,15 @@ fn positive(text: &str) -> Result<Duration, String> {
 fn text_of(span: Duration) -> String {
     let size = humantime::format_duration(std::time::Duration::from_nanos(span.as_ns().unsigned_abs()));
     format!("{}{size}", if span < Duration::ZERO { "-" } else { "" })
+}
+
+/// An address that peers can send to.
+fn own_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = number(text)?;
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(format!("\"{text}\" is no address that peers could send to; give one of this host's own"));
+    }
+    Ok(address)
 }
 
 fn injected_step(text: &str) -> Result<InjectedStep, String> {
@@ -379,7 +414,8 @@ mod tests {
         let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
         };
-        let loaded = Config::load(Some(&path), own(environment).into_iter(), &own(flags));
+        let environment = own(environment).into_iter().map(|(name, value)| (name.into(), value.into()));
+        let loaded = Config::load(Some(&path), environment, &own(flags));
         match (loaded, expected) {
             (Ok(config), Ok((key, value))) => assert_eq!(config.text(key), value),
             (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error} lacks {part}"),
@@ -397,6 +433,7 @@ mod tests {
         check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
         check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
         check("keep_probes = true", &[], &[], Ok(("keep_probes", "true")));
+        check("", &[], &[("duration", "1s")], Ok(("window", "1s")));
         check("inject_skew = 7", &[], &[("inject_step", "3@5s:-200us")], Ok(("inject_step", "3@5s:-200us")));
     }
 
@@ -409,6 +446,10 @@ mod tests {
         check("window = [1]", &[], &[], Err("key window"));
         check("window = ", &[], &[], Err("probe_sync.toml"));
         check("", &[], &[("window", "1ms")], Err("100ms"));
+        check("", &[], &[("window", "250years")], Err("must lie within"));
+        check("", &[], &[("window", "30min"), ("probe_cadence", "20us")], Err("million exchanges"));
+        check("", &[], &[("bind", "0.0.0.0")], Err("peers could send to"));
+        check("", &[], &[("inject_skew", "1"), ("inject_step", "0@5s:1ms")], Err("the reference"));
         check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
         check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
     }

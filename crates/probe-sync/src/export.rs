@@ -11,7 +11,7 @@ use probe_sync_time::{Edge, StampSource};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use crate::files::{ProbeLine, write_whole};
+use crate::files::{ProbeLine, RecordedLine, write_whole};
 use crate::{Error, proto_generated as proto};
 
 /// Writes the run in `directory` to `out`.
@@ -30,9 +30,12 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     }
     export.windows.sort_by_key(|window| (window.round_id, window.node_id));
     for path in node_files(&directory.join("probes"))? {
-        let probes = lines::<serde_json::Value>(&path)?;
-        let probes = probes.into_iter().filter_map(|value| serde_json::from_value::<ProbeLine>(value).ok());
-        export.exchanges.extend(probes.map(|probe| exchange(&probe)));
+        let exchanges = lines::<RecordedLine>(&path)?.into_iter().filter_map(|line| match line {
+            RecordedLine::Probe(probe) => Some(exchange(&probe)),
+            // Its losses are in the window's edges.
+            RecordedLine::Close(_) => None,
+        });
+        export.exchanges.extend(exchanges);
     }
     write_whole(out, &export.encode_to_vec())
 }
@@ -165,6 +168,12 @@ fn round(round: &model::GlobalWindowData) -> proto::GlobalWindowData {
         asymmetry_sd_ns: round.asymmetry_sd_ns,
         loops: round.loops.0,
         loop_rms_ns: round.loops.1,
+        clamped: round.clamped,
+        contradictions: round
+            .contradictions
+            .iter()
+            .map(|cycle| proto::Cycle { edges: cycle.iter().copied().map(edge).collect() })
+            .collect(),
         clock_events: events
             .map(|(node, event)| proto::NodeClockEvent { node_id: node.0, event: Some(clock_event(*event)) })
             .collect(),
@@ -192,5 +201,6 @@ fn exchange(probe: &ProbeLine) -> proto::Exchange {
         pr1_rx_ns,
         pr2_tx_ns,
         pr2_rx_ns,
+        round_id: probe.round_id,
     }
 }

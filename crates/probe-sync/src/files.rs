@@ -2,7 +2,9 @@
 //!
 //! Place in the flow: last stage of a round. Streams are JSON lines, appended one whole line at a time; a reader copes
 //! with a last line cut short. Whole documents (`run.json`, `truth.json`, `metrics.prom`) are written beside and
-//! renamed. A directory of an earlier run is never overwritten: it moves aside to `NAME.1`, `NAME.2`, …
+//! renamed. The root claims the directory: an earlier run's moves aside to `NAME.1`, `NAME.2`, …; one that holds anything
+//! else, or that a running root has locked, is refused. The other ranks only add their own files, and never move what
+//! they find: on a shared file system their view of it may be stale.
 //!
 //! What it does not do: read (see `solve` and the readers of other crates).
 
@@ -11,34 +13,66 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate};
-use probe_sync_time::{Exchange, NodeId, RunId, StampSource};
+use probe_sync_time::{Exchange, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Error;
 
 /// The directory of one run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
+    /// Held by the root until it is dropped.
+    lock: Option<File>,
 }
 
 impl RunDirectory {
-    /// Opens the directory for a run. What an earlier run left there moves aside first. Ranks that share the directory
-    /// with the root find `run.json` of their own run and leave it in place.
+    /// Claims the directory for a run, at the root. What an earlier run left there moves aside first.
     ///
     /// # Errors
-    /// [`Error::File`] names the path.
-    pub fn open(path: &Path, run: RunId) -> Result<Self, Error> {
-        let occupied = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
-        if occupied && run_in(path) != Some(run.to_string()) {
+    /// [`Error::Occupied`] when it holds something else than a finished run; [`Error::File`] names the path.
+    pub fn claim(path: &Path) -> Result<Self, Error> {
+        let occupied = |reason| Error::Occupied { path: path.into(), reason };
+        if path.as_os_str().is_empty() {
+            return Err(occupied("is no name; give --out a directory"));
+        }
+        if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+            if run_in(path).is_none() {
+                return Err(occupied("is not empty and holds no run of probe_sync; give --out another directory"));
+            }
+            // Held for an instant only, to learn whether somebody else holds it.
+            Self::lock(path)?;
             let aside = free_name(path)?;
             fs::rename(path, &aside).map_err(Error::file(path, "move aside"))?;
         }
+        let mut directory = Self::join(path)?;
+        directory.lock = Some(Self::lock(path)?);
+        Ok(directory)
+    }
+
+    /// Opens the directory for one node's own files.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn join(path: &Path) -> Result<Self, Error> {
         for part in ["windows", "probes"] {
             fs::create_dir_all(path.join(part)).map_err(Error::file(&path.join(part), "create"))?;
         }
-        Ok(Self { path: path.into() })
+        Ok(Self { path: path.into(), lock: None })
+    }
+
+    fn lock(path: &Path) -> Result<File, Error> {
+        let name = path.join(".lock");
+        let file = File::create(&name).map_err(Error::file(&name, "create"))?;
+        match file.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => Err(Error::Occupied {
+                path: path.into(),
+                reason: "is in use by a run under way; give --out another directory",
+            }),
+            // A file system without locks: better no protection than no run.
+            Err(fs::TryLockError::Error(_)) | Ok(()) => Ok(file),
+        }
     }
 
     /// Where it is.
@@ -59,7 +93,12 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn stream(&self, name: &str) -> Result<JsonLines, Error> {
-        JsonLines::create(&self.path.join(name))
+        let path = self.path.join(name);
+        if path.exists() {
+            // Left by an earlier run on a disk that the root does not see.
+            fs::rename(&path, free_name(&path)?).map_err(Error::file(&path, "move aside"))?;
+        }
+        JsonLines::create(&path)
     }
 }
 
@@ -77,7 +116,11 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
         file.sync_data()?;
         fs::rename(&beside, path)
     };
-    write().map_err(Error::file(path, "write"))
+    write().map_err(|error| {
+        // Nothing half-written stays; that it cannot be removed either is no news.
+        let _ = fs::remove_file(&beside);
+        Error::file(path, "write")(error)
+    })
 }
 
 /// An append-only stream of JSON objects, one a line.
@@ -132,10 +175,13 @@ pub struct OffsetLine {
     /// The estimate.
     #[serde(flatten)]
     pub estimate: NodeEstimate,
+    /// The system clock of this node or of the reference was stepped or slewed during the window: do not trust the line.
+    #[serde(default)]
+    pub clock_disturbed: bool,
 }
 
-/// The first line of `offsets.jsonl`.
-pub fn offsets_meta(nodes: &[(String, i64, i64)]) -> Value {
+/// The first line of `offsets.jsonl`: host name, system clock and tracer clock of each node at its start; `None` for what is not known.
+pub fn offsets_meta(nodes: &[(Option<String>, Option<i64>, Option<i64>)]) -> Value {
     let nodes: Vec<Value> = nodes
         .iter()
         .enumerate()
@@ -154,6 +200,7 @@ pub fn offset_lines(round: &GlobalWindowData) -> impl Iterator<Item = OffsetLine
         window_start_ns: round.window_start_ns,
         window_end_ns: round.window_end_ns,
         estimate: estimate.clone(),
+        clock_disturbed: round.clock_disturbed(estimate.node_id),
     })
 }
 
@@ -206,6 +253,16 @@ pub struct ProbeWindowLine {
     pub lost: Vec<(NodeId, u32)>,
 }
 
+/// Any line of `probes/nodeN.jsonl`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum RecordedLine {
+    /// The end of a window.
+    Close(ProbeWindowLine),
+    /// An exchange.
+    Probe(ProbeLine),
+}
+
 fn run_in(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join("run.json")).ok()?;
     serde_json::from_str::<Value>(&text).ok()?.get("run_id")?.as_str().map(str::to_owned)
@@ -229,18 +286,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_earlier_run_moves_aside_and_our_own_stays() {
+    fn an_earlier_run_moves_aside_and_nothing_else_does() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let path = parent.path().join("out");
-        for run in [RunId(1), RunId(2), RunId(3)] {
-            let directory = RunDirectory::open(&path, run).expect("a writable directory");
+        for run in 1..=3 {
+            let directory = RunDirectory::claim(&path).expect("a writable directory");
             directory.write_document("run.json", &json!({"run_id": run.to_string()}).to_string()).expect("writable");
-            RunDirectory::open(&path, run).expect("a rank that shares the directory");
+            RunDirectory::join(&path).expect("a rank that shares the directory");
+            let error = RunDirectory::claim(&path).expect_err("locked");
+            assert!(error.to_string().contains("in use"), "{error}");
             assert_eq!(run_in(&path), Some(run.to_string()));
         }
-        assert_eq!(run_in(&parent.path().join("out.1")), Some(RunId(1).to_string()));
-        assert_eq!(run_in(&parent.path().join("out.2")), Some(RunId(2).to_string()));
+        assert_eq!(run_in(&parent.path().join("out.1")), Some("1".into()));
+        assert_eq!(run_in(&parent.path().join("out.2")), Some("2".into()));
         assert!(!parent.path().join("out.3").exists());
+
+        let precious = parent.path().join("precious");
+        fs::create_dir(&precious).expect("writable");
+        fs::write(precious.join("thesis.txt"), "x").expect("writable");
+        let error = RunDirectory::claim(&precious).expect_err("somebody's work");
+        assert!(error.to_string().contains("precious") && precious.join("thesis.txt").exists(), "{error}");
+        assert!(RunDirectory::claim(Path::new("")).is_err());
+    }
+
+    #[test]
+    fn a_node_moves_only_its_own_old_file() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let directory = RunDirectory::join(parent.path()).expect("writable");
+        for round in 0..2 {
+            let mut stream = directory.stream("windows/node1.jsonl").expect("writable");
+            stream.append(&round).and_then(|()| stream.flush()).expect("writable");
+        }
+        let read = |name: &str| fs::read_to_string(parent.path().join("windows").join(name)).expect("kept");
+        assert_eq!((read("node1.jsonl"), read("node1.jsonl.1")), ("1\n".into(), "0\n".into()));
     }
 
     #[test]
@@ -248,7 +326,7 @@ mod tests {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let file = parent.path().join("plain");
         fs::write(&file, "x").expect("writable");
-        let error = RunDirectory::open(&file.join("out"), RunId(1)).expect_err("a file is no directory");
+        let error = RunDirectory::claim(&file.join("out")).expect_err("a file is no directory");
         assert!(error.to_string().contains("plain"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Measures how the clocks of a cluster's nodes differ while a job runs.
 //!
-//! Flow of a run: [`config`] → [`roster`] (who takes part) → [`probing`] (one thread, all edges of a node) →
-//! [`rounds`] (windows, edge fits, gather, graph, broadcast) → [`files`] and [`report`]. [`solve`] repeats the estimation
+//! Flow of a run: [`config`] → `roster` (who takes part) → `probing` (one thread, all edges of a node) →
+//! `rounds` (windows, edge fits, gather, graph, broadcast; [`policy`] chooses the pace) → [`files`] and [`report`]. [`solve`] repeats the estimation
 //! from recorded exchanges alone. [`run()`] is the whole of it; a caller brings a `Collective`.
 //!
 //! What it does not do: parse command lines, print, install signal handlers (crate `cli`), touch traces (crate `trace`).
@@ -14,24 +14,25 @@ use probe_sync_collective::Rank;
 pub mod config;
 pub mod export;
 pub mod files;
-pub mod metrics;
+mod metrics;
 pub mod policy;
-pub mod probing;
+mod probing;
 pub mod proto_generated;
 pub mod report;
-pub mod roster;
-pub mod rounds;
+mod root;
+mod roster;
+mod rounds;
 mod run;
 pub mod solve;
 pub mod truth;
-pub mod wire;
+mod wire;
 
 pub use config::Config;
 pub use probe_sync_collective as collective;
 #[cfg(feature = "mpi")]
 pub use probe_sync_mpi as mpi;
 pub use report::RunReport;
-pub use run::{Context, Observer, Started, run};
+pub use run::{Context, Observer, Started, run, run_with_policy};
 
 /// What can end a run.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,20 @@ pub enum Error {
         action: &'static str,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The run's directory cannot be taken.
+    #[error("{} {reason}", path.display())]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
+    /// The output would overwrite an input.
+    #[error("{} is one of the inputs; write the result to another file", path.display())]
+    OutputIsInput {
+        /// The file.
+        path: PathBuf,
     },
     /// There are a thousand older runs beside this one.
     #[error("{}: a thousand older runs lie beside it; remove some or choose another --out", path.display())]

@@ -6,6 +6,7 @@
 //!
 //! What it does not do: fit, gather, write files.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -206,12 +207,17 @@ impl Prober {
         Ok(())
     }
 
-    /// Stops starting exchanges, lets those under way end here and at the peers, and returns the exact account.
+    /// Stops starting exchanges.
+    pub fn stop_probing(&mut self) {
+        // A thread that has ended says so when it is asked for its account.
+        let _ = self.commands.send(Command::StopProbing);
+    }
+
+    /// Lets what is under way end, once all nodes have stopped probing, and returns the exact account.
     ///
     /// # Errors
     /// The thread's own error when it has ended.
     pub fn finish(mut self) -> Result<RankAccount, Error> {
-        let _ = self.commands.send(Command::StopProbing);
         std::thread::sleep(self.drain);
         self.ask(Command::Account)
     }
@@ -251,6 +257,8 @@ struct Driver {
     /// The exchanges of the window under way.
     finished: Vec<Exchange>,
     overflowed: u64,
+    /// Peers that packets could not be sent to, with the latest reason.
+    unreachable: BTreeMap<NodeId, String>,
 }
 
 impl Driver {
@@ -277,6 +285,7 @@ impl Driver {
             node,
             finished: Vec::new(),
             overflowed: 0,
+            unreachable: BTreeMap::new(),
         })
     }
 
@@ -314,6 +323,7 @@ impl Driver {
             }
         }
         if now >= self.watch_due {
+            self.take_network_errors();
             self.look_at_the_clock();
             self.watch_due = now + WATCH_PERIOD;
         }
@@ -333,7 +343,10 @@ impl Driver {
                     self.take_stamps(now)?;
                 }
                 // Counted by the socket, by reason; the exchange is given up.
-                Err(_) => self.endpoint.handle_send_failed(transmit.context, now),
+                Err(error) => {
+                    self.endpoint.handle_send_failed(transmit.context, now);
+                    self.cannot_reach(transmit.to, &error.to_string());
+                }
             }
         }
         Ok(())
@@ -352,6 +365,22 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Remembers why a peer cannot be reached, and says so once.
+    fn cannot_reach(&mut self, peer: NodeId, reason: &str) {
+        if self.unreachable.insert(peer, reason.to_owned()).is_none() {
+            tracing::warn!("node {} cannot send to node {peer}: {reason}", self.node);
+        }
+    }
+
+    /// What the network said of packets that had left.
+    fn take_network_errors(&mut self) {
+        while let Some(error) = self.udp.take_network_error() {
+            if let Some(peer) = self.addresses.iter().position(|address| *address == error.to) {
+                self.cannot_reach(NodeId(peer as u32), &format!("the network says {}", error.kind));
+            }
+        }
     }
 
     fn receive(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
@@ -418,7 +447,7 @@ impl Driver {
         let counters = self.endpoint.counters();
         let total = counters.total();
         let udp = self.udp.udp().counters();
-        let named: [(&str, u64); 23] = [
+        let named: [(&str, u64); 26] = [
             ("packets_sent", total.sent),
             ("packets_received", total.received),
             ("packets_duplicate", total.duplicates),
@@ -432,6 +461,9 @@ impl Driver {
             ("exchanges_without_stamp", total.exchanges.stamp_missing),
             ("exchanges_send_failed", total.exchanges.send_failed),
             ("exchanges_beyond_window_limit", self.overflowed),
+            ("exchanges_unread", counters.unread_exchanges),
+            ("stamps_stray", counters.stray_tx_stamps),
+            ("clock_readings_discarded", self.watch.discarded()),
             ("starts_skipped", counters.skipped_starts),
             ("starts_refused", counters.refused_starts),
             ("stamps_user", udp.user_stamps),
@@ -458,6 +490,8 @@ impl Driver {
         RankAccount {
             packets: packets.collect(),
             exchanges: edges.collect(),
+            stamp: Some(self.udp.udp().stamp_source()),
+            unreachable: self.unreachable.iter().map(|(peer, reason)| (*peer, reason.clone())).collect(),
             counters: named.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
             ..RankAccount::default()
         }

@@ -52,6 +52,9 @@ pub struct Exchange {
     /// Second reverse packet arrives, ns on the source's clock.
     #[prost(sfixed64, tag = "12")]
     pub pr2_rx_ns: i64,
+    /// The round in whose window the exchange finished.
+    #[prost(uint64, tag = "13")]
+    pub round_id: u64,
 }
 /// Variances and covariance of an edge's fitted line, of the random error alone (no path asymmetry).
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -230,6 +233,13 @@ pub struct NodeClockEvent {
     #[prost(message, optional, tag = "2")]
     pub event: ::core::option::Option<ClockEvent>,
 }
+/// Edges that form a cycle.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Cycle {
+    /// In no particular order.
+    #[prost(message, repeated, tag = "1")]
+    pub edges: ::prost::alloc::vec::Vec<Edge>,
+}
 /// The master's decision about the next round.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Decision {
@@ -288,6 +298,12 @@ pub struct GlobalWindowData {
     /// Root mean square of what theta sums to around them, ns.
     #[prost(double, tag = "13")]
     pub loop_rms_ns: f64,
+    /// Nodes whose estimate was moved into its hard interval.
+    #[prost(uint32, tag = "14")]
+    pub clamped: u32,
+    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a stamp lies.
+    #[prost(message, repeated, tag = "15")]
+    pub contradictions: ::prost::alloc::vec::Vec<Cycle>,
 }
 /// A whole run in one message.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -4,12 +4,13 @@
 //! prints the resulting [`RunReport`] as a table or as JSON.
 //!
 //! The truth's verdict covers rounds from the second on ([`FIRST_JUDGED_ROUND`]), because in the first one the nodes do
-//! not know yet where each other's windows are. Rounds in which a node's clock stepped are judged too, except for the node that was flagged.
+//! not know yet where each other's windows are. Nodes whose clock, or whose reference's clock, was flagged in a round are not judged in it.
 
 use probe_sync_estimate::window::{ClockEvent, GlobalWindowData};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde::{Deserialize, Serialize};
 
+use crate::roster::Roster;
 use crate::truth;
 
 /// The first round whose errors count.
@@ -27,6 +28,10 @@ pub struct RankAccount {
     pub exchanges: Vec<EdgeExchanges>,
     /// Counters by name: late, duplicate, foreign packets, missing stamps and so on.
     pub counters: Vec<(String, u64)>,
+    /// Where stamps came from in the end; a socket may have stepped down during the run.
+    pub stamp: Option<StampSource>,
+    /// Peers that packets could not be sent to, with the latest reason.
+    pub unreachable: Vec<(NodeId, String)>,
     /// Processor time since the rounds began, ns.
     pub cpu_ns: u64,
     /// Wall time since the rounds began, ns.
@@ -70,6 +75,8 @@ pub struct RunReport {
     pub rounds: u64,
     /// True when a signal ended the run.
     pub interrupted: bool,
+    /// Why the run failed; what is here then comes from the rounds finished before.
+    pub error: Option<String>,
     /// Where the files are.
     pub out: String,
     /// The last round, by node.
@@ -78,13 +85,15 @@ pub struct RunReport {
     pub truth: Option<TruthVerdict>,
     /// Packets by direction: what one side sent and the other received.
     pub packets: Vec<DirectionPackets>,
+    /// Directions in which packets could not be sent.
+    pub unreachable_peers: Vec<UnreachablePeer>,
     /// Counters summed over ranks.
     pub counters: std::collections::BTreeMap<String, u64>,
     /// Processor time of all ranks while probing, as a fraction of one core.
     pub cpu_cores: f64,
     /// Wall time of the rounds, s.
     pub seconds: f64,
-    /// Median and largest time from a window's end to the broadcast of its result at the root, µs.
+    /// Median and largest time from the end of the root's window to the solved round, before its broadcast, µs.
     pub round_latency_us: [f64; 2],
     /// Every disturbance of a system clock: round, node, event.
     pub clock_events: Vec<(u64, NodeId, ClockEvent)>,
@@ -105,6 +114,8 @@ pub struct NodeRow {
     pub stamp: StampSource,
     /// Joined to the reference by fitted edges in the last round.
     pub reachable: bool,
+    /// The node's or the reference's system clock was disturbed in the last round: do not trust its line.
+    pub clock_disturbed: bool,
     /// offset_i = S_i − S_0, ns.
     pub offset_ns: f64,
     /// Rate against the reference, ppm.
@@ -121,7 +132,7 @@ pub struct NodeRow {
     pub true_offset_ns: Option<f64>,
     /// offset − truth in the last round, ns.
     pub error_ns: Option<f64>,
-    /// The truth lay inside the hard interval in every judged round.
+    /// The truth lay inside the hard interval in every judged round; null when none was judged.
     pub bounds_held: Option<bool>,
 }
 
@@ -130,7 +141,7 @@ pub struct NodeRow {
 pub struct TruthVerdict {
     /// Node-rounds judged.
     pub judged: usize,
-    /// Node-rounds without an estimate, or flagged for a disturbed clock.
+    /// Node-rounds without an estimate, flagged for a disturbed clock, or beyond what is kept.
     pub not_judged: usize,
     /// Largest |error|, ns.
     pub worst_error_ns: f64,
@@ -146,6 +157,19 @@ pub struct TruthVerdict {
     pub outside_hard_interval: usize,
     /// Largest |error of the rate|, ppm.
     pub worst_drift_error_ppm: f64,
+}
+
+/// A node that another cannot send to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnreachablePeer {
+    /// The sender.
+    pub src: NodeId,
+    /// Whom it cannot reach.
+    pub dst: NodeId,
+    /// Its address.
+    pub address: String,
+    /// What the system said last.
+    pub reason: String,
 }
 
 /// Packets from one node to another.
@@ -169,7 +193,7 @@ pub struct Judge {
     clocks: Vec<SkewedClock>,
     samples: Vec<Judged>,
     not_judged: usize,
-    held: Vec<bool>,
+    held: Vec<Option<bool>>,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -184,7 +208,7 @@ struct Judged {
 impl Judge {
     /// A judge who knows every node's virtual clock; empty when there is no truth.
     pub fn new(clocks: Vec<SkewedClock>) -> Self {
-        Self { held: vec![true; clocks.len()], clocks, ..Self::default() }
+        Self { held: vec![None; clocks.len()], clocks, ..Self::default() }
     }
 
     /// The true offset of a node at the middle of a round.
@@ -193,9 +217,9 @@ impl Judge {
         Some(truth::true_offset_ns(clock, round.window_start_ns.midpoint(round.window_end_ns)))
     }
 
-    /// Whether the truth lay inside the hard interval in every judged round.
+    /// Whether the truth lay inside the hard interval in every judged round; `None` when none was judged.
     pub fn bounds_held(&self, node: NodeId) -> Option<bool> {
-        self.held.get(node.index()).copied()
+        self.held.get(node.index()).copied().flatten()
     }
 
     /// Judges a solved round.
@@ -205,13 +229,14 @@ impl Judge {
         }
         for estimate in round.all_nodes.iter().filter(|node| node.node_id != truth::REFERENCE) {
             let Some(true_offset) = self.true_offset_ns(estimate.node_id, round) else { continue };
-            let disturbed = round.clock_events.iter().any(|(node, _)| *node == estimate.node_id);
-            if !estimate.reachable || disturbed {
+            let disturbed = round.clock_disturbed(estimate.node_id);
+            if !estimate.reachable || disturbed || self.samples.len() >= MAX_SAMPLES {
                 self.not_judged += 1;
                 continue;
             }
             let inside_hard = (estimate.bound_lo_ns..=estimate.bound_hi_ns).contains(&true_offset);
-            self.held[estimate.node_id.index()] &= inside_hard;
+            let held = &mut self.held[estimate.node_id.index()];
+            *held = Some(held.unwrap_or(true) && inside_hard);
             self.samples.push(Judged {
                 error_ns: estimate.offset_ns - true_offset,
                 drift_error_ppm: estimate.drift_ppm - self.clocks[estimate.node_id.index()].ppm,
@@ -266,6 +291,20 @@ pub fn directions(accounts: &[&RankAccount]) -> Vec<DirectionPackets> {
     all
 }
 
+/// Who cannot send to whom. Indexed by node.
+pub(crate) fn unreachable_peers(accounts: &[&RankAccount], roster: &Roster) -> Vec<UnreachablePeer> {
+    let of_node = |(src, account): (usize, &&RankAccount)| {
+        let peers = account.unreachable.clone().into_iter();
+        peers.map(move |(dst, reason)| UnreachablePeer {
+            src: NodeId(src as u32),
+            dst,
+            address: roster.nodes.get(dst.index()).map_or_else(String::new, |node| node.address.to_string()),
+            reason,
+        })
+    };
+    accounts.iter().enumerate().flat_map(of_node).collect()
+}
+
 /// The middle value; 0 of nothing.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -275,6 +314,9 @@ pub fn median(mut values: Vec<f64>) -> f64 {
         n => values[n / 2 - 1].midpoint(values[n / 2]),
     }
 }
+
+/// Node-rounds judged at most: some hundred megabytes of memory.
+const MAX_SAMPLES: usize = 1 << 21;
 
 #[cfg(test)]
 mod tests {

@@ -117,7 +117,10 @@ pub fn introduce(
             }
             let config = config.ok_or("rank 0 has no configuration")?;
             refuse_differences(&all)?;
-            let plan = plan(config, &all, run_id);
+            let plan = make_plan(config, &all, run_id);
+            if let Some(step) = config.inject_step.filter(|step| step.node.index() >= plan.nodes()) {
+                return Err(format!("inject_step names node {}, and the run has {} nodes", step.node, plan.nodes()));
+            }
             if config.inject_skew.is_some() && plan.clocks > 1 {
                 return Err(format!(
                     "inject_skew needs ranks that share one real clock, and there are {} different ones: \
@@ -155,14 +158,18 @@ pub fn assemble(
     })
 }
 
-/// The address to probe from: what was configured, else loopback where that reaches all, else the address that leads to
-/// the root, else the host's default outward address.
+/// The address to probe from: what was configured, else the configured interface's, else loopback where that reaches all,
+/// else the address that leads to the root, else the host's default outward address. `outward` is the configured
+/// interface's address where one is configured.
 pub fn probe_address(
     config: &Config,
     plan: &Plan,
     towards_root: Option<IpAddr>,
     outward: Option<IpAddr>,
 ) -> Result<IpAddr, String> {
+    if let (None, Some(interface)) = (config.bind, &config.interface) {
+        return outward.ok_or_else(|| format!("interface {interface} does not exist or has no address"));
+    }
     let loopback = plan.loopback.then_some(IpAddr::from([127, 0, 0, 1]));
     config.bind.or(loopback).or(towards_root.filter(|address| !address.is_loopback())).or(outward).ok_or_else(|| {
         "found no network interface with a route to the other hosts; name one with --interface or --bind".into()
@@ -226,7 +233,7 @@ fn refuse_mixed_families(nodes: &[Presence]) -> Result<(), String> {
     }
 }
 
-fn plan(config: &Config, all: &[Introduction], run: RunId) -> Plan {
+fn make_plan(config: &Config, all: &[Introduction], run: RunId) -> Plan {
     let mut clocks: Vec<&str> = Vec::new();
     let clock_of_rank: Vec<usize> = all
         .iter()
@@ -288,7 +295,7 @@ mod tests {
 
     fn check(hosts: &[&str], per_rank: bool, nodes: &[u32], leaders: &[u32], places: &[(u32, u32)]) {
         let config = Config { per_rank, ..Config::default() };
-        let plan = plan(&config, &introductions(hosts), RunId(1));
+        let plan = make_plan(&config, &introductions(hosts), RunId(1));
         assert_eq!(plan.node_of_rank, nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
         assert_eq!(plan.rank_of_node, leaders);
         assert_eq!(plan.place_on_host, places);

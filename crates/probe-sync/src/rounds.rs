@@ -18,12 +18,14 @@ use probe_sync_collective::{Collective, Frames, Patience, ROOT};
 use probe_sync_estimate::edge_fit::{self, EdgeWindow, FitOptions};
 use probe_sync_estimate::graph::{self, GraphInput, GraphOptions};
 use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
+use probe_sync_sys::clock;
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{JsonLines, ProbeLine, ProbeWindowLine};
 use crate::policy::{Pace, Policy};
 use crate::probing::{Prober, WindowCut};
+use crate::report::RankAccount;
 use crate::roster::Plan;
 use crate::{Config, Error, truth, wire};
 
@@ -31,7 +33,7 @@ use crate::{Config, Error, truth, wire};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Broadcast {
     /// The solved round, with the decision about the next one.
-    Solved(GlobalWindowData),
+    Solved(Box<GlobalWindowData>),
     /// The run ends here; the window under way was too short to be solved.
     Ended {
         /// Counts the root's broadcasts.
@@ -63,34 +65,38 @@ pub struct NodeRounds {
     pub windows: JsonLines,
     /// `probes/nodeN.jsonl`, with `keep_probes`.
     pub probes: Option<JsonLines>,
+    /// Exchanges that no fit used, because their stamps came from another source than the window's best.
+    pub left_out: u64,
 }
 
 /// The part of the rounds that only the root has: what to do with a solved round.
 pub struct Master<'a> {
     /// Chooses the pace.
     pub policy: &'a mut dyn Policy,
-    /// Called with every solved round and the time it took since the window's end.
-    pub solved: &'a mut dyn FnMut(&GlobalWindowData, StdDuration) -> Result<(), Error>,
+    /// Called with every solved round and the time since the root's own window ended: its fits, the gather and the graph.
+    pub solved: Box<OnSolved<'a>>,
 }
 
+/// Takes a solved round.
+pub type OnSolved<'a> = dyn FnMut(&GlobalWindowData, StdDuration) -> Result<(), Error> + 'a;
+
 impl Rounds<'_> {
-    /// Runs rounds until one says stop. `master` is given at the root. Returns the number of solved rounds.
+    /// Runs rounds until one says stop. `master` is given at the root.
     ///
     /// # Errors
     /// The first error; finished rounds are in the files by then.
-    pub fn run(&mut self, start: Decision, mut master: Option<Master<'_>>) -> Result<u64, Error> {
+    pub fn run(&mut self, start: Decision, mut master: Option<Master<'_>>) -> Result<(), Error> {
         let begun = Instant::now();
         let participants = self.plan.participants();
         let mut window = WindowPlan::first(start);
         let mut pace = Pace::configured(self.config);
         let mut frames = Frames::default();
         for round_id in 0.. {
-            let own = self.close_window(round_id, window)?;
-            let closed = Instant::now();
+            let (own, closed) = self.close_window(round_id, window)?;
             let mut buffer = Vec::new();
             // Ranks that are no node call it too, and return at once.
             let payload = own.as_ref().map(wire::encode).unwrap_or_default();
-            self.collective.gather(&participants, &payload, &mut frames, &self.patience(Duration::ZERO))?;
+            self.collective.gather(&participants, &payload, &mut frames, &self.patience(pace))?;
             if let (Some(master), Some(own)) = (&mut master, &own) {
                 let nodes = decode_nodes(&frames)?;
                 let mut end = self.ends(begun, &nodes);
@@ -102,21 +108,19 @@ impl Rounds<'_> {
                     end |= self.duration_over(begun, pace);
                     round.decision = pace.decision(round.window_end_ns, end);
                     (master.solved)(&round, closed.elapsed())?;
-                    Broadcast::Solved(round)
+                    Broadcast::Solved(Box::new(round))
                 };
                 buffer = wire::encode(&broadcast);
             }
-            // A rank that is no node has not waited for the window's end.
-            let slack = if own.is_some() { Duration::ZERO } else { pace.window };
-            self.collective.broadcast(&mut buffer, &self.patience(slack).outlasted(ROOT_SPEAKS_FIRST))?;
+            self.collective.broadcast(&mut buffer, &self.patience(pace).outlasted(ROOT_SPEAKS_FIRST))?;
             match wire::decode(&buffer, ROOT)? {
                 Broadcast::Ended { sequence_number } => {
-                    return in_sequence(sequence_number, round_id).map(|()| round_id);
+                    return in_sequence(sequence_number, round_id);
                 }
                 Broadcast::Solved(round) => {
                     in_sequence(round.sequence_number, round_id)?;
                     if round.decision.stop {
-                        return Ok(round_id + 1);
+                        return Ok(());
                     }
                     self.apply(round.decision, &mut pace)?;
                     window = WindowPlan::following(&round, self.node.as_ref().map(|own| own.node));
@@ -126,20 +130,53 @@ impl Rounds<'_> {
         unreachable!("a u64 counts rounds for longer than any run")
     }
 
-    /// Waits for the window's end, cuts it and fits its edges. `None` on ranks that are no node.
-    fn close_window(&mut self, round_id: u64, window: WindowPlan) -> Result<Option<NodeWindowData>, Error> {
-        let Some(own) = &mut self.node else { return Ok(None) };
+    /// Waits for the window's end, cuts it and fits its edges; `None` on ranks that are no node. Also when it was cut.
+    fn close_window(&mut self, round_id: u64, window: WindowPlan) -> Result<(Option<NodeWindowData>, Instant), Error> {
+        let Some(own) = &mut self.node else { return Ok((None, Instant::now())) };
         let wait = window.remaining(own.prober.system_now_ns());
         own.prober.wait(wait, &self.stop)?;
         let cut = own.prober.cut()?;
+        let closed = Instant::now();
         let stop_requested = self.stop.load(Ordering::Relaxed);
-        let data = fit_window(self.config, own.node, round_id, &cut, stop_requested);
+        let (data, left_out) = fit_window(self.config, own.node, round_id, &cut, stop_requested);
+        own.left_out += left_out;
         own.windows.append(&data)?;
         own.windows.flush()?;
         if let Some(probes) = &mut own.probes {
             keep_probes(probes, round_id, own.node, &cut)?;
         }
-        Ok(Some(data))
+        Ok((Some(data), closed))
+    }
+
+    /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
+    /// is empty). Nobody counts before everybody has stopped: what one sent and another received then compares exactly.
+    ///
+    /// # Errors
+    /// Names the rank that did not take part.
+    pub fn settle(&mut self, begun: (Instant, StdDuration)) -> Result<Vec<RankAccount>, Error> {
+        let (instant, cpu) = begun;
+        let wall_ns = instant.elapsed().as_nanos() as u64;
+        let cpu_ns = clock::process_cpu_time().saturating_sub(cpu).as_nanos() as u64;
+        if let Some(own) = &mut self.node {
+            own.prober.stop_probing();
+        }
+        let patience = self.patience(Pace::configured(self.config));
+        let everyone = vec![true; self.collective.size()];
+        let mut frames = Frames::default();
+        self.collective.gather(&everyone, &[], &mut frames, &patience)?;
+        self.collective.broadcast(&mut Vec::new(), &patience.outlasted(ROOT_SPEAKS_FIRST))?;
+        let mut account = self.node.take().map_or_else(
+            || Ok(RankAccount::default()),
+            |own| {
+                let mut account = own.prober.finish()?;
+                account.counters.push(("exchanges_of_mixed_stamps".into(), own.left_out));
+                Ok::<_, Error>(account)
+            },
+        )?;
+        (account.wall_ns, account.cpu_ns) = (wall_ns, cpu_ns);
+        let patience = self.patience(Pace::configured(self.config));
+        self.collective.gather(&everyone, &wire::encode(&account), &mut frames, &patience)?;
+        frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
     fn apply(&mut self, decision: Decision, pace: &mut Pace) -> Result<(), Error> {
@@ -154,9 +191,20 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    fn patience(&self, slack: Duration) -> Patience {
-        let limit = (self.config.round_timeout + slack).as_ns().unsigned_abs();
-        Patience::new(StdDuration::from_nanos(limit), Some(Arc::clone(&self.stop)))
+    /// How long to wait for the others. Their windows end up to half a window later than this one where a clock jumped,
+    /// and a rank that is no node has yet to wait for the whole window.
+    ///
+    /// A signal to this rank alone must not end the run in an error: the others come at their window's end and learn of
+    /// it then. Under a launcher that signals all ranks at once (mpirun, which kills a second later) they come at once,
+    /// and whoever is missing is named before that.
+    fn patience(&self, pace: Pace) -> Patience {
+        let nanos = |span: Duration| StdDuration::from_nanos(span.as_ns().unsigned_abs());
+        let window = nanos(pace.window) * 3 / 2;
+        let mut patience = Patience::new(nanos(self.config.round_timeout) + window, Some(Arc::clone(&self.stop)));
+        if !self.collective.signals_reach_all() {
+            patience.grace += window;
+        }
+        patience
     }
 
     fn ends(&self, begun: Instant, nodes: &[NodeWindowData]) -> bool {
@@ -174,19 +222,28 @@ impl Rounds<'_> {
     }
 }
 
-/// Fits every edge of a cut window.
-pub fn fit_window(config: &Config, node: NodeId, round_id: u64, cut: &WindowCut, stop: bool) -> NodeWindowData {
+/// Fits every edge of a cut window; also how many exchanges no fit used.
+pub fn fit_window(
+    config: &Config,
+    node: NodeId,
+    round_id: u64,
+    cut: &WindowCut,
+    stop_requested: bool,
+) -> (NodeWindowData, u64) {
     let options = FitOptions { method: config.fit, ..FitOptions::default() };
     let midpoint_ns = cut.start_ns.midpoint(cut.end_ns);
+    let mut left_out = 0;
     let edges = cut
         .edges
         .iter()
         .filter_map(|edge| {
             let window = EdgeWindow { edge: edge.edge, midpoint_ns, exchanges: &edge.exchanges, lost: edge.lost };
-            edge_fit::fit(&window, &options)
+            let (line, diagnostics) = edge_fit::fit_with_diagnostics(&window, &options)?;
+            left_out += u64::from(diagnostics.left_out);
+            Some(line)
         })
         .collect();
-    NodeWindowData {
+    let data = NodeWindowData {
         node_id: node,
         window_id: round_id,
         round_id,
@@ -194,8 +251,9 @@ pub fn fit_window(config: &Config, node: NodeId, round_id: u64, cut: &WindowCut,
         window_end_ns: cut.end_ns,
         edges,
         clock_event: cut.clock_event,
-        stop_requested: stop,
-    }
+        stop_requested,
+    };
+    (data, left_out)
 }
 
 /// Solves a round from all nodes' windows; the decision is still to be made.
@@ -228,6 +286,8 @@ pub fn solve_round(
         worst_edge: solution.worst_edge,
         asymmetry_sd_ns: solution.asymmetry_sd_ns,
         loops: (solution.loops.count, solution.loops.rms_ns),
+        clamped: solution.clamped,
+        contradictions: solution.negative_cycles,
         clock_events: windows.iter().filter_map(|w| w.clock_event.map(|event| (w.node_id, event))).collect(),
         decision: Decision { next_window_end_ns: 0, next_window_ns: 0, cadence_ns: 0, stop: true },
     })

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::window::{Decision, GlobalWindowData, NodeWindowData};
 use probe_sync_time::{Edge, Exchange, NodeId, Timestamp};
-use serde::Deserialize;
 
-use crate::files::{self, JsonLines, ProbeLine, ProbeWindowLine};
+use crate::files::{self, ProbeLine, ProbeWindowLine, RecordedLine};
 use crate::probing::{EdgeCut, WindowCut};
 use crate::rounds::{fit_window, solve_round};
 use crate::{Config, Error, truth};
@@ -30,6 +29,10 @@ pub struct Solved {
     pub rounds: usize,
     /// Lines left out.
     pub skipped_lines: usize,
+    /// Exchanges that no fit used: their stamps came from another source than their window's best.
+    pub left_out_exchanges: u64,
+    /// Rounds left out for want of the reference node.
+    pub skipped_rounds: usize,
     /// What was left out and why, by file and line; at most [`MAX_NOTES`].
     pub notes: Vec<String>,
 }
@@ -46,11 +49,18 @@ pub fn solve_files(probes: &[PathBuf], out: &Path, config: &Config) -> Result<So
     for path in probes {
         recording.read(path)?;
     }
+    let same = |path: &PathBuf| std::fs::canonicalize(path).ok() == std::fs::canonicalize(out).ok();
+    if out.exists() && probes.iter().any(same) {
+        return Err(Error::OutputIsInput { path: out.into() });
+    }
     if recording.solved.exchanges == 0 {
         let files = probes.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         return Err(Error::NothingToSolve { files });
     }
     let rounds = recording.solve(config)?;
+    if rounds.is_empty() {
+        return Err(Error::NothingToSolve { files: "any round: none has node 0 or an edge to it".into() });
+    }
     write(out, &recording, &rounds)?;
     recording.solved.rounds = rounds.len();
     Ok(recording.solved)
@@ -68,13 +78,6 @@ struct Recording {
 struct WindowRecord {
     edges: BTreeMap<NodeId, Vec<Exchange>>,
     close: Option<ProbeWindowLine>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Close(ProbeWindowLine),
-    Probe(ProbeLine),
 }
 
 impl Recording {
@@ -102,17 +105,17 @@ impl Recording {
     }
 
     fn take(&mut self, path: &Path, number: usize, line: &[u8]) {
-        match serde_json::from_slice::<Line>(line) {
+        match serde_json::from_slice::<RecordedLine>(line) {
             // Untagged enums do not say what is wrong; the commoner kind of line does.
             Err(_) => {
                 let reason = serde_json::from_slice::<ProbeLine>(line).err().map(|e| e.to_string());
                 self.skip(path, number, reason.as_deref().unwrap_or("no exchange"));
             }
-            Ok(Line::Close(close)) => {
+            Ok(RecordedLine::Close(close)) => {
                 let key = (close.round_id, close.src);
                 self.windows.entry(key).or_default().close = Some(close);
             }
-            Ok(Line::Probe(probe)) => match implausible(&probe) {
+            Ok(RecordedLine::Probe(probe)) => match implausible(&probe) {
                 Some(reason) => self.skip(path, number, reason),
                 None => self.keep(&probe),
             },
@@ -130,24 +133,29 @@ impl Recording {
 
     fn skip(&mut self, path: &Path, number: usize, reason: &str) {
         self.solved.skipped_lines += 1;
+        self.note(format!("{} line {number}: left out: {reason}", path.display()));
+    }
+
+    fn note(&mut self, note: String) {
         if self.solved.notes.len() < MAX_NOTES {
-            self.solved.notes.push(format!("{} line {number}: left out: {reason}", path.display()));
+            self.solved.notes.push(note);
         }
     }
 
     fn solve(&mut self, config: &Config) -> Result<Vec<GlobalWindowData>, Error> {
-        // Numbers of nodes are small and dense in our files; a stray large one must not make us allocate for it.
         let nodes = self.nodes.iter().next_back().map_or(0, |node| node.index() + 1);
         self.solved.nodes = self.nodes.len();
         let mut by_round: BTreeMap<u64, Vec<NodeWindowData>> = BTreeMap::new();
         for ((round_id, node), record) in &self.windows {
-            let fitted = fit_window(config, *node, *round_id, &record.cut(*node), false);
+            let (fitted, left_out) = fit_window(config, *node, *round_id, &record.cut(*node), false);
+            self.solved.left_out_exchanges += left_out;
             by_round.entry(*round_id).or_default().push(fitted);
         }
         let mut rounds = Vec::new();
         for (round_id, windows) in by_round {
             let Some(reference) = reference_window(&windows) else {
-                self.solved.notes.push(format!("round {round_id}: left out: no window of node 0 and no edge to it"));
+                self.solved.skipped_rounds += 1;
+                self.note(format!("round {round_id}: left out: no window of node 0 and no edge to it"));
                 continue;
             };
             let mut round = solve_round(round_id, &reference, &windows, nodes)?;
@@ -199,18 +207,16 @@ fn reference_window(windows: &[NodeWindowData]) -> Option<NodeWindowData> {
 }
 
 fn write(out: &Path, recording: &Recording, rounds: &[GlobalWindowData]) -> Result<(), Error> {
-    let beside = out.with_extension("partial");
-    let mut lines = JsonLines::create(&beside)?;
-    let nodes = recording.nodes.iter().next_back().map_or(0, |node| node.index() + 1);
-    let starts: Vec<(String, i64, i64)> = (0..nodes).map(|node| (format!("node{node}"), 0, 0)).collect();
-    lines.append(&files::offsets_meta(&starts))?;
-    for round in rounds {
-        for line in files::offset_lines(round) {
-            lines.append(&line)?;
+    let mut text = files::offsets_meta(&[]).to_string();
+    for line in rounds.iter().flat_map(files::offset_lines) {
+        // A stray large node number must not fill the file with nodes that nobody saw.
+        if recording.nodes.contains(&line.estimate.node_id) {
+            text.push('\n');
+            text.push_str(&serde_json::to_string(&line).expect("our types serialise to JSON"));
         }
     }
-    lines.flush()?;
-    std::fs::rename(&beside, out).map_err(Error::file(out, "write"))
+    text.push('\n');
+    files::write_whole(out, text.as_bytes())
 }
 
 /// What cannot have been measured.

@@ -111,6 +111,8 @@ mod tests {
             worst_edge: Some((Edge::new(0, 1), 5.0)),
             asymmetry_sd_ns: 6.0,
             loops: (3, 2.5),
+            clamped: 1,
+            contradictions: vec![vec![Edge::new(0, 1), Edge::new(1, 0)]],
             clock_events: Vec::new(),
             decision,
         };

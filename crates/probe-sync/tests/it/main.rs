@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use probe_sync::collective::InProcess;
-use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run};
-use probe_sync_estimate::window::GlobalWindowData;
+use probe_sync::policy::{Pace, Policy};
+use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run, run_with_policy};
+use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate, NodeWindowData};
 use probe_sync_time::Duration;
 
 /// Counts what it is told, and ends the run after some rounds if it shall.
@@ -73,6 +74,41 @@ fn raising_the_flag_ends_the_run_with_a_report() {
     let mut results = ranks((0..2).map(|_| endless()).collect(), Some(2));
     let report = results.remove(0).expect("the root's run").expect("the root's report");
     assert!(report.interrupted && report.rounds >= 2, "{report:?}");
+}
+
+/// Makes every window after the first shorter, and probes faster.
+struct Hasten;
+
+impl Policy for Hasten {
+    fn next(&mut self, nodes: &[NodeEstimate], _current: Pace) -> Pace {
+        assert!(nodes.iter().all(|node| node.reachable));
+        Pace { cadence: Duration::from_us(400), window: Duration::from_ms(125) }
+    }
+}
+
+#[test]
+fn a_policy_changes_the_pace_of_all_nodes() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let threads: Vec<_> = InProcess::group(2)
+        .into_iter()
+        .map(|mut collective| {
+            let config = config(directory.path());
+            std::thread::spawn(move || {
+                let context = Context { stop: Arc::default(), towards_root: None };
+                let mut observer = Counting { rounds: 0, stop_after: None };
+                run_with_policy(Ok(config), &mut collective, &context, &mut observer, &mut Hasten)
+            })
+        })
+        .collect();
+    let reports: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no panic").expect("a run")).collect();
+    assert!(reports[0].as_ref().expect("the root's report").rounds > 5, "2 s hold more than four windows now");
+    for node in 0..2 {
+        let text = std::fs::read_to_string(out.join(format!("windows/node{node}.jsonl"))).expect("the node's windows");
+        let windows: Vec<NodeWindowData> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let length = |window: &NodeWindowData| window.window_end_ns - window.window_start_ns;
+        assert!(length(&windows[0]) > 2 * length(windows.last().expect("windows")), "node {node}");
+    }
 }
 
 #[test]
