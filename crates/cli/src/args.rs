@@ -185,7 +185,7 @@ impl RunArgs {
             .filter_map(|(key, text)| text.clone().map(|text| (key.to_owned(), text)))
             .chain(switches.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key.to_owned(), "true".to_owned())))
             .collect();
-        Config::load(self.config.as_deref(), std::env::vars(), &flags)
+        Config::load(self.config.as_deref(), std::env::vars_os(), &flags)
     }
 }
 

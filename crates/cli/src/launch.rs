@@ -26,15 +26,12 @@ pub const HOW_TO_START: &str = "nothing says which rank this is: start it with `
      WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or as `probe_sync run --local N`";
 
 impl Ranks {
-    /// Connects as the launcher's variables say; `None` when there was no launcher.
+    /// Initialises MPI where mpirun started this process; `None` elsewhere.
     ///
     /// # Errors
-    /// Says what is missing, and how to rebuild a binary without MPI that was started by mpirun.
-    pub fn from_launcher() -> anyhow::Result<Option<Self>> {
-        if env::var_os("RANK").is_some() && (local_child() || !under_mpirun()) {
-            return Self::from_variables().map(Some);
-        }
-        if !under_mpirun() {
+    /// How to rebuild a binary without MPI that was started by mpirun.
+    pub fn from_mpirun() -> anyhow::Result<Option<Self>> {
+        if !under_mpirun() || local_child() {
             return Ok(None);
         }
         #[cfg(feature = "mpi")]
@@ -42,10 +39,43 @@ impl Ranks {
             Ok(Some(Self::Mpi(Box::new(probe_sync::mpi::MpiCollective::init()?))))
         }
         #[cfg(not(feature = "mpi"))]
-        bail!(
-            "started by mpirun, but this binary was built without MPI: rebuild it with \
-             `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables"
-        )
+        if env::var_os("RANK").is_some() {
+            // mpirun as a mere launcher of processes that find each other over TCP.
+            Ok(None)
+        } else {
+            bail!(
+                "started by mpirun, but this binary was built without MPI: rebuild it with \
+                 `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables"
+            )
+        }
+    }
+
+    /// Connects over TCP as torchrun-style variables say; `None` when there are none.
+    ///
+    /// # Errors
+    /// Names the variable that is missing or wrong, or the ranks that did not come.
+    pub fn from_variables() -> anyhow::Result<Option<Self>> {
+        if env::var_os("RANK").is_none() {
+            return Ok(None);
+        }
+        if let Some(parent) = env::var("PROBE_SYNC_PARENT").ok().and_then(|pid| pid.parse().ok()) {
+            probe_sync_sys::process::end_with_parent(parent)?;
+        }
+        let rank: usize = variable("RANK")?;
+        let size: usize = variable("WORLD_SIZE")?;
+        if rank >= size || size > MAX_RANKS {
+            bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
+        }
+        let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
+        let port = master_port()?;
+        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let patience = Patience::new(rendezvous_limit()?, None);
+        let job = JobKey(env::var("PROBE_SYNC_JOB").ok().and_then(|key| key.parse().ok()).unwrap_or(0));
+        if rank == 0 {
+            Self::host(bind(resolve(&address)?)?, size, job, &patience).map(Some)
+        } else {
+            Ok(Some(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job, &patience)?))))
+        }
     }
 
     /// Rank 0 of a run whose listener exists already.
@@ -76,24 +106,6 @@ impl Ranks {
             #[cfg(feature = "mpi")]
             Self::Mpi(_) => None,
             Self::Tcp(tcp) => Some(tcp.local_ip()),
-        }
-    }
-
-    fn from_variables() -> anyhow::Result<Self> {
-        let rank: usize = variable("RANK")?;
-        let size: usize = variable("WORLD_SIZE")?;
-        if rank >= size {
-            bail!("RANK={rank} is not below WORLD_SIZE={size}");
-        }
-        let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
-        let port = master_port()?;
-        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let patience = Patience::new(rendezvous_limit()?, None);
-        let job = JobKey(env::var("PROBE_SYNC_JOB").ok().and_then(|key| key.parse().ok()).unwrap_or(0));
-        if rank == 0 {
-            Self::host(bind(resolve(&address)?)?, size, job, &patience)
-        } else {
-            Ok(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job, &patience)?)))
         }
     }
 }
@@ -130,7 +142,7 @@ fn under_mpirun() -> bool {
 }
 
 /// `--local` gives its children a job key; that outranks an mpirun further up.
-fn local_child() -> bool {
+pub fn local_child() -> bool {
     env::var_os("PROBE_SYNC_JOB").is_some()
 }
 
@@ -161,4 +173,6 @@ fn rendezvous_limit() -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(limit.as_ns().max(0).unsigned_abs()))
 }
 
+/// More ranks than anybody has; a wrong WORLD_SIZE must not make us allocate for it.
+const MAX_RANKS: usize = 1 << 16;
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);

@@ -1,7 +1,8 @@
 //! `--local N`: this process is rank 0 and starts the other ranks as processes of the same binary, over TCP on loopback.
 //!
 //! Rank 0 listens before it starts anyone, on a port that the system chooses, so no port can be taken or raced for.
-//! The others end when their connection to rank 0 breaks; those that have not ended after [`FAREWELL`] are killed by pid.
+//! The others end with this process, or when their connection to rank 0 breaks; those that have not ended after
+//! [`FAREWELL`] are killed by pid.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ pub fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Childr
             .env("MASTER_ADDR", "127.0.0.1")
             .env("PROBE_SYNC_MASTER_PORT", port.to_string())
             .env("PROBE_SYNC_JOB", job.to_string())
+            .env("PROBE_SYNC_PARENT", std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

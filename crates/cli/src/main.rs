@@ -21,62 +21,78 @@ use launch::Ranks;
 
 fn main() -> ExitCode {
     // Before the arguments are looked at: see above.
-    let ranks = match Ranks::from_launcher() {
+    let mpi = match Ranks::from_mpirun() {
         Ok(ranks) => ranks,
-        Err(error) => return failed(&error),
-    };
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return unparsed(&error, ranks.as_ref()),
+        // One voice is enough, and Open MPI hangs when many processes fail before `MPI_Init`.
+        Err(error) => return if launch::speaks() { failed(&error) } else { ExitCode::SUCCESS },
     };
     start_log();
-    let result = match cli.command {
-        None => measure(&cli.run, ranks),
-        Some(Command::Run(run)) => measure(&run, ranks),
-        Some(Command::Solve(solve)) => recompute(&solve),
-        Some(Command::Doctor(arguments)) => doctor::run(&arguments),
-        Some(Command::Export(export)) => {
+    let result = match (Cli::try_parse(), mpi) {
+        (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
+        (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
+        (Ok(Cli { command: Some(Command::Solve(solve)), .. }), _) => recompute(&solve),
+        (Ok(Cli { command: Some(Command::Doctor(arguments)), .. }), _) => doctor::run(&arguments),
+        (Ok(Cli { command: Some(Command::Export(export)), .. }), _) => {
             probe_sync::export::run_directory(&export.run_dir, &export.out).map_err(Into::into)
         }
+        // A rank with a wrong command line must not leave the others waiting: it is refused like a wrong configuration.
+        (Err(error), Some(mpi)) if error.use_stderr() => {
+            let reason = error.to_string().lines().next().unwrap_or("unusable").to_owned();
+            let wrong =
+                probe_sync::Error::Configuration { origin: "command line".into(), key: "arguments".into(), reason };
+            measure(&RunArgs::default(), Err(wrong), Some(mpi))
+        }
+        (Err(error), _) => return unparsed(&error),
     };
     result.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }
 
-fn measure(run: &RunArgs, ranks: Option<Ranks>) -> anyhow::Result<()> {
+fn measure(
+    run: &RunArgs,
+    config: Result<probe_sync::Config, probe_sync::Error>,
+    mpi: Option<Ranks>,
+) -> anyhow::Result<()> {
     let stop = launch::stop_on_signals()?;
-    let config = run.configuration();
     // With --local, this process becomes rank 0 and starts the others.
-    let (mut ranks, children) = match (ranks, run.local) {
-        (Some(ranks), _) => (ranks, None),
+    let (mut ranks, children) = match (mpi, run.local.filter(|_| !launch::local_child())) {
+        (Some(_), Some(_)) => {
+            return Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage));
+        }
+        (Some(ranks), None) => (ranks, None),
         (None, Some(number)) => {
-            config.as_ref().map_err(|error| anyhow::anyhow!("{error}").context(Usage))?;
+            if let Err(error) = config {
+                return Err(error.into());
+            }
             let (ranks, children) = local::start(number, &stop)?;
             (ranks, Some(children))
         }
-        (None, None) => return Err(anyhow::anyhow!(launch::HOW_TO_START).context(Usage)),
+        (None, None) => {
+            (Ranks::from_variables()?.ok_or_else(|| anyhow::anyhow!(launch::HOW_TO_START).context(Usage))?, None)
+        }
     };
     let mut progress = progress::Progress::new();
     let context = probe_sync::Context { stop, towards_root: ranks.towards_root() };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
     let report = probe_sync::run(config, ranks.collective(), &context, &mut progress);
     progress.finish();
-    if let Err(error) = &report {
-        // A refusal has reached every rank; anything else the others may not know yet.
-        if !matches!(error, probe_sync::Error::Refused { .. }) {
-            let reason = format!("{error}; rounds finished before are in {}", out.display());
-            ranks.collective().abort(&reason);
+    let result = match report {
+        // Before the ranks part: mpirun may kill a stopped job while they do.
+        Ok(Some(report)) if run.json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?)),
+        Ok(Some(report)) => print(&table::render(&report)),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            // A refusal has reached every rank; anything else the others may not know yet.
+            if !matches!(error, probe_sync::Error::Refused { .. }) {
+                ranks.collective().abort(&format!("{error}; rounds finished before are in {}", out.display()));
+            }
+            Err(error.into())
         }
-    }
+    };
     drop(ranks);
     if let Some(children) = children {
         children.finish();
     }
-    match report {
-        Ok(Some(report)) if run.json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?)),
-        Ok(Some(report)) => print(&table::render(&report)),
-        Ok(None) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    result
 }
 
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
@@ -87,12 +103,14 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
         tracing::warn!("{note}");
     }
     print(&format!(
-        "{} exchanges of {} nodes in {} rounds → {}; {} lines left out\n",
+        "{} exchanges of {} nodes in {} rounds → {}; left out: {} lines, {} rounds, {} exchanges of mixed stamps\n",
         solved.exchanges,
         solved.nodes,
         solved.rounds,
         arguments.out.display(),
-        solved.skipped_lines
+        solved.skipped_lines,
+        solved.skipped_rounds,
+        solved.left_out_exchanges
     ))
 }
 
@@ -126,21 +144,21 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     );
     let usage = error.downcast_ref::<Usage>().is_some();
     if launch::speaks() || ours.is_none_or(|error| !matches!(error, probe_sync::Error::Refused { .. })) {
-        if usage {
-            eprintln!("probe_sync: {} ({Usage})", error.root_cause());
-        } else if let Some(ours) = ours {
+        let text = match ours {
+            _ if usage => format!("{} ({Usage})", error.root_cause()),
             // Our errors name their causes themselves.
-            eprintln!("probe_sync: {}{ours}", launch::rank_prefix());
-        } else {
-            eprintln!("probe_sync: {}{error:#}", launch::rank_prefix());
-        }
+            Some(ours) => format!("{}{ours}", launch::rank_prefix()),
+            None => format!("{}{error:#}", launch::rank_prefix()),
+        };
+        // A closed standard error leaves nobody to tell.
+        let _ = writeln!(std::io::stderr(), "probe_sync: {text}");
     }
     ExitCode::from(if usage || configuration { 2 } else { 1 })
 }
 
-/// Help, version, or a wrong command line. Under a launcher all ranks have the same one; rank 0 speaks.
-fn unparsed(error: &clap::Error, ranks: Option<&Ranks>) -> ExitCode {
-    if ranks.is_none() || launch::speaks() {
+/// Help, version, or a wrong command line. Under mpirun all ranks say the same; rank 0 speaks.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    if launch::speaks() {
         // Nothing is left to do about a closed output.
         let _ = error.print();
     }
@@ -156,5 +174,7 @@ fn start_log() {
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(false)
+        // A closed standard error (`| head`) must not end a run.
+        .log_internal_errors(false)
         .init();
 }

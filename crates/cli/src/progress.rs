@@ -76,13 +76,15 @@ fn line(round: &GlobalWindowData, latency: Duration) -> String {
         .map(|node| node.sigma_ns * SIGMAS_95)
         .collect();
     let worst = reached.iter().copied().fold(0.0, f64::max);
+    let widths = match reached.len() {
+        0 => "no node reached".to_owned(),
+        _ => format!("±95 % median {} worst {}", unsigned(median(reached.clone())), unsigned(worst)),
+    };
     let nodes = round.all_nodes.iter().filter(others).count();
     let mut text = format!(
-        "round {}: {}/{nodes} nodes, ±95 % median {} worst {}, solved in {:.1} ms",
+        "round {}: {}/{nodes} nodes, {widths}, solved in {:.1} ms",
         round.round_id,
         reached.len(),
-        unsigned(median(reached.clone())),
-        unsigned(worst),
         latency.as_secs_f64() * 1e3
     );
     for (edge, reason) in round.excluded_edges.iter().take(MAX_NAMED) {

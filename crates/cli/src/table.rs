@@ -5,8 +5,11 @@ use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
 
 /// The report as text.
 pub fn render(report: &RunReport) -> String {
-    let mut text = table(report).to_string();
-    text.push('\n');
+    let mut text = if report.rounds == 0 {
+        "stopped before the first window ended: nothing was measured\n".to_owned()
+    } else {
+        format!("{}\n", table(report))
+    };
     for line in remarks(report) {
         text.push_str(&line);
         text.push('\n');
@@ -33,7 +36,8 @@ pub fn unsigned(ns: f64) -> String {
 fn table(report: &RunReport) -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
-    let mut header = vec!["node", "host", "offset", "drift ppm", "±95 %", "hard interval", "edges", "lost"];
+    let mut header =
+        vec!["node", "host", "offset", "drift ppm", "±95 %", "hard interval", "edges", "lost exchanges", "stamps"];
     if report.truth.is_some() {
         header.extend(["error", "in bounds"]);
     }
@@ -55,7 +59,7 @@ fn row(node: &NodeRow) -> Vec<String> {
         cells.extend(["reference".into(), String::new(), String::new(), String::new()]);
     } else if node.reachable {
         cells.extend([
-            signed(node.offset_ns),
+            format!("{}{}", signed(node.offset_ns), if node.clock_disturbed { " (clock disturbed)" } else { "" }),
             format!("{:+.4}", node.drift_ppm),
             unsigned(node.half_width_95_ns),
             hard_interval(node),
@@ -63,10 +67,10 @@ fn row(node: &NodeRow) -> Vec<String> {
     } else {
         cells.extend(["unreachable".into(), String::new(), String::new(), String::new()]);
     }
-    cells.extend([node.edges.to_string(), node.lost.to_string()]);
-    if let Some(held) = node.bounds_held.filter(|_| node.node_id != probe_sync::truth::REFERENCE) {
+    cells.extend([node.edges.to_string(), node.lost.to_string(), node.stamp.as_str().to_owned()]);
+    if node.node_id != probe_sync::truth::REFERENCE && node.true_offset_ns.is_some() {
         cells.push(node.error_ns.map_or_else(String::new, signed));
-        cells.push(if held { "yes" } else { "NO" }.into());
+        cells.push(node.bounds_held.map_or("not judged", |held| if held { "yes" } else { "NO" }).into());
     }
     cells
 }
@@ -82,17 +86,23 @@ fn remarks(report: &RunReport) -> Vec<String> {
     if let Some(truth) = &report.truth {
         lines.push(verdict(truth));
     }
-    for (round, node, event) in &report.clock_events {
+    for (round, node, event) in report.clock_events.iter().take(MAX_LINES) {
         lines.push(format!(
             "clock of node {node} was disturbed in round {round}: step {}, rate change {:+.3} ppm; \
-             its offsets of that round are flagged",
+             offsets of that round that it touches are marked clock_disturbed",
             signed(event.step_ns as f64),
             event.slew_ppm
         ));
     }
+    for peer in report.unreachable_peers.iter().take(MAX_LINES) {
+        lines.push(format!(
+            "node {} cannot send to node {} ({}): {}; look at routes and firewalls",
+            peer.src, peer.dst, peer.address, peer.reason
+        ));
+    }
     let (sent, lost) = report.packets.iter().fold((0, 0), |sum, p| (sum.0 + p.sent, sum.1 + p.lost));
     lines.push(format!(
-        "{} rounds in {:.1} s over {}; {sent} packets, {lost} lost; {:.1} % of one core for all {} ranks; files in {}",
+        "{} rounds in {:.1} s over {}; {sent} packets sent, {lost} packets lost; {:.1} % of one core for all {} ranks; files in {}",
         report.rounds,
         report.seconds,
         report.backend,
@@ -107,18 +117,28 @@ fn remarks(report: &RunReport) -> Vec<String> {
 }
 
 fn verdict(truth: &TruthVerdict) -> String {
+    if truth.judged == 0 {
+        return format!(
+            "truth: nothing was judged; verdicts begin with the second round ({} node-rounds had no usable estimate)",
+            truth.not_judged
+        );
+    }
     format!(
         "truth: worst error {}, median {} over {} node-rounds; hard interval held in {} of {}; 95 % interval \
-         covered {:.1} % with median half-width {}",
+         covered {:.1} % with median half-width {}; {} node-rounds not judged",
         unsigned(truth.worst_error_ns),
         unsigned(truth.median_error_ns),
         truth.judged,
         truth.judged - truth.outside_hard_interval,
         truth.judged,
         truth.coverage_95 * 100.0,
-        unsigned(truth.median_half_width_95_ns)
+        unsigned(truth.median_half_width_95_ns),
+        truth.not_judged
     )
 }
+
+/// A table stays readable; the report file names them all.
+const MAX_LINES: usize = 10;
 
 #[cfg(test)]
 mod tests {

@@ -142,6 +142,68 @@ fn a_terminated_run_flushes_and_ends_well() {
 }
 
 #[test]
+fn a_signal_to_one_rank_alone_ends_the_run_well_with_the_default_window() {
+    for signalled in 0..2 {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let out = directory.path().join("out");
+        let port = free_port();
+        let arguments = ["--out", out.to_str().expect("UTF-8")];
+        let ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
+        wait_for_lines(&out.join("offsets.jsonl"), 1);
+        signal(&ranks[signalled], Signal::TERM);
+        for rank in ranks {
+            let ended = wait(rank);
+            assert!(ended.status.success(), "rank {signalled} was signalled: {}", complaint(&ended));
+        }
+    }
+}
+
+#[test]
+fn a_closed_standard_error_and_odd_variables_do_not_end_a_run() {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let mut command = probe_sync(&[
+        "run",
+        "--local",
+        "2",
+        "--duration",
+        "1s",
+        "--window",
+        "250ms",
+        "--out",
+        out.to_str().expect("UTF-8"),
+    ]);
+    command.env("NOT_TEXT", std::ffi::OsStr::from_bytes(b"\xff"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    drop(child.stderr.take());
+    let ended = wait(child);
+    assert!(ended.status.success());
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("reference"));
+}
+
+#[test]
+fn somebody_elses_directory_is_refused_and_kept() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(directory.path().join("thesis.txt"), "x").expect("writable");
+    let output = output(probe_sync(&["run", "--local", "2", "--out", directory.path().to_str().expect("UTF-8")]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(complaint(&output).contains("holds no run of probe_sync"), "{}", complaint(&output));
+    assert!(directory.path().join("thesis.txt").exists());
+}
+
+#[test]
+fn a_launchers_variables_do_not_disturb_other_commands() {
+    for arguments in [&["--help"][..], &["doctor", "--json"]] {
+        let mut command = probe_sync(arguments);
+        command.env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "1");
+        let output = output(command);
+        assert!(output.status.success() || arguments[0] == "doctor", "{}", complaint(&output));
+        assert!(!complaint(&output).contains("rank 0"), "{}", complaint(&output));
+    }
+}
+
+#[test]
 fn a_killed_rank_is_named_and_finished_rounds_stay() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");

@@ -41,6 +41,14 @@ fn solve_repeats_the_run_from_its_probes_alone() {
     let (solved, _) = recorded.solve();
     let live = lines(&recorded.out.join("offsets.jsonl"));
     assert_eq!(solved[1..], live[1..], "the same packets give the same offsets to the last digit");
+    let refused = output(probe_sync(&[
+        "solve",
+        "--out",
+        recorded.probes(0).to_str().expect("UTF-8"),
+        "--probes",
+        recorded.probes(0).to_str().expect("UTF-8"),
+    ]));
+    assert!(complaint(&refused).contains("one of the inputs"), "{}", complaint(&refused));
 }
 
 #[test]
