@@ -1,0 +1,414 @@
+#!/usr/bin/env python3
+"""Makes multi-node trace sets whose clocks wander and step inside the traced window.
+
+    python3 bench/wander_sets.py --data ../shared/data --out /tmp/sets [--seed 1] [--timeline line|realtime]
+
+Place in the flow: beside it. `probe_sync align`, `merge` and `check` are tried on these sets; nothing imports this file.
+The events are real: they come from the recorded sets jax/b and torch/b, whose true times are known. Only the clocks are
+made: each node but node 0 (the reference, which shows the true time) gets a clock
+
+    node(t) = t + off_ns + ppm*1e-6*(t-t0) + amp_ns*sin(2*pi*(t-t0)/period_ns) + step_ns*[t-t0 >= step_at_ns]
+
+drawn from the seed, and everything that a node's clock shows is restated by it:
+
+* markers (`clkmark`): the system time that they carry becomes node(true time of that reading);
+* clock_nodeK.json: the system times of the bracketed readings likewise;
+* offsets.csv: node, its time, node minus node 0, every 20 ms and on both sides of a step; truth.json: the parameters;
+* the trace's own timeline R. With `--timeline line` (the default) it is what Kineto gives: the counter of the CPU,
+  turned into REALTIME by the ONE straight line through the readings at the window's two ends,
+
+      R(t) = node(s) + (node(e) - node(s)) * (t - s) / (e - s),        s, e = first and last instant of the trace
+
+  so that R is node's REALTIME at the ends only. With `--timeline realtime` every event is stamped with REALTIME itself,
+  which wanders and jumps under it.
+
+The true time of an event is found by turning its set's own clock around; markers keep the delay that the profiler had.
+What a map must achieve: taking R for REALTIME leaves collectives that end before a peer has begun; the markers repair it.
+
+Equal seeds give equal bytes. Needs Python 3.9 or later and nothing else. What it does not do: check causality (that is
+`probe_sync check`), make rocpd sets.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import math
+import random
+import re
+import shutil
+from pathlib import Path
+
+PS = 1000  # picoseconds in a nanosecond
+
+
+class Clock:
+    """A node's REALTIME as a function of the true time; times are integers in picoseconds."""
+
+    def __init__(self, parameters):
+        self.p = parameters
+
+    def error_ps(self, t_ps):
+        p = self.p
+        since_ns = (t_ps - p["t0_ns"] * PS) / PS  # a difference: exact enough in a float
+        error_ns = p["off_ns"] + p["ppm"] * 1e-6 * since_ns
+        error_ns += p["amp_ns"] * math.sin(2 * math.pi * since_ns / p["period_ns"])
+        if p["step_ns"] != 0 and since_ns >= p["step_at_ns"]:
+            error_ns += p["step_ns"]
+        return round(error_ns * PS)
+
+    def shows(self, t_ps):
+        return t_ps + self.error_ps(t_ps)
+
+    def true_time(self, shown_ps):
+        """The true time at which this clock showed `shown_ps`; for clocks without a step."""
+        t = shown_ps
+        for _ in range(4):  # each pass leaves some 1e-4 of the error before
+            t = shown_ps - self.error_ps(t)
+        return t
+
+
+class Timeline:
+    """Where the profiler puts an event of a given true time."""
+
+    def __init__(self, clock, start_ps, end_ps, kind):
+        self.clock, self.start, self.end, self.kind = clock, start_ps, end_ps, kind
+        self.at_start, self.at_end = clock.shows(start_ps), clock.shows(end_ps)
+
+    def stamp(self, t_ps):
+        if self.kind == "realtime":
+            return self.clock.shows(t_ps)
+        rise, run = self.at_end - self.at_start, self.end - self.start
+        return self.at_start + (rise * (t_ps - self.start) + run // 2) // run
+
+
+# --- Kineto: the text is kept, only times and markers are replaced -----------------------------------------------------
+
+NUMBER = r"-?\d+(?:\.\d+)?"
+TIMES = re.compile(rf'("ts": )({NUMBER})(?:(,\s*"dur": )({NUMBER}))?')
+MARKER = re.compile(r"clkmark#(\d+)#(\d+)")
+
+
+def microseconds_to_ps(text):
+    whole, _, fraction = text.partition(".")
+    sign = -1 if whole.startswith("-") else 1
+    return int(whole) * 1_000_000 + sign * int((fraction + "000000")[:6])
+
+
+def ps_to_microseconds(ps):
+    ns = (ps + PS // 2) // PS
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+class Kineto:
+    def __init__(self, path):
+        self.path = path
+        self.text = gzip.decompress(path.read_bytes()).decode("utf-8", "surrogateescape")
+        self.base = int(re.search(r'"baseTimeNanoseconds": (\d+)', self.text).group(1)) * PS
+
+    def instants(self):
+        for match in TIMES.finditer(self.text):
+            start = self.base + microseconds_to_ps(match.group(2))
+            yield start
+            if match.group(4):
+                yield start + microseconds_to_ps(match.group(4))
+
+    def write(self, directory, restamp, restate):
+        def times(match):
+            old = self.base + microseconds_to_ps(match.group(2))
+            start = restamp(old)
+            text = match.group(1) + ps_to_microseconds(start - self.base)
+            if match.group(4):
+                end = restamp(old + microseconds_to_ps(match.group(4)))
+                text += match.group(3) + ps_to_microseconds(max(end - start, 0))
+            return text
+
+        def marker(match):
+            return f"clkmark#{match.group(1)}#{restate(int(match.group(2)) * PS) // PS}"
+
+        text = MARKER.sub(marker, TIMES.sub(times, self.text))
+        data = gzip.compress(text.encode("utf-8", "surrogateescape"), mtime=0)
+        (directory / self.path.name).write_bytes(data)
+
+
+# --- XSpace: protobuf taken apart only as far as times lie; all other fields are carried as they are --------------------
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def as_varint(value):
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def signed(value):
+    return value - (1 << 64) if value >> 63 else value
+
+
+def parse(data):
+    """The fields of a message: [number, wire type, value]; a value is an int or bytes."""
+    fields, at = [], 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, at = varint(data, at)
+        elif wire == 2:
+            size, at = varint(data, at)
+            value, at = data[at:at + size], at + size
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+            value, at = data[at:at + size], at + size
+        else:
+            raise ValueError(f"wire type {wire} in an XSpace")
+        fields.append([number, wire, value])
+    return fields
+
+
+def build(fields):
+    out = bytearray()
+    for number, wire, value in fields:
+        out += as_varint(number << 3 | wire)
+        if wire == 0:
+            out += as_varint(value)
+        else:
+            out += as_varint(len(value)) + value if wire == 2 else value
+    return bytes(out)
+
+
+def first(fields, number, default=None):
+    return next((value for n, _, value in fields if n == number), default)
+
+
+def put(fields, number, value):
+    """Sets a varint field; a proto3 zero is left out where it was."""
+    for field in fields:
+        if field[0] == number:
+            field[2] = value
+            return
+    if value:
+        fields.append([number, 0, value])
+
+
+def names(plane, number):
+    """Metadata id -> name, of the map field `number`."""
+    found = {}
+    for n, _, entry in plane:
+        if n == number:
+            value = parse(first(parse(entry), 2, b""))
+            found[first(value, 1, 0)] = first(value, 2, b"").decode()
+    return found
+
+
+PLANES, LINES, EVENT_NAMES, STAT_NAMES, PLANE_STATS = 1, 3, 4, 5, 6
+LINE_TIMESTAMP, LINE_EVENTS = 3, 4
+EVENT_NAME, EVENT_OFFSET, EVENT_DURATION, EVENT_STATS, EVENT_OCCURRENCES = 1, 2, 3, 4, 5
+STAT_NAME, STAT_UINT, STAT_INT, STAT_TEXT = 1, 3, 4, 5
+
+
+class XSpace:
+    def __init__(self, path):
+        self.path = path
+        self.space = parse(path.read_bytes())
+        self.start = next(
+            self.number(stat) * PS
+            for plane in self.planes()
+            for stat in self.stats(plane, PLANE_STATS, names(plane, STAT_NAMES), "profile_start_time")
+        )
+
+    def planes(self):
+        return [parse(value) for number, _, value in self.space if number == PLANES]
+
+    @staticmethod
+    def stats(owner, number, stat_names, wanted):
+        for n, _, value in owner:
+            if n == number:
+                stat = parse(value)
+                if stat_names.get(first(stat, STAT_NAME)) == wanted:
+                    yield stat
+
+    @staticmethod
+    def number(stat):
+        text = first(stat, STAT_TEXT)
+        return int(text) if text is not None else signed(first(stat, STAT_INT, first(stat, STAT_UINT, 0)))
+
+    @staticmethod
+    def set_number(stat, value):
+        for field in stat:
+            if field[0] in (STAT_UINT, STAT_INT):
+                field[2] = value
+            elif field[0] == STAT_TEXT:
+                field[2] = str(value).encode()
+
+    def instants(self):
+        for plane in self.planes():
+            for n, _, line in plane:
+                if n != LINES:
+                    continue
+                line = parse(line)
+                at = self.start + signed(first(line, LINE_TIMESTAMP, 0)) * PS
+                for m, _, event in line:
+                    if m == LINE_EVENTS:
+                        event = parse(event)
+                        if first(event, EVENT_OCCURRENCES) is None:
+                            start = at + signed(first(event, EVENT_OFFSET, 0))
+                            yield start
+                            yield start + signed(first(event, EVENT_DURATION, 0))
+
+    def write(self, directory, restamp, restate):
+        new_start = restamp(self.start) // PS * PS
+        for field in self.space:
+            if field[0] == PLANES:
+                field[2] = build(self.plane(parse(field[2]), restamp, restate, new_start))
+        (directory / self.path.name).write_bytes(build(self.space))
+
+    def plane(self, plane, restamp, restate, new_start):
+        event_names, stat_names = names(plane, EVENT_NAMES), names(plane, STAT_NAMES)
+        for field in plane:
+            if field[0] == PLANE_STATS:
+                stat = parse(field[2])
+                if stat_names.get(first(stat, STAT_NAME)) in ("profile_start_time", "profile_stop_time"):
+                    self.set_number(stat, restamp(self.number(stat) * PS) // PS)
+                field[2] = build(stat)
+            elif field[0] == LINES:
+                line = parse(field[2])
+                old = self.start + signed(first(line, LINE_TIMESTAMP, 0)) * PS
+                new = restamp(old) // PS * PS
+                put(line, LINE_TIMESTAMP, (new - new_start) // PS)
+                for event in line:
+                    if event[0] == LINE_EVENTS:
+                        event[2] = build(self.event(parse(event[2]), (old, new), restamp))
+                        self.marker(event, restate, event_names, stat_names)
+                field[2] = build(line)
+        return plane
+
+    def event(self, event, base, restamp):
+        old, new = base
+        if first(event, EVENT_OCCURRENCES) is None:
+            start = old + signed(first(event, EVENT_OFFSET, 0))
+            end = start + signed(first(event, EVENT_DURATION, 0))
+            put(event, EVENT_OFFSET, restamp(start) - new)
+            put(event, EVENT_DURATION, max(restamp(end) - restamp(start), 0))
+        return event
+
+    def marker(self, field, restate, event_names, stat_names):
+        event = parse(field[2])
+        if event_names.get(first(event, EVENT_NAME)) != "clkmark":
+            return
+        for part in event:
+            stat = parse(part[2]) if part[0] == EVENT_STATS else []
+            if stat_names.get(first(stat, STAT_NAME)) == "node_ns":
+                self.set_number(stat, restate(self.number(stat) * PS) // PS)
+                part[2] = build(stat)
+        field[2] = build(event)
+
+
+# --- sets ---------------------------------------------------------------------------------------------------------------
+
+
+def draw(rng, node, t0_ns, window_ns, step):
+    """A clock for a node: wander that turns within the window, and with `step` a jump in its middle half."""
+    if node == 0:
+        return dict(t0_ns=t0_ns, off_ns=0, ppm=0, amp_ns=0, period_ns=1, step_ns=0, step_at_ns=0)
+    return dict(
+        t0_ns=t0_ns,
+        off_ns=rng.randrange(-5_000_000, 5_000_000),
+        ppm=round(rng.uniform(-60, 60), 3),
+        amp_ns=rng.choice((-1, 1)) * rng.randrange(250_000, 500_000),
+        period_ns=round(window_ns * rng.uniform(0.7, 1.3)),
+        step_ns=rng.randrange(1_000_000, 2_000_000) if step and node % 2 == 1 else 0,
+        step_at_ns=round(window_ns * rng.uniform(0.3, 0.7)) if step and node % 2 == 1 else 0,
+    )
+
+
+def write_offsets(directory, clocks, start_ns, end_ns):
+    with (directory / "offsets.csv").open("w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["node", "node_realtime_ns", "offset_vs_node0_ns"])
+        for node, clock in enumerate(clocks):
+            instants = set(range(start_ns, end_ns, GRID_NS)) | {end_ns}
+            if clock.p["step_ns"]:
+                # The last nanosecond before the jump and the first after it: no line may be drawn through a jump.
+                at = clock.p["t0_ns"] + clock.p["step_at_ns"]
+                instants |= {at - 1, at}
+            for t in sorted(instants):
+                shown, reference = clock.shows(t * PS), clocks[0].shows(t * PS)
+                out.writerow([node, shown // PS, (shown - reference) // PS])
+
+
+def make_set(source, target, rng, step, timeline):
+    reader = Kineto if any(source.glob("*.pt.trace.json.gz")) else XSpace
+    old = json.loads((source / "truth.json").read_text())
+    old_clocks = [Clock(old["nodes"][str(node)]) for node in range(len(old["nodes"]))]
+    traces = [reader(next(p for p in source.iterdir() if re.match(rf"node{n}\.", p.name))) for n in range(len(old_clocks))]
+    spans = []
+    for trace, clock in zip(traces, old_clocks):
+        instants = [clock.true_time(instant) for instant in trace.instants()]
+        spans.append((min(instants), max(instants)))
+    start_ns, end_ns = min(s for s, _ in spans) // PS, max(e for _, e in spans) // PS + 1
+
+    target.mkdir(parents=True)
+    clocks = [Clock(draw(rng, node, start_ns, end_ns - start_ns, step)) for node in range(len(traces))]
+    truth = {
+        "reference": "true_ns = CLOCK_REALTIME of the one machine that ran all processes of the source set",
+        "model": old["model"], "source": source.parent.name + "/" + source.name, "timeline": timeline,
+        "nodes": {str(node): clock.p for node, clock in enumerate(clocks)},
+        "windows_true_ns": {str(node): [s // PS, e // PS] for node, (s, e) in enumerate(spans)},
+    }
+    (target / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+    write_offsets(target, clocks, start_ns - MARGIN_NS, end_ns + MARGIN_NS)
+    for node, (trace, clock, before, span) in enumerate(zip(traces, clocks, old_clocks, spans)):
+        line = Timeline(clock, *span, timeline)
+
+        def restamp(shown):
+            return line.stamp(before.true_time(shown))
+
+        def restate(shown):
+            return clock.shows(before.true_time(shown))
+
+        trace.write(target, restamp, restate)
+        readings = json.loads((source / f"clock_node{node}.json").read_text())
+        for row in readings["snapshots"]:
+            row["node_realtime_ns"] = clock.shows(row["true_ns"] * PS) // PS
+        (target / f"clock_node{node}.json").write_text(json.dumps(readings) + "\n")
+    print(f"{target}: {len(traces)} nodes, {(end_ns - start_ns) / 1e9:.2f} s")
+
+
+GRID_NS = 20_000_000
+MARGIN_NS = 200_000_000
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with jax/b_4node_offset_drift and torch/…")
+    parser.add_argument("--out", type=Path, required=True, help="folder to make the sets in; replaced when it exists")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--timeline", choices=["line", "realtime"], default="line")
+    arguments = parser.parse_args()
+    for family in ("jax", "torch"):
+        source = arguments.data / family / "b_4node_offset_drift"
+        for step in (False, True):
+            name = f"{family}_{'step' if step else 'wander'}"
+            rng = random.Random(f"{arguments.seed} {name}")
+            target = arguments.out / name
+            if target.exists():
+                shutil.rmtree(target)
+            make_set(source, target, rng, step, arguments.timeline)
+
+
+if __name__ == "__main__":
+    main()
