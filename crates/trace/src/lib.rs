@@ -5,5 +5,9 @@
 //! `collectives` proves or disproves happens-before. What it does not do: measure (crate `probe-sync`), draw.
 #![forbid(unsafe_code)]
 
+pub mod collectives;
+pub mod error;
 pub mod formats;
 pub mod model;
+
+pub use error::Error;

@@ -1,0 +1,127 @@
+//! Checks of hand-made traces, with every sign spelled out.
+
+use super::*;
+use crate::collectives::testing::{Node, all, hlo, part, with};
+use crate::model::CollectiveKind;
+
+fn run(nodes: &[Node]) -> CheckReport {
+    with(nodes, |nodes| check(nodes, &CheckOptions::default()))
+}
+
+/// (edges, broken, explained).
+fn totals(nodes: &[Node], expected: (usize, usize, usize)) {
+    let report = run(nodes);
+    assert_eq!((report.edges, report.broken, report.explained), expected, "{report:#?}");
+    assert_eq!(report.exit_status(), u8::from(expected.1 > expected.2));
+}
+
+/// A barrier that truly lasts from 0 to 300 on node 0 and from 100 to 310 on node 1, whose clock is 1000 ns ahead.
+fn barrier() -> [Node; 2] {
+    [Node::new(vec![all(hlo("psum.7", 1), 10_000, 10_300)]), Node::new(vec![all(hlo("psum.7", 1), 11_100, 11_310)])]
+}
+
+#[test]
+fn an_end_before_a_start_is_named_and_correction_mends_it() {
+    // Raw: node 0 ends at 10300, 800 ns before node 1 claims to begin. Node 1's own end is after both starts.
+    let report = run(&barrier());
+    assert_eq!((report.edges, report.broken, report.violations()), (2, 1, 1));
+    let [edge] = &report.broken_edges[..] else { panic!("{report:?}") };
+    assert_eq!((edge.ended_node, edge.end_ns, edge.started_node, edge.start_ns), (0, 10_300, 1, 11_100));
+    assert_eq!((edge.by_ns, edge.explained, edge.uncertainty_ns), (800.0, false, Some(0.0)));
+    assert_eq!((edge.instance.as_str(), report.nodes[0].broken), ("jit_f, run 1", 1));
+    // t_ref = t − offset, offset = +1000: node 1 from 10100 to 10310.
+    let [first, second] = barrier();
+    totals(&[first, second.corrected(1000, 5.0)], (2, 0, 0));
+    // The wrong sign makes it worse: node 1 from 12100.
+    let [first, second] = barrier();
+    assert_eq!(run(&[first, second.corrected(-1000, 0.0)]).worst_ns, 1800.0);
+    // A correction by 1900 breaks the other edge: node 1 ends at 9410, 590 ns before node 0 begins.
+    let [first, second] = barrier();
+    let report = run(&[first, second.corrected(1900, 0.0)]);
+    assert_eq!((report.broken, report.broken_edges[0].ended_node, report.worst_ns), (1, 1, 590.0));
+}
+
+#[test]
+fn uncertainty_adds_in_quadrature_and_explains_up_to_three_deviations() {
+    let sigmas = |first: f64, second: f64| {
+        let [a, b] = barrier();
+        [a.corrected(0, first), b.corrected(0, second)]
+    };
+    // 800 ns against 3·√(160² + 213²) = 799.2 ns and 3·√(160² + 214²) = 801.6 ns.
+    totals(&sigmas(160.0, 213.0), (2, 1, 0));
+    totals(&sigmas(160.0, 214.0), (2, 1, 1));
+    totals(&sigmas(0.0, f64::INFINITY), (2, 1, 1));
+    let report = run(&sigmas(0.0, f64::INFINITY));
+    assert_eq!(report.broken_edges[0].uncertainty_ns, None);
+}
+
+#[test]
+fn an_uncertain_late_start_does_not_excuse_a_certain_one() {
+    // Node 0 ends at 100. Node 1, badly known, begins at 400; node 2, well known, at 300.
+    let node = |start, end, sigma| Node::new(vec![all(hlo("psum.7", 1), start, end)]).corrected(0, sigma);
+    let report = run(&[node(0, 100, 0.0), node(400, 500, 1000.0), node(300, 500, 1.0)]);
+    assert_eq!((report.edges, report.broken, report.explained), (3, 1, 0));
+    assert_eq!((report.broken_edges[0].started_node, report.broken_edges[0].by_ns), (2, 200.0));
+}
+
+#[test]
+fn rooted_and_point_to_point_order_only_what_they_carry() {
+    let three = |kind: CollectiveKind, spans: [(i128, i128); 3]| -> Vec<Node> {
+        spans.map(|(start, end)| Node::new(vec![part(hlo("x", 1), kind.clone(), start, end)])).into()
+    };
+    // Disjoint in time: node 0, then 1, then 2. All-to-all: the ends of 0 and 1 come too early.
+    let spans = [(0, 10), (20, 30), (40, 50)];
+    totals(&three(CollectiveKind::AllToAll, spans), (3, 2, 0));
+    // From node 0 all is well; from node 2 both others ended before it began.
+    totals(&three(CollectiveKind::FromRoot(Some(0)), spans), (2, 0, 0));
+    totals(&three(CollectiveKind::FromRoot(Some(2)), spans), (2, 2, 0));
+    // To node 2 all is well; node 0 as the root ended before the others began: one end, one edge.
+    totals(&three(CollectiveKind::ToRoot(Some(2)), spans), (1, 0, 0));
+    totals(&three(CollectiveKind::ToRoot(Some(0)), spans), (1, 1, 0));
+    totals(&three(CollectiveKind::FromRoot(None), spans), (0, 0, 0));
+    totals(&three(CollectiveKind::Unknown, spans), (0, 0, 0));
+    let peers = |source, destination| CollectiveKind::PointToPoint { source, destination };
+    let two = |kind| three(kind, spans).into_iter().take(2).collect::<Vec<_>>();
+    totals(&two(peers(Some(0), Some(1))), (1, 0, 0));
+    totals(&two(peers(Some(1), Some(0))), (1, 1, 0));
+    totals(&two(peers(Some(1), None)), (0, 0, 0));
+    totals(&two(peers(Some(0), Some(2))), (0, 0, 0));
+    assert_eq!(run(&two(peers(Some(0), Some(2)))).unordered_parts, 2);
+}
+
+#[test]
+fn equal_times_and_instants_hold() {
+    // An end at the very ps of the latest start is no earlier than it.
+    totals(&[Node::new(vec![all(hlo("psum.7", 1), 0, 70)]), Node::new(vec![all(hlo("psum.7", 1), 70, 70)])], (2, 0, 0));
+}
+
+#[test]
+fn only_the_worst_broken_edges_are_listed_and_all_are_counted() {
+    let count = 300i128;
+    let first = (0..count).map(|k| all(hlo("psum.7", k as i64), k * 1000, k * 1000 + 10)).collect();
+    let second = (0..count).map(|k| all(hlo("psum.7", k as i64), k * 1000 + 20 + k, k * 1000 + 900)).collect();
+    let options = CheckOptions { listed_max: 5, ..CheckOptions::default() };
+    let report = with(&[Node::new(first), Node::new(second)], |nodes| check(nodes, &options));
+    assert_eq!((report.broken, report.broken_edges.len(), report.broken_edges_left_out), (300, 5, 295));
+    let worst: Vec<f64> = report.broken_edges.iter().map(|edge| edge.by_ns).collect();
+    assert_eq!(worst, [309.0, 308.0, 307.0, 306.0, 305.0]);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!((json["broken"].as_u64(), json["operations"][0]["evidence"].as_str()), (Some(300), Some("label")));
+}
+
+#[test]
+fn the_table_tells_before_and_after() {
+    let before = run(&barrier());
+    let [first, second] = barrier();
+    let after = run(&[first, second.corrected(1000, 5.0)]);
+    let text = crate::collectives::table(Some(&before), &after);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[1].starts_with("psum.7") && lines[1].ends_with("1 (by up to 800 ns)       0"), "{text}");
+    assert_eq!(lines.last(), Some(&"causality holds on all 2 edges"));
+    let text = crate::collectives::table(None, &before);
+    assert!(
+        text.contains("psum.7 (jit_f, run 1) ended on node 0 (host0) at 10300 ns, 800 ns before it began"),
+        "{text}"
+    );
+    assert!(text.ends_with("1 of 2 edges are broken, 1 of them beyond the clocks' uncertainty\n"), "{text}");
+}

@@ -1,0 +1,69 @@
+//! Collective operations: which parts belong together, whether causality holds, and what they say about the clocks.
+//!
+//! Place in the flow: formats deliver [`CollectiveEvent`]s per node → [`matching`] groups the parts of one operation over
+//! the nodes → [`check`] judges happens-before under any time map; [`offsets`] turns the same groups into bounds on the
+//! clocks when nobody probed them.
+//!
+//! The rule. An all-to-all operation over group G cannot end anywhere before it has begun everywhere: on every rank of G
+//! the end is no earlier than the latest start on any rank of G. Rooted and point-to-point operations order only what
+//! they carry: a receiver's end is no earlier than its sender's start.
+//!
+//! How edges are counted. An EDGE is one part's end against the latest start that it must follow. An all-to-all
+//! operation with parts on n ranks has n edges, a broadcast or scatter n − 1 (every end but the root's), a reduce or
+//! gather 1 (the root's end), a send with its receive 1. Counting ordered pairs of ranks instead, n·(n − 1), was
+//! rejected: one late start would count n − 1 times.
+//!
+//! What it does not do: read files, or decide which time map is right.
+
+pub mod check;
+mod groups;
+pub mod matching;
+pub mod offsets;
+mod report;
+
+#[cfg(test)]
+mod testing;
+
+pub use self::check::{CheckOptions, CheckReport, check};
+pub use self::matching::{MatchOptions, Matching, match_operations};
+pub use self::offsets::{CollectiveOffsets, OffsetOptions, from_collectives};
+pub use self::report::table;
+
+use crate::model::{CollectiveEvent, GroupKey, Picoseconds};
+
+/// A time map: a time on the trace's timeline R to a time in ps, with its standard deviation in ns.
+pub type MapTime<'a> = dyn Fn(Picoseconds) -> (Picoseconds, f64) + 'a;
+
+/// What one node brings: its collectives, and the map under which they are looked at.
+#[derive(Copy, Clone)]
+pub struct NodeCollectives<'a> {
+    /// The node's number.
+    pub node: u32,
+    /// For people: the host's name.
+    pub name: &'a str,
+    /// The rank in the job; the node's number where the trace does not say.
+    pub rank: Option<u32>,
+    /// Every process group that the trace lists ([`crate::model::TraceFacts::groups`]).
+    pub groups: &'a [GroupKey],
+    /// The parts, in any order.
+    pub events: &'a [CollectiveEvent],
+    /// [`check`]: R → the common clock (raw: identity with standard deviation 0). [`from_collectives`]: R → the node's own
+    /// clock.
+    pub map: &'a MapTime<'a>,
+}
+
+impl NodeCollectives<'_> {
+    /// The rank in the job.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank.unwrap_or(self.node)
+    }
+}
+
+impl std::fmt::Debug for NodeCollectives<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { node, name, rank, groups, events, map: _ } = self;
+        let mut fields = formatter.debug_struct("NodeCollectives");
+        fields.field("node", node).field("name", name).field("rank", rank).field("groups", groups);
+        fields.field("events", &events.len()).finish_non_exhaustive()
+    }
+}

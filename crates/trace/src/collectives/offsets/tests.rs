@@ -1,0 +1,116 @@
+//! Bounds from hand-made collectives, with the arithmetic written out, and from many random ones.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::collectives::testing::{Node, all, hlo, with};
+
+fn run(nodes: &[Node], options: &OffsetOptions) -> CollectiveOffsets {
+    with(nodes, |nodes| from_collectives(nodes, options)).expect("offsets")
+}
+
+fn exact() -> OffsetOptions {
+    OffsetOptions { wander_ns: 0.0, max_skew: 1e-9, ..OffsetOptions::default() }
+}
+
+#[test]
+fn two_barriers_bound_an_offset_by_hand() {
+    // Node 1 is 1000 ns ahead. First barrier: node 0 from 0 to 300, node 1 from 1100 to 1300 of its clock:
+    //   θ ≤ 1300 − 0 = 1300, θ ≥ 1100 − 300 = 800.
+    // Second: node 0 from 5000 to 5250, node 1 from 6050 to 6260: θ ≤ 6260 − 5000 = 1260, θ ≥ 6050 − 5250 = 800.
+    let nodes = [
+        Node::new(vec![all(hlo("psum.7", 1), 0, 300), all(hlo("psum.7", 2), 5000, 5250)]),
+        Node::new(vec![all(hlo("psum.7", 1), 1100, 1300), all(hlo("psum.7", 2), 6050, 6260)]),
+    ];
+    let found = run(&nodes, &exact());
+    assert_eq!((found.operations, found.pairs, found.span_ns, found.reference_time_ns), (2, 1, [0, 5250], 2625));
+    let node = &found.nodes[1];
+    let (low, high) = (node.bound_lo_ns.unwrap(), node.bound_hi_ns.unwrap());
+    assert!((low - 800.0).abs() < 0.01 && (high - 1260.0).abs() < 0.01, "{node:?}");
+    assert!((node.offset_ns - 1030.0).abs() < 0.01, "the middle: {node:?}");
+    assert!(node.sigma_ns.unwrap() >= 460.0 / 12f64.sqrt() - 0.01);
+    assert_eq!((found.nodes[0].offset_ns, found.nodes[0].bound_hi_ns), (0.0, Some(0.0)));
+    // From node 1's side everything changes its sign.
+    let turned = run(&nodes, &OffsetOptions { reference: 1, ..exact() });
+    assert!((turned.nodes[0].offset_ns + 1030.0).abs() < 0.01, "{turned:?}");
+}
+
+#[test]
+fn bounds_pass_through_a_third_node() {
+    // Nodes 0 and 2 meet only through node 1: 1 − 0 in [800, 1300], 2 − 1 in [−600, −100], so 2 − 0 in [200, 1200].
+    let nodes = [
+        Node::new(vec![all(hlo("a", 1), 0, 300)]),
+        Node::new(vec![all(hlo("a", 1), 1100, 1300), all(hlo("b", 1), 5000, 5300)]),
+        Node::new(vec![all(hlo("b", 1), 4700, 4900)]),
+        Node::new(vec![]),
+    ];
+    let found = run(&nodes, &exact());
+    let node = &found.nodes[2];
+    let (low, high) = (node.bound_lo_ns.unwrap(), node.bound_hi_ns.unwrap());
+    assert!((low - 200.0).abs() < 0.1 && (high - 1200.0).abs() < 0.1, "{node:?}");
+    assert!(!found.nodes[3].reachable && found.nodes[3].sigma_ns.is_none());
+    assert!(found.text().contains("node 3 (host3): no operation joins it"), "{}", found.text());
+}
+
+#[test]
+fn a_step_between_operations_is_told() {
+    // θ in [900, 1100], and later in [100_900, 101_100]: no clock of at most 1 ppm does that within 10 ms.
+    let at = |k: i64, start: i128, end: i128| all(hlo("psum.7", k), start, end);
+    let nodes = [
+        Node::new(vec![at(1, 0, 100), at(2, 10_000_000, 10_000_100)]),
+        Node::new(vec![at(1, 1000, 1100), at(2, 10_101_000, 10_101_100)]),
+    ];
+    let found = run(&nodes, &OffsetOptions { max_skew: 1e-6, ..exact() });
+    assert!(found.notes.iter().any(|note| note.contains("fit no straight clock")), "{found:?}");
+    assert_eq!(found.nodes[1].bound_lo_ns, None, "no bound is better than a wrong one");
+}
+
+#[test]
+fn what_cannot_be_answered_is_an_error() {
+    let alone = [Node::new(vec![all(hlo("a", 1), 0, 300)]), Node::new(vec![])];
+    let refused = |reference| with(&alone, |nodes| from_collectives(nodes, &OffsetOptions { reference, ..exact() }));
+    assert!(refused(0).unwrap_err().to_string().contains("surely shared with another node"));
+    assert!(refused(9).unwrap_err().to_string().contains("the reference node has no trace"));
+}
+
+#[test]
+fn times_out_of_range_are_left_out() {
+    let far = i128::from(i64::MAX) * 4;
+    let node = || Node::new(vec![all(hlo("a", 1), far, far + 10), all(hlo("a", 2), 0, 10)]);
+    assert_eq!(run(&[node(), node()], &exact()).operations, 1);
+}
+
+proptest! {
+    /// Truth is inside, whatever the waits: clocks with offsets of seconds and drifts to 400 ppm, operations of which each
+    /// node ends after all have begun.
+    #[test]
+    fn truth_lies_inside_the_bounds(
+        clocks in prop::collection::vec((-3_000_000_000i64..3_000_000_000, -200i64..200), 1..4),
+        turns in prop::collection::vec(prop::collection::vec((0i64..2_000_000, 0i64..2_000_000), 4), 2..30),
+    ) {
+        let clocks: Vec<(i64, i64)> = [(0, 0)].into_iter().chain(clocks).collect();
+        let own = |node: usize, at: i64| {
+            let (offset, ppm) = clocks[node];
+            i128::from(at + offset) + i128::from(at) * i128::from(ppm) / 1_000_000
+        };
+        let mut nodes: Vec<Node> = clocks.iter().map(|_| Node::new(vec![])).collect();
+        for (turn, waits) in turns.iter().enumerate() {
+            let base = 1_000_000_000 + turn as i64 * 50_000_000;
+            let begun = (0..clocks.len()).map(|node| base + waits[node].0).max().unwrap();
+            for (node, list) in nodes.iter_mut().enumerate() {
+                let (start, end) = (own(node, base + waits[node].0), own(node, begun + waits[node].1));
+                list.events.push(all(hlo("psum.7", turn as i64), start, end));
+            }
+        }
+        let found = run(&nodes, &OffsetOptions { wander_ns: 2.0, ..OffsetOptions::default() });
+        for (node, estimate) in found.nodes.iter().enumerate() {
+            let truth = (own(node, found.reference_time_ns) - i128::from(found.reference_time_ns)) as f64;
+            let (low, high) = (estimate.bound_lo_ns.unwrap(), estimate.bound_hi_ns.unwrap());
+            prop_assert!(low <= truth && truth <= high, "node {}: {} not in {}..{}", node, truth, low, high);
+            prop_assert!(low <= estimate.offset_ns && estimate.offset_ns <= high);
+            let [slowest, fastest] = estimate.drift_bounds_ppm;
+            let rate = clocks[node].1 as f64;
+            prop_assert!(slowest <= rate && rate <= fastest, "node {}: {} not in {}..{}", node, rate, slowest, fastest);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A check as text: one line per operation, before and after.
+//!
+//! Place in the flow: last step of `collectives`; the command line prints it. What it does not do: colours, widths of
+//! terminals.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::check::{BrokenEdge, CheckReport, OperationLine};
+
+/// The table of a check, beside the same check before correction where there is one; then the broken edges, what is
+/// ambiguous, and the verdict.
+pub fn table(before: Option<&CheckReport>, after: &CheckReport) -> String {
+    let mut text = String::new();
+    let mut rows: Vec<[String; 5]> =
+        vec![["operation", "instances", "edges", "broken before", "broken"].map(str::to_owned)];
+    let previous: BTreeMap<&str, &OperationLine> =
+        before.iter().flat_map(|report| &report.operations).map(|line| (line.name.as_str(), line)).collect();
+    let amount = |broken: usize, worst_ns: f64| match broken {
+        0 => "0".to_owned(),
+        _ => format!("{broken} (by up to {})", span(worst_ns)),
+    };
+    for line in &after.operations {
+        let before =
+            previous.get(line.name.as_str()).map_or_else(String::new, |line| amount(line.broken, line.worst_ns));
+        let now = amount(line.broken, line.worst_ns);
+        rows.push([line.name.clone(), line.instances.to_string(), line.edges.to_string(), before, now]);
+    }
+    let was = before.map_or_else(String::new, |report| amount(report.broken, report.worst_ns));
+    let now = amount(after.broken, after.worst_ns);
+    rows.push(["all".to_owned(), after.instances.to_string(), after.edges.to_string(), was, now]);
+    let keep: &[usize] = if before.is_some() { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 4] };
+    lay_out(&mut text, &rows, keep);
+    for edge in after.broken_edges.iter().take(EDGES_SHOWN) {
+        text.push_str(&sentence(edge));
+    }
+    // Writing to a string cannot fail.
+    let hidden = after.broken - after.broken_edges.len().min(EDGES_SHOWN);
+    if hidden > 0 {
+        let _ = writeln!(text, "… and {hidden} more broken edges");
+    }
+    for ambiguous in &after.ambiguous {
+        let _ = writeln!(
+            text,
+            "ambiguous, not judged: {} × {} ({} parts): {}",
+            ambiguous.instances, ambiguous.operation, ambiguous.parts, ambiguous.reason
+        );
+    }
+    if after.unordered_parts + after.unpaired_parts > 0 {
+        let _ = writeln!(
+            text,
+            "not judged: {} parts without a known root or peer, {} parts that no other node shows",
+            after.unordered_parts, after.unpaired_parts
+        );
+    }
+    let _ = writeln!(text, "{}", verdict(after));
+    text
+}
+
+fn verdict(report: &CheckReport) -> String {
+    match (report.edges, report.broken, report.violations()) {
+        (0, ..) => "nothing to judge: no operation has parts on two nodes".to_owned(),
+        (edges, 0, _) => format!("causality holds on all {edges} edges"),
+        (edges, broken, 0) => {
+            format!("{broken} of {edges} edges are broken, all by no more than the clocks' uncertainty explains")
+        }
+        (edges, broken, violations) => {
+            format!("{broken} of {edges} edges are broken, {violations} of them beyond the clocks' uncertainty")
+        }
+    }
+}
+
+fn sentence(edge: &BrokenEdge) -> String {
+    let BrokenEdge { operation, instance, ended_node, ended_name, started_node, started_name, .. } = edge;
+    let allowed = match (edge.explained, edge.uncertainty_ns) {
+        (true, Some(allowed)) => format!("explained by the clocks' uncertainty of {}", span(allowed)),
+        (true, None) => "explained, since a clock is not calibrated".to_owned(),
+        (false, allowed) => format!("uncertainty explains {}", span(allowed.unwrap_or(0.0))),
+    };
+    format!(
+        "broken: {operation} ({instance}) ended on node {ended_node} ({ended_name}) at {} ns, {} before it began on node \
+         {started_node} ({started_name}) at {} ns; {allowed}\n",
+        edge.end_ns,
+        span(edge.by_ns),
+        edge.start_ns,
+    )
+}
+
+/// A length of time with a unit that suits it.
+pub(super) fn span(ns: f64) -> String {
+    match ns.abs() {
+        size if size >= 1e9 => format!("{:.3} s", ns / 1e9),
+        size if size >= 1e6 => format!("{:.3} ms", ns / 1e6),
+        size if size >= 1e3 => format!("{:.3} µs", ns / 1e3),
+        _ => format!("{ns:.0} ns"),
+    }
+}
+
+/// Columns as wide as their widest cell; the first to the left, numbers to the right.
+fn lay_out<const N: usize>(text: &mut String, rows: &[[String; N]], keep: &[usize]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = keep.iter().map(|&column| width(column)).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (place, (&column, &width)) in keep.iter().zip(&widths).enumerate() {
+            let cell = &row[column];
+            let _ = if place == 0 { write!(line, "{cell:<width$}") } else { write!(line, "  {cell:>width$}") };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+/// Broken edges that the text spells out; the JSON has more.
+const EDGES_SHOWN: usize = 10;

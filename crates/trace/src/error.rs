@@ -1,0 +1,51 @@
+//! The one error type of this crate: what failed, in which file, at which byte, for which node.
+//!
+//! Place in the flow: every stage returns it; the command line prints it as one line. What it does not do: hold notes on
+//! things that were survivable; those travel in results (`TraceFacts::notes` and the stages' own statistics).
+
+use std::path::{Path, PathBuf};
+
+/// Everything that can go wrong between reading a trace and proving its causality.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused something.
+    #[error("{path}: cannot {action}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, as a verb: "open", "read", "write", "rename".
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is not what its format demands.
+    #[error("{path}: byte {offset}: {problem}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where, in bytes from its (decompressed) start.
+        offset: u64,
+        /// What is wrong, as a sentence without a full stop.
+        problem: String,
+    },
+    /// The collectives of the traces do not carry what was asked of them.
+    #[error("offsets from collectives: {problem}")]
+    Collectives {
+        /// What is missing, as a sentence without a full stop.
+        problem: String,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] about `path`, for `map_err`.
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.to_path_buf();
+        move |source| Error::Io { path, action, source }
+    }
+
+    /// An [`Error::Malformed`] about `path`.
+    pub(crate) fn malformed(path: &Path, offset: u64, problem: impl Into<String>) -> Error {
+        Error::Malformed { path: path.to_path_buf(), offset, problem: problem.into() }
+    }
+}
