@@ -81,6 +81,14 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Measuring")]
     per_rank: bool,
 
+    /// The profiler's clock, whose pairs with the system clock go to snapshots/: monotonic, monotonic_raw, boottime, tsc,
+    /// rocprofiler, cupti or none [default: boottime]
+    #[arg(long, help_heading = "Measuring", value_name = "CLOCK")]
+    tracer_clock: Option<String>,
+    /// Milliseconds between such pairs [default: 4000]
+    #[arg(long, help_heading = "Measuring", value_name = "MS")]
+    snapshot_pair_period_ms: Option<String>,
+
     /// Directory for the run's files; an earlier run there moves aside [default: probe_sync_out]
     #[arg(long, help_heading = "Output", value_name = "DIR")]
     out: Option<String>,
@@ -168,6 +176,8 @@ impl RunArgs {
             ("seed", &self.seed),
             ("fit", &self.fit),
             ("timestamps", &self.timestamps),
+            ("tracer_clock", &self.tracer_clock),
+            ("snapshot_pair_period_ms", &self.snapshot_pair_period_ms),
             ("out", &self.out),
             ("bind", &self.bind),
             ("port", &self.port),

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::edge_fit::FitMethod;
+use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
 
@@ -43,6 +44,10 @@ pub struct Config {
     pub per_rank: bool,
     /// Write every raw exchange.
     pub keep_probes: bool,
+    /// The profiler's clock, to take snapshot pairs of; `None` takes none.
+    pub tracer_clock: Option<TracerClockName>,
+    /// Time between snapshot pairs.
+    pub snapshot_pair_period: Duration,
     /// Seed of the virtual clocks laid over the real ones; `None` measures the real clocks.
     pub inject_skew: Option<u64>,
     /// Virtual offsets are drawn within ± this.
@@ -101,10 +106,15 @@ pub const KEYS: &[Key] = &[
     shared("timestamps", "auto, hardware, kernel or user (default auto)"),
     shared("per_rank", "every rank is a node, even where ranks share a host's clock (default false)"),
     shared("keep_probes", "write every raw exchange to probes/nodeN.jsonl (default false)"),
+    shared("snapshot_pair_period_ms", "milliseconds between pairs of tracer clock and system clock (default 4000)"),
     shared("inject_skew", "seed of virtual clocks laid over the real ones, to test against known truth"),
     shared("skew_offset", "virtual offsets are drawn within ± this (default 10ms)"),
     shared("skew_ppm", "virtual rates are drawn within ± this many ppm (default 50)"),
     shared("inject_step", "NODE@AFTER:STEP, as in 3@5s:1ms: that node's virtual clock jumps"),
+    local(
+        "tracer_clock",
+        "the profiler's clock: monotonic, monotonic_raw, boottime, tsc, rocprofiler, cupti or none (default boottime)",
+    ),
     local("out", "directory for the run's files (default probe_sync_out)"),
     local("bind", "address to probe from (default: chosen from the route to rank 0)"),
     local("port", "UDP port to probe from (default 0: the system chooses)"),
@@ -139,6 +149,8 @@ impl Default for Config {
             timestamps: TimestampMode::Auto,
             per_rank: false,
             keep_probes: false,
+            tracer_clock: Some(TracerClockName::Boottime),
+            snapshot_pair_period: Duration::from_ms(4_000),
             inject_skew: None,
             skew_offset: Duration::from_ms(10),
             skew_ppm: 50.0,
@@ -211,6 +223,10 @@ impl Config {
             "timestamps" => choice(text, &TIMESTAMP_MODES).map(|v| self.timestamps = v),
             "per_rank" => number(text).map(|v| self.per_rank = v),
             "keep_probes" => number(text).map(|v| self.keep_probes = v),
+            "tracer_clock" => tracer_clock(text).map(|v| self.tracer_clock = v),
+            "snapshot_pair_period_ms" => {
+                number(text).map(|v: u32| self.snapshot_pair_period = Duration::from_ms(v.into()))
+            }
             "inject_skew" => number(text).map(|v| self.inject_skew = Some(v)),
             "skew_offset" => duration(text).map(|v| self.skew_offset = v),
             "skew_ppm" => number(text).map(|v| self.skew_ppm = v),
@@ -251,6 +267,8 @@ impl Config {
             "timestamps" => name_of(self.timestamps, &TIMESTAMP_MODES).into(),
             "per_rank" => self.per_rank.to_string(),
             "keep_probes" => self.keep_probes.to_string(),
+            "tracer_clock" => self.tracer_clock.map_or(NO_TRACER_CLOCK, TracerClockName::as_str).into(),
+            "snapshot_pair_period_ms" => (self.snapshot_pair_period.as_ns() / 1_000_000).to_string(),
             "inject_skew" => self.inject_skew.map_or_else(|| "none".into(), |seed| seed.to_string()),
             "skew_offset" => text_of(self.skew_offset),
             "skew_ppm" => self.skew_ppm.to_string(),
@@ -278,6 +296,10 @@ impl Config {
         }
         if self.window.as_ns() / self.cadence.as_ns() > MAX_EXCHANGES_PER_WINDOW {
             return wrong("window", "brings more than a million exchanges; take a shorter window or a longer cadence");
+        }
+        let pair_period = Duration::from_ms(1)..=Duration::from_ms(MAX_PAIR_PERIOD_MS);
+        if !pair_period.contains(&self.snapshot_pair_period) {
+            return wrong("snapshot_pair_period_ms", "must lie within 1 and 3600000 (an hour)");
         }
         if !(self.skew_ppm.is_finite() && (0.0..=400.0).contains(&self.skew_ppm)) {
             return wrong("skew_ppm", "must lie within 0 and 400; real clocks stay below 500");
@@ -328,6 +350,8 @@ pub fn flag_name(key: &str) -> String {
 
 /// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
 const RESERVED_ENVIRONMENT: [&str; 6] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "PARENT", "RENDEZVOUS_TIMEOUT"];
+const MAX_PAIR_PERIOD_MS: i64 = 3_600_000;
+const NO_TRACER_CLOCK: &str = "none";
 /// As many as the probe thread keeps.
 const MAX_EXCHANGES_PER_WINDOW: i64 = 1 << 20;
 
@@ -349,6 +373,13 @@ fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         format!("\"{text}\" is none of {}", names.join(", "))
     })
+}
+
+fn tracer_clock(text: &str) -> Result<Option<TracerClockName>, String> {
+    if text == NO_TRACER_CLOCK {
+        return Ok(None);
+    }
+    choice(text, &TracerClockName::ALL).map(Some).map_err(|error| format!("{error}, {NO_TRACER_CLOCK}"))
 }
 
 fn name_of<T: Copy + PartialEq>(value: T, choices: &[(&'static str, T)]) -> &'static str {
@@ -434,6 +465,10 @@ mod tests {
         check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
         check("keep_probes = true", &[], &[], Ok(("keep_probes", "true")));
         check("", &[], &[("duration", "1s")], Ok(("window", "1s")));
+        check("", &[], &[], Ok(("tracer_clock", "boottime")));
+        check("tracer_clock = 'tsc'", &[], &[("tracer_clock", "none")], Ok(("tracer_clock", "none")));
+        let period = [("PROBE_SYNC_SNAPSHOT_PAIR_PERIOD_MS", "250")];
+        check("snapshot_pair_period_ms = 2000", &period, &[], Ok(("snapshot_pair_period_ms", "250")));
         check("inject_skew = 7", &[], &[("inject_step", "3@5s:-200us")], Ok(("inject_step", "3@5s:-200us")));
     }
 
@@ -450,6 +485,9 @@ mod tests {
         check("", &[], &[("window", "30min"), ("probe_cadence", "20us")], Err("million exchanges"));
         check("", &[], &[("bind", "0.0.0.0")], Err("peers could send to"));
         check("", &[], &[("inject_skew", "1"), ("inject_step", "0@5s:1ms")], Err("the reference"));
+        check("", &[], &[("tracer_clock", "sundial")], Err("cupti, none"));
+        check("snapshot_pair_period_ms = 0", &[], &[], Err("3600000"));
+        check("", &[], &[("snapshot_pair_period_ms", "4s")], Err("--snapshot-pair-period-ms"));
         check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
         check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
     }

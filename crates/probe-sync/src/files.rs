@@ -56,7 +56,7 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn join(path: &Path) -> Result<Self, Error> {
-        for part in ["windows", "probes"] {
+        for part in ["windows", "probes", "snapshots"] {
             fs::create_dir_all(path.join(part)).map_err(Error::file(&path.join(part), "create"))?;
         }
         Ok(Self { path: path.into(), lock: None })
@@ -93,12 +93,19 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn stream(&self, name: &str) -> Result<JsonLines, Error> {
+        JsonLines::create(&self.vacant(name)?)
+    }
+
+    /// Where a file of this name goes; one that an earlier run left, on a disk that the root does not see, moves aside.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn vacant(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
         if path.exists() {
-            // Left by an earlier run on a disk that the root does not see.
             fs::rename(&path, free_name(&path)?).map_err(Error::file(&path, "move aside"))?;
         }
-        JsonLines::create(&path)
+        Ok(path)
     }
 }
 

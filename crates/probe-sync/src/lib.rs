@@ -23,6 +23,7 @@ mod root;
 mod roster;
 mod rounds;
 mod run;
+pub mod snapshots;
 pub mod solve;
 pub mod truth;
 mod wire;
@@ -109,6 +110,12 @@ pub enum Error {
     /// The probe thread ended before the run did.
     #[error("probe thread: {reason}")]
     ProbeThread {
+        /// Why.
+        reason: String,
+    },
+    /// The thread that takes snapshot pairs ended before the run did.
+    #[error("snapshot thread: {reason}")]
+    SnapshotThread {
         /// Why.
         reason: String,
     },

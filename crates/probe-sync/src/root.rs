@@ -54,7 +54,7 @@ impl<'a> RootState<'a> {
         let mut offsets = directory.stream("offsets.jsonl")?;
         let starts = roster.nodes.iter().enumerate().map(|(node, presence)| {
             let hostname = setup.plan.hostname(NodeId(node as u32)).to_owned();
-            (Some(hostname), Some(presence.walltime_ns), Some(presence.boottime_ns))
+            (Some(hostname), Some(presence.walltime_ns), Some(presence.tracer_ns))
         });
         offsets.append(&files::offsets_meta(&starts.collect::<Vec<_>>()))?;
         offsets.flush()?;

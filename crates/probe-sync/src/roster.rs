@@ -61,8 +61,8 @@ pub struct Presence {
     pub stamp: StampSource,
     /// Its system clock, ns.
     pub walltime_ns: i64,
-    /// Its `CLOCK_BOOTTIME` at that instant, ns: the timeline of GPU tracers unless one is configured.
-    pub boottime_ns: i64,
+    /// Its tracer clock at that instant, ns: the one configured, else `CLOCK_BOOTTIME`.
+    pub tracer_ns: i64,
 }
 
 /// Everything that all ranks know once the run starts.

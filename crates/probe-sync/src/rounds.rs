@@ -27,6 +27,7 @@ use crate::policy::{Pace, Policy};
 use crate::probing::{Prober, WindowCut};
 use crate::report::RankAccount;
 use crate::roster::Plan;
+use crate::snapshots::{Sampler, SnapshotCounts};
 use crate::{Config, Error, truth, wire};
 
 /// What the root sends to all ranks at the end of a round.
@@ -65,6 +66,8 @@ pub struct NodeRounds {
     pub windows: JsonLines,
     /// `probes/nodeN.jsonl`, with `keep_probes`.
     pub probes: Option<JsonLines>,
+    /// Takes snapshot pairs, with `tracer_clock`.
+    pub sampler: Option<Sampler>,
     /// Exchanges that no fit used, because their stamps came from another source than the window's best.
     pub left_out: u64,
 }
@@ -168,7 +171,10 @@ impl Rounds<'_> {
         let mut account = self.node.take().map_or_else(
             || Ok(RankAccount::default()),
             |own| {
+                let snapshots = own.sampler.map(Sampler::finish).transpose()?;
                 let mut account = own.prober.finish()?;
+                let snapshots = snapshots.iter().flat_map(SnapshotCounts::named);
+                account.counters.extend(snapshots.map(|(name, count)| (name.to_owned(), count)));
                 account.counters.push(("exchanges_of_mixed_stamps".into(), own.left_out));
                 Ok::<_, Error>(account)
             },

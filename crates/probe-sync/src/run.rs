@@ -12,7 +12,7 @@ use probe_sync_collective::{Collective, Patience, ROOT};
 use probe_sync_estimate::window::GlobalWindowData;
 use probe_sync_probe::topology;
 use probe_sync_sys::topology::Topology;
-use probe_sync_sys::{clock, host};
+use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId, RunId, StampSource};
 use serde_json::json;
 
@@ -23,6 +23,7 @@ use crate::report::RunReport;
 use crate::root::RootState;
 use crate::roster::{self, Introduction, Plan, Presence, Roster};
 use crate::rounds::{Master, NodeRounds, Rounds};
+use crate::snapshots::Sampler;
 use crate::{Config, Error, truth};
 
 /// What a run needs from its caller besides configuration and peers.
@@ -101,12 +102,11 @@ pub fn run_with_policy(
         Err(error) => (None, Some(error.to_string())),
     };
     let bound = plan.probes_for(collective.rank()).map(|node| failure.map_or_else(|| setup.bind(node, context), Err));
-    let presence =
-        bound.as_ref().map(|bound| bound.as_ref().map(|(_, presence)| presence.clone()).map_err(Clone::clone));
+    let presence = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.presence.clone()).map_err(Clone::clone));
     let start_ns = clock::SystemClock.now().as_ns();
     let roster = roster::assemble(collective, &plan, presence.as_ref(), start_ns, &handshake)?;
     // After a successful assembly no node failed to bind.
-    let bound = bound.and_then(Result::ok).map(|(bound, _)| bound);
+    let bound = bound.and_then(Result::ok);
     setup.run(collective, &roster, claimed, bound, context, Hooks { observer, policy })
 }
 
@@ -118,6 +118,13 @@ pub(crate) struct Setup<'a> {
     pub(crate) introductions: &'a [Introduction],
 }
 
+/// What a node holds before the peers are known.
+struct Bound {
+    prober: ProberSetup,
+    tracer: Option<TracerClock>,
+    presence: Presence,
+}
+
 /// Whom the root talks to.
 struct Hooks<'a> {
     observer: &'a mut dyn Observer,
@@ -125,20 +132,16 @@ struct Hooks<'a> {
 }
 
 impl Setup<'_> {
-    /// Binds the node's socket; the error says why this rank cannot take part.
-    fn bind(&self, node: NodeId, context: &Context) -> Result<(ProberSetup, Presence), String> {
+    /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
+    fn bind(&self, node: NodeId, context: &Context) -> Result<Bound, String> {
         let outward = host::outward_address(self.config.interface.as_deref());
         let address = roster::probe_address(self.config, self.plan, context.towards_root, outward)?;
-        let setup = ProberSetup::bind(self.config, node, SocketAddr::new(address, self.config.port))
+        let prober = ProberSetup::bind(self.config, node, SocketAddr::new(address, self.config.port))
             .map_err(|error| error.to_string())?;
-        let pair = clock::read_pair(&clock::BootClock, &clock::SystemClock, clock::NARROW_BRACKET);
-        let presence = Presence {
-            address: setup.local_addr(),
-            stamp: setup.stamp_source(),
-            walltime_ns: pair.b.as_ns(),
-            boottime_ns: pair.a.as_ns(),
-        };
-        Ok((setup, presence))
+        let tracer = self.config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
+        let (walltime_ns, tracer_ns) = start_times(tracer.as_ref()).map_err(|error| error.to_string())?;
+        let presence = Presence { address: prober.local_addr(), stamp: prober.stamp_source(), walltime_ns, tracer_ns };
+        Ok(Bound { prober, tracer, presence })
     }
 
     /// The rounds and the final accounts. `claimed` is the root's directory.
@@ -147,7 +150,7 @@ impl Setup<'_> {
         collective: &mut dyn Collective,
         roster: &Roster,
         claimed: Option<RunDirectory>,
-        bound: Option<ProberSetup>,
+        bound: Option<Bound>,
         context: &Context,
         hooks: Hooks<'_>,
     ) -> Result<Option<RunReport>, Error> {
@@ -195,14 +198,8 @@ impl Setup<'_> {
         topology::edges(nodes, neighbors, self.config.seed)
     }
 
-    fn start_node(
-        &self,
-        bound: ProberSetup,
-        roster: &Roster,
-        edges: &[Edge],
-        rank: usize,
-    ) -> Result<NodeRounds, Error> {
-        let node = bound.node();
+    fn start_node(&self, bound: Bound, roster: &Roster, edges: &[Edge], rank: usize) -> Result<NodeRounds, Error> {
+        let node = bound.prober.node();
         let clock = truth::virtual_clock(self.config, node, roster.start_ns);
         let addresses = roster.nodes.iter().map(|presence| presence.address).collect();
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
@@ -210,10 +207,23 @@ impl Setup<'_> {
         let windows = directory.stream(&format!("windows/node{node}.jsonl"))?;
         let probes =
             self.config.keep_probes.then(|| directory.stream(&format!("probes/node{node}.jsonl"))).transpose()?;
+        let period = self.config.snapshot_pair_period;
+        let sample = |tracer| Sampler::start(tracer, clock.clone(), period, &directory, node);
+        let sampler = bound.tracer.map(sample).transpose()?;
         let place = self.plan.place_on_host[rank];
-        let prober = Prober::start(bound, self.plan.run, addresses, out_edges, clock, place, self.config)?;
-        Ok(NodeRounds { node, prober, windows, probes, left_out: 0 })
+        let prober = Prober::start(bound.prober, self.plan.run, addresses, out_edges, clock, place, self.config)?;
+        Ok(NodeRounds { node, prober, windows, probes, sampler, left_out: 0 })
     }
+}
+
+/// The system clock and the tracer clock at one moment, ns.
+fn start_times(tracer: Option<&TracerClock>) -> Result<(i64, i64), probe_sync_sys::Error> {
+    if let Some(tracer) = tracer {
+        let pair = tracer.read_pair(&clock::SystemClock, clock::NARROW_BRACKET)?;
+        return Ok((pair.system.as_ns(), pair.tracer.as_ns()));
+    }
+    let pair = clock::read_pair(&clock::BootClock, &clock::SystemClock, clock::NARROW_BRACKET);
+    Ok((pair.b.as_ns(), pair.a.as_ns()))
 }
 
 fn introduce(config: &Config, host: &host::Host) -> Introduction {

@@ -3,4 +3,5 @@
 mod faults;
 mod measure;
 mod recorded;
+mod snapshots;
 mod support;

@@ -1,0 +1,77 @@
+//! Snapshot pairs of tracer clock and system clock: taken in a run, refused where the clock cannot be had.
+
+use std::path::Path;
+
+use probe_sync::snapshots;
+use serde_json::Value;
+
+use crate::support::{complaint, lines, output, probe_sync, report};
+
+/// Runs two local ranks with a pair every 50 ms and returns the report.
+fn run(out: &Path, more: &[&str]) -> Value {
+    let out = out.to_str().expect("a UTF-8 path");
+    let common = ["run", "--local", "2", "--duration", "1s", "--window", "500ms", "--json", "--out", out];
+    report(&[&common, more].concat())
+}
+
+#[test]
+fn every_node_leaves_its_pairs_on_its_own_clock() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let report = run(&out, &["--snapshot-pair-period-ms", "50", "--inject-skew", "7", "--skew-offset", "1h"]);
+    let counter = |name: &str| report["counters"][name].as_u64().unwrap_or_else(|| panic!("no {name}: {report:#}"));
+    assert_eq!(counter("snapshots_dropped"), 0);
+    let truth: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("truth.json")).expect("truth.json")).expect("JSON");
+    let (mut taken, mut starts) = (0, Vec::new());
+    for node in [0, 1] {
+        let file = |end: &str| out.join(format!("snapshots/node{node}.snapshot_pairs.{end}"));
+        let (lines, bytes) = (lines(&file("jsonl")), std::fs::read(file("pb")).expect("written at the end"));
+        let document = snapshots::read(&bytes).expect("our own bytes");
+        assert_eq!((document.pairs.len(), document.sampling_period_ns), (lines.len(), 50_000_000));
+        taken += lines.len() as u64;
+        // One at the start and one at the end at least, and on an idle machine one every 50 ms.
+        assert!(lines.len() >= 2, "{lines:?}");
+        // All processes share one boot clock, so the nodes' system times differ by the virtual clock alone.
+        let parameters = &truth["nodes"][node.to_string()];
+        let real_ns = |pair: &snapshots::SnapshotPair| {
+            let without_offset = pair.sys_clock_ns - parameters["off_ns"].as_i64().expect("a number");
+            let since = without_offset - parameters["t0_ns"].as_i64().expect("a number");
+            let rate = parameters["ppm"].as_f64().expect("a number") * 1e-6;
+            without_offset - (since as f64 * rate) as i64
+        };
+        let boot_ns = |pair: &snapshots::SnapshotPair| real_ns(pair) - pair.tracer_clock_ns;
+        let (first, last) = (boot_ns(&document.pairs[0]), boot_ns(document.pairs.last().expect("two at least")));
+        assert!((first - last).abs() < 1_000_000, "node {node}: {first} and {last}");
+        starts.push(first);
+    }
+    // Far below the virtual offset, far above what a bracket leaves.
+    assert!((starts[0] - starts[1]).abs() < 1_000_000, "{starts:?}");
+    assert_ne!(truth["nodes"]["1"]["off_ns"], 0);
+    assert_eq!(counter("snapshots_taken"), taken);
+}
+
+#[test]
+fn without_a_tracer_clock_there_are_no_pairs() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let report = run(&out, &["--tracer-clock", "none"]);
+    assert_eq!(report["counters"].get("snapshots_taken"), None, "{report:#}");
+    assert!(!out.join("snapshots/node0.snapshot_pairs.jsonl").exists());
+}
+
+#[test]
+fn a_clock_that_is_not_there_is_refused_on_all_ranks_by_name() {
+    if let Ok(clock) = probe_sync_sys::TracerClock::open(probe_sync_sys::TracerClockName::Rocprofiler) {
+        println!("skipped: this machine has {clock:?}");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let out = out.to_str().expect("a UTF-8 path");
+    let arguments = ["run", "--local", "2", "--duration", "1s", "--tracer-clock", "rocprofiler", "--out", out];
+    let refused = output(probe_sync(&arguments));
+    assert_eq!(refused.status.code(), Some(2));
+    let said = complaint(&refused);
+    assert!(said.contains("tracer clock rocprofiler") && said.contains("install rocprofiler-sdk"), "{said}");
+}

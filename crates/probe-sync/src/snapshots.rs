@@ -1,0 +1,335 @@
+//! Pairs of readings of the tracer clock and the system clock, taken all through a run.
+//!
+//! Place in the flow: beside probing. One thread per node reads a pair at the start, every `snapshot_pair_period_ms`
+//! and at the end; crate `trace` makes the map R → S of the node out of them. A pair is a tracer reading between two
+//! system readings (`sys::tracer`): the error is at most half the bracket, which is kept. Under `--inject-skew` the
+//! system time of a pair is the node's virtual clock, as it is for the packets' stamps.
+//!
+//! Each pair goes at once to `snapshots/nodeN.snapshot_pairs.jsonl`, so that a killed run keeps them, and into a bounded
+//! ring, which an orderly end writes as `snapshots/nodeN.snapshot_pairs.pb`. When the ring is full the oldest pair
+//! leaves it (`snapshots_dropped`); the JSON lines keep all.
+//!
+//! Deadlines are fixed multiples of the period: a late pair does not move the later ones, and periods that passed
+//! without a pair are counted (`snapshots_missed_deadline`), not made up for.
+//!
+//! What it does not do: judge pairs. One whose bracket never came below 5 µs is kept and counted (`snapshots_wide`).
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration as StdDuration;
+
+use probe_sync_sys::tracer::SNAPSHOT_BRACKET;
+use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock};
+use probe_sync_time::{Clock, Duration, Monotonic, NodeId, SkewedClock, Timestamp};
+use prost::Message;
+use serde::Serialize;
+
+use crate::Error;
+use crate::files::{JsonLines, RunDirectory, write_whole};
+
+/// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
+pub struct Sampler {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<Result<Taken, Error>>>,
+    document: PathBuf,
+    period: Duration,
+}
+
+/// What a sampler did, for the counters of the run.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotCounts {
+    /// Pairs taken.
+    pub taken: u64,
+    /// Periods that passed without a pair, because the thread did not get to run.
+    pub missed_deadline: u64,
+    /// Pairs that left the full ring and are in the JSON lines only.
+    pub dropped: u64,
+    /// Pairs whose bracket was 5 µs or wider in every attempt.
+    pub wide: u64,
+}
+
+impl SnapshotCounts {
+    /// The counters by name, as a rank's account lists them.
+    pub fn named(&self) -> [(&'static str, u64); 4] {
+        [
+            ("snapshots_taken", self.taken),
+            ("snapshots_missed_deadline", self.missed_deadline),
+            ("snapshots_dropped", self.dropped),
+            ("snapshots_wide", self.wide),
+        ]
+    }
+}
+
+impl Sampler {
+    /// Starts taking pairs of `tracer` and the system clock seen through `clock`; the files go to `snapshots/` of the
+    /// run.
+    ///
+    /// # Errors
+    /// When the files or the thread cannot be made.
+    pub fn start(
+        tracer: TracerClock,
+        clock: SkewedClock,
+        period: Duration,
+        run: &RunDirectory,
+        node: NodeId,
+    ) -> Result<Self, Error> {
+        let lines = run.stream(&format!("snapshots/node{node}.snapshot_pairs.jsonl"))?;
+        let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
+        let (stop, stopped) = sync_channel(0);
+        let sampling =
+            Sampling { tracer, clock, period, lines, ring: VecDeque::new(), counts: SnapshotCounts::default() };
+        let thread = std::thread::Builder::new()
+            .name("snapshots".into())
+            .spawn(move || sampling.run(&stopped))
+            .map_err(|error| Error::SnapshotThread { reason: format!("cannot start: {error}") })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread), document, period })
+    }
+
+    /// Takes the last pair, ends the thread and writes the protobuf file.
+    ///
+    /// # Errors
+    /// What ended the thread early, or the file that cannot be written.
+    pub fn finish(mut self) -> Result<SnapshotCounts, Error> {
+        let taken = self.end().unwrap_or_else(|| Err(Error::SnapshotThread { reason: "ended before".into() }))?;
+        let pairs = taken.ring.into_iter().collect();
+        let document = SnapshotPairs { pairs, sampling_period_ns: self.period.as_ns() };
+        write_whole(&self.document, &document.encode_to_vec())?;
+        Ok(taken.counts)
+    }
+
+    fn end(&mut self) -> Option<Result<Taken, Error>> {
+        drop(self.stop.take());
+        let panicked = || Error::SnapshotThread { reason: "panicked; its message is on standard error".into() };
+        self.thread.take().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())))
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        // The run has failed already, or finish() has told what there is to tell.
+        let _ = self.end();
+    }
+}
+
+/// The pairs in the bytes of a protobuf file.
+///
+/// # Errors
+/// When the bytes are no `SnapshotPairs`.
+pub fn read(bytes: &[u8]) -> Result<SnapshotPairs, prost::DecodeError> {
+    SnapshotPairs::decode(bytes)
+}
+
+/// The content of `nodeN.snapshot_pairs.pb`.
+#[derive(Clone, PartialEq, Message)]
+pub struct SnapshotPairs {
+    /// In order of time.
+    #[prost(message, repeated, tag = "1")]
+    pub pairs: Vec<SnapshotPair>,
+    /// The period asked for, ns.
+    #[prost(int64, tag = "2")]
+    pub sampling_period_ns: i64,
+}
+
+/// One moment on two clocks.
+#[derive(Copy, Clone, PartialEq, Eq, Message)]
+pub struct SnapshotPair {
+    /// The system clock, ns.
+    #[prost(int64, tag = "1")]
+    pub sys_clock_ns: i64,
+    /// The tracer clock, ns.
+    #[prost(int64, tag = "2")]
+    pub tracer_clock_ns: i64,
+    /// Width of the bracket, ns: the pair is wrong by at most half of it. Our addition; other readers skip it.
+    #[prost(int64, tag = "3")]
+    pub bracket_ns: i64,
+}
+
+/// A line of `nodeN.snapshot_pairs.jsonl`; complete in itself, so that any part of a file can be read.
+#[derive(Serialize)]
+struct Line {
+    sys_clock_ns: i64,
+    tracer_clock_ns: i64,
+    bracket_ns: i64,
+    sampling_period_ns: i64,
+    tracer_clock: &'static str,
+    /// For a counter: the rate by which its ticks became ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ns_per_tick: Option<f64>,
+}
+
+/// What the thread hands back.
+struct Taken {
+    ring: VecDeque<SnapshotPair>,
+    counts: SnapshotCounts,
+}
+
+/// The thread's own state.
+struct Sampling {
+    tracer: TracerClock,
+    clock: SkewedClock,
+    period: Duration,
+    lines: JsonLines,
+    ring: VecDeque<SnapshotPair>,
+    counts: SnapshotCounts,
+}
+
+impl Sampling {
+    /// Takes pairs until the other end of `stopped` is gone.
+    fn run(mut self, stopped: &Receiver<()>) -> Result<Taken, Error> {
+        let mut due = MonotonicClock.now();
+        loop {
+            self.take()?;
+            let (next, missed) = next_deadline(due, MonotonicClock.now(), self.period);
+            self.counts.missed_deadline += missed;
+            due = next;
+            let left = (due - MonotonicClock.now()).as_ns().max(0).unsigned_abs();
+            match stopped.recv_timeout(StdDuration::from_nanos(left)) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        // The last pair, so that no event of the run lies beyond the pairs.
+        self.take()?;
+        Ok(Taken { ring: self.ring, counts: self.counts })
+    }
+
+    fn take(&mut self) -> Result<(), Error> {
+        // Aims lower than it must: a bracket of a few µs is what a first read after a sleep costs, not what is possible.
+        let pair = self.tracer.read_pair(&SystemClock, NARROW_BRACKET)?;
+        let pair_on_node = SnapshotPair {
+            sys_clock_ns: self.clock.apply(pair.system).as_ns(),
+            tracer_clock_ns: pair.tracer.as_ns(),
+            bracket_ns: pair.bracket.as_ns(),
+        };
+        self.lines.append(&Line {
+            sys_clock_ns: pair_on_node.sys_clock_ns,
+            tracer_clock_ns: pair_on_node.tracer_clock_ns,
+            bracket_ns: pair_on_node.bracket_ns,
+            sampling_period_ns: self.period.as_ns(),
+            tracer_clock: self.tracer.name().as_str(),
+            ns_per_tick: self.tracer.ns_per_tick(),
+        })?;
+        self.lines.flush()?;
+        self.counts.taken += 1;
+        self.counts.wide += u64::from(pair.bracket >= SNAPSHOT_BRACKET);
+        self.counts.dropped += u64::from(push_bounded(&mut self.ring, pair_on_node, RING));
+        Ok(())
+    }
+}
+
+/// The deadline after `due` that lies ahead of `now`, and how many lie between.
+fn next_deadline(
+    due: Timestamp<Monotonic>,
+    now: Timestamp<Monotonic>,
+    period: Duration,
+) -> (Timestamp<Monotonic>, u64) {
+    let missed = ((now - due).as_ns().max(0) / period.as_ns().max(1)).unsigned_abs();
+    let periods = i64::try_from(missed).unwrap_or(i64::MAX).saturating_add(1);
+    (due + Duration::from_ns(period.as_ns().saturating_mul(periods)), missed)
+}
+
+/// Appends; true when the oldest had to go.
+fn push_bounded<T>(ring: &mut VecDeque<T>, item: T, limit: usize) -> bool {
+    let full = ring.len() >= limit;
+    if full {
+        ring.pop_front();
+    }
+    ring.push_back(item);
+    full
+}
+
+/// Pairs kept for the protobuf file: twelve days at the default period, 6 MB.
+const RING: usize = 1 << 18;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use probe_sync_sys::TracerClockName;
+
+    fn check_deadline(due: i64, now: i64, expected: (i64, u64)) {
+        let (next, missed) = next_deadline(Timestamp::from_ns(due), Timestamp::from_ns(now), Duration::from_ns(10));
+        assert_eq!((next.as_ns(), missed), expected, "due {due}, now {now}");
+    }
+
+    #[test]
+    fn a_late_pair_moves_no_deadline_and_passed_ones_are_counted() {
+        check_deadline(100, 100, (110, 0));
+        check_deadline(100, 109, (110, 0));
+        check_deadline(100, 110, (120, 1));
+        check_deadline(100, 139, (140, 3));
+        // Woken early.
+        check_deadline(100, 97, (110, 0));
+    }
+
+    #[test]
+    fn a_full_ring_gives_up_its_oldest() {
+        let mut ring = VecDeque::new();
+        let dropped: Vec<bool> = (0..5).map(|item| push_bounded(&mut ring, item, 3)).collect();
+        assert_eq!(dropped, [false, false, false, true, true]);
+        assert_eq!(ring, [2, 3, 4]);
+    }
+
+    fn sampler(run: &Path, clock: SkewedClock) -> Sampler {
+        let tracer = TracerClock::open(TracerClockName::Boottime).expect("every Linux has it");
+        let run = RunDirectory::join(run).expect("a writable directory");
+        Sampler::start(tracer, clock, Duration::from_ms(1), &run, NodeId(3)).expect("a writable directory")
+    }
+
+    fn lines(run: &Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(run.join("snapshots/node3.snapshot_pairs.jsonl")).expect("written live");
+        text.lines().map(|line| serde_json::from_str(line).expect("whole lines")).collect()
+    }
+
+    #[test]
+    fn both_files_hold_the_same_pairs_of_the_virtual_clock() {
+        let run = tempfile::tempdir().expect("a temporary directory");
+        let ahead_ns = 3_600_000_000_000;
+        let clock = SkewedClock { off_ns: ahead_ns, ..SkewedClock::default() };
+        let before = SystemClock.now().as_ns();
+        let sampler = sampler(run.path(), clock);
+        // The first pair does not wait for a period; a second one shows that the thread goes on.
+        while lines(run.path()).len() < 2 {
+            std::thread::sleep(StdDuration::from_millis(1));
+        }
+        let counts = sampler.finish().expect("no error");
+        let lines = lines(run.path());
+        let bytes = std::fs::read(run.path().join("snapshots/node3.snapshot_pairs.pb")).expect("written at the end");
+        let document = read(&bytes).expect("our own bytes");
+        assert_eq!(document.sampling_period_ns, 1_000_000);
+        assert_eq!((counts.taken as usize, counts.dropped), (lines.len(), 0));
+        assert_eq!(document.pairs.len(), lines.len());
+        for (pair, line) in document.pairs.iter().zip(&lines) {
+            assert_eq!(line["sys_clock_ns"], pair.sys_clock_ns);
+            assert_eq!(line["tracer_clock_ns"], pair.tracer_clock_ns);
+            assert_eq!(line["bracket_ns"], pair.bracket_ns);
+            assert_eq!(line["tracer_clock"], "boottime");
+            assert_eq!(line.get("ns_per_tick"), None);
+            assert!(pair.sys_clock_ns >= before + ahead_ns, "the virtual clock is an hour ahead");
+        }
+        assert!(document.pairs.is_sorted_by_key(|pair| pair.tracer_clock_ns));
+    }
+
+    #[test]
+    fn a_dropped_sampler_ends_its_thread_and_leaves_the_lines() {
+        let run = tempfile::tempdir().expect("a temporary directory");
+        drop(sampler(run.path(), SkewedClock::default()));
+        // The thread has ended: it has taken its first and its last pair, and no further one comes.
+        let taken = lines(run.path()).len();
+        assert!(taken >= 2);
+        std::thread::sleep(StdDuration::from_millis(5));
+        assert_eq!(lines(run.path()).len(), taken);
+        assert!(!run.path().join("snapshots/node3.snapshot_pairs.pb").exists());
+    }
+
+    #[test]
+    fn field_numbers_are_those_of_the_format() {
+        let pair = SnapshotPair { sys_clock_ns: 5, tracer_clock_ns: 300, bracket_ns: 0 };
+        let document = SnapshotPairs { pairs: vec![pair], sampling_period_ns: 7 };
+        // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7.
+        assert_eq!(document.encode_to_vec(), [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7]);
+    }
+}
