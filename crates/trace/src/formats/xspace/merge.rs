@@ -1,0 +1,276 @@
+//! Puts the files of several nodes into one, each through its own map.
+//!
+//! Place in the flow: `merge` of the command line. All inputs share one session start, the earliest one after mapping.
+//! Planes, lines, displays and hosts get names and ids that no other has; ids that link events of one host (correlation,
+//! producer and consumer) are moved apart by node. Node 0's planes keep their names, because readers look for some of them
+//! by exact name. What it does not do: join metadata of equal programs, or draw.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::outline::{self, Outline, plane, space, stat};
+use super::rewrite::{PS_PER_NS, Renaming, RewriteOptions, RewriteStats, Rewriter, put_stat_metadata};
+use super::sink::Sink;
+use super::wire::{put_bytes, put_number};
+use crate::Error;
+use crate::model::Picoseconds;
+
+/// The plane that holds what the caller says of the merge.
+const METADATA_PLANE: &str = "probe_sync";
+/// Prefix of planes of devices.
+const DEVICE_PREFIX: &str = "/device:";
+/// Prefix of the planes that show as graphics processors.
+const GPU_PREFIX: &str = "/device:GPU:";
+/// Prefix of planes of host threads.
+const HOST_THREADS: &str = "/host:CPU";
+/// Larger device numbers are part of a name, not a count of devices.
+const ORDINAL_MAX: u64 = 1 << 20;
+/// Line ids that are remembered; later lines are numbered anew without looking at their own.
+const LINE_IDS_MAX: usize = 1 << 20;
+/// Where new line ids begin: above the stream and thread numbers that people know, below what a script's number holds exactly.
+const FRESH_LINE_ID: u64 = 1 << 40;
+/// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of an id within a `flow`.
+const LINK_SHIFT: u32 = 44;
+
+/// One node's file.
+pub struct MergeInput<'a> {
+    /// The file, plain or packed with gzip.
+    pub path: PathBuf,
+    /// The node's number.
+    pub node: u32,
+    /// What its planes are called beside their own names, such as `node1`.
+    pub name: String,
+    /// Absolute picoseconds on the file's timeline to the common one.
+    pub map: &'a mut dyn FnMut(Picoseconds) -> Picoseconds,
+}
+
+/// How planes are laid out.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlaneLayout {
+    /// `/host:CPU`, `/host:CPU node1`…, devices `/device:GPU:<node·stride+local>`: for xprof.
+    #[default]
+    Xprof,
+    /// Host planes of other nodes become device tracks above all devices, for viewers that know only standard names.
+    GpuTracks,
+}
+
+/// What to do beside mapping and naming.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOptions {
+    /// How planes are laid out.
+    pub layout: PlaneLayout,
+    /// The common session start, Unix ns; `None`: the earliest mapped one.
+    pub base_ns: Option<i64>,
+    /// Keeps each event's correction as a stat.
+    pub annotate: bool,
+    /// Written into a plane of its own as text: method, uncertainty, versions.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MergeStats {
+    /// Per input, in the order given; `bytes_written` is not told per input.
+    pub inputs: Vec<RewriteStats>,
+    /// The common session start, Unix ns.
+    pub base_ns: i64,
+    /// From one node's devices to the next one's.
+    pub stride: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+/// Writes all inputs into `output`, which appears when it is whole.
+///
+/// # Errors
+/// When a file cannot be read or written, or when an input is not XSpace.
+pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+    let outlines = inputs.iter().map(|input| outline::outline(&input.path)).collect::<Result<Vec<_>, _>>()?;
+    let stride = device_stride(&outlines);
+    let base_ns = common_base(inputs, &outlines, options)?;
+    let mut names =
+        Names::new(options.layout, stride, inputs.iter().map(|input| u64::from(input.node)).max().unwrap_or(0));
+    let mut line_ids = LineIds::default();
+    let mut stats = MergeStats { base_ns, stride, ..MergeStats::default() };
+    let mut sink = Sink::create(output)?;
+    for (input, outline) in inputs.iter_mut().zip(&outlines) {
+        let planes = outline.planes.iter().map(|plane| names.plane(&plane.name, input)).collect::<Vec<_>>();
+        let mut fresh = |id| line_ids.unique(id);
+        let link_addend = u64::from(input.node) << LINK_SHIFT;
+        let renaming = Renaming { planes: &planes, line_ids: &mut fresh, link_addend };
+        let rewriting = RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate };
+        let rewriter = Rewriter::open(&input.path, outline, rewriting, Some(renaming), &mut sink, input.map)?;
+        stats.inputs.push(rewriter.run(outline)?);
+    }
+    let (name, id) = names.claim(METADATA_PLANE.to_owned(), None);
+    put_bytes(sink.out(), space::PLANES, &metadata_plane(&name, id, &options.metadata));
+    for hostname in hostnames(inputs, &outlines) {
+        put_bytes(sink.out(), space::HOSTNAMES, hostname.as_bytes());
+    }
+    stats.bytes_written = sink.finish()?;
+    Ok(stats)
+}
+
+/// The session start that all share.
+fn common_base(inputs: &mut [MergeInput<'_>], outlines: &[Outline], options: &MergeOptions) -> Result<i64, Error> {
+    if let Some(base_ns) = options.base_ns {
+        return Ok(base_ns);
+    }
+    let mut earliest: Option<Picoseconds> = None;
+    for (input, outline) in inputs.iter_mut().zip(outlines) {
+        if let Some(start_ns) = outline.start_ns {
+            let mapped = (input.map)(Picoseconds::from(start_ns) * PS_PER_NS).div_euclid(PS_PER_NS);
+            earliest = Some(earliest.map_or(mapped, |earliest| earliest.min(mapped)));
+        }
+    }
+    let path = inputs.first().map_or(Path::new(""), |input| &input.path);
+    i64::try_from(earliest.unwrap_or(0))
+        .map_err(|_| Error::malformed(path, 0, "the mapped session start does not fit 64 bits"))
+}
+
+/// One more than the largest device number of any input.
+fn device_stride(outlines: &[Outline]) -> u64 {
+    let planes = outlines.iter().flat_map(|outline| &outline.planes);
+    let ordinals = planes.filter_map(|plane| device(&plane.name)).map(|device| device.ordinal + 1);
+    ordinals.max().unwrap_or(1)
+}
+
+/// A device plane's name in its parts: `/device:GPU:`, `3`, ` anything`.
+struct Device<'a> {
+    prefix: &'a str,
+    ordinal: u64,
+    rest: &'a str,
+}
+
+/// Takes a plane's name apart, if it is a numbered device's.
+fn device(name: &str) -> Option<Device<'_>> {
+    let after = name.strip_prefix(DEVICE_PREFIX)?;
+    let colon = DEVICE_PREFIX.len() + after.find(':')?;
+    let (prefix, numbered) = name.split_at(colon + 1);
+    let digits = numbered.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = numbered.split_at(digits);
+    let ordinal = number.parse().ok().filter(|&ordinal| ordinal < ORDINAL_MAX)?;
+    Some(Device { prefix, ordinal, rest })
+}
+
+/// Gives each plane a name and an id that no other has.
+struct Names {
+    layout: PlaneLayout,
+    stride: u64,
+    /// Device tracks made of host planes begin here.
+    next_track: u64,
+    /// Ids of planes that are no devices begin here.
+    next_id: u64,
+    names: HashSet<String>,
+    ids: HashSet<u64>,
+}
+
+impl Names {
+    fn new(layout: PlaneLayout, stride: u64, last_node: u64) -> Names {
+        let next_track = stride * (last_node + 1);
+        // Every plane may need one, and ids of tracks come from the same range as those of devices.
+        let next_id = next_track + (1 << 20);
+        Names { layout, stride, next_track, next_id, names: HashSet::new(), ids: HashSet::new() }
+    }
+
+    /// The name and id of an input's plane.
+    fn plane(&mut self, name: &str, input: &MergeInput<'_>) -> (String, u64) {
+        if let Some(device) = device(name) {
+            let ordinal = u64::from(input.node) * self.stride + device.ordinal;
+            return self.claim(format!("{}{ordinal}{}", device.prefix, device.rest), Some(ordinal));
+        }
+        if input.node == 0 {
+            return self.claim(name.to_owned(), None);
+        }
+        if self.layout == PlaneLayout::GpuTracks && name.starts_with(HOST_THREADS) {
+            let ordinal = self.next_track;
+            self.next_track += 1;
+            return self.claim(format!("{GPU_PREFIX}{ordinal} {} {name}", input.name), Some(ordinal));
+        }
+        self.claim(format!("{name} {}", input.name), None)
+    }
+
+    /// The wanted name, or one like it; the wanted id, or a new one.
+    fn claim(&mut self, wanted: String, id: Option<u64>) -> (String, u64) {
+        let mut name = wanted.clone();
+        let mut copy = 2u64;
+        // Ends: each turn has a name not tried before, and finitely many are taken.
+        while !self.names.insert(name.clone()) {
+            name = format!("{wanted} ({copy})");
+            copy += 1;
+        }
+        if let Some(id) = id.filter(|&id| self.ids.insert(id)) {
+            return (name, id);
+        }
+        while !self.ids.insert(self.next_id) {
+            self.next_id += 1;
+        }
+        (name, self.next_id)
+    }
+}
+
+/// Gives each line an id that no other has; the first to bear one keeps it.
+#[derive(Default)]
+struct LineIds {
+    taken: HashSet<u64>,
+    fresh: u64,
+}
+
+impl LineIds {
+    fn unique(&mut self, id: u64) -> u64 {
+        let remembers = self.taken.len() < LINE_IDS_MAX;
+        if id != 0 && remembers && (id < FRESH_LINE_ID || id > FRESH_LINE_ID + self.fresh) && self.taken.insert(id) {
+            return id;
+        }
+        // Ends: at most as many turns as ids are remembered.
+        loop {
+            let candidate = FRESH_LINE_ID + self.fresh;
+            self.fresh += 1;
+            if !self.taken.contains(&candidate) {
+                return candidate;
+            }
+        }
+    }
+}
+
+/// All host names, each once; hosts of one name are told apart by their nodes' names.
+fn hostnames(inputs: &[MergeInput<'_>], outlines: &[Outline]) -> Vec<String> {
+    let mut owners: HashMap<&str, BTreeSet<u32>> = HashMap::new();
+    for (input, outline) in inputs.iter().zip(outlines) {
+        for hostname in &outline.hostnames {
+            owners.entry(hostname).or_default().insert(input.node);
+        }
+    }
+    let mut names = Vec::new();
+    for (input, outline) in inputs.iter().zip(outlines) {
+        let own = if outline.hostnames.is_empty() { std::slice::from_ref(&input.name) } else { &outline.hostnames[..] };
+        for hostname in own {
+            let shared = owners.get(hostname.as_str()).is_some_and(|nodes| nodes.len() > 1);
+            let name = if shared { format!("{hostname} ({})", input.name) } else { hostname.clone() };
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// A plane that holds texts.
+fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) -> Vec<u8> {
+    let mut message = Vec::new();
+    put_number(&mut message, plane::ID, id);
+    put_bytes(&mut message, plane::NAME, name.as_bytes());
+    for ((key, _), number) in entries.iter().zip(1..) {
+        put_stat_metadata(&mut message, number, key);
+    }
+    for ((_, value), number) in entries.iter().zip(1..) {
+        let mut text = Vec::new();
+        put_number(&mut text, stat::METADATA_ID, number);
+        put_bytes(&mut text, stat::STRING, value.as_bytes());
+        put_bytes(&mut message, plane::STATS, &text);
+    }
+    message
+}

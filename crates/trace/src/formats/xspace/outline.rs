@@ -1,0 +1,316 @@
+//! What a file says apart from its lines: planes, their names and metadata, the session's start and stop, host names.
+//!
+//! Place in the flow: a first walk that skips all lines (in plain files by seeking), because the start of the session and the
+//! names that events refer to by number usually come after the events. What it does not do: keep metadata; it shows each
+//! entry to a [`MetadataVisitor`], which keeps what it needs within its own bounds.
+
+use std::path::Path;
+
+use super::source::{Header, Source};
+use super::wire::{Fault, Fields, Value};
+use crate::Error;
+
+/// Planes of a file at most.
+const PLANES_MAX: usize = 1 << 14;
+/// Longer names are cut, for looking at; they are never cut in what is written.
+const NAME_BYTES_MAX: u64 = 4 << 10;
+/// Longer stats of a plane are not looked at.
+const STAT_BYTES_MAX: u64 = 4 << 10;
+/// Stats of a plane that are remembered until their names are known.
+const PLANE_STATS_MAX: usize = 1 << 10;
+/// Host names of a file that are remembered.
+const HOSTNAMES_MAX: usize = 1 << 12;
+
+/// The plane that holds the start and stop of the session.
+const SESSION_PLANE: &str = "Task Environment";
+/// The plane that holds pairs of clock readings.
+const SNAPSHOT_PLANE: &str = "/host:snapshots";
+/// The stat that holds a correction, where it was asked for.
+pub(super) const CORRECTION_STAT: &str = "timestamp_correction_ns";
+/// Stats of events whose values name things of one host.
+const LINKING_STATS: [&str; 4] = ["correlation_id", "flow", "_p", "_c"];
+
+/// Field numbers of the outermost message.
+pub(super) mod space {
+    pub(in super::super) const PLANES: u32 = 1;
+    pub(in super::super) const HOSTNAMES: u32 = 4;
+}
+
+/// Field numbers of a plane.
+pub(super) mod plane {
+    pub(in super::super) const ID: u32 = 1;
+    pub(in super::super) const NAME: u32 = 2;
+    pub(in super::super) const LINES: u32 = 3;
+    pub(in super::super) const EVENT_METADATA: u32 = 4;
+    pub(in super::super) const STAT_METADATA: u32 = 5;
+    pub(in super::super) const STATS: u32 = 6;
+}
+
+/// Field numbers of a stat.
+pub(super) mod stat {
+    pub(in super::super) const METADATA_ID: u32 = 1;
+    pub(in super::super) const UINT64: u32 = 3;
+    pub(in super::super) const INT64: u32 = 4;
+    pub(in super::super) const STRING: u32 = 5;
+    pub(in super::super) const REFERENCE: u32 = 7;
+}
+
+/// A file without its lines.
+#[derive(Debug, Default)]
+pub(super) struct Outline {
+    /// In order of the file.
+    pub(super) planes: Vec<PlaneOutline>,
+    /// `profile_start_time`, Unix ns.
+    pub(super) start_ns: Option<i64>,
+    /// `profile_stop_time`, Unix ns.
+    pub(super) stop_ns: Option<i64>,
+    /// In order of the file.
+    pub(super) hostnames: Vec<String>,
+}
+
+/// A plane without its lines.
+#[derive(Debug, Default)]
+pub(super) struct PlaneOutline {
+    /// Its name, cut when it is very long.
+    pub(super) name: String,
+    /// Whether it holds lines.
+    pub(super) has_lines: bool,
+    /// Numbers of the stats `profile_start_time` and `profile_stop_time`, in the session's plane.
+    pub(super) session_stats: [Option<u64>; 2],
+    /// The largest number of a stat's metadata.
+    pub(super) largest_stat: u64,
+    /// The number of [`CORRECTION_STAT`], if the plane has it already.
+    pub(super) correction_stat: Option<u64>,
+    /// Numbers of stats whose values name things of one host.
+    pub(super) linking_stats: Vec<u64>,
+    /// Stats of the plane itself: number of the metadata, value; only numbers, only small ones.
+    stats: Vec<(u64, u64)>,
+}
+
+impl PlaneOutline {
+    /// Whether it holds pairs of clock readings, whose events are on the system clock and not on the tracer's.
+    pub(super) fn is_snapshots(&self) -> bool {
+        is_snapshots(&self.name)
+    }
+
+    /// The value of a stat of the plane.
+    fn stat_value(&self, number: Option<u64>) -> Option<i64> {
+        let number = number?;
+        self.stats.iter().rev().find(|(stat, _)| *stat == number).map(|(_, value)| *value as i64)
+    }
+}
+
+/// Whether a plane of this name holds pairs of clock readings.
+pub(super) fn is_snapshots(name: &str) -> bool {
+    name.starts_with(SNAPSHOT_PLANE)
+}
+
+/// Is shown the parts of a plane that are not lines.
+pub(super) trait MetadataVisitor {
+    /// The plane's name.
+    fn name(&mut self, name: &str);
+    /// A line is passed over.
+    fn line(&mut self) {}
+    /// The name behind an event's number.
+    fn event_metadata(&mut self, _number: u64, _name: &str) {}
+    /// The name behind a stat's number.
+    fn stat_metadata(&mut self, number: u64, name: &str);
+    /// A stat of the plane that is a number.
+    fn stat(&mut self, _number: u64, _value: u64) {}
+}
+
+impl MetadataVisitor for PlaneOutline {
+    fn name(&mut self, name: &str) {
+        self.name = name.to_owned();
+    }
+
+    fn line(&mut self) {
+        self.has_lines = true;
+    }
+
+    fn stat_metadata(&mut self, number: u64, name: &str) {
+        self.largest_stat = self.largest_stat.max(number);
+        match name {
+            "profile_start_time" => self.session_stats[0] = Some(number),
+            "profile_stop_time" => self.session_stats[1] = Some(number),
+            CORRECTION_STAT => self.correction_stat = Some(number),
+            _ if LINKING_STATS.contains(&name) && self.linking_stats.len() < LINKING_STATS.len() => {
+                self.linking_stats.push(number);
+            }
+            _ => {}
+        }
+    }
+
+    fn stat(&mut self, number: u64, value: u64) {
+        if self.stats.len() < PLANE_STATS_MAX {
+            self.stats.push((number, value));
+        }
+    }
+}
+
+/// Walks a file and skips its lines.
+pub(super) fn outline(path: &Path) -> Result<Outline, Error> {
+    let mut source = Source::open(path)?;
+    let mut outline = Outline::default();
+    while let Some(field) = next_space_field(&mut source)? {
+        match field.number {
+            space::PLANES => {
+                if outline.planes.len() == PLANES_MAX {
+                    return Err(source.malformed(field.at, format!("more than {PLANES_MAX} planes")));
+                }
+                let mut plane = PlaneOutline::default();
+                walk_plane(&mut source, &field, &mut plane)?;
+                if plane.name == SESSION_PLANE {
+                    outline.start_ns = outline.start_ns.or(plane.stat_value(plane.session_stats[0]));
+                    outline.stop_ns = outline.stop_ns.or(plane.stat_value(plane.session_stats[1]));
+                } else {
+                    plane.session_stats = [None; 2];
+                }
+                plane.stats = Vec::new();
+                outline.planes.push(plane);
+            }
+            space::HOSTNAMES if outline.hostnames.len() < HOSTNAMES_MAX => {
+                outline.hostnames.push(read_name(&mut source, &field)?);
+            }
+            _ => source.skip(field.body())?,
+        }
+    }
+    if outline.planes.is_empty() {
+        return Err(source.malformed(0, "not XSpace protobuf: there is no plane in it"));
+    }
+    Ok(outline)
+}
+
+/// The next field of the outermost message; a known field of another wire type shows that the file is something else.
+pub(super) fn next_space_field(source: &mut Source) -> Result<Option<Header>, Error> {
+    let Some(field) = source.next_header(source.limit())? else {
+        return Ok(None);
+    };
+    if field.number <= space::HOSTNAMES && field.wire != 2 {
+        return Err(mistyped(source, &field, "XSpace"));
+    }
+    Ok(Some(field))
+}
+
+/// The error for a known field of the wrong wire type.
+pub(super) fn mistyped(source: &Source, field: &Header, message: &str) -> Error {
+    let (number, wire) = (field.number, field.wire);
+    source.malformed(field.at, format!("not XSpace protobuf: field {number} of {message} has wire type {wire}"))
+}
+
+/// The next field of a plane, with its wire type checked.
+pub(super) fn next_plane_field(source: &mut Source, end: u64) -> Result<Option<Header>, Error> {
+    let Some(field) = source.next_header(end)? else {
+        return Ok(None);
+    };
+    let expected = if field.number == plane::ID { 0 } else { 2 };
+    if field.number <= plane::STATS && field.wire != expected {
+        return Err(mistyped(source, &field, "a plane"));
+    }
+    Ok(Some(field))
+}
+
+/// Shows all of a plane but its lines.
+pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn MetadataVisitor) -> Result<(), Error> {
+    while let Some(field) = next_plane_field(source, header.end())? {
+        match field.number {
+            plane::NAME => {
+                let name = read_name(source, &field)?;
+                visitor.name(&name);
+            }
+            plane::LINES => {
+                visitor.line();
+                source.skip(field.body())?;
+            }
+            plane::EVENT_METADATA => {
+                let (number, name) = read_entry(source, &field)?;
+                visitor.event_metadata(number, &name);
+            }
+            plane::STAT_METADATA => {
+                let (number, name) = read_entry(source, &field)?;
+                visitor.stat_metadata(number, &name);
+            }
+            plane::STATS if field.body() <= STAT_BYTES_MAX => {
+                source.ensure(field.body())?;
+                let parsed = Stat::parse(source.shown(field.body()));
+                let stat = parsed.map_err(|fault| source.fault(field.body_at(), fault))?;
+                if let StatValue::Number(value) = stat.value {
+                    visitor.stat(stat.number, value);
+                }
+                source.consume(field.body() as usize);
+            }
+            _ => source.skip(field.body())?,
+        }
+    }
+    Ok(())
+}
+
+/// An entry of a metadata map: its key, and the name in the message that is its value. Entries may be large (a module's whole
+/// program), so they are walked, not held.
+fn read_entry(source: &mut Source, entry: &Header) -> Result<(u64, String), Error> {
+    let (mut number, mut name) = (0, String::new());
+    while let Some(field) = source.next_header(entry.end())? {
+        match (field.number, field.wire) {
+            (1, 0) => number = field.value,
+            (2, 2) => {
+                while let Some(inner) = source.next_header(field.end())? {
+                    match (inner.number, inner.wire) {
+                        (2, 2) => name = read_name(source, &inner)?,
+                        _ => source.skip(inner.body())?,
+                    }
+                }
+            }
+            (1 | 2, _) => return Err(mistyped(source, &field, "a metadata entry")),
+            _ => source.skip(field.body())?,
+        }
+    }
+    Ok((number, name))
+}
+
+/// A string, cut at a bound; what is not UTF-8 is replaced, for looking at.
+fn read_name(source: &mut Source, field: &Header) -> Result<String, Error> {
+    let shown = field.body().min(NAME_BYTES_MAX);
+    let name = String::from_utf8_lossy(source.piece(shown)?).into_owned();
+    source.skip(field.body())?;
+    Ok(name)
+}
+
+/// A stat, parsed.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) struct Stat<'a> {
+    /// The number of its metadata.
+    pub(super) number: u64,
+    /// Its value.
+    pub(super) value: StatValue<'a>,
+}
+
+/// A stat's value, as far as anyone here looks at it.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) enum StatValue<'a> {
+    /// `uint64_value` or `int64_value`.
+    Number(u64),
+    /// `str_value`.
+    Text(&'a [u8]),
+    /// `ref_value`: the name of a stat's metadata.
+    Reference(u64),
+    /// Anything else, or nothing.
+    Other,
+}
+
+impl<'a> Stat<'a> {
+    /// Parses a stat.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Stat<'a>, Fault> {
+        let mut parsed = Stat { number: 0, value: StatValue::Other };
+        for field in Fields::of(bytes) {
+            let field = field?;
+            match (field.number, field.value) {
+                (stat::METADATA_ID, _) => parsed.number = field.number("a stat's metadata_id")?,
+                (stat::UINT64 | stat::INT64, Value::Number(value)) => parsed.value = StatValue::Number(value),
+                (stat::STRING, Value::Bytes(text)) => parsed.value = StatValue::Text(text),
+                (stat::REFERENCE, Value::Number(value)) => parsed.value = StatValue::Reference(value),
+                _ => {}
+            }
+        }
+        Ok(parsed)
+    }
+}

@@ -1,0 +1,559 @@
+//! Puts every time of a file through a map, event by event, without holding more than an event.
+//!
+//! Place in the flow: `align` and [`super::merge`] call it with a node's time map. With session start `s`, line start `l`,
+//! offset `o`, duration `d` and map `m`, all in ps, and `b` the session start of the output:
+//!
+//! ```text
+//! l' = floor to ns of m(s + l) − b        o' = m(s + l + o) − b − l'        d' = m(s + l + o + d) − m(s + l + o)
+//! ```
+//!
+//! Whatever comes out equal to what went in is copied with its own bytes, so that the identity gives the same file. What it
+//! does not do: keep order (a map that is monotone does), touch aggregated events, which have a count and no time, or map
+//! the events of snapshot planes, which are on the system clock and only follow the base.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline, Stat, StatValue, plane, space, stat};
+use super::sink::Sink;
+use super::source::{Header, Source};
+use super::wire::{Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
+use crate::Error;
+use crate::model::Picoseconds;
+
+/// Picoseconds in a nanosecond.
+pub(super) const PS_PER_NS: Picoseconds = 1000;
+/// A line start beyond this, ns, cannot count from a session's start (it would be three years long): it is Unix time.
+pub(super) const ABSOLUTE_NS_MIN: i64 = 100_000_000_000_000_000;
+
+/// Field numbers of a line.
+pub(super) mod line {
+    pub(in super::super) const ID: u32 = 1;
+    pub(in super::super) const TIMESTAMP_NS: u32 = 3;
+    pub(in super::super) const EVENTS: u32 = 4;
+    pub(in super::super) const DURATION_PS: u32 = 9;
+    pub(in super::super) const DISPLAY_ID: u32 = 10;
+}
+
+/// Field numbers of an event.
+pub(super) mod event {
+    pub(in super::super) const METADATA_ID: u32 = 1;
+    pub(in super::super) const OFFSET_PS: u32 = 2;
+    pub(in super::super) const DURATION_PS: u32 = 3;
+    pub(in super::super) const STATS: u32 = 4;
+    pub(in super::super) const OCCURRENCES: u32 = 5;
+}
+
+/// What to do beside mapping.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct RewriteOptions {
+    /// The session start of the output, Unix ns, to which its lines are relative; `None`: where the map puts the input's own.
+    pub base_ns: Option<i64>,
+    /// Adds to each timed event the stat `timestamp_correction_ns`: mapped start minus start, rounded to ns.
+    pub annotate: bool,
+}
+
+/// What was done.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RewriteStats {
+    /// Planes.
+    pub planes: u64,
+    /// Lines.
+    pub lines: u64,
+    /// Events with a time.
+    pub events: u64,
+    /// Events that have a count instead of a time; they stay as they are.
+    pub aggregated: u64,
+    /// Lines that now start before the base; viewers may not show them.
+    pub lines_before_base: u64,
+    /// The session start of the output, Unix ns, where the input states one or the caller gave one.
+    pub base_ns: Option<i64>,
+    /// Bytes read, after unpacking.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+/// Writes `input` with all its times mapped to `output`, which appears when it is whole. `map` takes and gives absolute
+/// picoseconds, is asked once per line, start and end of an event, and must be monotone if order is to be kept.
+///
+/// # Errors
+/// When a file cannot be read or written, when the input is not XSpace, when a mapped time does not fit 64 bits.
+pub fn rewrite<F>(input: &Path, output: &Path, options: &RewriteOptions, map: &mut F) -> Result<RewriteStats, Error>
+where
+    F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
+{
+    let outline = outline::outline(input)?;
+    let mut sink = Sink::create(output)?;
+    let mut stats = Rewriter::open(input, &outline, *options, None, &mut sink, map)?.run(&outline)?;
+    stats.bytes_written = sink.finish()?;
+    Ok(stats)
+}
+
+/// How the parts of one input are called in a merged file.
+pub(super) struct Renaming<'a> {
+    /// Name and id of each plane, in order of the input.
+    pub(super) planes: &'a [(String, u64)],
+    /// Gives line ids that no other line has.
+    pub(super) line_ids: &'a mut dyn FnMut(u64) -> u64,
+    /// Added to values that link events of one host, so that hosts do not mix.
+    pub(super) link_addend: u64,
+}
+
+/// One input on its way.
+pub(super) struct Rewriter<'a, F: ?Sized> {
+    source: Source,
+    sink: &'a mut Sink,
+    map: &'a mut F,
+    options: RewriteOptions,
+    renaming: Option<Renaming<'a>>,
+    /// Session start of the input and of the output.
+    start_ps: Picoseconds,
+    base_ps: Picoseconds,
+    stats: RewriteStats,
+    /// Reused for what is appended to an event, and for an event with changed links.
+    appended: Vec<u8>,
+    relinked: Vec<u8>,
+}
+
+/// What a line of a plane needs to know of the plane.
+struct PlaneContext<'a> {
+    outline: &'a PlaneOutline,
+    /// Number of the correction's stat where events are annotated.
+    annotation: Option<u64>,
+    /// Events are on the system clock already.
+    on_system_clock: bool,
+}
+
+/// Where a line starts.
+#[derive(Copy, Clone, Default)]
+struct LineStart {
+    stated_ns: i64,
+    begun: bool,
+    old_ps: Picoseconds,
+    new_ps: Picoseconds,
+}
+
+impl<'a, F> Rewriter<'a, F>
+where
+    F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
+{
+    /// Opens an input and fixes the base.
+    pub(super) fn open(
+        input: &Path,
+        outline: &Outline,
+        options: RewriteOptions,
+        renaming: Option<Renaming<'a>>,
+        sink: &'a mut Sink,
+        map: &'a mut F,
+    ) -> Result<Self, Error> {
+        let source = Source::open(input)?;
+        let start_ps = Picoseconds::from(outline.start_ns.unwrap_or(0)) * PS_PER_NS;
+        // Without a session start there is nothing to map: the epoch is decades from any knot.
+        let mapped = outline.start_ns.map(|_| map(start_ps).div_euclid(PS_PER_NS));
+        let base = options.base_ns.map(Picoseconds::from).or(mapped).unwrap_or(0);
+        let base_ns = fit(&source, 0, base)?;
+        let stated = outline.start_ns.is_some() || options.base_ns.is_some();
+        let stats = RewriteStats { base_ns: stated.then_some(base_ns), ..RewriteStats::default() };
+        let base_ps = base * PS_PER_NS;
+        let (appended, relinked) = (Vec::new(), Vec::new());
+        Ok(Self { source, sink, map, options, renaming, start_ps, base_ps, stats, appended, relinked })
+    }
+
+    /// Writes the whole input.
+    pub(super) fn run(mut self, outline: &Outline) -> Result<RewriteStats, Error> {
+        let mut planes = outline.planes.iter().enumerate();
+        while let Some(field) = outline::next_space_field(&mut self.source)? {
+            match field.number {
+                space::PLANES => {
+                    let Some((index, known)) = planes.next() else {
+                        return Err(self.source.malformed(field.at, "the file changed while it was read"));
+                    };
+                    self.plane(&field, index, known)?;
+                }
+                space::HOSTNAMES if self.renaming.is_some() => self.source.skip(field.body())?,
+                _ => self.copy(&field)?,
+            }
+        }
+        self.stats.bytes_read = self.source.position();
+        Ok(self.stats)
+    }
+
+    /// Writes a plane.
+    fn plane(&mut self, header: &Header, index: usize, outline: &PlaneOutline) -> Result<(), Error> {
+        self.stats.planes += 1;
+        self.sink.open(header.tag(), header.value, header.value_raw());
+        let annotates = self.options.annotate && outline.has_lines && !outline.is_snapshots();
+        let annotation = annotates.then(|| outline.correction_stat.unwrap_or(outline.largest_stat.saturating_add(1)));
+        let context = PlaneContext { outline, annotation, on_system_clock: outline.is_snapshots() };
+        if let Some((name, id)) = self.renaming.as_ref().and_then(|renaming| renaming.planes.get(index)) {
+            put_number(self.sink.out(), plane::ID, *id);
+            put_bytes(self.sink.out(), plane::NAME, name.as_bytes());
+        }
+        while let Some(field) = outline::next_plane_field(&mut self.source, header.end())? {
+            match field.number {
+                plane::ID | plane::NAME if self.renaming.is_some() => self.source.skip(field.body())?,
+                plane::LINES => self.line(&field, &context)?,
+                plane::STATS if outline.session_stats.iter().any(Option::is_some) => {
+                    self.session_stat(&field, outline)?
+                }
+                _ => self.copy(&field)?,
+            }
+        }
+        if let (Some(number), None) = (annotation, outline.correction_stat) {
+            put_stat_metadata(self.sink.out(), number, CORRECTION_STAT);
+        }
+        self.sink.close()
+    }
+
+    /// Writes a stat of the session's plane; start and stop follow the map.
+    fn session_stat(&mut self, header: &Header, outline: &PlaneOutline) -> Result<(), Error> {
+        self.source.ensure(header.body())?;
+        let parsed = Stat::parse(self.source.shown(header.body()));
+        let parsed = parsed.map_err(|fault| self.source.fault(header.body_at(), fault))?;
+        let (StatValue::Number(old), number) = (parsed.value, Some(parsed.number)) else {
+            return self.copy(header);
+        };
+        let mapped = if number == outline.session_stats[0] {
+            self.base_ps
+        } else if number == outline.session_stats[1] {
+            (self.map)(Picoseconds::from(old as i64) * PS_PER_NS)
+        } else {
+            return self.copy(header);
+        };
+        let new = fit(&self.source, header.at, mapped.div_euclid(PS_PER_NS))? as u64;
+        self.sink.open(header.tag(), header.value, header.value_raw());
+        let bytes = self.source.shown(header.body());
+        replace_numbers(self.sink.out(), bytes, |field| {
+            (matches!(field.number, stat::UINT64 | stat::INT64) && new != old).then_some(new)
+        });
+        self.source.consume(header.body() as usize);
+        self.sink.close()
+    }
+
+    /// Writes a line.
+    fn line(&mut self, header: &Header, context: &PlaneContext<'_>) -> Result<(), Error> {
+        self.stats.lines += 1;
+        self.sink.open(header.tag(), header.value, header.value_raw());
+        let mut start = LineStart::default();
+        let mut id = None;
+        while let Some(field) = self.source.next_header(header.end())? {
+            match (field.number, field.wire) {
+                (line::EVENTS, 2) => {
+                    if !start.begun {
+                        self.begin_line(&mut start, header, context, 0)?;
+                    }
+                    self.event(&field, &start, context)?;
+                }
+                (line::TIMESTAMP_NS, 0) => self.line_timestamp(&field, &mut start, context)?,
+                (line::DURATION_PS, 0) => self.line_duration(&field, &mut start, header, context)?,
+                (line::ID, 0) if self.renaming.is_some() => {
+                    id = Some(self.rename_line(field.value));
+                    put_number(self.sink.out(), line::ID, id.unwrap_or(field.value));
+                }
+                (line::DISPLAY_ID, 0) if self.renaming.is_some() => {
+                    let display =
+                        if field.value == 0 { 0 } else { id.unwrap_or_else(|| self.rename_line(field.value)) };
+                    put_number(self.sink.out(), line::DISPLAY_ID, display);
+                }
+                (line::ID | line::DISPLAY_ID, 0) => self.sink.put(field.raw())?,
+                (line::ID | line::TIMESTAMP_NS | line::EVENTS | line::DURATION_PS | line::DISPLAY_ID, _) => {
+                    return Err(outline::mistyped(&self.source, &field, "a line"));
+                }
+                _ => self.copy(&field)?,
+            }
+        }
+        if !start.begun {
+            self.begin_line(&mut start, header, context, 0)?;
+        }
+        if self.renaming.is_some() && id.is_none() {
+            let fresh = self.rename_line(0);
+            put_number(self.sink.out(), line::ID, fresh);
+        }
+        self.sink.close()
+    }
+
+    /// An id for a line that no other line of the output has.
+    fn rename_line(&mut self, id: u64) -> u64 {
+        self.renaming.as_mut().map_or(id, |renaming| (renaming.line_ids)(id))
+    }
+
+    /// Writes a line's start.
+    fn line_timestamp(
+        &mut self,
+        field: &Header,
+        start: &mut LineStart,
+        context: &PlaneContext<'_>,
+    ) -> Result<(), Error> {
+        let stated_ns = field.value as i64;
+        if start.begun && stated_ns != start.stated_ns {
+            // Every writer puts fields in order of their numbers; the other order would need the line to be held.
+            return Err(self.source.malformed(field.at, "a line states its start after its events or twice"));
+        }
+        if start.begun { Ok(()) } else { self.begin_line(start, field, context, stated_ns) }
+    }
+
+    /// Fixes where a line starts and writes it, unless it is the zero that is not written.
+    fn begin_line(
+        &mut self,
+        start: &mut LineStart,
+        field: &Header,
+        context: &PlaneContext<'_>,
+        stated_ns: i64,
+    ) -> Result<(), Error> {
+        let stated_ps = Picoseconds::from(stated_ns) * PS_PER_NS;
+        let (old_ps, new_ns) = if !context.on_system_clock {
+            let old_ps = self.start_ps + stated_ps;
+            (old_ps, ((self.map)(old_ps) - self.base_ps).div_euclid(PS_PER_NS))
+        } else if stated_ns >= ABSOLUTE_NS_MIN {
+            (stated_ps, Picoseconds::from(stated_ns))
+        } else {
+            let old_ps = self.start_ps + stated_ps;
+            (old_ps, (old_ps - self.base_ps).div_euclid(PS_PER_NS))
+        };
+        let new_ps = self.base_ps + new_ns * PS_PER_NS;
+        let new_ns = fit(&self.source, field.at, new_ns)?;
+        *start = LineStart { stated_ns, begun: true, old_ps, new_ps };
+        self.stats.lines_before_base += u64::from(new_ns < 0);
+        let from_file = field.number == line::TIMESTAMP_NS && field.wire == 0;
+        match (from_file, new_ns == stated_ns) {
+            (true, true) => self.sink.out().extend_from_slice(field.raw()),
+            (false, true) => {}
+            _ => put_number(self.sink.out(), line::TIMESTAMP_NS, new_ns as u64),
+        }
+        Ok(())
+    }
+
+    /// Writes a line's duration, which counts from its start.
+    fn line_duration(
+        &mut self,
+        field: &Header,
+        start: &mut LineStart,
+        header: &Header,
+        context: &PlaneContext<'_>,
+    ) -> Result<(), Error> {
+        if !start.begun {
+            self.begin_line(start, header, context, 0)?;
+        }
+        let old = field.value as i64;
+        if old == 0 || context.on_system_clock {
+            return self.sink.put(field.raw());
+        }
+        let new = (self.map)(start.old_ps + Picoseconds::from(old)) - start.new_ps;
+        let new = fit(&self.source, field.at, new)?;
+        if new == old {
+            return self.sink.put(field.raw());
+        }
+        put_number(self.sink.out(), line::DURATION_PS, new as u64);
+        Ok(())
+    }
+
+    /// Writes an event.
+    #[inline]
+    fn event(&mut self, header: &Header, start: &LineStart, context: &PlaneContext<'_>) -> Result<(), Error> {
+        let Self { source, sink, map, stats, appended, relinked, renaming, .. } = self;
+        let mut bytes = source.piece(header.body())?;
+        let addend = renaming.as_ref().map_or(0, |renaming| renaming.link_addend);
+        if addend != 0 && !context.outline.linking_stats.is_empty() {
+            relink(relinked, bytes, &context.outline.linking_stats, addend)
+                .map_err(|fault| source.fault(header.body_at(), fault))?;
+            bytes = relinked;
+        }
+        let times = match EventTimes::parse(bytes) {
+            Ok(times) => times,
+            Err(fault) => return Err(source.fault(header.body_at(), fault)),
+        };
+        appended.clear();
+        let (mut new_offset, mut new_duration) = (times.offset.value, times.duration.value);
+        if times.aggregated {
+            stats.aggregated += 1;
+        } else {
+            stats.events += 1;
+        }
+        if !times.aggregated && !context.on_system_clock {
+            let old_ps = start.old_ps + Picoseconds::from(times.offset.value);
+            let mapped = map(old_ps);
+            let offset = mapped - start.new_ps;
+            let duration = match times.duration.value {
+                0 => 0,
+                duration => map(old_ps + Picoseconds::from(duration)) - mapped,
+            };
+            let (Ok(offset), Ok(duration)) = (i64::try_from(offset), i64::try_from(duration)) else {
+                return Err(source.malformed(header.at, "an event's mapped time does not fit 64 bits"));
+            };
+            (new_offset, new_duration) = (offset, duration);
+            if times.offset.end == 0 && offset != 0 {
+                put_number(appended, event::OFFSET_PS, offset as u64);
+            }
+            if let Some(number) = context.annotation {
+                put_correction(appended, number, (mapped - old_ps + PS_PER_NS / 2).div_euclid(PS_PER_NS) as i64);
+            }
+        }
+        put_event(sink.out(), header, bytes, &times, new_offset, new_duration, appended);
+        source.consume(header.body() as usize);
+        sink.relieve()
+    }
+
+    /// Writes a field as it is.
+    fn copy(&mut self, field: &Header) -> Result<(), Error> {
+        self.sink.put(field.raw())?;
+        let Self { source, sink, .. } = self;
+        source.for_each_chunk(field.body(), |chunk| sink.put(chunk))
+    }
+}
+
+/// A number in an event and where it stands; `end` is 0 when it does not stand there.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Placed {
+    /// The number.
+    pub(super) value: i64,
+    value_at: usize,
+    end: usize,
+}
+
+/// An event's times.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct EventTimes {
+    /// From the line's start, ps.
+    pub(super) offset: Placed,
+    /// How long it took, ps.
+    pub(super) duration: Placed,
+    /// It has a count instead of an offset.
+    pub(super) aggregated: bool,
+    /// The number of its name.
+    pub(super) metadata: u64,
+}
+
+impl EventTimes {
+    /// Finds the times of an event; of repeated fields the last counts, as everywhere in protobuf.
+    #[inline]
+    pub(super) fn parse(bytes: &[u8]) -> Result<EventTimes, Fault> {
+        let mut times = EventTimes::default();
+        for field in Fields::of(bytes) {
+            let field = field?;
+            match (field.number, field.value) {
+                (event::STATS, Value::Bytes(_)) => {}
+                (event::METADATA_ID, Value::Number(value)) => times.metadata = value,
+                (event::OFFSET_PS, Value::Number(value)) => {
+                    times.offset = Placed { value: value as i64, value_at: field.value_at, end: field.end };
+                    times.aggregated = false;
+                }
+                (event::DURATION_PS, Value::Number(value)) => {
+                    times.duration = Placed { value: value as i64, value_at: field.value_at, end: field.end };
+                }
+                (event::OCCURRENCES, Value::Number(_)) => times.aggregated = true,
+                (event::METADATA_ID..=event::OCCURRENCES, _) => {
+                    return Err(Fault {
+                        at: field.at,
+                        problem: format!("field {} of an event has a wrong type", field.number),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(times)
+    }
+}
+
+/// Writes an event with other times; numbers that stayed keep their bytes.
+#[inline]
+fn put_event(
+    out: &mut Vec<u8>,
+    header: &Header,
+    bytes: &[u8],
+    times: &EventTimes,
+    offset: i64,
+    duration: i64,
+    appended: &[u8],
+) {
+    let mut patches = [(times.offset, offset), (times.duration, duration)];
+    if patches[0].0.value_at > patches[1].0.value_at {
+        patches.swap(0, 1);
+    }
+    let mut length = bytes.len() + appended.len();
+    for (old, new) in &patches {
+        if old.end > 0 && old.value != *new {
+            length = length + varint_width(*new as u64) - (old.end - old.value_at);
+        }
+    }
+    out.extend_from_slice(header.tag());
+    if length as u64 == header.value {
+        out.extend_from_slice(header.value_raw());
+    } else {
+        put_varint(out, length as u64);
+    }
+    let mut done = 0;
+    for (old, new) in &patches {
+        if old.end > 0 && old.value != *new {
+            out.extend_from_slice(&bytes[done..old.value_at]);
+            put_varint(out, *new as u64);
+            done = old.end;
+        }
+    }
+    out.extend_from_slice(&bytes[done..]);
+    out.extend_from_slice(appended);
+}
+
+/// Copies a message into `out`, with those numbers replaced for which `replace` has something.
+fn replace_numbers(out: &mut Vec<u8>, bytes: &[u8], mut replace: impl FnMut(&Field<'_>) -> Option<u64>) {
+    for field in Fields::of(bytes).map_while(Result::ok) {
+        match replace(&field) {
+            Some(value) => put_number(out, field.number, value),
+            None => out.extend_from_slice(&bytes[field.at..field.end]),
+        }
+    }
+}
+
+/// Copies an event into `out` with `addend` added to the values of linking stats.
+fn relink(out: &mut Vec<u8>, bytes: &[u8], links: &[u64], addend: u64) -> Result<(), Fault> {
+    out.clear();
+    for field in Fields::of(bytes) {
+        let field = field?;
+        let linked = match (field.number, field.value) {
+            (event::STATS, Value::Bytes(inner)) => {
+                let stat = Stat::parse(inner).map_err(|fault| fault.within(field.value_at))?;
+                match stat.value {
+                    StatValue::Number(value) if value != 0 && links.contains(&stat.number) => Some((inner, value)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let Some((inner, value)) = linked else {
+            out.extend_from_slice(&bytes[field.at..field.end]);
+            continue;
+        };
+        let mut changed = Vec::with_capacity(inner.len() + 10);
+        let shifted = value.wrapping_add(addend);
+        replace_numbers(&mut changed, inner, |field| {
+            matches!(field.number, stat::UINT64 | stat::INT64).then_some(shifted)
+        });
+        put_bytes(out, event::STATS, &changed);
+    }
+    Ok(())
+}
+
+/// Appends the stat that keeps an event's correction.
+fn put_correction(out: &mut Vec<u8>, number: u64, correction_ns: i64) {
+    let length = 2 + varint_width(number) + varint_width(correction_ns as u64);
+    put_varint(out, u64::from(event::STATS) << 3 | 2);
+    put_varint(out, length as u64);
+    put_number(out, stat::METADATA_ID, number);
+    put_number(out, stat::INT64, correction_ns as u64);
+}
+
+/// Appends an entry that names a stat.
+pub(super) fn put_stat_metadata(out: &mut Vec<u8>, number: u64, name: &str) {
+    let (mut metadata, mut entry) = (Vec::new(), Vec::new());
+    put_number(&mut metadata, 1, number);
+    put_bytes(&mut metadata, 2, name.as_bytes());
+    put_number(&mut entry, 1, number);
+    put_bytes(&mut entry, 2, &metadata);
+    put_bytes(out, plane::STAT_METADATA, &entry);
+}
+
+/// A number that the format can hold.
+fn fit(source: &Source, at: u64, value: Picoseconds) -> Result<i64, Error> {
+    i64::try_from(value).map_err(|_| source.malformed(at, "a mapped time does not fit 64 bits"))
+}

@@ -1,0 +1,225 @@
+//! The file being written: messages are opened and closed, and their lengths, known only at the end, are filled in.
+//!
+//! Place in the flow: under `rewrite` and `merge`. An open message's length is a hole of the width that the input's length
+//! had. Most messages close while they are still in the buffer, where the hole is made to fit; a plane larger than the
+//! buffer is patched in the file (padded when the length shrank, moved by a byte or two when it outgrew its width, which
+//! happens at most once per factor of 128). So each event is mapped once, memory is bounded, and an unchanged length is
+//! written as it was. What it does not do: know what the messages mean.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::wire::{self, put_varint};
+use crate::Error;
+
+/// How much is held before it goes to the file.
+const BUFFER_BYTES: usize = 4 << 20;
+/// How much is moved at a time when a length outgrew its place.
+const MOVE_BYTES: u64 = 1 << 20;
+
+/// A file that appears under its name when it is whole.
+pub(super) struct Sink {
+    path: PathBuf,
+    partial: PathBuf,
+    file: File,
+    /// Bytes that are in the file already.
+    flushed: u64,
+    buffer: Vec<u8>,
+    holes: Vec<Hole>,
+    finished: bool,
+    /// How much is held before it goes to the file.
+    limit: usize,
+}
+
+/// Where an open message's length belongs.
+struct Hole {
+    at: u64,
+    /// The length as the input has it.
+    raw: Vec<u8>,
+    input_length: u64,
+}
+
+impl Sink {
+    /// Begins a file beside `path`.
+    pub(super) fn create(path: &Path) -> Result<Sink, Error> {
+        Sink::with_limit(path, BUFFER_BYTES)
+    }
+
+    /// Like [`Self::create`], with another size of the buffer.
+    fn with_limit(path: &Path, limit: usize) -> Result<Sink, Error> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let partial = PathBuf::from(name);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(&partial).map_err(Error::io(path, "create"))?;
+        let buffer = Vec::with_capacity(limit + (limit >> 2));
+        let path = path.to_path_buf();
+        Ok(Sink { path, partial, file, flushed: 0, buffer, holes: Vec::new(), finished: false, limit })
+    }
+
+    /// The buffer, to append to.
+    #[inline]
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Writes the buffer out when it is full; to be called between fields.
+    #[inline]
+    pub(super) fn relieve(&mut self) -> Result<(), Error> {
+        if self.buffer.len() < self.limit { Ok(()) } else { self.flush() }
+    }
+
+    /// Appends bytes of any number.
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.buffer.extend_from_slice(bytes);
+        self.relieve()
+    }
+
+    /// Opens a message: its tag, and its length in the input, as value and as it was written.
+    pub(super) fn open(&mut self, tag: &[u8], input_length: u64, raw: &[u8]) {
+        self.buffer.extend_from_slice(tag);
+        self.holes.push(Hole { at: self.written(), raw: raw.to_vec(), input_length });
+        self.buffer.extend_from_slice(raw);
+    }
+
+    /// Closes the innermost open message.
+    pub(super) fn close(&mut self) -> Result<(), Error> {
+        let hole = self.holes.pop().expect("every close belongs to an open of the same function");
+        let width = hole.raw.len();
+        let length = self.written() - hole.at - width as u64;
+        if length == hole.input_length {
+            return Ok(());
+        }
+        if hole.at >= self.flushed {
+            let at = (hole.at - self.flushed) as usize;
+            let mut prefix = Vec::with_capacity(wire::VARINT_MAX);
+            put_varint(&mut prefix, length);
+            self.buffer.splice(at..at + width, prefix);
+            return self.relieve();
+        }
+        self.flush()?;
+        let needed = wire::varint_width(length);
+        if needed > width {
+            self.make_room(hole.at + width as u64, (needed - width) as u64)?;
+        }
+        let prefix = wire::padded_varint(length, needed.max(width));
+        self.file.write_all_at(&prefix, hole.at).map_err(Error::io(&self.path, "write"))
+    }
+
+    /// Makes the file appear under its name; the number of bytes written.
+    pub(super) fn finish(mut self) -> Result<u64, Error> {
+        debug_assert!(self.holes.is_empty(), "every message is closed");
+        self.flush()?;
+        std::fs::rename(&self.partial, &self.path).map_err(Error::io(&self.path, "rename"))?;
+        self.finished = true;
+        Ok(self.flushed)
+    }
+
+    /// Bytes so far.
+    fn written(&self) -> u64 {
+        self.flushed + self.buffer.len() as u64
+    }
+
+    /// Writes the buffer to the file, holes and all.
+    fn flush(&mut self) -> Result<(), Error> {
+        self.file.write_all(&self.buffer).map_err(Error::io(&self.path, "write"))?;
+        self.flushed += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Moves everything from `from` on by `by` bytes; the buffer is empty.
+    fn make_room(&mut self, from: u64, by: u64) -> Result<(), Error> {
+        let mut chunk = vec![0; MOVE_BYTES as usize];
+        let mut end = self.flushed;
+        while end > from {
+            let count = (end - from).min(MOVE_BYTES);
+            let piece = &mut chunk[..count as usize];
+            self.file.read_exact_at(piece, end - count).map_err(Error::io(&self.path, "read"))?;
+            self.file.write_all_at(piece, end - count + by).map_err(Error::io(&self.path, "write"))?;
+            end -= count;
+        }
+        // Inner messages are closed by now and outer holes lie before `from`: nothing else has to move.
+        self.flushed += by;
+        std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.flushed))
+            .map_err(Error::io(&self.path, "write"))?;
+        Ok(())
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Nothing better can be done with a failure to clean up while another error is on its way.
+            let _ = std::fs::remove_file(&self.partial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::{Fields, Value, put_bytes};
+    use super::*;
+
+    /// Writes a message in a message through a buffer of `limit` bytes, with lengths said to be `inner_length` in the input,
+    /// and decodes what comes out.
+    fn check(limit: usize, said_length: u64, pieces: usize) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out");
+        let mut sink = Sink::with_limit(&path, limit).expect("a file");
+        let mut said = Vec::new();
+        put_varint(&mut said, said_length);
+        sink.open(&[0x0a], said_length, &said);
+        sink.open(&[0x12], said_length, &said);
+        let mut inner = Vec::new();
+        for index in 0..pieces {
+            let mut piece = Vec::new();
+            put_bytes(&mut piece, 3, &[index as u8; 7]);
+            sink.put(&piece).expect("written");
+            inner.extend_from_slice(&piece);
+        }
+        sink.close().expect("closed");
+        sink.put(&[0x20, 1]).expect("written");
+        sink.close().expect("closed");
+        let written = sink.finish().expect("finished");
+
+        let bytes = std::fs::read(&path).expect("the file");
+        assert_eq!(bytes.len() as u64, written);
+        let outer = only(&bytes, 1);
+        let fields = Fields::of(outer).collect::<Result<Vec<_>, _>>().expect("two fields");
+        assert_eq!(fields.len(), 2);
+        assert_eq!(fields[0].value, Value::Bytes(&inner), "limit {limit}, said {said_length}");
+        assert_eq!(fields[1].value, Value::Number(1));
+    }
+
+    fn only(bytes: &[u8], number: u32) -> &[u8] {
+        let fields = Fields::of(bytes).collect::<Result<Vec<_>, _>>().expect("a message");
+        assert_eq!((fields.len(), fields[0].number), (1, number));
+        match fields[0].value {
+            Value::Bytes(bytes) => bytes,
+            _ => panic!("not bytes"),
+        }
+    }
+
+    #[test]
+    fn lengths_are_right_whether_they_grow_or_shrink_in_memory_or_in_the_file() {
+        for limit in [8, 64, 1 << 20] {
+            for said_length in [1, 100, 127, 128, 20_000, 3_000_000] {
+                for pieces in [0, 1, 14, 100, 2000] {
+                    check(limit, said_length, pieces);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_unfinished_file_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let sink = Sink::create(&folder.path().join("out")).expect("a file");
+        drop(sink);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);
+    }
+}
