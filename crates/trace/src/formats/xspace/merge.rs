@@ -105,7 +105,7 @@ pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOption
         let rewriter = Rewriter::open(&input.path, outline, rewriting, Some(renaming), &mut sink, input.map)?;
         stats.inputs.push(rewriter.run(outline)?);
     }
-    let (name, id) = names.claim(METADATA_PLANE.to_owned(), None);
+    let (name, id) = names.claim(METADATA_PLANE, None);
     put_bytes(sink.out(), space::PLANES, &metadata_plane(&name, id, &options.metadata));
     for hostname in hostnames(inputs, &outlines) {
         put_bytes(sink.out(), space::HOSTNAMES, hostname.as_bytes());
@@ -180,22 +180,22 @@ impl Names {
     fn plane(&mut self, name: &str, input: &MergeInput<'_>) -> (String, u64) {
         if let Some(device) = device(name) {
             let ordinal = u64::from(input.node) * self.stride + device.ordinal;
-            return self.claim(format!("{}{ordinal}{}", device.prefix, device.rest), Some(ordinal));
+            return self.claim(&format!("{}{ordinal}{}", device.prefix, device.rest), Some(ordinal));
         }
         if input.node == 0 {
-            return self.claim(name.to_owned(), None);
+            return self.claim(name, None);
         }
         if self.layout == PlaneLayout::GpuTracks && name.starts_with(HOST_THREADS) {
             let ordinal = self.next_track;
             self.next_track += 1;
-            return self.claim(format!("{GPU_PREFIX}{ordinal} {} {name}", input.name), Some(ordinal));
+            return self.claim(&format!("{GPU_PREFIX}{ordinal} {} {name}", input.name), Some(ordinal));
         }
-        self.claim(format!("{name} {}", input.name), None)
+        self.claim(&format!("{name} {}", input.name), None)
     }
 
     /// The wanted name, or one like it; the wanted id, or a new one.
-    fn claim(&mut self, wanted: String, id: Option<u64>) -> (String, u64) {
-        let mut name = wanted.clone();
+    fn claim(&mut self, wanted: &str, id: Option<u64>) -> (String, u64) {
+        let mut name = wanted.to_owned();
         let mut copy = 2u64;
         // Ends: each turn has a name not tried before, and finitely many are taken.
         while !self.names.insert(name.clone()) {

@@ -196,7 +196,7 @@ where
                 plane::ID | plane::NAME if self.renaming.is_some() => self.source.skip(field.body())?,
                 plane::LINES => self.line(&field, &context)?,
                 plane::STATS if outline.session_stats.iter().any(Option::is_some) => {
-                    self.session_stat(&field, outline)?
+                    self.session_stat(&field, outline)?;
                 }
                 _ => self.copy(&field)?,
             }

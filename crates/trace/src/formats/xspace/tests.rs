@@ -31,8 +31,8 @@ impl Message {
         self
     }
 
-    fn message(mut self, field: u32, value: Message) -> Message {
-        put_bytes(&mut self.0, field, &value.0);
+    fn message(mut self, field: u32, value: impl std::borrow::Borrow<Message>) -> Message {
+        put_bytes(&mut self.0, field, &value.borrow().0);
         self
     }
 
