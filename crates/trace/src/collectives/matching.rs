@@ -1,6 +1,6 @@
 //! Which parts on different nodes are one operation.
 //!
-//! Place in the flow: first step of [`check`](super::check) and [`from_collectives`](super::from_collectives). Three ways,
+//! Place in the flow: first step of [`check`](super::check()) and [`from_collectives`](super::from_collectives). Three ways,
 //! from certain to careful, told apart by [`Evidence`]:
 //! 1. XLA: module, run and operation are equal on all hosts. A host with several devices has a part for each, a loop
 //!    repeats all of them; `repeats` says which start belongs to which turn of the loop.
@@ -8,11 +8,16 @@
 //! 3. Neither: order of starts within one group and signature, but only where the counts of every rank leave a single
 //!    pairing (`groups`), and where parts of one rank do not overlap, since then starts are not in order of issue.
 //!
-//! Reductions are held to more. All-reduce is what frameworks issue on their own, on sub-groups too, and its name and
-//! shape are the same in every group; an operation cut off at a window's edge makes unequal counts equal. So an
-//! all-reduce that names no group is paired only when no trace lists a second group, unless
-//! [`MatchOptions::reductions_by_count`]. The list arguments of all-gather, all-to-all and reduce-scatter scale with the
-//! group, and a barrier blocks, so that counts suffice for them.
+//! All-reduces and messages are held to more. All-reduce is what frameworks issue on their own, on sub-groups too, and its
+//! name and shape are the same in every group; an operation cut off at a window's edge makes unequal counts equal. So an
+//! all-reduce that names no group is paired only when no trace lists a second group. The list arguments of all-gather,
+//! all-to-all and reduce-scatter scale with the group, and a barrier blocks, so that counts suffice for them.
+//! [`MatchOptions::reductions_by_count`] pairs all-reduces by counts all the same. Messages that name no group are never
+//! paired: they match in order of posting, which a trace does not show, and gloo stamps a send's start only after the
+//! data has left (on torch/b_4node three of twenty would be broken under the exact clock, by 37 to 40 µs).
+//!
+//! XLA's replica groups are not in a trace: an operation that runs in sub-groups of the hosts carries one label on all of
+//! them and is taken for one operation over all of them.
 //!
 //! Matching uses times of one node only against times of the same node: no map can change what belongs together.
 //! What it does not do: pair what has no order. Operations of unknown root, peer or kind are counted and left.
@@ -28,7 +33,7 @@ use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Picoseco
 /// How cautious matching is.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchOptions {
-    /// Pair all-reduces that name no group by counts, though several groups exist.
+    /// Pair all-reduces that name no group by counts, though several groups may exist.
     pub reductions_by_count: bool,
 }
 
@@ -205,9 +210,19 @@ impl Matcher<'_> {
         }
     }
 
+    /// The members of a group, from the event or else from the lists of the ranks that show it, where they agree.
+    fn members<'b>(&'b self, group: &'b GroupKey, mut places: impl Iterator<Item = usize>) -> Option<&'b [u32]> {
+        let listed = |place: usize| {
+            let of_name = self.nodes[place].groups.iter().find(|listed| listed.name == group.name);
+            of_name.and_then(|listed| listed.ranks.as_deref())
+        };
+        let first = group.ranks.as_deref().or_else(|| listed(places.next()?))?;
+        (group.ranks.is_some() || places.all(|place| listed(place) == Some(first))).then_some(first)
+    }
+
     /// Whether the nodes that show a group's operation can be that group.
     fn membership(&self, group: &GroupKey, of_nodes: &Buckets) -> Result<(), &'static str> {
-        match (&group.ranks, group.size) {
+        match (self.members(group, of_nodes.keys().copied()), group.size) {
             (Some(ranks), _) => {
                 let strangers = of_nodes.keys().any(|&place| !ranks.contains(&self.nodes[place].rank()));
                 if strangers { Err("ranks outside its process group show it") } else { Ok(()) }
@@ -223,9 +238,9 @@ impl Matcher<'_> {
     fn order(&mut self, group: Option<&GroupKey>, signature: &str, kind: &CollectiveKind, of_nodes: &Buckets) {
         if of_nodes.len() < 2 && (group.is_some() || !self.groups.only_one()) {
             self.unpaired(of_nodes);
-            return;
-        }
-        if let Some(group) = group {
+        } else if matches!(kind, CollectiveKind::PointToPoint { .. }) {
+            self.messages(group, kind, of_nodes);
+        } else if let Some(group) = group {
             let counts: Vec<usize> = of_nodes.values().map(Vec::len).collect();
             match self.membership(group, of_nodes) {
                 Err(reason) => self.doubt(of_nodes, reason),
@@ -251,10 +266,22 @@ impl Matcher<'_> {
         }
     }
 
+    /// Sends and receives between two ranks.
+    fn messages(&mut self, group: Option<&GroupKey>, kind: &CollectiveKind, of_nodes: &Buckets) {
+        let counts: Vec<usize> = of_nodes.values().map(Vec::len).collect();
+        if group.is_none() {
+            self.doubt(of_nodes, "a message that names no process group has no certain partner");
+        } else if counts.len() != 2 || counts[0] != counts[1] {
+            self.doubt(of_nodes, "sender and receiver show a different number of messages");
+        } else {
+            self.by_order(group, kind, Evidence::GroupOrder, of_nodes);
+        }
+    }
+
     /// Whether a member whose trace is here shows none of a group's operations.
     fn absent(&self, group: &GroupKey, of_nodes: &Buckets) -> bool {
-        let member =
-            |place: &usize| group.ranks.as_ref().is_some_and(|ranks| ranks.contains(&self.nodes[*place].rank()));
+        let ranks = self.members(group, of_nodes.keys().copied());
+        let member = |place: &usize| ranks.is_some_and(|ranks| ranks.contains(&self.nodes[*place].rank()));
         (0..self.nodes.len()).filter(member).any(|place| !of_nodes.contains_key(&place))
     }
 
@@ -301,7 +328,7 @@ impl Matcher<'_> {
     /// Turns ranks of the group into nodes; None where the root or a peer shows no part.
     fn resolve(&self, group: Option<&GroupKey>, kind: &CollectiveKind, parts: &[Part]) -> Option<Order> {
         let node_of = |rank: u32| parts.iter().map(|part| part.node).find(|&node| self.nodes[node].rank() == rank);
-        let ranks = group.and_then(|group| group.ranks.as_ref());
+        let ranks = group.and_then(|group| self.members(group, parts.iter().map(|part| part.node)));
         let member = |index: u32| match ranks {
             Some(ranks) => node_of(*ranks.get(index as usize)?),
             None => node_of(index),

@@ -1,8 +1,8 @@
 //! Collective operations: which parts belong together, whether causality holds, and what they say about the clocks.
 //!
-//! Place in the flow: formats deliver [`CollectiveEvent`]s per node → [`matching`] groups the parts of one operation over
-//! the nodes → [`check`] judges happens-before under any time map; [`offsets`] turns the same groups into bounds on the
-//! clocks when nobody probed them.
+//! Place in the flow: formats deliver [`CollectiveEvent`]s per node → [`match_operations`] groups the parts of one operation
+//! over the nodes → [`check()`] judges happens-before under any time map; [`from_collectives`] turns the same groups into
+//! bounds on the clocks when nobody probed them.
 //!
 //! The rule. An all-to-all operation over group G cannot end anywhere before it has begun everywhere: on every rank of G
 //! the end is no earlier than the latest start on any rank of G. Rooted and point-to-point operations order only what
@@ -15,18 +15,18 @@
 //!
 //! What it does not do: read files, or decide which time map is right.
 
-pub mod check;
+mod check;
 mod groups;
-pub mod matching;
-pub mod offsets;
+mod matching;
+mod offsets;
 mod report;
 
 #[cfg(test)]
 mod testing;
 
-pub use self::check::{CheckOptions, CheckReport, check};
-pub use self::matching::{MatchOptions, Matching, match_operations};
-pub use self::offsets::{CollectiveOffsets, OffsetOptions, from_collectives};
+pub use self::check::{BrokenEdge, CheckOptions, CheckReport, NodeLine, OperationLine, check};
+pub use self::matching::{Ambiguous, Evidence, MatchOptions, Matching, Operation, Order, Part, match_operations};
+pub use self::offsets::{CollectiveOffsets, NodeOffset, OffsetOptions, from_collectives};
 pub use self::report::table;
 
 use crate::model::{CollectiveEvent, GroupKey, Picoseconds};
@@ -47,7 +47,7 @@ pub struct NodeCollectives<'a> {
     pub groups: &'a [GroupKey],
     /// The parts, in any order.
     pub events: &'a [CollectiveEvent],
-    /// [`check`]: R → the common clock (raw: identity with standard deviation 0). [`from_collectives`]: R → the node's own
+    /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For [`from_collectives`]: R → the node's own
     /// clock.
     pub map: &'a MapTime<'a>,
 }

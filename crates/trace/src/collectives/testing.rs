@@ -59,8 +59,8 @@ pub(super) fn all(instance: Instance, start: i128, end: i128) -> CollectiveEvent
 /// Hands the nodes to a test as the stages want them; node numbers are places.
 pub(super) fn with<T>(nodes: &[Node], test: impl FnOnce(&[NodeCollectives<'_>]) -> T) -> T {
     let names: Vec<String> = (0..nodes.len()).map(|node| format!("host{node}")).collect();
-    let maps: Vec<Box<dyn Fn(Picoseconds) -> (Picoseconds, f64) + '_>> =
-        nodes.iter().map(|node| Box::new(|at: Picoseconds| (at - node.offset_ns * 1000, node.sigma_ns)) as _).collect();
+    let map = |node: usize| move |at: Picoseconds| (at - nodes[node].offset_ns * 1000, nodes[node].sigma_ns);
+    let maps: Vec<_> = (0..nodes.len()).map(map).collect();
     let list: Vec<NodeCollectives<'_>> = (nodes.iter().zip(&names).zip(&maps).enumerate())
         .map(|(place, ((node, name), map))| NodeCollectives {
             node: place as u32,

@@ -86,6 +86,32 @@ fn peers_are_found_by_rank_in_the_group_or_in_the_job() {
     assert_eq!(found(0, 7), None);
 }
 
+#[test]
+fn long_lists_of_members_are_found_among_the_groups() {
+    let short = || GroupKey { name: "dp".to_owned(), ranks: None, size: Some(9) };
+    let node = || Node::new(vec![all(Instance::Sequence { group: short(), sequence: 1 }, 0, 5)]);
+    let listed = |ranks: &[u32]| node().groups(&[("dp", ranks)]);
+    check(&[listed(&[0, 1, 9]), listed(&[0, 1, 9])], &[&[(0, 0), (1, 0)]], 0);
+    check(&[listed(&[0, 8]), listed(&[1, 9])], &[], 1);
+    check(&[listed(&[0, 1, 9]), node()], &[], 1);
+}
+
+#[test]
+fn messages_need_a_group() {
+    let kind = || CollectiveKind::PointToPoint { source: Some(0), destination: Some(1) };
+    let message = |group: Option<GroupKey>, start: i128| {
+        part(Instance::Order { group, signature: "p2p".to_owned() }, kind(), start, start + 5)
+    };
+    let pair = |group: fn() -> Option<GroupKey>, sent: i128, received: i128| {
+        let messages = |count: i128| Node::new((0..count).map(|k| message(group(), 10 * k)).collect());
+        [messages(sent), messages(received)]
+    };
+    let named: fn() -> Option<GroupKey> = || Some(group("0", &[0, 1, 2]));
+    check(&pair(named, 2, 2), &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
+    check(&pair(named, 2, 1), &[], 2);
+    check(&pair(|| None, 2, 2), &[], 2);
+}
+
 /// `counts[r]` parts of one look on rank r, one after the other.
 fn counted(look_of: &str, counts: &[usize], groups: &[(&str, &[u32])]) -> Vec<Node> {
     let parts = |count: usize| (0..count as i128).map(|k| all(look(look_of), 10 * k, 10 * k + 5)).collect();
