@@ -1,5 +1,6 @@
 //! One module per file format; each reads facts, rewrites times, and merges.
 
+pub mod kineto;
 pub mod xspace;
 
 /// What a reader of facts is told beyond the file.

@@ -1,0 +1,402 @@
+//! Which events are a rank's part in a collective operation, and how the other ranks' parts are recognised.
+//!
+//! Place in the flow: `facts` shows every event; `collectives` (the crate's) judges what is found here. An operation shows up
+//! on several levels of a trace, and only one of them tells when data moved:
+//!
+//! | backend | level taken | levels left out, and why |
+//! |---|---|---|
+//! | gloo | `gloo:*` (user_annotation): the work itself, on a worker's thread | `c10d::*`: only hands the work over |
+//! | NCCL, RCCL | kernels with nccl or rccl in the name | `c10d::*`, `record_param_comms`, `nccl:*`: only enqueue; gpu_user_annotation: the kernel again |
+//!
+//! Taking the enqueuing calls too would count operations twice and see broken causality where there is none: they return
+//! before the operation has begun elsewhere. A gloo send or receive learns its peer and tag from the `c10d::send` or
+//! `c10d::recv_` in which it begins. Sequence numbers of point-to-point operations count per rank, not per pair, so those are
+//! only ordered. What it does not do: pair anything between ranks.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use memchr::memmem::Finder;
+
+use super::scan::{self, EventSpans, Fault};
+use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Picoseconds};
+
+/// Memory for collectives; what comes after is counted.
+const BYTES_MAX: usize = 64 << 20;
+/// Longer lists of members are not repeated in every event; `TraceFacts::groups` has them.
+const RANKS_PER_EVENT_MAX: usize = 64;
+/// Groups that are remembered.
+const GROUPS_MAX: usize = 10_000;
+/// Calls of send and receive that are remembered.
+const CALLS_MAX: usize = 500_000;
+/// Strings longer than this are no name of an operation or group.
+const TEXT_MAX: usize = 4096;
+
+/// Collectives found so far; times count from the file's base, which may not be known yet.
+pub(super) struct Collector {
+    found: Vec<CollectiveEvent>,
+    bytes: usize,
+    /// Collectives beyond the memory for them.
+    pub(super) left_out: u64,
+    /// `record_param_comms` events: calls that enqueue.
+    pub(super) enqueued: u64,
+    /// Kernels among the collectives.
+    pub(super) kernels: u64,
+    tracks: HashMap<Vec<u8>, u64>,
+    calls: Vec<Call>,
+    groups: Vec<GroupKey>,
+    nccl: Finder<'static>,
+    rccl: Finder<'static>,
+}
+
+/// A `c10d::send` or `c10d::recv_`.
+struct Call {
+    track: u64,
+    send: bool,
+    start_ps: Picoseconds,
+    end_ps: Picoseconds,
+    /// The peer's rank within the group.
+    peer: u32,
+    tag: String,
+}
+
+/// The args of an event that say something about an operation.
+#[derive(Default)]
+struct Params<'a> {
+    collective: &'a [u8],
+    dtype: &'a [u8],
+    sent: &'a [u8],
+    received: &'a [u8],
+    group: &'a [u8],
+    ranks: &'a [u8],
+    size: &'a [u8],
+    sequence: &'a [u8],
+    source: &'a [u8],
+    destination: &'a [u8],
+    dims: &'a [u8],
+    types: &'a [u8],
+    concrete: &'a [u8],
+}
+
+impl Collector {
+    pub(super) fn new() -> Collector {
+        Collector {
+            found: Vec::new(),
+            bytes: 0,
+            left_out: 0,
+            enqueued: 0,
+            kernels: 0,
+            tracks: HashMap::new(),
+            calls: Vec::new(),
+            groups: Vec::new(),
+            nccl: Finder::new("nccl"),
+            rccl: Finder::new("rccl"),
+        }
+    }
+
+    /// Looks at an event that lasts.
+    #[inline]
+    pub(super) fn look(
+        &mut self,
+        bytes: &[u8],
+        spans: &EventSpans,
+        start_ps: Picoseconds,
+        end_ps: Picoseconds,
+    ) -> Result<(), Fault> {
+        let (name, category) = (&bytes[spans.name.clone()], &bytes[spans.cat.clone()]);
+        match category {
+            b"\"kernel\"" if self.nccl.find(name).is_some() || self.rccl.find(name).is_some() => {
+                self.kernel(bytes, spans, start_ps, end_ps)
+            }
+            b"\"user_annotation\"" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
+            b"\"cpu_op\"" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
+                self.call(bytes, spans, start_ps, end_ps)
+            }
+            b"\"cpu_op\"" if name == b"\"record_param_comms\"" => {
+                self.enqueued += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All collectives on absolute times, and the groups that their events named.
+    pub(super) fn finish(
+        mut self,
+        base_ps: Picoseconds,
+        rank: Option<u32>,
+        listed: &[GroupKey],
+    ) -> (Vec<CollectiveEvent>, Vec<GroupKey>) {
+        self.calls.sort_by_key(|call| (call.track, call.send, call.start_ps));
+        for event in &mut self.found {
+            if let CollectiveKind::PointToPoint { source, destination } = &mut event.kind {
+                let send = event.name.ends_with("send");
+                let own = if send { &mut *source } else { &mut *destination };
+                *own = own.or(rank);
+                let call = enclosing(&self.calls, event.track, send, event.start_ps);
+                if let (Some(call), Instance::Order { signature, .. }) = (call, &mut event.instance) {
+                    let peer = if send { destination } else { source };
+                    *peer = peer.or(global_rank(call.peer, rank, listed));
+                    signature.push_str(" tag ");
+                    signature.push_str(&call.tag);
+                }
+            }
+            event.start_ps += base_ps;
+            event.end_ps += base_ps;
+        }
+        (self.found, self.groups)
+    }
+
+    fn kernel(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
+        self.kernels += 1;
+        let params = params(bytes, &spans.args)?;
+        let name = match params.collective {
+            b"" => kernel_name(&text(&bytes[spans.name.clone()])),
+            stated => text(stated),
+        };
+        let group = self.group(&params);
+        let mut kind = kind_of(&name);
+        if let CollectiveKind::PointToPoint { source, destination } = &mut kind {
+            (*source, *destination) = (integer(params.source), integer(params.destination));
+        }
+        // Ranks may give and take different amounts; only what is the same on all of them may tell operations apart.
+        let size = match kind {
+            CollectiveKind::AllToAll if name.contains("gather") => text(params.received),
+            CollectiveKind::AllToAll if !name.contains("all_to_all") && !name.contains("alltoall") => text(params.sent),
+            CollectiveKind::PointToPoint { .. } if name.contains("recv") => text(params.received),
+            CollectiveKind::FromRoot(_) if !name.contains("scatter") => text(params.sent),
+            CollectiveKind::ToRoot(_) | CollectiveKind::PointToPoint { .. } => text(params.sent),
+            _ => String::new(),
+        };
+        let instance = match (&kind, group, integer::<i64>(params.sequence)) {
+            (CollectiveKind::PointToPoint { .. }, group, _) => {
+                Instance::Order { group, signature: format!("p2p {} {size}", text(params.dtype)) }
+            }
+            (_, Some(group), Some(sequence)) => Instance::Sequence { group, sequence },
+            (_, group, _) => Instance::Order { group, signature: format!("{name} {} {size}", text(params.dtype)) },
+        };
+        let track = self.track(bytes, spans);
+        self.keep(CollectiveEvent { name, kind, instance, start_ps: start, end_ps: end, track });
+        Ok(())
+    }
+
+    fn gloo(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
+        let params = params(bytes, &spans.args)?;
+        let name = text(&bytes[spans.name.clone()]).trim_start_matches("gloo:").to_owned();
+        let kind = kind_of(&name);
+        // Unlike the others these may differ between ranks: an uneven exchange, inputs on the root alone.
+        let uneven =
+            name.contains("all_to_all") || matches!(kind, CollectiveKind::FromRoot(_)) && name.contains("scatter");
+        let dims = if uneven { String::new() } else { packed(params.dims) };
+        let types = if uneven { String::new() } else { packed(params.types) };
+        let label = if matches!(kind, CollectiveKind::PointToPoint { .. }) { "p2p" } else { &name };
+        let signature = format!("{label} {types} {dims}").trim_end().to_owned();
+        let track = self.track(bytes, spans);
+        let instance = Instance::Order { group: None, signature };
+        self.keep(CollectiveEvent { name, kind, instance, start_ps: start, end_ps: end, track });
+        Ok(())
+    }
+
+    fn call(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
+        if self.calls.len() >= CALLS_MAX {
+            return Ok(());
+        }
+        let params = params(bytes, &spans.args)?;
+        // Tensors, group, peer, tag.
+        let Ok(inputs) = serde_json::from_slice::<Vec<String>>(params.concrete) else { return Ok(()) };
+        if let [_, _, peer, tag, ..] = inputs.as_slice()
+            && let Ok(peer) = peer.parse()
+            && tag.len() < TEXT_MAX
+        {
+            let send = bytes[spans.name.clone()].starts_with(b"\"c10d::send");
+            let track = self.track(bytes, spans);
+            self.calls.push(Call { track, send, start_ps: start, end_ps: end, peer, tag: tag.clone() });
+        }
+        Ok(())
+    }
+
+    /// The group that an event names; its members go to the list of groups.
+    fn group(&mut self, params: &Params<'_>) -> Option<GroupKey> {
+        if params.group.is_empty() {
+            return None;
+        }
+        let name = text(params.group);
+        // Kineto abridges long lists with dots.
+        let ranks: Option<Vec<u32>> = serde_json::from_str(&text(params.ranks)).ok();
+        let size = integer(params.size);
+        let known = self.groups.iter().any(|group| group.name == name);
+        if !known && self.groups.len() < GROUPS_MAX {
+            self.groups.push(GroupKey { name: name.clone(), ranks: ranks.clone(), size });
+        }
+        Some(GroupKey { name, ranks: ranks.filter(|ranks| ranks.len() <= RANKS_PER_EVENT_MAX), size })
+    }
+
+    fn track(&mut self, bytes: &[u8], spans: &EventSpans) -> u64 {
+        let key = [&bytes[spans.pid.clone()], b" ", &bytes[spans.tid.clone()]].concat();
+        let next = self.tracks.len() as u64;
+        *self.tracks.entry(key).or_insert(next)
+    }
+
+    fn keep(&mut self, event: CollectiveEvent) {
+        let (group, signature) = match &event.instance {
+            Instance::Hlo { .. } => (None, 0),
+            Instance::Sequence { group, .. } => (Some(group), 0),
+            Instance::Order { group, signature } => (group.as_ref(), signature.len()),
+        };
+        let members =
+            group.map_or(0, |group| group.name.len() + group.ranks.as_ref().map_or(0, |ranks| ranks.len() * 4));
+        // Heap blocks are rounded up.
+        self.bytes += size_of::<CollectiveEvent>() + event.name.len() + signature + members + 64;
+        if self.bytes > BYTES_MAX {
+            self.left_out += 1;
+        } else {
+            self.found.push(event);
+        }
+    }
+}
+
+/// What an operation of this name orders.
+fn kind_of(name: &str) -> CollectiveKind {
+    let lower = name.to_ascii_lowercase();
+    let has = |part: &str| lower.contains(part);
+    let all = [
+        "allreduce",
+        "all_reduce",
+        "allgather",
+        "all_gather",
+        "reduce_scatter",
+        "reducescatter",
+        "alltoall",
+        "all_to_all",
+        "barrier",
+    ];
+    if all.iter().any(|part| has(part)) {
+        CollectiveKind::AllToAll
+    } else if has("sendrecv") {
+        // The kernel of every exchange that is made of sends and receives; which, it does not say.
+        CollectiveKind::Unknown
+    } else if has("broadcast") || has("scatter") {
+        CollectiveKind::FromRoot(None)
+    } else if has("reduce") || has("gather") {
+        CollectiveKind::ToRoot(None)
+    } else if has("send") || has("recv") {
+        CollectiveKind::PointToPoint { source: None, destination: None }
+    } else {
+        CollectiveKind::Unknown
+    }
+}
+
+/// The call on this track and in this direction in which `start` lies.
+fn enclosing(calls: &[Call], track: u64, send: bool, start: Picoseconds) -> Option<&Call> {
+    let after = calls.partition_point(|call| (call.track, call.send, call.start_ps) <= (track, send, start));
+    let call = calls[..after].last()?;
+    (call.track == track && call.send == send && start <= call.end_ps).then_some(call)
+}
+
+/// The job's rank of a group's member, where all groups of this rank that are large enough agree on it.
+fn global_rank(member: u32, rank: Option<u32>, groups: &[GroupKey]) -> Option<u32> {
+    let mut found = None;
+    for group in groups {
+        let Some(ranks) = &group.ranks else { return None };
+        if rank.is_some_and(|rank| !ranks.contains(&rank)) {
+            continue;
+        }
+        match (ranks.get(member as usize), found) {
+            (Some(&global), Some(other)) if global != other => return None,
+            (Some(&global), _) => found = Some(global),
+            (None, _) => {}
+        }
+    }
+    found
+}
+
+fn params<'a>(bytes: &'a [u8], args: &Range<usize>) -> Result<Params<'a>, Fault> {
+    let mut params = Params::default();
+    if bytes[args.clone()].first() != Some(&b'{') {
+        return Ok(params);
+    }
+    scan::object(&bytes[..args.end], args.start, |key, value| {
+        let place = match key {
+            b"Collective name" => &mut params.collective,
+            b"dtype" => &mut params.dtype,
+            b"In msg nelems" => &mut params.sent,
+            b"Out msg nelems" => &mut params.received,
+            b"Process Group Name" => &mut params.group,
+            b"Process Group ID" if params.group.is_empty() => &mut params.group,
+            b"Process Group Ranks" => &mut params.ranks,
+            b"Group size" => &mut params.size,
+            b"Seq" => &mut params.sequence,
+            b"Src Rank" => &mut params.source,
+            b"Dst Rank" => &mut params.destination,
+            b"Input Dims" => &mut params.dims,
+            b"Input type" => &mut params.types,
+            b"Concrete Inputs" => &mut params.concrete,
+            _ => return Ok(()),
+        };
+        *place = &bytes[value];
+        Ok(())
+    })?;
+    Ok(params)
+}
+
+/// A string without its quotes, or another value as it is.
+pub(super) fn text(value: &[u8]) -> String {
+    let bare = match value {
+        [b'"', inner @ .., b'"'] => inner,
+        other => other,
+    };
+    String::from_utf8_lossy(bare).chars().take(TEXT_MAX).collect()
+}
+
+/// A value without white space: files that were formatted again compare equal.
+fn packed(value: &[u8]) -> String {
+    let bytes: Vec<u8> = value.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(TEXT_MAX).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn integer<T: std::str::FromStr>(value: &[u8]) -> Option<T> {
+    text(value).parse().ok()
+}
+
+/// The name of a kernel without its parameters.
+fn kernel_name(full: &str) -> String {
+    full.split('(').next().unwrap_or(full).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_is_ordered() {
+        let p2p = CollectiveKind::PointToPoint { source: None, destination: None };
+        for (name, expected) in [
+            ("all_reduce", CollectiveKind::AllToAll),
+            ("_allgather_base", CollectiveKind::AllToAll),
+            ("reduce_scatter_tensor_coalesced", CollectiveKind::AllToAll),
+            ("ncclDevKernel_ReduceScatter_Sum_f32", CollectiveKind::AllToAll),
+            ("all_to_allv", CollectiveKind::AllToAll),
+            ("barrier", CollectiveKind::AllToAll),
+            ("broadcast", CollectiveKind::FromRoot(None)),
+            ("scatter", CollectiveKind::FromRoot(None)),
+            ("_reduce_oop", CollectiveKind::ToRoot(None)),
+            ("gather", CollectiveKind::ToRoot(None)),
+            ("send", p2p.clone()),
+            ("recv_any_source", p2p),
+            ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", CollectiveKind::Unknown),
+            ("ncclDevKernel_Generic", CollectiveKind::Unknown),
+        ] {
+            assert_eq!(kind_of(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_global_where_groups_agree() {
+        let group = |ranks: &[u32]| GroupKey { name: "g".into(), ranks: Some(ranks.to_vec()), size: None };
+        let groups = [group(&[0, 1, 2, 3]), group(&[0, 2])];
+        assert_eq!(global_rank(3, Some(0), &groups), Some(3));
+        assert_eq!(global_rank(1, Some(0), &groups), None, "1 in the first group, 2 in the second");
+        assert_eq!(global_rank(1, Some(3), &groups), Some(1), "rank 3 is not in the second group");
+        assert_eq!(global_rank(0, Some(0), &[]), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Replacements within one event, applied in one copy.
+//!
+//! Place in the flow: under `rewrite` and `merge`. Buffers are kept from event to event. What it does not do: know JSON.
+
+use std::ops::Range;
+
+/// Replacements that do not overlap, in any order.
+#[derive(Default)]
+pub(super) struct Edits {
+    list: Vec<(Range<usize>, Range<usize>)>,
+    scratch: Vec<u8>,
+}
+
+impl Edits {
+    /// Forgets everything.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+        self.scratch.clear();
+    }
+
+    /// Puts what `write` appends in the place of `span`; an empty span inserts.
+    #[inline]
+    pub(super) fn replace(&mut self, span: Range<usize>, write: impl FnOnce(&mut Vec<u8>)) {
+        let from = self.scratch.len();
+        write(&mut self.scratch);
+        self.list.push((span, from..self.scratch.len()));
+    }
+
+    /// Appends `bytes` to `out`, changed.
+    #[inline]
+    pub(super) fn apply(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        self.list.sort_by_key(|(span, _)| span.start);
+        let mut done = 0;
+        for (span, with) in &self.list {
+            out.extend_from_slice(&bytes[done..span.start]);
+            out.extend_from_slice(&self.scratch[with.clone()]);
+            done = span.end;
+        }
+        out.extend_from_slice(&bytes[done..]);
+    }
+}

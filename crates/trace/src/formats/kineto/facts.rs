@@ -1,0 +1,251 @@
+//! What a Kineto trace says of itself: base, identity, clock markers, collectives.
+//!
+//! Place in the flow: one pass over the file fills `model::TraceFacts`. Times are kept relative until the end of the file,
+//! because the base may come last. Markers are events whose name carries the system clock's time, read just before the
+//! event began; the copies of annotations on a GPU's timeline (`gpu_user_annotation`) are no markers, they began when the
+//! GPU got there. What it does not do: hold ordinary events, judge collectives.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::base::{self, BASE_KEY, Dialect, InputBase};
+use super::collectives::Collector;
+use super::decimal;
+use super::document::{Document, Event, Item};
+use crate::Error;
+use crate::formats::FactOptions;
+use crate::model::{ClockPair, GroupKey, Identity, PairKind, Picoseconds, TraceFacts};
+
+/// Markers that are kept; a marker a millisecond for a quarter of an hour.
+const PAIRS_MAX: usize = 1_000_000;
+/// A longer description of the job is left unread.
+const DISTRIBUTED_MAX: usize = 8 << 20;
+/// The markers of this project.
+const MARKER: &[u8] = b"probe_sync.clock#";
+/// The markers of the data sets: true time, then the node's.
+const SET_MARKER: &[u8] = b"clkmark#";
+
+/// The facts, and how the file states its times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KinetoFacts {
+    /// What is the same for all formats.
+    pub facts: TraceFacts,
+    /// How times are stated.
+    pub dialect: Dialect,
+    /// `baseTimeNanoseconds`.
+    pub base_ns: Option<i64>,
+}
+
+impl KinetoFacts {
+    /// The base, for [`super::RewriteOptions`].
+    pub fn input_base(&self) -> InputBase {
+        InputBase::of(self.base_ns)
+    }
+}
+
+/// Reads the facts that all formats have.
+///
+/// # Errors
+/// As [`read_kineto`].
+pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+    read_kineto(path, options).map(|kineto| kineto.facts)
+}
+
+/// Reads a trace's facts in one pass.
+///
+/// # Errors
+/// The file cannot be read, is no Kineto trace, is cut short, or states times that are no numbers; with the byte's offset.
+pub fn read_kineto(path: &Path, options: &FactOptions) -> Result<KinetoFacts, Error> {
+    let mut document = Document::open(path, &[BASE_KEY, b"distributedInfo", b"host_name"])?;
+    let mut reader = Reader::new(options);
+    let mut key = Vec::new();
+    loop {
+        match document.next()? {
+            Item::End => return Ok(reader.finish()),
+            Item::Event(event) => {
+                let offset = event.offset;
+                if let Err((at, problem)) = reader.event(&event) {
+                    return Err(document.malformed(offset, at, problem));
+                }
+            }
+            Item::Key { key: name, .. } => key = name.get(..BASE_KEY.len()).unwrap_or(name).to_vec(),
+            Item::Asked(value) => {
+                if let Err(problem) = reader.header(&key, value) {
+                    return Err(Error::malformed(path, document.position(), problem));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What one pass collects.
+struct Reader<'a> {
+    options: &'a FactOptions,
+    base_ns: Option<i64>,
+    identity: Identity,
+    groups: Vec<GroupKey>,
+    events: u64,
+    span: Option<(Picoseconds, Picoseconds)>,
+    pairs: Vec<ClockPair>,
+    pairs_left_out: u64,
+    unreadable_markers: u64,
+    with_fraction: bool,
+    untimed: u64,
+    collector: Collector,
+    notes: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(options: &'a FactOptions) -> Reader<'a> {
+        Reader {
+            options,
+            base_ns: None,
+            identity: Identity::default(),
+            groups: Vec::new(),
+            events: 0,
+            span: None,
+            pairs: Vec::new(),
+            pairs_left_out: 0,
+            unreadable_markers: 0,
+            with_fraction: false,
+            untimed: 0,
+            collector: Collector::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, event: &Event<'_>) -> Result<(), (usize, &'static str)> {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        if spans.ts.is_empty() {
+            self.untimed += 1;
+            return Ok(());
+        }
+        let wrong = |at: usize, problem| move || (at, problem);
+        let ts = decimal::parse(&bytes[spans.ts.clone()])
+            .ok_or_else(wrong(spans.ts.start, "ts is not a number of microseconds"))?;
+        if &bytes[spans.ph.clone()] == b"\"M\"" {
+            return Ok(());
+        }
+        let mut end = ts.ps;
+        if !spans.dur.is_empty() {
+            let dur = decimal::parse(&bytes[spans.dur.clone()])
+                .ok_or_else(wrong(spans.dur.start, "dur is not a number of microseconds"))?;
+            end += dur.ps;
+            self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
+        }
+        self.events += 1;
+        self.with_fraction |= ts.fraction > 0;
+        let (first, last) = self.span.unwrap_or((ts.ps, end));
+        self.span = Some((first.min(ts.ps), last.max(end).max(ts.ps)));
+        self.marker(bytes, event, ts.ps);
+        Ok(())
+    }
+
+    /// Keeps the event if its name carries a time.
+    #[inline]
+    fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Picoseconds) {
+        let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return };
+        let stated = if let Some(rest) = name.strip_prefix(MARKER) {
+            Some(rest)
+        } else if let Some(rest) = name.strip_prefix(SET_MARKER) {
+            memchr::memchr(b'#', rest).map(|at| &rest[at + 1..])
+        } else if let Some(pattern) = &self.options.markers {
+            let captures = std::str::from_utf8(name).ok().and_then(|name| pattern.captures(name));
+            captures.and_then(|captures| captures.name("system_ns")).map(|group| group.as_str().as_bytes())
+        } else {
+            return;
+        };
+        let Some(stated) = stated else { return };
+        if &bytes[event.spans.cat.clone()] == b"\"gpu_user_annotation\"" {
+            return;
+        }
+        match std::str::from_utf8(stated).ok().and_then(|text| text.parse().ok()) {
+            None => self.unreadable_markers += 1,
+            Some(_) if self.pairs.len() >= PAIRS_MAX => self.pairs_left_out += 1,
+            Some(system_ns) => self.pairs.push(ClockPair { tracer_ps: start, system_ns, kind: PairKind::Marker }),
+        }
+    }
+
+    fn header(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
+        match key {
+            BASE_KEY => {
+                let base_ns = base::parse(value).ok_or("baseTimeNanoseconds is not a whole number")?;
+                if self.base_ns.replace(base_ns).is_some() {
+                    return Err("baseTimeNanoseconds is there twice");
+                }
+            }
+            b"host_name" => {
+                self.identity.hostname = match serde_json::from_slice(value) {
+                    Ok(name) => Some(name),
+                    Err(_) => value.starts_with(b"\"").then(|| super::collectives::text(value)),
+                };
+            }
+            _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long to be read".into()),
+            _ => match serde_json::from_str::<Value>(&String::from_utf8_lossy(value)) {
+                Ok(info) => self.distributed(&info),
+                Err(error) => self.notes.push(format!("distributedInfo is not understood: {error}")),
+            },
+        }
+        Ok(())
+    }
+
+    fn distributed(&mut self, info: &Value) {
+        let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
+        self.identity.rank = number(&info["rank"]);
+        self.identity.world_size = number(&info["world_size"]);
+        for group in info["pg_config"].as_array().into_iter().flatten() {
+            let name = match &group["pg_name"] {
+                Value::String(name) => name.clone(),
+                Value::Number(number) => number.to_string(),
+                _ => continue,
+            };
+            let ranks = group["ranks"].as_array().and_then(|ranks| ranks.iter().map(number).collect());
+            self.groups.push(GroupKey { name, ranks, size: number(&group["pg_size"]) });
+        }
+    }
+
+    fn finish(mut self) -> KinetoFacts {
+        let base_ps = i128::from(self.base_ns.unwrap_or(0)) * 1000;
+        for pair in &mut self.pairs {
+            pair.tracer_ps += base_ps;
+        }
+        let collector = self.collector;
+        let mut note = |count: u64, text: &str| {
+            if count > 0 {
+                self.notes.push(format!("{count} {text}"));
+            }
+        };
+        note(self.untimed, "events have no ts");
+        note(self.pairs_left_out, "clock markers beyond the first million were left out");
+        note(self.unreadable_markers, "clock markers carry no readable time");
+        note(collector.left_out, "collectives were left out: the memory for them was full");
+        if collector.kernels == 0 {
+            note(collector.enqueued, "record_param_comms only enqueue collectives, and no kernel shows when they ran");
+        }
+        let (collectives, named) = collector.finish(base_ps, self.identity.rank, &self.groups);
+        for group in named {
+            match self.groups.iter_mut().find(|listed| listed.name == group.name) {
+                Some(listed) => listed.ranks = listed.ranks.take().or(group.ranks),
+                None => self.groups.push(group),
+            }
+        }
+        let dialect = match (self.base_ns, self.with_fraction) {
+            (Some(_), _) => Dialect::Based,
+            (None, true) => Dialect::Nanoseconds,
+            (None, false) => Dialect::Microseconds,
+        };
+        let facts = TraceFacts {
+            identity: self.identity,
+            events: self.events,
+            span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
+            pairs: self.pairs,
+            collectives,
+            groups: self.groups,
+            notes: self.notes,
+        };
+        KinetoFacts { facts, dialect, base_ns: self.base_ns }
+    }
+}

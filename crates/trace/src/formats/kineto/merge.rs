@@ -1,0 +1,272 @@
+//! All nodes' traces in one file, on one base, with no number used twice.
+//!
+//! Place in the flow: after the maps are known; what comes out is what a viewer opens. Two passes over each input: the first
+//! finds the base, the first instant and the largest id, the second writes. Events keep their order and everything that is
+//! not a time or a number listed in `tracks`. What an input says beside its events goes under `nodes`, what the caller says
+//! under `probe_sync`. What it does not do: decide which nodes are fit to be merged, sort events.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::base::{self, BASE_KEY};
+use super::decimal;
+use super::document::{Document, Item};
+use super::edits::Edits;
+use super::rewrite::{RewriteStats, Times};
+use super::sink::Sink;
+use super::tracks::{self, NODES_MAX, Tracks};
+use crate::Error;
+use crate::model::Picoseconds;
+
+/// Memory for what the inputs say beside their events; values beyond it are left out and counted.
+const HEADERS_MAX: usize = 32 << 20;
+/// Readers in JavaScript hold whole numbers up to here.
+const ID_LIMIT: u64 = 1 << 53;
+
+/// One node's trace.
+pub struct MergeInput<'a> {
+    /// The file.
+    pub path: PathBuf,
+    /// The node.
+    pub node: u32,
+    /// Its host's name or whatever tells people which node it is; processes are shown as `node1 NAME: python`.
+    pub name: String,
+    /// From absolute picoseconds on the file's timeline to those that all nodes share.
+    pub map: &'a mut dyn FnMut(Picoseconds) -> Picoseconds,
+}
+
+/// How to merge.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOptions {
+    /// What all times count from, ns; `None` is the start of Kineto's quarter of a year before the first event.
+    pub base_ns: Option<i64>,
+    /// Whether each event is told by how much its start was moved, ns: arg `timestamp_correction_ns`, new minus old.
+    pub annotate: bool,
+    /// What readers are told of the method: object `probe_sync` of the output.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MergeStats {
+    /// What all times count from, ns.
+    pub base_ns: i64,
+    /// Per input, in the order given.
+    pub nodes: Vec<RewriteStats>,
+    /// Keys of the inputs' root objects that are not in the output.
+    pub headers_left_out: u64,
+    /// By how much the ids of a node are above those of the one before.
+    pub id_stride: u64,
+    /// Bytes written, before compression.
+    pub bytes_out: u64,
+}
+
+/// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
+///
+/// # Errors
+/// Whatever is wrong with an input, with its offset; more nodes, tracks or larger ids than can be told apart; failures of
+/// reading and writing. No output appears then.
+pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+    if inputs.len() > NODES_MAX {
+        return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes cannot be told apart")));
+    }
+    let mut surveys = Vec::with_capacity(inputs.len());
+    for input in &*inputs {
+        surveys.push(survey(input)?);
+    }
+    let first = inputs.iter_mut().zip(&surveys).filter_map(|(input, found)| found.first_ps.map(&mut *input.map)).min();
+    let base_ns = options.base_ns.unwrap_or_else(|| base::quarter_before(first.unwrap_or(0)));
+    let id_stride = id_stride(inputs, &surveys)?;
+    let mut merger = Merger { sink: Sink::create(output)?, headers: Vec::new(), events: 0, options };
+    let mut stats = MergeStats { base_ns, id_stride, ..MergeStats::default() };
+    let head = format!(
+        "{{\n  \"schemaVersion\": 1,\n  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {base_ns},\n  \"traceEvents\": ["
+    );
+    merger.sink.put(head.as_bytes())?;
+    for (index, (input, found)) in inputs.iter_mut().zip(&surveys).enumerate() {
+        let label = if input.name.is_empty() {
+            format!("node{}: ", input.node)
+        } else {
+            format!("node{} {}: ", input.node, input.name)
+        };
+        let tracks = Tracks::new(index, &label, id_stride);
+        let times = Times::new(found.base_ns, Some(base_ns));
+        let (node, left_out) = merger.node(input, tracks, times)?;
+        stats.nodes.push(node);
+        stats.headers_left_out += left_out;
+    }
+    merger.sink.put(b"\n  ],\n  \"nodes\": [")?;
+    let headers = std::mem::take(&mut merger.headers);
+    merger.sink.put(&headers)?;
+    let metadata = options.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
+    let metadata = Value::Object(metadata.collect());
+    merger.sink.put(format!("\n  ],\n  \"probe_sync\": {metadata}\n}}\n").as_bytes())?;
+    stats.bytes_out = merger.sink.finish()?;
+    Ok(stats)
+}
+
+/// What must be known of an input before the first byte is written.
+struct Survey {
+    base_ns: Option<i64>,
+    first_ps: Option<Picoseconds>,
+    largest_id: u64,
+    /// Where the largest id is.
+    at: u64,
+}
+
+fn survey(input: &MergeInput<'_>) -> Result<Survey, Error> {
+    let mut document = Document::open(&input.path, &[BASE_KEY])?;
+    let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0 };
+    loop {
+        match document.next()? {
+            Item::End => break,
+            Item::Asked(value) => {
+                let base_ns = base::parse(value);
+                let problem = match (base_ns, found.base_ns) {
+                    (None, _) => Some("baseTimeNanoseconds is not a whole number"),
+                    (_, Some(_)) => Some("baseTimeNanoseconds is there twice"),
+                    _ => None,
+                };
+                found.base_ns = base_ns;
+                if let Some(problem) = problem {
+                    return Err(document.malformed(document.position(), 0, problem));
+                }
+            }
+            Item::Event(event) => {
+                let (bytes, spans, offset) = (event.bytes, &event.spans, event.offset);
+                match tracks::largest_id(bytes, spans) {
+                    Ok(Some(id)) if id > found.largest_id => (found.largest_id, found.at) = (id, offset),
+                    Ok(_) => {}
+                    Err((at, problem)) => return Err(document.malformed(offset, at, problem)),
+                }
+                if &bytes[spans.ph.clone()] != b"\"M\""
+                    && let Some(ts) = decimal::parse(&bytes[spans.ts.clone()])
+                {
+                    found.first_ps = Some(found.first_ps.map_or(ts.ps, |first| first.min(ts.ps)));
+                }
+            }
+            _ => {}
+        }
+    }
+    let base_ps = i128::from(found.base_ns.unwrap_or(0)) * 1000;
+    found.first_ps = found.first_ps.map(|first| first + base_ps);
+    Ok(found)
+}
+
+/// The power of ten above every id.
+fn id_stride(inputs: &[MergeInput<'_>], surveys: &[Survey]) -> Result<u64, Error> {
+    let Some((input, found)) = inputs.iter().zip(surveys).max_by_key(|(_, found)| found.largest_id) else {
+        return Ok(1);
+    };
+    let stride = 10_u64.checked_pow(found.largest_id.checked_ilog10().map_or(0, |digits| digits + 1));
+    let fits = |stride: &u64| stride.checked_mul(inputs.len() as u64).is_some_and(|end| end <= ID_LIMIT);
+    stride.filter(fits).ok_or_else(|| {
+        let problem =
+            format!("id {} is too large for the ids of {} nodes to be told apart", found.largest_id, inputs.len());
+        Error::malformed(&input.path, found.at, problem)
+    })
+}
+
+struct Merger<'a> {
+    sink: Sink,
+    /// What the inputs say beside their events, as members of an array.
+    headers: Vec<u8>,
+    events: u64,
+    options: &'a MergeOptions,
+}
+
+impl Merger<'_> {
+    /// Appends one node; its statistics, and how many keys were left out.
+    fn node(
+        &mut self,
+        input: &mut MergeInput<'_>,
+        mut tracks: Tracks,
+        mut times: Times,
+    ) -> Result<(RewriteStats, u64), Error> {
+        let mut document = Document::open(&input.path, &[BASE_KEY])?;
+        let mut edits = Edits::default();
+        let mut header = Header::begin(&mut self.headers, input);
+        loop {
+            match document.next()? {
+                Item::End => break,
+                Item::Event(event) => {
+                    edits.clear();
+                    let timed = times.edit(&event, &mut *input.map, self.options.annotate, &mut edits).map(|_| ());
+                    if let Err((at, problem)) = timed.and_then(|()| tracks.edit(&event, &mut edits)) {
+                        let offset = event.offset;
+                        return Err(document.malformed(offset, at, problem));
+                    }
+                    self.sink.out().extend_from_slice(if self.events == 0 { b"\n  " } else { b",\n  " });
+                    edits.apply(event.bytes, self.sink.out());
+                    self.sink.relieve()?;
+                    self.events += 1;
+                }
+                Item::Key { key, .. } => header.key(key),
+                Item::Asked(value) | Item::Piece(value) => header.value(value),
+                _ => {}
+            }
+        }
+        let left_out = header.finish();
+        if times.stats.events > 0 {
+            tracks.name_the_rest(self.sink.out());
+            self.sink.relieve()?;
+        }
+        Ok((RewriteStats { bytes_in: document.position(), base_ns: times.output_base, ..times.stats }, left_out))
+    }
+}
+
+/// One input's root object without its events, growing.
+struct Header<'a> {
+    out: &'a mut Vec<u8>,
+    /// Where the present member began, to be taken back if it is too long.
+    member: usize,
+    full: bool,
+    left_out: u64,
+}
+
+impl<'a> Header<'a> {
+    fn begin(out: &'a mut Vec<u8>, input: &MergeInput<'_>) -> Header<'a> {
+        let separator = if out.is_empty() { "" } else { "," };
+        let name = Value::from(input.name.as_str());
+        out.extend_from_slice(format!("{separator}\n    {{\"node\": {}, \"name\": {name}", input.node).as_bytes());
+        Header { member: out.len(), out, full: false, left_out: 0 }
+    }
+
+    fn key(&mut self, key: &[u8]) {
+        self.member = self.out.len();
+        // The events have no pieces; their key alone would be no JSON.
+        self.full = key == b"traceEvents";
+        if self.full {
+            return;
+        }
+        // Under its own name the base could be taken for that of the whole file.
+        let renamed = match key {
+            BASE_KEY => &b"inputBaseTimeNanoseconds"[..],
+            b"node" => b"inputNode",
+            b"name" => b"inputName",
+            other => other,
+        };
+        self.out.extend_from_slice(b", \"");
+        self.out.extend_from_slice(renamed);
+        self.out.extend_from_slice(b"\": ");
+    }
+
+    fn value(&mut self, piece: &[u8]) {
+        if self.full {
+            return;
+        }
+        self.out.extend_from_slice(piece);
+        if self.out.len() > HEADERS_MAX {
+            self.out.truncate(self.member);
+            self.full = true;
+            self.left_out += 1;
+        }
+    }
+
+    fn finish(self) -> u64 {
+        self.out.push(b'}');
+        self.left_out
+    }
+}

@@ -1,0 +1,318 @@
+//! Every time of a file through a map; everything else unchanged.
+//!
+//! Place in the flow: clocks' map in, a trace of the same format out. A time is `base + ts`, a duration is mapped at both
+//! ends: `dur' = map(ts + dur) − map(ts)`. Results are rounded to whole nanoseconds, a monotone step, so that order, equal
+//! starts and nesting survive; a file that itself says more than nanoseconds keeps picoseconds. A value that the map leaves
+//! alone keeps its very digits. What it does not do: know clocks, count what a map extrapolated or clamped.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::base::{self, BASE_KEY, InputBase};
+use super::decimal::{self, Decimal};
+use super::document::{Document, Event, Item};
+use super::edits::Edits;
+use super::sink::Sink;
+use crate::Error;
+use crate::model::Picoseconds;
+
+/// Attempts at one file: a guess of the base may prove wrong, and a base may turn out to be needed.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// How to rewrite.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct RewriteOptions {
+    /// What the output's times count from, ns. `None` keeps the file's; a file without one gets one, as soon as the map
+    /// changes a time.
+    pub base_ns: Option<i64>,
+    /// Whether each event is told by how much its start was moved, ns: arg `timestamp_correction_ns`, new minus old.
+    pub annotate: bool,
+    /// What is known of the input's base.
+    pub input_base: InputBase,
+}
+
+/// What was done.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RewriteStats {
+    /// Events in the file.
+    pub events: u64,
+    /// Events without `ts`, and metadata events at 0, passed as they were.
+    pub untimed: u64,
+    /// Events whose time or duration the map changed.
+    pub changed: u64,
+    /// Events whose digits below the picosecond were lost; an event that the map leaves alone loses none.
+    pub rounded: u64,
+    /// Events that begin before the output's base: some viewers drop times below zero.
+    pub before_base: u64,
+    /// Metadata events before the output's base, put at it.
+    pub metadata_clamped: u64,
+    /// The output's base.
+    pub base_ns: Option<i64>,
+    /// Bytes read, after decompression.
+    pub bytes_in: u64,
+    /// Bytes written, before compression.
+    pub bytes_out: u64,
+}
+
+/// Rewrites `input` as `output`, gzip if its name ends in `.gz`.
+///
+/// The map takes and gives absolute picoseconds on the file's timeline and the new one. It is called in the order of the
+/// file, start before end; should an attempt have to be repeated (a base after the events that the tail of the file did not
+/// give away), it is called again from the first event on, and the statistics are those of the last attempt.
+///
+/// # Errors
+/// Whatever is wrong with the input, with its offset; failures of reading and writing. No output appears then.
+pub fn rewrite<F>(input: &Path, output: &Path, options: &RewriteOptions, map: &mut F) -> Result<RewriteStats, Error>
+where
+    F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
+{
+    let mut input_base = match options.input_base {
+        InputBase::Unknown => base::find(input)?,
+        InputBase::Absent => None,
+        InputBase::At(base_ns) => Some(base_ns),
+    };
+    let mut output_base = options.base_ns;
+    for _ in 0..ATTEMPTS_MAX {
+        let times = Times::new(input_base, output_base.or(input_base));
+        let sink = Sink::create(output)?;
+        let mut attempt = Attempt { document: Document::open(input, &[BASE_KEY])?, sink, times, options };
+        match attempt.run(map)? {
+            None => return attempt.finish(),
+            Some(Repeat::InputBase(found)) => input_base = found,
+            Some(Repeat::OutputBase(needed)) => output_base = Some(needed),
+        }
+    }
+    Err(Error::malformed(input, 0, "the base of the times contradicts itself"))
+}
+
+/// One pass over the file.
+struct Attempt<'a> {
+    document: Document,
+    sink: Sink,
+    times: Times,
+    options: &'a RewriteOptions,
+}
+
+/// Why a pass was in vain.
+pub(super) enum Repeat {
+    /// The input's base is another one.
+    InputBase(Option<i64>),
+    /// The output needs this base.
+    OutputBase(i64),
+}
+
+impl Attempt<'_> {
+    fn run<F>(&mut self, map: &mut F) -> Result<Option<Repeat>, Error>
+    where
+        F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
+    {
+        let (mut stated, mut edits) = (None, Edits::default());
+        let insert = self.times.input_base.is_none();
+        loop {
+            match self.document.next()? {
+                Item::Event(event) => {
+                    self.sink.out().extend_from_slice(event.lead);
+                    edits.clear();
+                    match self.times.edit(&event, map, self.options.annotate, &mut edits) {
+                        Ok(None) => {}
+                        Ok(repeat) => return Ok(repeat),
+                        Err((at, problem)) => {
+                            let offset = event.offset;
+                            return Err(self.document.malformed(offset, at, problem));
+                        }
+                    }
+                    edits.apply(event.bytes, self.sink.out());
+                    self.sink.relieve()?;
+                    continue;
+                }
+                Item::End => break,
+                Item::Open(bytes) => {
+                    self.sink.put(bytes)?;
+                    if let (true, Some(base_ns)) = (insert, self.times.output_base) {
+                        self.sink.put(format!("\n  \"baseTimeNanoseconds\": {base_ns},").as_bytes())?;
+                    }
+                }
+                Item::Asked(value) => {
+                    let value = value.to_vec();
+                    let Some(base_ns) = base::parse(&value) else { return Err(self.bad_base("is not a whole number")) };
+                    if stated.replace(base_ns).is_some() {
+                        return Err(self.bad_base("is there twice"));
+                    }
+                    if Some(base_ns) != self.times.input_base {
+                        return Ok(Some(Repeat::InputBase(Some(base_ns))));
+                    }
+                    match self.times.output_base {
+                        Some(new) if new != base_ns => self.sink.put(new.to_string().as_bytes())?,
+                        _ => self.sink.put(&value)?,
+                    }
+                }
+                Item::Key { bytes, .. }
+                | Item::Piece(bytes)
+                | Item::EventsOpen(bytes)
+                | Item::EventsClose(bytes)
+                | Item::Close(bytes) => {
+                    self.sink.put(bytes)?;
+                }
+            }
+        }
+        Ok((stated != self.times.input_base).then_some(Repeat::InputBase(stated)))
+    }
+
+    fn finish(self) -> Result<RewriteStats, Error> {
+        let bytes_in = self.document.position();
+        Ok(RewriteStats {
+            bytes_in,
+            bytes_out: self.sink.finish()?,
+            base_ns: self.times.output_base,
+            ..self.times.stats
+        })
+    }
+
+    fn bad_base(&self, problem: &str) -> Error {
+        self.document.malformed(self.document.position(), 0, &format!("baseTimeNanoseconds {problem}"))
+    }
+}
+
+/// The arithmetic of one event's times.
+pub(super) struct Times {
+    pub(super) input_base: Option<i64>,
+    pub(super) output_base: Option<i64>,
+    input_base_ps: Picoseconds,
+    output_base_ps: Picoseconds,
+    pub(super) stats: RewriteStats,
+}
+
+/// A fault in an event: where, and what.
+pub(super) type EventFault = (usize, &'static str);
+
+impl Times {
+    pub(super) fn new(input_base: Option<i64>, output_base: Option<i64>) -> Times {
+        let ps = |base: Option<i64>| i128::from(base.unwrap_or(0)) * 1000;
+        let (input_base_ps, output_base_ps) = (ps(input_base), ps(output_base));
+        Times { input_base, output_base, input_base_ps, output_base_ps, stats: RewriteStats::default() }
+    }
+
+    /// Adds what has to change in an event.
+    #[inline]
+    pub(super) fn edit<F>(
+        &mut self,
+        event: &Event<'_>,
+        map: &mut F,
+        annotate: bool,
+        edits: &mut Edits,
+    ) -> Result<Option<Repeat>, EventFault>
+    where
+        F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
+    {
+        let spans = &event.spans;
+        self.stats.events += 1;
+        if spans.ts.is_empty() {
+            self.stats.untimed += 1;
+            return Ok(None);
+        }
+        let ts = number(event.bytes, &spans.ts, "ts is not a number of microseconds")?;
+        let dur = match spans.dur.is_empty() {
+            true => None,
+            false => Some(number(event.bytes, &spans.dur, "dur is not a number of microseconds")?),
+        };
+        if ts.ps == 0 && is_metadata(event) {
+            // Writers put 0 where there is no time; mapped, it would count as one far outside of all clocks' knowledge.
+            self.stats.untimed += 1;
+            return Ok(None);
+        }
+        let start = self.input_base_ps + ts.ps;
+        let new_start = map(start);
+        let lasting = dur.map(|dur| (dur, map(start + dur.ps)));
+        let moved = new_start != start || lasting.is_some_and(|(dur, new_end)| new_end != start + dur.ps);
+        self.stats.changed += u64::from(moved);
+        if moved && self.output_base.is_none() {
+            return Ok(Some(Repeat::OutputBase(base::quarter_before(new_start))));
+        }
+        self.edit_times(event, ts, new_start, lasting, edits);
+        if annotate {
+            annotate_event(event, new_start - start, edits);
+        }
+        Ok(None)
+    }
+
+    /// The new text of `ts` and `dur`, where it is not the old one.
+    #[inline]
+    fn edit_times(
+        &mut self,
+        event: &Event<'_>,
+        ts: Decimal,
+        new_start: Picoseconds,
+        lasting: Option<(Decimal, Picoseconds)>,
+        edits: &mut Edits,
+    ) {
+        let spans = &event.spans;
+        let fine = ts.finer_than_nanoseconds() || lasting.is_some_and(|(dur, _)| dur.finer_than_nanoseconds());
+        let round = |ps: Picoseconds| if fine { ps } else { decimal::round_to_nanoseconds(ps) };
+        let relative = new_start - self.output_base_ps;
+        let mut begin = round(relative);
+        if begin < 0 {
+            if is_metadata(event) {
+                // The time of metadata means nothing to any viewer, but a negative one makes some drop the name.
+                begin = 0;
+                self.stats.metadata_clamped += 1;
+            } else {
+                self.stats.before_base += 1;
+            }
+        }
+        let mut rounded = false;
+        if relative != ts.ps || begin != round(relative) {
+            edits.replace(spans.ts.clone(), |out| decimal::write(out, begin, fine));
+            rounded |= ts.inexact;
+        }
+        if let Some((dur, new_end)) = lasting
+            && new_end - new_start != dur.ps
+        {
+            let length = round(new_end - self.output_base_ps) - round(relative);
+            edits.replace(spans.dur.clone(), |out| decimal::write(out, length, fine));
+            rounded |= dur.inexact;
+        }
+        self.stats.rounded += u64::from(rounded);
+    }
+}
+
+#[inline]
+fn number(bytes: &[u8], span: &std::ops::Range<usize>, problem: &'static str) -> Result<Decimal, EventFault> {
+    decimal::parse(&bytes[span.clone()]).ok_or((span.start, problem))
+}
+
+fn is_metadata(event: &Event<'_>) -> bool {
+    &event.bytes[event.spans.ph.clone()] == b"\"M\""
+}
+
+/// Tells an event in its args how far it was moved.
+fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
+    let args = &event.spans.args;
+    let text = |out: &mut Vec<u8>| {
+        out.extend_from_slice(b"\"timestamp_correction_ns\": ");
+        decimal::write(out, decimal_of_ps(moved), false);
+    };
+    if args.is_empty() {
+        // An event with a `ts` is not empty, so a comma is right.
+        let end = event.bytes.len() - 1;
+        edits.replace(end..end, |out| {
+            out.extend_from_slice(b", \"args\": {");
+            text(out);
+            out.push(b'}');
+        });
+    } else if event.bytes[args.start] == b'{' {
+        let inside = args.start + 1;
+        let empty = super::scan::skip_space(event.bytes, inside) == args.end - 1;
+        edits.replace(inside..inside, |out| {
+            text(out);
+            if !empty {
+                out.extend_from_slice(b", ");
+            }
+        });
+    }
+}
+
+/// Picoseconds as the number whose "microseconds with three digits" read as nanoseconds with three digits.
+fn decimal_of_ps(ps: Picoseconds) -> Picoseconds {
+    ps * 1000
+}

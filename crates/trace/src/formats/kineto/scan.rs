@@ -1,0 +1,329 @@
+//! Where things are in JSON that is already in memory: strings, nested values, the members of an object.
+//!
+//! Place in the flow: `document` feeds it buffers; facts, rewriting and merging ask it where the values of an event are.
+//! Nothing is decoded or copied: strings may hold control characters and bytes that are no UTF-8, as real traces do. What
+//! lies deeper than an object's own members is only checked for balanced brackets. Everything answers `None` when the
+//! buffer ends too early, and the caller comes again with more. What it does not do: validate all of JSON.
+
+use std::ops::Range;
+
+/// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
+pub(super) const DEPTH_MAX: u32 = 120;
+
+/// What is wrong, and where relative to the slice that was scanned.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) at: usize,
+    pub(super) problem: &'static str,
+}
+
+/// The open brackets around a place.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Brackets {
+    objects: u128,
+    depth: u32,
+}
+
+impl Brackets {
+    /// Goes in; `false` when that is too deep.
+    #[inline]
+    pub(super) fn open(&mut self, object: bool) -> bool {
+        self.objects = (self.objects << 1) | u128::from(object);
+        self.depth += 1;
+        self.depth <= DEPTH_MAX
+    }
+
+    /// Goes out; `false` when the bracket is not the one that was opened.
+    #[inline]
+    pub(super) fn close(&mut self, object: bool) -> bool {
+        let matches = self.depth > 0 && (self.objects & 1 == 1) == object;
+        self.objects >>= 1;
+        self.depth = self.depth.saturating_sub(1);
+        matches
+    }
+
+    /// Whether nothing is open.
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.depth == 0
+    }
+}
+
+/// The first place at or after `at` that is not white space.
+#[inline]
+pub(super) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b' ' | b'\t' | b'\r' => at += 1,
+            b'\n' => at = skip_indent(bytes, at + 1),
+            _ => break,
+        }
+    }
+    at
+}
+
+/// The place after the string that opens at `at`.
+#[inline]
+pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut at = at + 1;
+    loop {
+        at = next_quote_or_backslash(bytes, at)?;
+        if bytes[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// The place after the array or object that opens at `at`.
+#[inline]
+pub(super) fn nested_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+    let mut brackets = Brackets::default();
+    let mut at = at;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' => match string_end(bytes, at) {
+                Some(end) => {
+                    at = end;
+                    continue;
+                }
+                None => return Ok(None),
+            },
+            b'{' | b'[' if !brackets.open(byte == b'{') => {
+                return Err(Fault { at, problem: "values nest too deep" });
+            }
+            b'}' | b']' => {
+                if !brackets.close(byte == b'}') {
+                    return Err(Fault { at, problem: "a bracket closes what it did not open" });
+                }
+                if brackets.is_empty() {
+                    return Ok(Some(at + 1));
+                }
+            }
+            b'\n' => {
+                at = skip_indent(bytes, at + 1);
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Ok(None)
+}
+
+/// The place after the number, `true`, `false` or `null` at `at`.
+#[inline]
+pub(super) fn scalar_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+    let mut end = at;
+    while let Some(&byte) = bytes.get(end) {
+        match byte {
+            b'0'..=b'9' | b'.' | b'-' | b'+' | b'a'..=b'z' | b'A'..=b'Z' => end += 1,
+            b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n' if end > at => return Ok(Some(end)),
+            _ => return Err(Fault { at: end, problem: "a value was expected here" }),
+        }
+    }
+    Ok(None)
+}
+
+/// The place after any value at `at`.
+#[inline]
+pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault> {
+    match bytes.get(at) {
+        None => Ok(None),
+        Some(b'"') => Ok(string_end(bytes, at)),
+        Some(b'{' | b'[') => nested_end(bytes, at),
+        Some(_) => scalar_end(bytes, at),
+    }
+}
+
+/// Tells `member` each key (without its quotes) and where its value is, for the object that opens at `at`; the place after it.
+#[inline]
+pub(super) fn object(
+    bytes: &[u8],
+    at: usize,
+    mut member: impl FnMut(&[u8], Range<usize>) -> Result<(), Fault>,
+) -> Result<Option<usize>, Fault> {
+    let mut at = skip_space(bytes, at + 1);
+    if bytes.get(at) == Some(&b'}') {
+        return Ok(Some(at + 1));
+    }
+    loop {
+        match bytes.get(at) {
+            None => return Ok(None),
+            Some(b'"') => {}
+            Some(_) => return Err(Fault { at, problem: "a key was expected here" }),
+        }
+        let Some(key_end) = string_end(bytes, at) else { return Ok(None) };
+        let key = at + 1..key_end - 1;
+        at = skip_space(bytes, key_end);
+        match bytes.get(at) {
+            None => return Ok(None),
+            Some(b':') => {}
+            Some(_) => return Err(Fault { at, problem: "a colon was expected here" }),
+        }
+        at = skip_space(bytes, at + 1);
+        let Some(end) = value_end(bytes, at)? else { return Ok(None) };
+        member(&bytes[key], at..end)?;
+        at = skip_space(bytes, end);
+        match bytes.get(at) {
+            None => return Ok(None),
+            Some(b',') => at = skip_space(bytes, at + 1),
+            Some(b'}') => return Ok(Some(at + 1)),
+            Some(_) => return Err(Fault { at, problem: "a comma or the end of the object was expected here" }),
+        }
+    }
+}
+
+/// Where the members of an event are that this program knows; empty ranges where absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EventSpans {
+    /// The length of the whole event.
+    pub(super) end: usize,
+    pub(super) ph: Range<usize>,
+    pub(super) name: Range<usize>,
+    pub(super) cat: Range<usize>,
+    pub(super) ts: Range<usize>,
+    pub(super) dur: Range<usize>,
+    pub(super) pid: Range<usize>,
+    pub(super) tid: Range<usize>,
+    pub(super) id: Range<usize>,
+    pub(super) bind_id: Range<usize>,
+    pub(super) args: Range<usize>,
+}
+
+/// Finds the members of the event that `bytes` begin with.
+pub(super) fn event(bytes: &[u8]) -> Result<Option<EventSpans>, Fault> {
+    let mut spans = EventSpans::default();
+    let end = object(bytes, 0, |key, value| {
+        let place = match key {
+            b"ts" => &mut spans.ts,
+            b"dur" => &mut spans.dur,
+            b"ph" => &mut spans.ph,
+            b"name" => &mut spans.name,
+            b"cat" => &mut spans.cat,
+            b"pid" => &mut spans.pid,
+            b"tid" => &mut spans.tid,
+            b"id" => &mut spans.id,
+            b"bind_id" => &mut spans.bind_id,
+            b"args" => &mut spans.args,
+            _ => return Ok(()),
+        };
+        if place.start < place.end {
+            // Readers differ in which of the two they believe; a corrected file must not depend on that.
+            return Err(Fault { at: value.start, problem: "an event has this key twice" });
+        }
+        *place = value;
+        Ok(())
+    })?;
+    Ok(end.map(|end| {
+        spans.end = end;
+        spans
+    }))
+}
+
+const fn repeat(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// Spaces after a line's end, eight at a time.
+#[inline]
+fn skip_indent(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let different = u64::from_le_bytes(*chunk) ^ repeat(b' ');
+        if different != 0 {
+            return at + (different.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    at
+}
+
+/// The next `"` or `\` at or after `at`. Most strings are short, so the first 32 bytes are looked at here, eight at a time:
+/// a byte of `x` is zero where it matches, and `(x − 1) & !x & 0x80` marks the lowest such byte for certain.
+#[inline]
+fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
+    for _ in 0..4 {
+        let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
+        let word = u64::from_le_bytes(*chunk);
+        let (quote, backslash) = (word ^ repeat(b'"'), word ^ repeat(b'\\'));
+        let zero = |x: u64| x.wrapping_sub(repeat(1)) & !x & repeat(0x80);
+        let found = zero(quote) | zero(backslash);
+        if found != 0 {
+            return Some(at + (found.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|offset| at + offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn strings_end_where_they_end() {
+        for (text, expected) in [
+            (&b"\"\""[..], Some(2)),
+            (b"\"abc\" x", Some(5)),
+            (b"\"a\\\"b\"", Some(6)),
+            (b"\"a\\\\\"", Some(5)),
+            (b"\"a\\", None),
+            (b"\"a\\\"", None),
+            (b"\"\x01\xff\xfe and more than forty bytes of text, all in one\"tail", Some(54 - 3)),
+        ] {
+            assert_eq!(string_end(text, 0), expected, "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn members_of_an_event_are_found() {
+        let text = br#"{ "ph": "X", "args": {"ts": 1, "x": [{"ts":"}"}]}, "ts": 4.5 ,"dur":2,"tid":"a" }, more"#;
+        let spans = event(text).unwrap().unwrap();
+        let at = |range: &Range<usize>| std::str::from_utf8(&text[range.clone()]).unwrap().to_owned();
+        assert_eq!(
+            (at(&spans.ph), at(&spans.ts), at(&spans.dur), at(&spans.tid)),
+            (r#""X""#.into(), "4.5".into(), "2".into(), r#""a""#.into())
+        );
+        assert_eq!(at(&spans.args), r#"{"ts": 1, "x": [{"ts":"}"}]}"#);
+        assert_eq!(spans.end, text.len() - 6);
+        assert!(spans.pid.is_empty());
+    }
+
+    #[test]
+    fn faults_name_their_place() {
+        let deep = format!("{{\"a\":{}", "[".repeat(200));
+        for (text, at) in [
+            ("{\"a\" 1}", 5),
+            ("{1:2}", 1),
+            ("{\"a\":1 \"b\":2}", 7),
+            ("{\"a\":[}}", 6),
+            ("{\"a\":}", 5),
+            ("{\"ts\":1,\"ts\":2}", 13),
+            ("{\"a\":1,}", 7),
+            (deep.as_str(), 5 + DEPTH_MAX as usize),
+        ] {
+            assert_eq!(event(text.as_bytes()).unwrap_err().at, at, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_event_is_incomplete_never_wrong(cut in 0_usize..84) {
+            let text = br#"{"ph":"X","cat":"a\"b","name":"n","ts":1.5,"dur":2,"args":{"a":[1,{"b":"c\\"}]},"x":1}"#;
+            prop_assert_eq!(event(&text[..cut.min(text.len() - 1)]), Ok(None));
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), proptest::sample::select(&b"{}[]\",:\\ \n1"[..])], 0..200)) {
+            let _ = event(&bytes);
+        }
+
+        #[test]
+        fn fast_and_plain_search_agree(bytes in proptest::collection::vec(prop_oneof![Just(b'"'), Just(b'\\'), any::<u8>(), Just(b'!'), Just(b'#'), Just(b'[')], 0..80), at in 0_usize..80) {
+            let plain = bytes.iter().enumerate().skip(at).find(|(_, byte)| matches!(byte, b'"' | b'\\')).map(|(index, _)| index);
+            prop_assert_eq!(next_quote_or_backslash(&bytes, at), plain);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The file being written, plain or gzip, which appears under its name only when it is whole.
+//!
+//! Place in the flow: `rewrite` and `merge` append to [`Sink::out`]. Gzip (by the name's ending) is made by several threads:
+//! blocks go round-robin to workers, each deflates its block on its own and ends it with a sync flush, and a writer collects
+//! them in the same order. Blocks that refer to nothing before them and end on a byte's edge can be laid end to end, so the
+//! file is ONE gzip member: readers that stop after the first member (there are some) get everything. The blocks' checksums
+//! are combined. What it does not do: know JSON.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use flate2::{Compress, Compression, Crc, FlushCompress};
+
+use crate::Error;
+
+/// Bytes per block: with more a file loses less to forgotten history, with fewer threads start sooner.
+const BLOCK_BYTES: usize = 512 << 10;
+/// Room for what goes into a block after it is full.
+const BLOCK_SLACK: usize = 64 << 10;
+/// Blocks that may wait for each worker, and results that may wait for the writer.
+const BLOCKS_AHEAD: usize = 2;
+/// Threads that deflate, at most.
+const WORKERS_MAX: usize = 8;
+/// Kineto traces shrink to a tenth at any level; beyond this one more seconds than bytes are spent.
+const LEVEL: u32 = 3;
+/// Gzip: deflate, no flags, no time, no system.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+/// An empty last block of deflate.
+const LAST_BLOCK: [u8; 2] = [3, 0];
+
+/// A file in the making.
+pub(super) struct Sink {
+    path: PathBuf,
+    partial: PathBuf,
+    buffer: Vec<u8>,
+    bytes: u64,
+    to: To,
+    finished: bool,
+}
+
+enum To {
+    Plain(File),
+    Gzip(Option<Deflater>),
+}
+
+impl Sink {
+    /// Begins a file beside `path`.
+    pub(super) fn create(path: &Path) -> Result<Sink, Error> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let partial = PathBuf::from(name);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&partial);
+        let file = file.map_err(Error::io(path, "create"))?;
+        let gzip = path.extension().is_some_and(|extension| extension == "gz");
+        let to = if gzip {
+            To::Gzip(Some(Deflater::start(file).map_err(Error::io(path, "start threads for"))?))
+        } else {
+            To::Plain(file)
+        };
+        let buffer = Vec::with_capacity(BLOCK_BYTES + BLOCK_SLACK);
+        Ok(Sink { path: path.to_path_buf(), partial, buffer, bytes: 0, to, finished: false })
+    }
+
+    /// What is written goes in here; [`Sink::relieve`] follows.
+    #[inline]
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Hands the buffer on when it is full.
+    #[inline]
+    pub(super) fn relieve(&mut self) -> Result<(), Error> {
+        if self.buffer.len() < BLOCK_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    /// Appends.
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.buffer.extend_from_slice(bytes);
+        self.relieve()
+    }
+
+    /// Makes the file appear under its name; its length before compression.
+    pub(super) fn finish(mut self) -> Result<u64, Error> {
+        self.flush()?;
+        if let To::Gzip(deflater) = &mut self.to
+            && let Some(deflater) = deflater.take()
+        {
+            deflater.finish().map_err(Error::io(&self.path, "write"))?;
+        }
+        std::fs::rename(&self.partial, &self.path).map_err(Error::io(&self.path, "rename"))?;
+        self.finished = true;
+        Ok(self.bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.bytes += self.buffer.len() as u64;
+        match &mut self.to {
+            To::Plain(file) => {
+                file.write_all(&self.buffer).map_err(Error::io(&self.path, "write"))?;
+                self.buffer.clear();
+            }
+            To::Gzip(deflater) => {
+                let next = Vec::with_capacity(BLOCK_BYTES + BLOCK_SLACK);
+                let block = std::mem::replace(&mut self.buffer, next);
+                let accepted = deflater.as_mut().is_some_and(|deflater| deflater.send(block));
+                if !accepted {
+                    // The writer has stopped: it knows why.
+                    let reason = deflater.take().map_or(Ok(()), Deflater::finish);
+                    let stopped = || Err(std::io::Error::other("the writing thread stopped"));
+                    return reason.and_then(|()| stopped()).map_err(Error::io(&self.path, "write"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if !self.finished {
+            if let To::Gzip(deflater) = &mut self.to {
+                *deflater = None;
+            }
+            // Nothing better can be done with a failure to clean up while another error is on its way.
+            let _ = std::fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// The threads that compress and the one that writes.
+struct Deflater {
+    blocks: Vec<SyncSender<Vec<u8>>>,
+    next: usize,
+    writer: Option<JoinHandle<std::io::Result<usize>>>,
+}
+
+/// A compressed block.
+struct Deflated {
+    bytes: std::io::Result<Vec<u8>>,
+    checksum: Crc,
+}
+
+impl Deflater {
+    fn start(file: File) -> std::io::Result<Deflater> {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+        let mut blocks = Vec::with_capacity(workers);
+        let mut results = Vec::with_capacity(workers);
+        for _ in 0..workers {
+            let (block_sender, block_receiver) = sync_channel(BLOCKS_AHEAD);
+            let (result_sender, result_receiver) = sync_channel(BLOCKS_AHEAD);
+            // The worker ends when its blocks do; the writer, which waits for all results, is what is joined.
+            std::thread::Builder::new()
+                .name("deflate".into())
+                .spawn(move || deflate_blocks(&block_receiver, &result_sender))?;
+            blocks.push(block_sender);
+            results.push(result_receiver);
+        }
+        let writer =
+            std::thread::Builder::new().name("gzip writer".into()).spawn(move || write_blocks(file, &results))?;
+        Ok(Deflater { blocks, next: 0, writer: Some(writer) })
+    }
+
+    /// Gives a block to the next worker; `false` when nobody works any more.
+    fn send(&mut self, block: Vec<u8>) -> bool {
+        let worker = self.next % self.blocks.len();
+        self.next += 1;
+        self.blocks[worker].send(block).is_ok()
+    }
+
+    /// Waits until all is written.
+    fn finish(mut self) -> std::io::Result<()> {
+        self.blocks.clear();
+        let lost = || std::io::Error::other("a compressing thread ended early");
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let written = writer.join().unwrap_or_else(|_| Err(lost()))?;
+        // A worker that died looks like the end to the writer: only the count tells.
+        if written == self.next { Ok(()) } else { Err(lost()) }
+    }
+}
+
+impl Drop for Deflater {
+    fn drop(&mut self) {
+        self.blocks.clear();
+        if let Some(writer) = self.writer.take() {
+            // Whoever drops it unfinished has an error of its own to report.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// A worker's life.
+fn deflate_blocks(blocks: &Receiver<Vec<u8>>, results: &SyncSender<Deflated>) {
+    let mut compress = Compress::new(Compression::new(LEVEL), false);
+    while let Ok(block) = blocks.recv() {
+        let mut checksum = Crc::new();
+        checksum.update(&block);
+        let bytes = deflate(&mut compress, &block);
+        if results.send(Deflated { bytes, checksum }).is_err() {
+            return;
+        }
+    }
+}
+
+/// One block on its own, ended by a sync flush.
+fn deflate(compress: &mut Compress, block: &[u8]) -> std::io::Result<Vec<u8>> {
+    compress.reset();
+    let mut out = Vec::with_capacity(block.len() / 4 + 1024);
+    loop {
+        let consumed = compress.total_in() as usize;
+        compress.compress_vec(&block[consumed..], &mut out, FlushCompress::Sync).map_err(std::io::Error::other)?;
+        // Room left over means that nothing was held back.
+        if compress.total_in() as usize == block.len() && out.len() < out.capacity() {
+            return Ok(out);
+        }
+        out.reserve(out.capacity().max(1024));
+    }
+}
+
+/// The writer's life: results in the order in which the blocks were given out; how many there were.
+fn write_blocks(mut file: File, results: &[Receiver<Deflated>]) -> std::io::Result<usize> {
+    file.write_all(&HEADER)?;
+    let (mut checksum, mut written) = (Crc::new(), 0);
+    for worker in (0..results.len()).cycle() {
+        let Ok(block) = results[worker].recv() else { break };
+        file.write_all(&block.bytes?)?;
+        checksum.combine(&block.checksum);
+        written += 1;
+    }
+    file.write_all(&LAST_BLOCK)?;
+    file.write_all(&checksum.sum().to_le_bytes())?;
+    file.write_all(&checksum.amount().to_le_bytes())?;
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn check(blocks: &[Vec<u8>]) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.gz");
+        let mut sink = Sink::create(&path).unwrap();
+        for block in blocks {
+            sink.put(block).unwrap();
+        }
+        sink.finish().unwrap();
+        let mut read = Vec::new();
+        // The decoder for a single member: it would stop early at a second one.
+        flate2::read::GzDecoder::new(File::open(&path).unwrap()).read_to_end(&mut read).unwrap();
+        assert!(read == blocks.concat(), "contents differ");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    }
+
+    #[test]
+    fn gzip_is_one_member_and_reads_back() {
+        check(&[]);
+        check(&[b"short".to_vec()]);
+        let noise = |seed: u32| -> Vec<u8> {
+            let step = |x: &u32| Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+            std::iter::successors(Some(seed), step).take(3_000_000).map(|x| (x >> 24) as u8).collect()
+        };
+        check(&[noise(1), vec![b' '; 5_000_000], noise(2), b"end".to_vec()]);
+    }
+
+    #[test]
+    fn an_unfinished_file_is_never_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.json", "a.json.gz"] {
+            let mut sink = Sink::create(&folder.path().join(name)).unwrap();
+            sink.put(&vec![b'x'; 3_000_000]).unwrap();
+            drop(sink);
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,280 @@
+//! New numbers for the processes, threads and ids of one node, so that no two nodes share any.
+//!
+//! Place in the flow: under `merge`. A `pid` may be a number, `"Spans"`, `"Traces"` or `""`, and GPUs are processes 0, 1, …
+//! on every node; viewers want whole numbers below 2^32. Node k's processes and threads get numbers from
+//! (k + 1)·[`STRIDE`] on, in order of appearance, a process and its main thread the same one. Ids of flows and correlations
+//! are moved by k times a power of ten above every id, so that the old id can still be read off the new one. Names keep what
+//! the numbers were. What it does not do: times.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::ops::Range;
+
+use super::document::Event;
+use super::edits::Edits;
+use super::rewrite::EventFault;
+use super::scan::{self, EventSpans, Fault};
+
+/// Numbers per node.
+pub(super) const STRIDE: u64 = 1_000_000;
+/// Nodes whose numbers stay below 2^31.
+pub(super) const NODES_MAX: usize = 2000;
+/// Processes and threads per node: memory.
+const TRACKS_MAX: u64 = 200_000;
+/// Kineto sorts GPUs from here on, and its own spans from `SPANS_FROM` on.
+const DEVICES_FROM: u64 = 5_000_000;
+const SPANS_FROM: u64 = 1 << 29;
+/// Args that hold ids which other events refer to.
+const ID_ARGS: [&[u8]; 3] = [b"External id", b"External Id", b"correlation"];
+
+/// One node's numbers.
+pub(super) struct Tracks {
+    /// What names are prefixed with, as the inside of a JSON string.
+    prefix: Vec<u8>,
+    first: u64,
+    used: u64,
+    id_shift: u64,
+    processes: HashMap<Vec<u8>, Process>,
+}
+
+struct Process {
+    number: u64,
+    named: bool,
+    sorted: bool,
+    threads: HashMap<Vec<u8>, Thread>,
+}
+
+struct Thread {
+    number: u64,
+    named: bool,
+}
+
+/// What a metadata event tells.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Metadata {
+    ProcessName,
+    ProcessOrder,
+    ThreadName,
+    Other,
+}
+
+impl Tracks {
+    /// Numbers for the `index`-th node; `label` stands before the names of its processes.
+    pub(super) fn new(index: usize, label: &str, id_stride: u64) -> Tracks {
+        let quoted = serde_json::Value::from(label).to_string().into_bytes();
+        let prefix = quoted[1..quoted.len() - 1].to_vec();
+        let index = index as u64;
+        let first = (index + 1) * STRIDE;
+        Tracks { prefix, first, used: 0, id_shift: index * id_stride, processes: HashMap::new() }
+    }
+
+    /// Adds what has to change in an event.
+    pub(super) fn edit(&mut self, event: &Event<'_>, edits: &mut Edits) -> Result<(), EventFault> {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        let metadata = metadata(bytes, spans);
+        let (process, thread) = self.numbers(&bytes[spans.pid.clone()], &bytes[spans.tid.clone()], metadata)?;
+        put(edits, &spans.pid, "pid", process);
+        put(edits, &spans.tid, "tid", thread);
+        for span in [&spans.id, &spans.bind_id] {
+            self.move_id(bytes, span, edits);
+        }
+        if bytes[spans.args.clone()].first() != Some(&b'{') {
+            return Ok(());
+        }
+        let walked = scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
+            match (metadata, key) {
+                (Metadata::Other, key) if ID_ARGS.contains(&key) => self.move_id(bytes, &value, edits),
+                (Metadata::ProcessName, b"name") => self.prefix_name(bytes, &value, &bytes[spans.pid.clone()], edits),
+                (Metadata::ProcessOrder, b"sort_index") => {
+                    let order = self.order(process, parse(&bytes[value.clone()]));
+                    edits.replace(value, |out| append(out, order));
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        walked.map(|_| ()).map_err(|fault: Fault| (fault.at, fault.problem))
+    }
+
+    /// Metadata for what the file has not named, each with a comma and a line's end before it.
+    pub(super) fn name_the_rest(&self, out: &mut Vec<u8>) {
+        let mut processes: Vec<_> = self.processes.iter().collect();
+        processes.sort_by_key(|(_, process)| process.number);
+        for (token, process) in processes {
+            let pid = process.number;
+            if !process.named {
+                let name = [&self.prefix[..], &label(token, b"pid ")].concat();
+                metadata_event(out, b"process_name", pid, pid, b"name", &[b"\"", &name[..], b"\""].concat());
+            }
+            if !process.sorted {
+                let order = self.order(pid, Some(SPANS_FROM)).to_string();
+                metadata_event(out, b"process_sort_index", pid, pid, b"sort_index", order.as_bytes());
+            }
+            let mut threads: Vec<_> = process.threads.iter().filter(|(_, thread)| !thread.named).collect();
+            threads.sort_by_key(|(_, thread)| thread.number);
+            for (token, thread) in threads {
+                let name = [b"\"", &label(token, b"thread ")[..], b"\""].concat();
+                metadata_event(out, b"thread_name", pid, thread.number, b"name", &name);
+            }
+        }
+    }
+
+    fn numbers(&mut self, pid: &[u8], tid: &[u8], metadata: Metadata) -> Result<(u64, u64), EventFault> {
+        if !self.processes.contains_key(pid) {
+            let number = self.next_number()?;
+            let process = Process { number, named: false, sorted: false, threads: HashMap::new() };
+            self.processes.insert(pid.to_vec(), process);
+        }
+        let (first, used) = (self.first, &mut self.used);
+        let process = self.processes.get_mut(pid).expect("it was inserted above if it was not there");
+        process.named |= metadata == Metadata::ProcessName;
+        process.sorted |= metadata == Metadata::ProcessOrder;
+        // What is said of a process is said on thread 0, which need not exist.
+        if matches!(metadata, Metadata::ProcessName | Metadata::ProcessOrder) {
+            return Ok((process.number, process.number));
+        }
+        if let Some(thread) = process.threads.get_mut(tid) {
+            thread.named |= metadata == Metadata::ThreadName;
+            return Ok((process.number, thread.number));
+        }
+        let number = if tid == pid { process.number } else { next_number(first, used)? };
+        process.threads.insert(tid.to_vec(), Thread { number, named: metadata == Metadata::ThreadName });
+        Ok((process.number, number))
+    }
+
+    fn next_number(&mut self) -> Result<u64, EventFault> {
+        next_number(self.first, &mut self.used)
+    }
+
+    /// `python` becomes `node1 host: python (pid 30591)`.
+    fn prefix_name(&self, bytes: &[u8], value: &Range<usize>, pid: &[u8], edits: &mut Edits) {
+        if bytes[value.clone()].first() != Some(&b'"') {
+            return;
+        }
+        edits.replace(value.start + 1..value.start + 1, |out| out.extend_from_slice(&self.prefix));
+        if pid.first().is_some_and(u8::is_ascii_digit) {
+            edits.replace(value.end - 1..value.end - 1, |out| {
+                out.extend_from_slice(b" (pid ");
+                out.extend_from_slice(pid);
+                out.push(b')');
+            });
+        }
+    }
+
+    /// A process's place among all nodes': by node, then CPUs, GPUs, spans, as Kineto has them.
+    fn order(&self, number: u64, stated: Option<u64>) -> u64 {
+        let node = self.first - STRIDE;
+        let place = number - self.first;
+        match stated {
+            Some(order) if order >= SPANS_FROM => node + 3 * TRACKS_MAX + place,
+            Some(order) if order >= DEVICES_FROM => node + TRACKS_MAX + (order - DEVICES_FROM).min(2 * TRACKS_MAX - 1),
+            _ => node + place,
+        }
+    }
+
+    fn move_id(&self, bytes: &[u8], span: &Range<usize>, edits: &mut Edits) {
+        let value = &bytes[span.clone()];
+        match id(value) {
+            Some(number) if value[0] != b'"' => edits.replace(span.clone(), |out| append(out, number + self.id_shift)),
+            // A string of an id is hexadecimal by convention; so is what takes its place.
+            Some(number) => edits.replace(span.clone(), |out| {
+                out.extend_from_slice(format!("\"0x{:x}\"", number + self.id_shift).as_bytes());
+            }),
+            None if value.first() == Some(&b'"') => {
+                let after_quote = span.start + 1;
+                edits.replace(after_quote..after_quote, |out| {
+                    out.extend_from_slice(format!("{}:", self.first / STRIDE).as_bytes());
+                });
+            }
+            None => {}
+        }
+    }
+}
+
+/// The largest id of an event.
+pub(super) fn largest_id(bytes: &[u8], spans: &EventSpans) -> Result<Option<u64>, EventFault> {
+    let mut largest = id(&bytes[spans.id.clone()]).max(id(&bytes[spans.bind_id.clone()]));
+    if bytes[spans.args.clone()].first() == Some(&b'{') {
+        scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
+            if ID_ARGS.contains(&key) {
+                largest = largest.max(id(&bytes[value]));
+            }
+            Ok(())
+        })
+        .map_err(|fault| (fault.at, fault.problem))?;
+    }
+    Ok(largest)
+}
+
+/// An id: a whole number, or a hexadecimal one in a string.
+fn id(value: &[u8]) -> Option<u64> {
+    match value {
+        [b'"', inner @ .., b'"'] => {
+            let digits = inner.strip_prefix(b"0x").or(inner.strip_prefix(b"0X")).unwrap_or(inner);
+            let plain = digits.iter().all(u8::is_ascii_hexdigit);
+            std::str::from_utf8(digits).ok().filter(|_| plain).and_then(|text| u64::from_str_radix(text, 16).ok())
+        }
+        other => parse(other),
+    }
+}
+
+#[inline]
+fn parse(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 19 {
+        return None;
+    }
+    value.iter().try_fold(0_u64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0')))
+}
+
+fn next_number(first: u64, used: &mut u64) -> Result<u64, EventFault> {
+    if *used >= TRACKS_MAX {
+        return Err((0, "more processes and threads than can be told apart"));
+    }
+    *used += 1;
+    Ok(first + *used - 1)
+}
+
+fn metadata(bytes: &[u8], spans: &EventSpans) -> Metadata {
+    if &bytes[spans.ph.clone()] != b"\"M\"" {
+        return Metadata::Other;
+    }
+    match &bytes[spans.name.clone()] {
+        b"\"process_name\"" => Metadata::ProcessName,
+        b"\"process_sort_index\"" => Metadata::ProcessOrder,
+        b"\"thread_name\"" => Metadata::ThreadName,
+        _ => Metadata::Other,
+    }
+}
+
+/// Replaces a member's value, or adds the member at the front.
+fn put(edits: &mut Edits, span: &Range<usize>, key: &str, number: u64) {
+    if span.is_empty() {
+        edits.replace(1..1, |out| out.extend_from_slice(format!("\"{key}\": {number}, ").as_bytes()));
+    } else {
+        edits.replace(span.clone(), |out| append(out, number));
+    }
+}
+
+fn append(out: &mut Vec<u8>, number: u64) {
+    super::decimal::write_integer(out, u128::from(number));
+}
+
+/// A name for what has only a `pid` or `tid`: what that was.
+fn label(token: &[u8], kind: &[u8]) -> Vec<u8> {
+    match token {
+        b"" | b"\"\"" => b"instants".to_vec(),
+        [b'"', inner @ .., b'"'] => inner.to_vec(),
+        other => [kind, other].concat(),
+    }
+}
+
+fn metadata_event(out: &mut Vec<u8>, name: &[u8], pid: u64, tid: u64, key: &[u8], value: &[u8]) {
+    out.extend_from_slice(b",\n  {\"ph\": \"M\", \"name\": \"");
+    out.extend_from_slice(name);
+    // Writing to memory cannot fail.
+    let _ = write!(out, "\", \"ts\": 0, \"pid\": {pid}, \"tid\": {tid}, \"args\": {{\"");
+    out.extend_from_slice(key);
+    out.extend_from_slice(b"\": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"}}");
+}
