@@ -1,6 +1,6 @@
 //! What can be wrong with the input of this crate's stages.
 //!
-//! Place in the flow: returned by `graph::solve`. Weak or contradictory MEASUREMENTS are no errors: they are reported
+//! Place in the flow: returned by `graph::solve` and by the builders of `series`. Weak or contradictory MEASUREMENTS are no errors: they are reported
 //! in the solution. Errors name input that no measurement can produce.
 
 use probe_sync_time::{Edge, NodeId};
@@ -24,5 +24,11 @@ pub enum Error {
         edge: Edge,
         /// Number of nodes.
         nodes: usize,
+    },
+    /// Knots that no time map can run through.
+    #[error("no time map runs through these knots: {reason}")]
+    UnusableKnots {
+        /// What is wrong with them.
+        reason: &'static str,
     },
 }

@@ -1,7 +1,8 @@
 //! From exchanges to offsets with bounds, as pure functions.
 //!
 //! Flow: exchanges of one edge and window → [`purity`] weights → [`edge_fit`] (a line with covariance and hard
-//! bounds) → [`graph`] (all edges of a round → offset, drift, interval per node).
+//! bounds) → [`graph`] (all edges of a round → offset, drift, interval per node)
+//! → [`series`] (all rounds → a map of times per node).
 //! Nothing here reads a clock, opens a file, spawns a thread or logs.
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,7 @@ mod error;
 pub mod edge_fit;
 pub mod graph;
 pub mod purity;
+pub mod series;
 pub mod window;
 
 pub use error::Error;

@@ -1,0 +1,266 @@
+//! Several maps one after the other, made into one.
+//!
+//! Place in the flow: tracer clock R → system clock S → reference clock S_0 (→ a tracer clock again). A composed map is
+//! exact at its own knots, which are the knots of the first map and whatever the first maps onto knots of the second;
+//! between them it differs from evaluating hop after hop by the rounding of a hop, a picosecond. Each hop is bracketed by
+//! where the one before has put the time, for that is how the knots are found.
+//!
+//! Steps: when the system clock is set, R → S jumps by +J and S → S_0 by −J, while R → S_0 is smooth. A time of S alone
+//! does not say whether it is before or after a clock was set back. So breaks of both maps that undo each other are
+//! matched by size and place; before such a break only the second map's earlier segments apply, after it the later ones;
+//! and across it the composed map runs straight from the last knot before to the first knot after, with nothing to clamp.
+
+use super::map::{Break, Cursor, Mapped, Place, TimeMap, at, flatten};
+use super::piece::{Piece, Slope};
+
+/// What became of the breaks of two maps when they were joined.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Join {
+    /// Breaks of both that undo each other.
+    pub matched: usize,
+    /// Breaks of the first map alone.
+    pub only_first: usize,
+    /// Breaks of the second map alone.
+    pub only_second: usize,
+}
+
+/// Maps one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MapChain {
+    hops: Vec<TimeMap>,
+    whole: TimeMap,
+    joins: Vec<Join>,
+}
+
+impl MapChain {
+    /// One map.
+    pub fn new(first: TimeMap) -> Self {
+        Self { whole: first.clone(), hops: vec![first], joins: Vec::new() }
+    }
+
+    /// Adds a map for what the chain returns. Breaks match when their jumps undo each other within `tolerance_ns`.
+    #[must_use]
+    pub fn then(mut self, next: TimeMap, tolerance_ns: f64) -> Self {
+        let (whole, join) = self.whole.then(&next, tolerance_ns);
+        self.whole = whole;
+        self.hops.push(next);
+        self.joins.push(join);
+        self
+    }
+
+    /// The maps that it was made of.
+    pub fn hops(&self) -> &[TimeMap] {
+        &self.hops
+    }
+
+    /// All of them as one.
+    pub fn whole(&self) -> &TimeMap {
+        &self.whole
+    }
+
+    /// What became of the breaks, per junction.
+    pub fn joins(&self) -> &[Join] {
+        &self.joins
+    }
+
+    /// Maps one time.
+    pub fn map(&self, time_ps: i128) -> Mapped {
+        self.whole.map(time_ps)
+    }
+
+    /// For many times in nearly ascending order.
+    pub fn cursor(&self) -> Cursor<'_> {
+        self.whole.cursor()
+    }
+}
+
+impl TimeMap {
+    /// This map, and `next` on what it returns.
+    pub fn then(&self, next: &TimeMap, tolerance_ns: f64) -> (TimeMap, Join) {
+        let (own, others) = (self.breaks(), next.breaks());
+        let matches = matches(self, &own, &others, tolerance_ns);
+        let mut segments: Vec<Vec<Piece>> = Vec::new();
+        let mut starts = vec![i128::MIN];
+        let mut first_allowed = 0;
+        for (k, pieces) in self.segments.iter().enumerate() {
+            // The last of the second map's segments that may apply: the one before the next matched break.
+            let last_allowed = matches[k..].iter().flatten().next().copied().unwrap_or(next.segments.len() - 1);
+            let allowed = flatten(&next.segments, &next.starts, first_allowed, last_allowed);
+            let composed = compose(pieces, &allowed);
+            match k.checked_sub(1).map(|before| (matches[before], &own[before])) {
+                None => segments.push(composed),
+                Some((matched, broken)) => {
+                    let bridged = matched.and_then(|_| bridge(segments.last()?, &composed, broken));
+                    if let (Some(bridged), Some(last)) = (bridged, segments.last_mut()) {
+                        *last = bridged;
+                    } else {
+                        starts.push(self.starts[k]);
+                        segments.push(composed);
+                    }
+                }
+            }
+            if let Some(matched) = matches.get(k).copied().flatten() {
+                first_allowed = matched + 1;
+            }
+        }
+        let matched = matches.iter().flatten().count();
+        let join = Join { matched, only_first: own.len() - matched, only_second: others.len() - matched };
+        (Self::from_pieces(segments, starts), join)
+    }
+}
+
+/// For each break of the first map the break of the second that undoes it, ascending.
+fn matches(first: &TimeMap, own: &[Break], others: &[Break], tolerance_ns: f64) -> Vec<Option<usize>> {
+    let mut free = 0;
+    own.iter()
+        .enumerate()
+        .map(|(k, broken)| {
+            let on_second = |t: i128, segment: usize| at(&first.segments[segment], t).apply(t);
+            let window = [on_second(broken.last_before_ps, k), on_second(broken.first_after_ps, k + 1)];
+            let found = (free..others.len()).find(|&m| undoes(broken.jump_ps, window, &others[m], tolerance_ns))?;
+            free = found + 1;
+            Some(found)
+        })
+        .collect()
+}
+
+fn undoes(jump_ps: i128, window: [i128; 2], other: &Break, tolerance_ns: f64) -> bool {
+    let size = jump_ps.unsigned_abs() as f64 * 1e-3;
+    let left = jump_ps.saturating_add(other.jump_ps).unsigned_abs() as f64 * 1e-3;
+    let slack = jump_ps.saturating_abs();
+    let (low, high) = (window[0].min(window[1]).saturating_sub(slack), window[0].max(window[1]).saturating_add(slack));
+    let (from, until) =
+        (other.last_before_ps.min(other.first_after_ps), other.last_before_ps.max(other.first_after_ps));
+    left <= tolerance_ns.max(RELATIVE_TOLERANCE * size).min(LARGEST_SHARE * size) && from <= high && low <= until
+}
+
+/// One segment out of two: the pieces of each up to its knots, and a straight piece across the break.
+fn bridge(left: &[Piece], right: &[Piece], broken: &Break) -> Option<Vec<Piece>> {
+    let (from, until) = (broken.last_before_ps, broken.first_after_ps);
+    let (a, b) = (at(left, from), at(right, until));
+    let (start, end) = (a.correction(from), b.correction(until));
+    let slope = Slope::exact(end - start, until.checked_sub(from)?)?;
+    if slope.value() >= 1.0 {
+        return None;
+    }
+    let sigma = [a.sigma(from), b.sigma(until)];
+    let across = Piece {
+        from_ps: from,
+        origin_ps: from,
+        correction_ps: start,
+        slope,
+        place: Place::Inside,
+        sigma_ns: sigma[0],
+        growth: (sigma[1] - sigma[0]) / (until - from) as f64,
+    };
+    let before = left.iter().filter(|piece| piece.from_ps < from).copied();
+    let after = right.iter().filter(|piece| piece.from_ps > until).copied();
+    let joined = Piece { from_ps: until, ..*b };
+    Some(before.chain([across, joined]).chain(after).collect())
+}
+
+/// Pieces of the composed map, for pieces that cover all times.
+fn compose(first: &[Piece], second: &[Piece]) -> Vec<Piece> {
+    let mut cuts = Vec::new();
+    for (index, a) in first.iter().enumerate() {
+        let until = first.get(index + 1).map_or(i128::MAX, |next| next.from_ps);
+        let image = |t: i128| if t == i128::MIN || t == i128::MAX { t } else { a.apply(t) };
+        let (low, high) = (image(a.from_ps), image(until));
+        let start = second.partition_point(|b| b.from_ps <= low).saturating_sub(1);
+        cuts.push(Cut { from: a.from_ps, a, b: &second[start] });
+        for b in second[start + 1..].iter().take_while(|b| b.from_ps < high) {
+            let from = a.solve(b.from_ps).unwrap_or(a.from_ps);
+            if from > cuts[cuts.len() - 1].from && from < until {
+                cuts.push(Cut { from, a, b });
+            } else if let Some(last) = cuts.last_mut() {
+                // Two knots of the second within one picosecond of the first: the later one counts.
+                last.b = b;
+            }
+        }
+    }
+    let seams = seams(&cuts);
+    cuts.iter()
+        .enumerate()
+        .map(|(index, cut)| cut.piece(seams[index], cuts.get(index + 1).zip(seams.get(index + 1))))
+        .collect()
+}
+
+/// The corrections at a cut, coming from the left and going on to the right; equal where the map is continuous.
+#[derive(Copy, Clone)]
+struct Seam {
+    left: i128,
+    right: i128,
+}
+
+/// Where the maps are continuous, roundings of up to two picoseconds are taken out of the seams, so that the composed
+/// map neither jumps nor goes back there.
+fn seams(cuts: &[Cut<'_>]) -> Vec<Seam> {
+    let mut seams: Vec<Seam> = Vec::with_capacity(cuts.len());
+    let mut before = None;
+    for (index, cut) in cuts.iter().enumerate() {
+        if cut.from == i128::MIN {
+            seams.push(Seam { left: 0, right: 0 });
+            continue;
+        }
+        let mut right = cut.correction(cut.from);
+        let left = if index == 0 { right } else { cuts[index - 1].correction(cut.from) };
+        let continuous = left.saturating_sub(right).unsigned_abs() <= SEAM_PS;
+        if let Some(before) = before.filter(|_| continuous) {
+            let back = right.saturating_sub(cut.from.saturating_sub(before));
+            right -= if (0..=2 * SEAM_PS as i128).contains(&back) { back } else { 0 };
+        }
+        before = Some(cut.from.saturating_sub(right));
+        seams.push(Seam { left: if continuous { right } else { left }, right });
+    }
+    seams
+}
+
+/// From here on piece `a` of the first map and then piece `b` of the second apply.
+struct Cut<'a> {
+    from: i128,
+    a: &'a Piece,
+    b: &'a Piece,
+}
+
+impl Cut<'_> {
+    fn correction(&self, t: i128) -> i128 {
+        t.saturating_sub(self.b.apply(self.a.apply(t)))
+    }
+
+    fn sigma(&self, t: i128) -> f64 {
+        self.a.sigma(t).hypot(self.b.sigma(self.a.apply(t)))
+    }
+
+    /// The straight piece from this cut's seam to the next one's.
+    fn piece(&self, seam: Seam, next: Option<(&Cut<'_>, &Seam)>) -> Piece {
+        let place = self.a.place.and(self.b.place);
+        let growth = self.a.growth.hypot(self.b.growth);
+        let (origin_ps, correction_ps, slope, growth) = match next {
+            Some((next, end)) if self.from != i128::MIN => {
+                // Pieces too long to be exact keep the product of the slopes.
+                let slope = end.left.checked_sub(seam.right).and_then(|rise| Slope::exact(rise, next.from - self.from));
+                let growth = (self.sigma(next.from) - self.sigma(self.from)) / (next.from - self.from) as f64;
+                (self.from, seam.right, slope.unwrap_or_else(|| self.a.slope.then(self.b.slope)), growth)
+            }
+            Some((next, end)) => (next.from, end.left, self.a.slope.then(self.b.slope), -growth),
+            None if self.from != i128::MIN => (self.from, seam.right, self.a.slope.then(self.b.slope), growth),
+            None => {
+                let origin = self.a.origin_ps;
+                (origin, self.correction(origin), self.a.slope.then(self.b.slope), growth)
+            }
+        };
+        let sigma_ns = self.sigma(origin_ps);
+        Piece { from_ps: self.from, origin_ps, correction_ps, slope, place, sigma_ns, growth }
+    }
+}
+
+/// Jumps undo each other when what is left is below this share of them, or below the caller's tolerance,
+const RELATIVE_TOLERANCE: f64 = 0.2;
+/// but never when more than this share is left.
+const LARGEST_SHARE: f64 = 0.5;
+/// Two roundings.
+const SEAM_PS: u128 = 2;
+
+#[cfg(test)]
+#[path = "compose_tests.rs"]
+mod tests;

@@ -1,0 +1,407 @@
+//! [`TimeMap`]: built from segments of knots, evaluated at single times or along a trace.
+//!
+//! Place in the flow: see the module above; the arithmetic is in `piece`. Outside a segment's knots the map goes on with
+//! the segment's [`Continuation`]; between two segments it does so up to the boundary, half-way between their knots
+//! unless stated. Nobody saw the clock step, so the uncertainty there includes the size of the jump.
+//!
+//! Order: with `raw` the piecewise map, the map is `max over u ≤ t of raw(u)`. Pieces are straight, so that is
+//! `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file would depend on that order.
+
+use super::piece::{Fast, Piece, Slope};
+use crate::Error;
+
+/// A point at which the correction is known.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Knot {
+    /// The time that is corrected, ps.
+    pub at_ps: i128,
+    /// What to subtract there, ps.
+    pub correction_ps: i128,
+    /// Standard deviation of the correction, ns.
+    pub sigma_ns: f64,
+}
+
+/// How a segment goes on outside its knots.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Continuation {
+    /// Slope of the correction, ppm.
+    pub slope_ppm: f64,
+    /// How fast the uncertainty grows, ppm of the distance (1 ppm: 1 µs per second).
+    pub growth_ppm: f64,
+}
+
+/// Knots without a step between them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Segment {
+    /// The knots, times strictly ascending, at least one.
+    pub knots: Vec<Knot>,
+    /// Before the first knot; by default the slope of the nearest piece.
+    pub before: Option<Continuation>,
+    /// After the last knot; by default the slope of the nearest piece.
+    pub after: Option<Continuation>,
+    /// Where this segment takes over from the one before, ps; by default half-way. Ignored in the first.
+    pub start_ps: Option<i128>,
+}
+
+/// Where a time lies, seen from the knots.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Between the first and the last.
+    Inside,
+    /// Before the first: extrapolated.
+    Before,
+    /// After the last: extrapolated.
+    After,
+}
+
+impl Place {
+    /// The place of a time that has gone through two maps.
+    pub(super) fn and(self, other: Place) -> Place {
+        if self == Place::Inside { other } else { self }
+    }
+}
+
+/// What a map makes of a time.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Mapped {
+    /// The corrected time, ps.
+    pub time_ps: i128,
+    /// Where the time lay.
+    pub place: Place,
+    /// The corrected time was held back from passing an earlier one's.
+    pub clamped: bool,
+    /// Standard deviation, ns.
+    pub sigma_ns: f64,
+}
+
+/// A break between two segments.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Break {
+    /// The last knot before it, ps.
+    pub last_before_ps: i128,
+    /// The first knot after it, ps; earlier than `last_before_ps` where the clock was set back.
+    pub first_after_ps: i128,
+    /// Where the later segment takes over, ps.
+    pub at_ps: i128,
+    /// By how much the correction jumps there, ps.
+    pub jump_ps: i128,
+}
+
+/// A map from one clock's times to another's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimeMap {
+    /// Per segment its pieces, as if there were no other; each covers all times.
+    pub(super) segments: Vec<Vec<Piece>>,
+    /// Where each segment takes over; the first entry says nothing.
+    pub(super) starts: Vec<i128>,
+    /// All segments cut at the boundaries, ready for use.
+    ready: Vec<Ready>,
+}
+
+/// A piece with what evaluation needs beside it.
+#[derive(Clone, Debug, PartialEq)]
+struct Ready {
+    piece: Piece,
+    /// The next piece begins here.
+    until_ps: i128,
+    /// No earlier time was mapped beyond this.
+    floor_ps: i128,
+    fast: Option<Fast>,
+}
+
+impl TimeMap {
+    /// The map that changes nothing.
+    pub fn identity() -> Self {
+        Self::from_pieces(vec![vec![Piece::IDENTITY]], vec![i128::MIN])
+    }
+
+    /// A map through the knots of the segments.
+    ///
+    /// # Errors
+    /// [`Error::UnusableKnots`] for no knots, knots out of order or beyond 38,000 years, and sigmas that are not numbers.
+    pub fn new(segments: &[Segment]) -> Result<Self, Error> {
+        if segments.is_empty() {
+            return Err(unusable("there are none"));
+        }
+        let last = segments.len() - 1;
+        let pieces: Vec<Vec<Piece>> = segments
+            .iter()
+            .enumerate()
+            .map(|(k, segment)| {
+                let outer = [
+                    if k == 0 { Place::Before } else { Place::Inside },
+                    if k == last { Place::After } else { Place::Inside },
+                ];
+                segment_pieces(segment, outer)
+            })
+            .collect::<Result<_, _>>()?;
+        let mut starts = vec![i128::MIN];
+        for (k, segment) in segments.iter().enumerate().skip(1) {
+            let start = segment.start_ps.unwrap_or_else(|| boundary(&segments[k - 1], segment));
+            // Clocks set back twice within the same stretch of their own time leave no order that a time alone shows.
+            let earliest = starts[starts.len() - 1].saturating_add(1);
+            starts.push(start.clamp(-(FARTHEST_PS as i128), FARTHEST_PS as i128).max(earliest));
+        }
+        Ok(Self::from_pieces(pieces, starts))
+    }
+
+    pub(super) fn from_pieces(segments: Vec<Vec<Piece>>, starts: Vec<i128>) -> Self {
+        let ready = ready(&flatten(&segments, &starts, 0, segments.len() - 1));
+        Self { segments, starts, ready }
+    }
+
+    /// Maps one time.
+    pub fn map(&self, time_ps: i128) -> Mapped {
+        let ready = &self.ready[self.index(time_ps)];
+        let raw = ready.piece.apply(time_ps);
+        Mapped {
+            time_ps: raw.max(ready.floor_ps),
+            place: ready.piece.place,
+            clamped: raw < ready.floor_ps,
+            sigma_ns: ready.piece.sigma(time_ps),
+        }
+    }
+
+    /// For many times in nearly ascending order.
+    pub fn cursor(&self) -> Cursor<'_> {
+        Cursor { map: self, current: &self.ready[0], index: 0 }
+    }
+
+    /// The map back. Where this map goes back in time the inverse has a break.
+    ///
+    /// # Errors
+    /// [`Error::UnusableKnots`] when the corrected time does not increase along some piece.
+    pub fn inverse(&self) -> Result<Self, Error> {
+        let invert = |pieces: &Vec<Piece>| pieces.iter().map(Piece::inverse).collect::<Option<Vec<Piece>>>();
+        let segments: Option<Vec<Vec<Piece>>> = self.segments.iter().map(invert).collect();
+        let segments = segments.ok_or_else(|| unusable("the corrected time does not increase between them"))?;
+        let mut starts = vec![i128::MIN];
+        for (k, &start) in self.starts.iter().enumerate().skip(1) {
+            let ends = [at(&self.segments[k - 1], start).apply(start), at(&self.segments[k], start).apply(start)];
+            let middle = ends[0] + (ends[1] - ends[0]).div_euclid(2);
+            starts.push(middle.max(starts[k - 1].saturating_add(1)));
+        }
+        Ok(Self::from_pieces(segments, starts))
+    }
+
+    /// The breaks between segments.
+    pub fn breaks(&self) -> Vec<Break> {
+        (1..self.segments.len())
+            .map(|k| {
+                let (left, right) = (&self.segments[k - 1], &self.segments[k]);
+                let start = self.starts[k];
+                Break {
+                    last_before_ps: known(left).map_or(start, |ends| ends.1),
+                    first_after_ps: known(right).map_or(start, |ends| ends.0),
+                    at_ps: start,
+                    jump_ps: at(right, start).correction(start).saturating_sub(at(left, start).correction(start)),
+                }
+            })
+            .collect()
+    }
+
+    /// The first and last knot; None for a map that is known everywhere.
+    pub fn knots_span(&self) -> Option<(i128, i128)> {
+        let first = self.ready.iter().find(|ready| ready.piece.place == Place::Inside)?.piece.from_ps;
+        let last = self.ready.iter().rev().find(|ready| ready.piece.place == Place::Inside)?.until_ps;
+        (first != i128::MIN || last != i128::MAX).then_some((first, last.saturating_sub(1)))
+    }
+
+    /// Straight pieces, for those who count memory.
+    pub fn pieces(&self) -> usize {
+        self.ready.len()
+    }
+
+    fn index(&self, time_ps: i128) -> usize {
+        // The first piece begins at the beginning of time.
+        self.ready.partition_point(|ready| ready.piece.from_ps <= time_ps).saturating_sub(1)
+    }
+}
+
+/// Maps times one after the other; quick when they are nearly sorted.
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
+    map: &'a TimeMap,
+    current: &'a Ready,
+    index: usize,
+}
+
+impl Cursor<'_> {
+    /// The same bits as [`TimeMap::map`].
+    #[inline]
+    pub fn map(&mut self, time_ps: i128) -> Mapped {
+        if time_ps < self.current.piece.from_ps || time_ps >= self.current.until_ps {
+            self.seek(time_ps);
+        }
+        let ready = self.current;
+        let d = time_ps.wrapping_sub(ready.piece.origin_ps);
+        let Some(slope) = ready.fast.and_then(|fast| fast.times(d)) else {
+            return self.map.map(time_ps);
+        };
+        let raw = time_ps - (ready.piece.correction_ps + i128::from(slope));
+        Mapped {
+            time_ps: raw.max(ready.floor_ps),
+            place: ready.piece.place,
+            clamped: raw < ready.floor_ps,
+            sigma_ns: ready.piece.sigma_after(d as i64 as f64),
+        }
+    }
+
+    #[cold]
+    fn seek(&mut self, time_ps: i128) {
+        let next = self.index + 1;
+        let is_next = self.map.ready.get(next).is_some_and(|r| r.piece.from_ps <= time_ps && time_ps < r.until_ps);
+        self.index = if is_next { next } else { self.map.index(time_ps) };
+        self.current = &self.map.ready[self.index];
+    }
+}
+
+/// The pieces of one segment: outside before, between the knots, outside after.
+fn segment_pieces(segment: &Segment, outer: [Place; 2]) -> Result<Vec<Piece>, Error> {
+    check(&segment.knots)?;
+    let (Some(first), Some(last)) = (segment.knots.first(), segment.knots.last()) else {
+        return Err(unusable("a segment has none"));
+    };
+    let mut inner: Vec<Piece> = Vec::with_capacity(segment.knots.len() + 2);
+    for pair in segment.knots.windows(2) {
+        let run = pair[1].at_ps - pair[0].at_ps;
+        let slope = Slope::exact(pair[1].correction_ps - pair[0].correction_ps, run)
+            .ok_or_else(|| unusable("two of them are too far apart"))?;
+        let growth = (pair[1].sigma_ns - pair[0].sigma_ns) / run as f64;
+        inner.push(Piece { slope, growth, ..anchored(&pair[0], Place::Inside) });
+    }
+    if inner.is_empty() {
+        inner.push(anchored(first, Place::Inside));
+    }
+    let slopes = [inner[0].slope, inner[inner.len() - 1].slope];
+    let outside = |knot: &Knot, given: Option<Continuation>, near: usize, from_ps: i128| {
+        let growth = given.map_or_else(|| default_growth(&segment.knots, near), |continuation| continuation.growth_ppm);
+        let slope = given.map_or(slopes[near], |continuation| Slope::from_ppm(continuation.slope_ppm));
+        let direction = if near == 0 { -NS_PER_PS_AND_PPM } else { NS_PER_PS_AND_PPM };
+        let slope = slope.limited(STEEPEST_OUTSIDE);
+        Piece { from_ps, slope, growth: direction * growth.abs(), ..anchored(knot, outer[near]) }
+    };
+    let mut pieces = vec![outside(first, segment.before, 0, i128::MIN)];
+    pieces.append(&mut inner);
+    // The last knot itself is inside.
+    pieces.push(outside(last, segment.after, 1, last.at_ps + 1));
+    Ok(pieces)
+}
+
+/// Half-way between two segments. A clock set forward by J skipped J of its own time, so it was set before
+/// `first − J`: a later boundary would hold back times that are known.
+fn boundary(left: &Segment, right: &Segment) -> i128 {
+    let (Some(last), Some(first)) = (left.knots.last(), right.knots.first()) else { return 0 };
+    let forward = (first.correction_ps - last.correction_ps).max(0);
+    let until = (first.at_ps - forward).max(last.at_ps.min(first.at_ps));
+    last.at_ps + (until - last.at_ps).div_euclid(2) + 1
+}
+
+fn anchored(knot: &Knot, place: Place) -> Piece {
+    Piece {
+        from_ps: knot.at_ps,
+        origin_ps: knot.at_ps,
+        correction_ps: knot.correction_ps,
+        slope: Slope::FLAT,
+        place,
+        sigma_ns: knot.sigma_ns,
+        growth: 0.0,
+    }
+}
+
+fn check(knots: &[Knot]) -> Result<(), Error> {
+    let far = |ps: i128| ps.unsigned_abs() > FARTHEST_PS;
+    if knots.iter().any(|knot| far(knot.at_ps) || far(knot.correction_ps)) {
+        return Err(unusable("one is beyond 38,000 years"));
+    }
+    if knots.iter().any(|knot| !knot.sigma_ns.is_finite() || knot.sigma_ns < 0.0) {
+        return Err(unusable("the uncertainty of one is not a number"));
+    }
+    if knots.windows(2).any(|pair| pair[0].at_ps >= pair[1].at_ps) {
+        return Err(unusable("they are out of order"));
+    }
+    Ok(())
+}
+
+/// The nearest piece's slope is as uncertain as its ends, and the clock wanders on top.
+fn default_growth(knots: &[Knot], near: usize) -> f64 {
+    let pair = if near == 0 { knots.get(..2) } else { knots.get(knots.len().wrapping_sub(2)..) };
+    let slope = pair.and_then(|pair| {
+        let [a, b] = pair else { return None };
+        Some(a.sigma_ns.hypot(b.sigma_ns) / ((b.at_ps - a.at_ps) as f64 * NS_PER_PS_AND_PPM))
+    });
+    slope.unwrap_or(0.0).hypot(WANDER_ALLOWANCE_PPM)
+}
+
+/// The pieces of segments `first..=last`, cut at their boundaries. Beside an inner boundary, outside the knots, the
+/// uncertainty includes the jump.
+pub(super) fn flatten(segments: &[Vec<Piece>], starts: &[i128], first: usize, last: usize) -> Vec<Piece> {
+    let mut flat: Vec<Piece> = Vec::new();
+    for k in first..=last {
+        let from = if k == first { i128::MIN } else { starts[k] };
+        let until = if k == last { i128::MAX } else { starts[k + 1] };
+        let jump_at = |start: i128, left: usize| {
+            let ends = [left, left + 1].map(|m| at(&segments[m], start).correction(start));
+            ends[1].saturating_sub(ends[0]).unsigned_abs() as f64 * 1e-3
+        };
+        let count = segments[k].len();
+        for (index, piece) in segments[k].iter().enumerate() {
+            let end = segments[k].get(index + 1).map_or(i128::MAX, |next| next.from_ps);
+            if end <= from || piece.from_ps >= until {
+                continue;
+            }
+            let mut piece = Piece { from_ps: piece.from_ps.max(from), ..*piece };
+            let unknown = if index == 0 && k > first {
+                jump_at(from, k - 1)
+            } else if index + 1 == count && k < last {
+                jump_at(until, k)
+            } else {
+                0.0
+            };
+            piece.sigma_ns += unknown;
+            flat.push(piece);
+        }
+    }
+    flat
+}
+
+/// The piece of a whole segment that holds at t.
+pub(super) fn at(pieces: &[Piece], t: i128) -> &Piece {
+    &pieces[pieces.partition_point(|piece| piece.from_ps <= t).saturating_sub(1)]
+}
+
+/// First and last knot of a segment: the anchors of its outer pieces.
+pub(super) fn known(pieces: &[Piece]) -> Option<(i128, i128)> {
+    (pieces.len() >= 3).then(|| (pieces[0].origin_ps, pieces[pieces.len() - 1].origin_ps))
+}
+
+fn ready(pieces: &[Piece]) -> Vec<Ready> {
+    let mut floor = i128::MIN;
+    let mut ready = Vec::with_capacity(pieces.len());
+    for (index, piece) in pieces.iter().enumerate() {
+        let until_ps = pieces.get(index + 1).map_or(i128::MAX, |next| next.from_ps);
+        let begins = if index == 0 { i128::MIN } else { piece.apply(piece.from_ps) };
+        // Nothing holds a time back where the raw map starts above all that came before.
+        let floor_ps = if begins >= floor && piece.slope.value() <= 1.0 { i128::MIN } else { floor.max(begins) };
+        ready.push(Ready { piece: *piece, until_ps, floor_ps, fast: Fast::new(piece.slope) });
+        floor = floor.max(begins).max(if until_ps == i128::MAX { begins } else { piece.apply(until_ps - 1) });
+    }
+    ready
+}
+
+pub(super) fn unusable(reason: &'static str) -> Error {
+    Error::UnusableKnots { reason }
+}
+
+/// 2^80 ps, 38,000 years.
+const FARTHEST_PS: u128 = 1 << 80;
+/// No clock runs at half speed; a slope beyond this comes from knots that lie close together.
+const STEEPEST_OUTSIDE: f64 = 0.5;
+/// What a quartz does within minutes when its temperature changes, beyond what its last slope says.
+const WANDER_ALLOWANCE_PPM: f64 = 0.1;
+/// 1 ppm of a picosecond, in ns.
+pub(super) const NS_PER_PS_AND_PPM: f64 = 1e-9;
+
+#[cfg(test)]
+#[path = "map_tests.rs"]
+pub(super) mod tests;
