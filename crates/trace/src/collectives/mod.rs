@@ -22,6 +22,8 @@ mod offsets;
 mod report;
 
 #[cfg(test)]
+mod data_sets;
+#[cfg(test)]
 mod testing;
 
 pub use self::check::{BrokenEdge, CheckOptions, CheckReport, NodeLine, OperationLine, check};
