@@ -29,11 +29,43 @@ pub enum Error {
         /// What is wrong, as a sentence without a full stop.
         problem: String,
     },
+    /// The traces and the nodes do not go together.
+    #[error("{problem}")]
+    Nodes {
+        /// What does not fit, naming traces and nodes.
+        problem: String,
+    },
     /// The collectives of the traces do not carry what was asked of them.
     #[error("offsets from collectives: {problem}")]
     Collectives {
         /// What is missing, as a sentence without a full stop.
         problem: String,
+    },
+    /// A line of a text file is not what it should be.
+    #[error("{path}: line {line}: {problem}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which, counted from 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A node has no offsets.
+    #[error("{path}: no offsets for node {node}")]
+    NoOffsets {
+        /// Where they should be.
+        path: PathBuf,
+        /// The node.
+        node: u32,
+    },
+    /// No time map can be made for a node.
+    #[error("node {node}: {source}")]
+    Clock {
+        /// The node.
+        node: u32,
+        /// Why.
+        source: probe_sync_estimate::Error,
     },
 }
 

@@ -5,9 +5,13 @@
 //! `collectives` proves or disproves happens-before. What it does not do: measure (crate `probe-sync`), draw.
 #![forbid(unsafe_code)]
 
+pub mod align;
+pub mod clocks;
 pub mod collectives;
 pub mod error;
 pub mod formats;
+pub mod merge;
 pub mod model;
+pub mod nodes;
 
 pub use error::Error;
