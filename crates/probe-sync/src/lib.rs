@@ -14,6 +14,9 @@ use probe_sync_collective::Rank;
 pub mod config;
 pub mod export;
 pub mod files;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod metrics;
 pub mod policy;
 mod probing;

@@ -1,13 +1,14 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`],
-//! [`suite`] (the command `test`), [`codegen`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for them.
+//! [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for them.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod codegen;
 mod demo;
+mod fuzz;
 mod setup;
 mod steps;
 mod suite;
@@ -44,6 +45,15 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Feed every parser arbitrary bytes
+    Fuzz {
+        /// Time for all targets together
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        seconds: u32,
+        /// Only the steps whose name contains this, as "packet"
+        #[arg(long, value_name = "TEXT")]
+        only: Option<String>,
+    },
     /// Check what the compiler cannot: purity, import order, headers, lengths
     Tidy,
     /// Run the benches in release mode and print their figures
@@ -58,6 +68,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::demo(&root),
         Command::Test { only } => suite::test(&root, only.as_deref()),
         Command::Codegen { check } => codegen::codegen(&root, check),
+        Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench => bench::bench(&root),
     };

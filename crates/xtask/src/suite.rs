@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every check and test there is, in one command; CI runs exactly this.
 //!
 //! Place in the flow: setup, then checks of the text, then tests of the default members, then the same with the optional
-//! features, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]).
+//! features, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then the fuzz targets
+//! for a few seconds.
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //!
 //! Build time is what this command mostly costs, so everything uses the development profile, and all invocations with
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::codegen;
+use crate::fuzz;
 use crate::setup::{self, Tools};
 use crate::steps::{self, Count, Runner};
 use crate::tidy;
@@ -35,6 +37,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     default_members(&mut runner, root);
     with_features(&mut runner, root, tools);
     whole_runs::run(&mut runner, root, tools);
+    fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
     println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());
     runner.finish()
@@ -103,6 +106,9 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command.args(arguments).current_dir(root);
     command
 }
+
+/// Enough to notice what changed; `cargo xtask fuzz` looks for longer.
+const FUZZ_SECONDS: u32 = 20;
 
 const SHORT: Duration = Duration::from_secs(120);
 

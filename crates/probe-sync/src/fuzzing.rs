@@ -1,0 +1,26 @@
+//! Ways for fuzz targets into parsers that are nobody else's business.
+//!
+//! Place in the flow: only the workspace in `fuzz/` switches this on (feature `fuzzing`). No part of the interface.
+
+use probe_sync_estimate::window::NodeWindowData;
+
+use crate::report::RankAccount;
+use crate::roster::{Introduction, Presence};
+use crate::rounds::Broadcast;
+use crate::wire;
+
+/// Every type that a rank decodes from another rank's bytes.
+///
+/// # Panics
+/// When something was accepted that does not encode to bytes that decode to it.
+pub fn round_messages(bytes: &[u8]) {
+    if let Ok(value) = wire::decode::<NodeWindowData>(bytes, 1) {
+        let again = wire::encode(&value);
+        let twice = wire::decode::<NodeWindowData>(&again, 1).map(|value| wire::encode(&value));
+        assert_eq!(twice.ok(), Some(again));
+    }
+    let _ = wire::decode::<Broadcast>(bytes, 1);
+    let _ = wire::decode::<RankAccount>(bytes, 1);
+    let _ = wire::decode::<Result<Introduction, String>>(bytes, 1);
+    let _ = wire::decode::<Option<Result<Presence, String>>>(bytes, 1);
+}

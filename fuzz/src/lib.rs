@@ -1,0 +1,43 @@
+//! What the fuzz targets do: arbitrary bytes into every parser of probe_sync, and what must hold whatever they are.
+//!
+//! Place in the flow: beside it. `fuzz_targets/NAME.rs` hands libFuzzer's inputs to the function of that name in
+//! [`TARGETS`]; `tests/seeds.rs` hands it the seeds and a bounded number of mutations ([`mutation`]), which needs nothing
+//! but the compiler. `cargo xtask fuzz --seconds N` runs the former where a C++ compiler is there, else the latter;
+//! `cargo fuzz run NAME` works in this folder, too.
+//!
+//! A target fails by a panic. Beyond not panicking, hanging and growing, targets check what they can: what was accepted
+//! encodes to the same bytes, books balance.
+//!
+//! Seeds lie in `corpus/NAME`, small and readable where the format is; an input that once failed is added there under a
+//! name that says what it was. What this does not do: look for wrong numbers in well-formed input (see the tests).
+#![forbid(unsafe_code)]
+
+mod files;
+pub mod mutation;
+mod packets;
+mod tcp;
+
+/// A target: it panics when something is wrong.
+pub type Target = fn(&[u8]);
+
+/// All targets by name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("packet", packets::packet),
+    ("endpoint", packets::endpoint),
+    ("tcp_frames", tcp::frames),
+    ("tcp_rendezvous", tcp::rendezvous),
+    ("round_messages", files::round_messages),
+    ("probe_lines", files::probe_lines),
+    ("snapshot_pairs", files::snapshot_pairs),
+    ("run_export", files::run_export),
+    ("configuration", files::configuration),
+];
+
+/// Runs the target called `name`.
+///
+/// # Panics
+/// When there is none, or the target finds something wrong.
+pub fn run(name: &str, data: &[u8]) {
+    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a target of the list");
+    target(data);
+}

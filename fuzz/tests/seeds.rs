@@ -1,0 +1,41 @@
+//! Every seed and a bounded number of its mutations through every target: what runs where no fuzzer does.
+//!
+//! `FUZZ_SECONDS` bounds the time of all targets together instead of their inputs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use probe_sync_fuzz::TARGETS;
+use probe_sync_fuzz::mutation::Mutator;
+
+#[test]
+fn seeds_and_their_mutations_break_nothing() {
+    let seconds: Option<u64> = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    for (name, target) in TARGETS {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+        let mut files: Vec<_> = std::fs::read_dir(&corpus).expect("every target has seeds").flatten().collect();
+        files.sort_by_key(std::fs::DirEntry::path);
+        let seeds: Vec<Vec<u8>> = files.iter().map(|file| std::fs::read(file.path()).expect("a seed")).collect();
+        assert!(!seeds.is_empty(), "{name} has no seeds");
+        let check = |input: &[u8], origin: &str| {
+            if catch_unwind(AssertUnwindSafe(|| target(input))).is_err() {
+                panic!("{name} failed on {origin}: {}", input.escape_ascii());
+            }
+        };
+        for (seed, file) in seeds.iter().zip(&files) {
+            check(seed, &file.path().display().to_string());
+        }
+        let mut mutator = Mutator::new(&seeds, 1);
+        let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds) / TARGETS.len() as u32);
+        let mut inputs = 0_u64;
+        while deadline.map_or(inputs < INPUTS, |deadline| Instant::now() < deadline) {
+            check(&mutator.next_input(), &format!("mutation {inputs}"));
+            inputs += 1;
+        }
+        println!("{name}: {} seeds, {inputs} mutations", seeds.len());
+    }
+}
+
+/// Takes a few seconds for all targets together.
+const INPUTS: u64 = 500;
