@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline, Stat, StatValue, plane, space, stat};
 use super::sink::Sink;
 use super::source::{Header, Source};
-use super::wire::{Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
+use super::wire::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
 use crate::Error;
 use crate::model::Picoseconds;
 
@@ -44,6 +44,12 @@ pub(super) mod event {
     pub(in super::super) const STATS: u32 = 4;
     pub(in super::super) const OCCURRENCES: u32 = 5;
 }
+
+/// Tags of an event's usual fields, each one byte.
+const METADATA_TAG: u8 = (event::METADATA_ID << 3) as u8;
+const OFFSET_TAG: u8 = (event::OFFSET_PS << 3) as u8;
+const DURATION_TAG: u8 = (event::DURATION_PS << 3) as u8;
+const STATS_TAG: u8 = (event::STATS << 3 | 2) as u8;
 
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default)]
@@ -429,6 +435,40 @@ impl EventTimes {
     /// Finds the times of an event; of repeated fields the last counts, as everywhere in protobuf.
     #[inline]
     pub(super) fn parse(bytes: &[u8]) -> Result<EventTimes, Fault> {
+        match EventTimes::parse_usual(bytes) {
+            Some(times) => Ok(times),
+            None => EventTimes::parse_any(bytes),
+        }
+    }
+
+    /// The events that all profilers write: nothing but name, offset, duration and stats shorter than 128 bytes. About twice
+    /// as fast as the general way, which decides whatever this one does not.
+    #[inline]
+    fn parse_usual(bytes: &[u8]) -> Option<EventTimes> {
+        let mut times = EventTimes::default();
+        let mut at = 0;
+        while let [tag, rest @ ..] = bytes.get(at..)? {
+            let value_at = at + 1;
+            if *tag == STATS_TAG {
+                let length = *rest.first().filter(|&&length| length < 0x80)?;
+                at = value_at + 1 + usize::from(length);
+                continue;
+            }
+            let (value, width) = wire::varint(rest)?;
+            at = value_at + width;
+            let placed = Placed { value: value as i64, value_at, end: at };
+            match *tag {
+                METADATA_TAG => times.metadata = value,
+                OFFSET_TAG => times.offset = placed,
+                DURATION_TAG => times.duration = placed,
+                _ => return None,
+            }
+        }
+        Some(times)
+    }
+
+    /// The times of any event.
+    fn parse_any(bytes: &[u8]) -> Result<EventTimes, Fault> {
         let mut times = EventTimes::default();
         for field in Fields::of(bytes) {
             let field = field?;
@@ -472,6 +512,7 @@ fn put_event(
         patches.swap(0, 1);
     }
     let mut length = bytes.len() + appended.len();
+    out.reserve(length + 4 * wire::VARINT_MAX);
     for (old, new) in &patches {
         if old.end > 0 && old.value != *new {
             length = length + varint_width(*new as u64) - (old.end - old.value_at);

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use super::wire::{self, put_varint};
 use crate::Error;
 
-/// How much is held before it goes to the file.
-const BUFFER_BYTES: usize = 4 << 20;
+/// How much is held before it goes to the file; the processor's cache should still hold it when the kernel copies it.
+const BUFFER_BYTES: usize = 256 << 10;
 /// How much is moved at a time when a length outgrew its place.
 const MOVE_BYTES: u64 = 1 << 20;
 

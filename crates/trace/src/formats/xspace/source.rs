@@ -242,7 +242,7 @@ impl Source {
     }
 
     /// Reads the header at the cursor without passing over it.
-    #[inline]
+    #[inline(always)]
     fn parse_header(&self) -> Result<Header, Error> {
         let shown = &self.buffer[self.start..self.end];
         let shown = &shown[..shown.len().min(2 * VARINT_MAX)];
@@ -261,7 +261,11 @@ impl Source {
         };
         let mut raw = [0; 2 * VARINT_MAX];
         let raw_width = tag_width + value_width;
-        raw[..raw_width].copy_from_slice(&shown[..raw_width]);
+        // Of fixed size wherever possible: that is two moves instead of a call, and this runs once per event.
+        match shown.first_chunk::<{ 2 * VARINT_MAX }>() {
+            Some(whole) => raw = *whole,
+            None => raw[..raw_width].copy_from_slice(&shown[..raw_width]),
+        }
         let (tag_width, raw_width) = (tag_width as u8, raw_width as u8);
         Ok(Header { number, wire: wire_type, at: self.position, value, raw, tag_width, raw_width })
     }

@@ -7,7 +7,7 @@
 pub(super) const VARINT_MAX: usize = 10;
 
 /// A varint, as its value and its width; `None` when it is cut short or longer than 64 bits.
-#[inline]
+#[inline(always)]
 pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
     if first < 0x80 {
