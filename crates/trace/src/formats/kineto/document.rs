@@ -320,12 +320,22 @@ impl Document {
             }
             self.buffer.resize(self.filled * 2, 0);
         }
+        // A buffer that had to grow is filled before it is looked at again, or something long in small pieces would be
+        // looked at once per piece.
+        let before = self.filled;
+        let enough = if self.buffer.len() > BUFFER_START { self.buffer.len() } else { before + 1 };
+        while self.filled < enough && !self.ended {
+            let count = self.fill()?;
+            self.filled += count;
+            self.ended = count == 0;
+        }
+        Ok(self.filled > before)
+    }
+
+    /// Reads once; 0 at the end of the file.
+    fn fill(&mut self) -> Result<usize, Error> {
         match self.source.read(&mut self.buffer[self.filled..]) {
-            Ok(count) => {
-                self.filled += count;
-                self.ended = count == 0;
-                Ok(!self.ended)
-            }
+            Ok(count) => Ok(count),
             Err(error) if self.source.is_gzip() => {
                 let problem = format!("the gzip data ends early or is damaged ({error})");
                 Err(Error::malformed(&self.path, self.origin + self.filled as u64, problem))
