@@ -1,0 +1,204 @@
+//! A node's time map: tracer clock R → system clock S → reference clock S_0 (→ a tracer clock again).
+//!
+//! Place in the flow: facts of a trace, offsets of a run and snapshot pairs → [`node_clock`] → [`NodeClock`], whose chain
+//! `align` and `merge` send every time through. Signs: `t_ref = t_i − offset_i`.
+//!
+//! Where no pairs tie R to S, R is taken as S: Kineto's absolute times and XSpace's Unix start are on CLOCK_REALTIME as
+//! long as that clock ran evenly during the trace. Kineto fits ONE straight line from the TSC to CLOCK_REALTIME, so under
+//! wander or a step only pairs can tell. What it does not do: read or write traces.
+
+mod lines;
+mod offsets;
+mod pairs;
+mod run_directory;
+mod snapshots;
+
+pub use offsets::Offsets;
+pub use pairs::{Residuals, TracerMap, tracer_map};
+pub use run_directory::RunDirectory;
+pub use snapshots::read_snapshots;
+
+use probe_sync_estimate::series::{MapChain, OffsetMap, TimeMap};
+use serde::Serialize;
+
+use crate::Error;
+use crate::model::{ClockPair, PairKind, Picoseconds, TraceFacts};
+
+/// The clock on which aligned times are.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub enum Timeline<'a> {
+    /// The reference node's system clock.
+    #[default]
+    Host,
+    /// A tracer clock: that whose map R → S is given (the reference node's, so that all nodes share it), else the node's
+    /// own, on which nodes compare only where their tracer clocks do.
+    Tracer(Option<&'a TimeMap>),
+}
+
+/// What ties the trace's timeline to the system clock.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tie {
+    /// Nothing: R is taken as S.
+    Assumed,
+    /// A sampler's file.
+    Snapshots,
+    /// Pairs inside the trace.
+    Trace,
+    /// Both.
+    SnapshotsAndTrace,
+}
+
+/// How sure a node's times are, ns.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+pub struct Uncertainty {
+    /// Standard deviation in the middle of the trace.
+    pub middle_ns: f64,
+    /// Largest of standard deviations at nine places from its beginning to its end.
+    pub largest_ns: f64,
+    /// All times may be early by as much, on all nodes alike.
+    pub early_by_up_to_ns: f64,
+}
+
+/// One node's time map, and how it came about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeClock {
+    /// The node.
+    pub node: u32,
+    /// From the trace's timeline to the wanted one.
+    pub chain: MapChain,
+    /// R → S, where pairs gave one.
+    pub tracer: Option<TimeMap>,
+    /// What ties R to S.
+    pub tie: Tie,
+    /// How well pairs fit.
+    pub residuals: Option<Residuals>,
+    /// How sure the times are; None for a trace without events.
+    pub uncertainty: Option<Uncertainty>,
+    /// Worth telling the user.
+    pub notes: Vec<String>,
+}
+
+/// Makes a node's map. `snapshots` are pairs from elsewhere than the trace.
+///
+/// # Errors
+/// [`Error::NoOffsets`] for a node other than 0 without offsets; [`Error::Clock`] when no map runs through its offsets or
+/// pairs.
+pub fn node_clock(
+    facts: &TraceFacts,
+    offsets: &Offsets,
+    node: u32,
+    snapshots: Option<&[ClockPair]>,
+    timeline: Timeline<'_>,
+) -> Result<NodeClock, Error> {
+    let mut notes = Vec::new();
+    let wrong = |source| Error::Clock { node, source };
+    let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes);
+    let tracer = tracer_map(&pairs).map_err(wrong)?;
+    let tie = if tracer.is_some() { tie } else { Tie::Assumed };
+    let offset_map = offsets.map(node)?;
+    let mut chain = MapChain::new(tracer.as_ref().map_or_else(TimeMap::identity, |tracer| tracer.map.clone()));
+    if let Some(found) = offset_map {
+        note_offsets(&found, &mut notes);
+        // Steps are large beside how well either map knows the clock; 50 µs where both know it well.
+        let spread = tracer.as_ref().map_or(0.0, |tracer| tracer.residuals.p95_ns);
+        chain = chain.then(found.map, (STEP_SIGMAS * spread).max(SMALLEST_TOLERANCE_NS));
+        note_join(&chain, tracer.is_some(), &mut notes);
+    }
+    if let Timeline::Tracer(reference) = timeline {
+        let back = reference.or(tracer.as_ref().map(|tracer| &tracer.map));
+        match back {
+            Some(map) => chain = chain.then(map.inverse().map_err(wrong)?, SMALLEST_TOLERANCE_NS),
+            None => notes.push("the tracer timeline is the system clock's: no pairs tell them apart".to_owned()),
+        }
+    }
+    if tie == Tie::Assumed {
+        notes.push(
+            "the trace's times are taken as CLOCK_REALTIME: nothing in it or beside it says otherwise".to_owned(),
+        );
+    }
+    let residuals = tracer.as_ref().map(|tracer| tracer.residuals.clone());
+    let early = residuals.as_ref().map_or(0.0, |residuals| residuals.early_by_up_to_ns);
+    let uncertainty = facts.span.map(|span| uncertainty(&chain, span, early));
+    Ok(NodeClock { node, chain, tracer: tracer.map(|tracer| tracer.map), tie, residuals, uncertainty, notes })
+}
+
+/// Pairs that are on the trace's own timeline.
+fn usable_pairs(facts: &TraceFacts, snapshots: Option<&[ClockPair]>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
+    let mut pairs = facts.pairs.clone();
+    let markers = pairs.iter().filter(|pair| pair.kind == PairKind::Marker).count();
+    if markers > 0 && markers < pairs::FEWEST_MARKERS && pairs.iter().all(near_system) {
+        notes.push(format!("{markers} markers are too few to tell a delay from the clock, and are not used"));
+        pairs.retain(|pair| pair.kind != PairKind::Marker);
+    }
+    let of_trace = !pairs.is_empty();
+    let given = snapshots.unwrap_or_default();
+    let other_clock = facts.span.is_some_and(|span| !given.is_empty() && is_elsewhere(given, span));
+    if other_clock {
+        let problem =
+            "the snapshot pairs are of another clock than the trace's: more than a day away; they are not used";
+        notes.push(problem.to_owned());
+    } else {
+        pairs.extend_from_slice(given);
+    }
+    let of_snapshots = !given.is_empty() && !other_clock;
+    let tie = match (of_trace, of_snapshots) {
+        (false, false) => Tie::Assumed,
+        (true, false) => Tie::Trace,
+        (false, true) => Tie::Snapshots,
+        (true, true) => Tie::SnapshotsAndTrace,
+    };
+    (pairs, tie)
+}
+
+fn near_system(pair: &ClockPair) -> bool {
+    pair.tracer_ps.saturating_sub(i128::from(pair.system_ns) * 1000).saturating_abs() < SECOND_PS
+}
+
+fn is_elsewhere(pairs: &[ClockPair], span: (Picoseconds, Picoseconds)) -> bool {
+    let first = pairs.iter().map(|pair| pair.tracer_ps).min().unwrap_or(span.0);
+    let last = pairs.iter().map(|pair| pair.tracer_ps).max().unwrap_or(span.1);
+    first.saturating_sub(span.1) > DAY_PS || span.0.saturating_sub(last) > DAY_PS
+}
+
+fn note_offsets(found: &OffsetMap, notes: &mut Vec<String>) {
+    if found.dropped > 0 {
+        notes.push(format!("{} of {} offsets are not used", found.dropped, found.used + found.dropped));
+    }
+}
+
+fn note_join(chain: &MapChain, tied: bool, notes: &mut Vec<String>) {
+    let Some(join) = chain.joins().last() else { return };
+    if join.matched > 0 {
+        notes.push(format!("{} steps of the system clock, seen by pairs and by offsets, are bridged", join.matched));
+    }
+    if join.only_first > 0 {
+        notes.push(format!("{} steps in the pairs have no counterpart in the offsets", join.only_first));
+    }
+    if join.only_second > 0 && tied {
+        notes.push(format!("{} steps in the offsets have no counterpart in the pairs", join.only_second));
+    } else if join.only_second > 0 {
+        let count = join.only_second;
+        notes.push(format!(
+            "{count} steps in the offsets, and no pairs to tell when: times near them may be off by the step"
+        ));
+    }
+}
+
+fn uncertainty(chain: &MapChain, span: (Picoseconds, Picoseconds), early_by_up_to_ns: f64) -> Uncertainty {
+    let length = span.1.saturating_sub(span.0);
+    let at = |eighth: i128| chain.map(span.0.saturating_add(length / 8 * eighth)).sigma_ns;
+    Uncertainty { middle_ns: at(4), largest_ns: (0..=8).map(at).fold(0.0, f64::max), early_by_up_to_ns }
+}
+
+/// Steps seen twice agree within this many spreads of the pairs,
+const STEP_SIGMAS: f64 = 6.0;
+/// or within this.
+const SMALLEST_TOLERANCE_NS: f64 = 50_000.0;
+const SECOND_PS: Picoseconds = 1_000_000_000_000;
+const DAY_PS: Picoseconds = 86_400 * SECOND_PS;
+
+#[cfg(test)]
+mod data_sets;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! Offsets of a run's nodes, read from `offsets.jsonl` or a table.
+//!
+//! Place in the flow: what `probe_sync` measured → [`Offsets`] → a map S_i → S_0 per node. Read are
+//! - JSON lines of this project: `window_start_ns`, `window_end_ns` (reference clock; the offset holds at the middle),
+//!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line `{"meta":true,"nodes":[…]}`;
+//! - the same with older keys: `midpoint_sys_ns` (reference clock, like the window's times) and `slope_ppm`;
+//! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock) and `offset_vs_node0_ns`, in any order.
+//!
+//! A last line cut short is left out and noted. What it does not do: judge the offsets.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::series::{Axis, OffsetMap, OffsetSample, TimeMap};
+use serde::Deserialize;
+
+use super::lines::{Line, Lines};
+use crate::Error;
+
+/// All nodes' offsets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offsets {
+    /// Where they were read; for messages.
+    pub path: PathBuf,
+    /// Whose clock their times are on.
+    pub axis: Axis,
+    /// Per node in order of time, reachable rounds only.
+    pub nodes: BTreeMap<u32, Vec<OffsetSample>>,
+    /// Host names by node, where stated.
+    pub hostnames: BTreeMap<u32, String>,
+    /// Times on a node's clock at which the run itself saw that clock step, ns.
+    pub steps_ns: BTreeMap<u32, Vec<i64>>,
+    /// Worth telling the user.
+    pub notes: Vec<String>,
+}
+
+impl Offsets {
+    /// No offsets yet, for those that come from elsewhere than a file; `origin` says where from.
+    pub fn new(origin: impl Into<PathBuf>, axis: Axis) -> Self {
+        Self {
+            path: origin.into(),
+            axis,
+            nodes: BTreeMap::new(),
+            hostnames: BTreeMap::new(),
+            steps_ns: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reads a file; of `wanted` nodes only, where given.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or one too many.
+    pub fn read(path: &Path, wanted: Option<&[u32]>) -> Result<Self, Error> {
+        let mut lines = Lines::open(path)?;
+        let is_json = lines.next()?.is_none_or(|first| first.text.starts_with(b"{"));
+        let mut reader = Reader {
+            lines: Lines::open(path)?,
+            offsets: Self::new(path, if is_json { Axis::Reference } else { Axis::Own }),
+            wanted,
+            kept: 0,
+            unreachable: 0,
+        };
+        if is_json {
+            reader.json()?;
+        } else {
+            reader.table()?;
+        }
+        let mut offsets = reader.offsets;
+        if reader.unreachable > 0 {
+            offsets.notes.push(format!("{} rounds left out in which a node was unreachable", reader.unreachable));
+        }
+        Ok(offsets)
+    }
+
+    /// The map S_i → S_0 of a node. Node 0's is the identity: it is the reference.
+    ///
+    /// # Errors
+    /// [`Error::NoOffsets`] when the file has none for the node, [`Error::Clock`] when no map runs through them.
+    pub fn map(&self, node: u32) -> Result<Option<OffsetMap>, Error> {
+        if node == 0 {
+            return Ok(None);
+        }
+        let samples = self.nodes.get(&node).ok_or_else(|| Error::NoOffsets { path: self.path.clone(), node })?;
+        let steps = self.steps_ns.get(&node).map_or(&[][..], Vec::as_slice);
+        TimeMap::from_offsets(samples, self.axis, steps).map(Some).map_err(|source| Error::Clock { node, source })
+    }
+}
+
+struct Reader<'a> {
+    lines: Lines,
+    offsets: Offsets,
+    wanted: Option<&'a [u32]>,
+    kept: usize,
+    unreachable: usize,
+}
+
+/// What a line of JSON may say.
+#[derive(Deserialize)]
+struct JsonLine {
+    #[serde(default)]
+    meta: bool,
+    #[serde(default)]
+    nodes: Vec<MetaNode>,
+    node_id: Option<u32>,
+    window_start_ns: Option<i64>,
+    window_end_ns: Option<i64>,
+    midpoint_sys_ns: Option<i64>,
+    offset_ns: Option<f64>,
+    #[serde(alias = "slope_ppm")]
+    drift_ppm: Option<f64>,
+    reachable: Option<bool>,
+    sigma_ns: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct MetaNode {
+    node_id: u32,
+    hostname: Option<String>,
+}
+
+/// What a line came to.
+enum Found {
+    Meta(Vec<MetaNode>),
+    Sample(u32, OffsetSample),
+    Unreachable,
+}
+
+impl Reader<'_> {
+    fn json(&mut self) -> Result<(), Error> {
+        while let Some(Line { number, text, may_be_cut }) = self.lines.next()? {
+            match parse_json(text) {
+                Ok(Found::Meta(nodes)) => {
+                    let named = nodes.into_iter().filter_map(|node| Some((node.node_id, node.hostname?)));
+                    self.offsets.hostnames.extend(named);
+                }
+                Ok(Found::Sample(node, sample)) => self.keep(number, node, sample)?,
+                Ok(Found::Unreachable) => self.unreachable += 1,
+                Err(_) if may_be_cut && number > 1 => self.cut(number),
+                Err(problem) => return Err(self.lines.problem(number, problem)),
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self) -> Result<(), Error> {
+        let Some(header) = self.lines.next()? else { return Ok(()) };
+        let names: Vec<String> = header.text.split(|byte| *byte == b',').map(text).collect();
+        let number = header.number;
+        let column = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
+        let columns = (
+            column(&["node"]),
+            column(&["node_realtime_ns", "node_time_ns"]),
+            column(&["offset_vs_node0_ns", "offset_ns"]),
+        );
+        let (Some(node), Some(time), Some(offset)) = columns else {
+            let problem = "neither JSON lines nor a table with node, node_realtime_ns and offset_vs_node0_ns";
+            return Err(self.lines.problem(number, problem));
+        };
+        while let Some(Line { number, text: line, may_be_cut }) = self.lines.next()? {
+            let cells: Vec<&[u8]> = line.split(|byte| *byte == b',').collect();
+            let cell = |index: usize| cells.get(index).map(|cell| text(cell)).unwrap_or_default();
+            let row = (cell(node).parse::<u32>(), cell(time).parse::<i64>(), cell(offset).parse::<f64>());
+            match row {
+                // A number cut short is still a number: only a line feed proves it whole.
+                _ if may_be_cut => self.cut(number),
+                (Ok(node), Ok(at_ns), Ok(offset_ns)) if offset_ns.is_finite() => {
+                    self.keep(number, node, OffsetSample { at_ns, offset_ns, drift_ppm: None, sigma_ns: None })?;
+                }
+                _ => return Err(self.lines.problem(number, "not a node, a time and an offset")),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, line: u64, node: u32, sample: OffsetSample) -> Result<(), Error> {
+        if self.wanted.is_some_and(|wanted| !wanted.contains(&node)) {
+            return Ok(());
+        }
+        self.kept += 1;
+        if self.kept > MOST_SAMPLES {
+            return Err(self
+                .lines
+                .problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file or name the nodes")));
+        }
+        self.offsets.nodes.entry(node).or_default().push(sample);
+        Ok(())
+    }
+
+    fn cut(&mut self, line: u64) {
+        self.offsets.notes.push(format!("line {line}, the last, is cut short and left out"));
+    }
+}
+
+fn parse_json(text: &[u8]) -> Result<Found, String> {
+    let line: JsonLine = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    if line.meta {
+        return Ok(Found::Meta(line.nodes));
+    }
+    let node = line.node_id.ok_or("no node_id")?;
+    if line.reachable == Some(false) {
+        return Ok(Found::Unreachable);
+    }
+    let window = line.window_start_ns.zip(line.window_end_ns);
+    let middle = window.map(|(start, end)| ((i128::from(start) + i128::from(end)).div_euclid(2)) as i64);
+    let at_ns = middle.or(line.midpoint_sys_ns).ok_or("no window_start_ns and window_end_ns, nor midpoint_sys_ns")?;
+    let offset_ns = line.offset_ns.filter(|offset| offset.is_finite()).ok_or("no offset_ns")?;
+    Ok(Found::Sample(node, OffsetSample { at_ns, offset_ns, drift_ppm: line.drift_ppm, sigma_ns: line.sigma_ns }))
+}
+
+fn text(cell: &[u8]) -> String {
+    String::from_utf8_lossy(cell.trim_ascii()).into_owned()
+}
+
+/// 48 MB of samples.
+const MOST_SAMPLES: usize = 1 << 20;
+
+#[cfg(test)]
+#[path = "offsets_tests.rs"]
+mod tests;

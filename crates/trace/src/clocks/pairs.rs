@@ -1,0 +1,190 @@
+//! From moments on two clocks to the map R → S of a node.
+//!
+//! Place in the flow: [`ClockPair`]s of a trace or a sampler → [`TracerMap`], the first hop of a node's map. What is
+//! smoothed is the correction `c = R − S` (see `series::smooth`): bends, steps of the system clock and late markers are
+//! told apart there.
+//!
+//! **What markers cannot say.** A marker reads S and is stamped on R some 5 to 40 µs later. The map sends a typical
+//! marker's stamp to the system time it carries, so every event is placed EARLY by the typical overhead. That is not
+//! subtracted: its size is in none of the pairs, a figure from elsewhere would be invented, and since all nodes run the
+//! same code it cancels between them to a few µs. It is reported, one-sided ([`Residuals::early_by_up_to_ns`]). Where
+//! bracketed pairs exist too, the overhead is measured against them and taken out.
+
+use probe_sync_estimate::series::smooth::{Reading, Smoothed, smooth};
+use probe_sync_estimate::series::{Continuation, Knot, Segment, TimeMap, sample_curve};
+use serde::Serialize;
+
+use crate::model::{ClockPair, PairKind, Picoseconds};
+
+/// How well a node's pairs fit the map made of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Residuals {
+    /// Bracketed pairs used.
+    pub bracketed: usize,
+    /// Marker pairs used.
+    pub markers: usize,
+    /// Pairs recognised as delays and left out.
+    pub outliers: usize,
+    /// Steps of the system clock that the pairs show.
+    pub steps: usize,
+    /// Median of |pair minus map|, ns.
+    pub median_ns: f64,
+    /// 95th percentile of |pair minus map|, ns.
+    pub p95_ns: f64,
+    /// Map minus the quickest markers, ns: how much of the overhead varies.
+    pub above_quickest_ns: f64,
+    /// Every time may be early by as much, on all nodes alike, because only markers tie R to S; 0 with bracketed pairs.
+    pub early_by_up_to_ns: f64,
+    /// Overhead of markers as measured against bracketed pairs, ns.
+    pub overhead_ns: Option<f64>,
+}
+
+/// The map R → S, and how it was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracerMap {
+    /// R → S.
+    pub map: TimeMap,
+    /// How well the pairs fit.
+    pub residuals: Residuals,
+}
+
+/// The map through a node's pairs; None without pairs.
+///
+/// # Errors
+/// Those of [`TimeMap::new`], for times beyond any clock's.
+pub fn tracer_map(pairs: &[ClockPair]) -> Result<Option<TracerMap>, probe_sync_estimate::Error> {
+    let mut sorted: Vec<ClockPair> = pairs.to_vec();
+    sorted.sort_by_key(|pair| (pair.tracer_ps, pair.system_ns));
+    let Some(base) = sorted.first().map(Base::new) else { return Ok(None) };
+    let (markers, bracketed): (Vec<ClockPair>, Vec<ClockPair>) =
+        sorted.iter().partition(|p| p.kind == PairKind::Marker);
+    let overhead_ns = overhead(&base, &markers, &bracketed);
+    let readings = match overhead_ns {
+        Some((late_ns, noise_ns)) => base.readings(&sorted, late_ns, noise_ns),
+        None if bracketed.len() >= FEWEST_BRACKETED || markers.is_empty() => base.readings(&bracketed, 0.0, 1.0),
+        None => base.readings(&markers, 0.0, 1.0),
+    };
+    let Some(smoothed) = smooth(&readings) else { return Ok(None) };
+    let map = TimeMap::new(&base.segments(&smoothed))?;
+    let one_sided = readings.iter().filter(|reading| reading.one_sided).count();
+    let mut sizes: Vec<f64> = smoothed.residuals_ns.iter().map(|residual| residual.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let quantile =
+        |percent: usize| sizes.get((sizes.len() * percent / 100).min(sizes.len().saturating_sub(1))).copied();
+    let only_markers = one_sided == readings.len();
+    let residuals = Residuals {
+        bracketed: readings.len() - one_sided,
+        markers: one_sided,
+        outliers: smoothed.outliers,
+        steps: smoothed.stretches.len() - 1,
+        median_ns: quantile(50).unwrap_or(0.0),
+        p95_ns: quantile(95).unwrap_or(0.0),
+        above_quickest_ns: if one_sided > 0 { smoothed.above_lowest_ns } else { 0.0 },
+        early_by_up_to_ns: if only_markers { LARGEST_USUAL_OVERHEAD_NS } else { 0.0 },
+        overhead_ns: overhead_ns.map(|(late_ns, _)| late_ns),
+    };
+    Ok(Some(TracerMap { map, residuals }))
+}
+
+/// Where times and corrections are counted from.
+struct Base {
+    at_ps: Picoseconds,
+    correction_ps: Picoseconds,
+}
+
+impl Base {
+    fn new(pair: &ClockPair) -> Self {
+        Self { at_ps: pair.tracer_ps, correction_ps: correction(pair) }
+    }
+
+    /// Pairs as readings of c; markers `late_ns` less, with their noise relative to that of bracketed pairs.
+    fn readings(&self, pairs: &[ClockPair], late_ns: f64, noise_ns: f64) -> Vec<Reading> {
+        let mut readings: Vec<Reading> = pairs
+            .iter()
+            .map(|pair| {
+                let value_ns = difference_ns(correction(pair), self.correction_ps);
+                let x_ns = difference_ns(pair.tracer_ps, self.at_ps);
+                match pair.kind {
+                    PairKind::Bracketed(width) => {
+                        Reading { x_ns, value_ns, relative_sigma: bracket_sigma(width), one_sided: false }
+                    }
+                    PairKind::Marker => {
+                        Reading { x_ns, value_ns: value_ns - late_ns, relative_sigma: noise_ns, one_sided: true }
+                    }
+                }
+            })
+            .collect();
+        let mut sigmas: Vec<f64> = readings.iter().map(|reading| reading.relative_sigma).collect();
+        sigmas.sort_unstable_by(f64::total_cmp);
+        let typical = sigmas.get(sigmas.len() / 2).copied().unwrap_or(1.0);
+        for reading in &mut readings {
+            reading.relative_sigma /= typical;
+        }
+        readings
+    }
+
+    /// One segment per stretch without a step.
+    fn segments(&self, smoothed: &Smoothed) -> Vec<Segment> {
+        let mut segments: Vec<Segment> = Vec::with_capacity(smoothed.stretches.len());
+        for (points, growth_ppm) in smoothed.stretches.iter().zip(&smoothed.growth_ppm) {
+            let knots = sample_curve(points, self.at_ps, self.correction_ps);
+            let outside = |slope: Option<f64>| {
+                let growth_ppm = growth_ppm.hypot(WANDER_ALLOWANCE_PPM);
+                Some(Continuation { slope_ppm: slope? * 1e6, growth_ppm })
+            };
+            // R runs on while S is set: half-way is as good as any moment.
+            let last: Option<&Knot> = segments.last().and_then(|segment| segment.knots.last());
+            let start_ps = last.zip(knots.first()).map(|(a, b)| a.at_ps + (b.at_ps - a.at_ps) / 2);
+            let before = outside(points.first().and_then(|point| point.slope));
+            let after = outside(points.last().and_then(|point| point.slope));
+            segments.push(Segment { before, after, start_ps, knots });
+        }
+        segments
+    }
+}
+
+/// How late markers are against bracketed pairs, and how much that scatters, ns; None where one kind is too rare.
+fn overhead(base: &Base, markers: &[ClockPair], bracketed: &[ClockPair]) -> Option<(f64, f64)> {
+    if markers.len() < FEWEST_MARKERS || bracketed.len() < FEWEST_BRACKETED {
+        return None;
+    }
+    let smoothed = smooth(&base.readings(bracketed, 0.0, 1.0))?;
+    let map = TimeMap::new(&base.segments(&smoothed)).ok()?;
+    let mut late: Vec<f64> = markers
+        .iter()
+        .map(|marker| difference_ns(map.map(marker.tracer_ps).time_ps, i128::from(marker.system_ns) * 1000))
+        .collect();
+    late.sort_unstable_by(f64::total_cmp);
+    let middle = late[late.len() / 2];
+    let spread = (middle - late[late.len() / 4]).max(SMALLEST_MARKER_NOISE_NS);
+    Some((middle, spread))
+}
+
+fn correction(pair: &ClockPair) -> Picoseconds {
+    pair.tracer_ps.saturating_sub(i128::from(pair.system_ns) * 1000)
+}
+
+fn difference_ns(a: Picoseconds, b: Picoseconds) -> f64 {
+    a.saturating_sub(b) as f64 * 1e-3
+}
+
+/// The moment lies anywhere in the bracket.
+fn bracket_sigma(width_ns: f64) -> f64 {
+    width_ns.max(SMALLEST_BRACKET_NS) / 12f64.sqrt()
+}
+
+/// Markers of Python, JAX and torch take this long when nothing interferes.
+const LARGEST_USUAL_OVERHEAD_NS: f64 = 40_000.0;
+/// Below this a clock's own granularity counts.
+const SMALLEST_BRACKET_NS: f64 = 20.0;
+const SMALLEST_MARKER_NOISE_NS: f64 = 1000.0;
+/// Fewer bracketed pairs say nothing of how R runs.
+const FEWEST_BRACKETED: usize = 2;
+/// Fewer markers may all be late.
+pub(super) const FEWEST_MARKERS: usize = 3;
+/// Outside the pairs a clock's rate wanders by at least as much.
+const WANDER_ALLOWANCE_PPM: f64 = 0.1;
+
+#[cfg(test)]
+#[path = "pairs_tests.rs"]
+pub(super) mod tests;

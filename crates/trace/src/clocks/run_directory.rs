@@ -1,0 +1,106 @@
+//! The directory of a run of `probe_sync`, as alignment reads it.
+//!
+//! Place in the flow: `--run-dir` → offsets with host names, snapshot files by node, and the moments at which the run saw
+//! a system clock step (`global_windows.jsonl`). What it does not do: need anything but `offsets.jsonl`.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::lines::{Line, Lines};
+use super::offsets::Offsets;
+use super::snapshots::read_snapshots;
+use crate::Error;
+use crate::model::ClockPair;
+
+/// A run's directory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunDirectory {
+    path: PathBuf,
+    /// What the run measured, with steps that it saw.
+    pub offsets: Offsets,
+}
+
+impl RunDirectory {
+    /// Reads `offsets.jsonl` and, where it exists, the clock events of `global_windows.jsonl`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when `offsets.jsonl` cannot be read, [`Error::Line`] naming file and line.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let mut offsets = Offsets::read(&path.join("offsets.jsonl"), None)?;
+        let windows = path.join("global_windows.jsonl");
+        if windows.exists() {
+            read_steps(&windows, &mut offsets)?;
+        }
+        Ok(Self { path: path.to_path_buf(), offsets })
+    }
+
+    /// The host of a node, where the run says.
+    pub fn hostname(&self, node: u32) -> Option<&str> {
+        self.offsets.hostnames.get(&node).map(String::as_str)
+    }
+
+    /// The only node on a host; None where there is none or several.
+    pub fn node_of(&self, hostname: &str) -> Option<u32> {
+        let mut found = self.offsets.hostnames.iter().filter(|(_, name)| name.as_str() == hostname);
+        found.next().filter(|_| found.next().is_none()).map(|(node, _)| *node)
+    }
+
+    /// A node's snapshot file: the whole document, else the lines of a run that did not end.
+    pub fn snapshot_file(&self, node: u32) -> Option<PathBuf> {
+        ["pb", "jsonl"]
+            .map(|ending| self.path.join(format!("snapshots/node{node}.snapshot_pairs.{ending}")))
+            .into_iter()
+            .find(|path| path.is_file())
+    }
+
+    /// A node's snapshot pairs; None where there is no file.
+    ///
+    /// # Errors
+    /// Those of [`read_snapshots`].
+    pub fn snapshots(&self, node: u32) -> Result<Option<Vec<ClockPair>>, Error> {
+        self.snapshot_file(node).map(|path| read_snapshots(&path)).transpose()
+    }
+}
+
+/// The part of a line of `global_windows.jsonl` that matters here.
+#[derive(Deserialize)]
+struct WindowLine {
+    #[serde(default)]
+    clock_events: Vec<(u32, ClockEvent)>,
+}
+
+#[derive(Deserialize)]
+struct ClockEvent {
+    step_ns: i64,
+    at_ns: i64,
+}
+
+fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
+    let mut lines = Lines::open(path)?;
+    let mut kept = 0;
+    while let Some(Line { number, text, may_be_cut }) = lines.next()? {
+        match serde_json::from_slice::<WindowLine>(text) {
+            Ok(window) => {
+                for (node, event) in window.clock_events.iter().filter(|(_, event)| event.step_ns != 0) {
+                    kept += 1;
+                    if kept <= MOST_STEPS {
+                        offsets.steps_ns.entry(*node).or_default().push(event.at_ns);
+                    }
+                }
+            }
+            Err(_) if may_be_cut => break,
+            Err(error) => return Err(lines.problem(number, error.to_string())),
+        }
+    }
+    if kept > MOST_STEPS {
+        offsets.notes.push(format!("of {kept} steps of system clocks only the first {MOST_STEPS} are used"));
+    }
+    Ok(())
+}
+
+const MOST_STEPS: usize = 10_000;
+
+#[cfg(test)]
+#[path = "run_directory_tests.rs"]
+mod tests;
