@@ -30,6 +30,15 @@ pub enum Command {
     Solve(SolveArgs),
     /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix
     Doctor(DoctorArgs),
+    /// Rewrite traces onto the reference clock, in their own format
+    #[command(after_long_help = TRACE_GUIDE)]
+    Align(AlignArgs),
+    /// Put the traces of all nodes into one file, on one clock
+    #[command(after_long_help = TRACE_GUIDE)]
+    Merge(MergeArgs),
+    /// Prove or disprove that no collective ends before a peer has begun; exit status 1 on violations
+    #[command(after_long_help = TRACE_GUIDE)]
+    Check(CheckArgs),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     Export(ExportArgs),
 }
@@ -159,6 +168,83 @@ pub struct ExportArgs {
     pub out: PathBuf,
 }
 
+/// Which traces, and what is known of their clocks.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// Traces, one per node: XSpace (*.xplane.pb) or PyTorch Kineto JSON (plain or gzip)
+    #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
+    pub traces: Vec<PathBuf>,
+    /// The nodes that wrote them, in the same order [default: what the traces say of rank and host]
+    #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
+    pub nodes: Vec<u32>,
+    /// The directory of a run of probe_sync: offsets and snapshots of all nodes
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
+    #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
+    pub offsets: Option<PathBuf>,
+    /// Pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub snapshots: Vec<PathBuf>,
+    /// Events whose name tells the system time: a pattern with a group named system_ns
+    #[arg(long, value_name = "REGEX")]
+    pub snapshot_markers: Option<String>,
+    /// Times of the output: host (the reference node's system clock) or tracer (its tracer clock)
+    #[arg(long, value_name = "TIMELINE", default_value = "host", value_parser = ["host", "tracer"])]
+    pub timeline: String,
+    /// Bound and estimate the clocks from the collectives in the traces alone
+    #[arg(long, conflicts_with_all = ["run_dir", "offsets"])]
+    pub from_collectives: bool,
+}
+
+/// Flags of `align`.
+#[derive(Args, Debug)]
+pub struct AlignArgs {
+    /// What to align
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The file to write, or the directory for several traces
+    #[arg(long, value_name = "PATH")]
+    pub output: PathBuf,
+    /// Keep each event's correction (stat or argument timestamp_correction_ns)
+    #[arg(long)]
+    pub annotate: bool,
+}
+
+/// Flags of `merge`.
+#[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// What to merge
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The file to write: combined.xplane.pb or combined.json.gz
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Merge nodes without known clocks too, unchanged and marked so
+    #[arg(long)]
+    pub allow_uncalibrated: bool,
+    /// How XSpace planes are laid out
+    #[arg(long, value_name = "LAYOUT", default_value = "xprof", value_parser = ["xprof", "gpu-tracks"])]
+    pub plane_layout: String,
+    /// Keep each event's correction
+    #[arg(long)]
+    pub annotate: bool,
+    /// Check happens-before on the merged clock; exit status 1 on violations
+    #[arg(long)]
+    pub validate: bool,
+}
+
+/// Flags of `check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// What to check; without offsets the traces are checked as they are
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// Write the whole report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
 impl RunArgs {
     /// The configuration that flags, environment and file give.
     ///
@@ -198,6 +284,18 @@ impl RunArgs {
         Config::load(self.config.as_deref(), std::env::vars_os(), &flags)
     }
 }
+
+/// What `--help` of the trace commands teaches.
+const TRACE_GUIDE: &str = "\
+EXAMPLES
+  probe_sync align --trace node1.xplane.pb --node 1 --run-dir probe_sync_out --output node1.aligned.xplane.pb
+  probe_sync align --traces rank*.pt.trace.json.gz --offsets offsets.jsonl --output aligned/
+  probe_sync align --traces rank*.pt.trace.json.gz --from-collectives --output aligned/
+  probe_sync merge --traces node*.xplane.pb --run-dir probe_sync_out --output combined.xplane.pb --validate
+  probe_sync check --traces rank*.pt.trace.json.gz --run-dir probe_sync_out --json check.json
+
+Beside every aligned trace lies its alignment_stats.json: events, times held back or extrapolated, corrections, uncertainty.
+The first trace of node 0 is the reference. EXIT STATUS  0 done; 1 failed, or violations found; 2 wrong command line.";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\

@@ -10,6 +10,7 @@ mod launch;
 mod local;
 mod progress;
 mod table;
+mod traces;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -32,6 +33,9 @@ fn main() -> ExitCode {
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Solve(solve)), .. }), _) => recompute(&solve),
         (Ok(Cli { command: Some(Command::Doctor(arguments)), .. }), _) => doctor::run(&arguments),
+        (Ok(Cli { command: Some(Command::Align(arguments)), .. }), _) => traces::run_align(&arguments),
+        (Ok(Cli { command: Some(Command::Merge(arguments)), .. }), _) => traces::run_merge(&arguments),
+        (Ok(Cli { command: Some(Command::Check(arguments)), .. }), _) => traces::run_check(&arguments),
         (Ok(Cli { command: Some(Command::Export(export)), .. }), _) => {
             probe_sync::export::run_directory(&export.run_dir, &export.out).map_err(Into::into)
         }

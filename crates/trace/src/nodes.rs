@@ -7,9 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::collectives::{CollectiveOffsets, NodeCollectives, OffsetOptions, from_collectives};
+use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
 use crate::formats::{FactOptions, Format};
-use crate::model::{Picoseconds, TraceFacts};
+use crate::model::TraceFacts;
 use probe_sync_estimate::series::TimeMap;
 
 /// One rank's trace.
@@ -97,9 +97,9 @@ pub fn with_collectives<T>(
     maps: &[Option<TimeMap>],
     judge: impl FnOnce(&[NodeCollectives<'_>]) -> T,
 ) -> T {
-    let looks: Vec<Box<dyn Fn(Picoseconds) -> (Picoseconds, f64) + '_>> = maps
+    let looks: Vec<Box<MapTime<'_>>> = maps
         .iter()
-        .map(|map| -> Box<dyn Fn(Picoseconds) -> (Picoseconds, f64) + '_> {
+        .map(|map| -> Box<MapTime<'_>> {
             match map {
                 Some(map) => Box::new(|time| {
                     let mapped = map.map(time);

@@ -5,3 +5,4 @@ mod measure;
 mod recorded;
 mod snapshots;
 mod support;
+mod traces;

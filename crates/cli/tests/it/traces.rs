@@ -1,0 +1,214 @@
+//! `align`, `merge` and `check` on real multi-node traces whose clocks are known exactly.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::support::{complaint, output, probe_sync};
+
+/// The folder of real inputs; absent from a fresh clone that stands alone.
+fn data() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    if path.is_dir() {
+        return Some(path);
+    }
+    println!("skipped: ../shared/data is not here");
+    None
+}
+
+fn traces(set: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(set)
+        .expect("a data set")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| {
+            let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+            name.ends_with(".xplane.pb") || name.ends_with("trace.json") || name.ends_with(".json.gz")
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn run(arguments: &[&str], paths: &[(&str, &[PathBuf])]) -> Output {
+    let mut command = probe_sync(arguments);
+    for (flag, values) in paths {
+        command.arg(flag).args(*values);
+    }
+    output(command)
+}
+
+/// Broken and judged edges of a check.
+fn edges(traces: &[PathBuf], offsets: Option<&Path>, scratch: &Path) -> (u64, u64) {
+    let json = scratch.join("check.json");
+    let offsets: Vec<PathBuf> = offsets.map(Path::to_path_buf).into_iter().collect();
+    let mut paths: Vec<(&str, &[PathBuf])> = vec![("--traces", traces)];
+    let target = [json.clone()];
+    paths.push(("--json", &target));
+    if !offsets.is_empty() {
+        paths.push(("--offsets", &offsets));
+    }
+    let checked = run(&["check"], &paths);
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a report")).expect("JSON");
+    let number = |key: &str| report["result"][key].as_u64().expect("a count");
+    let violations = number("broken") - number("explained");
+    assert_eq!(checked.status.code(), Some(i32::from(violations > 0)), "{}", complaint(&checked));
+    (number("broken"), number("edges"))
+}
+
+#[test]
+fn broken_edges_are_counted_and_repaired_by_alignment() {
+    let Some(data) = data() else { return };
+    let table = [
+        ("jax/a_2node_noskew", 0, 24),
+        ("jax/b_4node_offset_drift", 46, 144),
+        ("jax/c_2node_pytracer", 5, 38),
+        ("torch/a_2node_noskew", 0, 12),
+        ("torch/b_4node_offset_drift", 46, 92),
+        ("torch/c_2node_stack", 8, 18),
+    ];
+    for (set, broken, judged) in table {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let set_path = data.join(set);
+        let raw = traces(&set_path);
+        let offsets = [set_path.join("offsets.csv")];
+        assert_eq!(edges(&raw, None, scratch.path()), (broken, judged), "{set} raw");
+        assert_eq!(edges(&raw, Some(&offsets[0]), scratch.path()), (0, judged), "{set} through the map");
+        let aligned = [scratch.path().join("aligned")];
+        let done = run(&["align"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &aligned)]);
+        assert!(done.status.success(), "{set}: {}", complaint(&done));
+        let written = traces(&aligned[0]);
+        assert_eq!(written.len(), raw.len(), "{set}");
+        assert_eq!(edges(&written, None, scratch.path()), (0, judged), "{set} aligned");
+        for trace in &written {
+            let mut stats = trace.clone().into_os_string();
+            stats.push(".alignment_stats.json");
+            let stats: Value = serde_json::from_slice(&std::fs::read(stats).expect("statistics")).expect("JSON");
+            assert_eq!(stats["clamped"], 0, "{set}: {stats:#}");
+            assert!(stats["events"].as_u64().expect("a count") > 0);
+        }
+    }
+}
+
+#[test]
+fn collectives_alone_repair_what_they_can_and_say_how_sure() {
+    let Some(data) = data() else { return };
+    for set in ["jax/b_4node_offset_drift", "torch/b_4node_offset_drift"] {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let raw = traces(&data.join(set));
+        let aligned = [scratch.path().join("aligned")];
+        let done = run(&["align", "--from-collectives"], &[("--traces", &raw), ("--output", &aligned)]);
+        assert!(done.status.success(), "{set}: {}", complaint(&done));
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("wide") && said.contains("node 3"), "{said}");
+        let (broken, _) = edges(&traces(&aligned[0]), None, scratch.path());
+        assert_eq!(broken, 0, "{set}");
+    }
+}
+
+#[test]
+fn merged_traces_hold_all_nodes_and_keep_causality() {
+    let Some(data) = data() else { return };
+    for (set, name) in [("jax/b_4node_offset_drift", "all.xplane.pb"), ("torch/b_4node_offset_drift", "all.json.gz")] {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let raw = traces(&data.join(set));
+        let (merged, offsets) = ([scratch.path().join(name)], [data.join(set).join("offsets.csv")]);
+        let done = run(&["merge", "--validate"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &merged)]);
+        assert!(done.status.success(), "{set}: {}", complaint(&done));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("causality holds"));
+        let refused = run(&["merge"], &[("--traces", &raw), ("--output", &merged)]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(complaint(&refused).contains("--allow-uncalibrated"), "{}", complaint(&refused));
+    }
+}
+
+#[test]
+fn alignment_of_the_reference_changes_no_real_trace() {
+    let Some(data) = data() else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let offsets = [scratch.path().join("offsets.csv")];
+    // Some were written by rank 1 or 34 of their jobs: offset zero for everybody.
+    let rows: String = (0..40).map(|node| format!("{node},0,0\n{node},1000,0\n")).collect();
+    std::fs::write(&offsets[0], format!("node,node_realtime_ns,offset_vs_node0_ns\n{rows}")).expect("writable");
+    let mut seen = 0;
+    for framework in ["jax", "torch"] {
+        for set in std::fs::read_dir(data.join(framework)).expect("data sets") {
+            let set = set.expect("an entry").path();
+            if !set.file_name().expect("a name").to_string_lossy().starts_with("x_real") {
+                continue;
+            }
+            for trace in traces(&set) {
+                // Uncompressed, so that bytes can be compared.
+                let output = [if framework == "jax" {
+                    scratch.path().join("out.xplane.pb")
+                } else {
+                    scratch.path().join("out.json")
+                }];
+                let input = std::slice::from_ref(&trace);
+                let done = run(&["align"], &[("--traces", input), ("--offsets", &offsets), ("--output", &output)]);
+                assert!(done.status.success(), "{}: {}", trace.display(), complaint(&done));
+                let original = unpacked(&trace);
+                assert!(original == std::fs::read(&output[0]).expect("the output"), "{} changed", trace.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 10, "{seen} real traces");
+}
+
+fn unpacked(trace: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(trace).expect("a trace");
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return bytes;
+    }
+    let mut plain = Vec::new();
+    let mut reader = flate2::read::MultiGzDecoder::new(&bytes[..]);
+    std::io::Read::read_to_end(&mut reader, &mut plain).expect("gzip");
+    plain
+}
+
+#[test]
+fn hostile_traces_are_refused_in_one_line() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let nested = format!("{{\"traceEvents\": {}", "[".repeat(100_000));
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x4b];
+    let cases: [(&str, &[u8]); 5] = [
+        ("cut.json", b"{\"traceEvents\": [{\"ph\": \"X\", \"ts\": 1"),
+        ("nested.json", nested.as_bytes()),
+        ("cut.json.gz", &gzip),
+        ("wrong.xplane.pb", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+        ("nothing", b""),
+    ];
+    let offsets = [scratch.path().join("offsets.csv")];
+    std::fs::write(&offsets[0], "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n").expect("writable");
+    for (name, content) in cases {
+        let path = [scratch.path().join(name)];
+        std::fs::write(&path[0], content).expect("writable");
+        let target = [scratch.path().join("out")];
+        let done =
+            run(&["align", "--node", "0"], &[("--trace", &path), ("--offsets", &offsets), ("--output", &target)]);
+        assert_eq!(done.status.code(), Some(1), "{name}");
+        let said = complaint(&done);
+        assert!(said.contains(name) && said.trim().lines().count() == 1, "{name}: {said}");
+        assert!(!target[0].exists(), "{name}: nothing half-written is left");
+    }
+    if let Some(data) = data() {
+        let mangled = traces(&data.join("jax/x_corrupt_utf8_mangled"));
+        let refused = run(&["check"], &[("--traces", &mangled)]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert_eq!(complaint(&refused).trim().lines().count(), 1, "{}", complaint(&refused));
+    }
+}
+
+#[test]
+fn a_trace_of_another_node_is_refused() {
+    let Some(data) = data() else { return };
+    let set = data.join("torch/b_4node_offset_drift");
+    let (raw, offsets) = (traces(&set), [set.join("offsets.csv")]);
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let target = [scratch.path().join("out.json")];
+    let done =
+        run(&["align", "--node", "3"], &[("--trace", &raw[..1]), ("--offsets", &offsets), ("--output", &target)]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(complaint(&done).contains("rank 0 wrote it, not node 3"), "{}", complaint(&done));
+}
