@@ -189,6 +189,9 @@ pub struct TraceArgs {
     /// Events whose name tells the system time: a pattern with a group named system_ns
     #[arg(long, value_name = "REGEX")]
     pub snapshot_markers: Option<String>,
+    /// Take the traces' times as the system clock, whatever markers and snapshots say
+    #[arg(long, conflicts_with_all = ["snapshots", "snapshot_markers"])]
+    pub realtime_only: bool,
     /// Times of the output: host (the reference node's system clock) or tracer (its tracer clock)
     #[arg(long, value_name = "TIMELINE", default_value = "host", value_parser = ["host", "tracer"])]
     pub timeline: String,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
 use probe_sync_trace::align::{AlignOptions, AlignmentStats, align};
-use probe_sync_trace::clocks::{NodeClock, Offsets, RunDirectory, Timeline, node_clock, read_snapshots};
+use probe_sync_trace::clocks::{NodeClock, Offsets, RunDirectory, Tie, Timeline, node_clock, read_snapshots};
 use probe_sync_trace::collectives::{CheckOptions, CheckReport, check, table};
 use probe_sync_trace::formats::FactOptions;
 use probe_sync_trace::formats::xspace::PlaneLayout;
@@ -151,7 +151,10 @@ fn calibrate(arguments: &TraceArgs) -> anyhow::Result<Calibrated> {
         arguments.traces.clone()
     };
     let source = Source::of(arguments)?;
-    let traces = nodes::read(&paths, &arguments.nodes, &source.hosts(), &FactOptions { markers })?;
+    let mut traces = nodes::read(&paths, &arguments.nodes, &source.hosts(), &FactOptions { markers })?;
+    if arguments.realtime_only {
+        traces.iter_mut().for_each(|trace| trace.facts.pairs.clear());
+    }
     let snapshots = snapshots(arguments, &source, &paths, &traces)?;
     let method = source.method().to_owned();
     let offsets = match source {
@@ -181,15 +184,25 @@ fn calibrate(arguments: &TraceArgs) -> anyhow::Result<Calibrated> {
     }
     let timeline = if tracer.is_some() { Timeline::Tracer(tracer.as_ref()) } else { Timeline::Host };
     let mut calibrated = Calibrated { maps: Vec::new(), notes: Vec::new(), method, traces: Vec::new() };
+    let mut ties = [false; 2];
     for (trace, snapshots) in traces.iter().zip(&snapshots) {
         let (map, notes) = match clock(trace, snapshots, timeline) {
-            Ok(clock) => (Some(clock.chain.whole().clone()), notes(&clock)),
+            Ok(clock) => {
+                ties[usize::from(clock.tie == Tie::Assumed)] = true;
+                (Some(clock.chain.whole().clone()), notes(&clock))
+            }
             // Not an error where the caller can do without: merge asks, check leaves the node as it is.
             Err(error @ probe_sync_trace::Error::NoOffsets { .. }) => (None, vec![error.to_string()]),
             Err(error) => return Err(error.into()),
         };
         calibrated.maps.push(map);
         calibrated.notes.push(notes);
+    }
+    if ties == [true; 2] {
+        tracing::warn!(
+            "some traces tie their times to the system clock by markers or snapshots and others do not: the tracers' own \
+             delay, 10 to 20 µs, lies between them; --realtime-only treats all alike"
+        );
     }
     calibrated.traces = traces;
     Ok(calibrated)
@@ -257,7 +270,7 @@ fn snapshots(
         let given = paths.iter().position(|path| *path == trace.path).and_then(|at| files.get(at));
         match (given, source) {
             (Some(file), _) => Ok(Some(read_snapshots(file)?)),
-            (None, Source::Run(run)) => Ok(run.snapshots(trace.node)?),
+            (None, Source::Run(run)) if !arguments.realtime_only => Ok(run.snapshots(trace.node)?),
             (None, _) => Ok(None),
         }
     };
