@@ -1,3 +1,5 @@
+//! Chains of maps against mapping hop by hop, and steps that both hops saw.
+
 use super::super::map::Knot;
 use super::super::map::tests::{EPOCH_PS, map, tame_knots};
 use super::*;

@@ -1,3 +1,5 @@
+//! Maps by hand, order under steps, and the cursor against the slow path bit for bit.
+
 use super::*;
 use proptest::prelude::*;
 

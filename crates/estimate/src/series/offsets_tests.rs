@@ -1,3 +1,5 @@
+//! Maps from rounds of offsets against simulated clocks that drift, wander and step.
+
 use super::super::map::Place;
 use super::*;
 use rand::{RngExt, SeedableRng};

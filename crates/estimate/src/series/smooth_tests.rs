@@ -1,3 +1,5 @@
+//! Curves through noisy, late and stepping readings against simulated clocks.
+
 use super::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,3 +1,5 @@
+//! Every spelling of offsets that is read, and bad lines named by file and line.
+
 use super::*;
 
 fn read(content: &[u8]) -> Result<Offsets, String> {

@@ -1,3 +1,5 @@
+//! Maps R → S from bracketed pairs and from markers, against simulated delays.
+
 use super::*;
 
 /// Kineto's timeline of a node whose REALTIME wanders and may step: R is true time, S = R + error(R).

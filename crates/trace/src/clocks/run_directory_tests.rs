@@ -1,3 +1,5 @@
+//! A run's directory: hosts, steps that the run saw, snapshot files.
+
 use super::*;
 
 #[test]

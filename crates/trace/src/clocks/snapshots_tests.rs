@@ -1,3 +1,5 @@
+//! Snapshot files in both encodings, cut and damaged ones included.
+
 use super::*;
 
 fn read(content: &[u8]) -> Result<Vec<ClockPair>, String> {

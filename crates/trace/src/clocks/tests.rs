@@ -1,3 +1,5 @@
+//! A node's whole clock, hop by hop, with wander, steps and missing pairs.
+
 use probe_sync_estimate::series::{Axis, OffsetSample, Place};
 
 use super::pairs::tests::Simulated;
