@@ -61,7 +61,8 @@ pub fn configuration(data: &[u8]) {
     }
 }
 
-fn with_directory(work: impl FnOnce(&Path)) {
+/// Runs `work` with a directory that this thread alone uses; its files stay for the next run.
+pub fn with_directory(work: impl FnOnce(&Path)) {
     thread_local! {
         static DIRECTORY: Option<tempfile::TempDir> = memory().and_then(|memory| tempfile::tempdir_in(memory).ok()).or_else(|| tempfile::tempdir().ok());
     }
@@ -77,7 +78,8 @@ fn memory() -> Option<PathBuf> {
     memory.is_dir().then_some(memory)
 }
 
-fn write(path: &Path, data: &[u8]) {
+/// Writes a file that nobody else has.
+pub fn write(path: &Path, data: &[u8]) {
     std::fs::write(path, data).expect("a temporary directory can be written");
 }
 

@@ -16,6 +16,7 @@ mod files;
 pub mod mutation;
 mod packets;
 mod tcp;
+mod traces;
 
 /// A target: it panics when something is wrong.
 pub type Target = fn(&[u8]);
@@ -31,6 +32,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("snapshot_pairs", files::snapshot_pairs),
     ("run_export", files::run_export),
     ("configuration", files::configuration),
+    ("xspace", traces::xspace),
+    ("kineto", traces::kineto),
+    ("trace_format", traces::trace_format),
+    ("offsets", traces::offsets),
+    ("snapshot_files", traces::snapshot_files),
+    ("global_windows", traces::global_windows),
 ];
 
 /// Runs the target called `name`.

@@ -94,10 +94,11 @@ fn libfuzzer(root: &Path, host: &str, target: &str, seconds: u32) -> Result<Comm
     for folder in [&learned, &artifacts] {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
+    // Its own code for a failure, 77, means skipped to the runner.
     let mut command = Command::new(build.join(host).join("release").join(target));
     command
         .arg(format!("-max_total_time={seconds}"))
-        .args(["-seed=1", "-timeout=10", "-rss_limit_mb=512", "-print_final_stats=1"])
+        .args(["-seed=1", "-error_exitcode=1", "-timeout=10", "-rss_limit_mb=512", "-print_final_stats=1"])
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg(learned)
         .arg(root.join("fuzz/corpus").join(target))

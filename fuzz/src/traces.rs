@@ -1,0 +1,194 @@
+//! Traces and what belongs to them: XSpace, Kineto JSON, offsets, snapshot pairs, a run's windows.
+//!
+//! For both formats: whatever a reader accepts is rewritten with the identity to the same bytes (XSpace: to the form that its
+//! writers give), with another map without a panic, and merged with itself or refused; what was written is read again.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use probe_sync_trace::clocks::{Offsets, RunDirectory, Timeline, node_clock, read_snapshots};
+use probe_sync_trace::formats::{FactOptions, Format, kineto, xspace};
+use probe_sync_trace::model::{Picoseconds, TraceFacts};
+use regex::Regex;
+
+use crate::files::{with_directory, write};
+
+/// An XSpace, plain or packed.
+pub fn xspace(data: &[u8]) {
+    with_directory(|directory| {
+        let (input, output) = (directory.join("in.xplane.pb"), directory.join("out.xplane.pb"));
+        write(&input, data);
+        let Ok(facts) = xspace::read_facts(&input, &options()) else { return };
+        check_facts(&facts);
+        let rewrite = |from: &Path, map: &mut dyn FnMut(Picoseconds) -> Picoseconds, annotate| {
+            let options = xspace::RewriteOptions { annotate, ..xspace::RewriteOptions::default() };
+            xspace::rewrite(from, &output, &options, map).is_ok()
+        };
+        if rewrite(&input, &mut |time| time, false) {
+            // Writers do not spell zeros out, and put a line's fields before its events; what does is brought into that
+            // form once, with the same content.
+            let once = read(&output);
+            assert_eq!(xspace::read_facts(&output, &options()).ok(), Some(facts), "the identity changed something");
+            let again = directory.join("again.xplane.pb");
+            write(&again, &once);
+            assert!(rewrite(&again, &mut |time| time, false), "refuses what it wrote");
+            assert_eq!(read(&output), once, "the identity changed what it wrote");
+        }
+        if rewrite(&input, &mut shifted, true) {
+            assert!(xspace::read_facts(&output, &options()).is_ok(), "refuses what it wrote");
+        }
+        let (mut one, mut two) = (shifted, |time| time);
+        let mut inputs = [
+            xspace::MergeInput { path: input.clone(), node: 0, name: "node0".into(), map: &mut two },
+            xspace::MergeInput { path: input.clone(), node: 1, name: "node1".into(), map: &mut one },
+        ];
+        if xspace::merge(&mut inputs, &output, &xspace::MergeOptions::default()).is_ok() {
+            assert!(xspace::read_facts(&output, &options()).is_ok(), "refuses what it merged");
+        }
+    });
+}
+
+/// Kineto's JSON, plain or packed.
+pub fn kineto(data: &[u8]) {
+    with_directory(|directory| {
+        let ending = if packed(data) { "json.gz" } else { "json" };
+        let input = directory.join(format!("in.{ending}"));
+        let output = directory.join("out.json");
+        write(&input, data);
+        let Ok(facts) = kineto::read_facts(&input, &options()) else { return };
+        check_facts(&facts);
+        let rewrite = |map: &mut dyn FnMut(Picoseconds) -> Picoseconds, annotate| {
+            let options = kineto::RewriteOptions { annotate, ..kineto::RewriteOptions::default() };
+            kineto::rewrite(&input, &output, &options, map).ok()
+        };
+        // Metadata before the base is put at it, which the statistics say.
+        if rewrite(&mut |time| time, false).is_some_and(|stats| stats.metadata_clamped == 0) && !packed(data) {
+            assert_eq!(read(&output), data, "the identity changed something");
+        }
+        if rewrite(&mut shifted, true).is_some() {
+            assert!(kineto::read_facts(&output, &options()).is_ok(), "refuses what it wrote");
+        }
+        let (mut one, mut two) = (shifted, |time| time);
+        let mut inputs = [
+            kineto::MergeInput { path: input.clone(), node: 0, name: "node0".into(), map: &mut two },
+            kineto::MergeInput { path: input.clone(), node: 1, name: "node1".into(), map: &mut one },
+        ];
+        if kineto::merge(&mut inputs, &output, &kineto::MergeOptions::default()).is_ok() {
+            assert!(kineto::read_facts(&output, &options()).is_ok(), "refuses what it merged");
+        }
+    });
+}
+
+/// Any bytes as a trace of unknown format.
+pub fn trace_format(data: &[u8]) {
+    with_directory(|directory| {
+        let input = directory.join("in");
+        write(&input, data);
+        if let Ok(format) = Format::detect(&input) {
+            let _ = format.read_facts(&input, &options());
+        }
+    });
+}
+
+/// Offsets as JSON lines or CSV: the maps made of them keep the order of times.
+pub fn offsets(data: &[u8]) {
+    with_directory(|directory| {
+        let path = directory.join("offsets");
+        write(&path, data);
+        if let Ok(offsets) = Offsets::read(&path, None) {
+            check_clocks(&offsets, None);
+        }
+    });
+}
+
+/// Snapshot pairs as protobuf or JSON lines, with and without offsets behind them.
+pub fn snapshot_files(data: &[u8]) {
+    with_directory(|directory| {
+        let path = directory.join("pairs");
+        write(&path, data);
+        let Ok(pairs) = read_snapshots(&path) else { return };
+        let offsets = directory.join("offsets.csv");
+        write(&offsets, OFFSETS);
+        let offsets = Offsets::read(&offsets, None).expect("well-formed");
+        check_clocks(&offsets, Some(&pairs));
+    });
+}
+
+/// What a run says of its clocks' steps.
+pub fn global_windows(data: &[u8]) {
+    with_directory(|directory| {
+        write(&directory.join("offsets.jsonl"), OFFSET_LINES);
+        write(&directory.join("global_windows.jsonl"), data);
+        if let Ok(run) = RunDirectory::open(directory) {
+            check_clocks(&run.offsets, None);
+        }
+    });
+}
+
+/// Times through a node's map keep their order.
+fn check_clocks(offsets: &Offsets, pairs: Option<&[probe_sync_trace::model::ClockPair]>) {
+    let facts = TraceFacts { span: Some((TIMES[1], TIMES[TIMES.len() - 2])), ..TraceFacts::default() };
+    for node in 0..3 {
+        let Ok(clock) = node_clock(&facts, offsets, node, pairs, Timeline::default()) else { continue };
+        let mut cursor = clock.chain.cursor();
+        let mut before = Picoseconds::MIN;
+        for time in TIMES {
+            let mapped = clock.chain.map(time);
+            assert!(mapped.time_ps >= before, "node {node}: {time} goes to {}, before {before}", mapped.time_ps);
+            assert_eq!(cursor.map(time), mapped, "the quick way differs");
+            before = mapped.time_ps;
+        }
+    }
+}
+
+fn check_facts(facts: &TraceFacts) {
+    if let Some((first, last)) = facts.span {
+        assert!(first <= last);
+    }
+    assert!(facts.collectives.len() as u64 <= facts.events, "more collectives than events");
+    assert!(facts.notes.len() <= MAX_NOTES, "{} notes", facts.notes.len());
+}
+
+fn options() -> FactOptions {
+    static MARKERS: OnceLock<Regex> = OnceLock::new();
+    let markers = MARKERS.get_or_init(|| Regex::new("^mark (?P<system_ns>[0-9]+)$").expect("a well-formed pattern"));
+    FactOptions { markers: Some(markers.clone()) }
+}
+
+/// A clock that is 1.234567 ms behind and 100 ppm fast.
+fn shifted(time: Picoseconds) -> Picoseconds {
+    time + 1_234_567_000 + time / 10_000
+}
+
+fn packed(data: &[u8]) -> bool {
+    data.starts_with(&[0x1f, 0x8b])
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("just written")
+}
+
+const OFFSETS: &[u8] = b"node,node_realtime_ns,offset_vs_node0_ns\n1,1000000000,5\n1,2000000000,105\n2,1000000000,-7\n";
+
+const OFFSET_LINES: &[u8] = br#"{"meta":true,"nodes":[{"node_id":0,"hostname":"a"},{"node_id":1,"hostname":"b"}]}
+{"round_id":0,"window_id":0,"window_start_ns":0,"window_end_ns":2000000000,"node_id":1,"offset_ns":5.0,"drift_ppm":0.1,"residual":1.0,"reachable":true,"converged":true,"sigma_ns":3.0,"bound_lo_ns":null,"bound_hi_ns":null}
+{"round_id":1,"window_id":1,"window_start_ns":2000000000,"window_end_ns":4000000000,"node_id":1,"offset_ns":205.0,"drift_ppm":0.1,"residual":1.0,"reachable":true,"converged":true,"sigma_ns":3.0,"bound_lo_ns":null,"bound_hi_ns":null}
+"#;
+
+/// From the beginning of time past our own to its end, ps.
+const TIMES: [Picoseconds; 12] = [
+    i64::MIN as Picoseconds * 1000,
+    0,
+    1,
+    999_999_999_999,
+    1_000_000_000_000,
+    1_500_000_000_001,
+    2_000_000_000_000,
+    3_000_000_000_000,
+    1_795_187_183_227_565_825_000,
+    1_795_187_183_227_565_825_001,
+    1_795_187_184_227_565_825_000,
+    i64::MAX as Picoseconds * 1000,
+];
+
+const MAX_NOTES: usize = 1000;
