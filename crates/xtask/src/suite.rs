@@ -1,8 +1,8 @@
 //! `cargo xtask test`: every check and test there is, in one command; CI runs exactly this.
 //!
 //! Place in the flow: setup, then checks of the text, then tests of the default members, then the same with the optional
-//! features, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then the fuzz targets
-//! for a few seconds.
+//! features, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then other people's
+//! readers on our traces ([`readers`]), then the fuzz targets for a few seconds.
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //!
 //! Build time is what this command mostly costs, so everything uses the development profile, and all invocations with
@@ -11,6 +11,7 @@
 //! features of common dependencies, and compiles them again.
 //! What it does not do: benches (`cargo xtask bench`).
 
+mod readers;
 mod whole_runs;
 
 use std::path::Path;
@@ -37,6 +38,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     default_members(&mut runner, root);
     with_features(&mut runner, root, tools);
     whole_runs::run(&mut runner, root, tools);
+    readers::run(&mut runner, root, tools);
     fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
     println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());

@@ -1,0 +1,59 @@
+//! Other people's readers on our output: xprof's converter, HolisticTraceAnalysis, Perfetto's trace processor.
+//!
+//! Place in the flow: a part of `cargo xtask test`, after the programs are built. The checks are the Python scripts of
+//! `bench/readers`, each of which says what it compares; here they get a virtual environment under `target/readers`, and one
+//! step each. A reader that cannot be installed, or absent data, is a skip with its reason.
+//! What it does not do: fail because the network does; keep versions of the readers.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{BUILD, selected};
+use crate::setup::Tools;
+use crate::steps::{self, Count, Runner};
+
+/// Installs the readers and has each read what `target/debug/probe_sync` writes.
+pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
+    if !CHECKS.iter().any(|(name, _)| runner.wants(name)) {
+        return;
+    }
+    if let Err(reason) = prepare(runner, root, tools) {
+        CHECKS.iter().for_each(|(name, _)| runner.skip(name, reason));
+        return;
+    }
+    for (name, script) in CHECKS {
+        let mut check = Command::new(root.join(PYTHON));
+        check.arg(root.join("bench/readers").join(script)).current_dir(root);
+        runner.command(name, Count::Figures, CHECK, &mut check);
+    }
+}
+
+/// Builds the program and makes the virtual environment; otherwise the reason why the checks cannot run.
+fn prepare(runner: &mut Runner, root: &Path, tools: Tools) -> Result<(), &'static str> {
+    if steps::answer("python3", &["-m", "venv", "--help"]).is_none() {
+        return Err("python3 with venv is not installed");
+    }
+    // The selection of the whole runs before, so that nothing is compiled twice.
+    let mut build = selected(root, tools, &["build", "--bins", "--tests"]);
+    if !runner.prerequisite("build programs for readers", Count::Step, BUILD, &mut build) {
+        return Err("the programs do not build");
+    }
+    let mut install = Command::new("python3");
+    install.arg(root.join("bench/readers/install.py")).arg(root.join("target/readers")).current_dir(root);
+    runner.prerequisite("install readers", Count::Figures, INSTALL, &mut install);
+    if root.join(PYTHON).exists() { Ok(()) } else { Err("no virtual environment for the readers") }
+}
+
+const PYTHON: &str = "target/readers/venv/bin/python";
+
+const CHECKS: [(&str, &str); 3] = [
+    ("readers, xprof", "xprof_hosts.py"),
+    ("readers, HolisticTraceAnalysis", "hta_ranks.py"),
+    ("readers, Perfetto", "perfetto_counts.py"),
+];
+
+/// Above the script's own deadline, which is what normally ends it.
+const INSTALL: Duration = Duration::from_secs(300);
+
+const CHECK: Duration = Duration::from_secs(180);
