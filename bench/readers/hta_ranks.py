@@ -13,6 +13,7 @@ What it does not do: run HTA's analyses; they need GPU kernels, which these trac
 import gzip
 import json
 import logging
+import pathlib
 import statistics
 import sys
 
@@ -38,6 +39,17 @@ def loaded(paths):
     return {rank: (trace.get_trace(rank), trace.symbol_table.get_sym_table()) for rank in by_rank}
 
 
+def folder_note(folder):
+    """What HTA makes of the folder as a whole, whose files it finds by their endings alone: a figure, not yet a requirement."""
+    from hta.trace_analysis import TraceAnalysis
+
+    try:
+        return f"{len(TraceAnalysis(trace_dir=str(folder)).t.get_all_traces())} ranks"
+    except Exception as error:  # Whatever HTA trips over is the answer.
+        others = sorted(path.name for path in folder.iterdir() if not path.name.endswith(".pt.trace.json.gz"))
+        return f"refused with {type(error).__name__}, beside the traces lie {others[:1]} and {max(0, len(others) - 1)} more"
+
+
 def spread_us(tables):
     """By how much (marker's start − its true time) differs between the ranks' medians."""
     epoch_ns, medians = None, []
@@ -61,6 +73,7 @@ def main():
         raw, aligned = loaded(traces), loaded([f"{work}/aligned/{trace.name}" for trace in traces])
         before, after = ({rank: len(frame) for rank, (frame, _) in sorted(tables.items())} for tables in (raw, aligned))
         print(f"rows by rank: raw {before}, aligned {after}")
+        print(f"the aligned folder as a whole: {folder_note(pathlib.Path(work, 'aligned'))}")
         require(before == after, "HTA reads other rows from the aligned files")
         apart, together = spread_us(raw), spread_us(aligned)
         print(f"markers of {len(after)} ranks: raw {apart:.1f} us apart, aligned {together:.1f} us")
