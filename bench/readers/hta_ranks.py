@@ -39,15 +39,11 @@ def loaded(paths):
     return {rank: (trace.get_trace(rank), trace.symbol_table.get_sym_table()) for rank in by_rank}
 
 
-def folder_note(folder):
-    """What HTA makes of the folder as a whole, whose files it finds by their endings alone: a figure, not yet a requirement."""
+def ranks_of_folder(folder):
+    """How many ranks HTA finds in the folder as a whole, whose files it tells by their endings alone."""
     from hta.trace_analysis import TraceAnalysis
 
-    try:
-        return f"{len(TraceAnalysis(trace_dir=str(folder)).t.get_all_traces())} ranks"
-    except Exception as error:  # Whatever HTA trips over is the answer.
-        others = sorted(path.name for path in folder.iterdir() if not path.name.endswith(".pt.trace.json.gz"))
-        return f"refused with {type(error).__name__}, beside the traces lie {others[:1]} and {max(0, len(others) - 1)} more"
+    return len(TraceAnalysis(trace_dir=str(folder)).t.get_all_traces())
 
 
 def spread_us(tables):
@@ -73,7 +69,9 @@ def main():
         raw, aligned = loaded(traces), loaded([f"{work}/aligned/{trace.name}" for trace in traces])
         before, after = ({rank: len(frame) for rank, (frame, _) in sorted(tables.items())} for tables in (raw, aligned))
         print(f"rows by rank: raw {before}, aligned {after}")
-        print(f"the aligned folder as a whole: {folder_note(pathlib.Path(work, 'aligned'))}")
+        ranks = ranks_of_folder(pathlib.Path(work, "aligned"))
+        print(f"the aligned folder as a whole: {ranks} ranks")
+        require(ranks == len(before), "HTA takes other files of the aligned folder for traces")
         require(before == after, "HTA reads other rows from the aligned files")
         apart, together = spread_us(raw), spread_us(aligned)
         print(f"markers of {len(after)} ranks: raw {apart:.1f} us apart, aligned {together:.1f} us")

@@ -297,8 +297,9 @@ EXAMPLES
   probe_sync merge --traces node*.xplane.pb --run-dir probe_sync_out --output combined.xplane.pb --validate
   probe_sync check --traces rank*.pt.trace.json.gz --run-dir probe_sync_out --json check.json
 
-Beside every aligned trace lies its alignment_stats.json: events, times held back or extrapolated, corrections, uncertainty.
-The first trace of node 0 is the reference. EXIT STATUS  0 done; 1 failed, or violations found; 2 wrong command line.";
+Beside an output lies its alignment_stats.json, for several in a folder of that name: events, times held back or extrapolated,
+corrections, uncertainty.
+Node 0 is the reference. EXIT STATUS  0 done; 1 failed, or violations found; 2 wrong command line.";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\

@@ -6,16 +6,17 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
+use probe_sync_estimate::series::{Axis, OffsetSample, Place, TimeMap};
 use probe_sync_trace::align::{AlignOptions, AlignmentStats, align};
 use probe_sync_trace::clocks::{NodeClock, Offsets, RunDirectory, Tie, Timeline, node_clock, read_snapshots};
 use probe_sync_trace::collectives::{CheckOptions, CheckReport, check, table};
-use probe_sync_trace::formats::FactOptions;
-use probe_sync_trace::formats::xspace::PlaneLayout;
+use probe_sync_trace::formats::xspace::{self, PlaneLayout};
+use probe_sync_trace::formats::{FactOptions, Format};
 use probe_sync_trace::merge::{MergeOptions, merge};
 use probe_sync_trace::model::ClockPair;
-use probe_sync_trace::nodes::{self, NodeTrace};
+use probe_sync_trace::nodes::{self, KnownNodes, NodeTrace};
 
+use crate::Usage;
 use crate::args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 
 /// Violations were found; everything was printed.
@@ -39,6 +40,8 @@ struct Calibrated {
     notes: Vec<Vec<String>>,
     /// How the clocks were learnt.
     method: String,
+    /// Which clock the times are on afterwards.
+    timeline: String,
 }
 
 /// Rewrites every trace in its own format.
@@ -46,12 +49,15 @@ struct Calibrated {
 /// # Errors
 /// Names the trace; traces written before stay.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
-    let calibrated = calibrate(&arguments.input)?;
-    if let Some(trace) = calibrated.traces.iter().zip(&calibrated.maps).find(|(_, map)| map.is_none()) {
-        bail!("no clock is known for {}; give --run-dir, --offsets or --from-collectives", trace.0.path.display());
+    let calibrated = calibrate(&arguments.input, &[])?;
+    let clocks = calibrated.traces.iter().zip(&calibrated.maps).zip(&calibrated.notes);
+    if let Some(((trace, _), notes)) = clocks.clone().find(|((_, map), _)| map.is_none()) {
+        let reason = notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
+        bail!("no clock is known for {}: {reason}", trace.path.display());
     }
     let outputs = outputs(&calibrated.traces, &arguments.output)?;
-    let base_ns = common_base(&calibrated);
+    refuse_overwriting(&arguments.input, &calibrated.traces, &outputs)?;
+    let base_ns = common_base(&calibrated)?;
     for (((trace, map), notes), output) in
         calibrated.traces.iter().zip(&calibrated.maps).zip(&calibrated.notes).zip(&outputs)
     {
@@ -59,7 +65,7 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
         let options = AlignOptions { base_ns, annotate: arguments.annotate };
         let mut stats = align(&trace.path, trace.format, output, map, options)?;
         stats.notes.splice(0..0, notes.iter().cloned());
-        let beside = beside(output, "alignment_stats.json");
+        let beside = if outputs.len() > 1 { in_folder(output)? } else { beside(output, STATISTICS) };
         probe_sync::files::write_whole(&beside, format!("{}\n", serde_json::to_string_pretty(&stats)?).as_bytes())?;
         crate::print(&summary(trace, output, &stats))?;
     }
@@ -71,15 +77,20 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
 /// # Errors
 /// Names the trace; [`Violations`] with `--validate`.
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
-    let calibrated = calibrate(&arguments.input)?;
+    let calibrated = calibrate(&arguments.input, std::slice::from_ref(&arguments.output))?;
+    refuse_overwriting(&arguments.input, &calibrated.traces, std::slice::from_ref(&arguments.output))?;
     let options = MergeOptions {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
         allow_uncalibrated: arguments.allow_uncalibrated,
         annotate: arguments.annotate,
         method: calibrated.method.clone(),
+        timeline: calibrated.timeline.clone(),
     };
-    let report = merge(&calibrated.traces, &calibrated.maps, &arguments.output, &options)?;
-    let stats = beside(&arguments.output, "alignment_stats.json");
+    let mut report = merge(&calibrated.traces, &calibrated.maps, &arguments.output, &options)?;
+    for (stats, notes) in report.traces.iter_mut().zip(&calibrated.notes) {
+        stats.notes.splice(0..0, notes.iter().cloned());
+    }
+    let stats = beside(&arguments.output, STATISTICS);
     probe_sync::files::write_whole(&stats, format!("{}\n", serde_json::to_string_pretty(&report)?).as_bytes())?;
     for (trace, stats) in calibrated.traces.iter().zip(&report.traces) {
         crate::print(&summary(trace, &arguments.output, stats))?;
@@ -92,7 +103,11 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
 /// # Errors
 /// [`Violations`].
 pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
-    verdict(&calibrate(&arguments.input)?, arguments.json.as_deref())
+    let calibrated = calibrate(&arguments.input, &[])?;
+    if let Some(json) = &arguments.json {
+        refuse_overwriting(&arguments.input, &calibrated.traces, std::slice::from_ref(json))?;
+    }
+    verdict(&calibrated, arguments.json.as_deref())
 }
 
 /// Where the clocks are learnt from.
@@ -121,11 +136,12 @@ impl Source {
         }
     }
 
-    /// The hosts of the run's nodes, by node.
-    fn hosts(&self) -> Vec<Option<String>> {
-        let Some(offsets) = self.offsets() else { return Vec::new() };
-        let nodes = offsets.hostnames.keys().next_back().map_or(0, |node| node + 1);
-        (0..nodes).map(|node| offsets.hostnames.get(&node).cloned()).collect()
+    /// The nodes with offsets, and their hosts.
+    fn known(&self) -> KnownNodes {
+        let Some(offsets) = self.offsets() else { return KnownNodes::default() };
+        // The reference has an offset by definition.
+        let nodes = offsets.nodes.keys().copied().chain([REFERENCE]).collect();
+        KnownNodes { nodes, hosts: offsets.hostnames.clone() }
     }
 
     fn method(&self) -> &'static str {
@@ -138,20 +154,10 @@ impl Source {
     }
 }
 
-/// Facts and maps of all traces.
-fn calibrate(arguments: &TraceArgs) -> anyhow::Result<Calibrated> {
-    let markers = arguments.snapshot_markers.as_deref().map(regex::Regex::new).transpose();
-    let markers = markers.context("--snapshot-markers")?;
-    if markers.as_ref().is_some_and(|regex| !regex.capture_names().flatten().any(|name| name == "system_ns")) {
-        bail!("--snapshot-markers: the pattern needs a group named system_ns, as in clk#(?<system_ns>\\d+)");
-    }
-    let paths = if arguments.traces.is_empty() {
-        traces_in(arguments.run_dir.as_deref().context("no traces: give --traces, or --run-dir with traces in it")?)?
-    } else {
-        arguments.traces.clone()
-    };
+/// Facts and maps of all traces. What is going to be written is not taken for a trace of a run's directory.
+fn calibrate(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Calibrated> {
     let source = Source::of(arguments)?;
-    let mut traces = nodes::read(&paths, &arguments.nodes, &source.hosts(), &FactOptions { markers })?;
+    let (paths, mut traces) = read_traces(arguments, &source, outputs)?;
     if arguments.realtime_only {
         traces.iter_mut().for_each(|trace| trace.facts.pairs.clear());
     }
@@ -160,7 +166,8 @@ fn calibrate(arguments: &TraceArgs) -> anyhow::Result<Calibrated> {
     let offsets = match source {
         Source::Nothing => {
             let maps = traces.iter().map(|_| None).collect();
-            return Ok(Calibrated { notes: vec![Vec::new(); traces.len()], maps, method, traces });
+            let notes = traces.iter().map(|trace| trace.facts.notes.clone()).collect();
+            return Ok(Calibrated { notes, maps, method, timeline: "each node's own clock".into(), traces });
         }
         Source::Collectives => offsets_from_collectives(&traces, &snapshots)?,
         Source::Run(run) => run.offsets,
@@ -183,7 +190,11 @@ fn calibrate(arguments: &TraceArgs) -> anyhow::Result<Calibrated> {
         bail!("--timeline tracer: no pairs tie the reference node's tracer clock to its system clock");
     }
     let timeline = if tracer.is_some() { Timeline::Tracer(tracer.as_ref()) } else { Timeline::Host };
-    let mut calibrated = Calibrated { maps: Vec::new(), notes: Vec::new(), method, traces: Vec::new() };
+    let clock_name = if tracer.is_some() { "tracer clock" } else { "system clock" };
+    let first = if arguments.from_collectives { traces.first().map_or(REFERENCE, number) } else { REFERENCE };
+    let timeline_name = format!("{clock_name} of node {first}");
+    let mut calibrated =
+        Calibrated { maps: Vec::new(), notes: Vec::new(), method, timeline: timeline_name, traces: Vec::new() };
     let mut ties = [false; 2];
     for (trace, snapshots) in traces.iter().zip(&snapshots) {
         let (map, notes) = match clock(trace, snapshots, timeline) {
@@ -196,7 +207,7 @@ fn calibrate(arguments: &TraceArgs) -> anyhow::Result<Calibrated> {
             Err(error) => return Err(error.into()),
         };
         calibrated.maps.push(map);
-        calibrated.notes.push(notes);
+        calibrated.notes.push(trace.facts.notes.iter().cloned().chain(notes).collect());
     }
     if ties == [true; 2] {
         tracing::warn!(
@@ -206,6 +217,26 @@ fn calibrate(arguments: &TraceArgs) -> anyhow::Result<Calibrated> {
     }
     calibrated.traces = traces;
     Ok(calibrated)
+}
+
+/// The traces that the arguments name, with their facts.
+fn read_traces(
+    arguments: &TraceArgs,
+    source: &Source,
+    outputs: &[PathBuf],
+) -> anyhow::Result<(Vec<PathBuf>, Vec<NodeTrace>)> {
+    let markers = arguments.snapshot_markers.as_deref().map(regex::Regex::new).transpose();
+    let markers = markers.map_err(|error| anyhow::anyhow!("--snapshot-markers: {error}").context(Usage))?;
+    if markers.as_ref().is_some_and(|regex| !regex.capture_names().flatten().any(|name| name == "system_ns")) {
+        bail!("--snapshot-markers: the pattern needs a group named system_ns, as in clk#(?<system_ns>\\d+)");
+    }
+    let paths = if arguments.traces.is_empty() {
+        traces_in(arguments.run_dir.as_deref().context(NO_TRACES).context(Usage)?, outputs)?
+    } else {
+        arguments.traces.clone()
+    };
+    let traces = nodes::read(&paths, &arguments.nodes, &source.known(), &FactOptions { markers })?;
+    Ok((paths, traces))
 }
 
 /// What the user should know of a node's clock.
@@ -249,6 +280,7 @@ fn offsets_from_collectives(traces: &[NodeTrace], snapshots: &[Option<Vec<ClockP
             offset_ns: node.offset_ns,
             drift_ppm: Some(node.drift_ppm),
             sigma_ns: node.sigma_ns,
+            drift_sigma_ppm: node.drift_sigma_ppm,
         };
         offsets.nodes.insert(node.node, vec![sample]);
     }
@@ -277,14 +309,18 @@ fn snapshots(
     traces.iter().map(of).collect()
 }
 
-/// Traces that lie in a run's directory or in its `traces` folder.
-fn traces_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Traces that lie in a run's directory or in its `traces` folder; not what this program wrote, which has its statistics
+/// beside it.
+fn traces_in(directory: &Path, outputs: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in [directory.to_owned(), directory.join("traces")] {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
         found.extend(entries.flatten().map(|entry| entry.path()).filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.ends_with(".xplane.pb") || name.ends_with(".pt.trace.json") || name.ends_with(".pt.trace.json.gz")
+            let trace =
+                [".xplane.pb", ".pt.trace.json", ".pt.trace.json.gz"].iter().any(|ending| name.ends_with(ending));
+            let ours = beside(path, STATISTICS).exists() || outputs.iter().any(|output| same_file(output, path));
+            trace && !ours
         }));
     }
     found.sort();
@@ -294,17 +330,38 @@ fn traces_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// One base for the XSpaces of several nodes, because viewers draw each host from its own session start.
-fn common_base(calibrated: &Calibrated) -> Option<i64> {
-    use probe_sync_trace::formats::Format;
-    if calibrated.traces.len() < 2 || calibrated.traces.iter().any(|trace| trace.format != Format::XSpace) {
-        return None;
+/// An output that is an input under any name would destroy it.
+fn refuse_overwriting(arguments: &TraceArgs, traces: &[NodeTrace], outputs: &[PathBuf]) -> anyhow::Result<()> {
+    let files = arguments.snapshots.iter().chain(&arguments.offsets).map(PathBuf::as_path);
+    let inputs: Vec<&Path> = files.chain(traces.iter().map(|trace| trace.path.as_path())).collect();
+    for output in outputs {
+        let statistics = beside(output, STATISTICS);
+        if let Some(input) = inputs.iter().find(|input| same_file(input, output) || same_file(input, &statistics)) {
+            bail!("the output {} would overwrite the input {}", output.display(), input.display());
+        }
     }
-    let starts = calibrated.traces.iter().zip(&calibrated.maps).filter_map(|(trace, map)| {
-        let (first, _) = trace.facts.span?;
-        Some(map.as_ref()?.map(first).time_ps)
-    });
-    starts.min().map(|first| i64::try_from(first.div_euclid(1000)).unwrap_or(0))
+    Ok(())
+}
+
+/// One file under two names; a file that does not exist is nobody's.
+fn same_file(one: &Path, other: &Path) -> bool {
+    matches!((std::fs::canonicalize(one), std::fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// One base for the XSpaces of several nodes, because viewers draw each host from its own session start.
+fn common_base(calibrated: &Calibrated) -> anyhow::Result<Option<i64>> {
+    if calibrated.traces.len() < 2 || calibrated.traces.iter().any(|trace| trace.format != Format::XSpace) {
+        return Ok(None);
+    }
+    let mut earliest: Option<i64> = None;
+    for (trace, map) in calibrated.traces.iter().zip(&calibrated.maps) {
+        if let Some((start_ns, map)) = xspace::session_start_ns(&trace.path)?.zip(map.as_ref()) {
+            let mapped = map.map(i128::from(start_ns) * 1000).time_ps.div_euclid(1000);
+            let mapped = i64::try_from(mapped).context("a session start leaves the range of the clock")?;
+            earliest = Some(earliest.map_or(mapped, |earliest| earliest.min(mapped)));
+        }
+    }
+    Ok(earliest)
 }
 
 fn outputs(traces: &[NodeTrace], output: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -315,8 +372,8 @@ fn outputs(traces: &[NodeTrace], output: &Path) -> anyhow::Result<Vec<PathBuf>> 
     let mut all: Vec<PathBuf> = Vec::new();
     for trace in traces {
         let path = output.join(trace.path.file_name().unwrap_or_default());
-        if all.contains(&path) || path == trace.path {
-            bail!("two outputs would be {}; give the traces different names or another --output", path.display());
+        if all.contains(&path) {
+            bail!("two outputs would be {}; align them one by one", path.display());
         }
         all.push(path);
     }
@@ -337,6 +394,17 @@ fn verdict(calibrated: &Calibrated, json: Option<&Path>) -> anyhow::Result<()> {
         probe_sync::files::write_whole(path, format!("{document:#}\n").as_bytes())?;
     }
     crate::print(&table(after.as_ref().map(|_| &before), last))?;
+    for (trace, map) in calibrated.traces.iter().zip(&calibrated.maps).filter(|_| known) {
+        let beyond = |map: &TimeMap, time: i128| map.map(time).place != Place::Inside;
+        let text = match (map, trace.facts.span) {
+            (None, _) => "left out: its clock is not known",
+            (Some(map), Some((first, last))) if beyond(map, first) && beyond(map, last) => {
+                "lies beyond the measured offsets: its times are extrapolated"
+            }
+            _ => continue,
+        };
+        crate::print(&format!("{} {text}\n", trace.path.display()))?;
+    }
     for (trace, notes) in calibrated.traces.iter().zip(&calibrated.notes) {
         for note in notes {
             tracing::info!("{}: {note}", trace.path.display());
@@ -350,6 +418,16 @@ fn violations(report: &CheckReport) -> anyhow::Result<()> {
         0 => Ok(()),
         count => Err(Violations(count).into()),
     }
+}
+
+/// The statistics of one of several aligned traces: in a folder of their own, because HTA takes every JSON file beside the
+/// traces for another trace.
+fn in_folder(output: &Path) -> anyhow::Result<PathBuf> {
+    let folder = output.with_file_name(STATISTICS_FOLDER);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(".json");
+    Ok(folder.join(name))
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -384,3 +462,9 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
     }
     text
 }
+
+/// What lies beside every file that this program wrote.
+const STATISTICS: &str = "alignment_stats.json";
+const STATISTICS_FOLDER: &str = "alignment_stats";
+const NO_TRACES: &str = "no traces: give --traces, or --run-dir with traces in it";
+const REFERENCE: u32 = 0;

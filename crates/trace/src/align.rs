@@ -40,7 +40,7 @@ pub struct AlignmentStats {
     pub extrapolated_after: u64,
     /// Smallest, median and largest correction (new time minus old), ns.
     pub correction_ns: Option<[f64; 3]>,
-    /// Largest standard deviation of any mapped time, ns.
+    /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is not known.
     pub uncertainty_ns: f64,
     /// The base of the output's times, ns.
     pub base_ns: Option<i64>,
@@ -59,6 +59,7 @@ pub fn align(
     map: &TimeMap,
     options: AlignOptions,
 ) -> Result<AlignmentStats, Error> {
+    format.refuse_other_ending(output)?;
     let mut counting = Counting::new(map);
     let AlignOptions { base_ns, annotate } = options;
     let (events, base_ns) = match format {

@@ -57,6 +57,23 @@ impl Format {
         }
     }
 
+    /// Refuses an output whose name promises another format than is going to be written.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] with the endings that fit.
+    pub fn refuse_other_ending(self, output: &Path) -> Result<(), Error> {
+        let name = output.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let (wrong, right) = match self {
+            Self::XSpace => ([".json", ".gz"], ".xplane.pb"),
+            Self::Kineto => ([".pb", ".pb.gz"], ".json or .json.gz"),
+        };
+        if wrong.iter().any(|ending| name.ends_with(ending)) {
+            let problem = format!("{}: the traces' format wants a name that ends in {right}", output.display());
+            return Err(Error::Nodes { problem });
+        }
+        Ok(())
+    }
+
     /// What the file says of itself, its clock and its collectives.
     ///
     /// # Errors

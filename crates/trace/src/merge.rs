@@ -26,6 +26,8 @@ pub struct MergeOptions {
     pub annotate: bool,
     /// How the clocks were learnt, for the output's metadata.
     pub method: String,
+    /// Which clock the times are on afterwards, for the output's metadata.
+    pub timeline: String,
 }
 
 /// What merging did.
@@ -50,6 +52,7 @@ pub fn merge(
     options: &MergeOptions,
 ) -> Result<MergeReport, Error> {
     let format = one_format(traces)?;
+    format.refuse_other_ending(output)?;
     let uncalibrated: Vec<String> =
         traces.iter().zip(maps).filter(|(_, map)| map.is_none()).map(|(trace, _)| label(trace)).collect();
     if !(uncalibrated.is_empty() || options.allow_uncalibrated) {
@@ -66,9 +69,18 @@ pub fn merge(
         Format::XSpace => merge_xspace(traces, &mut counts, output, options, metadata)?,
         Format::Kineto => merge_kineto(traces, &mut counts, output, options, metadata)?,
     };
-    let stats = counts.into_iter().zip(events);
-    let traces =
-        stats.map(|(count, events)| AlignmentStats { events, base_ns: Some(base_ns), ..count.stats() }).collect();
+    let stats = counts.into_iter().zip(events).zip(maps);
+    let traces = stats
+        .map(|((count, events), map)| {
+            let mut stats = AlignmentStats { events, base_ns: Some(base_ns), ..count.stats() };
+            if map.is_none() {
+                // Unchanged times on an unknown clock: zero would be a claim.
+                stats.uncertainty_ns = f64::INFINITY;
+                stats.notes.push("its clock is not known; its times are as they were".to_owned());
+            }
+            stats
+        })
+        .collect();
     Ok(MergeReport { traces, base_ns, uncalibrated })
 }
 
@@ -123,10 +135,10 @@ fn merge_kineto(
     Ok((stats.base_ns, stats.nodes.iter().map(|node| node.events).collect()))
 }
 
-/// `node1` or, where its host is known by another name, `node1 (gpu-07)`.
+/// `node1` or, where its host is known by another name, `rank1 (gpu-07)`.
 fn label(trace: &NodeTrace) -> String {
     let plain = format!("node{}", trace.part);
-    if trace.name == plain { plain } else { format!("{plain} ({})", trace.name) }
+    if trace.name == plain { plain } else { format!("rank{} ({})", trace.part, trace.name) }
 }
 
 fn metadata(
@@ -138,7 +150,7 @@ fn metadata(
     let mut pairs = vec![
         ("probe_sync_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("probe_sync_method".to_owned(), options.method.clone()),
-        ("probe_sync_timeline".to_owned(), "system clock of the reference node".to_owned()),
+        ("probe_sync_timeline".to_owned(), options.timeline.clone()),
     ];
     for (trace, map) in traces.iter().zip(maps) {
         let middle = trace.facts.span.map(|(first, last)| first + (last - first) / 2);

@@ -81,8 +81,8 @@ fn broken_edges_are_counted_and_repaired_by_alignment() {
         assert_eq!(written.len(), raw.len(), "{set}");
         assert_eq!(edges(&written, None, scratch.path()), (0, judged), "{set} aligned");
         for trace in &written {
-            let mut stats = trace.clone().into_os_string();
-            stats.push(".alignment_stats.json");
+            let name = trace.file_name().expect("a file").to_string_lossy().into_owned();
+            let stats = aligned[0].join("alignment_stats").join(format!("{name}.json"));
             let stats: Value = serde_json::from_slice(&std::fs::read(stats).expect("statistics")).expect("JSON");
             assert_eq!(stats["clamped"], 0, "{set}: {stats:#}");
             assert!(stats["events"].as_u64().expect("a count") > 0);
@@ -153,9 +153,7 @@ fn alignment_of_the_reference_changes_no_real_trace() {
     let Some(data) = data() else { return };
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let offsets = [scratch.path().join("offsets.csv")];
-    // Some were written by rank 1 or 34 of their jobs: offset zero for everybody.
-    let rows: String = (0..40).map(|node| format!("{node},0,0\n{node},1000,0\n")).collect();
-    std::fs::write(&offsets[0], format!("node,node_realtime_ns,offset_vs_node0_ns\n{rows}")).expect("writable");
+    std::fs::write(&offsets[0], "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,1000,0\n").expect("writable");
     let mut seen = 0;
     for framework in ["jax", "torch"] {
         for set in std::fs::read_dir(data.join(framework)).expect("data sets") {
@@ -171,7 +169,10 @@ fn alignment_of_the_reference_changes_no_real_trace() {
                     scratch.path().join("out.json")
                 }];
                 let input = std::slice::from_ref(&trace);
-                let done = run(&["align"], &[("--traces", input), ("--offsets", &offsets), ("--output", &output)]);
+                let done = run(
+                    &["align", "--node", "0"],
+                    &[("--traces", input), ("--offsets", &offsets), ("--output", &output)],
+                );
                 assert!(done.status.success(), "{}: {}", trace.display(), complaint(&done));
                 let original = unpacked(&trace);
                 assert!(original == std::fs::read(&output[0]).expect("the output"), "{} changed", trace.display());
@@ -224,6 +225,46 @@ fn hostile_traces_are_refused_in_one_line() {
         assert_eq!(refused.status.code(), Some(1));
         assert_eq!(complaint(&refused).trim().lines().count(), 1, "{}", complaint(&refused));
     }
+}
+
+#[test]
+fn inputs_are_never_overwritten_and_names_keep_their_promise() {
+    let Some(data) = data() else { return };
+    let set = data.join("jax/b_4node_offset_drift");
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let own = scratch.path().join("node0.xplane.pb");
+    std::fs::copy(set.join("node0.xplane.pb"), &own).expect("writable");
+    let original = std::fs::read(&own).expect("a copy");
+    let offsets = [set.join("offsets.csv")];
+    for target in [
+        own.clone(),
+        scratch.path().join("../").join(scratch.path().file_name().expect("a name")).join("node0.xplane.pb"),
+    ] {
+        let (input, target) = ([own.clone()], [target]);
+        let done = run(&["align"], &[("--trace", &input), ("--offsets", &offsets), ("--output", &target)]);
+        assert_eq!(done.status.code(), Some(1));
+        assert!(complaint(&done).contains("would overwrite the input"), "{}", complaint(&done));
+    }
+    assert!(std::fs::read(&own).expect("still there") == original);
+    let (input, target) = (traces(&set), [scratch.path().join("all.json.gz")]);
+    let done = run(&["merge"], &[("--traces", &input), ("--offsets", &offsets), ("--output", &target)]);
+    assert!(complaint(&done).contains("ends in .xplane.pb"), "{}", complaint(&done));
+}
+
+#[test]
+fn nodes_without_clocks_are_left_out_of_the_verdict() {
+    let Some(data) = data() else { return };
+    let set = data.join("jax/b_4node_offset_drift");
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let table = std::fs::read_to_string(set.join("offsets.csv")).expect("offsets");
+    let without: String =
+        table.lines().filter(|line| !line.starts_with("3,")).map(|line| format!("{line}\n")).collect();
+    let offsets = [scratch.path().join("offsets.csv")];
+    std::fs::write(&offsets[0], without).expect("writable");
+    let done = run(&["check", "--nodes", "0", "1", "2", "3"], &[("--traces", &traces(&set)), ("--offsets", &offsets)]);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(said.contains("node3.xplane.pb left out: its clock is not known"), "{said}");
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct OffsetSample {
     pub drift_ppm: Option<f64>,
     /// Standard deviation of the offset, where known.
     pub sigma_ns: Option<f64>,
+    /// Standard deviation of the rate, where known.
+    pub drift_sigma_ppm: Option<f64>,
 }
 
 /// Whose clock gave the times of the samples.
@@ -300,6 +302,11 @@ fn with_slopes(points: &[Point], interpolation: Interpolation) -> Vec<CurvePoint
 
 /// How far drifts and the slopes between rounds disagree, ppm: what a drift is worth as a prediction.
 fn slope_uncertainty_ppm(points: &[Point]) -> f64 {
+    if let [(_, only)] = points {
+        // Nothing to compare with: what was said of the rate, or what rates of free-running clocks are like.
+        let unknown = if only.drift_ppm.is_some() { RATE_PRIOR_PPM / 10.0 } else { RATE_PRIOR_PPM };
+        return only.drift_sigma_ppm.filter(|sigma| sigma.is_finite() && *sigma > 0.0).unwrap_or(unknown);
+    }
     let mut departures: Vec<f64> = points
         .windows(3)
         .map(|w| {
@@ -347,6 +354,9 @@ const CLEARLY: f64 = 0.8;
 const FEWEST_TO_JUDGE: usize = 3;
 /// Beyond the rounds the clock's rate may wander by at least this much.
 const WANDER_ALLOWANCE_PPM: f64 = 0.1;
+
+/// Rates of free-running clocks against each other, standard deviation.
+const RATE_PRIOR_PPM: f64 = 50.0;
 
 #[cfg(test)]
 #[path = "offsets_tests.rs"]

@@ -26,6 +26,7 @@ fn rounds(
                 offset_ns: offset + noise(offset_noise_ns),
                 drift_ppm: Some(drift_ppm + noise(drift_noise_ppm)),
                 sigma_ns: Some(offset_noise_ns.max(1.0)),
+                drift_sigma_ppm: None,
             }
         })
         .collect()
@@ -46,7 +47,8 @@ fn worst(map: &TimeMap, truth: impl Fn(f64) -> (f64, f64), seconds: std::ops::Ra
 #[test]
 fn the_sign_is_that_of_the_worked_example() {
     // Node 1 is 1000 ns ahead: what it stamps 5000 happened at 4000.
-    let sample = OffsetSample { at_ns: 4000, offset_ns: 1000.0, drift_ppm: None, sigma_ns: Some(3.0) };
+    let sample =
+        OffsetSample { at_ns: 4000, offset_ns: 1000.0, drift_ppm: None, sigma_ns: Some(3.0), drift_sigma_ppm: None };
     let found = TimeMap::from_offsets(&[sample], Axis::Reference, &[]).expect("one offset");
     let mapped = found.map.map(5_000_000);
     assert_eq!((mapped.time_ps, mapped.place, mapped.sigma_ns), (4_000_000, Place::Inside, 3.0));
@@ -106,7 +108,13 @@ fn a_step_that_was_seen_breaks_there() {
 
 #[test]
 fn tables_on_the_own_clock_may_go_back() {
-    let sample = |at_ns: i64, offset_ns| OffsetSample { at_ns, offset_ns, drift_ppm: None, sigma_ns: None };
+    let sample = |at_ns: i64, offset_ns| OffsetSample {
+        at_ns,
+        offset_ns,
+        drift_ppm: None,
+        sigma_ns: None,
+        drift_sigma_ppm: None,
+    };
     // Every 20 ms; set back by 50 ms after five.
     let ms = 1_000_000;
     let before = (0..5).map(|k| sample(k * 20 * ms, 0.0));
@@ -147,6 +155,7 @@ fn hostile_numbers_do_not_panic() {
                 offset_ns: pick(),
                 drift_ppm: Some(pick()),
                 sigma_ns: Some(pick()),
+                drift_sigma_ppm: Some(pick()),
             })
             .collect();
         for axis in [Axis::Own, Axis::Reference] {

@@ -111,6 +111,7 @@ struct JsonLine {
     drift_ppm: Option<f64>,
     reachable: Option<bool>,
     sigma_ns: Option<f64>,
+    drift_sigma_ppm: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -165,7 +166,11 @@ impl Reader<'_> {
                 // A number cut short is still a number: only a line feed proves it whole.
                 _ if may_be_cut => self.cut(number),
                 (Ok(node), Ok(at_ns), Ok(offset_ns)) if offset_ns.is_finite() => {
-                    self.keep(number, node, OffsetSample { at_ns, offset_ns, drift_ppm: None, sigma_ns: None })?;
+                    self.keep(
+                        number,
+                        node,
+                        OffsetSample { at_ns, offset_ns, drift_ppm: None, sigma_ns: None, drift_sigma_ppm: None },
+                    )?;
                 }
                 _ => return Err(self.lines.problem(number, "not a node, a time and an offset")),
             }
@@ -205,7 +210,16 @@ fn parse_json(text: &[u8]) -> Result<Found, String> {
     let middle = window.map(|(start, end)| ((i128::from(start) + i128::from(end)).div_euclid(2)) as i64);
     let at_ns = middle.or(line.midpoint_sys_ns).ok_or("no window_start_ns and window_end_ns, nor midpoint_sys_ns")?;
     let offset_ns = line.offset_ns.filter(|offset| offset.is_finite()).ok_or("no offset_ns")?;
-    Ok(Found::Sample(node, OffsetSample { at_ns, offset_ns, drift_ppm: line.drift_ppm, sigma_ns: line.sigma_ns }))
+    Ok(Found::Sample(
+        node,
+        OffsetSample {
+            at_ns,
+            offset_ns,
+            drift_ppm: line.drift_ppm,
+            sigma_ns: line.sigma_ns,
+            drift_sigma_ppm: line.drift_sigma_ppm,
+        },
+    ))
 }
 
 fn text(cell: &[u8]) -> String {

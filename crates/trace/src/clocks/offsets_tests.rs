@@ -17,7 +17,13 @@ const ROUND: &str = r#"{"round_id":0,"window_id":0,"window_start_ns":1000,"windo
 fn own_lines_older_keys_and_tables() {
     let found = read(format!("{META}\n{ROUND}\n").as_bytes()).expect("offsets");
     assert_eq!(found.hostnames[&1], "b");
-    let sample = OffsetSample { at_ns: 2000, offset_ns: 500.5, drift_ppm: Some(2.5), sigma_ns: Some(7.0) };
+    let sample = OffsetSample {
+        at_ns: 2000,
+        offset_ns: 500.5,
+        drift_ppm: Some(2.5),
+        sigma_ns: Some(7.0),
+        drift_sigma_ppm: None,
+    };
     assert_eq!((found.axis, &found.nodes[&1]), (Axis::Reference, &vec![sample]));
 
     let older = br#"{"node_id":1,"midpoint_sys_ns":2000,"offset_ns":500.5,"slope_ppm":2.5}"#;

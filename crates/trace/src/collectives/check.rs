@@ -186,6 +186,7 @@ pub fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> CheckRepo
 #[derive(Copy, Clone, Debug)]
 struct Instant {
     part: Part,
+    clock: u32,
     at: Picoseconds,
     sigma_ns: f64,
 }
@@ -194,7 +195,7 @@ struct Instant {
 fn sides(nodes: &[NodeCollectives<'_>], operation: &Operation) -> (Vec<Instant>, Vec<Instant>) {
     let instant = |part: Part, at: Picoseconds| {
         let (at, sigma_ns) = (nodes[part.node].map)(at);
-        Instant { part, at, sigma_ns }
+        Instant { part, clock: nodes[part.node].clock, at, sigma_ns }
     };
     let ends = |keep: &dyn Fn(usize) -> bool| -> Vec<Instant> {
         let kept = operation.parts.iter().filter(|part| keep(part.node));
@@ -258,8 +259,8 @@ fn judge(
 /// Of the starts after `end` the one that uncertainty explains least, and what it explains, ns.
 fn culprit<'a>(end: &Instant, starts: &'a [Instant], deviations: f64) -> Option<(&'a Instant, f64)> {
     let allowed = |start: &Instant| {
-        // A part against its own node's: one clock, no uncertainty between the two.
-        let same = start.part.node == end.part.node;
+        // Parts on one node, by whichever rank: one clock, no uncertainty between the two.
+        let same = start.clock == end.clock;
         if same { 0.0 } else { deviations * end.sigma_ns.hypot(start.sigma_ns) }
     };
     let excess = |start: &Instant| nanoseconds(start.at - end.at) - allowed(start);

@@ -60,6 +60,7 @@ fn run(facts: &[TraceFacts], exact: Option<&[Exact]>, options: &CheckOptions) ->
         .map(|node| move |at: Picoseconds| exact.map_or((at, 0.0), |exact| (at - exact[node].at(at), 10.0)))
         .collect();
     let node = |node: usize| NodeCollectives {
+        clock: node as u32,
         node: node as u32,
         name: &names[node],
         rank: facts[node].identity.rank,
@@ -119,6 +120,7 @@ fn bounds(name: &str, error_ns: f64) {
     let facts = facts(&folder);
     let names: Vec<String> = (0..facts.len()).map(|node| format!("node{node}")).collect();
     let node = |node: usize| NodeCollectives {
+        clock: node as u32,
         node: node as u32,
         name: &names[node],
         rank: facts[node].identity.rank,

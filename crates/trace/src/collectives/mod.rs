@@ -39,8 +39,10 @@ pub type MapTime<'a> = dyn Fn(Picoseconds) -> (Picoseconds, f64) + 'a;
 /// What one node brings: its collectives, and the map under which they are looked at.
 #[derive(Copy, Clone)]
 pub struct NodeCollectives<'a> {
-    /// The node's number.
+    /// What tells it from the others: its rank or number.
     pub node: u32,
+    /// The node whose clock it is on; ranks of one host share it.
+    pub clock: u32,
     /// For people: the host's name.
     pub name: &'a str,
     /// The rank in the job; the node's number where the trace does not say.
@@ -63,9 +65,14 @@ impl NodeCollectives<'_> {
 
 impl std::fmt::Debug for NodeCollectives<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { node, name, rank, groups, events, map: _ } = self;
+        let Self { node, clock, name, rank, groups, events, map: _ } = self;
         let mut fields = formatter.debug_struct("NodeCollectives");
-        fields.field("node", node).field("name", name).field("rank", rank).field("groups", groups);
+        fields
+            .field("node", node)
+            .field("clock", clock)
+            .field("name", name)
+            .field("rank", rank)
+            .field("groups", groups);
         fields.field("events", &events.len()).finish_non_exhaustive()
     }
 }

@@ -64,6 +64,7 @@ pub(super) fn with<T>(nodes: &[Node], test: impl FnOnce(&[NodeCollectives<'_>]) 
     let list: Vec<NodeCollectives<'_>> = (nodes.iter().zip(&names).zip(&maps).enumerate())
         .map(|(place, ((node, name), map))| NodeCollectives {
             node: place as u32,
+            clock: place as u32,
             name,
             rank: None,
             groups: &node.groups,

@@ -29,3 +29,11 @@ mod wire;
 pub use facts::read_facts;
 pub use merge::{MergeInput, MergeOptions, MergeStats, PlaneLayout, merge};
 pub use rewrite::{RewriteOptions, RewriteStats, rewrite};
+
+/// The session start that a file states, Unix ns.
+///
+/// # Errors
+/// What is wrong with the file, at which byte.
+pub fn session_start_ns(path: &std::path::Path) -> Result<Option<i64>, crate::Error> {
+    Ok(outline::outline(path)?.start_ns)
+}
