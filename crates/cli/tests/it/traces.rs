@@ -252,6 +252,22 @@ fn inputs_are_never_overwritten_and_names_keep_their_promise() {
 }
 
 #[test]
+fn an_event_that_says_nothing_leaves_the_merged_file_readable() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let (input, output) = (scratch.path().join("e.json"), scratch.path().join("m.json"));
+    let events =
+        "{\"traceEvents\":[{},{\"ph\":\"X\",\"ts\":5,\"pid\":1,\"tid\":1,\"name\":\"a\"}],\"baseTimeNanoseconds\":0}";
+    std::fs::write(&input, events).expect("writable");
+    let done = run(
+        &["merge", "--allow-uncalibrated", "--nodes", "0", "1"],
+        &[("--traces", &[input.clone(), input]), ("--output", std::slice::from_ref(&output))],
+    );
+    assert!(done.status.success(), "{}", complaint(&done));
+    let merged: Value = serde_json::from_slice(&std::fs::read(&output).expect("the output")).expect("JSON");
+    assert!(merged["traceEvents"].as_array().expect("events").len() >= 4);
+}
+
+#[test]
 fn nodes_without_clocks_are_left_out_of_the_verdict() {
     let Some(data) = data() else { return };
     let set = data.join("jax/b_4node_offset_drift");

@@ -71,6 +71,10 @@ impl Tracks {
     /// Adds what has to change in an event.
     pub(super) fn edit(&mut self, event: &Event<'_>, edits: &mut Edits) -> Result<(), EventFault> {
         let (bytes, spans) = (event.bytes, &event.spans);
+        if bytes.get(1..bytes.len().saturating_sub(1)).is_none_or(|body| body.trim_ascii().is_empty()) {
+            // An event that says nothing has no member to put others before, and nothing to tell apart.
+            return Ok(());
+        }
         let metadata = metadata(bytes, spans);
         let (process, thread) = self.numbers(&bytes[spans.pid.clone()], &bytes[spans.tid.clone()], metadata)?;
         put(edits, &spans.pid, "pid", process);
