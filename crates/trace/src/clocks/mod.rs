@@ -94,9 +94,10 @@ pub fn node_clock(
     let mut notes = Vec::new();
     let wrong = |source| Error::Clock { node, source };
     let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes);
-    let tracer = tracer_map(&pairs).map_err(wrong)?;
-    let tie = if tracer.is_some() { tie } else { Tie::Assumed };
     let offset_map = offsets.map(node)?;
+    let steps = offset_map.as_ref().map(|found| found.map.breaks()).unwrap_or_default();
+    let tracer = tracer_map(&pairs, &steps).map_err(wrong)?;
+    let tie = if tracer.is_some() { tie } else { Tie::Assumed };
     let mut chain = MapChain::new(tracer.as_ref().map_or_else(TimeMap::identity, |tracer| tracer.map.clone()));
     if let Some(found) = offset_map {
         note_offsets(&found, &mut notes);

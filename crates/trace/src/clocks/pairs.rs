@@ -11,7 +11,7 @@
 //! bracketed pairs exist too, the overhead is measured against them and taken out.
 
 use probe_sync_estimate::series::smooth::{Reading, Smoothed, smooth};
-use probe_sync_estimate::series::{Continuation, Knot, Segment, TimeMap, sample_curve};
+use probe_sync_estimate::series::{Break, Continuation, CurvePoint, Knot, Segment, TimeMap, sample_curve};
 use serde::Serialize;
 
 use crate::model::{ClockPair, PairKind, Picoseconds};
@@ -48,24 +48,28 @@ pub struct TracerMap {
     pub residuals: Residuals,
 }
 
-/// The map through a node's pairs; None without pairs.
+/// The map through a node's pairs; None without pairs. `steps` are those that the offsets know of: pairs too far apart for a
+/// wandering clock cannot tell a step from a bend, so known steps are taken out before the curve is drawn and put back.
 ///
 /// # Errors
 /// Those of [`TimeMap::new`], for times beyond any clock's.
-pub fn tracer_map(pairs: &[ClockPair]) -> Result<Option<TracerMap>, probe_sync_estimate::Error> {
+pub fn tracer_map(pairs: &[ClockPair], steps: &[Break]) -> Result<Option<TracerMap>, probe_sync_estimate::Error> {
     let mut sorted: Vec<ClockPair> = pairs.to_vec();
     sorted.sort_by_key(|pair| (pair.tracer_ps, pair.system_ns));
     let Some(base) = sorted.first().map(Base::new) else { return Ok(None) };
     let (markers, bracketed): (Vec<ClockPair>, Vec<ClockPair>) =
         sorted.iter().partition(|p| p.kind == PairKind::Marker);
-    let overhead_ns = overhead(&base, &markers, &bracketed);
-    let readings = match overhead_ns {
-        Some((late_ns, noise_ns)) => base.readings(&sorted, late_ns, noise_ns),
-        None if bracketed.len() >= FEWEST_BRACKETED || markers.is_empty() => base.readings(&bracketed, 0.0, 1.0),
-        None => base.readings(&markers, 0.0, 1.0),
+    let overhead_ns = overhead(&base, &markers, &bracketed, steps);
+    let (chosen, late_ns, noise_ns) = match overhead_ns {
+        Some((late_ns, noise_ns)) => (&sorted, late_ns, noise_ns),
+        None if bracketed.len() >= FEWEST_BRACKETED || markers.is_empty() => (&bracketed, 0.0, 1.0),
+        None => (&markers, 0.0, 1.0),
     };
+    let known = known_steps(chosen, steps);
+    let readings = base.readings(chosen, late_ns, noise_ns, &known);
     let Some(smoothed) = smooth(&readings) else { return Ok(None) };
-    let map = TimeMap::new(&base.segments(&smoothed))?;
+    let segments = base.segments(&smoothed, &known);
+    let map = TimeMap::new(&segments)?;
     let one_sided = readings.iter().filter(|reading| reading.one_sided).count();
     let mut sizes: Vec<f64> = smoothed.residuals_ns.iter().map(|residual| residual.abs()).collect();
     sizes.sort_unstable_by(f64::total_cmp);
@@ -76,7 +80,7 @@ pub fn tracer_map(pairs: &[ClockPair]) -> Result<Option<TracerMap>, probe_sync_e
         bracketed: readings.len() - one_sided,
         markers: one_sided,
         outliers: smoothed.outliers,
-        steps: smoothed.stretches.len() - 1,
+        steps: segments.len() - 1,
         median_ns: quantile(50).unwrap_or(0.0),
         p95_ns: quantile(95).unwrap_or(0.0),
         above_quickest_ns: if one_sided > 0 { smoothed.above_lowest_ns } else { 0.0 },
@@ -97,8 +101,9 @@ impl Base {
         Self { at_ps: pair.tracer_ps, correction_ps: correction(pair) }
     }
 
-    /// Pairs as readings of c; markers `late_ns` less, with their noise relative to that of bracketed pairs.
-    fn readings(&self, pairs: &[ClockPair], late_ns: f64, noise_ns: f64) -> Vec<Reading> {
+    /// Pairs as readings of c, known steps taken out; markers `late_ns` less, with their noise relative to that of
+    /// bracketed pairs.
+    fn readings(&self, pairs: &[ClockPair], late_ns: f64, noise_ns: f64, known: &[KnownStep]) -> Vec<Reading> {
         let mut readings: Vec<Reading> = pairs
             .iter()
             .map(|pair| {
@@ -120,21 +125,28 @@ impl Base {
         for reading in &mut readings {
             reading.relative_sigma /= typical;
         }
+        for step in known {
+            readings.iter_mut().skip(step.first_after).for_each(|reading| reading.value_ns += step.jump_ns());
+        }
         readings
     }
 
-    /// One segment per stretch without a step.
-    fn segments(&self, smoothed: &Smoothed) -> Vec<Segment> {
-        let mut segments: Vec<Segment> = Vec::with_capacity(smoothed.stretches.len());
-        for (points, growth_ppm) in smoothed.stretches.iter().zip(&smoothed.growth_ppm) {
-            let knots = sample_curve(points, self.at_ps, self.correction_ps);
+    /// One segment per stretch without a step, known or found.
+    fn segments(&self, smoothed: &Smoothed, known: &[KnownStep]) -> Vec<Segment> {
+        let mut segments: Vec<Segment> = Vec::with_capacity(smoothed.stretches.len() + known.len());
+        let stretches = smoothed.stretches.iter().zip(&smoothed.growth_ppm);
+        let pieces =
+            stretches.flat_map(|(points, growth)| self.with_steps(points, known).map(move |piece| (piece, growth)));
+        for ((points, stepped_at), growth_ppm) in pieces {
+            let knots = sample_curve(&points, self.at_ps, self.correction_ps);
             let outside = |slope: Option<f64>| {
                 let growth_ppm = growth_ppm.hypot(WANDER_ALLOWANCE_PPM);
                 Some(Continuation { slope_ppm: slope? * 1e6, growth_ppm })
             };
             // R runs on while S is set: half-way is as good as any moment.
             let last: Option<&Knot> = segments.last().and_then(|segment| segment.knots.last());
-            let start_ps = last.zip(knots.first()).map(|(a, b)| a.at_ps + (b.at_ps - a.at_ps) / 2);
+            let halfway = last.zip(knots.first()).map(|(a, b)| a.at_ps + (b.at_ps - a.at_ps) / 2);
+            let start_ps = last.and(stepped_at).or(halfway);
             let before = outside(points.first().and_then(|point| point.slope));
             let after = outside(points.last().and_then(|point| point.slope));
             segments.push(Segment { before, after, start_ps, knots });
@@ -143,13 +155,92 @@ impl Base {
     }
 }
 
+impl Base {
+    /// A stretch cut at the known steps that lie within it, each step put back; and where on R the step before a piece was.
+    fn with_steps<'a>(
+        &'a self,
+        points: &'a [CurvePoint],
+        known: &'a [KnownStep],
+    ) -> impl Iterator<Item = (Vec<CurvePoint>, Option<Picoseconds>)> + 'a {
+        let first_x = |step: &KnownStep| difference_ns(step.after_ps, self.at_ps);
+        (0..=known.len()).filter_map(move |passed| {
+            let taken_out: f64 = known[..passed].iter().map(KnownStep::jump_ns).sum();
+            let from = passed.checked_sub(1).map_or(f64::NEG_INFINITY, |at| first_x(&known[at]));
+            let until = known.get(passed).map_or(f64::INFINITY, first_x);
+            let within = points.iter().filter(|point| from <= point.x_ns && point.x_ns < until);
+            let piece: Vec<CurvePoint> =
+                within.map(|point| CurvePoint { value_ns: point.value_ns - taken_out, ..*point }).collect();
+            let first = piece.first()?;
+            let stepped_at = passed.checked_sub(1).map(|at| {
+                let correction_ps = self.correction_ps + (first.value_ns * 1e3) as Picoseconds;
+                known[at].on_tracer_ps(correction_ps)
+            });
+            Some((piece, stepped_at))
+        })
+    }
+}
+
+/// A step that the offsets know, between two neighbouring pairs.
+struct KnownStep {
+    step: Break,
+    /// Place of the first pair after it.
+    first_after: usize,
+    /// When on R the pairs before and after it were taken.
+    before_ps: Picoseconds,
+    after_ps: Picoseconds,
+}
+
+impl KnownStep {
+    /// By how much the system clock jumped, ns; c jumps by as much the other way.
+    fn jump_ns(&self) -> f64 {
+        self.step.jump_ps as f64 * 1e-3
+    }
+
+    /// When it happened on R, given c after it: the middle of what the offsets leave open, between the two pairs.
+    fn on_tracer_ps(&self, correction_after_ps: Picoseconds) -> Picoseconds {
+        let before = self.step.last_before_ps + correction_after_ps + self.step.jump_ps;
+        let after = self.step.first_after_ps + correction_after_ps;
+        i128::midpoint(before, after).clamp(self.before_ps + 1, self.after_ps)
+    }
+}
+
+/// Where the known steps lie among pairs in order of R: between two neighbours that the offsets allow, where c jumps most
+/// nearly as the step says. A step before the first or after the last pair changes nothing.
+fn known_steps(pairs: &[ClockPair], steps: &[Break]) -> Vec<KnownStep> {
+    let system_ps = |pair: &ClockPair| i128::from(pair.system_ns) * 1000;
+    let place = |step: &Break| {
+        let fits = |at: &usize| {
+            system_ps(&pairs[at - 1]) <= step.last_before_ps + step.jump_ps.abs().min(SLACK_PS)
+                && system_ps(&pairs[*at]) >= step.first_after_ps - step.jump_ps.abs().min(SLACK_PS)
+                && pairs[*at].tracer_ps > pairs[at - 1].tracer_ps
+        };
+        let misfit = |at: &usize| (correction(&pairs[*at]) - correction(&pairs[at - 1]) + step.jump_ps).abs();
+        let first_after = (1..pairs.len()).filter(fits).min_by_key(misfit)?;
+        let (before_ps, after_ps) = (pairs[first_after - 1].tracer_ps, pairs[first_after].tracer_ps);
+        Some(KnownStep { step: *step, first_after, before_ps, after_ps })
+    };
+    let mut known: Vec<KnownStep> = steps.iter().filter_map(place).collect();
+    known.sort_by_key(|step| step.first_after);
+    // Two steps between the same pairs are one to them.
+    known.dedup_by(|later, kept| {
+        let same = later.first_after == kept.first_after;
+        if same {
+            kept.step.jump_ps += later.step.jump_ps;
+            kept.step.first_after_ps = later.step.first_after_ps;
+        }
+        same
+    });
+    known
+}
+
 /// How late markers are against bracketed pairs, and how much that scatters, ns; None where one kind is too rare.
-fn overhead(base: &Base, markers: &[ClockPair], bracketed: &[ClockPair]) -> Option<(f64, f64)> {
+fn overhead(base: &Base, markers: &[ClockPair], bracketed: &[ClockPair], steps: &[Break]) -> Option<(f64, f64)> {
     if markers.len() < FEWEST_MARKERS || bracketed.len() < FEWEST_BRACKETED {
         return None;
     }
-    let smoothed = smooth(&base.readings(bracketed, 0.0, 1.0))?;
-    let map = TimeMap::new(&base.segments(&smoothed)).ok()?;
+    let known = known_steps(bracketed, steps);
+    let smoothed = smooth(&base.readings(bracketed, 0.0, 1.0, &known))?;
+    let map = TimeMap::new(&base.segments(&smoothed, &known)).ok()?;
     let mut late: Vec<f64> = markers
         .iter()
         .map(|marker| difference_ns(map.map(marker.tracer_ps).time_ps, i128::from(marker.system_ns) * 1000))
@@ -175,6 +266,8 @@ fn bracket_sigma(width_ns: f64) -> f64 {
 
 /// Markers of Python, JAX and torch take this long when nothing interferes.
 const LARGEST_USUAL_OVERHEAD_NS: f64 = 40_000.0;
+/// The offsets place a step to within their own spacing; readings of S near it may differ by as much, ps.
+const SLACK_PS: Picoseconds = 1_000_000_000;
 /// Below this a clock's own granularity counts.
 const SMALLEST_BRACKET_NS: f64 = 20.0;
 const SMALLEST_MARKER_NOISE_NS: f64 = 1000.0;

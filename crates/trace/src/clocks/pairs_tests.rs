@@ -49,7 +49,7 @@ impl Simulated {
 }
 
 fn check(simulated: &Simulated, pairs: &[ClockPair], late_ns: f64, most_ns: f64) -> Residuals {
-    let found = tracer_map(pairs).expect("times are sane").expect("pairs");
+    let found = tracer_map(pairs, &[]).expect("times are sane").expect("pairs");
     let worst = simulated.worst(&found.map, late_ns);
     assert!(worst < most_ns, "{worst} {:?}", found.residuals);
     found.residuals
@@ -82,14 +82,14 @@ fn bracketed_pairs_say_what_markers_cannot() {
 
 #[test]
 fn odd_pairs_do_not_panic() {
-    assert_eq!(tracer_map(&[]).expect("no pairs are no error"), None);
+    assert_eq!(tracer_map(&[], &[]).expect("no pairs are no error"), None);
     let pair = |tracer_ps, system_ns, kind| ClockPair { tracer_ps, system_ns, kind };
     let kinds = [PairKind::Marker, PairKind::Bracketed(f64::NAN), PairKind::Bracketed(0.0), PairKind::Bracketed(1e300)];
     for kind in kinds {
-        let one = tracer_map(&[pair(5_000, 3, kind)]).expect("one pair").expect("a map");
+        let one = tracer_map(&[pair(5_000, 3, kind)], &[]).expect("one pair").expect("a map");
         assert_eq!(one.map.map(9_000).time_ps, 7_000);
         let far =
             [pair(0, i64::MAX, kind), pair(1, i64::MIN, kind), pair(i128::MAX, 0, kind), pair(i128::MIN, 0, kind)];
-        let _ = tracer_map(&far);
+        let _ = tracer_map(&far, &[]);
     }
 }
