@@ -173,6 +173,10 @@ fn calibrate(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Calib
         Source::Run(run) => run.offsets,
         Source::Offsets(offsets) => offsets,
     };
+    let of_reference = offsets.nodes.get(&REFERENCE).into_iter().flatten();
+    if let Some(other) = of_reference.map(|sample| sample.offset_ns).find(|offset| *offset != 0.0) {
+        bail!("{}: node {REFERENCE} is the reference, but has an offset of {other} ns", offsets.path.display());
+    }
     for note in &offsets.notes {
         tracing::info!("{note}");
     }
