@@ -88,6 +88,14 @@ impl RunDirectory {
         write_whole(&self.path.join(name), content.as_bytes())
     }
 
+    /// As [`Self::write_document`], without waiting until the disk has it: for what is written anew every round.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn refresh_document(&self, name: &str, content: &str) -> Result<(), Error> {
+        write_beside(&self.path.join(name), content.as_bytes(), false)
+    }
+
     /// Starts a JSON-lines stream.
     ///
     /// # Errors
@@ -114,13 +122,19 @@ impl RunDirectory {
 /// # Errors
 /// [`Error::File`] names the path.
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
+    write_beside(path, content, true)
+}
+
+fn write_beside(path: &Path, content: &[u8], durable: bool) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let beside = path.with_file_name(name);
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&beside)?;
         file.write_all(content)?;
-        file.sync_data()?;
+        if durable {
+            file.sync_data()?;
+        }
         fs::rename(&beside, path)
     };
     write().map_err(|error| {

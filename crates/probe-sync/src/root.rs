@@ -12,7 +12,7 @@ use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde_json::{Value, json};
 
 use crate::files::{self, JsonLines, RunDirectory};
-use crate::report::{self, Judge, NodeRow, RankAccount, RunReport, SIGMAS_95};
+use crate::report::{self, Judge, NodeRow, RankAccount, RunReport, SIGMAS_95, TruthVerdict};
 use crate::roster::Roster;
 use crate::run::{Setup, Started};
 use crate::{Error, metrics, truth};
@@ -104,7 +104,9 @@ impl<'a> RootState<'a> {
         let events = round.clock_events.iter().take(room);
         self.clock_events.extend(events.map(|(node, event)| (round.round_id, *node, *event)));
         self.last = Some(round.clone());
-        self.directory.write_document("metrics.prom", &metrics::render(&self.report(&[], false, None)))
+        // Every rank waits for the broadcast that follows: no verdict over all rounds here, and no waiting for the disk.
+        let metrics = metrics::render(&self.report(&[], None, false, None));
+        self.directory.refresh_document("metrics.prom", &metrics)
     }
 
     /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
@@ -114,13 +116,19 @@ impl<'a> RootState<'a> {
         interrupted: bool,
         error: Option<String>,
     ) -> Result<RunReport, Error> {
-        let report = self.report(accounts, interrupted, error);
+        let report = self.report(accounts, self.judge.verdict(), interrupted, error);
         self.directory.write_document("metrics.prom", &metrics::render(&report))?;
         self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
         Ok(report)
     }
 
-    fn report(&self, accounts: &[RankAccount], interrupted: bool, error: Option<String>) -> RunReport {
+    fn report(
+        &self,
+        accounts: &[RankAccount],
+        truth: Option<TruthVerdict>,
+        interrupted: bool,
+        error: Option<String>,
+    ) -> RunReport {
         let plan = self.setup.plan;
         let of_nodes: Vec<&RankAccount> =
             plan.rank_of_node.iter().filter_map(|rank| accounts.get(*rank as usize)).collect();
@@ -139,7 +147,7 @@ impl<'a> RootState<'a> {
             error,
             out: self.setup.config.out.display().to_string(),
             nodes: self.rows(&of_nodes),
-            truth: self.judge.verdict(),
+            truth,
             packets: report::directions(&of_nodes),
             unreachable_peers: report::unreachable_peers(&of_nodes, self.roster),
             counters,
