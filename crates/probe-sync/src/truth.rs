@@ -30,7 +30,7 @@ pub fn virtual_clock(config: &Config, node: NodeId, start_ns: i64) -> SkewedCloc
         .map(|step| Step { at_ns: start_ns.saturating_add(step.after.as_ns()), step_ns: step.step.as_ns() })
         .into_iter()
         .collect();
-    SkewedClock { t0_ns: start_ns, off_ns, ppm, steps }
+    SkewedClock { t0_ns: start_ns, off_ns, ppm, wave: None, steps }
 }
 
 /// True offset of a node when the reference clock shows `reference_ns`.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn truth_by_hand() {
         // Node 1 is 1000 ns ahead at t0 = 0 and gains 10 ppm: after 1 s it is 11 000 ns ahead.
-        let clock = SkewedClock { t0_ns: 0, off_ns: 1000, ppm: 10.0, steps: Vec::new() };
+        let clock = SkewedClock { t0_ns: 0, off_ns: 1000, ppm: 10.0, ..SkewedClock::default() };
         assert!((true_offset_ns(&clock, 1_000_000_000) - 11_000.0).abs() < 1e-6);
     }
 }

@@ -1,9 +1,12 @@
 //! The [`Clock`] trait and [`SkewedClock`], a virtual clock with known error laid over a real one.
 //!
-//! `node(t) = t + off_ns + ppm·1e-6·(t − t0_ns) + Σ step_ns·[t ≥ at_ns]`, the formula that `truth.json` states.
+//! `node(t) = t + off_ns + ppm·1e-6·(t − t0_ns) + amp_ns·sin(2π·(t − t0_ns)/period_ns + phase) + Σ step_ns·[t ≥ at_ns]`,
+//! the formula that `truth.json` states.
 //! Two nodes by hand: off = 1000 ns, ppm = 10, t0 = 0. At t = 1 s the node reads 1 s + 1000 ns + 10 000 ns.
 //!
-//! What it does not do: wander or temperature; the simulator has those.
+//! What it does not do: wander at random; the simulator has that.
+
+use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +27,34 @@ pub struct Step {
     pub step_ns: i64,
 }
 
+/// A regular wave in a virtual clock's error, as a room's temperature makes it.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wave {
+    /// Largest error, ns.
+    pub amp_ns: f64,
+    /// From crest to crest, ns; positive.
+    pub period_ns: i64,
+    /// Where in the wave `t0_ns` is, radians.
+    pub phase_rad: f64,
+}
+
+impl Wave {
+    /// The angle that has passed after `since`. Whole periods are taken off as integers: nothing is lost far from the start.
+    fn angle(&self, since: Duration) -> f64 {
+        let period_ns = self.period_ns.max(1);
+        TAU * (since.as_ns().rem_euclid(period_ns) as f64 / period_ns as f64) + self.phase_rad
+    }
+
+    fn error_ns(&self, since: Duration) -> f64 {
+        self.amp_ns * self.angle(since).sin()
+    }
+
+    /// The derivative of the error, ns per ns.
+    fn rate(&self, since: Duration) -> f64 {
+        self.amp_ns * TAU / self.period_ns.max(1) as f64 * self.angle(since).cos()
+    }
+}
+
 /// A virtual clock with exactly known error, laid over a real clock.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct SkewedClock {
@@ -33,6 +64,9 @@ pub struct SkewedClock {
     pub off_ns: i64,
     /// Rate error, parts per million.
     pub ppm: f64,
+    /// A regular wave on top.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<Wave>,
     /// Jumps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
@@ -41,9 +75,15 @@ pub struct SkewedClock {
 impl SkewedClock {
     /// The true error at `t` on the clock underneath: virtual minus real, in ns.
     pub fn error_ns(&self, t: Timestamp<System>) -> f64 {
-        let since = t - Timestamp::from_ns(self.t0_ns);
+        let since = self.since(t);
         let steps: i64 = self.steps.iter().filter(|s| t.as_ns() >= s.at_ns).map(|s| s.step_ns).sum();
-        Skew::from_ppm(self.ppm).over_ns(since) + (self.off_ns + steps) as f64
+        let wave = self.wave.map_or(0.0, |wave| wave.error_ns(since));
+        Skew::from_ppm(self.ppm).over_ns(since) + wave + (self.off_ns + steps) as f64
+    }
+
+    /// The rate error at `t` on the clock underneath, ppm; steps have none.
+    pub fn rate_ppm(&self, t: Timestamp<System>) -> f64 {
+        self.ppm + self.wave.map_or(0.0, |wave| 1e6 * wave.rate(self.since(t)))
     }
 
     /// What the virtual clock shows when the clock underneath shows `t`.
@@ -51,9 +91,20 @@ impl SkewedClock {
         t + Duration::from_ns_f64(self.error_ns(t))
     }
 
+    /// The clock without its wave: what a comparison with another clock of the same oscillator shows. Temperature moves
+    /// `CLOCK_MONOTONIC_RAW` as it moves the system clock; steps, and the rate that a daemon sets, move only the latter.
+    #[must_use]
+    pub fn without_wave(&self) -> Self {
+        Self { wave: None, ..self.clone() }
+    }
+
     /// True when the virtual clock equals the one underneath.
     pub fn is_identity(&self) -> bool {
-        self.off_ns == 0 && self.ppm == 0.0 && self.steps.is_empty()
+        self.off_ns == 0 && self.ppm == 0.0 && self.wave.is_none() && self.steps.is_empty()
+    }
+
+    fn since(&self, t: Timestamp<System>) -> Duration {
+        t - Timestamp::from_ns(self.t0_ns)
     }
 }
 
@@ -63,7 +114,7 @@ mod tests {
 
     #[test]
     fn two_nodes_by_hand() {
-        let clock = SkewedClock { t0_ns: 0, off_ns: 1000, ppm: 10.0, steps: Vec::new() };
+        let clock = SkewedClock { t0_ns: 0, off_ns: 1000, ppm: 10.0, ..SkewedClock::default() };
         let second = Timestamp::from_ns(1_000_000_000);
         assert_eq!(clock.apply(second).as_ns(), 1_000_011_000);
     }
@@ -77,9 +128,28 @@ mod tests {
     }
 
     #[test]
+    fn a_wave_by_hand() {
+        // 1000 ns over 4 s, at its crest when t = t0: 0 a second later, −1000 after two; the rate is −ω·amp at the crossing.
+        let wave = Wave { amp_ns: 1000.0, period_ns: 4_000_000_000, phase_rad: TAU / 4.0 };
+        let clock = SkewedClock { wave: Some(wave), ppm: 10.0, ..SkewedClock::default() };
+        let at = |seconds: i64| Timestamp::from_ns(seconds * 1_000_000_000);
+        for (seconds, error_ns) in
+            [(0, 1000.0), (1, 10_000.0), (2, 19_000.0), (-2, -21_000.0), (4_000_000_000, 4e13 + 1e3)]
+        {
+            assert!(
+                (clock.error_ns(at(seconds)) - error_ns).abs() < 1e-2,
+                "{seconds} s: {}",
+                clock.error_ns(at(seconds))
+            );
+        }
+        assert!((clock.rate_ppm(at(1)) - (10.0 - TAU / 4.0 * 1e-3 * 1e3)).abs() < 1e-9, "{}", clock.rate_ppm(at(1)));
+        assert_eq!(clock.without_wave().error_ns(at(2)), 20_000.0);
+    }
+
+    #[test]
     fn no_nanosecond_is_lost_at_epoch_scale() {
         let t0_ns = 1_795_187_183_227_565_825;
-        let clock = SkewedClock { t0_ns, off_ns: -3, ppm: 50.0, steps: Vec::new() };
+        let clock = SkewedClock { t0_ns, off_ns: -3, ppm: 50.0, ..SkewedClock::default() };
         assert_eq!(clock.apply(Timestamp::from_ns(t0_ns + 20_000)).as_ns(), t0_ns + 20_000 - 3 + 1);
     }
 }

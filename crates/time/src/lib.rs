@@ -16,6 +16,6 @@ mod clock;
 mod exchange;
 mod instant;
 
-pub use clock::{Clock, SkewedClock, Step};
+pub use clock::{Clock, SkewedClock, Step, Wave};
 pub use exchange::{Edge, Exchange, NodeId, RunId, StampSource};
 pub use instant::{Boot, Domain, Duration, Monotonic, Raw, Reference, Skew, System, Timestamp, Tracer};
