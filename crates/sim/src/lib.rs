@@ -13,10 +13,13 @@ mod clock;
 mod ledger;
 mod network;
 mod random;
+mod running;
 mod scenario;
 mod simulation;
+mod world;
 
 pub use clock::WanderingClock;
 pub use ledger::{DirectionCounts, Ledger};
+pub use running::{EdgeCut, Running, WindowCut};
 pub use scenario::{Clocks, Network, Scenario, Stamps};
 pub use simulation::{Error, Outcome, Simulation};

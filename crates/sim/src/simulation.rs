@@ -1,26 +1,23 @@
-//! The event loop: endpoints, clocks and wires in one discrete-event simulation.
+//! Prepares a simulated run: endpoints, clocks and wires from a scenario and a seed.
 //!
-//! Events lie in one binary heap by true time, ties in order of their making, so a run depends on nothing but scenario
-//! and seed. When the duration is over the nodes stop starting exchanges, and the run goes on until everything in flight
-//! has ended: only then can counts of sent and received packets be compared exactly.
+//! Place in the flow: a [`Scenario`] goes in; [`Simulation::start`] gives a [`Running`] that is driven step by step, and
+//! [`Simulation::run`] drives it in one go to its [`Outcome`]. The event loop is in `world`.
 //!
-//! What it does not do: cut windows or run rounds; it hands out exchanges and truth.
+//! What it does not do: fit or solve; it hands out exchanges and truth.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use probe_sync_probe::{
-    Counters, Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Stamp, Transmit, TxContext, topology,
-};
-use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, RunId, SkewedClock, System, Timestamp};
+use probe_sync_probe::{Counters, Endpoint, EndpointConfig, Schedule, topology};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, RunId, SkewedClock, System, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::clock::WanderingClock;
-use crate::ledger::{Bookkeeper, Ledger};
-use crate::network::Wires;
-use crate::random::{chance, exponential, symmetric};
+use crate::ledger::Ledger;
+use crate::random::symmetric;
+use crate::running::Running;
 use crate::scenario::Scenario;
+use crate::world::World;
 
 /// Why a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +37,8 @@ pub enum Error {
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Finished exchanges of every edge, in the order in which they finished. Edges without any have an empty list.
+    /// Finished exchanges of every edge that no cut took away, in the order in which they finished. Edges without any
+    /// have an empty list.
     pub exchanges: BTreeMap<Edge, Vec<Exchange>>,
     /// What each node counted.
     pub counters: Vec<Counters>,
@@ -72,6 +70,10 @@ pub struct Simulation {
 }
 
 impl Simulation {
+    /// The first instant of every run, true time. A plausible present: clock arithmetic at this scale must not lose
+    /// nanoseconds.
+    pub const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
+
     /// Prepares a run of `scenario`.
     ///
     /// # Errors
@@ -93,33 +95,24 @@ impl Simulation {
         &self.edges
     }
 
+    /// What is simulated.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
     /// Probes for `duration`, then lets everything in flight end.
     pub fn run(&self, duration: Duration) -> Outcome {
+        let mut running = self.start(duration);
+        running.advance_to(Self::START + duration);
+        running.finish()
+    }
+
+    /// Starts a run that the caller drives. The clocks' wander is drawn for `horizon`; later they keep their last rate.
+    pub fn start(&self, horizon: Duration) -> Running<'_> {
         let endpoints = self.endpoints().expect("the same scenario was accepted by Simulation::new");
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ CLOCK_SALT);
-        let clocks = (0..self.scenario.nodes).map(|node| self.clock(node, duration, &mut rng)).collect();
-        let timeout_ns = self.scenario.exchange_timeout.as_ns();
-        let mut world = World {
-            scenario: &self.scenario,
-            nodes: endpoints.into_iter().map(|endpoint| Node { endpoint, armed: None }).collect(),
-            clocks,
-            wires: Wires::new(self.scenario.network, self.seed),
-            rng,
-            books: Bookkeeper::new(self.scenario.nodes, timeout_ns),
-            heap: BinaryHeap::new(),
-            order: 0,
-            exchanges: self.edges.iter().map(|edge| (*edge, Vec::new())).collect(),
-        };
-        let (events, end) = world.run(duration.as_ns());
-        Outcome {
-            exchanges: world.exchanges,
-            counters: world.nodes.iter().map(|node| node.endpoint.counters()).collect(),
-            ledger: world.books.ledger,
-            clocks: world.clocks,
-            start: EPOCH,
-            end: true_time(end),
-            events,
-        }
+        let clocks = (0..self.scenario.nodes).map(|node| self.clock(node, horizon, &mut rng)).collect();
+        Running::new(&self.scenario, &self.edges, World::new(&self.scenario, self.seed, endpoints, clocks, rng))
     }
 
     fn endpoints(&self) -> Result<Vec<Endpoint>, Error> {
@@ -129,10 +122,9 @@ impl Simulation {
             out_edges[edge.src.index()].push(edge.dst);
         }
         let endpoint = |(node, out_edges): (u32, Vec<NodeId>)| {
-            let phase = gap.as_ns() / i64::from(nodes) * i64::from(node);
-            let schedule = Schedule::new(gap, Duration::from_ns(phase)).ok_or(Error::Gap(gap))?;
-            let run = RunId(self.seed);
             let node = NodeId(node);
+            let schedule = schedule(node, nodes, gap).ok_or(Error::Gap(gap))?;
+            let run = RunId(self.seed);
             let config = EndpointConfig { run, node, nodes, out_edges, schedule, spacing, exchange_timeout };
             Ok(Endpoint::new(config, Timestamp::from_ns(0))?)
         };
@@ -141,213 +133,21 @@ impl Simulation {
 
     fn clock(&self, node: u32, duration: Duration, rng: &mut ChaCha8Rng) -> WanderingClock {
         let clocks = &self.scenario.clocks;
-        let t0_ns = EPOCH.as_ns();
+        let t0_ns = Self::START.as_ns();
         let off_ns = symmetric(rng, clocks.offset_ns_max);
         let ppm = clocks.skew_ppm_max * (2.0 * rng.random::<f64>() - 1.0);
-        let skewed = SkewedClock { t0_ns, off_ns, ppm, steps: Vec::new() };
+        let skewed = SkewedClock { t0_ns, off_ns, ppm, ..SkewedClock::default() };
         if node == 0 {
-            return WanderingClock::new(SkewedClock::default(), EPOCH, duration, 0.0, rng);
+            return WanderingClock::new(SkewedClock::default(), Self::START, duration, 0.0, rng);
         }
-        WanderingClock::new(skewed, EPOCH, duration, clocks.wander_ppm, rng)
+        WanderingClock::new(skewed, Self::START, duration, clocks.wander_ppm, rng)
     }
 }
 
-/// A run under way.
-struct World<'a> {
-    scenario: &'a Scenario,
-    nodes: Vec<Node>,
-    clocks: Vec<WanderingClock>,
-    wires: Wires,
-    rng: ChaCha8Rng,
-    books: Bookkeeper,
-    heap: BinaryHeap<Reverse<Event>>,
-    order: u64,
-    exchanges: BTreeMap<Edge, Vec<Exchange>>,
+/// One start per `gap`; the nodes' phases are spread evenly over it. `None` unless `gap` is positive.
+pub(crate) fn schedule(node: NodeId, nodes: u32, gap: Duration) -> Option<Schedule> {
+    Schedule::new(gap, Duration::from_ns(gap.as_ns() / i64::from(nodes) * i64::from(node.0)))
 }
-
-struct Node {
-    endpoint: Endpoint,
-    /// The timer asked for, and when the node will wake up for it.
-    armed: Option<(Timestamp<Monotonic>, i64)>,
-}
-
-/// Something that happens at a true time, ns since the start.
-#[derive(Debug)]
-struct Event {
-    at: i64,
-    order: u64,
-    what: What,
-}
-
-#[derive(Debug)]
-enum What {
-    /// The probing time is over.
-    Stop,
-    Wake(NodeId),
-    Arrival {
-        from: NodeId,
-        context: TxContext,
-        copies: u8,
-        bytes: [u8; PACKET_BYTES],
-    },
-    Foreign {
-        to: NodeId,
-        bytes: [u8; PACKET_BYTES],
-        length: usize,
-    },
-    /// A transmit stamp is reported, or will never be.
-    Sent {
-        from: NodeId,
-        context: TxContext,
-        stamp: Option<Stamp>,
-    },
-}
-
-impl World<'_> {
-    /// Handles all events; returns their number and the time of the last.
-    fn run(&mut self, duration_ns: i64) -> (u64, i64) {
-        self.push(duration_ns, What::Stop);
-        for index in 0..self.nodes.len() {
-            self.settle(NodeId(index as u32), 0);
-        }
-        let (mut events, mut now) = (0, 0);
-        // Ends: after Stop no exchange starts, and each packet and timer of an exchange makes finitely many events.
-        while let Some(Reverse(event)) = self.heap.pop() {
-            now = event.at;
-            events += 1;
-            self.handle(&event.what, now);
-        }
-        (events, now)
-    }
-
-    fn handle(&mut self, what: &What, now: i64) {
-        let node = match *what {
-            What::Stop => {
-                self.nodes.iter_mut().for_each(|node| node.endpoint.set_probing(false));
-                return;
-            }
-            What::Wake(node) => {
-                let state = &mut self.nodes[node.index()];
-                if state.armed.is_none_or(|(_, at)| at != now) {
-                    return;
-                }
-                state.armed = None;
-                state.endpoint.handle_timer(monotonic(now));
-                node
-            }
-            What::Arrival { from, context, copies, ref bytes } => {
-                self.books.note_arrival(from, context, copies, now);
-                self.receive(context.peer, bytes, now)
-            }
-            What::Foreign { to, ref bytes, length } => self.receive(to, &bytes[..length], now),
-            What::Sent { from, context, stamp } => {
-                let endpoint = &mut self.nodes[from.index()].endpoint;
-                match stamp {
-                    Some(stamp) => endpoint.handle_tx_stamp(context, stamp, monotonic(now)),
-                    None => endpoint.handle_tx_lost(context, monotonic(now)),
-                }
-                from
-            }
-        };
-        self.settle(node, now);
-    }
-
-    fn receive(&mut self, node: NodeId, datagram: &[u8], now: i64) -> NodeId {
-        let received = self.stamp(node, now);
-        self.nodes[node.index()].endpoint.handle_packet(datagram, received, monotonic(now));
-        node
-    }
-
-    /// Does what a driver does after each call: sends, takes exchanges, sets the timer.
-    fn settle(&mut self, node: NodeId, now: i64) {
-        while let Some(transmit) = self.nodes[node.index()].endpoint.poll_transmit() {
-            self.send(node, &transmit, now);
-        }
-        let state = &mut self.nodes[node.index()];
-        while let Some(exchange) = state.endpoint.poll_exchange() {
-            self.exchanges.entry(exchange.edge).or_default().push(exchange);
-        }
-        let Some(timer) = state.endpoint.next_timer() else { return };
-        if state.armed.is_none_or(|(armed, _)| timer < armed) {
-            let lateness = exponential(&mut self.rng, self.scenario.wakeup_ns_mean).round() as i64;
-            let wake = timer.as_ns().max(now) + lateness;
-            state.armed = Some((timer, wake));
-            self.push(wake, What::Wake(node));
-        }
-    }
-
-    fn send(&mut self, from: NodeId, transmit: &Transmit, now: i64) {
-        let Transmit { to, bytes, context } = *transmit;
-        if chance(&mut self.rng, self.scenario.stamps.unsendable) {
-            self.books.direction(from, to).unsendable += 1;
-            self.nodes[from.index()].endpoint.handle_send_failed(context, monotonic(now));
-            return;
-        }
-        self.books.note_sent(from, context, now);
-        self.report_stamp(from, context, now);
-        let delays = self.wires.carry(from, to);
-        let copies = delays.iter().flatten().count() as u8;
-        if copies == 0 {
-            self.books.direction(from, to).dropped += 1;
-        }
-        for delay in delays.into_iter().flatten() {
-            self.push(now + delay, What::Arrival { from, context, copies, bytes });
-        }
-        if let Some((bytes, length)) = self.wires.foreign(&bytes, &mut self.books.ledger.foreign[to.index()]) {
-            self.push(now + self.scenario.network.delay_ns, What::Foreign { to, bytes, length });
-        }
-    }
-
-    fn report_stamp(&mut self, from: NodeId, context: TxContext, now: i64) {
-        if !context.kind.needs_tx_stamp() {
-            return;
-        }
-        let withheld = chance(&mut self.rng, self.scenario.stamps.missing);
-        self.books.direction(from, context.peer).stamps_withheld += u64::from(withheld);
-        let stamp = self.stamp(from, now);
-        let what = What::Sent { from, context, stamp: (!withheld).then_some(stamp) };
-        self.push(now + self.scenario.stamps.report_ns, what);
-    }
-
-    fn stamp(&mut self, node: NodeId, now: i64) -> Stamp {
-        let noise = symmetric(&mut self.rng, self.scenario.stamps.noise_ns_max);
-        let at = self.clocks[node.index()].apply(true_time(now)) + Duration::from_ns(noise);
-        Stamp { at, source: self.scenario.stamps.source }
-    }
-
-    fn push(&mut self, at: i64, what: What) {
-        self.order += 1;
-        self.heap.push(Reverse(Event { at, order: self.order, what }));
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
-    }
-}
-impl Eq for Event {}
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
-fn monotonic(now: i64) -> Timestamp<Monotonic> {
-    Timestamp::from_ns(now)
-}
-
-fn true_time(now: i64) -> Timestamp<System> {
-    EPOCH + Duration::from_ns(now)
-}
-
-/// A plausible present: clock arithmetic at this scale must not lose nanoseconds.
-const EPOCH: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
 
 /// Keeps the clocks' random numbers apart from the wires'.
 const CLOCK_SALT: u64 = 0x5eed_c10c;

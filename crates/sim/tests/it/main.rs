@@ -1,4 +1,5 @@
 //! The simulator against itself and against the endpoints' books.
 mod accounting;
 mod estimate;
+mod running;
 mod truth;
