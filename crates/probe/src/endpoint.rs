@@ -216,6 +216,17 @@ impl Endpoint {
         self.prober.set_schedule(schedule, self.now);
     }
 
+    /// Probes these nodes from now on, in turn, and no others. Exchanges in flight are not disturbed; counts and sequence
+    /// numbers of a node that is probed again go on.
+    ///
+    /// # Errors
+    /// When a node is not one of the run's, is this one, or is given twice; then nothing changes.
+    pub fn set_out_edges(&mut self, out_edges: &[NodeId]) -> Result<(), Error> {
+        check_edges(self.node, self.nodes, out_edges)?;
+        self.prober.set_out_edges(out_edges, self.now);
+        Ok(())
+    }
+
     /// Stops or resumes starting exchanges. A stopped endpoint ends what is in flight and goes on answering: once
     /// [`Endpoint::in_flight`] is 0 everywhere and the network has drained, counts of sent and received packets compare
     /// exactly.
@@ -271,19 +282,23 @@ impl Endpoint {
 
 impl EndpointConfig {
     fn check(&self) -> Result<(), Error> {
-        let (node, nodes) = (self.node, self.nodes);
-        let mut peers = self.out_edges.clone();
-        peers.sort_unstable();
-        if let Some(outside) = peers.iter().chain([&node]).find(|node| node.0 >= nodes) {
-            return Err(Error::NoSuchNode { node: *outside, nodes });
-        }
-        let twice = peers.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        if let Some(peer) = twice.or_else(|| peers.iter().copied().find(|peer| *peer == node)) {
-            return Err(Error::BadEdge { node, peer });
-        }
+        check_edges(self.node, self.nodes, &self.out_edges)?;
         if self.spacing < Duration::ZERO || self.spacing >= self.exchange_timeout {
             return Err(Error::Spacing { spacing: self.spacing, timeout: self.exchange_timeout });
         }
         Ok(())
+    }
+}
+
+fn check_edges(node: NodeId, nodes: u32, out_edges: &[NodeId]) -> Result<(), Error> {
+    let mut peers = out_edges.to_vec();
+    peers.sort_unstable();
+    if let Some(outside) = peers.iter().chain([&node]).find(|node| node.0 >= nodes) {
+        return Err(Error::NoSuchNode { node: *outside, nodes });
+    }
+    let twice = peers.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    match twice.or_else(|| peers.iter().copied().find(|peer| *peer == node)) {
+        Some(peer) => Err(Error::BadEdge { node, peer }),
+        None => Ok(()),
     }
 }

@@ -25,9 +25,11 @@ pub(crate) struct Prober {
     schedule: Schedule,
     next_start: Timestamp<Monotonic>,
     probing: bool,
-    /// Sorted by peer.
+    /// Every edge that is or was probed, sorted by peer: fewer than the run has nodes.
     edges: Vec<OutEdge>,
-    /// Index of the edge whose turn is next.
+    /// Indices of the edges that are probed.
+    active: Vec<usize>,
+    /// Index within `active` of the edge whose turn is next.
     turn: usize,
     flights: BTreeMap<FlightKey, Flight>,
     alarms: BTreeSet<(Timestamp<Monotonic>, FlightKey, Alarm)>,
@@ -100,6 +102,7 @@ impl Prober {
             next_start: config.schedule.next_after(now),
             probing: true,
             turn: if turn < peers.len() { turn } else { 0 },
+            active: (0..peers.len()).collect(),
             edges: peers.into_iter().map(OutEdge::new).collect(),
             flights: BTreeMap::new(),
             alarms: BTreeSet::new(),
@@ -115,6 +118,27 @@ impl Prober {
         self.next_start = schedule.next_after(now);
     }
 
+    /// Probes `peers` from now on. Edges no longer probed are kept: the peer still remembers their sequence numbers, which
+    /// may not come twice, and exchanges in flight still end.
+    pub(crate) fn set_out_edges(&mut self, peers: &[NodeId], now: Timestamp<Monotonic>) {
+        let next = self.active.get(self.turn).and_then(|at| self.edges.get(*at)).map(|edge| edge.peer);
+        let idle = self.active.is_empty();
+        for peer in peers {
+            if let Err(place) = self.edges.binary_search_by_key(peer, |edge| edge.peer) {
+                self.edges.insert(place, OutEdge::new(*peer));
+            }
+        }
+        let probed = |(_, edge): &(usize, &OutEdge)| peers.contains(&edge.peer);
+        self.active = self.edges.iter().enumerate().filter(probed).map(|(at, _)| at).collect();
+        // The turn goes on where it was, or with the next higher peer.
+        let next = next.unwrap_or(self.node);
+        let turn = self.active.partition_point(|at| self.edges.get(*at).is_some_and(|edge| edge.peer < next));
+        self.turn = if turn < self.active.len() { turn } else { 0 };
+        if idle {
+            self.next_start = self.schedule.next_after(now);
+        }
+    }
+
     pub(crate) fn set_probing(&mut self, probing: bool, now: Timestamp<Monotonic>) {
         if probing && !self.probing {
             self.next_start = self.schedule.next_after(now);
@@ -127,7 +151,7 @@ impl Prober {
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timestamp<Monotonic>> {
-        let start = (self.probing && !self.edges.is_empty()).then_some(self.next_start);
+        let start = (self.probing && !self.active.is_empty()).then_some(self.next_start);
         let alarm = self.alarms.first().map(|(due, ..)| *due);
         start.into_iter().chain(alarm).min()
     }
@@ -145,7 +169,7 @@ impl Prober {
                 Alarm::Timeout => self.lose(key, Loss::TimedOut),
             }
         }
-        if self.probing && !self.edges.is_empty() && now >= self.next_start {
+        if self.probing && !self.active.is_empty() && now >= self.next_start {
             self.skipped_starts += self.schedule.missed(self.next_start, now);
             self.next_start = self.schedule.next_after(now);
             self.start(now, outbox);
@@ -212,9 +236,13 @@ impl Prober {
         self.finished.pop_front()
     }
 
-    /// Counts of every out-edge since the last call, in order of peer.
+    /// Counts of every out-edge since the last call, in order of peer. An edge no longer probed is among them as long as
+    /// it has something to report.
     pub(crate) fn cut_window(&mut self) -> Vec<EdgeWindowCounts> {
-        self.edges.iter_mut().map(OutEdge::cut).collect()
+        let active = &self.active;
+        let cut = |(at, edge): (usize, &mut OutEdge)| (active.binary_search(&at).is_ok(), edge.cut());
+        let all = self.edges.iter_mut().enumerate().map(cut);
+        all.filter(|(probed, counts)| *probed || counts.finished > 0 || counts.lost > 0).map(|(_, c)| c).collect()
     }
 
     pub(crate) fn edge_counters(&self) -> impl Iterator<Item = (NodeId, ExchangeCounters)> {
@@ -226,9 +254,8 @@ impl Prober {
             self.refused_starts += 1;
             return;
         }
-        let edges = self.edges.len();
-        let Some(edge) = self.edges.get_mut(self.turn) else { return };
-        self.turn = (self.turn + 1) % edges;
+        let Some(edge) = self.active.get(self.turn).and_then(|at| self.edges.get_mut(*at)) else { return };
+        self.turn = (self.turn + 1) % self.active.len();
         let key = (edge.peer, edge.next_seq);
         edge.next_seq = edge.next_seq.wrapping_add(1);
         edge.counters.started += 1;

@@ -102,6 +102,54 @@ fn windows_are_cut_per_edge() {
     assert_eq!(counts(&mut zero), [(1, 0, 0, 0), (2, 0, 0, 0)]);
 }
 
+fn peers(peers: &[u32]) -> Vec<NodeId> {
+    peers.iter().copied().map(NodeId).collect()
+}
+
+#[test]
+fn out_edges_change_while_running_and_keep_their_sequence_numbers() {
+    let mut zero = endpoint(0, 5, &[1, 3]);
+    let mut now = 0;
+    let mut starts = |zero: &mut probe_sync_probe::Endpoint, count: usize| -> Vec<(u32, u32)> {
+        let mut started = Vec::new();
+        for _ in 0..count {
+            now += 1_000_000;
+            zero.handle_timer(at(now));
+            let first = |t: &probe_sync_probe::Transmit| t.context.kind == Kind::Pt1;
+            started.extend(transmits(zero).iter().filter(|t| first(t)).map(|t| (t.to.0, t.context.seq)));
+        }
+        started
+    };
+    assert_eq!(starts(&mut zero, 1), [(1, 0)]);
+    zero.set_out_edges(&peers(&[1, 3, 2])).expect("sound edges");
+    assert_eq!(starts(&mut zero, 3), [(3, 0), (1, 1), (2, 0)], "the turn goes on where it was");
+    zero.set_out_edges(&peers(&[1])).expect("sound edges");
+    assert_eq!((starts(&mut zero, 2), zero.in_flight()), (vec![(1, 2), (1, 3)], 6), "nothing in flight is dropped");
+    zero.set_out_edges(&peers(&[])).expect("no edges");
+    assert_eq!(starts(&mut zero, 2), []);
+    zero.set_out_edges(&peers(&[3])).expect("sound edges");
+    assert_eq!(starts(&mut zero, 1), [(3, 1)], "a peer must never see a number twice");
+    assert_eq!(zero.set_out_edges(&peers(&[5])), Err(Error::NoSuchNode { node: NodeId(5), nodes: 5 }));
+    assert_eq!(zero.set_out_edges(&peers(&[2, 2])), Err(Error::BadEdge { node: NodeId(0), peer: NodeId(2) }));
+    assert_eq!(zero.set_out_edges(&peers(&[0])), Err(Error::BadEdge { node: NodeId(0), peer: NodeId(0) }));
+    assert_eq!(starts(&mut zero, 1), [(3, 2)], "what is refused changes nothing");
+}
+
+#[test]
+fn an_edge_that_is_no_longer_probed_reports_its_last_exchanges() {
+    let mut zero = endpoint(0, 3, &[1, 2]);
+    (1..=2).for_each(|ms| zero.handle_timer(at(ms * 1_000_000)));
+    let lost = |zero: &mut probe_sync_probe::Endpoint| -> Vec<(u32, u32)> {
+        zero.cut_window().iter().map(|edge| (edge.peer.0, edge.lost)).collect()
+    };
+    zero.set_out_edges(&peers(&[2])).expect("sound edges");
+    assert_eq!(lost(&mut zero), [(2, 0)]);
+    zero.set_probing(false);
+    zero.handle_timer(at(2_000_000 + TIMEOUT));
+    assert_eq!(lost(&mut zero), [(1, 1), (2, 1)]);
+    assert_eq!(lost(&mut zero), [(2, 0)]);
+}
+
 #[test]
 fn a_driver_that_never_sends_makes_exchanges_fail_instead_of_memory_grow() {
     let mut zero = endpoint(0, 2, &[1]);
