@@ -164,7 +164,7 @@ impl GlobalWindowData {
 }
 
 /// The master's decision about the next round.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// When the next window ends, on the reference clock.
     pub next_window_end_ns: i64,
@@ -174,6 +174,9 @@ pub struct Decision {
     pub cadence_ns: i64,
     /// The run is over.
     pub stop: bool,
+    /// Edges to probe besides the run's own, all of them: what is missing here is no longer probed.
+    #[serde(default)]
+    pub extra_edges: Vec<Edge>,
 }
 
 /// JSON has no infinity: −∞ is written as null.

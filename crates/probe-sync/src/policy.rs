@@ -3,39 +3,51 @@
 //! Place in the flow: after the graph is solved the root asks its [`Policy`]; the [`Decision`] travels in the broadcast,
 //! so that all nodes change together. [`Fixed`] keeps what was configured; an adaptive policy looks at the solved round.
 
-use probe_sync_estimate::window::{Decision, NodeEstimate};
-use probe_sync_time::Duration;
+use probe_sync_estimate::window::{Decision, GlobalWindowData, NodeWindowData};
+use probe_sync_time::{Duration, Edge};
 
 use crate::Config;
 
 /// Chooses cadence and window length of the next round.
 pub trait Policy {
-    /// Looks at the estimates of the round that was just solved and at what is in force now.
-    fn next(&mut self, nodes: &[NodeEstimate], current: Pace) -> Pace;
+    /// Looks at the round that was just solved, at the windows that it was solved from, and at what is in force now.
+    fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], current: &Pace) -> Pace;
 }
 
 /// How fast a run probes.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Gap between exchanges started by one host.
     pub cadence: Duration,
     /// Length of a window.
     pub window: Duration,
+    /// Edges probed besides the run's own.
+    pub extra_edges: Vec<Edge>,
 }
 
 impl Pace {
     /// The configured pace.
     pub fn configured(config: &Config) -> Self {
-        Self { cadence: config.cadence, window: config.window }
+        Self { cadence: config.cadence, window: config.window, extra_edges: Vec::new() }
+    }
+
+    /// What the master decided.
+    pub fn decided(decision: &Decision) -> Self {
+        Self {
+            cadence: Duration::from_ns(decision.cadence_ns),
+            window: Duration::from_ns(decision.next_window_ns),
+            extra_edges: decision.extra_edges.clone(),
+        }
     }
 
     /// The decision to go on at this pace with a window that begins at `start_ns` on the reference clock.
-    pub fn decision(self, start_ns: i64, stop: bool) -> Decision {
+    pub fn decision(&self, start_ns: i64, stop: bool) -> Decision {
         Decision {
             next_window_end_ns: start_ns.saturating_add(self.window.as_ns()),
             next_window_ns: self.window.as_ns(),
             cadence_ns: self.cadence.as_ns(),
             stop,
+            extra_edges: self.extra_edges.clone(),
         }
     }
 }
@@ -45,7 +57,7 @@ impl Pace {
 pub struct Fixed;
 
 impl Policy for Fixed {
-    fn next(&mut self, _nodes: &[NodeEstimate], current: Pace) -> Pace {
-        current
+    fn next(&mut self, _: &GlobalWindowData, _: &[NodeWindowData], current: &Pace) -> Pace {
+        current.clone()
     }
 }

@@ -41,6 +41,8 @@ pub struct Prober {
     alive: Receiver<()>,
     clock: SkewedClock,
     cadence: Duration,
+    /// The run's own edges of this node, and those that the master added, sorted.
+    out_edges: [Vec<NodeId>; 2],
     ranks_on_host: (u32, u32),
     drain: StdDuration,
 }
@@ -72,6 +74,7 @@ pub struct EdgeCut {
 enum Command {
     Cut(SyncSender<WindowCut>),
     SetSchedule(Schedule),
+    SetOutEdges(Vec<NodeId>),
     StopProbing,
     Account(SyncSender<RankAccount>),
 }
@@ -129,7 +132,7 @@ impl Prober {
             run,
             node: setup.node,
             nodes: addresses.len() as u32,
-            out_edges,
+            out_edges: out_edges.clone(),
             schedule: schedule(config.cadence, place_on_host)?,
             spacing: config.spacing,
             exchange_timeout: config.exchange_timeout,
@@ -155,6 +158,7 @@ impl Prober {
             alive,
             clock,
             cadence: config.cadence,
+            out_edges: [out_edges, Vec::new()],
             ranks_on_host: place_on_host,
             drain: 2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs()),
         })
@@ -205,6 +209,20 @@ impl Prober {
         // A thread that has ended says so at the next cut.
         let _ = self.commands.send(Command::SetSchedule(schedule(cadence, self.ranks_on_host)?));
         Ok(())
+    }
+
+    /// Probes these nodes besides the run's own edges, and no others. A node that is probed already is not added twice.
+    pub fn set_extra_edges(&mut self, mut extra: Vec<NodeId>) {
+        let [own, added] = &mut self.out_edges;
+        extra.retain(|peer| !own.contains(peer));
+        extra.sort_unstable();
+        extra.dedup();
+        if *added != extra {
+            let peers = own.iter().chain(&extra).copied().collect();
+            *added = extra;
+            // A thread that has ended says so at the next cut.
+            let _ = self.commands.send(Command::SetOutEdges(peers));
+        }
     }
 
     /// Stops starting exchanges.
@@ -409,6 +427,11 @@ impl Driver {
                 let _ = reply.send(self.cut());
             }
             Command::SetSchedule(schedule) => self.endpoint.set_schedule(schedule),
+            Command::SetOutEdges(peers) => {
+                if let Err(error) = self.endpoint.set_out_edges(&peers) {
+                    tracing::warn!("the master's edges are refused, the old ones stay: {error}");
+                }
+            }
             Command::StopProbing => self.endpoint.set_probing(false),
             Command::Account(reply) => {
                 let _ = reply.send(self.account());

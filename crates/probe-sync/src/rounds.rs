@@ -95,27 +95,27 @@ impl Rounds<'_> {
         let mut pace = Pace::configured(self.config);
         let mut frames = Frames::default();
         for round_id in 0.. {
-            let (own, closed) = self.close_window(round_id, window)?;
+            let (own, closed) = self.close_window(round_id, &window)?;
             let mut buffer = Vec::new();
             // Ranks that are no node call it too, and return at once.
             let payload = own.as_ref().map(wire::encode).unwrap_or_default();
-            self.collective.gather(&participants, &payload, &mut frames, &self.patience(pace))?;
+            self.collective.gather(&participants, &payload, &mut frames, &self.patience(&pace))?;
             if let (Some(master), Some(own)) = (&mut master, &own) {
                 let nodes = decode_nodes(&frames)?;
                 let mut end = self.ends(begun, &nodes);
-                let broadcast = if end && too_short(own, window.decision) {
+                let broadcast = if end && too_short(own, &window.decision) {
                     Broadcast::Ended { sequence_number: round_id }
                 } else {
                     let mut round = solve_round(round_id, own, &nodes, self.plan.nodes())?;
-                    pace = master.policy.next(&round.all_nodes, pace);
-                    end |= self.duration_over(begun, pace);
+                    pace = master.policy.next(&round, &nodes, &pace);
+                    end |= self.duration_over(begun, &pace);
                     round.decision = pace.decision(round.window_end_ns, end);
                     (master.solved)(&round, closed.elapsed())?;
                     Broadcast::Solved(Box::new(round))
                 };
                 buffer = wire::encode(&broadcast);
             }
-            self.collective.broadcast(&mut buffer, &self.patience(pace).outlasted(ROOT_SPEAKS_FIRST))?;
+            self.collective.broadcast(&mut buffer, &self.patience(&pace).outlasted(ROOT_SPEAKS_FIRST))?;
             match wire::decode(&buffer, ROOT)? {
                 Broadcast::Ended { sequence_number } => {
                     return in_sequence(sequence_number, round_id);
@@ -125,7 +125,8 @@ impl Rounds<'_> {
                     if round.decision.stop {
                         return Ok(());
                     }
-                    self.apply(round.decision, &mut pace)?;
+                    pace = Pace::decided(&round.decision);
+                    self.apply(&pace)?;
                     window = WindowPlan::following(&round, self.node.as_ref().map(|own| own.node));
                 }
             }
@@ -134,7 +135,7 @@ impl Rounds<'_> {
     }
 
     /// Waits for the window's end, cuts it and fits its edges; `None` on ranks that are no node. Also when it was cut.
-    fn close_window(&mut self, round_id: u64, window: WindowPlan) -> Result<(Option<NodeWindowData>, Instant), Error> {
+    fn close_window(&mut self, round_id: u64, window: &WindowPlan) -> Result<(Option<NodeWindowData>, Instant), Error> {
         let Some(own) = &mut self.node else { return Ok((None, Instant::now())) };
         let wait = window.remaining(own.prober.system_now_ns());
         own.prober.wait(wait, &self.stop)?;
@@ -163,7 +164,7 @@ impl Rounds<'_> {
         if let Some(own) = &mut self.node {
             own.prober.stop_probing();
         }
-        let patience = self.patience(Pace::configured(self.config));
+        let patience = self.patience(&Pace::configured(self.config));
         let everyone = vec![true; self.collective.size()];
         let mut frames = Frames::default();
         self.collective.gather(&everyone, &[], &mut frames, &patience)?;
@@ -180,20 +181,18 @@ impl Rounds<'_> {
             },
         )?;
         (account.wall_ns, account.cpu_ns) = (wall_ns, cpu_ns);
-        let patience = self.patience(Pace::configured(self.config));
+        let patience = self.patience(&Pace::configured(self.config));
         self.collective.gather(&everyone, &wire::encode(&account), &mut frames, &patience)?;
         frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
-    fn apply(&mut self, decision: Decision, pace: &mut Pace) -> Result<(), Error> {
-        let next = Pace {
-            cadence: Duration::from_ns(decision.cadence_ns),
-            window: Duration::from_ns(decision.next_window_ns),
-        };
-        if let Some(own) = self.node.as_mut().filter(|own| own.prober.cadence() != next.cadence) {
-            own.prober.set_cadence(next.cadence)?;
+    fn apply(&mut self, pace: &Pace) -> Result<(), Error> {
+        let Some(own) = &mut self.node else { return Ok(()) };
+        if own.prober.cadence() != pace.cadence {
+            own.prober.set_cadence(pace.cadence)?;
         }
-        *pace = next;
+        let extra = pace.extra_edges.iter().filter(|edge| edge.src == own.node);
+        own.prober.set_extra_edges(extra.map(|edge| edge.dst).collect());
         Ok(())
     }
 
@@ -203,7 +202,7 @@ impl Rounds<'_> {
     /// A signal to this rank alone must not end the run in an error: the others come at their window's end and learn of
     /// it then. Under a launcher that signals all ranks at once (mpirun, which kills a second later) they come at once,
     /// and whoever is missing is named before that.
-    fn patience(&self, pace: Pace) -> Patience {
+    fn patience(&self, pace: &Pace) -> Patience {
         let nanos = |span: Duration| StdDuration::from_nanos(span.as_ns().unsigned_abs());
         let window = nanos(pace.window) * 3 / 2;
         let mut patience = Patience::new(nanos(self.config.round_timeout) + window, Some(Arc::clone(&self.stop)));
@@ -216,11 +215,11 @@ impl Rounds<'_> {
     fn ends(&self, begun: Instant, nodes: &[NodeWindowData]) -> bool {
         nodes.iter().any(|node| node.stop_requested)
             || self.stop.load(Ordering::Relaxed)
-            || self.duration_over(begun, Pace::configured(self.config))
+            || self.duration_over(begun, &Pace::configured(self.config))
     }
 
     /// True when less than half a window of the configured duration is left.
-    fn duration_over(&self, begun: Instant, pace: Pace) -> bool {
+    fn duration_over(&self, begun: Instant, pace: &Pace) -> bool {
         self.config.duration.is_some_and(|duration| {
             let half = StdDuration::from_nanos(pace.window.as_ns().unsigned_abs() / 2);
             begun.elapsed() + half >= StdDuration::from_nanos(duration.as_ns().unsigned_abs())
@@ -295,12 +294,12 @@ pub fn solve_round(
         clamped: solution.clamped,
         contradictions: solution.negative_cycles,
         clock_events: windows.iter().filter_map(|w| w.clock_event.map(|event| (w.node_id, event))).collect(),
-        decision: Decision { next_window_end_ns: 0, next_window_ns: 0, cadence_ns: 0, stop: true },
+        decision: Decision { stop: true, ..Decision::default() },
     })
 }
 
 /// When the window under way ends.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 struct WindowPlan {
     decision: Decision,
     /// The end on this node's clock, where its offset is known.
@@ -318,7 +317,7 @@ impl WindowPlan {
         let end_ns = estimate.map(|estimate| {
             round.decision.next_window_end_ns.saturating_add(Duration::from_ns_f64(estimate.offset_ns).as_ns())
         });
-        Self { decision: round.decision, end_ns }
+        Self { decision: round.decision.clone(), end_ns }
     }
 
     /// How long to wait from now: between half a window and one and a half, whatever the system clock says.
@@ -333,7 +332,7 @@ impl WindowPlan {
 pub(crate) const ROOT_SPEAKS_FIRST: StdDuration = StdDuration::from_secs(2);
 
 /// A last window cut short by a signal is solved only if it has half its length.
-fn too_short(own: &NodeWindowData, decision: Decision) -> bool {
+fn too_short(own: &NodeWindowData, decision: &Decision) -> bool {
     own.window_end_ns.saturating_sub(own.window_start_ns) < decision.next_window_ns / 2
 }
 

@@ -160,7 +160,7 @@ impl Recording {
             };
             let mut round = solve_round(round_id, &reference, &windows, nodes)?;
             let length = round.window_end_ns.saturating_sub(round.window_start_ns);
-            round.decision = Decision { next_window_end_ns: 0, next_window_ns: length, cadence_ns: 0, stop: false };
+            round.decision = Decision { next_window_ns: length, ..Decision::default() };
             rounds.push(round);
         }
         Ok(rounds)

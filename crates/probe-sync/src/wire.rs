@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -99,7 +99,8 @@ mod tests {
             edges_used: 6,
             edges_excluded: 7,
         };
-        let decision = Decision { next_window_end_ns: 1, next_window_ns: 2, cadence_ns: 3, stop: true };
+        let extra_edges = vec![Edge::new(3, 1)];
+        let decision = Decision { next_window_end_ns: 1, next_window_ns: 2, cadence_ns: 3, stop: true, extra_edges };
         let global = GlobalWindowData {
             window_id: 1,
             round_id: 1,

@@ -7,7 +7,7 @@ use std::time::Duration as StdDuration;
 use probe_sync::collective::InProcess;
 use probe_sync::policy::{Pace, Policy};
 use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run, run_with_policy};
-use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate, NodeWindowData};
+use probe_sync_estimate::window::{GlobalWindowData, NodeWindowData};
 use probe_sync_time::Duration;
 
 /// Counts what it is told, and ends the run after some rounds if it shall.
@@ -80,9 +80,9 @@ fn raising_the_flag_ends_the_run_with_a_report() {
 struct Hasten;
 
 impl Policy for Hasten {
-    fn next(&mut self, nodes: &[NodeEstimate], _current: Pace) -> Pace {
-        assert!(nodes.iter().all(|node| node.reachable));
-        Pace { cadence: Duration::from_us(400), window: Duration::from_ms(125) }
+    fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], _: &Pace) -> Pace {
+        assert!(windows.len() == 2 && round.all_nodes.iter().all(|node| node.reachable));
+        Pace { cadence: Duration::from_us(400), window: Duration::from_ms(125), extra_edges: Vec::new() }
     }
 }
 
