@@ -9,10 +9,12 @@
 //! What it does not do: simulate hosts (each node has its own clock and network address), bandwidth, or rounds.
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
 mod clock;
 mod ledger;
 mod network;
 mod random;
+pub mod rounds;
 mod running;
 mod scenario;
 mod simulation;

@@ -29,6 +29,14 @@ pub enum Error {
     /// A delay is negative: packets would arrive before they are sent.
     #[error("delays must not be negative")]
     Delay,
+    /// The windows are not positive, or longer than the run.
+    #[error("a window of {window:?} must be positive and fit into the run of {duration:?}")]
+    Window {
+        /// Length of a window.
+        window: Duration,
+        /// Length of the run.
+        duration: Duration,
+    },
     /// The endpoints refuse their configuration.
     #[error(transparent)]
     Endpoint(#[from] probe_sync_probe::Error),

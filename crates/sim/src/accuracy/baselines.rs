@@ -1,0 +1,195 @@
+//! What others make of the same packets: one edge, one window in, that method's line out.
+//!
+//! Place in the flow: beside `estimate::edge_fit` in the judging loop of `accuracy`. Each method is given what its authors
+//! describe and, where they leave a choice, the choice that served it best in the twelve cells:
+//! - **mean** averages the offsets of all exchanges, as rocmProfileData's "ChronoSync" does. One exchange says
+//!   (u₁ + u₂ + l₁ + l₂)/4; a regression line carries the average to the window's midpoint (a bare mean would be wrong by the
+//!   rate difference times how far the exchanges' mean time lies off the midpoint).
+//! - **svm** gives all packets to the soft-margin classifier, C = 1.
+//! - **huygens** (Geng et al., NSDI 2018) first drops every coded pair whose gap changed by more than a fixed tolerance.
+//!   Both packets of a pair and each direction on its own, as in the paper. The tolerance depends on the stamps; see
+//!   [`Tolerances`].
+//! - **ntp** keeps the exchange with the smallest round trip of each window (RFC 5905, clock filter) and draws the line between
+//!   the neighbouring windows' samples; extrapolating one window's own slope was several times worse.
+//!
+//! What it does not do: join edges to nodes (see `joining`), or state an uncertainty; none of them has one.
+
+use probe_sync_estimate::edge_fit::EdgeWindow;
+use probe_sync_time::{Duration, Edge, Exchange, StampSource, System, Timestamp};
+
+use super::joining::EdgeLine;
+use super::svm::{self, Point};
+
+/// Largest change of a coded pair's gap that Huygens' filter lets pass.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Tolerances {
+    /// With hardware stamps, ns.
+    pub hardware_ns: f64,
+    /// With kernel and user stamps, ns.
+    pub software_ns: f64,
+}
+
+impl Default for Tolerances {
+    fn default() -> Self {
+        Self { hardware_ns: 20.0, software_ns: 1_500.0 }
+    }
+}
+
+impl Tolerances {
+    fn of(&self, stamp: StampSource) -> f64 {
+        match stamp {
+            StampSource::Hardware => self.hardware_ns,
+            StampSource::Kernel | StampSource::User => self.software_ns,
+        }
+    }
+}
+
+/// All packets, regression of the exchanges' offsets.
+pub(super) fn mean(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
+    let base = base(window)?;
+    let offset = |exchange: &Exchange| {
+        let packets = exchange.forward().into_iter().chain(exchange.reverse());
+        let (x, y) =
+            packets.map(|packet| point(window, base, packet)).fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
+        (0.25 * x, 0.25 * y)
+    };
+    let line = svm::regression(window.exchanges.iter().map(offset))?;
+    Some(edge_line(window, base, line))
+}
+
+/// All packets, soft-margin classifier.
+pub(super) fn svm(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
+    classified(window, |_| true)
+}
+
+/// Pairs that kept their gap, soft-margin classifier; None where fewer than two pairs of a direction are left.
+pub(super) fn huygens(window: &EdgeWindow<'_>, tolerances: &Tolerances) -> Option<EdgeLine> {
+    let tolerance_ns = tolerances.of(window.exchanges.first()?.stamp);
+    classified(window, |change| change.as_ns_f64().abs() <= tolerance_ns)
+}
+
+fn classified(window: &EdgeWindow<'_>, keeps: impl Fn(Duration) -> bool) -> Option<EdgeLine> {
+    let base = base(window)?;
+    let kept = |change: fn(&Exchange) -> Duration, packets: fn(&Exchange) -> [Packet; 2]| -> Vec<Point> {
+        let pairs = window.exchanges.iter().filter(|exchange| keeps(change(exchange)));
+        pairs.flat_map(packets).map(|packet| point(window, base, packet)).collect()
+    };
+    let forward = kept(Exchange::forward_gap_change, Exchange::forward);
+    let reverse = kept(Exchange::reverse_gap_change, Exchange::reverse);
+    if forward.len().min(reverse.len()) < 2 * PAIRS_MIN {
+        return None;
+    }
+    Some(edge_line(window, base, svm::line(&forward, &reverse)?))
+}
+
+/// The exchange of smallest round trip in one window of one edge.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) struct Fastest {
+    /// Midway between its packets, ns on the source's clock.
+    at_ns: i64,
+    /// offset_dst − offset_src then, ns.
+    theta_ns: f64,
+}
+
+/// The faster packet of each direction of an exchange makes its round trip; the fastest exchange is kept.
+pub(super) fn fastest(window: &EdgeWindow<'_>) -> Option<Fastest> {
+    let best = |exchange: &Exchange| {
+        let (forward, reverse) = (exchange.forward(), exchange.reverse());
+        let up = if forward[1].1 < forward[0].1 { forward[1] } else { forward[0] };
+        let down = if reverse[1].1 > reverse[0].1 { reverse[1] } else { reverse[0] };
+        let middle = Fastest {
+            at_ns: up.0.as_ns().midpoint(down.0.as_ns()),
+            theta_ns: 0.5 * (up.1.as_ns() as f64 + down.1.as_ns() as f64),
+        };
+        (up.1 - down.1, middle)
+    };
+    window.exchanges.iter().map(best).min_by_key(|(round_trip, _)| *round_trip).map(|(_, middle)| middle)
+}
+
+/// The line between the two samples of an edge nearest to `midpoint_ns`, one on each side where there is; None with fewer
+/// than two samples in the whole run. `samples` are in order of time.
+pub(super) fn between(edge: Edge, midpoint_ns: i64, samples: &[Fastest]) -> Option<EdgeLine> {
+    let after = samples.partition_point(|sample| sample.at_ns <= midpoint_ns);
+    let second = after.clamp(1, samples.len().saturating_sub(1).max(1));
+    let (a, b) = (samples.get(second - 1)?, samples.get(second)?);
+    let apart = (b.at_ns - a.at_ns) as f64;
+    let alpha = if apart > 0.0 { (b.theta_ns - a.theta_ns) / apart } else { 0.0 };
+    let beta_ns = a.theta_ns + alpha * (midpoint_ns - a.at_ns) as f64;
+    Some(EdgeLine { edge, midpoint_ns, alpha, beta_ns })
+}
+
+type Packet = (Timestamp<System>, Duration);
+
+/// Subtracted from all differences so that they are small.
+fn base(window: &EdgeWindow<'_>) -> Option<i64> {
+    window.exchanges.first().map(|exchange| exchange.forward()[0].1.as_ns())
+}
+
+fn point(window: &EdgeWindow<'_>, base: i64, (at, difference): Packet) -> Point {
+    ((at.as_ns() - window.midpoint_ns) as f64, (difference.as_ns() - base) as f64)
+}
+
+fn edge_line(window: &EdgeWindow<'_>, base: i64, (intercept, slope): (f64, f64)) -> EdgeLine {
+    EdgeLine { edge: window.edge, midpoint_ns: window.midpoint_ns, alpha: slope, beta_ns: base as f64 + intercept }
+}
+
+/// Fewest pairs per direction that make a line.
+const PAIRS_MIN: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Offsets grow by 1 ppm from 1000 ns at 0; `waits` are the delays above 200 ns of the four packets.
+    fn exchange(at: i64, waits: [i64; 4]) -> Exchange {
+        let theta = |at: i64| 1_000 + at / 1_000_000;
+        let mut t = [0; 8];
+        for (packet, wait) in waits.into_iter().enumerate() {
+            let sent = at + 100_000 * packet as i64;
+            let (forward, delay) = (packet < 2, 200 + wait);
+            let (source, destination) = if forward { (sent, sent + delay) } else { (sent + delay, sent) };
+            let stamps =
+                if forward { [source, destination + theta(source)] } else { [destination + theta(source), source] };
+            (t[2 * packet], t[2 * packet + 1]) = (stamps[0], stamps[1]);
+        }
+        Exchange { edge: Edge::new(0, 1), seq: 0, stamp: StampSource::Hardware, t: t.map(Timestamp::from_ns) }
+    }
+
+    fn window(exchanges: &[Exchange]) -> EdgeWindow<'_> {
+        EdgeWindow { edge: Edge::new(0, 1), midpoint_ns: 0, exchanges, lost: 0 }
+    }
+
+    fn check(line: Option<EdgeLine>, expected_ns: f64, tolerance_ns: f64) {
+        let line = line.expect("enough packets");
+        assert!((line.beta_ns - expected_ns).abs() <= tolerance_ns, "{line:?}, expected {expected_ns}");
+    }
+
+    #[test]
+    fn each_method_by_hand() {
+        let second = 1_000_000_000;
+        let mut exchanges: Vec<Exchange> = (-4..=4).map(|k| exchange(k * second, [0; 4])).collect();
+        check(mean(&window(&exchanges)), 1_000.0, 1.0);
+        check(svm(&window(&exchanges)), 1_000.0, 1.0);
+        check(huygens(&window(&exchanges), &Tolerances::default()), 1_000.0, 1.0);
+        // One forward pair in nine waits 9 µs, its second packet 9 µs and 1 µs: the mean moves by (9 + 10)/4/9 µs, Huygens
+        // drops the pair.
+        exchanges[4] = exchange(0, [9_000, 10_000, 0, 0]);
+        check(mean(&window(&exchanges)), 1_000.0 + 19_000.0 / 36.0, 1.0);
+        check(huygens(&window(&exchanges), &Tolerances::default()), 1_000.0, 1.0);
+        assert_eq!(huygens(&window(&exchanges[3..5]), &Tolerances::default()), None, "one forward pair is left");
+        assert_eq!(mean(&window(&[])), None);
+    }
+
+    #[test]
+    fn ntp_keeps_the_fastest_and_interpolates() {
+        let second = 1_000_000_000;
+        let of = |k: i64, waits| fastest(&window(&[exchange((k - 1) * second, [500; 4]), exchange(k * second, waits)]));
+        let early = of(-4, [0, 400, 400, 0]).expect("two exchanges");
+        assert_eq!(early.at_ns, (-4 * second + -4 * second + 300_000 + 200) / 2);
+        let late = of(4, [0; 4]).expect("two exchanges");
+        check(between(Edge::new(0, 1), 0, &[early, late]), 1_000.0, 1.0);
+        check(between(Edge::new(0, 1), 8 * second, &[early, late]), 9_000.0, 3.0);
+        assert_eq!(between(Edge::new(0, 1), 0, &[early]), None);
+        assert_eq!(between(Edge::new(0, 1), 0, &[]), None);
+    }
+}

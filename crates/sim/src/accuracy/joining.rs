@@ -1,0 +1,155 @@
+//! How the baselines turn edges into nodes: sums along a tree, or unweighted least squares over all loops.
+//!
+//! Place in the flow: the last step of every baseline of `accuracy`; our own method has `estimate::graph` instead.
+//! An edge's line says θ = beta + alpha·x, x since its midpoint on the SOURCE's clock. When the reference reads M₀ the source
+//! reads M₀ + offset_src, so every line is first moved by dx = M₀ + offset_src − midpoint.
+//!
+//! Least squares and Huygens' loop correction are one thing: the correction y of least norm that makes all loops of the
+//! measured θ sum to zero is what the projection onto the differences of potentials takes away (NSDI 2018, section 4.3).
+//!
+//! What it does not do: weigh, doubt or exclude an edge. That is the point of a baseline.
+
+use std::collections::VecDeque;
+
+use probe_sync_estimate::graph::linear::{Laplacian, Link};
+use probe_sync_time::Edge;
+
+/// What a baseline says about one edge in one window.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) struct EdgeLine {
+    pub(super) edge: Edge,
+    /// Where x = 0 is, ns on the source's clock.
+    pub(super) midpoint_ns: i64,
+    /// ns per ns of the source's clock.
+    pub(super) alpha: f64,
+    /// offset_dst − offset_src at the midpoint, ns.
+    pub(super) beta_ns: f64,
+}
+
+/// How edges become nodes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Joining {
+    /// Along the tree of fewest hops from node 0; of equals the edge that comes first.
+    Tree,
+    /// Unweighted least squares over all edges.
+    LeastSquares,
+}
+
+/// Offset of every node from node 0 when node 0 reads `reference_midpoint_ns`; None where no edge leads to.
+pub(super) fn join(nodes: usize, reference_midpoint_ns: i64, lines: &[EdgeLine], joining: Joining) -> Vec<Option<f64>> {
+    let along_tree = along_tree(nodes, reference_midpoint_ns, lines);
+    match joining {
+        Joining::Tree => along_tree,
+        Joining::LeastSquares => corrected(&along_tree, reference_midpoint_ns, lines),
+    }
+}
+
+/// Least-squares potentials of `values` on `edges` with node 0 at zero; every node must be joined to node 0 or stays at zero.
+pub(super) fn potentials(nodes: usize, edges: &[(usize, usize)], values: &[f64]) -> Vec<f64> {
+    let mut fixed = vec![true; nodes];
+    for &(from, to) in edges {
+        (fixed[from], fixed[to]) = (false, false);
+    }
+    fixed[0] = true;
+    let links = edges.iter().map(|&(from, to)| Link { from, to, weight: [1.0, 0.0, 1.0] }).collect();
+    let laplacian = Laplacian::new(links, fixed);
+    let right = laplacian.right_side(values.iter().map(|value| [*value, 0.0]));
+    let mut x = vec![[0.0; 2]; nodes];
+    laplacian.solve_iterative(&right, &mut x, TOLERANCE_NS, STEPS_PER_NODE * nodes.max(1));
+    x.iter().map(|pair| pair[0]).collect()
+}
+
+fn along_tree(nodes: usize, reference_midpoint_ns: i64, lines: &[EdgeLine]) -> Vec<Option<f64>> {
+    let mut touching = vec![Vec::new(); nodes];
+    for (index, line) in lines.iter().enumerate() {
+        touching[line.edge.src.index()].push(index);
+        touching[line.edge.dst.index()].push(index);
+    }
+    let mut offsets = vec![None; nodes];
+    let mut queue = VecDeque::new();
+    if let Some(reference) = offsets.first_mut() {
+        *reference = Some(0.0);
+        queue.push_back((0, 0.0));
+    }
+    while let Some((node, offset)) = queue.pop_front() {
+        for line in touching[node].iter().map(|index| &lines[*index]) {
+            let forward = line.edge.src.index() == node;
+            let other = if forward { line.edge.dst } else { line.edge.src }.index();
+            if offsets[other].is_some() {
+                continue;
+            }
+            // Against the arrow the source's offset is what is sought; beta gives it well enough for dx.
+            let source = if forward { offset } else { offset - line.beta_ns };
+            let theta = moved(line, reference_midpoint_ns, source);
+            let found = if forward { offset + theta } else { offset - theta };
+            offsets[other] = Some(found);
+            queue.push_back((other, found));
+        }
+    }
+    offsets
+}
+
+/// The tree's offsets plus the least-squares solution of what the edges still disagree by.
+fn corrected(along_tree: &[Option<f64>], reference_midpoint_ns: i64, lines: &[EdgeLine]) -> Vec<Option<f64>> {
+    let mut edges = Vec::with_capacity(lines.len());
+    let mut left = Vec::with_capacity(lines.len());
+    for line in lines {
+        let (from, to) = (line.edge.src.index(), line.edge.dst.index());
+        if let (Some(source), Some(destination)) = (along_tree[from], along_tree[to]) {
+            edges.push((from, to));
+            left.push(moved(line, reference_midpoint_ns, source) - (destination - source));
+        }
+    }
+    let corrections = potentials(along_tree.len(), &edges, &left);
+    along_tree.iter().zip(corrections).map(|(offset, by)| offset.map(|offset| offset + by)).collect()
+}
+
+/// θ of a line when the reference reads M₀ and the source is `source_offset` ahead of it.
+fn moved(line: &EdgeLine, reference_midpoint_ns: i64, source_offset: f64) -> f64 {
+    let dx = (i128::from(reference_midpoint_ns) - i128::from(line.midpoint_ns)) as f64 + source_offset;
+    line.beta_ns + line.alpha * dx
+}
+
+/// Far below a picosecond for graphs of thousands of nodes.
+const TOLERANCE_NS: f64 = 1e-6;
+
+/// Conjugate gradients end after as many steps as unknowns but for rounding.
+const STEPS_PER_NODE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIDPOINT_NS: i64 = 1_790_000_000_000_000_000;
+
+    /// Lines of unit rate error 1 ppm per step of node number, so that moving them matters.
+    fn line(src: u32, dst: u32, beta_ns: f64, misplaced_ns: i64) -> EdgeLine {
+        let alpha = 1e-6;
+        let beta_ns = beta_ns + alpha * misplaced_ns as f64;
+        EdgeLine { edge: Edge::new(src, dst), midpoint_ns: MIDPOINT_NS + misplaced_ns, alpha, beta_ns }
+    }
+
+    fn check(lines: &[EdgeLine], joining: Joining, expected: &[Option<f64>]) {
+        let found = join(expected.len(), MIDPOINT_NS, lines, joining);
+        for (found, expected) in found.iter().zip(expected) {
+            let near = found.zip(*expected).is_some_and(|(a, b)| (a - b).abs() < 1e-3);
+            assert!(near || found == expected, "{found:?} {expected:?} by {joining:?}");
+        }
+    }
+
+    #[test]
+    fn a_tree_sums_with_and_against_the_arrows() {
+        // Node 1 is 100 ahead, node 2 another 50, node 3 is joined to nothing.
+        let lines = [line(0, 1, 100.0, 5_000_000), line(2, 1, -50.0, 0)];
+        check(&lines, Joining::Tree, &[Some(0.0), Some(100.0), Some(150.0), None]);
+        check(&lines, Joining::LeastSquares, &[Some(0.0), Some(100.0), Some(150.0), None]);
+    }
+
+    #[test]
+    fn a_loop_that_does_not_close_is_shared_evenly() {
+        // Around the triangle 10 + 20 − 24 = 6 are too many: each edge gives up 2.
+        let lines = [line(0, 1, 10.0, 0), line(1, 2, 20.0, 0), line(0, 2, 24.0, 0)];
+        check(&lines, Joining::Tree, &[Some(0.0), Some(10.0), Some(24.0)]);
+        check(&lines, Joining::LeastSquares, &[Some(0.0), Some(8.0), Some(26.0)]);
+    }
+}
