@@ -9,7 +9,13 @@
 //! - Asymmetry: E Σ w·r² = Σ w·C + σ_a²·(L − N + 1) for L links, hence with a prior of variance p² and weight m
 //!   `σ_a² = (m·p² + max(0, Σ w·(r²/(k s²) − C/(k s²)·(L−N+1)/L))) / (m + L − N + 1)`. A graph without loops has only the prior.
 //!   Drifts get an excess variance in the same way, without prior.
-//! - Outliers: residuals beyond six scaled median absolute deviations and six standard deviations.
+//!   Both are held to [`EXCESS_OVER_TYPICAL`] times what the MEDIAN residual says: E r² = σ²·(L − N + 1)/L, so
+//!   σ² ≈ median(r²)/(0.455·(L − N + 1)/L). Without that a node that lies to each peer differently feeds the variance by which its own
+//!   edges are judged (6 edges of 48 suffice) until no edge is an outlier any more.
+//! - Broken windows: an edge that no straight line fits by more than a typical delay saw a clock step. It says nothing about
+//!   this round and is left out before anything is solved, while any edge is left that fits.
+//! - Outliers: residuals beyond six scaled median absolute deviations and six standard deviations. A node most of whose edges
+//!   are outliers loses them at once.
 //!
 //! What it does not do: find a node whose edges all err alike; that is indistinguishable from an offset.
 
@@ -21,6 +27,7 @@ use super::bounds::{self, Arc, Intervals};
 use super::edges::{Moved, State};
 use super::linear::{Laplacian, Link, Pair, inverse, times};
 use super::{Equation, GraphInput, GraphOptions};
+use crate::window::EdgeAlphaBeta;
 
 /// A round under way.
 pub(super) struct Problem {
@@ -50,9 +57,18 @@ impl Problem {
     pub(super) fn new(input: &GraphInput<'_>, options: &GraphOptions) -> Self {
         let mut equations = Vec::with_capacity(input.edges.len());
         let mut excluded = Vec::new();
+        let fits = input.edges.iter().filter(|edge| edge.feasible && Equation::defect(edge).is_none());
+        let typical = median(fits.map(|edge| edge.margin_ns.max(MARGIN_MIN_NS)));
         for (index, fitted) in input.edges.iter().enumerate() {
             match Equation::defect(fitted) {
                 Some(defect) => excluded.push((fitted.edge(), format!("the fit {defect}"))),
+                None if broken(fitted, typical) => excluded.push((
+                    fitted.edge(),
+                    format!(
+                        "no straight line comes within {:.0} ns of its packets: a clock stepped",
+                        -fitted.margin_ns
+                    ),
+                )),
                 None => equations.push(Equation::new(index, fitted)),
             }
         }
@@ -233,10 +249,23 @@ impl Problem {
         let GraphOptions { asymmetry_prior, asymmetry_prior_weight, .. } = self.options;
         let prior = (asymmetry_prior * self.margin).powi(2);
         let freedom = (asymmetry_prior_weight + loops).max(f64::MIN_POSITIVE);
+        let most = self.largest_surplus(moved, share, loops);
         self.excess = [
-            (asymmetry_prior_weight * prior + surplus[0].max(0.0)) / freedom,
-            if loops > 0.0 { surplus[1].max(0.0) / loops } else { 0.0 },
+            (asymmetry_prior_weight * prior + surplus[0].max(0.0).min(most[0])) / freedom,
+            if loops > 0.0 { surplus[1].max(0.0).min(most[1]) / loops } else { 0.0 },
         ];
+    }
+
+    /// The surplus that the median residuals allow; infinite where there are too few loops for a median to tell
+    /// anything. `share` is loops per link.
+    fn largest_surplus(&self, moved: &[Moved], share: f64, loops: f64) -> Pair {
+        if share < LOOPS_PER_LINK_MIN || moved.len() < MEDIAN_LINKS_MIN {
+            return [f64::INFINITY; 2];
+        }
+        let used = || self.equations.iter().zip(moved).filter(|(equation, _)| self.reachable[equation.from]);
+        let offsets = median(used().map(|(e, moved)| moved.residual[0].powi(2) / asymmetry_factor(e)));
+        let rates = median(used().map(|(e, moved)| moved.residual[1].powi(2) / e.parallel));
+        [offsets, rates].map(|square| EXCESS_OVER_TYPICAL * loops * square / (CHI_SQUARE_MEDIAN * share))
     }
 
     /// Residuals of offset and rate in standard deviations.
@@ -255,11 +284,13 @@ impl Problem {
         let over = |score: &Pair| (score[0] / limits[0]).max(score[1] / limits[1]);
         let mut suspects: Vec<usize> = (0..scores.len()).filter(|&at| over(&scores[at]) > 1.0).collect();
         suspects.sort_by(|&a, &b| over(&scores[b]).total_cmp(&over(&scores[a])));
+        let liars = self.mostly(&suspects);
         let mut touched = vec![false; self.states.len()];
         let mut out = Vec::new();
         for at in suspects {
             let Equation { from, to, .. } = self.equations[at];
-            if !touched[from] && !touched[to] && self.reachable[from] {
+            let lie = liars[from] != liars[to];
+            if (lie || !touched[from] && !touched[to]) && self.reachable[from] {
                 (touched[from], touched[to]) = (true, true);
                 let [offset, rate] = moved[at].residual;
                 let [offset_score, rate_score] = scores[at];
@@ -270,6 +301,19 @@ impl Problem {
             }
         }
         self.exclude(out)
+    }
+
+    /// The nodes most of whose edges are among `suspects`.
+    fn mostly(&self, suspects: &[usize]) -> Vec<bool> {
+        let mut counts = vec![[0usize; 2]; self.states.len()];
+        let mut count = |at: usize, which: usize| {
+            let Equation { from, to, .. } = self.equations[at];
+            counts[from][which] += 1;
+            counts[to][which] += 1;
+        };
+        suspects.iter().for_each(|&at| count(at, 0));
+        (0..self.equations.len()).for_each(|at| count(at, 1));
+        counts.iter().map(|[bad, all]| *bad >= LIES_MIN && 2 * bad > *all).collect()
     }
 
     fn exclude(&mut self, mut out: Vec<(usize, String)>) -> bool {
@@ -312,6 +356,12 @@ impl Problem {
     }
 }
 
+/// Whether an edge's window holds packets that no straight line explains, by more than the typical margin. Zero: no
+/// edge of the round fits, and all are as good as each other.
+fn broken(fitted: &EdgeAlphaBeta, typical_margin_ns: f64) -> bool {
+    typical_margin_ns > 0.0 && !fitted.feasible && -fitted.margin_ns > typical_margin_ns
+}
+
 /// By what the asymmetry variance of the median edge is multiplied.
 fn asymmetry_factor(equation: &Equation) -> f64 {
     equation.asymmetry_scale.powi(2) * equation.parallel
@@ -347,6 +397,21 @@ const OUTLIER_DEVIATIONS: f64 = 6.0;
 
 /// A normal distribution's standard deviation over its median absolute deviation.
 const NORMAL_MAD: f64 = 1.4826;
+
+/// Largest estimated variance, in units of what the median residual says.
+const EXCESS_OVER_TYPICAL: f64 = 4.0;
+
+/// Median of the square of a standard normal number.
+const CHI_SQUARE_MEDIAN: f64 = 0.4549;
+
+/// With fewer loops per link than this many residuals are zero whatever the errors.
+const LOOPS_PER_LINK_MIN: f64 = 0.5;
+
+/// Fewest links whose median says something.
+const MEDIAN_LINKS_MIN: usize = 16;
+
+/// Fewest outliers that make their node a liar.
+const LIES_MIN: usize = 3;
 
 /// A cycle's culprit fits worse than the next by this factor.
 const CULPRIT_LEAD: f64 = 2.0;

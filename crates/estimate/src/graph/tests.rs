@@ -282,3 +282,52 @@ fn broken_fits_are_left_out_with_the_reason() {
     let input = GraphInput { reference: NodeId(1), edges: &[], ..input };
     assert_eq!(solve(&input, &GraphOptions::default()), Err(Error::NoSuchReference { reference: NodeId(1), nodes: 1 }));
 }
+
+/// Sixteen nodes of degree 6; `spoil` changes the edges of nodes 5 and 11. Nobody else loses an edge, and the worst of the others'
+/// errors stays within 1.5 times what it is without the fault.
+#[track_caller]
+fn two_nodes_spoil_only_themselves(what: &str, spoil: impl Fn(usize, &mut EdgeAlphaBeta)) {
+    let worst = |solution: &GraphSolution, truth: &Truth| {
+        let errors = (1..16)
+            .filter(|node| *node != 5 && *node != 11)
+            .map(|node| (solution.nodes[node].offset_ns - truth.of(node)).abs());
+        errors.fold(0.0, f64::max)
+    };
+    let [mut clean, mut faulty] = [0f64; 2];
+    for seed in 0..40 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let truth = Truth::new(16, 10_000_000, &mut random);
+        let mut edges = noisy(&truth, &ring_with_chords(16), 20.0, &mut random);
+        clean = clean.max(worst(&solved(16, &edges), &truth));
+        let spoilt = edges
+            .iter_mut()
+            .filter(|edge| [5, 11].contains(&edge.src_node_id.0) || [5, 11].contains(&edge.dst_node_id.0));
+        spoilt.enumerate().for_each(|(place, edge)| spoil(place, edge));
+        let solution = solved(16, &edges);
+        let healthy = solution
+            .excluded
+            .iter()
+            .filter(|(edge, _)| ![5, 11].contains(&edge.src.0) && ![5, 11].contains(&edge.dst.0));
+        assert_eq!(healthy.count(), 0, "{what}, seed {seed}: {:?}", solution.excluded);
+        assert!(solution.asymmetry_sd_ns < 40.0, "{what}, seed {seed}: {} ns", solution.asymmetry_sd_ns);
+        faulty = faulty.max(worst(&solution, &truth));
+    }
+    assert!(faulty < 1.5 * clean, "{what}: {faulty} ns against {clean} ns");
+}
+
+#[test]
+fn nodes_that_lie_or_step_spoil_only_themselves() {
+    for lie in [300.0, 1e3, 5e3, 1e5, 1e7] {
+        two_nodes_spoil_only_themselves(&format!("{lie} ns, another sign to every other peer"), |place, edge| {
+            let lie = if place % 2 == 0 { lie } else { -lie };
+            (edge.beta, edge.bound_lo_ns, edge.bound_hi_ns) =
+                (edge.beta + lie, edge.bound_lo_ns + lie, edge.bound_hi_ns + lie);
+        });
+    }
+    two_nodes_spoil_only_themselves("a step of 10 ms in mid-window", |place, edge| {
+        edge.beta += 1e6 * (3.0 + place as f64);
+        edge.alpha = 500e-6;
+        (edge.feasible, edge.margin_ns) = (false, -4e6);
+        (edge.bound_lo_ns, edge.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
+    });
+}
