@@ -2,7 +2,8 @@
 //!
 //! Place in the flow: after a run with `--inject-skew`, from outside: only `truth.json` and `offsets.jsonl` are read.
 //! Formula, for node i in a round whose window has the middle M on the reference clock:
-//! error = offset_i − (off_i + ppm_i·1e-6·(M − t0_i) + step_i·[M − t0_i ≥ step_at_i]); the reference itself is left out.
+//! error = offset_i − (off_i + ppm_i·1e-6·(M − t0_i) + amp_i·sin(2π·(M − t0_i)/period_i + phase_i) + Σ step·[M − t0_i ≥ step_at]);
+//! the reference itself is left out.
 //! The claimed 95 % interval is offset ± 1.96·sigma, the hard one [bound_lo, bound_hi].
 //! What it does not do: believe the run's own judgement of itself.
 
@@ -52,11 +53,25 @@ pub fn verify(directory: &Path, limits: &Limits) -> Result<()> {
 }
 
 /// A node's virtual clock, as `truth.json` states it.
-#[derive(Copy, Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 struct Clock {
     t0_ns: i64,
     off_ns: f64,
     ppm: f64,
+    #[serde(default)]
+    amp_ns: f64,
+    #[serde(default)]
+    period_ns: f64,
+    #[serde(default)]
+    phase_rad: f64,
+    #[serde(flatten)]
+    step: Step,
+    #[serde(default)]
+    more_steps: Vec<Step>,
+}
+
+#[derive(Copy, Clone, Debug, Default, Deserialize)]
+struct Step {
     #[serde(default)]
     step_ns: f64,
     #[serde(default)]
@@ -66,8 +81,10 @@ struct Clock {
 impl Clock {
     fn offset_ns(&self, reference_ns: i64) -> f64 {
         let since = reference_ns - self.t0_ns;
-        let step = if self.step_ns != 0.0 && since >= self.step_at_ns { self.step_ns } else { 0.0 };
-        self.off_ns + self.ppm * 1e-6 * since as f64 + step
+        let steps = self.more_steps.iter().chain([&self.step]).filter(|step| since >= step.step_at_ns);
+        let steps: f64 = steps.map(|step| step.step_ns).sum();
+        let angle = std::f64::consts::TAU * since as f64 / self.period_ns.max(1.0) + self.phase_rad;
+        self.off_ns + self.ppm * 1e-6 * since as f64 + self.amp_ns * angle.sin() + steps
     }
 }
 

@@ -130,6 +130,9 @@ pub struct RunArgs {
     /// Virtual rates are drawn within ± this many ppm [default: 50]
     #[arg(long, help_heading = "Testing against known truth", value_name = "PPM")]
     skew_ppm: Option<String>,
+    /// What virtual clocks do beside that: constant (nothing), sinusoid or steps [default: constant]
+    #[arg(long, help_heading = "Testing against known truth", value_name = "MODEL")]
+    skew_model: Option<String>,
     /// NODE@AFTER:STEP, as in 3@5s:1ms: that node's virtual clock jumps
     #[arg(long, help_heading = "Testing against known truth", value_name = "STEP")]
     inject_step: Option<String>,
@@ -276,6 +279,7 @@ impl RunArgs {
             ("inject_skew", &self.inject_skew),
             ("skew_offset", &self.skew_offset),
             ("skew_ppm", &self.skew_ppm),
+            ("skew_model", &self.skew_model),
             ("inject_step", &self.inject_step),
         ];
         let switches = [("per_rank", self.per_rank), ("keep_probes", self.keep_probes)];

@@ -15,7 +15,8 @@ use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
 
-use crate::{Error, truth};
+use crate::Error;
+use crate::truth::{self, SkewModel};
 
 /// All settings of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +55,8 @@ pub struct Config {
     pub skew_offset: Duration,
     /// Virtual rates are drawn within ± this, ppm.
     pub skew_ppm: f64,
+    /// What virtual clocks do beside being wrong by an offset and a rate.
+    pub skew_model: SkewModel,
     /// A step of one node's virtual clock.
     pub inject_step: Option<InjectedStep>,
     /// Where the run's files go.
@@ -110,6 +113,7 @@ pub const KEYS: &[Key] = &[
     shared("inject_skew", "seed of virtual clocks laid over the real ones, to test against known truth"),
     shared("skew_offset", "virtual offsets are drawn within ± this (default 10ms)"),
     shared("skew_ppm", "virtual rates are drawn within ± this many ppm (default 50)"),
+    shared("skew_model", "what virtual clocks do beside that: constant, sinusoid or steps (default constant)"),
     shared("inject_step", "NODE@AFTER:STEP, as in 3@5s:1ms: that node's virtual clock jumps"),
     local(
         "tracer_clock",
@@ -154,6 +158,7 @@ impl Default for Config {
             inject_skew: None,
             skew_offset: Duration::from_ms(10),
             skew_ppm: 50.0,
+            skew_model: SkewModel::default(),
             inject_step: None,
             out: PathBuf::from("probe_sync_out"),
             bind: None,
@@ -230,6 +235,7 @@ impl Config {
             "inject_skew" => number(text).map(|v| self.inject_skew = Some(v)),
             "skew_offset" => duration(text).map(|v| self.skew_offset = v),
             "skew_ppm" => number(text).map(|v| self.skew_ppm = v),
+            "skew_model" => choice(text, &SkewModel::ALL).map(|v| self.skew_model = v),
             "inject_step" => injected_step(text).map(|v| self.inject_step = Some(v)),
             "out" => Ok(PathBuf::from(text)).map(|v| self.out = v),
             "bind" => own_address(text).map(|v| self.bind = Some(v)),
@@ -272,6 +278,7 @@ impl Config {
             "inject_skew" => self.inject_skew.map_or_else(|| "none".into(), |seed| seed.to_string()),
             "skew_offset" => text_of(self.skew_offset),
             "skew_ppm" => self.skew_ppm.to_string(),
+            "skew_model" => self.skew_model.name().into(),
             "inject_step" => self
                 .inject_step
                 .map_or_else(|| "none".into(), |s| format!("{}@{}:{}", s.node, text_of(s.after), text_of(s.step))),
@@ -312,6 +319,16 @@ impl Config {
         }
         if self.inject_step.is_some() && self.inject_skew.is_none() {
             return wrong("inject_step", "needs --inject-skew: only a virtual clock can be stepped");
+        }
+        let windows = self.duration.map_or(i64::MAX, |duration| duration.as_ns() / self.window.as_ns());
+        if windows < self.skew_model.fewest_windows() {
+            return wrong(
+                "skew_model",
+                "steps keep a window away from both ends; give --duration three windows or more",
+            );
+        }
+        if self.skew_model != SkewModel::Constant && self.inject_skew.is_none() {
+            return wrong("skew_model", "needs --inject-skew: only a virtual clock can swing or step");
         }
         Ok(())
     }
@@ -490,5 +507,8 @@ mod tests {
         check("", &[], &[("snapshot_pair_period_ms", "4s")], Err("--snapshot-pair-period-ms"));
         check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
         check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
+        check("", &[], &[("skew_model", "sinusoid")], Err("--inject-skew"));
+        check("", &[], &[("inject_skew", "1"), ("skew_model", "wild")], Err("constant, sinusoid, steps"));
+        check("duration = '8s'", &[], &[("inject_skew", "1"), ("skew_model", "steps")], Err("three windows"));
     }
 }

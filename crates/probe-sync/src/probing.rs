@@ -417,7 +417,8 @@ impl Driver {
 
     fn look_at_the_clock(&mut self) {
         let pair = read_pair(&RawClock, &SystemClock, NARROW_BRACKET);
-        self.watch.observe(self.clock.apply(pair.b), pair.a, pair.bracket);
+        // A wave is in the oscillator, and so in both of the clocks that are compared.
+        self.watch.observe(self.clock.without_wave().apply(pair.b), pair.a, pair.bracket);
     }
 
     fn obey(&mut self, order: Command) {

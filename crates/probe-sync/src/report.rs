@@ -217,6 +217,10 @@ impl Judge {
         Some(truth::true_offset_ns(clock, round.window_start_ns.midpoint(round.window_end_ns)))
     }
 
+    fn true_drift_ppm(&self, node: NodeId, round: &GlobalWindowData) -> f64 {
+        truth::true_drift_ppm(&self.clocks[node.index()], round.window_start_ns.midpoint(round.window_end_ns))
+    }
+
     /// Whether the truth lay inside the hard interval in every judged round; `None` when none was judged.
     pub fn bounds_held(&self, node: NodeId) -> Option<bool> {
         self.held.get(node.index()).copied().flatten()
@@ -239,7 +243,7 @@ impl Judge {
             *held = Some(held.unwrap_or(true) && inside_hard);
             self.samples.push(Judged {
                 error_ns: estimate.offset_ns - true_offset,
-                drift_error_ppm: estimate.drift_ppm - self.clocks[estimate.node_id.index()].ppm,
+                drift_error_ppm: estimate.drift_ppm - self.true_drift_ppm(estimate.node_id, round),
                 half_width_ns: SIGMAS_95 * estimate.sigma_ns,
                 hard_width_ns: estimate.bound_hi_ns - estimate.bound_lo_ns,
                 inside_hard,

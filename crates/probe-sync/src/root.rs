@@ -48,7 +48,7 @@ impl<'a> RootState<'a> {
         if setup.config.inject_skew.is_some() {
             let nodes = 0..setup.plan.nodes() as u32;
             clocks = nodes.map(|n| truth::virtual_clock(setup.config, NodeId(n), roster.start_ns)).collect();
-            let document = truth::document(&clocks, roster.start_ns);
+            let document = truth::document(setup.config, &clocks, roster.start_ns);
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
         let mut offsets = directory.stream("offsets.jsonl")?;

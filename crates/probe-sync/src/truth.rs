@@ -1,36 +1,88 @@
 //! Virtual clocks with known error, laid over the real timestamps to test the whole pipeline against truth.
 //!
 //! `--inject-skew SEED` gives every node but the reference an offset and a rate drawn uniformly from the configured
-//! ranges. The estimators never see them; `truth.json` states them:
-//! `node(t) = t + off_ns + ppm·1e-6·(t − t0_ns) + step_ns·[t − t0_ns ≥ step_at_ns]`, t being the machine's real clock.
+//! ranges, and `--skew-model` says what else its clock does ([`SkewModel`]). The estimators never see any of it;
+//! `truth.json` states it, t being the machine's real clock:
+//!
+//! `node(t) = t + off_ns + ppm·1e-6·(t − t0_ns) + amp_ns·sin(2π·(t − t0_ns)/period_ns + phase_rad)
+//!            + Σ step_ns·[t − t0_ns ≥ step_at_ns]`.
+//!
 //! Node 0 is not skewed, so at its midpoint M the true offset of node i is `node_i(M) − M`.
+//!
+//! Who sees what. A wave stands for the oscillator's temperature, which moves `CLOCK_MONOTONIC_RAW` too, so the clock watch
+//! is shown the clock without it. A step stands for somebody who sets the clock, and the watch sees it.
 //!
 //! It means something only where all nodes share one real clock, so `roster` refuses it across machines.
 
-use probe_sync_time::{Duration, NodeId, SkewedClock, Step, Timestamp};
+use std::f64::consts::TAU;
+
+use probe_sync_time::{Duration, NodeId, SkewedClock, Step, System, Timestamp, Wave};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 
 use crate::Config;
 
+/// What virtual clocks do beside being wrong by an offset and a rate.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum SkewModel {
+    /// Nothing.
+    #[default]
+    Constant,
+    /// They swing: amplitude 5 to 50 µs, period 20 to 60 s, any phase. Rates vary by up to 16 ppm and change by up to 5 ppm
+    /// per second, more than any room's temperature does to a quartz.
+    Sinusoid,
+    /// They jump, once or twice, by 5 µs to 1 ms in either direction, at least a window after the start and before the end
+    /// of the run (without `--duration`: of its first ten windows).
+    Steps,
+}
+
 /// The virtual clock of `node` in a run that starts when the real clock shows `start_ns`; the identity without
 /// `--inject-skew`.
 pub fn virtual_clock(config: &Config, node: NodeId, start_ns: i64) -> SkewedClock {
     let (Some(seed), true) = (config.inject_skew, node != REFERENCE) else { return SkewedClock::default() };
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    // One stream per node: its clock does not depend on how many nodes there are.
+    // One stream per node: its clock does not depend on how many nodes there are. Models draw after offset and rate, which
+    // are therefore the same in all.
     random.set_stream(u64::from(node.0));
     let range = config.skew_offset.as_ns().abs();
     let off_ns = random.random_range(-range..=range);
     let ppm = random.random_range(-config.skew_ppm..=config.skew_ppm);
-    let steps = config
-        .inject_step
-        .filter(|step| step.node == node)
-        .map(|step| Step { at_ns: start_ns.saturating_add(step.after.as_ns()), step_ns: step.step.as_ns() })
-        .into_iter()
-        .collect();
-    SkewedClock { t0_ns: start_ns, off_ns, ppm, wave: None, steps }
+    let (wave, mut steps) = match config.skew_model {
+        SkewModel::Constant => (None, Vec::new()),
+        SkewModel::Sinusoid => (Some(wave(&mut random)), Vec::new()),
+        SkewModel::Steps => (None, steps(config, start_ns, &mut random)),
+    };
+    let injected = config.inject_step.filter(|step| step.node == node);
+    steps.extend(
+        injected.map(|step| Step { at_ns: start_ns.saturating_add(step.after.as_ns()), step_ns: step.step.as_ns() }),
+    );
+    SkewedClock { t0_ns: start_ns, off_ns, ppm, wave, steps }
+}
+
+fn wave(random: &mut ChaCha8Rng) -> Wave {
+    Wave {
+        amp_ns: random.random_range(WAVE_AMP_NS[0]..=WAVE_AMP_NS[1]),
+        period_ns: random.random_range(WAVE_PERIOD_NS[0]..=WAVE_PERIOD_NS[1]),
+        phase_rad: TAU * random.random::<f64>(),
+    }
+}
+
+fn steps(config: &Config, start_ns: i64, random: &mut ChaCha8Rng) -> Vec<Step> {
+    let window_ns = config.window.as_ns();
+    let span_ns = config.duration.map_or(window_ns.saturating_mul(WINDOWS_WITHOUT_DURATION), Duration::as_ns);
+    // `Config` has seen to it that the run is long enough.
+    let last_ns = span_ns.saturating_sub(window_ns).max(window_ns);
+    let count = random.random_range(1..=STEPS_MAX);
+    (0..count)
+        .map(|_| {
+            let at_ns = start_ns.saturating_add(random.random_range(window_ns..=last_ns));
+            // Evenly over the orders of magnitude: a small step is no rarer than a large one.
+            let size_ns = STEP_NS[0] * (STEP_NS[1] / STEP_NS[0]).powf(random.random::<f64>());
+            let sign = if random.random::<bool>() { 1.0 } else { -1.0 };
+            Step { at_ns, step_ns: (sign * size_ns).round() as i64 }
+        })
+        .collect()
 }
 
 /// True offset of a node when the reference clock shows `reference_ns`.
@@ -38,30 +90,70 @@ pub fn true_offset_ns(clock: &SkewedClock, reference_ns: i64) -> f64 {
     clock.error_ns(Timestamp::from_ns(reference_ns))
 }
 
-/// The content of `truth.json`.
-pub fn document(clocks: &[SkewedClock], start_ns: i64) -> Value {
-    let nodes: Map<String, Value> = clocks
-        .iter()
-        .enumerate()
-        .map(|(node, clock)| {
-            let step = clock.steps.first().copied().unwrap_or(Step { at_ns: start_ns, step_ns: 0 });
-            let since_start = Timestamp::<probe_sync_time::System>::from_ns(step.at_ns) - Timestamp::from_ns(start_ns);
-            let parameters = json!({
-                "t0_ns": start_ns, "off_ns": clock.off_ns, "ppm": clock.ppm,
-                "step_ns": step.step_ns, "step_at_ns": Duration::as_ns(since_start),
-            });
-            (node.to_string(), parameters)
-        })
-        .collect();
+/// True rate of a node against the reference when the reference clock shows `reference_ns`, ppm.
+pub fn true_drift_ppm(clock: &SkewedClock, reference_ns: i64) -> f64 {
+    clock.rate_ppm(Timestamp::from_ns(reference_ns))
+}
+
+/// The content of `truth.json`. The keys of the first step stand beside the others for readers that know no more than one.
+pub fn document(config: &Config, clocks: &[SkewedClock], start_ns: i64) -> Value {
+    let nodes: Map<String, Value> =
+        clocks.iter().enumerate().map(|(node, clock)| (node.to_string(), parameters(clock, start_ns))).collect();
     json!({
         "reference": "t = CLOCK_REALTIME of the one machine that ran all nodes",
-        "model": "node(t) = t + off_ns + ppm*1e-6*(t - t0_ns) + (step_ns if step_ns != 0 and t - t0_ns >= step_at_ns)",
+        "skew_model": config.skew_model.name(),
+        "model": "node(t) = t + off_ns + ppm*1e-6*(t - t0_ns) + amp_ns*sin(2*pi*(t - t0_ns)/period_ns + phase_rad) \
+                  + (step_ns if step_ns != 0 and t - t0_ns >= step_at_ns) \
+                  + (sum of step_ns of more_steps with t - t0_ns >= their step_at_ns)",
         "nodes": nodes,
     })
 }
 
+fn parameters(clock: &SkewedClock, start_ns: i64) -> Value {
+    let wave = clock.wave.unwrap_or(Wave { amp_ns: 0.0, period_ns: 1, phase_rad: 0.0 });
+    let step = |step: &Step| {
+        let since_start = Timestamp::<System>::from_ns(step.at_ns) - Timestamp::from_ns(start_ns);
+        (step.step_ns, since_start.as_ns())
+    };
+    let (step_ns, step_at_ns) = clock.steps.first().map_or((0, 0), step);
+    let more = clock.steps.iter().skip(1).map(step);
+    let more: Vec<Value> = more.map(|(ns, at_ns)| json!({ "step_ns": ns, "step_at_ns": at_ns })).collect();
+    json!({
+        "t0_ns": start_ns, "off_ns": clock.off_ns, "ppm": clock.ppm,
+        "amp_ns": wave.amp_ns, "period_ns": wave.period_ns, "phase_rad": wave.phase_rad,
+        "step_ns": step_ns, "step_at_ns": step_at_ns, "more_steps": more,
+    })
+}
+
+impl SkewModel {
+    /// All of them, with the names that they have in configurations.
+    pub const ALL: [(&str, Self); 3] =
+        [("constant", Self::Constant), ("sinusoid", Self::Sinusoid), ("steps", Self::Steps)];
+
+    /// The name that it has in configurations.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, model)| *model == self).map_or("?", |(name, _)| name)
+    }
+
+    /// The fewest windows that a run must have for it: steps keep a window's distance from both ends.
+    pub fn fewest_windows(self) -> i64 {
+        if self == Self::Steps { 3 } else { 0 }
+    }
+}
+
 /// The reference node.
 pub const REFERENCE: NodeId = NodeId(0);
+
+/// Amplitudes of waves, from and to.
+const WAVE_AMP_NS: [f64; 2] = [5_000.0, 50_000.0];
+/// Periods of waves, from and to.
+const WAVE_PERIOD_NS: [i64; 2] = [20_000_000_000, 60_000_000_000];
+/// Sizes of steps, from and to. Smaller ones would fall below what the clock watch tells from a reading's doubt.
+const STEP_NS: [f64; 2] = [5_000.0, 1_000_000.0];
+/// Steps of one clock at most.
+const STEPS_MAX: u32 = 2;
+/// A run without a set length steps within this many windows.
+const WINDOWS_WITHOUT_DURATION: i64 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -77,6 +169,49 @@ mod tests {
             assert!(clock.off_ns.abs() <= 10_000_000 && clock.ppm.abs() <= 50.0 && !clock.is_identity());
             assert_eq!(clock, virtual_clock(&config, NodeId(node), 5));
         }
+    }
+
+    #[test]
+    fn models_keep_their_ranges_and_leave_offset_and_rate_alone() {
+        let constant = Config { inject_skew: Some(7), duration: Some(Duration::from_ms(12_000)), ..Config::default() };
+        let window_ns = constant.window.as_ns();
+        for node in 1..200 {
+            let [plain, swinging, stepping] = [SkewModel::Constant, SkewModel::Sinusoid, SkewModel::Steps]
+                .map(|skew_model| virtual_clock(&Config { skew_model, ..constant.clone() }, NodeId(node), 5));
+            assert!((plain.off_ns, plain.ppm) == (swinging.off_ns, swinging.ppm));
+            assert!((plain.off_ns, plain.ppm) == (stepping.off_ns, stepping.ppm));
+            assert!(
+                plain.wave.is_none() && plain.steps.is_empty() && swinging.steps.is_empty() && stepping.wave.is_none()
+            );
+            let wave = swinging.wave.expect("a wave");
+            assert!((5e3..=5e4).contains(&wave.amp_ns) && (20_000_000_000..=60_000_000_000).contains(&wave.period_ns));
+            assert!((1..=2).contains(&stepping.steps.len()));
+            for step in &stepping.steps {
+                assert!((5_000..=1_000_000).contains(&step.step_ns.abs()), "{step:?}");
+                assert!((5 + window_ns..=5 + 2 * window_ns).contains(&step.at_ns), "{step:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_document_says_what_the_clocks_do() {
+        let config = Config { inject_skew: Some(3), skew_model: SkewModel::Sinusoid, ..Config::default() };
+        let mut clock = virtual_clock(&config, NodeId(1), 1_000);
+        clock.steps = [(7, 300), (-9, 500)].map(|(step_ns, at_ns)| Step { at_ns: 1_000 + at_ns, step_ns }).to_vec();
+        let document = document(&config, &[SkewedClock::default(), clock.clone()], 1_000);
+        let stated = &document["nodes"]["1"];
+        let number = |value: &Value| value.as_f64().expect("a number");
+        for since in [0, 400, 7_000_000_000_i64] {
+            let angle = TAU * since as f64 / number(&stated["period_ns"]) + number(&stated["phase_rad"]);
+            let mut expected = number(&stated["off_ns"]) + number(&stated["ppm"]) * 1e-6 * since as f64;
+            expected += number(&stated["amp_ns"]) * angle.sin();
+            let more = stated["more_steps"].as_array().expect("a list");
+            for step in more.iter().chain([stated]) {
+                expected += if since as f64 >= number(&step["step_at_ns"]) { number(&step["step_ns"]) } else { 0.0 };
+            }
+            assert!((true_offset_ns(&clock, 1_000 + since) - expected).abs() < 1e-6, "{since} {document:#}");
+        }
+        assert_eq!(document["skew_model"], "sinusoid");
     }
 
     #[test]
