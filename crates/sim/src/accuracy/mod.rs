@@ -11,6 +11,8 @@
 //! What it does not do: run threads, print, or decide whether a figure is good; `cells` has the demands.
 
 mod baselines;
+pub mod cells;
+mod cost;
 mod joining;
 mod statistics;
 mod svm;
@@ -22,6 +24,7 @@ use probe_sync_time::{Duration, Edge, NodeId, System, Timestamp};
 
 use self::baselines::Fastest;
 pub use self::baselines::Tolerances;
+pub use self::cost::{CPU_SECONDS_PER_PACKET, Cost, HEADER_BYTES};
 use self::joining::{EdgeLine, Joining, join};
 pub use self::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
 use crate::rounds::{Round, Rounds};

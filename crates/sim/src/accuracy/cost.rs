@@ -1,0 +1,57 @@
+//! What probing costs a host: packets, bytes and processor time.
+//!
+//! Place in the flow: beside `accuracy`'s figures in the planner's answer. Packets are counted in the simulation; a packet is
+//! sent by one host and received by another, so on average a host has both ends of as many packets as it sends.
+//!
+//! What it does not do: measure. The processor time of a packet was measured on real sockets once and is a constant here.
+
+use probe_sync_probe::PACKET_BYTES;
+use probe_sync_time::Duration;
+
+/// Cost of probing, per host.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// Packets that a host sends per second; it receives as many.
+    pub packets_per_second: f64,
+    /// Bytes per second on the wire with UDP and IPv4 headers, sent and received together.
+    pub bytes_per_second: f64,
+    /// Share of one processor core.
+    pub cpu_share: f64,
+}
+
+impl Cost {
+    /// The cost when `hosts` hosts sent `packets` in `duration`; None unless both are positive.
+    pub fn new(packets: u64, hosts: u32, duration: Duration) -> Option<Self> {
+        let host_seconds = f64::from(hosts) * duration.as_ns_f64() * 1e-9;
+        (host_seconds > 0.0).then(|| {
+            let packets_per_second = packets as f64 / host_seconds;
+            Self {
+                packets_per_second,
+                bytes_per_second: 2.0 * packets_per_second * (PACKET_BYTES + HEADER_BYTES) as f64,
+                cpu_share: packets_per_second * CPU_SECONDS_PER_PACKET,
+            }
+        })
+    }
+}
+
+/// UDP (8) and IPv4 (20).
+pub const HEADER_BYTES: usize = 28;
+
+/// Both ends of a packet, wake-ups included: 22 µs by `cargo bench -p probe-sync-sys --bench loopback`, see docs/RESULTS.md,
+/// "Cost of probing".
+pub const CPU_SECONDS_PER_PACKET: f64 = 22e-6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_cadence_costs_what_was_measured() {
+        // 1250 exchanges of six packets per second and host: 5.3 Mbit/s sent, as much received, 16.5 % of a core.
+        let cost = Cost::new(2 * 1250 * 6 * 4, 2, Duration::from_ms(4_000)).expect("hosts and time");
+        assert_eq!(cost.packets_per_second, 7_500.0);
+        assert_eq!(cost.bytes_per_second * 8.0, 2.0 * 5.28e6);
+        assert!((cost.cpu_share - 0.165).abs() < 1e-12);
+        assert_eq!(Cost::new(1, 0, Duration::from_ms(1)), None);
+    }
+}
