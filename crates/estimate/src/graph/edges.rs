@@ -17,32 +17,32 @@ use crate::window::EdgeAlphaBeta;
 
 /// What is believed about a node during the iteration.
 #[derive(Copy, Clone, Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Integer part of the offset, ns.
-    pub(super) potential: i128,
+    pub(crate) potential: i128,
     /// Correction of the offset in ns, and rate in ns/s against the reference.
-    pub(super) x: Pair,
+    pub(crate) x: Pair,
 }
 
 impl State {
     /// The offset in ns, rounded to f64.
-    pub(super) fn offset(&self) -> f64 {
+    pub(crate) fn offset(&self) -> f64 {
         self.potential as f64 + self.x[0]
     }
 }
 
 /// One usable edge.
 #[derive(Clone, Debug)]
-pub(super) struct Equation {
-    pub(super) edge: Edge,
-    pub(super) from: usize,
-    pub(super) to: usize,
+pub(crate) struct Equation {
+    pub(crate) edge: Edge,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
     /// Place in the input.
-    pub(super) index: usize,
+    pub(crate) index: usize,
     /// Edges between the same two nodes, this one included: they share one path asymmetry.
-    pub(super) parallel: f64,
+    pub(crate) parallel: f64,
     /// Asymmetry of this edge in units of the median edge's.
-    pub(super) asymmetry_scale: f64,
+    pub(crate) asymmetry_scale: f64,
     midpoint: i128,
     /// beta as integer and rest.
     beta: (i128, f64),
@@ -55,17 +55,17 @@ pub(super) struct Equation {
 
 /// An edge at the reference's midpoint, seen from the present belief.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Moved {
+pub(crate) struct Moved {
     /// Measured minus believed: offset in ns, rate in ns/s.
-    pub(super) residual: Pair,
+    pub(crate) residual: Pair,
     /// Covariance of the measurement, ns², ns²/s, ns²/s².
-    pub(super) covariance: [f64; 3],
+    pub(crate) covariance: [f64; 3],
     /// Hard bounds of θ_j − θ_i minus the believed value, ns.
-    pub(super) bounds: [f64; 2],
+    pub(crate) bounds: [f64; 2],
 }
 
 impl Equation {
-    pub(super) fn new(index: usize, fitted: &EdgeAlphaBeta) -> Self {
+    pub(crate) fn new(index: usize, fitted: &EdgeAlphaBeta) -> Self {
         let whole = fitted.beta.round();
         // An infeasible fit is worth no more than the overlap of its points.
         let doubt = if fitted.feasible { 0.0 } else { fitted.margin_ns.powi(2) };
@@ -87,7 +87,7 @@ impl Equation {
     }
 
     /// Why the edge cannot be used, if so.
-    pub(super) fn defect(fitted: &EdgeAlphaBeta) -> Option<&'static str> {
+    pub(crate) fn defect(fitted: &EdgeAlphaBeta) -> Option<&'static str> {
         let numbers = [fitted.alpha, fitted.beta, fitted.margin_ns, fitted.alpha_bounds[0], fitted.alpha_bounds[1]];
         let [a, ab, b] = fitted.covariance;
         if fitted.src_node_id == fitted.dst_node_id {
@@ -106,17 +106,17 @@ impl Equation {
     }
 
     /// Takes back the claim of hard bounds.
-    pub(super) fn drop_bounds(&mut self) {
+    pub(crate) fn drop_bounds(&mut self) {
         self.bounds = [f64::NEG_INFINITY, f64::INFINITY];
     }
 
     /// Integer part of beta, ns.
-    pub(super) fn step(&self) -> i128 {
+    pub(crate) fn step(&self) -> i128 {
         self.beta.0
     }
 
     /// The edge as seen at the reference's midpoint.
-    pub(super) fn at(&self, reference_midpoint: i128, from: &State, to: &State) -> Moved {
+    pub(crate) fn at(&self, reference_midpoint: i128, from: &State, to: &State) -> Moved {
         let dx = (reference_midpoint + from.potential - self.midpoint) as f64 + from.x[0];
         let beta = (self.beta.0 - (to.potential - from.potential)) as f64 + self.beta.1;
         let rate = self.alpha * PER_SECOND * (1.0 + from.x[1] / PER_SECOND);
@@ -132,7 +132,7 @@ impl Equation {
 }
 
 /// ns per s: rates are kept in ns/s so that both unknowns have the size of ns.
-pub(super) const PER_SECOND: f64 = 1e9;
+pub(crate) const PER_SECOND: f64 = 1e9;
 
 /// Differences of two i64 times are smaller, ns.
 const BETA_MAX: f64 = 2e19;

@@ -12,7 +12,7 @@
 //!
 //! Rejected: nalgebra-sparse's Cholesky. It has no fill-reducing ordering and random graphs fill in; the bench shows it.
 
-use nalgebra::{DMatrix, DVector};
+use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
 /// Symmetric 2×2 matrix [[a, b], [b, c]] as [a, b, c].
 pub type Block = [f64; 3];
@@ -75,14 +75,14 @@ impl Laplacian {
 
     /// Solves by dense Cholesky; None when a node is not tied to a fixed one.
     pub fn solve_dense(&self, right: &[Pair]) -> Option<Vec<Pair>> {
+        Some(self.factor()?.solve(right))
+    }
+
+    /// The dense Cholesky factor, for many right sides; None when a node is not tied to a fixed one.
+    pub fn factor(&self) -> Option<DenseFactor> {
         let index = self.free_index();
         let factor = self.dense(&index).cholesky()?;
-        let vector = DVector::from_iterator(
-            2 * index.iter().flatten().count(),
-            right.iter().zip(&index).filter(|(_, at)| at.is_some()).flat_map(|(pair, _)| *pair),
-        );
-        let solved = factor.solve(&vector);
-        Some(index.iter().map(|at| at.map_or([0.0; 2], |at| [solved[2 * at], solved[2 * at + 1]])).collect())
+        Some(DenseFactor { factor, index })
     }
 
     /// The diagonal blocks of the inverse, by dense Cholesky.
@@ -206,6 +206,26 @@ impl Laplacian {
     }
 }
 
+/// A factored [`Laplacian`].
+#[derive(Clone, Debug)]
+pub struct DenseFactor {
+    factor: Cholesky<f64, Dyn>,
+    /// Row of each free node.
+    index: Vec<Option<usize>>,
+}
+
+impl DenseFactor {
+    /// Solves for one right side; fixed nodes stay at zero.
+    pub fn solve(&self, right: &[Pair]) -> Vec<Pair> {
+        let mut vector = DVector::from_iterator(
+            2 * self.index.iter().flatten().count(),
+            right.iter().zip(&self.index).filter(|(_, at)| at.is_some()).flat_map(|(pair, _)| *pair),
+        );
+        self.factor.solve_mut(&mut vector);
+        self.index.iter().map(|at| at.map_or([0.0; 2], |at| [vector[2 * at], vector[2 * at + 1]])).collect()
+    }
+}
+
 /// The inverse of a positive definite block, or None.
 pub fn inverse([a, b, c]: Block) -> Option<Block> {
     let determinant = a * c - b * b;
@@ -214,7 +234,7 @@ pub fn inverse([a, b, c]: Block) -> Option<Block> {
 }
 
 /// Block times pair.
-pub(super) fn times([a, b, c]: Block, [x, y]: Pair) -> Pair {
+pub(crate) fn times([a, b, c]: Block, [x, y]: Pair) -> Pair {
     [a * x + b * y, b * x + c * y]
 }
 

@@ -18,7 +18,7 @@
 
 mod bounds;
 mod covariance;
-mod edges;
+pub(crate) mod edges;
 pub mod linear;
 mod robust;
 mod solution;

@@ -1,0 +1,256 @@
+//! What the data say about the constants of the model: wander of the clocks, asymmetry of the paths.
+//!
+//! Place in the flow: around the solution of `smoother`, empirical Bayes.
+//! - **Wander** q of each clock by marginal likelihood. A clock is seen against the mean of all clocks that were there
+//!   all the time, so that a bad reference does not make every clock look bad. The series of its per-round states
+//!   runs through a Kalman filter; with innovations ν_k of covariance S_k the log likelihood is −½ Σ (ln|S| + νᵀS⁻¹ν), the square
+//!   replaced by a Student-t's so that one spoilt round does not look like wander. The rounds' noise has an unknown
+//!   common factor ρ, fitted too. First one q for all, then each clock's own, held near the common one.
+//! - **Asymmetry** σ: every bond's mean residual d is drawn from N(0, σ²·scale + n), n its random part, of which the m independent
+//!   loops of L bonds show the share m/L. The posterior of σ on a grid, with a wide log-normal prior about [`PRIOR_SHARE`] of the median margin,
+//!   makes the asymmetry a scale mixture of normals. The variance returned is that of the normal with the same 97.5 % point: few loops
+//!   make a wide interval.
+//!
+//! What it does not do: see asymmetry that every bond of a node shares. No loop shows it.
+
+use super::layout::{Layout, NS_PER_S_PER_PPM, Span};
+use super::motion::{Square, apply, block, difference, product, square, sum, transition, transposed, walk};
+use super::{NORMAL_975, Round, SmootherOptions};
+use crate::graph::linear::{Block, Pair, inverse};
+
+/// One span's states round by round, as the rounds saw them.
+struct Series {
+    node: usize,
+    times: Vec<f64>,
+    states: Vec<Pair>,
+    noise: Vec<Block>,
+}
+
+/// The density of every node's random walk, ns²/s³.
+pub(super) fn walks(layout: &Layout, nodes: usize, rounds: &[Round<'_>], options: &SmootherOptions) -> Vec<f64> {
+    if let Some(fixed) = options.walk_density {
+        return vec![fixed; nodes];
+    }
+    let (series, shrink) = all_series(layout, rounds);
+    let total = |q: f64, rho: f64| series.iter().map(|one| one.log_likelihood(q, rho)).sum::<f64>();
+    let mut rho = 1.0;
+    let mut common = PRIOR_WALK;
+    for _ in 0..WALK_PASSES {
+        common = best(walk_grid(), |q| total(q, rho) + log_prior(q, PRIOR_WALK, PRIOR_WALK_DECADES));
+        rho = best(rho_grid(), |rho| total(common, rho) + log_prior(rho, 1.0, PRIOR_NOISE_DECADES));
+    }
+    let mut walks = vec![common / shrink; nodes];
+    for (node, walk) in walks.iter_mut().enumerate() {
+        let own: Vec<&Series> = series.iter().filter(|one| one.node == node).collect();
+        if !own.is_empty() {
+            let likelihood = |q: f64| own.iter().map(|one| one.log_likelihood(q, rho)).sum::<f64>();
+            *walk = best(walk_grid(), |q| likelihood(q) + log_prior(q, common, OWN_WALK_DECADES)) / shrink;
+        }
+    }
+    walks
+}
+
+/// All spans' series against the mean of the clocks that are always there; also by what factor that mean reduces a
+/// clock's own wander.
+fn all_series(layout: &Layout, rounds: &[Round<'_>]) -> (Vec<Series>, f64) {
+    let knots = layout.knots.len();
+    let mut weight = vec![[0.0; 3]; layout.states];
+    for measure in &layout.measures {
+        let Some(precision) = inverse(measure.covariance) else { continue };
+        for span in [measure.from, measure.to] {
+            let state = &mut weight[layout.state(span, measure.knot)];
+            state.iter_mut().zip(precision).for_each(|(sum, precision)| *sum += precision);
+        }
+    }
+    let whole = |span: &&Span| span.first == 0 && span.last + 1 == knots && measured(span, &weight).all(|seen| seen);
+    let core: Vec<&Span> = layout.spans.iter().filter(whole).collect();
+    let mut mean = vec![[0.0; 2]; knots];
+    for span in &core {
+        for (k, mean) in mean.iter_mut().enumerate() {
+            let state = seen(layout, rounds, span, k);
+            *mean = [mean[0] + state[0] / core.len() as f64, mean[1] + state[1] / core.len() as f64];
+        }
+    }
+    let series = layout.spans.iter().map(|span| {
+        let here = (0..span.len()).filter(|k| weight[span.base + k][0] > 0.0).map(|k| k + span.first);
+        let here: Vec<usize> = here.collect();
+        let state = |k: &usize| {
+            let state = seen(layout, rounds, span, *k);
+            [state[0] - mean[*k][0], state[1] - mean[*k][1]]
+        };
+        Series {
+            node: span.node,
+            times: here.iter().map(|k| layout.knots[*k]).collect(),
+            states: here.iter().map(state).collect(),
+            noise: here.iter().map(|k| inverse(weight[layout_state(span, *k)]).unwrap_or([1e18, 0.0, 1e18])).collect(),
+        }
+    });
+    let shrink = if core.is_empty() { 1.0 } else { (1.0 - 1.0 / core.len() as f64).max(0.5) };
+    (series.collect(), shrink)
+}
+
+fn layout_state(span: &Span, knot: usize) -> usize {
+    span.base + knot - span.first
+}
+
+fn measured<'a>(span: &'a Span, weight: &'a [Block]) -> impl Iterator<Item = bool> + 'a {
+    (0..span.len()).map(|k| weight[span.base + k][0] > 0.0)
+}
+
+/// A round's estimate above the span's potential.
+fn seen(layout: &Layout, rounds: &[Round<'_>], span: &Span, knot: usize) -> Pair {
+    let estimate = &rounds[knot].solution.nodes[span.node];
+    if !estimate.reachable {
+        return layout.start[layout_state(span, knot.clamp(span.first, span.last))];
+    }
+    let whole = estimate.offset_ns.round();
+    let offset = (whole as i128 - span.potential) as f64 + (estimate.offset_ns - whole);
+    [offset, estimate.drift_ppm * NS_PER_S_PER_PPM]
+}
+
+impl Series {
+    fn log_likelihood(&self, q: f64, rho: f64) -> f64 {
+        let scaled = |k: usize| self.noise[k].map(|noise| rho * noise);
+        let Some(first) = self.states.first() else { return 0.0 };
+        let (mut state, mut covariance) = (*first, square(scaled(0)));
+        let mut log = 0.0;
+        for k in 1..self.states.len() {
+            let delta = self.times[k] - self.times[k - 1];
+            let f = transition(delta);
+            let ahead: Square = sum(product(product(f, covariance), transposed(f)), square(walk(q, delta)));
+            let expected = apply(f, state);
+            let innovation = [self.states[k][0] - expected[0], self.states[k][1] - expected[1]];
+            let total = block(sum(ahead, square(scaled(k))));
+            let Some(certainty) = inverse(total) else { continue };
+            let certain = square(certainty);
+            let determinant = total[0] * total[2] - total[1] * total[1];
+            let distance = super::motion::between(innovation, certain, innovation);
+            log -= 0.5 * determinant.ln() + 0.5 * (FREEDOM + 2.0) * (distance / FREEDOM).ln_1p();
+            let gain = product(ahead, certain);
+            let step = apply(gain, innovation);
+            state = [expected[0] + step[0], expected[1] + step[1]];
+            covariance = difference(ahead, product(gain, ahead));
+        }
+        log
+    }
+}
+
+/// One bond's mean residual.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Deviation {
+    /// ns, squared and weighted down where it is an outlier.
+    pub(super) square: f64,
+    /// The bond's scale.
+    pub(super) scale: f64,
+    /// Random variance of the mean, ns².
+    pub(super) random: f64,
+}
+
+/// Variance of the asymmetries, ns², from all bonds' deviations, of which the share `visible` shows in loops.
+pub(super) fn asymmetry(deviations: &[Deviation], visible: f64, margin_ns: f64) -> f64 {
+    let center = PRIOR_SHARE * margin_ns;
+    let grid: Vec<f64> =
+        (0..GRID).map(|k| center * 10f64.powf(GRID_DECADES * (k as f64 / (GRID - 1) as f64 - 0.5))).collect();
+    let log = |sigma: f64| {
+        let bond = |d: &Deviation| {
+            let variance = sigma * sigma * d.scale + d.random;
+            visible * variance.ln() + d.square / variance
+        };
+        let prior = (sigma / center).ln() / PRIOR_SPREAD;
+        -0.5 * deviations.iter().map(bond).sum::<f64>() - 0.5 * prior * prior
+    };
+    let logs: Vec<f64> = grid.iter().map(|sigma| log(*sigma)).collect();
+    let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = logs.iter().map(|log| (log - top).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let outside =
+        |x: f64| grid.iter().zip(&weights).map(|(sigma, weight)| weight * tail(x / sigma)).sum::<f64>() / total;
+    let (mut low, mut high) = (0.0, QUANTILE_MAX * grid[GRID - 1]);
+    for _ in 0..BISECTIONS {
+        let middle = 0.5 * (low + high);
+        if outside(middle) > 0.025 { low = middle } else { high = middle }
+    }
+    (0.5 * (low + high) / NORMAL_975).powi(2)
+}
+
+/// Probability that a standard normal exceeds x ≥ 0 (Abramowitz and Stegun 26.2.17, error below 1e-7).
+fn tail(x: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * x);
+    let series = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
+    let polynomial = series.iter().rev().fold(0.0, |sum, term| (sum + term) * t);
+    (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt() * polynomial
+}
+
+fn log_prior(value: f64, center: f64, decades: f64) -> f64 {
+    -0.5 * ((value / center).log10() / decades).powi(2)
+}
+
+/// The grid point with the largest value, refined by the parabola through its neighbours (in the logarithm).
+fn best(grid: impl Iterator<Item = f64>, value: impl Fn(f64) -> f64) -> f64 {
+    let points: Vec<(f64, f64)> = grid.map(|x| (x.ln(), value(x))).collect();
+    let top = (0..points.len()).max_by(|a, b| points[*a].1.total_cmp(&points[*b].1)).unwrap_or(0);
+    if top == 0 || top + 1 >= points.len() {
+        return points[top].0.exp();
+    }
+    let [before, at, after] = [points[top - 1], points[top], points[top + 1]];
+    let bend = before.1 - 2.0 * at.1 + after.1;
+    let shift = if bend < 0.0 { 0.5 * (before.1 - after.1) / bend } else { 0.0 };
+    (at.0 + shift.clamp(-0.5, 0.5) * (after.0 - at.0)).exp()
+}
+
+fn walk_grid() -> impl Iterator<Item = f64> {
+    (0..=22).map(|k| 10f64.powf(-4.0 + 0.5 * f64::from(k)))
+}
+
+fn rho_grid() -> impl Iterator<Item = f64> {
+    (0..=12).map(|k| 10f64.powf(-1.5 + 0.25 * f64::from(k)))
+}
+
+/// ν of the likelihood's squares.
+const FREEDOM: f64 = 8.0;
+
+/// Alternations between wander and noise.
+const WALK_PASSES: usize = 3;
+
+/// A good quartz: 2 ppb after one second, (2 ns/s)² per s; and how many decades it may be wrong.
+const PRIOR_WALK: f64 = 4.0;
+const PRIOR_WALK_DECADES: f64 = 1.5;
+
+/// How many decades the rounds' noise may be wrong.
+const PRIOR_NOISE_DECADES: f64 = 0.5;
+
+/// How far one clock's wander is from the others', decades.
+const OWN_WALK_DECADES: f64 = 0.5;
+
+/// Asymmetry that is expected where no loop shows any, as a share of the median margin, and its spread in e-folds.
+const PRIOR_SHARE: f64 = 0.03;
+const PRIOR_SPREAD: f64 = 1.0;
+
+const GRID: usize = 121;
+const GRID_DECADES: f64 = 6.0;
+const BISECTIONS: usize = 60;
+const QUANTILE_MAX: f64 = 8.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_the_normal_distribution_s() {
+        for (x, expected) in [(0.0, 0.5), (1.0, 0.158_655_3), (1.959_964, 0.025), (3.0, 0.001_349_9)] {
+            assert!((tail(x) - expected).abs() < 1e-6, "{x}: {}", tail(x));
+        }
+    }
+
+    #[test]
+    fn many_loops_find_sigma_and_few_widen_the_interval() {
+        let deviations = |count: usize| vec![Deviation { square: 400.0, scale: 1.0, random: 1.0 }; count];
+        let many = asymmetry(&deviations(400), 0.9, 6_000.0);
+        // Of d² = 400 the share 0.9 shows: σ² is 400/0.9 less the random part.
+        assert!((many / (400.0 / 0.9 - 1.0) - 1.0).abs() < 0.03, "{many}");
+        let few = asymmetry(&[Deviation { square: 133.0, scale: 1.0, random: 1.0 }; 3], 0.3, 6_000.0);
+        assert!(few > 2.0 * many, "{few} against {many}");
+        let none = asymmetry(&[], 0.0, 6_000.0).sqrt();
+        assert!((1.0..3.0).contains(&(none / (PRIOR_SHARE * 6_000.0))), "{none}");
+    }
+}

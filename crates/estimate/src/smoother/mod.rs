@@ -1,0 +1,319 @@
+//! The smoother over a whole run: every node's offset at any time, with its error, from all rounds together.
+//!
+//! Place in the flow: after the rounds (`graph` gave each round's offsets, `faults` said which edges lie and which clocks were
+//! stepped), before `series` and alignment. One sparse system holds every node's clock at every round's midpoint, the random walk of its
+//! rate, every edge's line with its covariance, and one constant asymmetry per pair of nodes (`layout`, `system`). Around it
+//! iterate Student-t weights, the scale of the edges' covariances, the asymmetries' variance and each clock's wander (`evidence`). The error
+//! comes from the same model (`variance`, `solution`). `docs/accuracy.md` derives it and shows how it was calibrated.
+//!
+//! Two nodes by hand: node 1 is 1000 ns ahead and gains nothing; rounds measure theta = 990, 1010, 1000 with equal
+//! errors. All is one clock without wander, so the smoothed offset is 1000 ns at every round, with a third of a round's variance.
+//! A path asymmetry of +30 ns would make all three 30 ns larger and nothing here would show it: with two nodes there is no
+//! loop, so the interval takes its width from the prior alone.
+//!
+//! What no estimator can see: asymmetry common to all paths between two parts of the nodes. The interval assumes that the
+//! asymmetries of different pairs are independent; the hard interval of `graph` does not.
+//!
+//! What it does not do: decide what is a step or a lie (`faults`), or read packets again.
+
+mod evidence;
+mod layout;
+mod motion;
+mod solution;
+mod system;
+mod variance;
+
+use probe_sync_time::{Edge, NodeId};
+
+use self::evidence::Deviation;
+use self::layout::Layout;
+pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
+use self::system::{System, Weights};
+use self::variance::Variances;
+use crate::graph::GraphSolution;
+use crate::graph::linear::{Block, Pair, inverse, times};
+use crate::window::EdgeAlphaBeta;
+
+/// A solved round, as the smoother takes it.
+#[derive(Copy, Clone, Debug)]
+pub struct Round<'a> {
+    /// The instant at which the round's offsets hold, ns on the reference's clock. Rounds come in order of it.
+    pub reference_midpoint_ns: i64,
+    /// The round's fitted edges.
+    pub edges: &'a [EdgeAlphaBeta],
+    /// What the graph made of them; edges excluded there are left out here.
+    pub solution: &'a GraphSolution,
+    /// More edges to be left out.
+    pub left_out: &'a [Edge],
+}
+
+/// A clock that is not continued from one round to the next: it was stepped or restarted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Break {
+    /// Whose clock.
+    pub node: NodeId,
+    /// The first round (place in the list) that sees the clock after the break.
+    pub round: usize,
+}
+
+/// What the smoother may assume.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct SmootherOptions {
+    /// Index of the reference node.
+    pub reference: NodeId,
+    /// Density of the rates' random walk, ns²/s³, if it is known; otherwise it is estimated.
+    pub walk_density: Option<f64>,
+    /// Variance of the paths' asymmetry, ns², if it is known; otherwise it is estimated.
+    pub asymmetry_variance: Option<f64>,
+    /// Scale the edges' covariances to their residuals.
+    pub rescale: bool,
+    /// Weigh down lines and asymmetries that lie far from the rest (Student-t).
+    pub robust: bool,
+}
+
+impl Default for SmootherOptions {
+    fn default() -> Self {
+        Self { reference: NodeId(0), walk_density: None, asymmetry_variance: None, rescale: true, robust: true }
+    }
+}
+
+/// Smooths a run of `nodes` nodes. Nodes and times that no packet tells about have no estimate.
+pub fn smooth_run(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> RunSolution {
+    let layout = Layout::new(nodes, rounds, breaks);
+    let walks = evidence::walks(&layout, nodes, rounds, options);
+    let mut fit = Fit::new(layout, walks, options);
+    for _ in 0..PASSES {
+        if !fit.pass(options) {
+            break;
+        }
+    }
+    solution::collect(nodes, fit, options)
+}
+
+/// The iteration's present belief.
+struct Fit {
+    layout: Layout,
+    walks: Vec<f64>,
+    states: Vec<Pair>,
+    /// Of every bond, ns.
+    asymmetries: Vec<f64>,
+    /// Covariance of every measure, the walk within its window included, not yet rescaled.
+    covariances: Vec<Block>,
+    /// Factors on the variances of offset and rate.
+    scales: Pair,
+    /// Student-t weights of measures and bonds.
+    robust: (Vec<f64>, Vec<f64>),
+    /// Variance of a median path's asymmetry, ns².
+    asymmetry: f64,
+    /// Steps of the solver, and whether the last solution was reached.
+    steps: usize,
+    converged: bool,
+}
+
+impl Fit {
+    fn new(layout: Layout, walks: Vec<f64>, options: &SmootherOptions) -> Self {
+        let window = typical_window(&layout.knots);
+        let covariance = |measure: &layout::Measure| {
+            let q = [measure.from, measure.to].map(|span| walks[layout.spans[span].node]);
+            let [offset, rate] = motion::window_excess(q[0] + q[1], window);
+            let [a, ab, b] = measure.covariance;
+            [a + offset, ab, b + rate]
+        };
+        let unknown = || evidence::asymmetry(&[], 0.0, layout.margin_ns);
+        let asymmetry = options.asymmetry_variance.unwrap_or_else(unknown);
+        Self {
+            states: layout.start.clone(),
+            asymmetries: vec![0.0; layout.bonds.len()],
+            covariances: layout.measures.iter().map(covariance).collect(),
+            scales: [1.0; 2],
+            robust: (vec![1.0; layout.measures.len()], vec![1.0; layout.bonds.len()]),
+            asymmetry,
+            steps: 0,
+            converged: true,
+            walks,
+            layout,
+        }
+    }
+
+    /// The rescaled covariance of a measure.
+    fn covariance(&self, at: usize) -> Block {
+        let [a, ab, b] = self.covariances[at];
+        [a * self.scales[0], ab * (self.scales[0] * self.scales[1]).sqrt(), b * self.scales[1]]
+    }
+
+    fn weights(&self) -> Weights {
+        let measure = |at: usize| {
+            let precision = inverse(self.covariance(at)).unwrap_or([0.0; 3]);
+            precision.map(|p| p * self.robust.0[at])
+        };
+        let floor = ASYMMETRY_MIN_NS * ASYMMETRY_MIN_NS;
+        let bond = |(bond, robust): (&layout::Bond, &f64)| robust / (self.asymmetry * bond.scale).max(floor);
+        Weights {
+            measures: (0..self.covariances.len()).map(measure).collect(),
+            bonds: self.layout.bonds.iter().zip(&self.robust.1).map(bond).collect(),
+            walks: self.walks.clone(),
+        }
+    }
+
+    /// Solves with the present weights and renews them; false when nothing is left to gain.
+    fn pass(&mut self, options: &SmootherOptions) -> bool {
+        let weights = self.weights();
+        let system = System::new(&self.layout, &weights);
+        let before = self.states.clone();
+        let end = system.solve(&mut self.states, TOLERANCE, STEPS_MAX);
+        self.steps += end.steps;
+        self.converged = end.reached;
+        self.asymmetries = system.asymmetries(&self.states);
+        let apart: Vec<Pair> = (0..self.layout.measures.len()).map(|at| system.apart(&self.states, at)).collect();
+        self.judge_bonds(&weights, &apart, options);
+        self.judge_measures(&apart, options);
+        let moved = before.iter().zip(&self.states).map(|(a, b)| (a[0] - b[0]).abs()).fold(0.0, f64::max);
+        moved > SETTLED_NS
+    }
+
+    /// Renews the asymmetries' variance and the bonds' robust weights.
+    fn judge_bonds(&mut self, weights: &Weights, apart: &[Pair], options: &SmootherOptions) {
+        let deviations: Vec<Deviation> =
+            self.layout.bonds.iter().map(|bond| deviation(&self.layout, weights, apart, bond)).collect();
+        let bonds = deviations.len() as f64;
+        let seen: std::collections::BTreeSet<usize> = self.layout.bonds.iter().flat_map(|bond| bond.nodes).collect();
+        let visible = ((bonds - seen.len() as f64 + 1.0) / bonds).clamp(0.0, 1.0);
+        let weighted: Vec<Deviation> = deviations
+            .iter()
+            .zip(&self.robust.1)
+            .map(|(deviation, weight)| Deviation { square: deviation.square * weight, ..*deviation })
+            .collect();
+        if options.asymmetry_variance.is_none() {
+            self.asymmetry = evidence::asymmetry(&weighted, visible, self.layout.margin_ns);
+        }
+        if options.robust && visible > 0.0 {
+            let weight = |d: &Deviation| {
+                let expected = visible * (self.asymmetry * d.scale + d.random);
+                ((FREEDOM + 1.0) / (FREEDOM + d.square / expected)).min(1.0)
+            };
+            self.robust.1 = deviations.iter().map(weight).collect();
+        }
+    }
+
+    /// Renews the scales of the covariances and the measures' robust weights.
+    fn judge_measures(&mut self, apart: &[Pair], options: &SmootherOptions) {
+        let residuals = self.residuals(apart);
+        if options.rescale {
+            let freedom = self.freedom();
+            for (k, freedom) in freedom.into_iter().enumerate().filter(|(_, freedom)| *freedom >= FREEDOM_MIN) {
+                let squares = residuals.iter().zip(&self.robust.0).zip(&self.covariances);
+                let sum: f64 = squares
+                    .map(|((residual, weight), covariance)| weight * residual[k].powi(2) / covariance[2 * k])
+                    .sum();
+                self.scales[k] = (sum / freedom).clamp(SCALE_MIN, 1.0 / SCALE_MIN);
+            }
+        }
+        if !options.robust {
+            return;
+        }
+        let weight = |at: usize| {
+            let precision = inverse(self.covariance(at)).unwrap_or([0.0; 3]);
+            let scaled = times(precision, residuals[at]);
+            let square = scaled[0] * residuals[at][0] + scaled[1] * residuals[at][1];
+            ((FREEDOM + 2.0) / (FREEDOM + square)).min(1.0)
+        };
+        self.robust.0 = (0..residuals.len()).map(weight).collect();
+    }
+
+    fn residuals(&self, apart: &[Pair]) -> Vec<Pair> {
+        let mut residuals = vec![[0.0; 2]; self.layout.measures.len()];
+        for (bond, asymmetry) in self.layout.bonds.iter().zip(&self.asymmetries) {
+            for at in bond.measures.clone() {
+                let measure = &self.layout.measures[at];
+                residuals[at] =
+                    [measure.value[0] - apart[at][0] - measure.sign * asymmetry, measure.value[1] - apart[at][1]];
+            }
+        }
+        residuals
+    }
+
+    /// Independent residuals of offset and of rate: measures less what the states and asymmetries took up.
+    fn freedom(&self) -> Pair {
+        let mut taken = [0.0; 2];
+        let precision = self.local_precision();
+        for span in &self.layout.spans {
+            let noise: Vec<Option<Block>> =
+                precision[span.base..span.base + span.len()].iter().map(|block| inverse(*block)).collect();
+            let times = &self.layout.knots[span.first..=span.last];
+            let smoothed = Variances::new(times, &noise, self.walks[span.node]);
+            for (after, noise) in smoothed.at.iter().zip(&noise) {
+                if let Some(noise) = noise {
+                    taken = [taken[0] + (after[0] / noise[0]).min(1.0), taken[1] + (after[2] / noise[2]).min(1.0)];
+                }
+            }
+        }
+        // One of the clocks is the others' reference.
+        let spans = self.layout.spans.len().max(1) as f64;
+        let tied = (spans - 1.0) / spans;
+        let loops = (self.layout.bonds.len() as f64 - spans + 1.0).max(0.0);
+        let total = self.layout.measures.len() as f64;
+        [total - tied * taken[0] - loops, total - tied * taken[1]]
+    }
+
+    /// What each state's edges alone say of it, as if the neighbours were known: precision per state.
+    fn local_precision(&self) -> Vec<Block> {
+        let mut sums = vec![[0.0; 3]; self.layout.states];
+        for (at, measure) in self.layout.measures.iter().enumerate() {
+            let Some(precision) = inverse(self.covariance(at)) else { continue };
+            for span in [measure.from, measure.to] {
+                let sum = &mut sums[self.layout.state(span, measure.knot)];
+                sum.iter_mut().zip(precision).for_each(|(sum, p)| *sum += p * self.robust.0[at]);
+            }
+        }
+        sums
+    }
+}
+
+/// Mean residual of a bond over all its measures.
+fn deviation(layout: &Layout, weights: &Weights, apart: &[Pair], bond: &layout::Bond) -> Deviation {
+    let (mut pull, mut grip) = (0.0, 0.0);
+    for at in bond.measures.clone() {
+        let measure = &layout.measures[at];
+        let residual = [measure.value[0] - apart[at][0], measure.value[1] - apart[at][1]];
+        pull += measure.sign * times(weights.measures[at], residual)[0];
+        grip += weights.measures[at][0];
+    }
+    let random = if grip > 0.0 { 1.0 / grip } else { f64::INFINITY };
+    Deviation { square: (pull * random).powi(2), scale: bond.scale, random }
+}
+
+/// Median distance of the knots: the windows' length, s.
+fn typical_window(knots: &[f64]) -> f64 {
+    let mut apart: Vec<f64> = knots.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    layout::median(&mut apart)
+}
+
+/// Rounds of solving and reweighting.
+const PASSES: usize = 6;
+
+/// Accuracy of each solution, standard deviations per span.
+const TOLERANCE: f64 = 1e-3;
+
+/// Steps of the solver per solution.
+const STEPS_MAX: usize = 400;
+
+/// Iteration ends when no offset moved by more, ns.
+const SETTLED_NS: f64 = 0.01;
+
+/// ν of the Student-t weights.
+const FREEDOM: f64 = 4.0;
+
+/// Fewest independent residuals from which a scale is taken.
+const FREEDOM_MIN: f64 = 12.0;
+
+/// Smallest factor on a variance, and one over the largest.
+const SCALE_MIN: f64 = 0.04;
+
+/// Floor of the asymmetry's standard deviation, ns.
+const ASYMMETRY_MIN_NS: f64 = 0.05;
+
+/// The normal distribution's 97.5 % point.
+const NORMAL_975: f64 = 1.959_964;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! How a clock moves between knots: offset x in ns and rate f in ns/s, the rate a random walk.
+//!
+//! Place in the flow: shared by the joint solution (`system`) and the error recursion (`variance`) of `smoother`.
+//! Over Δ seconds `x' = x + f·Δ`, `f' = f`, and white noise of spectral density q (ns²/s³) adds
+//! `q·[[Δ³/3, Δ²/2], [Δ²/2, Δ]]`. Given both ends the path between them is, in the mean, the cubic through offsets and rates
+//! (Hermite), and its own variance at the fraction s is `q·Δ³·s³·(1−s)³/3`.
+//!
+//! The line that a window of length T gives is not the state at its middle: with uniformly spread packets the
+//! random walk adds q·T³/320 to the variance of the offset and q·T·0.059 to that of the rate.
+
+use crate::graph::linear::{Block, Pair};
+
+/// Full 2×2 matrix, by rows.
+pub(super) type Square = [[f64; 2]; 2];
+
+/// Covariance that the random walk adds over `delta` seconds.
+pub(super) fn walk(q: f64, delta: f64) -> Block {
+    [q * delta.powi(3) / 3.0, q * delta.powi(2) / 2.0, q * delta]
+}
+
+/// Inverse of [`walk`].
+pub(super) fn stiffness(q: f64, delta: f64) -> Block {
+    [12.0 / (q * delta.powi(3)), -6.0 / (q * delta.powi(2)), 4.0 / (q * delta)]
+}
+
+/// What the walk within a window adds to the covariance of its line.
+pub(super) fn window_excess(q: f64, window: f64) -> [f64; 2] {
+    [q * window.powi(3) / 320.0, 0.059 * q * window]
+}
+
+/// Weights of the states (x, f) at both ends in the offset at the fraction `s` of `delta` seconds, and their slopes per second.
+pub(super) fn hermite(s: f64, delta: f64) -> [[Pair; 2]; 2] {
+    let (s2, s3) = (s * s, s * s * s);
+    let value = [[2.0 * s3 - 3.0 * s2 + 1.0, (s3 - 2.0 * s2 + s) * delta], [3.0 * s2 - 2.0 * s3, (s3 - s2) * delta]];
+    let rise = (6.0 * s2 - 6.0 * s) / delta;
+    let slope = [[rise, 3.0 * s2 - 4.0 * s + 1.0], [-rise, 3.0 * s2 - 2.0 * s]];
+    [value, slope]
+}
+
+/// Variance of the offset between two known ends.
+pub(super) fn bridge(q: f64, delta: f64, s: f64) -> f64 {
+    q * delta.powi(3) * (s * (1.0 - s)).powi(3) / 3.0
+}
+
+pub(super) fn square([a, b, c]: Block) -> Square {
+    [[a, b], [b, c]]
+}
+
+pub(super) fn block(m: Square) -> Block {
+    [m[0][0], 0.5 * (m[0][1] + m[1][0]), m[1][1]]
+}
+
+pub(super) fn product(a: Square, b: Square) -> Square {
+    let entry = |row: usize, column: usize| a[row][0] * b[0][column] + a[row][1] * b[1][column];
+    [[entry(0, 0), entry(0, 1)], [entry(1, 0), entry(1, 1)]]
+}
+
+pub(super) fn transposed(m: Square) -> Square {
+    [[m[0][0], m[1][0]], [m[0][1], m[1][1]]]
+}
+
+pub(super) fn sum(a: Square, b: Square) -> Square {
+    [[a[0][0] + b[0][0], a[0][1] + b[0][1]], [a[1][0] + b[1][0], a[1][1] + b[1][1]]]
+}
+
+pub(super) fn difference(a: Square, b: Square) -> Square {
+    sum(a, [[-b[0][0], -b[0][1]], [-b[1][0], -b[1][1]]])
+}
+
+pub(super) fn apply(m: Square, x: Pair) -> Pair {
+    [m[0][0] * x[0] + m[0][1] * x[1], m[1][0] * x[0] + m[1][1] * x[1]]
+}
+
+/// F: what `delta` seconds do to (x, f).
+pub(super) fn transition(delta: f64) -> Square {
+    [[1.0, delta], [0.0, 1.0]]
+}
+
+/// uᵀ·M·v.
+pub(super) fn between(u: Pair, m: Square, v: Pair) -> f64 {
+    let mv = apply(m, v);
+    u[0] * mv[0] + u[1] * mv[1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::linear::inverse;
+
+    #[test]
+    fn stiffness_inverts_the_walk() {
+        let found = inverse(walk(3.0, 0.7)).expect("positive");
+        for (found, expected) in found.into_iter().zip(stiffness(3.0, 0.7)) {
+            assert!((found / expected - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_cubic_is_met_everywhere() {
+        // x = 5 + 2 t − 3 t² + t³ over 0..2 s: f = 2 − 6 t + 3 t².
+        let x = |t: f64| 5.0 + 2.0 * t - 3.0 * t * t + t.powi(3);
+        let f = |t: f64| 2.0 - 6.0 * t + 3.0 * t * t;
+        for k in 0..=10 {
+            let s = f64::from(k) / 10.0;
+            let [value, slope] = hermite(s, 2.0);
+            let dot = |w: [Pair; 2]| w[0][0] * x(0.0) + w[0][1] * f(0.0) + w[1][0] * x(2.0) + w[1][1] * f(2.0);
+            assert!((dot(value) - x(2.0 * s)).abs() < 1e-12 && (dot(slope) - f(2.0 * s)).abs() < 1e-12);
+        }
+    }
+}

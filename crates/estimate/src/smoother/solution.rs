@@ -1,0 +1,396 @@
+//! The smoothed run: offsets and errors at any time, and between any two nodes.
+//!
+//! Place in the flow: last step of `smoother`. The joint solution's states are set against the reference's; between knots runs the
+//! cubic that the random walk's mean is. The variance of an offset has three parts:
+//! - random: measurement and wander, from `variance`, with the node's per-round noise from the graph's mean Laplacian, scaled by how
+//!   much of the node's usual information each round holds;
+//! - the bridge between knots (`motion`), and prediction beyond the ends;
+//! - asymmetry: constant in time, the graph's share of σ² (`evidence`).
+//!
+//! What it does not do: extrapolate further than a window beyond the last packet.
+
+use probe_sync_time::NodeId;
+
+use super::layout::NS_PER_S_PER_PPM;
+use super::motion::{between, bridge, hermite, square, walk};
+use super::variance::Variances;
+use super::{Fit, NORMAL_975, SmootherOptions};
+use crate::graph::covariance;
+use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse};
+
+/// A smoothed offset.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct SmoothedOffset {
+    /// First minus second clock (the second is the reference unless asked otherwise), ns.
+    pub offset_ns: f64,
+    /// Its rate, ppm.
+    pub drift_ppm: f64,
+    /// Standard deviation of the offset, asymmetry included, ns. Where few loops tell how asymmetric paths are it is that of the
+    /// normal distribution with the same 95 % interval.
+    pub sigma_ns: f64,
+    /// Half the width of the 95 % interval, ns.
+    pub half_width_95_ns: f64,
+    /// The part of sigma that path asymmetry causes and no amount of probing reduces, ns.
+    pub asymmetry_sigma_ns: f64,
+    /// Standard deviation of the rate, ppm.
+    pub drift_sigma_ppm: f64,
+}
+
+/// The asymmetry found between two nodes.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct PathAsymmetry {
+    /// The nodes, smaller first.
+    pub nodes: [NodeId; 2],
+    /// By how much theta from the first to the second looks too large, ns.
+    pub offset_ns: f64,
+    /// The weight, 0 to 1, that it has among the others: small for an outlier.
+    pub weight: f64,
+}
+
+/// A smoothed run.
+#[derive(Clone, Debug)]
+pub struct RunSolution {
+    origin_ns: i64,
+    knots: Vec<f64>,
+    reach: f64,
+    nodes: Vec<Vec<Stretch>>,
+    random: Laplacian,
+    fixed: Laplacian,
+    /// Per node, how much of its constant error is asymmetry.
+    asymmetric_share: Vec<f64>,
+    /// Share of each node's total that a round holds, per node and knot.
+    share: Vec<Vec<f64>>,
+    /// Density of each node's random walk, ns²/s³.
+    pub walk_density: Vec<f64>,
+    /// Standard deviation of a median path's asymmetry, ns.
+    pub asymmetry_sd_ns: f64,
+    /// Every pair of nodes between which packets went.
+    pub asymmetries: Vec<PathAsymmetry>,
+    /// Factors by which the variances of the edges' offsets and rates had to be multiplied.
+    pub noise_scales: [f64; 2],
+    /// Steps of the iterative solver, over all passes.
+    pub solver_steps: usize,
+    /// Whether the last solution reached its accuracy.
+    pub converged: bool,
+}
+
+/// One clock against the reference, without a step of either.
+#[derive(Clone, Debug)]
+struct Stretch {
+    first: usize,
+    /// Subtracted from offsets, ns.
+    potential: i128,
+    states: Vec<Pair>,
+    variances: Variances,
+    /// Variance that asymmetry causes, ns².
+    asymmetry: f64,
+    walk: f64,
+}
+
+pub(super) fn collect(nodes: usize, fit: Fit, options: &SmootherOptions) -> RunSolution {
+    let reference = options.reference.index();
+    let graphs = Graphs::new(nodes, &fit, reference);
+    let random = covariance(&graphs.random, reference);
+    let fixed = covariance(&graphs.fixed, reference);
+    let layout = &fit.layout;
+    let mut paths: Vec<Vec<Stretch>> = vec![Vec::new(); nodes];
+    let references: Vec<usize> = (0..layout.spans.len()).filter(|at| layout.spans[*at].node == reference).collect();
+    for (at, span) in layout.spans.iter().enumerate() {
+        if graphs.random.fixed()[span.node] && span.node != reference {
+            continue;
+        }
+        for other in &references {
+            let asymmetry = fixed[span.node][0] * graphs.asymmetric_share[span.node];
+            let model = Model { noise: random[span.node], asymmetry, share: &graphs.share[span.node] };
+            paths[span.node].extend(stretch(&fit, [at, *other], &model));
+        }
+    }
+    let asymmetries = layout.bonds.iter().zip(&fit.asymmetries).zip(&fit.robust.1);
+    RunSolution {
+        origin_ns: layout.origin_ns,
+        reach: super::typical_window(&layout.knots),
+        knots: layout.knots.clone(),
+        nodes: paths,
+        random: graphs.random,
+        fixed: graphs.fixed,
+        share: graphs.share,
+        asymmetric_share: graphs.asymmetric_share,
+        asymmetry_sd_ns: fit.asymmetry.sqrt(),
+        asymmetries: asymmetries
+            .map(|((bond, offset_ns), weight)| PathAsymmetry {
+                nodes: bond.nodes.map(|node| NodeId(node as u32)),
+                offset_ns: *offset_ns,
+                weight: *weight,
+            })
+            .collect(),
+        noise_scales: fit.scales,
+        solver_steps: fit.steps,
+        converged: fit.converged,
+        walk_density: fit.walks,
+    }
+}
+
+/// The graph of the whole run, nodes as unknowns.
+struct Graphs {
+    /// Random error of a round with the mean information of all rounds.
+    random: Laplacian,
+    /// Constant error: asymmetry and the mean random part.
+    fixed: Laplacian,
+    /// Per node, how much of its constant error is asymmetry.
+    asymmetric_share: Vec<f64>,
+    /// Per node and knot: the round's information over the mean round's.
+    share: Vec<Vec<f64>>,
+}
+
+impl Graphs {
+    fn new(nodes: usize, fit: &Fit, reference: usize) -> Self {
+        let layout = &fit.layout;
+        let rounds = layout.knots.len().max(1) as f64;
+        let precision = fit.local_precision();
+        let mut share = vec![vec![0.0; layout.knots.len()]; nodes];
+        for span in &layout.spans {
+            for k in 0..span.len() {
+                share[span.node][span.first + k] = precision[span.base + k][0];
+            }
+        }
+        for of_node in &mut share {
+            let mean = of_node.iter().sum::<f64>() / rounds;
+            of_node.iter_mut().for_each(|share| *share = if mean > 0.0 { *share / mean } else { 0.0 });
+        }
+        let (mut random, mut fixed) = (Vec::new(), Vec::new());
+        let mut asymmetric = vec![[0.0; 2]; nodes];
+        for (bond, robust) in layout.bonds.iter().zip(&fit.robust.1) {
+            let mut total: Block = [0.0; 3];
+            for at in bond.measures.clone() {
+                let Some(precision) = inverse(fit.covariance(at)) else { continue };
+                total.iter_mut().zip(precision).for_each(|(sum, p)| *sum += p * fit.robust.0[at]);
+            }
+            let [from, to] = bond.nodes;
+            if total[0] > 0.0 {
+                random.push(Link { from, to, weight: total.map(|p| p / rounds) });
+                let asymmetry = fit.asymmetry * bond.scale / robust.max(f64::MIN_POSITIVE);
+                let weight = 1.0 / (asymmetry + 1.0 / total[0]);
+                fixed.push(Link { from, to, weight: [weight, 0.0, 1.0] });
+                for node in bond.nodes {
+                    asymmetric[node] =
+                        [asymmetric[node][0] + asymmetry * weight * weight, asymmetric[node][1] + weight];
+                }
+            }
+        }
+        let held = component(nodes, &random, reference);
+        Self {
+            random: Laplacian::new(random, held.clone()),
+            fixed: Laplacian::new(fixed, held),
+            asymmetric_share: asymmetric.iter().map(|[part, all]| if *all > 0.0 { part / all } else { 1.0 }).collect(),
+            share,
+        }
+    }
+}
+
+/// The reference and all nodes that no chain of links joins to it are held.
+fn component(nodes: usize, links: &[Link], reference: usize) -> Vec<bool> {
+    let mut touching = vec![Vec::new(); nodes];
+    for link in links {
+        touching[link.from].push(link.to);
+        touching[link.to].push(link.from);
+    }
+    let mut held = vec![true; nodes];
+    let mut queue = vec![reference];
+    while let Some(node) = queue.pop() {
+        for other in touching.get(node).into_iter().flatten() {
+            if *other != reference && std::mem::replace(&mut held[*other], false) {
+                queue.push(*other);
+            }
+        }
+    }
+    held
+}
+
+struct Model<'a> {
+    noise: Block,
+    asymmetry: f64,
+    share: &'a [f64],
+}
+
+/// A span against a span of the reference, where both are known.
+fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option<Stretch> {
+    let layout = &fit.layout;
+    let (span, other) = (&layout.spans[own], &layout.spans[reference]);
+    let known = |knot: &usize| span.node == other.node || model.share[*knot] > 0.0;
+    let mut knots = (span.first.max(other.first)..span.last.min(other.last) + 1).skip_while(|knot| !known(knot));
+    let first = knots.next()?;
+    let last = knots.filter(known).last().unwrap_or(first);
+    let state = |knot: usize| {
+        let (a, b) = (fit.states[layout.state(own, knot)], fit.states[layout.state(reference, knot)]);
+        [a[0] - b[0], a[1] - b[1]]
+    };
+    let same = span.node == other.node;
+    let noise = |knot: usize| {
+        let share = model.share[knot];
+        (share > 0.0).then(|| model.noise.map(|variance| variance / share))
+    };
+    let walk = if same { 0.0 } else { fit.walks[span.node] + fit.walks[other.node] };
+    let noise: Vec<Option<Block>> = (first..=last).map(noise).collect();
+    let variances =
+        if same { Variances::none(noise.len()) } else { Variances::new(&layout.knots[first..=last], &noise, walk) };
+    Some(Stretch {
+        first,
+        potential: span.potential - other.potential,
+        states: (first..=last).map(state).collect(),
+        variances,
+        asymmetry: if same { 0.0 } else { model.asymmetry },
+        walk,
+    })
+}
+
+impl RunSolution {
+    /// The offset of `node` from the reference when the reference's clock shows `reference_ns`. None where no packet tells.
+    pub fn at(&self, node: NodeId, reference_ns: i64) -> Option<SmoothedOffset> {
+        let t = self.seconds(reference_ns);
+        let stretch = self.stretch(node.index(), t)?;
+        Some(stretch.at(&self.knots, t))
+    }
+
+    /// The offset of `first` from `second`, with the error of this difference: smaller than the two errors against the
+    /// reference suggest, because much of these is common.
+    pub fn between(&self, first: NodeId, second: NodeId, reference_ns: i64) -> Option<SmoothedOffset> {
+        let t = self.seconds(reference_ns);
+        let (a, b) = (self.stretch(first.index(), t)?, self.stretch(second.index(), t)?);
+        if first == second {
+            return self.at(first, reference_ns).map(|_| SmoothedOffset::ZERO);
+        }
+        let [x, y] = [a, b].map(|stretch| stretch.at(&self.knots, t));
+        let noise = self.difference(&self.random, [first, second], 2)?;
+        let fixed = self.difference(&self.fixed, [first, second], 1)?;
+        let start = a.first.max(b.first);
+        let end = (a.first + a.states.len()).min(b.first + b.states.len());
+        if start >= end {
+            return None;
+        }
+        let walk = self.walk_density[first.index()] + self.walk_density[second.index()];
+        let measured = |knot: usize| {
+            let share = self.share[first.index()][knot].min(self.share[second.index()][knot]);
+            (share > 0.0 || knot == start).then(|| noise.map(|variance| variance / share.max(SHARE_MIN)))
+        };
+        let noise: Vec<Option<Block>> = (start..end).map(measured).collect();
+        let common = Stretch {
+            first: start,
+            potential: 0,
+            states: vec![[0.0; 2]; end - start],
+            variances: Variances::new(&self.knots[start..end], &noise, walk),
+            asymmetry: fixed[0] * 0.5 * (self.asymmetric_share[first.index()] + self.asymmetric_share[second.index()]),
+            walk,
+        };
+        let error = common.at(&self.knots, t);
+        Some(SmoothedOffset { offset_ns: x.offset_ns - y.offset_ns, drift_ppm: x.drift_ppm - y.drift_ppm, ..error })
+    }
+
+    /// The instants of the rounds on the reference's clock, ns.
+    pub fn knots_ns(&self) -> impl Iterator<Item = i64> {
+        self.knots.iter().map(|knot| self.origin_ns.saturating_add((knot * 1e9).round() as i64))
+    }
+
+    fn seconds(&self, reference_ns: i64) -> f64 {
+        (i128::from(reference_ns) - i128::from(self.origin_ns)) as f64 / 1e9
+    }
+
+    /// The stretch that knows most about time `t`.
+    fn stretch(&self, node: usize, t: f64) -> Option<&Stretch> {
+        let outside = |stretch: &&Stretch| {
+            let (first, last) = (self.knots[stretch.first], self.knots[stretch.first + stretch.states.len() - 1]);
+            (first - t).max(t - last).max(0.0)
+        };
+        let nearest = self.nodes.get(node)?.iter().min_by(|a, b| outside(a).total_cmp(&outside(b)))?;
+        (outside(&nearest) <= self.reach.max(REACH_MIN_S)).then_some(nearest)
+    }
+
+    /// Covariance of the difference of two nodes under a Laplacian's inverse.
+    fn difference(&self, laplacian: &Laplacian, [first, second]: [NodeId; 2], components: usize) -> Option<Block> {
+        let mut block = [0.0, 0.0, 1.0];
+        for component in 0..components {
+            let mut right = vec![[0.0; 2]; laplacian.fixed().len()];
+            for (node, sign) in [(first, 1.0), (second, -1.0)] {
+                if !laplacian.fixed()[node.index()] {
+                    right[node.index()][component] = sign;
+                }
+            }
+            let mut x = vec![[0.0; 2]; right.len()];
+            let tolerance = 1e-4 * laplacian.size(&right);
+            laplacian.solve_iterative(&right, &mut x, tolerance, DIFFERENCE_STEPS_MAX);
+            let apart = x[first.index()][component] - x[second.index()][component];
+            block[2 * component] = apart;
+        }
+        (block[0] > 0.0).then_some(block)
+    }
+}
+
+impl SmoothedOffset {
+    const ZERO: Self = Self {
+        offset_ns: 0.0,
+        drift_ppm: 0.0,
+        sigma_ns: 0.0,
+        half_width_95_ns: 0.0,
+        asymmetry_sigma_ns: 0.0,
+        drift_sigma_ppm: 0.0,
+    };
+}
+
+impl Stretch {
+    fn at(&self, knots: &[f64], t: f64) -> SmoothedOffset {
+        let times = &knots[self.first..self.first + self.states.len()];
+        let next = times.partition_point(|knot| *knot <= t);
+        let (state, [offset, rate]) = if next == 0 {
+            self.beyond(0, t - times[0])
+        } else if next == times.len() {
+            self.beyond(next - 1, t - times[next - 1])
+        } else {
+            self.inside(next - 1, times, t)
+        };
+        let random = offset.max(0.0);
+        let sigma_ns = (random + self.asymmetry).sqrt();
+        SmoothedOffset {
+            offset_ns: self.potential as f64 + state[0],
+            drift_ppm: state[1] / NS_PER_S_PER_PPM,
+            sigma_ns,
+            half_width_95_ns: NORMAL_975 * sigma_ns,
+            asymmetry_sigma_ns: self.asymmetry.sqrt(),
+            drift_sigma_ppm: rate.max(0.0).sqrt() / NS_PER_S_PER_PPM,
+        }
+    }
+
+    /// State and variances `delta` seconds before the first or after the last knot.
+    fn beyond(&self, at: usize, delta: f64) -> (Pair, Pair) {
+        let [x, f] = self.states[at];
+        let [a, ab, b] = self.variances.at[at];
+        let walked: Block = if delta == 0.0 { [0.0; 3] } else { walk(self.walk, delta.abs()) };
+        let offset = a + delta * (2.0 * ab + delta * b) + walked[0];
+        ([x + delta * f, f], [offset, b + walked[2]])
+    }
+
+    /// State and variances between knot `at` and the next.
+    fn inside(&self, at: usize, times: &[f64], t: f64) -> (Pair, Pair) {
+        let delta = times[at + 1] - times[at];
+        let s = (t - times[at]) / delta;
+        let weights = hermite(s, delta);
+        let (here, next) = (self.states[at], self.states[at + 1]);
+        let mix = |[a, b]: [Pair; 2]| a[0] * here[0] + a[1] * here[1] + b[0] * next[0] + b[1] * next[1];
+        let variance = |[a, b]: [Pair; 2]| {
+            between(a, square(self.variances.at[at]), a)
+                + between(b, square(self.variances.at[at + 1]), b)
+                + 2.0 * between(a, self.variances.across[at], b)
+        };
+        let offset = variance(weights[0]) + bridge(self.walk, delta, s);
+        // Between knots the rate wanders about the cubic's; at the ends it is the knots' own.
+        let rate = variance(weights[1]) + self.walk * delta * s * (1.0 - s);
+        ([mix(weights[0]), mix(weights[1])], [offset, rate])
+    }
+}
+
+/// Steps of the iterative solver for one pair of nodes.
+const DIFFERENCE_STEPS_MAX: usize = 500;
+
+/// A round that tells this little of a node's usual tells nothing.
+const SHARE_MIN: f64 = 1e-6;
+
+/// How far one round alone reaches, s.
+const REACH_MIN_S: f64 = 2.0;

@@ -1,0 +1,320 @@
+//! The one sparse system over all nodes and knots, and its solution.
+//!
+//! Place in the flow: the heart of `smoother`. Wanted are the states x (offset, rate) of all spans at all knots and the bonds'
+//! asymmetries b that minimise
+//! `Σ (z − Δx − s·b·e₁)ᵀ W (z − Δx − s·b·e₁) + Σ b²/σ_b² + Σ (x₊ − F·x)ᵀ Q⁻¹ (x₊ − F·x)`,
+//! Δx = x_to − x_from at the measure's knot. Each b is eliminated: with `G = Σ W₁₁ + 1/σ_b²` it is
+//! `b = Σ s·(W(z − Δx))₁ / G`, which leaves a symmetric system A·x = r in the states alone.
+//!
+//! Solved by conjugate gradients, because it fits in memory and in a second where block elimination over 256 nodes would need
+//! 10¹¹ operations. Two preconditioners are added up: every span's own block-tridiagonal matrix in time, exactly, which takes care of stiff
+//! short-term motion; and the constants and ramps of all spans against each other, a graph Laplacian with 2×2 weights, which takes
+//! care of what asymmetry leaves almost undetermined. What remains is the spread of the graph's own eigenvalues, small for
+//! random graphs.
+//!
+//! Gauge: nothing pins all clocks together. A is singular in a common constant and ramp, the right side has no part in it,
+//! and the caller subtracts the reference's state.
+
+use super::layout::Layout;
+use super::motion::{Square, apply, product, square, stiffness, transition, transposed};
+use crate::graph::linear::{Block, DenseFactor, Laplacian, Link, Pair, inverse, times};
+
+/// Weights of one iteration.
+#[derive(Clone, Debug)]
+pub(super) struct Weights {
+    /// Per measure: inverse covariance.
+    pub(super) measures: Vec<Block>,
+    /// Per bond: inverse variance of its asymmetry.
+    pub(super) bonds: Vec<f64>,
+    /// Per node: density of its random walk, ns²/s³.
+    pub(super) walks: Vec<f64>,
+}
+
+/// The system for given weights.
+pub(super) struct System<'a> {
+    layout: &'a Layout,
+    weights: &'a Weights,
+    /// G of every bond.
+    grip: Vec<f64>,
+    chains: Vec<Chain>,
+    coarse: Option<Coarse>,
+}
+
+/// One span's block-tridiagonal matrix, factored.
+struct Chain {
+    /// Inverse of the pivot of every knot.
+    pivots: Vec<Square>,
+    /// Coupling of each knot to the next (lower off-diagonal block).
+    couplings: Vec<Square>,
+}
+
+/// Constants and ramps.
+struct Coarse {
+    factor: DenseFactor,
+}
+
+/// How a solution ended.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Convergence {
+    pub(super) steps: usize,
+    pub(super) reached: bool,
+}
+
+impl<'a> System<'a> {
+    pub(super) fn new(layout: &'a Layout, weights: &'a Weights) -> Self {
+        let grip = layout.bonds.iter().zip(&weights.bonds);
+        let grip: Vec<f64> = grip
+            .map(|(bond, prior)| prior + weights.measures[bond.measures.clone()].iter().map(|w| w[0]).sum::<f64>())
+            .collect();
+        let mut diagonal = vec![[0.0; 3]; layout.states];
+        for (measure, weight) in layout.measures.iter().zip(&weights.measures) {
+            for span in [measure.from, measure.to] {
+                let state = &mut diagonal[layout.state(span, measure.knot)];
+                state.iter_mut().zip(weight).for_each(|(sum, weight)| *sum += weight);
+            }
+        }
+        let chains =
+            layout.spans.iter().enumerate().map(|(at, _)| Chain::new(layout, weights, &diagonal, at)).collect();
+        let coarse = Coarse::new(layout, weights, &grip);
+        Self { layout, weights, grip, chains, coarse }
+    }
+
+    /// Improves `x` until the error, in standard deviations per span, is below `tolerance`.
+    pub(super) fn solve(&self, x: &mut [Pair], tolerance: f64, steps_max: usize) -> Convergence {
+        let right = self.forces(|at| self.layout.measures[at].value);
+        let mut applied = vec![[0.0; 2]; x.len()];
+        self.multiply(x, &mut applied);
+        let mut residual: Vec<Pair> = right.iter().zip(&applied).map(|(r, a)| [r[0] - a[0], r[1] - a[1]]).collect();
+        let mut scaled = self.precondition(&residual);
+        let mut direction = scaled.clone();
+        let mut energy = dot(&residual, &scaled);
+        let enough = tolerance * tolerance * self.layout.spans.len() as f64;
+        for steps in 0..steps_max {
+            if energy <= enough {
+                return Convergence { steps, reached: true };
+            }
+            self.multiply(&direction, &mut applied);
+            let curvature = dot(&direction, &applied);
+            if curvature <= 0.0 || !curvature.is_finite() {
+                return Convergence { steps, reached: false };
+            }
+            let length = energy / curvature;
+            add(x, length, &direction);
+            add(&mut residual, -length, &applied);
+            scaled = self.precondition(&residual);
+            let before = std::mem::replace(&mut energy, dot(&residual, &scaled));
+            let keep = energy / before;
+            for (direction, scaled) in direction.iter_mut().zip(&scaled) {
+                *direction = [scaled[0] + keep * direction[0], scaled[1] + keep * direction[1]];
+            }
+        }
+        Convergence { steps: steps_max, reached: energy <= enough }
+    }
+
+    /// The asymmetries that belong to states `x`, ns.
+    pub(super) fn asymmetries(&self, x: &[Pair]) -> Vec<f64> {
+        self.pulls(|at| {
+            let measure = &self.layout.measures[at];
+            let apart = self.apart(x, at);
+            [measure.value[0] - apart[0], measure.value[1] - apart[1]]
+        })
+    }
+
+    /// Δx of a measure.
+    pub(super) fn apart(&self, x: &[Pair], at: usize) -> Pair {
+        let measure = &self.layout.measures[at];
+        let from = x[self.layout.state(measure.from, measure.knot)];
+        let to = x[self.layout.state(measure.to, measure.knot)];
+        [to[0] - from[0], to[1] - from[1]]
+    }
+
+    /// Per bond Σ s·(W·z)₁ / G.
+    fn pulls(&self, z: impl Fn(usize) -> Pair) -> Vec<f64> {
+        let pull = |bond: usize| {
+            let range = self.layout.bonds[bond].measures.clone();
+            let sum: f64 =
+                range.map(|at| self.layout.measures[at].sign * times(self.weights.measures[at], z(at))[0]).sum();
+            sum / self.grip[bond]
+        };
+        (0..self.layout.bonds.len()).map(pull).collect()
+    }
+
+    /// What values `z` of the measures pull on the states, asymmetries eliminated.
+    fn forces(&self, z: impl Fn(usize) -> Pair) -> Vec<Pair> {
+        let mut sum = vec![[0.0; 2]; self.layout.states];
+        for (bond, pull) in self.layout.bonds.iter().zip(self.pulls(&z)) {
+            for at in bond.measures.clone() {
+                let measure = &self.layout.measures[at];
+                let [offset, rate] = z(at);
+                let force = times(self.weights.measures[at], [offset - measure.sign * pull, rate]);
+                let (from, to) =
+                    (self.layout.state(measure.from, measure.knot), self.layout.state(measure.to, measure.knot));
+                sum[to] = [sum[to][0] + force[0], sum[to][1] + force[1]];
+                sum[from] = [sum[from][0] - force[0], sum[from][1] - force[1]];
+            }
+        }
+        sum
+    }
+
+    /// A·x.
+    fn multiply(&self, x: &[Pair], out: &mut Vec<Pair>) {
+        *out = self.forces(|at| self.apart(x, at));
+        for span in &self.layout.spans {
+            let q = self.weights.walks[span.node];
+            for k in 0..span.len() - 1 {
+                let delta = self.layout.knots[span.first + k + 1] - self.layout.knots[span.first + k];
+                let (here, next) = (span.base + k, span.base + k + 1);
+                let jump = [x[next][0] - x[here][0] - delta * x[here][1], x[next][1] - x[here][1]];
+                let force = times(stiffness(q, delta), jump);
+                out[next] = [out[next][0] + force[0], out[next][1] + force[1]];
+                out[here] = [out[here][0] - force[0], out[here][1] - delta * force[0] - force[1]];
+            }
+        }
+    }
+
+    fn precondition(&self, residual: &[Pair]) -> Vec<Pair> {
+        let mut x = vec![[0.0; 2]; residual.len()];
+        for (span, chain) in self.layout.spans.iter().zip(&self.chains) {
+            let range = span.base..span.base + span.len();
+            chain.solve(&residual[range.clone()], &mut x[range]);
+        }
+        if let Some(coarse) = &self.coarse {
+            coarse.add(self.layout, residual, &mut x);
+        }
+        x
+    }
+}
+
+impl Chain {
+    fn new(layout: &Layout, weights: &Weights, diagonal: &[Block], at: usize) -> Self {
+        let span = &layout.spans[at];
+        let q = weights.walks[span.node];
+        let mut blocks: Vec<Square> = (0..span.len()).map(|k| square(diagonal[span.base + k])).collect();
+        let mut couplings = Vec::with_capacity(span.len().saturating_sub(1));
+        for k in 0..span.len().saturating_sub(1) {
+            let delta = layout.knots[span.first + k + 1] - layout.knots[span.first + k];
+            let stiff = square(stiffness(q, delta));
+            let f = transition(delta);
+            let forward = product(stiff, f);
+            blocks[k] = super::motion::sum(blocks[k], product(transposed(f), forward));
+            blocks[k + 1] = super::motion::sum(blocks[k + 1], stiff);
+            couplings.push([[-forward[0][0], -forward[0][1]], [-forward[1][0], -forward[1][1]]]);
+        }
+        let mut pivots: Vec<Square> = Vec::with_capacity(blocks.len());
+        for (k, own) in blocks.iter().enumerate() {
+            let pivot = match k.checked_sub(1) {
+                None => *own,
+                Some(before) => {
+                    let c: Square = couplings[before];
+                    super::motion::difference(*own, product(product(c, pivots[before]), transposed(c)))
+                }
+            };
+            pivots.push(inverse(super::motion::block(pivot)).map_or([[0.0; 2]; 2], square));
+        }
+        Self { pivots, couplings }
+    }
+
+    fn solve(&self, right: &[Pair], x: &mut [Pair]) {
+        let mut carried = right.to_vec();
+        for k in 1..carried.len() {
+            let push = apply(self.couplings[k - 1], apply(self.pivots[k - 1], carried[k - 1]));
+            carried[k] = [carried[k][0] - push[0], carried[k][1] - push[1]];
+        }
+        for k in (0..carried.len()).rev() {
+            let mut own = carried[k];
+            if k + 1 < carried.len() {
+                let back = apply(transposed(self.couplings[k]), x[k + 1]);
+                own = [own[0] - back[0], own[1] - back[1]];
+            }
+            x[k] = apply(self.pivots[k], own);
+        }
+    }
+}
+
+impl Coarse {
+    /// None where the graph is too large for a dense factor.
+    fn new(layout: &Layout, weights: &Weights, grip: &[f64]) -> Option<Self> {
+        if layout.spans.len() > COARSE_MAX {
+            return None;
+        }
+        let mut links: Vec<Link> = Vec::with_capacity(layout.bonds.len());
+        for (bond, grip) in layout.bonds.iter().zip(grip) {
+            // Within a bond the pairs of spans follow each other in time.
+            let range = bond.measures.clone();
+            let mut pairs: Vec<[usize; 2]> = range.clone().map(|at| ends(layout, at)).collect();
+            pairs.sort_unstable();
+            pairs.dedup();
+            for pair in pairs {
+                let (mut whole, mut pull) = ([0.0; 3], [0.0; 2]);
+                for at in range.clone().filter(|at| ends(layout, *at) == pair) {
+                    let [a, b, c] = weights.measures[at];
+                    let t = layout.knots[layout.measures[at].knot];
+                    // Tᵀ·W·T and Tᵀ·W·e₁ with T = [[1, t], [0, 1]].
+                    let seen = [a, a * t + b, a * t * t + 2.0 * b * t + c];
+                    whole.iter_mut().zip(seen).for_each(|(sum, seen)| *sum += seen);
+                    pull = [pull[0] + a, pull[1] + a * t + b];
+                }
+                let weight = [
+                    whole[0] - pull[0] * pull[0] / grip,
+                    whole[1] - pull[0] * pull[1] / grip,
+                    whole[2] - pull[1] * pull[1] / grip,
+                ];
+                links.push(Link { from: pair[0], to: pair[1], weight });
+            }
+        }
+        let fixed = anchors(layout.spans.len(), &links);
+        let factor = Laplacian::new(links, fixed).factor()?;
+        Some(Self { factor })
+    }
+
+    fn add(&self, layout: &Layout, residual: &[Pair], x: &mut [Pair]) {
+        let gather = |span: &super::layout::Span| {
+            (0..span.len()).fold([0.0; 2], |sum: Pair, k| {
+                let r = residual[span.base + k];
+                [sum[0] + r[0], sum[1] + layout.knots[span.first + k] * r[0] + r[1]]
+            })
+        };
+        let right: Vec<Pair> = layout.spans.iter().map(gather).collect();
+        for (span, [constant, ramp]) in layout.spans.iter().zip(self.factor.solve(&right)) {
+            for k in 0..span.len() {
+                let x = &mut x[span.base + k];
+                *x = [x[0] + constant + ramp * layout.knots[span.first + k], x[1] + ramp];
+            }
+        }
+    }
+}
+
+fn ends(layout: &Layout, at: usize) -> [usize; 2] {
+    let measure = &layout.measures[at];
+    [measure.from.min(measure.to), measure.from.max(measure.to)]
+}
+
+/// One node of every component is held: the first.
+pub(super) fn anchors(count: usize, links: &[Link]) -> Vec<bool> {
+    let mut parent: Vec<usize> = (0..count).collect();
+    fn root(parent: &mut [usize], mut at: usize) -> usize {
+        while parent[at] != at {
+            parent[at] = parent[parent[at]];
+            at = parent[at];
+        }
+        at
+    }
+    for link in links {
+        let (a, b) = (root(&mut parent, link.from), root(&mut parent, link.to));
+        parent[a.max(b)] = a.min(b);
+    }
+    (0..count).map(|at| parent[at] == at).collect()
+}
+
+fn add(sum: &mut [Pair], factor: f64, what: &[Pair]) {
+    for (sum, what) in sum.iter_mut().zip(what) {
+        *sum = [sum[0] + factor * what[0], sum[1] + factor * what[1]];
+    }
+}
+
+fn dot(a: &[Pair], b: &[Pair]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a[0] * b[0] + a[1] * b[1]).sum()
+}
+
+/// Spans up to which constants and ramps are solved for densely.
+const COARSE_MAX: usize = 2048;
