@@ -57,7 +57,14 @@ enum Command {
     /// Check what the compiler cannot: purity, import order, headers, lengths
     Tidy,
     /// Run the benches in release mode and print their figures
-    Bench,
+    Bench {
+        /// Instead: simulate the twelve cells and write the tables into docs/RESULTS.md, section "Accuracy in simulation"
+        #[arg(long)]
+        accuracy: bool,
+        /// Seeds per cell
+        #[arg(long, value_name = "N", requires = "accuracy", default_value_t = 50)]
+        seeds: u32,
+    },
 }
 
 fn main() -> ExitCode {
@@ -70,7 +77,8 @@ fn main() -> ExitCode {
         Command::Codegen { check } => codegen::codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
         Command::Tidy => tidy::tidy(&root),
-        Command::Bench => bench::bench(&root),
+        Command::Bench { accuracy: true, seeds } => bench::accuracy(&root, seeds),
+        Command::Bench { .. } => bench::bench(&root),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
