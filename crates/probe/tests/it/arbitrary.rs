@@ -22,6 +22,7 @@ enum Action {
     PollExchange,
     Schedule(i64, i64),
     Probing(bool),
+    OutEdges(Vec<u32>),
     Cut,
 }
 
@@ -63,6 +64,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::PollExchange),
         1 => (time(), time()).prop_map(|(gap, phase)| Action::Schedule(gap, phase)),
         1 => any::<bool>().prop_map(Action::Probing),
+        1 => prop::collection::vec(0..NODES + 1, 0..5).prop_map(Action::OutEdges),
         1 => Just(Action::Cut),
     ]
 }
@@ -89,6 +91,11 @@ fn perform(endpoint: &mut Endpoint, action: Action) {
             }
         }
         Action::Probing(probing) => endpoint.set_probing(probing),
+        Action::OutEdges(peers) => {
+            let peers: Vec<NodeId> = peers.into_iter().map(NodeId).collect();
+            // Impossible edges are refused and change nothing.
+            let _ = endpoint.set_out_edges(&peers);
+        }
         Action::Cut => drop(endpoint.cut_window()),
     }
 }

@@ -1,0 +1,448 @@
+//! Adaptive probing: how fast to probe next, and which edges to add, so that a target uncertainty is met at least cost.
+//!
+//! Place in the flow: after a round is solved the master shows it to a [`Pacer`] and broadcasts what it answers. A pure
+//! controller; the law comes from what makes an offset uncertain:
+//! - The random part. A line through the delay floor errs like the spacing of the lowest packets, so its standard
+//!   deviation falls like 1/n with the packets n of a window, and slower, at last not at all, where stamp noise rules.
+//!   [`Prospect`] says how much of each node's variance that is.
+//! - Path asymmetry, which no number of packets shrinks. More edges average it (gain by a rank-one update, `prospect`).
+//! - What is assumed of asymmetry common to all edges of a node: nothing shrinks it.
+//!
+//! With half-widths h (whole), r (random) and f (the rest), h² = r² + f², a node may have
+//! `allowed = max(√((0.9·target)² − f²), f/3)`: what the target leaves, or, where f alone is too much, a third of f, beyond
+//! which packets buy less than 5 %. `need = r/allowed` is taken from the node at the 95th percentile (with 20 nodes or
+//! fewer the worst); single nodes beyond it are helped by edges, not by a faster pace for all.
+//! - need > 1: shorten by need^1.5, at most 8-fold. The exponent exceeds 1 because stamp noise weakens the law.
+//! - need < 0.7, in this round and the last: lengthen, at most 4-fold, to where 1/n predicts a need of 0.85.
+//! - between: leave it. The gap between 0.7 and 1 exceeds the scatter of `need`, so a steady network gets a steady pace.
+//!
+//! Never faster than the budget allows, never so slow that the median edge has fewer than [`PAIRS_MIN`] exchanges per
+//! window: with fewer, the edge fit cannot see that the network has changed. A node whose clock was disturbed, that
+//! appeared or that was lost brings the configured pace back at once, for two rounds.
+//!
+//! What it does not do: change the window's length. A longer window would collect more packets, but it answers later to a
+//! jump of the load and lets clocks wander as T³; the pace is the better lever. It does not read clocks or speak.
+
+mod prospect;
+
+use std::collections::BTreeSet;
+
+use probe_sync_time::{Edge, NodeId};
+use serde::{Deserialize, Serialize};
+
+pub use self::prospect::{Outlook, Prospect};
+use crate::window::{EdgeAlphaBeta, NodeEstimate};
+
+/// What probing may cost one host.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Bits per second on the wire, UDP and IPv4 headers included, of the exchanges that a host starts; both directions.
+    pub bits_per_second: Option<f64>,
+    /// Share of one core.
+    pub cpu_share: Option<f64>,
+}
+
+impl Budget {
+    /// The shortest gap between a host's exchanges that the budget allows, ns.
+    pub fn cadence_min_ns(&self) -> i64 {
+        let bits = self.bits_per_second.map(|budget| EXCHANGE_WIRE_BITS / budget * 1e9);
+        let cpu = self.cpu_share.map(|budget| EXCHANGE_CPU_NS / budget);
+        let shortest = bits.into_iter().chain(cpu).fold(CADENCE_LIMITS_NS[0] as f64, f64::max);
+        (shortest.ceil() as i64).min(CADENCE_LIMITS_NS[1])
+    }
+}
+
+/// What a [`Pacer`] shall reach, and from where it starts.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct PacingOptions {
+    /// Wanted half-width of every node's 95 % interval, ns.
+    pub target_ns: f64,
+    /// The configured gap between exchanges started by one host, ns: the pace of the first window and of alarms.
+    pub cadence_ns: i64,
+    /// What it may cost.
+    pub budget: Budget,
+}
+
+/// A solved round, as far as the pace depends on it.
+#[derive(Copy, Clone, Debug)]
+pub struct PacingRound<'a> {
+    /// Every node, in order.
+    pub nodes: &'a [NodeEstimate],
+    /// The node whose offset is zero.
+    pub reference: NodeId,
+    /// Every fitted edge.
+    pub edges: &'a [EdgeAlphaBeta],
+    /// Edges that the graph left out.
+    pub excluded: &'a [(Edge, String)],
+    /// Standard deviation of path asymmetry, for an edge of median margin, ns.
+    pub asymmetry_sd_ns: f64,
+    /// The part of every `sigma_ns` that is an assumption about common asymmetry, ns.
+    pub assumed_sd_ns: f64,
+    /// Nodes whose clocks were disturbed.
+    pub disturbed: &'a [NodeId],
+}
+
+/// What happens next, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PacingStep {
+    /// Gap between exchanges started by one host, ns.
+    pub cadence_ns: i64,
+    /// All edges to probe besides the run's own.
+    pub extra_edges: Vec<Edge>,
+    /// How the target stands.
+    pub verdict: Verdict,
+    /// Nodes whose half-width is within the target.
+    pub nodes_within: u32,
+    /// Nodes that can be judged: reachable, the reference left out.
+    pub nodes_judged: u32,
+    /// Half-width of the governing node's 95 % interval, ns.
+    pub half_width_ns: f64,
+    /// The part of it that more packets cannot reduce, ns.
+    pub floor_ns: f64,
+}
+
+/// How the target stands.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Met by the governing node.
+    Reached,
+    /// Not met yet; the pace was or is being changed.
+    OnTheWay,
+    /// Path asymmetry alone exceeds the target: no pace reaches it.
+    AsymmetryAlone,
+    /// The budget allows no faster pace.
+    BudgetSpent,
+    /// A faster pace was tried and did not help.
+    PacketsDoNotHelp,
+    /// No node could be judged.
+    Unknown,
+}
+
+/// Chooses the pace of a run, round by round.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    options: PacingOptions,
+    cadence_min_ns: i64,
+    /// The run's own edges, in both directions.
+    probed: BTreeSet<(NodeId, NodeId)>,
+    out_degree: Vec<u32>,
+    cadence_ns: i64,
+    extra: Vec<Extra>,
+    /// Pairs that an extra edge did not serve.
+    useless: BTreeSet<(NodeId, NodeId)>,
+    reachable: Option<Vec<bool>>,
+    /// Rounds in a row in which each node missed the target.
+    short_rounds: Vec<u32>,
+    /// Rounds in a row in which all nodes met the target.
+    calm_rounds: u32,
+    /// Rounds left in which the pace may not be lengthened.
+    alarm_rounds: u32,
+    /// The last round's need and the factor by which the pace was changed after it.
+    last: Option<(f64, f64)>,
+    /// Times in a row that a faster pace did not help.
+    stalled: u32,
+    round: u64,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Extra {
+    edge: Edge,
+    /// Rounds in a row without a usable fit.
+    silent: u32,
+}
+
+/// The governing node's state.
+#[derive(Copy, Clone, Debug)]
+struct Governing {
+    need: f64,
+    outlook: Outlook,
+}
+
+impl Pacer {
+    /// A controller for a run of `nodes` nodes that probes `edges`.
+    pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions) -> Self {
+        let cadence_min_ns = options.budget.cadence_min_ns();
+        let mut out_degree = vec![0; nodes];
+        for edge in edges {
+            if let Some(degree) = out_degree.get_mut(edge.src.index()) {
+                *degree += 1;
+            }
+        }
+        Self {
+            options,
+            cadence_min_ns,
+            probed: edges.iter().map(|edge| pair(*edge)).collect(),
+            out_degree,
+            cadence_ns: options.cadence_ns.max(cadence_min_ns),
+            extra: Vec::new(),
+            useless: BTreeSet::new(),
+            reachable: None,
+            short_rounds: vec![0; nodes],
+            calm_rounds: 0,
+            alarm_rounds: 0,
+            last: None,
+            stalled: 0,
+            round: 0,
+        }
+    }
+
+    /// The gap in force, ns: the pace of the first window until a round was judged.
+    pub fn cadence_ns(&self) -> i64 {
+        self.cadence_ns
+    }
+
+    /// Looks at a solved round that was measured at the pace in force, and decides the next.
+    pub fn next(&mut self, round: &PacingRound<'_>) -> PacingStep {
+        self.round += 1;
+        let mut prospect = Prospect::new(round);
+        let outlooks: Vec<(NodeId, Outlook)> = prospect.outlooks(round.nodes).collect();
+        let governing = self.governing(&outlooks);
+        self.watch(round);
+        let factor = governing.map_or(1.0, |governing| self.factor(governing.need, median_pairs(round.edges)));
+        let next = self.bounded(factor);
+        let before = std::mem::replace(&mut self.cadence_ns, next);
+        self.last = governing.map(|governing| (governing.need, self.cadence_ns as f64 / before as f64));
+        self.note_shortfall(&outlooks);
+        self.drop_useless_extras(round);
+        self.choose_extras(&mut prospect, &outlooks);
+        let within = outlooks.iter().filter(|(_, outlook)| outlook.half_width_ns() <= self.options.target_ns);
+        PacingStep {
+            cadence_ns: self.cadence_ns,
+            extra_edges: self.extra.iter().map(|extra| extra.edge).collect(),
+            verdict: governing.map_or(Verdict::Unknown, |governing| self.verdict(governing)),
+            nodes_within: within.count() as u32,
+            nodes_judged: outlooks.len() as u32,
+            half_width_ns: governing.map_or(f64::INFINITY, |governing| governing.outlook.half_width_ns()),
+            floor_ns: governing.map_or(0.0, |governing| governing.outlook.floor_ns),
+        }
+    }
+
+    /// The node at the 95th percentile of need.
+    fn governing(&self, outlooks: &[(NodeId, Outlook)]) -> Option<Governing> {
+        let mut all: Vec<Governing> =
+            outlooks.iter().map(|(_, outlook)| Governing { need: self.need(outlook), outlook: *outlook }).collect();
+        all.sort_unstable_by(|a, b| a.need.total_cmp(&b.need));
+        let rank = (all.len() as f64 * GOVERNING_SHARE).ceil() as usize;
+        all.get(rank.max(1) - 1).copied()
+    }
+
+    fn need(&self, outlook: &Outlook) -> f64 {
+        let left = (SAFETY * self.options.target_ns).powi(2) - outlook.floor_ns.powi(2);
+        let allowed = left.max(0.0).sqrt().max(outlook.floor_ns * FLOOR_SHARE);
+        if allowed > 0.0 { outlook.random_ns / allowed } else { f64::INFINITY }
+    }
+
+    /// Raises an alarm when a node appeared, was lost, or had its clock disturbed. The first round is no alarm: it was
+    /// measured at the configured pace.
+    fn watch(&mut self, round: &PacingRound<'_>) {
+        let reachable: Vec<bool> = round.nodes.iter().map(|node| node.reachable).collect();
+        let changed = self.reachable.as_ref().is_some_and(|before| *before != reachable);
+        self.reachable = Some(reachable);
+        self.alarm_rounds = self.alarm_rounds.saturating_sub(1);
+        if changed || !round.disturbed.is_empty() {
+            self.alarm_rounds = ALARM_ROUNDS;
+        }
+    }
+
+    /// By what to multiply the cadence: above 1 lengthens.
+    fn factor(&mut self, need: f64, pairs: f64) -> f64 {
+        self.note_response(need);
+        if need > 1.0 {
+            let shorten = need.powf(SHORTEN_POWER).min(SHORTEN_MAX);
+            return if self.stalled >= STALLS_MAX { 1.0 } else { 1.0 / shorten };
+        }
+        // A calm round may be luck: the last one, brought to the present pace by the law 1/n, has its say.
+        let before = self.last.map_or(need, |(need, factor)| need * factor);
+        let slow = need.max(before);
+        if slow >= LENGTHEN_BELOW || self.alarm_rounds > 0 {
+            return 1.0;
+        }
+        let room = (pairs / PAIRS_MIN).max(1.0);
+        (LENGTHEN_TO / slow.max(f64::MIN_POSITIVE)).min(LENGTHEN_MAX).min(room)
+    }
+
+    /// Whether the last shortening helped. Twice in a row without help: packets are not what is missing, for some rounds.
+    fn note_response(&mut self, need: f64) {
+        let Some((before, factor)) = self.last else { return };
+        if need <= 1.0 || self.stalled >= STALLS_MAX + RETRY_ROUNDS {
+            self.stalled = 0;
+        } else if self.stalled >= STALLS_MAX {
+            self.stalled += 1;
+        } else if factor <= 1.0 / STALL_FACTOR {
+            let helped = need < before * factor.powf(STALL_POWER);
+            self.stalled = if helped { 0 } else { self.stalled + 1 };
+        }
+    }
+
+    fn bounded(&self, factor: f64) -> i64 {
+        let wanted = (self.cadence_ns as f64 * factor).round() as i64;
+        let configured = self.options.cadence_ns.max(self.cadence_min_ns);
+        let mut cadence = wanted.clamp(self.cadence_min_ns, CADENCE_LIMITS_NS[1]);
+        if self.alarm_rounds > 0 {
+            cadence = cadence.min(configured);
+        }
+        if self.stalled >= STALLS_MAX {
+            // What does not help must not cost more than what the user asked for.
+            cadence = cadence.max(configured);
+        }
+        cadence
+    }
+
+    fn verdict(&self, Governing { need, outlook }: Governing) -> Verdict {
+        if outlook.half_width_ns() <= self.options.target_ns {
+            Verdict::Reached
+        } else if outlook.floor_ns > self.options.target_ns {
+            Verdict::AsymmetryAlone
+        } else if self.stalled >= STALLS_MAX {
+            Verdict::PacketsDoNotHelp
+        } else if need > 1.0 && self.cadence_ns <= self.cadence_min_ns {
+            Verdict::BudgetSpent
+        } else {
+            Verdict::OnTheWay
+        }
+    }
+
+    fn note_shortfall(&mut self, outlooks: &[(NodeId, Outlook)]) {
+        let mut short = vec![false; self.short_rounds.len()];
+        for (node, outlook) in outlooks {
+            if let Some(short) = short.get_mut(node.index()) {
+                *short = outlook.half_width_ns() > self.options.target_ns;
+            }
+        }
+        let calm = !short.contains(&true);
+        self.calm_rounds = if calm { self.calm_rounds.saturating_add(1) } else { 0 };
+        for (rounds, short) in self.short_rounds.iter_mut().zip(short) {
+            *rounds = if short { rounds.saturating_add(1) } else { 0 };
+        }
+    }
+
+    /// Gives up extra edges that the graph excluded or that brought no line for some rounds.
+    fn drop_useless_extras(&mut self, round: &PacingRound<'_>) {
+        for extra in &mut self.extra {
+            let excluded = round.excluded.iter().any(|(edge, _)| *edge == extra.edge);
+            let fitted = round.edges.iter().any(|line| line.edge() == extra.edge);
+            extra.silent = if fitted && !excluded { 0 } else { extra.silent + 1 };
+        }
+        if self.useless.len() > self.extra_max() {
+            // What failed long ago may be tried again.
+            self.useless.clear();
+        }
+        let silent = self.extra.iter().filter(|extra| extra.silent >= SILENT_ROUNDS).map(|extra| pair(extra.edge));
+        self.useless.extend(silent);
+        self.extra.retain(|extra| extra.silent < SILENT_ROUNDS);
+    }
+
+    /// Adds edges for nodes that stay short of the target although the pace is settled, or takes one away when all is calm.
+    fn choose_extras(&mut self, prospect: &mut Prospect, outlooks: &[(NodeId, Outlook)]) {
+        if self.calm_rounds >= CALM_ROUNDS {
+            let limit = CALM_SHARE * self.options.target_ns;
+            let edges: Vec<Edge> = self.extra.iter().map(|extra| extra.edge).collect();
+            if let Some(spare) = prospect.spare_edge(&edges, outlooks, limit) {
+                self.extra.retain(|extra| extra.edge != spare);
+                // One at a time, and then the others are looked at anew.
+                self.calm_rounds = 0;
+            }
+            return;
+        }
+        let short = |node: &NodeId| self.short_rounds.get(node.index()).is_some_and(|rounds| *rounds >= SHORT_ROUNDS);
+        let short: Vec<(NodeId, Outlook)> = outlooks.iter().filter(|(node, _)| short(node)).copied().collect();
+        for _ in 0..ADDED_PER_ROUND.min(self.extra_max().saturating_sub(self.extra.len())) {
+            let taken = |i: NodeId, j: NodeId| self.is_taken(i, j);
+            let Some(found) = prospect.best_edge(&short, &taken, self.round) else { break };
+            prospect.add(found);
+            let edge = self.oriented(found);
+            self.extra.push(Extra { edge, silent: 0 });
+        }
+    }
+
+    fn extra_edges(&self) -> impl Iterator<Item = Edge> {
+        self.extra.iter().map(|extra| extra.edge)
+    }
+
+    /// Probed already, of no use, or more than one of the nodes may bear.
+    fn is_taken(&self, i: NodeId, j: NodeId) -> bool {
+        let key = pair(Edge { src: i, dst: j });
+        let burden = |node: NodeId| self.extra_edges().filter(|edge| edge.src == node || edge.dst == node).count();
+        i == j
+            || self.probed.contains(&key)
+            || self.useless.contains(&key)
+            || self.extra_edges().any(|edge| pair(edge) == key)
+            || burden(i) >= EXTRA_PER_NODE_MAX
+            || burden(j) >= EXTRA_PER_NODE_MAX
+    }
+
+    /// The end with fewer out-edges probes: a host's exchanges are shared among its edges.
+    fn oriented(&self, (i, j): (NodeId, NodeId)) -> Edge {
+        let added = |node: NodeId| self.extra_edges().filter(|edge| edge.src == node).count() as u32;
+        let degree = |node: NodeId| self.out_degree.get(node.index()).copied().unwrap_or(0) + added(node);
+        if degree(j) < degree(i) { Edge { src: j, dst: i } } else { Edge { src: i, dst: j } }
+    }
+
+    fn extra_max(&self) -> usize {
+        self.short_rounds.len().div_ceil(NODES_PER_EXTRA)
+    }
+}
+
+fn pair(edge: Edge) -> (NodeId, NodeId) {
+    (edge.src.min(edge.dst), edge.src.max(edge.dst))
+}
+
+fn median_pairs(edges: &[EdgeAlphaBeta]) -> f64 {
+    let mut pairs: Vec<u32> = edges.iter().map(|edge| edge.pairs_count).collect();
+    pairs.sort_unstable();
+    pairs.get(pairs.len() / 2).map_or(0.0, |pairs| f64::from(*pairs))
+}
+
+/// Exchanges per window that the median edge keeps.
+pub const PAIRS_MIN: f64 = 32.0;
+
+/// Packets of one exchange.
+pub const EXCHANGE_PACKETS: f64 = 6.0;
+
+/// Bytes of a packet on the wire: 60 of ours, 8 of UDP, 20 of IPv4.
+pub const PACKET_WIRE_BYTES: f64 = 88.0;
+
+/// Processor time of a packet, both ends and wake-ups included, ns; measured on loopback (docs/RESULTS.md, cost of probing).
+/// A live measurement was rejected: a process that is linked into a training job cannot tell its own share.
+pub const PACKET_CPU_NS: f64 = 22_000.0;
+
+const EXCHANGE_WIRE_BITS: f64 = EXCHANGE_PACKETS * PACKET_WIRE_BYTES * 8.0;
+const EXCHANGE_CPU_NS: f64 = EXCHANGE_PACKETS * PACKET_CPU_NS;
+
+/// Shortest and longest gap that a configuration may ask for, ns.
+const CADENCE_LIMITS_NS: [i64; 2] = [20_000, 60_000_000_000];
+
+/// Share of the target that the pace aims at.
+const SAFETY: f64 = 0.9;
+/// Where the floor alone exceeds the target: how small the random part is kept beside it. √(1 + 1/9) = 1.054.
+const FLOOR_SHARE: f64 = 1.0 / 3.0;
+/// The percentile of nodes that governs the pace.
+const GOVERNING_SHARE: f64 = 0.95;
+const SHORTEN_POWER: f64 = 1.5;
+const SHORTEN_MAX: f64 = 8.0;
+const LENGTHEN_BELOW: f64 = 0.7;
+const LENGTHEN_TO: f64 = 0.85;
+const LENGTHEN_MAX: f64 = 4.0;
+/// A shortening by at least this factor is a test of whether packets help.
+const STALL_FACTOR: f64 = 1.5;
+/// They do when need falls by at least this power of the shortening; 1/n would be 1.
+const STALL_POWER: f64 = 0.15;
+const STALLS_MAX: u32 = 2;
+/// Rounds after which a faster pace is tried again.
+const RETRY_ROUNDS: u32 = 16;
+const ALARM_ROUNDS: u32 = 2;
+/// Rounds short of the target before edges are added.
+const SHORT_ROUNDS: u32 = 2;
+/// Rounds within the target before an extra edge is taken away.
+const CALM_ROUNDS: u32 = 3;
+/// Share of the target within which every node must stay without the edge.
+const CALM_SHARE: f64 = 0.9;
+const ADDED_PER_ROUND: usize = 4;
+const EXTRA_PER_NODE_MAX: usize = 4;
+/// One extra edge per this many nodes at most.
+const NODES_PER_EXTRA: usize = 4;
+const SILENT_ROUNDS: u32 = 3;
+
+#[cfg(test)]
+mod tests;
