@@ -13,7 +13,7 @@
 //!
 //! What it does not do: see asymmetry that every bond of a node shares. No loop shows it.
 
-use super::layout::{Layout, NS_PER_S_PER_PPM, Span};
+use super::layout::{Layout, Span, seen};
 use super::motion::{Square, apply, block, difference, product, square, sum, transition, transposed, walk};
 use super::{NORMAL_975, Round, SmootherOptions};
 use crate::graph::linear::{Block, Pair, inverse};
@@ -67,7 +67,7 @@ fn all_series(layout: &Layout, rounds: &[Round<'_>]) -> (Vec<Series>, f64) {
     let mut mean = vec![[0.0; 2]; knots];
     for span in &core {
         for (k, mean) in mean.iter_mut().enumerate() {
-            let state = seen(layout, rounds, span, k);
+            let state = state_of(layout, rounds, span, k);
             *mean = [mean[0] + state[0] / core.len() as f64, mean[1] + state[1] / core.len() as f64];
         }
     }
@@ -75,7 +75,7 @@ fn all_series(layout: &Layout, rounds: &[Round<'_>]) -> (Vec<Series>, f64) {
         let here = (0..span.len()).filter(|k| weight[span.base + k][0] > 0.0).map(|k| k + span.first);
         let here: Vec<usize> = here.collect();
         let state = |k: &usize| {
-            let state = seen(layout, rounds, span, *k);
+            let state = state_of(layout, rounds, span, *k);
             [state[0] - mean[*k][0], state[1] - mean[*k][1]]
         };
         Series {
@@ -97,15 +97,9 @@ fn measured<'a>(span: &'a Span, weight: &'a [Block]) -> impl Iterator<Item = boo
     (0..span.len()).map(|k| weight[span.base + k][0] > 0.0)
 }
 
-/// A round's estimate above the span's potential.
-fn seen(layout: &Layout, rounds: &[Round<'_>], span: &Span, knot: usize) -> Pair {
-    let estimate = &rounds[knot].solution.nodes[span.node];
-    if !estimate.reachable {
-        return layout.start[layout_state(span, knot.clamp(span.first, span.last))];
-    }
-    let whole = estimate.offset_ns.round();
-    let offset = (whole as i128 - span.potential) as f64 + (estimate.offset_ns - whole);
-    [offset, estimate.drift_ppm * NS_PER_S_PER_PPM]
+/// What a round says of a span; where it says nothing, what was believed before.
+fn state_of(layout: &Layout, rounds: &[Round<'_>], span: &Span, knot: usize) -> Pair {
+    seen(&rounds[knot], span.node, span.potential).unwrap_or(layout.start[layout_state(span, knot)])
 }
 
 impl Series {
@@ -125,7 +119,7 @@ impl Series {
             let certain = square(certainty);
             let determinant = total[0] * total[2] - total[1] * total[1];
             let distance = super::motion::between(innovation, certain, innovation);
-            log -= 0.5 * determinant.ln() + 0.5 * (FREEDOM + 2.0) * (distance / FREEDOM).ln_1p();
+            log += log_density(determinant, distance);
             let gain = product(ahead, certain);
             let step = apply(gain, innovation);
             state = [expected[0] + step[0], expected[1] + step[1]];
@@ -133,6 +127,11 @@ impl Series {
         }
         log
     }
+}
+
+/// Log density of an innovation, up to a constant: Student-t in its squared distance.
+pub(super) fn log_density(determinant: f64, distance: f64) -> f64 {
+    -0.5 * determinant.ln() - 0.5 * (FREEDOM + 2.0) * (distance / FREEDOM).ln_1p()
 }
 
 /// One bond's mean residual.
@@ -213,8 +212,8 @@ const FREEDOM: f64 = 8.0;
 const WALK_PASSES: usize = 3;
 
 /// A good quartz: 2 ppb after one second, (2 ns/s)² per s; and how many decades it may be wrong.
-const PRIOR_WALK: f64 = 4.0;
-const PRIOR_WALK_DECADES: f64 = 1.5;
+pub(super) const PRIOR_WALK: f64 = 4.0;
+pub(super) const PRIOR_WALK_DECADES: f64 = 1.5;
 
 /// How many decades the rounds' noise may be wrong.
 const PRIOR_NOISE_DECADES: f64 = 0.5;

@@ -142,7 +142,7 @@ impl Layout {
 }
 
 /// The usable edges of a round with their margins.
-fn equations(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
+pub(super) fn equations(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
     let excluded: HashSet<Edge> =
         round.solution.excluded.iter().map(|(edge, _)| *edge).chain(round.left_out.iter().copied()).collect();
     let reachable = |node: usize| round.solution.nodes.get(node).is_some_and(|estimate| estimate.reachable);
@@ -227,11 +227,15 @@ fn measure(
     sound.then_some(Measure { from, to, knot, sign, value, covariance: moved.covariance })
 }
 
-/// What a round says of a span, above its potential: ns and ns/s.
 fn belief(round: &Round<'_>, span: &Span) -> Option<Pair> {
-    let estimate = round.solution.nodes.get(span.node).filter(|estimate| estimate.reachable)?;
+    seen(round, span.node, span.potential)
+}
+
+/// What a round says of a node, above a potential: ns and ns/s.
+pub(super) fn seen(round: &Round<'_>, node: usize, potential: i128) -> Option<Pair> {
+    let estimate = round.solution.nodes.get(node).filter(|estimate| estimate.reachable)?;
     let whole = estimate.offset_ns.round();
-    let offset = (whole as i128 - span.potential) as f64 + (estimate.offset_ns - whole);
+    let offset = (whole as i128 - potential) as f64 + (estimate.offset_ns - whole);
     Some([offset, estimate.drift_ppm * NS_PER_S_PER_PPM])
 }
 

@@ -19,6 +19,7 @@
 mod evidence;
 mod layout;
 mod motion;
+mod online;
 mod solution;
 mod system;
 mod variance;
@@ -27,6 +28,7 @@ use probe_sync_time::{Edge, NodeId};
 
 use self::evidence::Deviation;
 use self::layout::Layout;
+pub use self::online::Online;
 pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 use self::system::{System, Weights};
 use self::variance::Variances;

@@ -188,7 +188,7 @@ impl Graphs {
 }
 
 /// The reference and all nodes that no chain of links joins to it are held.
-fn component(nodes: usize, links: &[Link], reference: usize) -> Vec<bool> {
+pub(super) fn component(nodes: usize, links: &[Link], reference: usize) -> Vec<bool> {
     let mut touching = vec![Vec::new(); nodes];
     for link in links {
         touching[link.from].push(link.to);
@@ -325,7 +325,7 @@ impl RunSolution {
 }
 
 impl SmoothedOffset {
-    const ZERO: Self = Self {
+    pub(super) const ZERO: Self = Self {
         offset_ns: 0.0,
         drift_ppm: 0.0,
         sigma_ns: 0.0,

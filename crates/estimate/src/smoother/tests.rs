@@ -342,3 +342,47 @@ fn a_step_splits_the_clock_and_hurts_nobody() {
         }
     }
 }
+
+#[test]
+fn live_intervals_hold_too_and_later_packets_help() {
+    let make = Make { nodes: 12, rounds: 20, degree: 3, noise_ns: 60.0, asymmetry_ns: 10.0, walk: 4.0 };
+    let (mut inside, mut count, mut live, mut whole) = (0u32, 0u32, 0.0, 0.0);
+    for seed in 20..28 {
+        let run = Run::new(make, seed);
+        let mut online = Online::new(make.nodes, NodeId(0));
+        let smoothed = run.smoothed(&[], &SmootherOptions::default());
+        for (k, round) in run.rounds().iter().enumerate() {
+            let estimates = online.observe(round, &[]);
+            for node in 1..make.nodes {
+                let found = estimates[node].expect("measured");
+                let error = found.offset_ns - run.truth[k][node][0];
+                inside += u32::from(error.abs() <= found.half_width_95_ns);
+                count += 1;
+                if k >= 4 {
+                    live += error.powi(2);
+                    let later = smoothed.at(NodeId(node as u32), run.midpoints[k]).expect("measured");
+                    whole += (later.offset_ns - run.truth[k][node][0]).powi(2);
+                }
+            }
+        }
+    }
+    let share = f64::from(inside) / f64::from(count);
+    assert!((0.91..=0.99).contains(&share), "{share} of the truths inside");
+    assert!(whole < live, "squares {whole} with later packets, {live} without");
+}
+
+#[test]
+fn live_a_step_starts_the_clock_anew() {
+    let make = Make { nodes: 8, rounds: 10, degree: 3, noise_ns: 20.0, asymmetry_ns: 10.0, walk: 4.0 };
+    for node in [3, 0] {
+        let run = Run::stepped(make, 2, &[(5, node, -10e6)]);
+        let mut online = Online::new(make.nodes, NodeId(0));
+        for (k, round) in run.rounds().iter().enumerate() {
+            let broken = if k == 5 { vec![NodeId(node as u32)] } else { Vec::new() };
+            for (n, found) in online.observe(round, &broken).iter().enumerate().skip(1) {
+                let error = found.expect("measured").offset_ns - run.truth[k][n][0];
+                assert!(error.abs() < 80.0, "step of {node}: node {n} round {k}: {error} ns");
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The smoother's live variant: bounded cost per round, knowing the past only.
+//!
+//! Place in the flow: beside the joint solution of `smoother`, for the master of a run. What the joint solution does at once is
+//! done step by step, with the same model and the same sources of evidence:
+//! 1. every line is corrected by its bond's asymmetry as known so far, and the round is solved by least squares with the random
+//!    errors alone as weights: what is constant does not come in again each round;
+//! 2. every node's state runs through Kalman filters for a bank of wander densities, and the likeliest one speaks
+//!    (the node's own innovations, and everybody's, decide);
+//! 3. every bond's mean deviation from the filtered states is solved as a graph of its own: what its loops deny goes into the states,
+//!    the rest is asymmetry.
+//!
+//! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations per node; nothing grows with the
+//! run. What it does not do: use later packets; `smooth_run` does, and errs less.
+
+use std::collections::BTreeMap;
+
+use probe_sync_time::NodeId;
+
+use super::evidence::{self, Deviation};
+use super::layout::{NS_PER_S_PER_PPM, equations, median, seen};
+use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk};
+use super::solution::component;
+use super::{FREEDOM, NORMAL_975, Round, SCALE_MIN, SmoothedOffset};
+use crate::graph::covariance;
+use crate::graph::edges::{Equation, Moved, PER_SECOND, State};
+use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
+
+/// The live smoother of one run.
+#[derive(Clone, Debug)]
+pub struct Online {
+    reference: usize,
+    last_ns: Option<i64>,
+    nodes: Vec<Filter>,
+    bonds: BTreeMap<[usize; 2], Mean>,
+    /// Log likelihood of each wander density, over all nodes, forgetting.
+    common: [f64; BANK],
+    /// Weighted squares and number of independent residuals, offset and rate.
+    scatter: [[f64; 2]; 2],
+    asymmetry: f64,
+    /// Variance that asymmetry causes per node, and for how many rounds it still serves.
+    fixed: (Vec<f64>, u32),
+}
+
+/// One node against the reference.
+#[derive(Clone, Debug, Default)]
+struct Filter {
+    potential: i128,
+    /// Per density: state and covariance; None before the first measurement.
+    bank: Option<[(Pair, Block); BANK]>,
+    likelihood: [f64; BANK],
+    /// Rounds since anything was measured.
+    unheard: u32,
+}
+
+/// A bond's deviation from the states, averaged over rounds.
+#[derive(Copy, Clone, Debug, Default)]
+struct Mean {
+    /// Σ 1/v and Σ d/v.
+    weight: f64,
+    sum: f64,
+    margin: f64,
+    asymmetry: f64,
+}
+
+/// A line of the round under way.
+struct Line {
+    from: usize,
+    to: usize,
+    key: [usize; 2],
+    sign: f64,
+    moved: Moved,
+    /// Offset between the ends that was believed when the line was moved, above potentials, ns.
+    believed: f64,
+    margin: f64,
+}
+
+impl Online {
+    /// Nothing known yet.
+    pub fn new(nodes: usize, reference: NodeId) -> Self {
+        Self {
+            reference: reference.index(),
+            last_ns: None,
+            nodes: vec![Filter::default(); nodes],
+            bonds: BTreeMap::new(),
+            common: [0.0; BANK],
+            scatter: [[SCATTER_PRIOR; 2]; 2],
+            asymmetry: 0.0,
+            fixed: (Vec::new(), 0),
+        }
+    }
+
+    /// Takes a round; `broken` are the nodes whose clocks do not continue from the round before. Returns every node's
+    /// offset at the round's midpoint, None where no packet tells.
+    pub fn observe(&mut self, round: &Round<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
+        let delta = self.last_ns.map_or(0.0, |last| (round.reference_midpoint_ns - last) as f64 / PER_SECOND);
+        self.last_ns = Some(round.reference_midpoint_ns);
+        self.forget(broken, round);
+        let lines = self.lines(round);
+        let scales = self.scatter.map(|[squares, freedom]| (squares / freedom).clamp(SCALE_MIN, 1.0 / SCALE_MIN));
+        let (measured, noise) = self.least_squares(round, &lines, scales);
+        for node in 0..self.nodes.len() {
+            if delta > 0.0 {
+                self.nodes[node].predict(delta);
+            }
+            if let (Some(state), true) = (measured[node], node != self.reference) {
+                self.nodes[node].update(state, noise[node]);
+            }
+        }
+        self.weigh_densities();
+        self.renew_bonds(&lines, scales);
+        self.renew_asymmetry();
+        (0..self.nodes.len()).map(|node| self.estimate(node)).collect()
+    }
+
+    /// Standard deviation of a median path's asymmetry, ns.
+    pub fn asymmetry_sd_ns(&self) -> f64 {
+        self.asymmetry.sqrt()
+    }
+
+    /// Density of the random walk of a node's rate against the reference's, ns²/s³.
+    pub fn walk_density(&self, node: NodeId) -> f64 {
+        DENSITIES[self.chosen(node.index())]
+    }
+
+    fn forget(&mut self, broken: &[NodeId], round: &Round<'_>) {
+        let all = broken.iter().any(|node| node.index() == self.reference);
+        for (node, filter) in self.nodes.iter_mut().enumerate() {
+            if all || broken.iter().any(|other| other.index() == node) {
+                filter.bank = None;
+            }
+            if filter.bank.is_none() {
+                let offset = round.solution.nodes.get(node).map_or(0.0, |estimate| estimate.offset_ns);
+                filter.potential = offset.round() as i128;
+            }
+        }
+    }
+
+    fn lines(&mut self, round: &Round<'_>) -> Vec<Line> {
+        let belief = |node: usize| {
+            let potential = self.nodes[node].potential;
+            State { potential, x: seen(round, node, potential).unwrap_or([0.0; 2]) }
+        };
+        let line = |(equation, margin): (Equation, f64)| {
+            let (from, to) = (equation.from, equation.to);
+            let (a, b) = (belief(from), belief(to));
+            let moved = equation.at(i128::from(round.reference_midpoint_ns), &a, &b);
+            let sign = if from < to { 1.0 } else { -1.0 };
+            Line { from, to, key: [from.min(to), from.max(to)], sign, moved, believed: b.x[0] - a.x[0], margin }
+        };
+        let lines: Vec<Line> = equations(self.nodes.len(), round).into_iter().map(line).collect();
+        for line in &lines {
+            let bond = self.bonds.entry(line.key).or_default();
+            bond.margin = if bond.margin == 0.0 { line.margin } else { bond.margin.min(line.margin) };
+        }
+        lines
+    }
+
+    /// Every node's state of this round alone, above its potential, and its covariance.
+    fn least_squares(&mut self, round: &Round<'_>, lines: &[Line], scales: Pair) -> (Vec<Option<Pair>>, Vec<Block>) {
+        let residuals: Vec<Pair> = lines
+            .iter()
+            .map(|line| {
+                let known = self.bonds.get(&line.key).map_or(0.0, |bond| bond.asymmetry);
+                [line.moved.residual[0] - line.sign * known, line.moved.residual[1]]
+            })
+            .collect();
+        let precision: Vec<Block> =
+            lines.iter().map(|line| inverse(scaled(line.moved.covariance, scales)).unwrap_or([0.0; 3])).collect();
+        let mut weights = vec![1.0; lines.len()];
+        let nodes = self.nodes.len();
+        let mut shift = vec![[0.0; 2]; nodes];
+        let mut graph = Laplacian::new(Vec::new(), vec![true; nodes]);
+        for _ in 0..REWEIGHTINGS {
+            let links: Vec<Link> = lines
+                .iter()
+                .zip(precision.iter().zip(&weights))
+                .map(|(line, (p, w))| Link { from: line.from, to: line.to, weight: p.map(|p| p * w) })
+                .collect();
+            let fixed = component(nodes, &links, self.reference);
+            graph = Laplacian::new(links, fixed);
+            let right = graph.right_side(residuals.iter().copied());
+            solve(&graph, &right, &mut shift);
+            for (at, line) in lines.iter().enumerate() {
+                let left = remainder(residuals[at], &shift, line);
+                let force = times(precision[at], left);
+                weights[at] = ((FREEDOM + 2.0) / (FREEDOM + force[0] * left[0] + force[1] * left[1])).min(1.0);
+            }
+        }
+        self.scatter_of(lines, &residuals, &shift, &weights);
+        let noise = covariance(&graph, self.reference);
+        let state = |node: usize| {
+            let at = seen(round, node, self.nodes[node].potential)?;
+            (!graph.fixed()[node]).then(|| [at[0] + shift[node][0], at[1] + shift[node][1]])
+        };
+        ((0..nodes).map(state).collect(), noise)
+    }
+
+    /// How far the lines lie from their least squares, against what they claim; forgets slowly.
+    fn scatter_of(&mut self, lines: &[Line], residuals: &[Pair], shift: &[Pair], weights: &[f64]) {
+        let mut touched: Vec<usize> = lines.iter().flat_map(|line| [line.from, line.to]).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        let freedom = lines.len() as f64 - touched.len() as f64 + 1.0;
+        // The first rounds' residuals still hold the asymmetries.
+        let settled = self.bonds.values().filter(|bond| bond.weight > 0.0).count() * 2 > self.bonds.len();
+        if freedom < 1.0 || !settled {
+            return;
+        }
+        for k in 0..2 {
+            let squares: f64 = lines
+                .iter()
+                .enumerate()
+                .map(|(at, line)| {
+                    weights[at] * remainder(residuals[at], shift, line)[k].powi(2) / line.moved.covariance[2 * k]
+                })
+                .sum();
+            let [sum, count] = &mut self.scatter[k];
+            (*sum, *count) = (FORGET * *sum + squares, FORGET * *count + freedom);
+        }
+    }
+
+    /// Adds the round's innovations to everybody's opinion on wander.
+    fn weigh_densities(&mut self) {
+        let heard = self.nodes.iter().filter(|filter| filter.bank.is_some()).count().max(1) as f64;
+        for (k, common) in self.common.iter_mut().enumerate() {
+            *common = self.nodes.iter().map(|filter| filter.likelihood[k]).sum::<f64>() / heard;
+        }
+    }
+
+    fn chosen(&self, node: usize) -> usize {
+        let score = |k: usize| {
+            let prior = (DENSITIES[k] / evidence::PRIOR_WALK).log10() / evidence::PRIOR_WALK_DECADES;
+            self.nodes[node].likelihood[k] + COMMON_WEIGHT * self.common[k] - 0.5 * prior * prior
+        };
+        (0..BANK).max_by(|a, b| score(*a).total_cmp(&score(*b))).unwrap_or(0)
+    }
+
+    /// Adds this round to the bonds' means, and divides them into what belongs to the states and asymmetry.
+    fn renew_bonds(&mut self, lines: &[Line], scales: Pair) {
+        let state = |node: usize| {
+            let known = self.nodes[node].bank.map(|bank| bank[self.chosen(node)].0[0]);
+            if node == self.reference { Some(0.0) } else { known }
+        };
+        let states: Vec<Option<f64>> = (0..self.nodes.len()).map(state).collect();
+        for line in lines {
+            let (Some(a), Some(b)) = (states[line.from], states[line.to]) else { continue };
+            let bond = self.bonds.entry(line.key).or_default();
+            let value = line.moved.residual[0] + line.believed;
+            let variance = scaled(line.moved.covariance, scales)[0];
+            bond.weight += 1.0 / variance;
+            bond.sum += line.sign * (value - (b - a)) / variance;
+        }
+    }
+
+    fn renew_asymmetry(&mut self) {
+        let mut margins: Vec<f64> = self.bonds.values().map(|bond| bond.margin).collect();
+        let margin = median(&mut margins).max(1.0);
+        if self.asymmetry == 0.0 {
+            self.asymmetry = evidence::asymmetry(&[], 0.0, margin);
+        }
+        let known: Vec<([usize; 2], Mean)> =
+            self.bonds.iter().filter(|(_, bond)| bond.weight > 0.0).map(|(key, bond)| (*key, *bond)).collect();
+        let scale = |bond: &Mean| 0.5 * (1.0 + (bond.margin / margin).powi(2));
+        let weight = |bond: &Mean| 1.0 / (self.asymmetry * scale(bond) + 1.0 / bond.weight);
+        let links: Vec<Link> = known
+            .iter()
+            .map(|(key, bond)| Link { from: key[0], to: key[1], weight: [weight(bond), 0.0, 1.0] })
+            .collect();
+        let graph = Laplacian::new(links.clone(), component(self.nodes.len(), &links, self.reference));
+        let right = graph.right_side(known.iter().map(|(_, bond)| [bond.sum / bond.weight, 0.0]));
+        let mut shift = vec![[0.0; 2]; self.nodes.len()];
+        solve(&graph, &right, &mut shift);
+        let loops = known.len() as f64 - graph.free() as f64;
+        let visible = (loops / (known.len() as f64).max(1.0)).clamp(0.0, 1.0);
+        let mut deviations = Vec::with_capacity(known.len());
+        for (key, old) in &known {
+            let rest = old.sum / old.weight - (shift[key[1]][0] - shift[key[0]][0]);
+            deviations.push(Deviation { square: rest * rest, scale: scale(old), random: 1.0 / old.weight });
+            let share = self.asymmetry * scale(old) * weight(old);
+            if let Some(bond) = self.bonds.get_mut(key) {
+                bond.asymmetry = share * rest;
+                bond.sum = rest * bond.weight;
+            }
+        }
+        for (filter, shift) in self.nodes.iter_mut().zip(&shift) {
+            filter.bank.iter_mut().flatten().for_each(|(state, _)| state[0] += shift[0]);
+        }
+        self.renew_fixed(&graph, &known, &deviations);
+        self.asymmetry = evidence::asymmetry(&deviations, visible, margin);
+    }
+
+    /// The asymmetry's share of every node's error; in large graphs not in every round, it changes slowly.
+    fn renew_fixed(&mut self, graph: &Laplacian, known: &[([usize; 2], Mean)], deviations: &[Deviation]) {
+        self.fixed.1 = self.fixed.1.saturating_sub(1);
+        if self.fixed.1 > 0 && self.fixed.0.len() == self.nodes.len() {
+            return;
+        }
+        let mut part = vec![[0.0; 2]; self.nodes.len()];
+        for ((key, _), deviation) in known.iter().zip(deviations) {
+            let asymmetric = self.asymmetry * deviation.scale;
+            let weight = 1.0 / (asymmetric + deviation.random);
+            for node in key {
+                part[*node] = [part[*node][0] + asymmetric * weight * weight, part[*node][1] + weight];
+            }
+        }
+        let whole = covariance(graph, self.reference);
+        let fixed =
+            whole.iter().zip(part).map(|(whole, [part, all])| if all > 0.0 { whole[0] * part / all } else { 0.0 });
+        self.fixed = (fixed.collect(), if self.nodes.len() > FIXED_EACH_ROUND { FIXED_ROUNDS } else { 1 });
+    }
+
+    fn estimate(&self, node: usize) -> Option<SmoothedOffset> {
+        if node == self.reference {
+            return Some(SmoothedOffset::ZERO);
+        }
+        let filter = &self.nodes[node];
+        if filter.unheard > UNHEARD_MAX {
+            return None;
+        }
+        let (state, covariance) = filter.bank?[self.chosen(node)];
+        let asymmetry = self.fixed.0.get(node).copied().unwrap_or(self.asymmetry);
+        let sigma_ns = (covariance[0] + asymmetry).sqrt();
+        Some(SmoothedOffset {
+            offset_ns: filter.potential as f64 + state[0],
+            drift_ppm: state[1] / NS_PER_S_PER_PPM,
+            sigma_ns,
+            half_width_95_ns: NORMAL_975 * sigma_ns,
+            asymmetry_sigma_ns: asymmetry.sqrt(),
+            drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
+        })
+    }
+}
+
+impl Filter {
+    fn predict(&mut self, delta: f64) {
+        self.unheard = self.unheard.saturating_add(1);
+        let f = transition(delta);
+        for (k, (state, covariance)) in self.bank.iter_mut().flatten().enumerate() {
+            *state = apply(f, *state);
+            let moved: Square = product(product(f, square(*covariance)), transposed(f));
+            *covariance = block(sum(moved, square(walk(DENSITIES[k], delta))));
+        }
+    }
+
+    fn update(&mut self, measured: Pair, noise: Block) {
+        self.unheard = 0;
+        let Some(bank) = &mut self.bank else {
+            self.bank = Some([(measured, noise); BANK]);
+            return;
+        };
+        for (k, (state, covariance)) in bank.iter_mut().enumerate() {
+            let total = [0, 1, 2].map(|k| covariance[k] + noise[k]);
+            let Some(certainty) = inverse(total) else { continue };
+            let innovation = [measured[0] - state[0], measured[1] - state[1]];
+            let pull = times(certainty, innovation);
+            let distance = pull[0] * innovation[0] + pull[1] * innovation[1];
+            let determinant = total[0] * total[2] - total[1] * total[1];
+            let log = evidence::log_density(determinant, distance);
+            self.likelihood[k] = FORGET * self.likelihood[k] + log;
+            let step = times(*covariance, pull);
+            *state = [state[0] + step[0], state[1] + step[1]];
+            *covariance = super::variance::updated(*covariance, noise);
+        }
+    }
+}
+
+fn scaled([a, ab, b]: Block, scales: Pair) -> Block {
+    [a * scales[0], ab * (scales[0] * scales[1]).sqrt(), b * scales[1]]
+}
+
+fn remainder(residual: Pair, shift: &[Pair], line: &Line) -> Pair {
+    [0, 1].map(|k| residual[k] - (shift[line.to][k] - shift[line.from][k]))
+}
+
+fn solve(graph: &Laplacian, right: &[Pair], x: &mut [Pair]) {
+    let tolerance = TOLERANCE * (graph.free() as f64).sqrt();
+    graph.solve_iterative(right, x, tolerance, STEPS_MAX);
+}
+
+/// Densities of the bank, ns²/s³: from a tenth of a good quartz to a clock that wanders 1 ppm in a second.
+const DENSITIES: [f64; BANK] = [0.4, 4.0, 40.0, 400.0, 4e3, 4e4, 4e5, 4e6];
+const BANK: usize = 8;
+
+/// How much of what was seen counts a round later.
+const FORGET: f64 = 0.98;
+
+/// What everybody's wander counts in a node's own, in nodes.
+const COMMON_WEIGHT: f64 = 4.0;
+
+/// Independent residuals that the claimed covariances count for.
+const SCATTER_PRIOR: f64 = 30.0;
+
+/// Student-t weights per round.
+const REWEIGHTINGS: usize = 2;
+
+/// Accuracy of a solution, standard deviations per node, and most steps for it.
+const TOLERANCE: f64 = 1e-3;
+const STEPS_MAX: usize = 500;
+
+/// Nodes up to which the asymmetry's share is renewed in every round; beyond, every so many.
+const FIXED_EACH_ROUND: usize = 160;
+const FIXED_ROUNDS: u32 = 8;
+
+/// Rounds after which a node that no packet tells about has no estimate.
+const UNHEARD_MAX: u32 = 8;
