@@ -4,10 +4,12 @@
 //! the exchange's first packet left; a request packet after one of a newer exchange came, or a timeout after the first
 //! packet of its own exchange came. Tests hold the endpoints' counters against these.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use probe_sync_probe::{ForeignCounters, Kind, TxContext};
 use probe_sync_time::NodeId;
+
+use crate::pairs::PairMap;
 
 /// What happened to the packets of one direction between two nodes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -40,37 +42,58 @@ pub struct Ledger {
 /// Ledger under construction, with what it must remember to judge lateness.
 #[derive(Debug)]
 pub(crate) struct Bookkeeper {
-    pub(crate) ledger: Ledger,
+    directions: PairMap<Book>,
+    pub(crate) foreign: Vec<ForeignCounters>,
     exchange_timeout_ns: i64,
-    /// When the exchange's first packet left, by prober, responder and sequence number.
-    starts: HashMap<(NodeId, NodeId, u32), i64>,
-    /// The newest exchange that reached the responder and when, by prober and responder.
-    newest: HashMap<(NodeId, NodeId), (u32, i64)>,
     /// Packets sent twice whose first copy has arrived.
     arrived: HashSet<(NodeId, TxContext)>,
 }
 
+/// One direction's book.
+#[derive(Debug, Default)]
+struct Book {
+    counts: DirectionCounts,
+    /// Sequence number and time of each exchange that the sender started within the last exchange timeout.
+    starts: VecDeque<(u32, i64)>,
+    /// The newest exchange of the sender that reached the receiver, and when.
+    newest: Option<(u32, i64)>,
+}
+
 impl Bookkeeper {
     pub(crate) fn new(nodes: u32, exchange_timeout_ns: i64) -> Self {
-        let foreign = vec![ForeignCounters::default(); nodes as usize];
         Self {
-            ledger: Ledger { directions: BTreeMap::new(), foreign },
+            directions: PairMap::new(nodes),
+            foreign: vec![ForeignCounters::default(); nodes as usize],
             exchange_timeout_ns,
-            starts: HashMap::new(),
-            newest: HashMap::new(),
             arrived: HashSet::new(),
         }
     }
 
-    pub(crate) fn direction(&mut self, from: NodeId, to: NodeId) -> &mut DirectionCounts {
-        self.ledger.directions.entry((from, to)).or_default()
+    /// The finished ledger.
+    pub(crate) fn close(self) -> Ledger {
+        let directions = self.directions.into_iter();
+        let used = directions
+            .map(|(pair, book)| (pair, book.counts))
+            .filter(|(_, counts)| *counts != DirectionCounts::default());
+        Ledger { directions: used.collect(), foreign: self.foreign }
     }
 
-    /// A packet was taken from its sender.
-    pub(crate) fn note_sent(&mut self, from: NodeId, context: TxContext, now: i64) {
-        self.direction(from, context.peer).sent += 1;
+    pub(crate) fn direction(&mut self, from: NodeId, to: NodeId) -> &mut DirectionCounts {
+        &mut self.book(from, to).counts
+    }
+
+    /// A packet was taken from its sender; `copies` of it will arrive.
+    pub(crate) fn note_sent(&mut self, from: NodeId, context: TxContext, copies: u8, now: i64) {
+        let timeout_ns = self.exchange_timeout_ns;
+        let book = self.book(from, context.peer);
+        book.counts.sent += 1;
+        book.counts.dropped += u64::from(copies == 0);
         if context.kind == Kind::Pt1 {
-            self.starts.insert((from, context.peer, context.seq), now);
+            // Answers to what is older are late whatever comes: no need to remember.
+            while book.starts.front().is_some_and(|(_, start)| now - start >= timeout_ns) {
+                book.starts.pop_front();
+            }
+            book.starts.push_back((context.seq, now));
         }
     }
 
@@ -86,14 +109,20 @@ impl Bookkeeper {
 
     fn is_late(&mut self, from: NodeId, context: TxContext, now: i64) -> bool {
         let TxContext { peer: to, kind, seq } = context;
+        let timeout_ns = self.exchange_timeout_ns;
         if !kind.is_forward() {
-            let start = self.starts.get(&(to, from, seq)).copied();
-            return start.is_none_or(|start| now - start >= self.exchange_timeout_ns);
+            let starts = &self.book(to, from).starts;
+            let start = starts.iter().rev().find(|(started, _)| *started == seq);
+            return start.is_none_or(|(_, start)| now - start >= timeout_ns);
         }
-        let (newest, first_at) = self.newest.entry((from, to)).or_insert((seq, now));
+        let (newest, first_at) = self.book(from, to).newest.get_or_insert((seq, now));
         if seq > *newest {
             (*newest, *first_at) = (seq, now);
         }
-        seq < *newest || now - *first_at >= self.exchange_timeout_ns
+        seq < *newest || now - *first_at >= timeout_ns
+    }
+
+    fn book(&mut self, from: NodeId, to: NodeId) -> &mut Book {
+        self.directions.entry(from, to, Book::default)
     }
 }

@@ -4,24 +4,32 @@
 //! run cannot: the true offset of every clock at any instant, and the exact fate of every packet. Timing claims and the
 //! accounting of lost, late, duplicated and foreign packets are tested against these.
 //!
-//! Time here is one true time, shown by node 0's clock. The same scenario and seed give the same bytes.
+//! Time here is one true time, shown by node 0's clock unless a scenario lets that wander or step. The same scenario and seed give the same bytes.
 //!
-//! What it does not do: simulate hosts (each node has its own clock and network address), bandwidth, or rounds.
+//! What it does not do: simulate hosts (each node has its own clock and network address) or bandwidth.
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
+mod check;
 mod clock;
+mod faults;
 mod ledger;
 mod network;
+mod oscillator;
+mod pairs;
+mod parcels;
+mod queue;
 mod random;
 pub mod rounds;
 mod running;
 mod scenario;
 mod simulation;
+mod stamps;
 mod world;
 
 pub use clock::WanderingClock;
+pub use faults::{Fault, FaultKind, LieStamps, Span};
 pub use ledger::{DirectionCounts, Ledger};
 pub use running::{EdgeCut, Running, WindowCut};
-pub use scenario::{Clocks, Network, Scenario, Stamps};
+pub use scenario::{Clocks, Network, Replay, Scenario, Slews, Stamps, Thermal, Waves};
 pub use simulation::{Error, Outcome, Simulation};

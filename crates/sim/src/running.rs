@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, System, Timestamp};
 
-use crate::clock::WanderingClock;
+use crate::clock::{WanderingClock, offset_ns};
+use crate::network::constant_ns;
 use crate::scenario::Scenario;
 use crate::simulation::{Outcome, Simulation, schedule};
 use crate::world::World;
@@ -46,17 +47,16 @@ pub struct EdgeCut {
 #[derive(Debug)]
 pub struct Running<'a> {
     scenario: &'a Scenario,
+    seed: u64,
     edges: &'a [Edge],
     world: World<'a>,
-    /// Where each node's window under way began, on its own clock.
-    window_starts: Vec<i64>,
+    /// When the windows under way began, true time.
+    window_start: Timestamp<System>,
 }
 
 impl<'a> Running<'a> {
-    pub(crate) fn new(scenario: &'a Scenario, edges: &'a [Edge], world: World<'a>) -> Self {
-        let start = |clock: &WanderingClock| clock.apply(Simulation::START).as_ns();
-        let window_starts = world.clocks.iter().map(start).collect();
-        Self { scenario, edges, world, window_starts }
+    pub(crate) fn new(scenario: &'a Scenario, seed: u64, edges: &'a [Edge], world: World<'a>) -> Self {
+        Self { scenario, seed, edges, world, window_start: Simulation::START }
     }
 
     /// Handles everything that happens up to `at`, true time. Going back is not possible: an earlier `at` does nothing.
@@ -69,24 +69,37 @@ impl<'a> Running<'a> {
         self.world.now()
     }
 
-    /// Ends every node's window now and starts the next: the exchanges that finished since the last cut.
+    /// Ends every node's window now and starts the next: the exchanges that finished since the last cut. A node that is
+    /// silent now has no entry; the window of one that began or came back within it starts there.
     pub fn cut(&mut self) -> Vec<WindowCut> {
-        let now = self.now();
-        let mut cuts = Vec::with_capacity(self.world.nodes.len());
-        for (index, clock) in self.world.clocks.iter().enumerate() {
-            let node = NodeId(index as u32);
-            let end_ns = clock.apply(now).as_ns();
-            let start_ns = std::mem::replace(&mut self.window_starts[index], end_ns);
-            let state = &mut self.world.nodes[index];
-            let counts = state.endpoint.cut_window();
-            let edges = counts.into_iter().map(|count| EdgeCut {
-                edge: Edge { src: node, dst: count.peer },
-                exchanges: state.finished.remove(&count.peer).unwrap_or_default(),
-                lost: count.lost,
-            });
-            cuts.push(WindowCut { node, start_ns, end_ns, edges: edges.collect(), clock_event: None });
+        let end = self.now();
+        let start = std::mem::replace(&mut self.window_start, end);
+        (0..self.scenario.nodes).filter_map(|node| self.cut_node(NodeId(node), start, end)).collect()
+    }
+
+    fn cut_node(&mut self, node: NodeId, start: Timestamp<System>, end: Timestamp<System>) -> Option<WindowCut> {
+        let is_live = self.world.is_live(node);
+        let state = &mut self.world.nodes[node.index()];
+        let counts = state.endpoint.cut_window();
+        let mut finished = std::mem::take(&mut state.finished);
+        if !is_live {
+            return None;
         }
-        cuts
+        let clock = &self.world.clocks[node.index()];
+        let began = Simulation::START + Duration::from_ns(state.began_at.max(0));
+        let start = start.max(began);
+        let edges = counts.into_iter().map(|count| EdgeCut {
+            edge: Edge { src: node, dst: count.peer },
+            exchanges: finished.remove(&count.peer).unwrap_or_default(),
+            lost: count.lost,
+        });
+        Some(WindowCut {
+            node,
+            start_ns: clock.apply(start).as_ns(),
+            end_ns: clock.apply(end).as_ns(),
+            edges: edges.collect(),
+            clock_event: clock.event_in(start, end),
+        })
     }
 
     /// Lets `node` start one exchange per `gap` from now on. A gap that is not positive is ignored.
@@ -108,7 +121,19 @@ impl<'a> Running<'a> {
 
     /// The truth: offset of `node` from node 0 when node 0's clock shows `at`, ns.
     pub fn offset_ns(&self, node: NodeId, at: Timestamp<System>) -> f64 {
-        self.world.clocks[node.index()].error_ns(at)
+        offset_ns(&self.world.clocks, node, at)
+    }
+
+    /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns, for packets that leave at `at` of
+    /// true time: half the difference between the least forward and reverse delays, faults included.
+    pub fn asymmetry_ns(&self, edge: Edge, at: Timestamp<System>) -> f64 {
+        let since = (at - Simulation::START).as_ns();
+        let delay = |from, to| {
+            let faults = self.scenario.faults.iter().filter(|fault| fault.span().contains(since));
+            let extra: f64 = faults.filter_map(|fault| fault.extra_ns(from, to)).sum();
+            (constant_ns(&self.scenario.network, self.seed, from, to) + extra).max(0.0)
+        };
+        (delay(edge.src, edge.dst) - delay(edge.dst, edge.src)) / 2.0
     }
 
     /// Stops probing and lets everything in flight end.
@@ -124,7 +149,7 @@ impl<'a> Running<'a> {
         Outcome {
             exchanges,
             counters: self.world.nodes.iter().map(|node| node.endpoint.counters()).collect(),
-            ledger: self.world.books.ledger,
+            ledger: self.world.books.close(),
             clocks: self.world.clocks,
             start: Simulation::START,
             end,

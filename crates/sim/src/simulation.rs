@@ -8,13 +8,12 @@
 use std::collections::BTreeMap;
 
 use probe_sync_probe::{Counters, Endpoint, EndpointConfig, Schedule, topology};
-use probe_sync_time::{Duration, Edge, Exchange, NodeId, RunId, SkewedClock, System, Timestamp};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, RunId, System, Timestamp};
 
-use crate::clock::WanderingClock;
+use crate::clock::{WanderingClock, offset_ns};
 use crate::ledger::Ledger;
-use crate::random::symmetric;
+use crate::network::constant_ns;
+use crate::oscillator;
 use crate::running::Running;
 use crate::scenario::Scenario;
 use crate::world::World;
@@ -23,12 +22,27 @@ use crate::world::World;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The gap between exchanges is not positive.
-    #[error("the gap between exchanges must be positive, not {0:?}")]
-    Gap(Duration),
-    /// A delay is negative: packets would arrive before they are sent.
-    #[error("delays must not be negative")]
-    Delay,
+    /// The text is not a scenario: not TOML, an unknown key, a value of the wrong type.
+    #[error("not a scenario: {0}")]
+    Toml(String),
+    /// A number is out of its range.
+    #[error("{field} = {value} is out of range: it must be from {} to {}", range.0, range.1)]
+    Range {
+        /// The field, by its path in the file.
+        field: String,
+        /// Its value.
+        value: String,
+        /// Least and largest value.
+        range: (String, String),
+    },
+    /// Parts of the scenario contradict each other.
+    #[error("{field}: {problem}")]
+    Contradiction {
+        /// The field, by its path in the file.
+        field: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The windows are not positive, or longer than the run.
     #[error("a window of {window:?} must be positive and fit into the run of {duration:?}")]
     Window {
@@ -52,7 +66,7 @@ pub struct Outcome {
     pub counters: Vec<Counters>,
     /// What really happened to the packets.
     pub ledger: Ledger,
-    /// Each node's clock. Node 0's shows true time.
+    /// Each node's clock. Node 0's shows true time unless the scenario says otherwise.
     pub clocks: Vec<WanderingClock>,
     /// The run's first instant, true time.
     pub start: Timestamp<System>,
@@ -65,7 +79,7 @@ pub struct Outcome {
 impl Outcome {
     /// The truth: offset of `node` from node 0 when node 0's clock shows `at`, ns.
     pub fn offset_ns(&self, node: NodeId, at: Timestamp<System>) -> f64 {
-        self.clocks[node.index()].error_ns(at)
+        offset_ns(&self.clocks, node, at)
     }
 }
 
@@ -87,11 +101,7 @@ impl Simulation {
     /// # Errors
     /// When the scenario contradicts itself.
     pub fn new(scenario: Scenario, seed: u64) -> Result<Self, Error> {
-        let network = &scenario.network;
-        let delays = [network.delay_ns, network.asymmetry_ns_max, network.straggling_ns, scenario.stamps.report_ns];
-        if delays.iter().any(|delay| *delay < 0) || network.queueing_ns_mean < 0.0 || scenario.wakeup_ns_mean < 0.0 {
-            return Err(Error::Delay);
-        }
+        scenario.check()?;
         let edges = topology::edges(scenario.nodes, scenario.neighbors, seed);
         let simulation = Self { scenario, seed, edges };
         simulation.endpoints()?;
@@ -118,44 +128,42 @@ impl Simulation {
     /// Starts a run that the caller drives. The clocks' wander is drawn for `horizon`; later they keep their last rate.
     pub fn start(&self, horizon: Duration) -> Running<'_> {
         let endpoints = self.endpoints().expect("the same scenario was accepted by Simulation::new");
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed ^ CLOCK_SALT);
-        let clocks = (0..self.scenario.nodes).map(|node| self.clock(node, horizon, &mut rng)).collect();
-        Running::new(&self.scenario, &self.edges, World::new(&self.scenario, self.seed, endpoints, clocks, rng))
+        let clock = |node| oscillator::clock(&self.scenario, self.seed, NodeId(node), Self::START, horizon);
+        let clocks = (0..self.scenario.nodes).map(clock).collect();
+        let world = World::new(&self.scenario, self.seed, &self.edges, endpoints, clocks);
+        Running::new(&self.scenario, self.seed, &self.edges, world)
+    }
+
+    /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns: half the difference between the
+    /// least forward and reverse delays. Faults are left out; see [`Running::asymmetry_ns`].
+    pub fn asymmetry_ns(&self, edge: Edge) -> f64 {
+        let delay = |from, to| constant_ns(&self.scenario.network, self.seed, from, to);
+        (delay(edge.src, edge.dst) - delay(edge.dst, edge.src)) / 2.0
     }
 
     fn endpoints(&self) -> Result<Vec<Endpoint>, Error> {
-        let Scenario { nodes, gap, spacing, exchange_timeout, .. } = self.scenario;
+        let Scenario { nodes, spacing, exchange_timeout, .. } = self.scenario;
         let mut out_edges: Vec<Vec<NodeId>> = vec![Vec::new(); nodes as usize];
         for edge in &self.edges {
             out_edges[edge.src.index()].push(edge.dst);
         }
         let endpoint = |(node, out_edges): (u32, Vec<NodeId>)| {
             let node = NodeId(node);
-            let schedule = schedule(node, nodes, gap).ok_or(Error::Gap(gap))?;
+            let gap = self.scenario.gap_of(out_edges.len());
+            let field = || "the gap between exchanges".to_owned();
+            let problem = || format!("{gap:?} is not positive");
+            let schedule = schedule(node, nodes, gap)
+                .ok_or_else(|| Error::Contradiction { field: field(), problem: problem() })?;
             let run = RunId(self.seed);
             let config = EndpointConfig { run, node, nodes, out_edges, schedule, spacing, exchange_timeout };
             Ok(Endpoint::new(config, Timestamp::from_ns(0))?)
         };
         (0..nodes).zip(out_edges).map(endpoint).collect()
     }
-
-    fn clock(&self, node: u32, duration: Duration, rng: &mut ChaCha8Rng) -> WanderingClock {
-        let clocks = &self.scenario.clocks;
-        let t0_ns = Self::START.as_ns();
-        let off_ns = symmetric(rng, clocks.offset_ns_max);
-        let ppm = clocks.skew_ppm_max * (2.0 * rng.random::<f64>() - 1.0);
-        let skewed = SkewedClock { t0_ns, off_ns, ppm, ..SkewedClock::default() };
-        if node == 0 {
-            return WanderingClock::new(SkewedClock::default(), Self::START, duration, 0.0, rng);
-        }
-        WanderingClock::new(skewed, Self::START, duration, clocks.wander_ppm, rng)
-    }
 }
 
 /// One start per `gap`; the nodes' phases are spread evenly over it. `None` unless `gap` is positive.
 pub(crate) fn schedule(node: NodeId, nodes: u32, gap: Duration) -> Option<Schedule> {
-    Schedule::new(gap, Duration::from_ns(gap.as_ns() / i64::from(nodes) * i64::from(node.0)))
+    let phase = i128::from(gap.as_ns()) * i128::from(node.0) / i128::from(nodes.max(1));
+    Schedule::new(gap, Duration::from_ns(phase as i64))
 }
-
-/// Keeps the clocks' random numbers apart from the wires'.
-const CLOCK_SALT: u64 = 0x5eed_c10c;

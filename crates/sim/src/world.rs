@@ -10,15 +10,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Stamp, Transmit, TxContext};
-use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, System, Timestamp};
-use rand_chacha::ChaCha8Rng;
+use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, System, Timestamp};
 
 use crate::clock::WanderingClock;
+use crate::faults::{Lie, Span};
 use crate::ledger::Bookkeeper;
 use crate::network::Wires;
-use crate::random::{chance, exponential, symmetric};
+use crate::parcels::{Parcel, Parcels};
+use crate::random::{Draws, Purpose};
 use crate::scenario::Scenario;
 use crate::simulation::Simulation;
+use crate::stamps::Side;
 
 /// Everything that a run is made of.
 #[derive(Debug)]
@@ -26,8 +28,8 @@ pub(crate) struct World<'a> {
     scenario: &'a Scenario,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clocks: Vec<WanderingClock>,
-    wires: Wires,
-    rng: ChaCha8Rng,
+    wires: Wires<'a>,
+    parcels: Parcels,
     pub(crate) books: Bookkeeper,
     heap: BinaryHeap<Reverse<Event>>,
     order: u64,
@@ -44,38 +46,37 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     /// Exchanges that finished since the last cut, by destination.
     pub(crate) finished: BTreeMap<NodeId, Vec<Exchange>>,
+    /// When the node's process last began, ns since the start.
+    pub(crate) began_at: i64,
     /// The timer asked for, and when the node will wake up for it.
     armed: Option<(Timestamp<Monotonic>, i64)>,
+    draws: Draws,
+    /// When it says and hears nothing.
+    silences: Vec<Span>,
+    lies: Vec<Lie>,
 }
 
 /// Something that happens at a true time, ns since the start.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 struct Event {
     at: i64,
     order: u64,
     what: What,
 }
 
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 enum What {
     Wake(NodeId),
-    Arrival {
-        from: NodeId,
-        context: TxContext,
-        copies: u8,
-        bytes: [u8; PACKET_BYTES],
-    },
-    Foreign {
-        to: NodeId,
-        bytes: [u8; PACKET_BYTES],
-        length: usize,
-    },
+    /// A packet arrives, by its number.
+    Arrival(u32),
     /// A transmit stamp is reported, or will never be.
     Sent {
         from: NodeId,
         context: TxContext,
         stamp: Option<Stamp>,
     },
+    /// A node's silence is over: its process begins anew.
+    Begin(NodeId),
 }
 
 impl<'a> World<'a> {
@@ -83,17 +84,17 @@ impl<'a> World<'a> {
     pub(crate) fn new(
         scenario: &'a Scenario,
         seed: u64,
+        edges: &[Edge],
         endpoints: Vec<Endpoint>,
         clocks: Vec<WanderingClock>,
-        rng: ChaCha8Rng,
     ) -> Self {
-        let node = |endpoint| Node { endpoint, finished: BTreeMap::new(), armed: None };
+        let node = |(index, endpoint)| Node::new(scenario, seed, edges, NodeId(index), endpoint);
         let mut world = Self {
             scenario,
-            nodes: endpoints.into_iter().map(node).collect(),
+            nodes: (0..).zip(endpoints).map(node).collect(),
             clocks,
-            wires: Wires::new(scenario.network, seed),
-            rng,
+            wires: Wires::new(scenario.network, &scenario.faults, seed, scenario.nodes),
+            parcels: Parcels::default(),
             books: Bookkeeper::new(scenario.nodes, scenario.exchange_timeout.as_ns()),
             heap: BinaryHeap::new(),
             order: 0,
@@ -101,6 +102,9 @@ impl<'a> World<'a> {
             events: 0,
             packets_sent: 0,
         };
+        for (node, span) in scenario.faults.iter().filter_map(|fault| fault.silence()) {
+            world.push(span.end_ns, What::Begin(node));
+        }
         for index in 0..world.nodes.len() {
             world.settle(NodeId(index as u32), 0);
         }
@@ -135,30 +139,31 @@ impl<'a> World<'a> {
         self.settle(node, self.now);
     }
 
+    /// Whether `node` takes part at present.
+    pub(crate) fn is_live(&self, node: NodeId) -> bool {
+        !self.nodes[node.index()].is_silent(self.now)
+    }
+
     /// Handles the next event, if any.
     fn step(&mut self) {
         let Some(Reverse(event)) = self.heap.pop() else { return };
         self.now = event.at;
         self.events += 1;
-        self.handle(&event.what, event.at);
+        self.handle(event.what, event.at);
     }
 
-    fn handle(&mut self, what: &What, now: i64) {
-        let node = match *what {
+    fn handle(&mut self, what: What, now: i64) {
+        let node = match what {
             What::Wake(node) => {
                 let state = &mut self.nodes[node.index()];
-                if state.armed.is_none_or(|(_, at)| at != now) {
+                if state.armed.is_none_or(|(_, at)| at != now) || state.is_silent(now) {
                     return;
                 }
                 state.armed = None;
                 state.endpoint.handle_timer(monotonic(now));
                 node
             }
-            What::Arrival { from, context, copies, ref bytes } => {
-                self.books.note_arrival(from, context, copies, now);
-                self.receive(context.peer, bytes, now)
-            }
-            What::Foreign { to, ref bytes, length } => self.receive(to, &bytes[..length], now),
+            What::Arrival(number) => self.receive(number, now),
             What::Sent { from, context, stamp } => {
                 let endpoint = &mut self.nodes[from.index()].endpoint;
                 match stamp {
@@ -167,18 +172,29 @@ impl<'a> World<'a> {
                 }
                 from
             }
+            What::Begin(node) => {
+                self.nodes[node.index()].begin(now);
+                node
+            }
         };
         self.settle(node, now);
     }
 
-    fn receive(&mut self, node: NodeId, datagram: &[u8], now: i64) -> NodeId {
-        let received = self.stamp(node, now);
-        self.nodes[node.index()].endpoint.handle_packet(datagram, received, monotonic(now));
-        node
+    fn receive(&mut self, number: u32, now: i64) -> NodeId {
+        let Parcel { from, to, context, copies, bytes, length } = self.parcels.take(number);
+        if let Some(context) = context {
+            self.books.note_arrival(from, context, copies, now);
+        }
+        let received = self.stamp(to, from, Side::Receive, now);
+        self.nodes[to.index()].endpoint.handle_packet(&bytes[..length], received, monotonic(now));
+        to
     }
 
     /// Does what a driver does after each call: sends, takes exchanges, sets the timer.
     fn settle(&mut self, node: NodeId, now: i64) {
+        if self.nodes[node.index()].is_silent(now) {
+            return;
+        }
         while let Some(transmit) = self.nodes[node.index()].endpoint.poll_transmit() {
             self.send(node, &transmit, now);
         }
@@ -188,7 +204,7 @@ impl<'a> World<'a> {
         }
         let Some(timer) = state.endpoint.next_timer() else { return };
         if state.armed.is_none_or(|(armed, _)| timer < armed) {
-            let lateness = exponential(&mut self.rng, self.scenario.wakeup_ns_mean).round() as i64;
+            let lateness = state.draws.exponential(self.scenario.wakeup_ns_mean).round() as i64;
             let wake = timer.as_ns().max(now) + lateness;
             state.armed = Some((timer, wake));
             self.push(wake, What::Wake(node));
@@ -197,47 +213,91 @@ impl<'a> World<'a> {
 
     fn send(&mut self, from: NodeId, transmit: &Transmit, now: i64) {
         let Transmit { to, bytes, context } = *transmit;
-        if chance(&mut self.rng, self.scenario.stamps.unsendable) {
+        let sender = &mut self.nodes[from.index()];
+        if sender.draws.chance(self.scenario.stamps.unsendable) {
+            sender.endpoint.handle_send_failed(context, monotonic(now));
             self.books.direction(from, to).unsendable += 1;
-            self.nodes[from.index()].endpoint.handle_send_failed(context, monotonic(now));
             return;
         }
         self.packets_sent += 1;
-        self.books.note_sent(from, context, now);
         self.report_stamp(from, context, now);
-        let delays = self.wires.carry(from, to);
+        let receiver = &self.nodes[to.index()];
+        let delays =
+            self.wires.carry(from, to, now).map(|delay| delay.filter(|delay| !receiver.is_silent(now + delay)));
         let copies = delays.iter().flatten().count() as u8;
-        if copies == 0 {
-            self.books.direction(from, to).dropped += 1;
-        }
+        self.books.note_sent(from, context, copies, now);
         for delay in delays.into_iter().flatten() {
-            self.push(now + delay, What::Arrival { from, context, copies, bytes });
+            let parcel = Parcel { from, to, context: Some(context), copies, bytes, length: PACKET_BYTES };
+            self.post(parcel, now + delay);
         }
-        if let Some((bytes, length)) = self.wires.foreign(&bytes, &mut self.books.ledger.foreign[to.index()]) {
-            self.push(now + self.scenario.network.delay_ns, What::Foreign { to, bytes, length });
+        let arrives_at = now + self.scenario.network.delay_ns;
+        if self.scenario.network.foreign > 0.0 && !self.nodes[to.index()].is_silent(arrives_at) {
+            let counters = &mut self.books.foreign[to.index()];
+            if let Some((bytes, length)) = self.wires.foreign(&bytes, counters) {
+                self.post(Parcel { from, to, context: None, copies: 1, bytes, length }, arrives_at);
+            }
         }
+    }
+
+    fn post(&mut self, parcel: Parcel, at: i64) {
+        let number = self.parcels.put(parcel);
+        self.push(at, What::Arrival(number));
     }
 
     fn report_stamp(&mut self, from: NodeId, context: TxContext, now: i64) {
         if !context.kind.needs_tx_stamp() {
             return;
         }
-        let withheld = chance(&mut self.rng, self.scenario.stamps.missing);
+        let reported_at = now + self.scenario.stamps.report_ns;
+        let stamp = self.stamp(from, context.peer, Side::Transmit, now);
+        let sender = &mut self.nodes[from.index()];
+        let withheld = sender.draws.chance(self.scenario.stamps.missing) || sender.is_silent(reported_at);
         self.books.direction(from, context.peer).stamps_withheld += u64::from(withheld);
-        let stamp = self.stamp(from, now);
-        let what = What::Sent { from, context, stamp: (!withheld).then_some(stamp) };
-        self.push(now + self.scenario.stamps.report_ns, what);
+        self.push(reported_at, What::Sent { from, context, stamp: (!withheld).then_some(stamp) });
     }
 
-    fn stamp(&mut self, node: NodeId, now: i64) -> Stamp {
-        let noise = symmetric(&mut self.rng, self.scenario.stamps.noise_ns_max);
-        let at = self.clocks[node.index()].apply(true_time(now)) + Duration::from_ns(noise);
-        Stamp { at, source: self.scenario.stamps.source }
+    /// The stamp of a packet between `node` and `peer`.
+    fn stamp(&mut self, node: NodeId, peer: NodeId, side: Side, now: i64) -> Stamp {
+        let exact = self.clocks[node.index()].apply(true_time(now));
+        let state = &mut self.nodes[node.index()];
+        let lie_ns = state.lies.iter().map(|lie| lie.error_ns(now, peer, side == Side::Receive)).sum();
+        let stamps = &self.scenario.stamps;
+        Stamp { at: stamps.take(exact, lie_ns, side, &mut state.draws), source: stamps.source }
     }
 
     fn push(&mut self, at: i64, what: What) {
         self.order += 1;
         self.heap.push(Reverse(Event { at, order: self.order, what }));
+    }
+}
+
+impl Node {
+    fn new(scenario: &Scenario, seed: u64, edges: &[Edge], node: NodeId, endpoint: Endpoint) -> Self {
+        let silences = scenario.faults.iter().filter_map(|fault| fault.silence());
+        Self {
+            endpoint,
+            finished: BTreeMap::new(),
+            began_at: i64::MIN,
+            armed: None,
+            draws: Draws::new(seed, Purpose::Node, u64::from(node.0)),
+            silences: silences.filter(|(silent, _)| *silent == node).map(|(_, span)| span).collect(),
+            lies: Lie::of(node, &scenario.faults, edges),
+        }
+    }
+
+    fn is_silent(&self, at: i64) -> bool {
+        self.silences.iter().any(|span| span.contains(at))
+    }
+
+    /// A new process knows nothing of the old one's exchanges; those in flight are given up at its first timer.
+    fn begin(&mut self, now: i64) {
+        self.began_at = now;
+        self.armed = None;
+        self.endpoint.handle_timer(monotonic(now));
+        while self.endpoint.poll_transmit().is_some() {}
+        while self.endpoint.poll_exchange().is_some() {}
+        self.endpoint.cut_window();
+        self.finished.clear();
     }
 }
 

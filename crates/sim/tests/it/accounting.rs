@@ -59,6 +59,7 @@ fn hostile(nodes: u32) -> Scenario {
             straggling: 0.03,
             straggling_ns: 11_000_000,
             foreign: 0.05,
+            ..quiet.network
         },
         stamps: Stamps { missing: 0.02, unsendable: 0.02, noise_ns_max: 5, ..quiet.stamps },
         ..quiet

@@ -43,7 +43,7 @@ fn forward_packets_bound_the_truth_from_above_and_reverse_packets_from_below() {
 #[test]
 fn each_direction_has_a_constant_of_its_own() {
     let base = Scenario::new(6);
-    let clocks = Clocks { offset_ns_max: 0, skew_ppm_max: 0.0, wander_ppm: 0.0 };
+    let clocks = Clocks { offset_ns_max: 0, skew_ppm_max: 0.0, ..base.clocks };
     let network = Network { asymmetry_ns_max: 1_000_000, queueing_ns_mean: 0.0, ..base.network };
     let scenario = Scenario { clocks, network, ..base };
     let outcome = Simulation::new(scenario, 7).expect("a sound scenario").run(Duration::from_ms(200));

@@ -111,7 +111,8 @@ const ALL: &[&str] = &["*"];
 const PURE: [&str; 4] = ["probe-sync-time", "probe-sync-probe", "probe-sync-estimate", "probe-sync-sim"];
 
 /// External crates that read no clock and do no input or output in the features that we use.
-const HARMLESS: [&str; 7] = ["serde", "thiserror", "nalgebra", "nalgebra-sparse", "rand", "rand_chacha", "smallvec"];
+const HARMLESS: [&str; 8] =
+    ["serde", "thiserror", "toml", "nalgebra", "nalgebra-sparse", "rand", "rand_chacha", "smallvec"];
 
 #[cfg(test)]
 mod tests {
