@@ -2,6 +2,7 @@
 //!
 //! Flow: exchanges of one edge and window → [`purity`] weights → [`edge_fit`] (a line with covariance and hard
 //! bounds) → [`graph`] (all edges of a round → offset, drift, interval per node)
+//! → [`faults`] (this round against those before: what is wrong, and whose estimate must not be used)
 //! → [`smoother`] (all rounds together → offset and error of every node at any time)
 //! → [`series`] (all rounds → a map of times per node).
 //! Nothing here reads a clock, opens a file, spawns a thread or logs.
@@ -10,6 +11,7 @@
 mod error;
 
 pub mod edge_fit;
+pub mod faults;
 pub mod graph;
 pub mod pacing;
 pub mod purity;

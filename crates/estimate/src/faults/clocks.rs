@@ -1,0 +1,404 @@
+//! Each node's course from round to round: steps, restarts, jumps of rate, and the reference's own.
+//!
+//! Place in the flow: last step of [`Watch::observe`](super::Watch::observe). A node's (offset x, rate f) is filtered by
+//! `x' = x + f·Δ`, process noise `q·[[Δ³/3, Δ²/2], [Δ²/2, Δ]]`, measured whole in each round (Kalman 1960). The measurement's variance
+//! leaves path asymmetry out, which is the same in every round: 1/Σ 1/Var(beta) over a node's edges, plus the reference's.
+//! A measurement is off the course when it is [`DEVIATIONS`] standard deviations away, in units of the scale that all
+//! nodes' own deviations show ([`Scale`]), and at least [`STEP_MIN_NS`] or [`RATE_MIN_NS_PER_S`].
+//!
+//! Off the course once: suspected, not used, predicted on. Off again in the next round: named, by the rate if that is off too, and
+//! begun anew. Most nodes off by the same amount, the median: that is the reference, with the opposite sign. More than half the
+//! nodes off by differing amounts: no fault, but clocks wilder than the model; they are learnt from.
+//!
+//! What it does not do: tell two nodes apart. Where only one node is measured, it is named and not the reference, unless the reference saw
+//! its own step.
+
+use probe_sync_time::NodeId;
+
+use super::paths::Lies;
+use super::presence::Heard;
+use super::scale::{Scale, median};
+use super::{Break, BreakKind, Culprit, Fault, FaultKind, RoundView, Verdict};
+
+/// What is known of every clock.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clocks {
+    tracks: Vec<Track>,
+    reference: Option<Suspicion>,
+    /// Of offset and rate.
+    scales: [Scale; 2],
+}
+
+#[derive(Copy, Clone, Debug, Default)]
+struct Track {
+    filter: Option<Filter>,
+    suspicion: Option<Suspicion>,
+}
+
+/// Something is wrong since a round; `broken` when its window proved it.
+#[derive(Copy, Clone, Debug)]
+struct Suspicion {
+    since: u64,
+    broken: bool,
+}
+
+/// Offset in ns and rate in ns/s, with covariance, at a time of the reference's clock.
+#[derive(Copy, Clone, Debug)]
+struct Filter {
+    at_ns: i64,
+    state: [f64; 2],
+    covariance: [f64; 3],
+    updates: u32,
+}
+
+/// A measurement against its prediction.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Innovation {
+    /// Measured minus predicted: ns, ns/s.
+    pub(super) off: [f64; 2],
+    /// What the model expects of it.
+    deviation: [f64; 2],
+    /// Beyond this it is off the course.
+    pub(super) limit: [f64; 2],
+    /// The filter has seen enough to judge by it.
+    judged: bool,
+}
+
+/// Where every node is against its course in a round.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    /// By node; None where nothing was predicted or measured.
+    pub(super) innovations: Vec<Option<Innovation>>,
+    /// The measurement: offset, rate and their variances; None where it is not to be used.
+    measured: Vec<Option<Measured>>,
+    /// The node's windows prove a step, or it saw one itself.
+    pub(super) broken: Vec<bool>,
+    /// What most nodes are off by, when that is off the course.
+    common: Option<[f64; 2]>,
+    back: Vec<bool>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Measured {
+    state: [f64; 2],
+    variance: [f64; 2],
+}
+
+impl Course {
+    /// Off its course in this round, what most nodes are off by taken away.
+    pub(super) fn is_off(&self, node: usize) -> bool {
+        self.innovations.get(node).copied().flatten().is_some_and(|i| i.judged && i.less(self.common).is_off())
+    }
+}
+
+impl Innovation {
+    fn is_off(&self) -> bool {
+        self.off[0].abs() > self.limit[0] || self.off[1].abs() > self.limit[1]
+    }
+
+    fn less(self, common: Option<[f64; 2]>) -> Self {
+        let [x, f] = common.unwrap_or_default();
+        Self { off: [self.off[0] - x, self.off[1] - f], ..self }
+    }
+}
+
+impl Clocks {
+    /// Compares the round with what was predicted; changes nothing but the number of nodes.
+    pub(super) fn compare(&mut self, view: &RoundView<'_>, heard: &Heard, broken: &[bool]) -> Course {
+        let count = view.nodes.len();
+        self.tracks.resize(count, Track::default());
+        let mut broken = broken.to_vec();
+        for (node, event) in view.clock_events {
+            if let Some(broken) = broken.get_mut(node.index()) {
+                *broken |= event.step_ns.unsigned_abs() > EVENT_MIN_NS;
+            }
+        }
+        let whole = !broken.get(view.reference.index()).copied().unwrap_or(false);
+        let own = random_variances(view);
+        let measured: Vec<Option<Measured>> = view
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(node, estimate)| {
+                let usable = whole && estimate.reachable && heard.now[node] && !broken[node];
+                let rate_sd = estimate.drift_sigma_ppm * NS_PER_S_PER_PPM;
+                let reference = own.get(view.reference.index()).copied().unwrap_or(0.0);
+                let variance = [own[node] + reference, rate_sd * rate_sd];
+                let finite = variance.iter().all(|v| v.is_finite() && *v > 0.0) && estimate.offset_ns.is_finite();
+                let state = [estimate.offset_ns, estimate.drift_ppm * NS_PER_S_PER_PPM];
+                (usable && finite && node != view.reference.index()).then_some(Measured { state, variance })
+            })
+            .collect();
+        let scales = [self.scales[0].value(), self.scales[1].value()];
+        let innovations: Vec<Option<Innovation>> = self
+            .tracks
+            .iter()
+            .zip(&measured)
+            .map(|(track, measured)| {
+                Some(track.filter?.innovation(view.reference_midpoint_ns, measured.as_ref()?, scales))
+            })
+            .collect();
+        let common = common(&innovations);
+        Course { innovations, measured, broken, common, back: heard.back.clone() }
+    }
+
+    /// Names what is sure, suspects what is not, and takes the rest in.
+    pub(super) fn judge(
+        &mut self,
+        view: &RoundView<'_>,
+        course: &Course,
+        lies: &Lies,
+        lossy: &[bool],
+        verdict: &mut Verdict,
+    ) {
+        let settled = self.judge_reference(view, course, verdict);
+        let judged = course.innovations.iter().flatten().filter(|i| i.judged);
+        let (mut all, mut off) = (0, 0);
+        judged.for_each(|i| {
+            all += 1;
+            off += usize::from(i.less(course.common).is_off());
+        });
+        let wild = all >= WILD_MIN && 2 * off > all;
+        for node in (0..self.tracks.len()).filter(|node| *node != view.reference.index()) {
+            if course.broken[node] {
+                self.tracks[node].suspicion.get_or_insert(Suspicion { since: view.round, broken: true }).broken = true;
+                verdict.spoilt.push(NodeId(node as u32));
+                continue;
+            }
+            let Some(measured) = course.measured[node] else { continue };
+            if lies.telling[node] {
+                // What it tells depends on whom: begin anew when it stops.
+                self.tracks[node] = Track::default();
+                verdict.spoilt.push(NodeId(node as u32));
+                continue;
+            }
+            let innovation = course.innovations[node].map(|innovation| innovation.less(course.common));
+            let surely_off = innovation.filter(|innovation| innovation.judged && !wild && innovation.is_off());
+            match (innovation, surely_off) {
+                (_, Some(innovation)) => {
+                    self.judge_node(view, node, &innovation, &measured, course, lies, lossy, verdict);
+                }
+                (innovation, None) => {
+                    self.clear(view, node, verdict);
+                    let within = innovation.map(|i| [0, 1].map(|k| i.off[k] / i.deviation[k]));
+                    within.into_iter().for_each(|within| (0..2).for_each(|k| self.scales[k].learn(within[k])));
+                    if settled {
+                        self.tracks[node].take_in(view.reference_midpoint_ns, &measured);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The reference's own course; false while it is suspected, when nothing may be taken in.
+    fn judge_reference(&mut self, view: &RoundView<'_>, course: &Course, verdict: &mut Verdict) -> bool {
+        let reference = view.reference;
+        if course.broken.get(reference.index()) == Some(&true) {
+            self.reference.get_or_insert(Suspicion { since: view.round, broken: true }).broken = true;
+            verdict.spoilt.push(reference);
+            return false;
+        }
+        match (course.common, self.reference) {
+            (None, suspicion) => {
+                if suspicion.is_some_and(|s| s.broken) && course.innovations.iter().flatten().any(|i| i.judged) {
+                    let since = suspicion.map_or(view.round, |s| s.since);
+                    verdict.faults.push(Fault::new(FaultKind::Glitch, Culprit::Node(reference), 0.0, since));
+                }
+                self.reference = None;
+                true
+            }
+            (Some(_), None) => {
+                self.reference = Some(Suspicion { since: view.round, broken: false });
+                verdict.spoilt.push(reference);
+                false
+            }
+            (Some(common), Some(suspicion)) => {
+                self.reference = None;
+                let limit = course.innovations.iter().flatten().map(|i| i.limit[1]).fold(RATE_JUMP_NS_PER_S, f64::max);
+                let own = common.map(|off| -off);
+                name(reference, own, limit, suspicion.since, FaultKind::Step, verdict);
+                // Seen from the reference it is everybody else's clock that is not continued.
+                if let Some(broken) = verdict.breaks.pop() {
+                    let others = (0..self.tracks.len() as u32).map(NodeId).filter(|node| *node != reference);
+                    verdict.breaks.extend(others.map(|node| Break { node, ..broken }));
+                }
+                for filter in self.tracks.iter_mut().filter_map(|track| track.filter.as_mut()) {
+                    filter.state = [filter.state[0] + common[0], filter.state[1] + common[1]];
+                }
+                true
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one place that needs everything that was found in the round")]
+    fn judge_node(
+        &mut self,
+        view: &RoundView<'_>,
+        node: usize,
+        innovation: &Innovation,
+        measured: &Measured,
+        course: &Course,
+        lies: &Lies,
+        lossy: &[bool],
+        verdict: &mut Verdict,
+    ) {
+        let track = &mut self.tracks[node];
+        let id = NodeId(node as u32);
+        let back = course.back[node];
+        let Some(suspicion) = track.suspicion.or(back.then_some(Suspicion { since: view.round, broken: false })) else {
+            track.suspicion = Some(Suspicion { since: view.round, broken: false });
+            verdict.spoilt.push(id);
+            return;
+        };
+        let restarted = back || suspicion.broken && lossy[node];
+        let kind = if restarted { FaultKind::Restart } else { FaultKind::Step };
+        // That something happened is sure; what it was needs less evidence.
+        let limit = (0.5 * innovation.limit[1]).max(RATE_JUMP_NS_PER_S);
+        let faults = verdict.faults.len();
+        name(id, innovation.off, limit, suspicion.since, kind, verdict);
+        if lies.explained[node] {
+            verdict.faults.truncate(faults);
+        }
+        *track = Track::default();
+        track.take_in(view.reference_midpoint_ns, measured);
+    }
+
+    /// The node is on its course: what was suspected is over.
+    fn clear(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
+        let track = &mut self.tracks[node];
+        let suspicion = track.suspicion.take().filter(|suspicion| suspicion.broken && suspicion.since < view.round);
+        if let Some(suspicion) = suspicion.filter(|_| track.filter.is_some_and(|f| f.updates >= UPDATES_MIN)) {
+            let culprit = Culprit::Node(NodeId(node as u32));
+            verdict.faults.push(Fault::new(FaultKind::Glitch, culprit, 0.0, suspicion.since));
+        }
+    }
+}
+
+/// Adds a break and its fault: by the rate when that is off, else by the offset.
+fn name(node: NodeId, off: [f64; 2], rate_limit: f64, since: u64, kind: FaultKind, verdict: &mut Verdict) {
+    let rate = off[1].abs() > rate_limit;
+    let free = if rate || kind == FaultKind::Restart { BreakKind::Restart } else { BreakKind::Step };
+    let (kind, size) = match kind {
+        FaultKind::Step if rate => (FaultKind::RateJump, off[1] / NS_PER_S_PER_PPM),
+        kind => (kind, off[0]),
+    };
+    verdict.breaks.push(Break { node, round: since as usize, kind: free });
+    verdict.faults.push(Fault::new(kind, Culprit::Node(node), size, since));
+}
+
+/// What most nodes are off by, if it is the same and off the course. One node alone is no majority.
+fn common(innovations: &[Option<Innovation>]) -> Option<[f64; 2]> {
+    let judged: Vec<&Innovation> = innovations.iter().flatten().filter(|i| i.judged).collect();
+    if judged.len() < 2 {
+        return None;
+    }
+    let middle = [0, 1].map(|k| median(judged.iter().map(|i| i.off[k])));
+    let off = judged.iter().filter(|i| Innovation { off: middle, ..***i }.is_off()).count();
+    let alike = judged.iter().filter(|i| !i.less(Some(middle)).is_off()).count();
+    (10 * off >= 7 * judged.len() && 10 * alike >= 7 * judged.len()).then_some(middle)
+}
+
+/// Random variance of each node's offset: that of its edges together.
+fn random_variances(view: &RoundView<'_>) -> Vec<f64> {
+    let mut precision = vec![0.0; view.nodes.len()];
+    for edge in view.edges.iter().filter(|edge| edge.feasible && edge.covariance[0] > 0.0) {
+        for node in [edge.src_node_id, edge.dst_node_id] {
+            precision.get_mut(node.index()).into_iter().for_each(|sum| *sum += 1.0 / edge.covariance[0]);
+        }
+    }
+    precision.into_iter().map(|sum| if sum > 0.0 { 1.0 / sum } else { VARIANCE_UNKNOWN_NS2 }).collect()
+}
+
+impl Track {
+    fn take_in(&mut self, at_ns: i64, measured: &Measured) {
+        let [x, f] = measured.variance;
+        match &mut self.filter {
+            None => {
+                self.filter = Some(Filter { at_ns, state: measured.state, covariance: [x, 0.0, f], updates: 1 });
+            }
+            Some(filter) => filter.update(at_ns, measured),
+        }
+    }
+}
+
+impl Filter {
+    /// State and covariance at another time.
+    fn predicted(&self, at_ns: i64) -> ([f64; 2], [f64; 3]) {
+        let seconds = (i128::from(at_ns) - i128::from(self.at_ns)).clamp(0, DAY_NS) as f64 * 1e-9;
+        let [a, ab, b] = self.covariance;
+        let noise = WANDER_NS_PER_S * WANDER_NS_PER_S;
+        let covariance = [
+            a + seconds * (2.0 * ab + seconds * b) + noise * seconds.powi(3) / 3.0,
+            ab + seconds * b + noise * seconds * seconds / 2.0,
+            b + noise * seconds,
+        ];
+        ([self.state[0] + self.state[1] * seconds, self.state[1]], covariance)
+    }
+
+    fn innovation(&self, at_ns: i64, measured: &Measured, scales: [f64; 2]) -> Innovation {
+        let (state, covariance) = self.predicted(at_ns);
+        let deviation = [(covariance[0] + measured.variance[0]).sqrt(), (covariance[2] + measured.variance[1]).sqrt()];
+        Innovation {
+            off: [measured.state[0] - state[0], measured.state[1] - state[1]],
+            deviation,
+            limit: [
+                (DEVIATIONS * scales[0] * deviation[0]).max(STEP_MIN_NS),
+                (DEVIATIONS * scales[1] * deviation[1]).max(RATE_MIN_NS_PER_S),
+            ],
+            judged: self.updates >= UPDATES_MIN,
+        }
+    }
+
+    fn update(&mut self, at_ns: i64, measured: &Measured) {
+        let (state, [a, ab, b]) = self.predicted(at_ns);
+        let off = [measured.state[0] - state[0], measured.state[1] - state[1]];
+        let [sa, sb] = [a + measured.variance[0], b + measured.variance[1]];
+        let determinant = sa * sb - ab * ab;
+        // P·S⁻¹ of the symmetric P and S = P + R, R diagonal and positive: the determinant is positive.
+        let gain = [
+            [(a * sb - ab * ab) / determinant, (ab * sa - a * ab) / determinant],
+            [(ab * sb - b * ab) / determinant, (b * sa - ab * ab) / determinant],
+        ];
+        self.state = [0, 1].map(|k| state[k] + gain[k][0] * off[0] + gain[k][1] * off[1]);
+        // P − K·P, symmetrised.
+        self.covariance = [
+            (a - gain[0][0] * a - gain[0][1] * ab).max(0.0),
+            ab - 0.5 * (gain[0][0] * ab + gain[0][1] * b + gain[1][0] * a + gain[1][1] * ab),
+            (b - gain[1][0] * ab - gain[1][1] * b).max(0.0),
+        ];
+        (self.at_ns, self.updates) = (at_ns, self.updates.saturating_add(1));
+    }
+}
+
+/// Standard deviation of a rate's change after one second that the filter allows for: 0.003 ppm, a good crystal. Wilder
+/// ones show in the scales.
+const WANDER_NS_PER_S: f64 = 3.0;
+
+/// Off the course: so many standard deviations.
+const DEVIATIONS: f64 = 8.0;
+
+/// Smaller steps are not faults, ns.
+const STEP_MIN_NS: f64 = 100.0;
+
+/// Smaller changes of rate are not faults.
+const RATE_MIN_NS_PER_S: f64 = 30.0;
+
+/// A fault whose rate is off by more than this is a jump of the rate and not a step.
+const RATE_JUMP_NS_PER_S: f64 = 50.0;
+
+/// A step that a node saw itself counts from here on, ns.
+const EVENT_MIN_NS: u64 = 1_000;
+
+/// Measurements before a filter judges.
+const UPDATES_MIN: u32 = 2;
+
+/// Fewest nodes whose majority can be wild.
+const WILD_MIN: usize = 4;
+
+const NS_PER_S_PER_PPM: f64 = 1e3;
+
+/// Predictions over more than this are not worth their numbers.
+const DAY_NS: i128 = 86_400_000_000_000;
+
+/// A node without a usable edge is measured this badly.
+const VARIANCE_UNKNOWN_NS2: f64 = 1e18;

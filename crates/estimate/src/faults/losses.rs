@@ -1,0 +1,156 @@
+//! Lost packets: which edge, node or direction, and what share.
+//!
+//! Place in the flow: second step of [`Watch::observe`](super::Watch::observe). Where both ends' packet counts are known the share is of
+//! packets in ONE direction, and an edge that is bad one way only is named so. Otherwise it is of exchanges: of six packets
+//! each, so that 30 % of packets are 88 % of exchanges.
+//!
+//! A share counts as high when it lies three standard deviations (binomial) above [`SHARE`], in two rounds running: a partition that
+//! begins in mid-window looks like loss for one round. Most edges of a node: the node is named; most edges of all: the network.
+//!
+//! What it does not do: exclude anything. Fewer packets make an estimate weaker, not wrong.
+
+use std::collections::BTreeMap;
+
+use probe_sync_time::{Edge, NodeId};
+
+use super::presence::Heard;
+use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
+
+/// Loss of late.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Losses {
+    /// Lossy directions, with the round since which they are and whether that was said.
+    lossy: BTreeMap<(NodeId, NodeId), Lossy>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Lossy {
+    since: u64,
+    named: bool,
+    share: f64,
+}
+
+/// What was sent and what was lost, by direction; edges whose directions are not told apart count both ways.
+type Shares = BTreeMap<(NodeId, NodeId), [f64; 2]>;
+
+impl Losses {
+    /// The nodes that lost most of their exchanges in this round.
+    pub(super) fn observe(&mut self, view: &RoundView<'_>, heard: &Heard, verdict: &mut Verdict) -> Vec<bool> {
+        let shares = shares(view);
+        let before = std::mem::take(&mut self.lossy);
+        for (direction, [sent, lost]) in &shares {
+            let share = lost / sent.max(1.0);
+            let known = before.get(direction);
+            let spread = (share * (1.0 - share) / sent.max(1.0)).sqrt();
+            let present = [direction.0, direction.1].iter().all(|node| heard.now.get(node.index()) == Some(&true));
+            let high = *lost >= LOST_MIN && share - 3.0 * spread > SHARE;
+            if present && (high || known.is_some() && share > SHARE / 2.0) {
+                let fresh = Lossy { since: view.round, named: false, share };
+                self.lossy.insert(*direction, known.map_or(fresh, |known| Lossy { share, ..*known }));
+            }
+        }
+        let sure: Vec<(NodeId, NodeId)> =
+            self.lossy.iter().filter(|(_, lossy)| !lossy.named && lossy.since < view.round).map(|(d, _)| *d).collect();
+        if !sure.is_empty() {
+            self.name(view, &shares, &sure, verdict);
+        }
+        hard_hit(view)
+    }
+
+    /// Names what is newly sure, as widely as it reaches.
+    fn name(&mut self, view: &RoundView<'_>, shares: &Shares, sure: &[(NodeId, NodeId)], verdict: &mut Verdict) {
+        let mean = |of: &[(NodeId, NodeId)], lossy: &BTreeMap<_, Lossy>| {
+            let known: Vec<f64> = of.iter().filter_map(|d| lossy.get(d)).map(|lossy: &Lossy| lossy.share).collect();
+            known.iter().sum::<f64>() / known.len().max(1) as f64
+        };
+        let since = sure.iter().filter_map(|d| self.lossy.get(d)).map(|lossy| lossy.since).min().unwrap_or(view.round);
+        let mut say = |kind, culprit, size| verdict.faults.push(Fault::new(kind, culprit, size, since));
+        let mut left: Vec<(NodeId, NodeId)> = sure.to_vec();
+        if 3 * self.lossy.len() >= 2 * shares.len() && shares.len() > 2 {
+            say(FaultKind::Loss, Culprit::Everyone, mean(sure, &self.lossy));
+            left.clear();
+        }
+        while let Some(node) = self.worst_node(view.nodes.len(), shares, &left) {
+            let (of_node, others) = left.into_iter().partition(|d: &(NodeId, NodeId)| d.0 == node || d.1 == node);
+            let of_node: Vec<_> = of_node;
+            say(FaultKind::Loss, Culprit::Node(node), mean(&of_node, &self.lossy));
+            left = others;
+        }
+        for &(from, to) in &left {
+            let both =
+                !shares.contains_key(&(to, from)) || view.directions.is_empty() || self.lossy.contains_key(&(to, from));
+            let again = both && from > to && left.contains(&(to, from));
+            let kind = if both { FaultKind::Loss } else { FaultKind::OneWayLoss };
+            if !again {
+                say(kind, Culprit::Edge(Edge { src: from, dst: to }), mean(&[(from, to)], &self.lossy));
+            }
+        }
+        for direction in sure {
+            if let Some(lossy) = self.lossy.get_mut(direction) {
+                lossy.named = true;
+            }
+        }
+    }
+
+    /// The node most of whose directions are lossy, some of them among `left`; the one with the most.
+    fn worst_node(&self, nodes: usize, shares: &Shares, left: &[(NodeId, NodeId)]) -> Option<NodeId> {
+        let count = |directions: &mut dyn Iterator<Item = &(NodeId, NodeId)>| {
+            let mut counts = vec![0usize; nodes];
+            for (from, to) in directions {
+                for node in [from, to] {
+                    counts.get_mut(node.index()).into_iter().for_each(|count| *count += 1);
+                }
+            }
+            counts
+        };
+        let all = count(&mut shares.keys());
+        let bad = count(&mut self.lossy.keys());
+        let fresh = count(&mut left.iter());
+        let worst = (0..nodes).filter(|node| fresh[*node] > 0 && bad[*node] > 1 && 3 * bad[*node] >= 2 * all[*node]);
+        worst.max_by_key(|node| (bad[*node], std::cmp::Reverse(*node))).map(|node| NodeId(node as u32))
+    }
+}
+
+fn shares(view: &RoundView<'_>) -> Shares {
+    let mut shares = Shares::new();
+    let mut count = |from: NodeId, to: NodeId, sent: f64, lost: f64| {
+        let share = shares.entry((from, to)).or_insert([0.0; 2]);
+        *share = [share[0] + sent, share[1] + lost];
+    };
+    for direction in view.directions {
+        let lost = direction.sent.saturating_sub(direction.received);
+        count(direction.from, direction.to, direction.sent as f64, lost as f64);
+    }
+    if view.directions.is_empty() {
+        for edge in view.edges {
+            let (finished, lost) = (f64::from(edge.pairs_count), f64::from(edge.lost_count));
+            count(edge.src_node_id, edge.dst_node_id, finished + lost, lost);
+        }
+        for (edge, lost) in view.unfitted {
+            count(edge.src, edge.dst, f64::from(*lost), f64::from(*lost));
+        }
+    }
+    shares
+}
+
+/// Nodes that lost a good part of their exchanges.
+fn hard_hit(view: &RoundView<'_>) -> Vec<bool> {
+    let mut counts = vec![[0u64; 2]; view.nodes.len()];
+    let mut count = |edge: Edge, pairs: u32, lost: u32| {
+        for node in [edge.src, edge.dst] {
+            if let Some([all, gone]) = counts.get_mut(node.index()) {
+                *all += u64::from(pairs) + u64::from(lost);
+                *gone += u64::from(lost);
+            }
+        }
+    };
+    view.edges.iter().for_each(|edge| count(edge.edge(), edge.pairs_count, edge.lost_count));
+    view.unfitted.iter().for_each(|(edge, lost)| count(*edge, 0, *lost));
+    counts.iter().map(|[all, gone]| 5 * gone > *all && *gone as f64 >= LOST_MIN).collect()
+}
+
+/// A larger share than this is a fault.
+const SHARE: f64 = 0.1;
+
+/// Fewest losses that say something.
+const LOST_MIN: f64 = 5.0;

@@ -1,0 +1,317 @@
+//! Each edge's own level: asymmetric paths, changed routes, nodes that lie to their peers.
+//!
+//! Place in the flow: in the middle of [`Watch::observe`](super::Watch::observe). Against the solved offsets an edge has the residual
+//! `r = beta + alpha·dx − (offset_j − offset_i)`, `dx = M₀ + offset_i − midpoint`, which is its path asymmetry plus noise: constant. Its
+//! margin is half the least round trip: constant too. A running mean of both is the edge's level.
+//!
+//! Off the level in two rounds running, or excluded by `graph` twice running from the beginning:
+//! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node tells each
+//!   peer something else;
+//! - margin alone: a changed route; on two thirds of a node's edges while its offset leaves its course: that node's receive
+//!   stamps are late or early, which no change of routes does to all peers at once.
+//!
+//! An edge whose residual is off keeps its old level until it returns; a changed margin is the new level.
+//!
+//! What it does not do: see a fault common to all edges of a node that is there from the first round on.
+
+use std::collections::BTreeMap;
+
+use probe_sync_time::{Edge, NodeId};
+
+use super::clocks::Course;
+use super::scale::Scale;
+use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
+use crate::window::EdgeAlphaBeta;
+
+/// What is known of every edge.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paths {
+    edges: BTreeMap<Edge, Track>,
+    /// Of residual and margin.
+    scales: [Scale; 2],
+}
+
+#[derive(Copy, Clone, Debug, Default)]
+struct Track {
+    /// Mean residual and margin, ns.
+    level: [f64; 2],
+    count: u32,
+    last: u64,
+    /// Off in the round before: by how much, and since when.
+    suspicion: Option<Off>,
+    /// Rounds running that `graph` excluded it.
+    excluded: u32,
+    /// Its residual is off and that was said.
+    bad: bool,
+}
+
+/// By how much an edge is off its level, ns; zero where it is not.
+#[derive(Copy, Clone, Debug, PartialEq)]
+struct Off {
+    residual: f64,
+    margin: f64,
+    since: u64,
+}
+
+/// An edge that is off for the second time.
+#[derive(Copy, Clone, Debug)]
+struct Sure {
+    edge: Edge,
+    off: Off,
+}
+
+/// Who lies.
+#[derive(Clone, Debug)]
+pub(super) struct Lies {
+    /// By node: it tells its peers different times.
+    pub(super) telling: Vec<bool>,
+    /// By node: why its offset left its course was said already.
+    pub(super) explained: Vec<bool>,
+    /// Edges whose residual is off.
+    pub(super) bad_edges: Vec<Edge>,
+}
+
+/// Nodes whose windows no straight line explains: their clock stepped within the window. Broken edges that are left over are
+/// the edges' own affair.
+pub(super) fn broken_nodes(view: &RoundView<'_>) -> Vec<bool> {
+    let mut counts = vec![[0u32; 2]; view.nodes.len()];
+    let mut broken = vec![false; view.nodes.len()];
+    let inside = |edge: &&EdgeAlphaBeta| edge.src_node_id.index().max(edge.dst_node_id.index()) < view.nodes.len();
+    let ends = |edge: &EdgeAlphaBeta| [edge.src_node_id.index(), edge.dst_node_id.index()];
+    let typical = super::scale::median(view.edges.iter().filter(|e| e.feasible).map(|e| e.margin_ns.max(1.0)));
+    // The same rule as in `graph`: off a straight line by more than a typical delay.
+    let is_broken = |edge: &EdgeAlphaBeta| !edge.feasible && -edge.margin_ns > typical;
+    let mut left: Vec<&EdgeAlphaBeta> = view.edges.iter().filter(inside).filter(|edge| is_broken(edge)).collect();
+    for edge in view.edges.iter().filter(inside) {
+        ends(edge).into_iter().for_each(|node| counts[node][1] += 1);
+    }
+    while !left.is_empty() {
+        counts.iter_mut().for_each(|count| count[0] = 0);
+        left.iter().for_each(|edge| ends(edge).into_iter().for_each(|node| counts[node][0] += 1));
+        // A node with one edge shares it with a better candidate, or is as good as any.
+        let worst = (0..counts.len()).max_by_key(|node| (counts[*node][0], std::cmp::Reverse(counts[*node][1])));
+        let Some(worst) = worst.filter(|node| 3 * counts[*node][0] >= 2 * counts[*node][1]) else { break };
+        broken[worst] = true;
+        left.retain(|edge| !ends(edge).contains(&worst));
+    }
+    broken
+}
+
+impl Paths {
+    pub(super) fn observe(&mut self, view: &RoundView<'_>, course: &Course, verdict: &mut Verdict) -> Lies {
+        let nodes = view.nodes.len();
+        let scales = [self.scales[0].value(), self.scales[1].value()];
+        let mut excluded_edges: Vec<Edge> = view.excluded.iter().map(|(edge, _)| *edge).collect();
+        excluded_edges.sort_unstable();
+        let mut sure = Vec::new();
+        for edge in view.edges {
+            let (from, to) = (edge.src_node_id.index(), edge.dst_node_id.index());
+            let usable = |node: usize| node < nodes && view.nodes[node].reachable && !course.broken[node];
+            let whole = course.broken.get(view.reference.index()) == Some(&false);
+            if !(whole && usable(from) && usable(to) && edge.feasible && from != to) {
+                continue;
+            }
+            if !self.edges.contains_key(&edge.edge()) && self.edges.len() >= EDGES_MAX {
+                continue;
+            }
+            let excluded = excluded_edges.binary_search(&edge.edge()).is_ok();
+            let track = self.edges.entry(edge.edge()).or_default();
+            let measured = [residual(view, edge), edge.margin_ns];
+            if !measured.iter().all(|value| value.is_finite()) {
+                continue;
+            }
+            track.excluded = if excluded { track.excluded + 1 } else { 0 };
+            track.last = view.round;
+            // Nothing is learnt of edges whose node may have moved within the window.
+            let moving = course.is_off(from) || course.is_off(to);
+            if let Some(off) = track.look(view.round, edge, measured, scales, moving, &mut self.scales) {
+                sure.push(Sure { edge: edge.edge(), off });
+            }
+        }
+        if view.round.is_multiple_of(PRUNE_ROUNDS) {
+            self.edges.retain(|_, track| track.last + PRUNE_ROUNDS >= view.round);
+        }
+        let mut lies = Lies { telling: vec![false; nodes], explained: vec![false; nodes], bad_edges: Vec::new() };
+        self.name_margins(course, &mut sure, &mut lies, verdict);
+        self.name_residuals(nodes, &sure, &mut lies, verdict);
+        lies
+    }
+
+    /// Two thirds of a node's margins off: the node. The others: the edges.
+    fn name_margins(&mut self, course: &Course, sure: &mut Vec<Sure>, lies: &mut Lies, verdict: &mut Verdict) {
+        let nodes = lies.telling.len();
+        let all = self.degrees(nodes);
+        loop {
+            let mut counts = vec![0u32; nodes];
+            let margins = sure.iter().filter(|sure| sure.off.margin != 0.0 && sure.off.residual == 0.0);
+            margins.for_each(|sure| ends(sure.edge).into_iter().for_each(|node| counts[node] += 1));
+            let worst = (0..nodes).max_by_key(|node| counts[*node]);
+            let Some(worst) = worst.filter(|node| counts[*node] > 1 && 3 * counts[*node] >= 2 * all[*node]) else {
+                break;
+            };
+            let (of_node, others): (Vec<Sure>, Vec<Sure>) =
+                sure.iter().partition(|sure| ends(sure.edge).contains(&worst) && sure.off.residual == 0.0);
+            let size = 2.0 * super::scale::median(of_node.iter().map(|sure| sure.off.margin));
+            let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or(0);
+            let culprit = Culprit::Node(NodeId(worst as u32));
+            lies.explained[worst] = course.innovations[worst].is_some_and(|i| i.off[0].abs() > 0.25 * size.abs());
+            let kind = if lies.explained[worst] { FaultKind::Liar } else { FaultKind::RouteChange };
+            verdict.faults.push(Fault::new(kind, culprit, size, since));
+            *sure = others;
+        }
+    }
+
+    /// Several bad edges of a node: the node. The others: the edges.
+    fn name_residuals(&mut self, nodes: usize, sure: &[Sure], lies: &mut Lies, verdict: &mut Verdict) {
+        let all = self.degrees(nodes);
+        for sure in sure.iter().filter(|sure| sure.off.residual != 0.0) {
+            if let Some(track) = self.edges.get_mut(&sure.edge) {
+                track.bad = true;
+            }
+        }
+        let mut bad: Vec<Edge> = self.edges.iter().filter(|(_, track)| track.bad).map(|(edge, _)| *edge).collect();
+        lies.bad_edges.clone_from(&bad);
+        loop {
+            let mut counts = vec![0u32; nodes];
+            bad.iter().for_each(|edge| ends(*edge).into_iter().for_each(|node| counts[node] += 1));
+            let worst = (0..nodes).max_by_key(|node| counts[*node]);
+            let Some(worst) = worst.filter(|node| counts[*node] > 1 && 3 * counts[*node] >= all[*node]) else { break };
+            lies.telling[worst] = true;
+            bad.retain(|edge| !ends(*edge).contains(&worst));
+        }
+        let telling = lies.telling.clone();
+        let liar = |edge: Edge| ends(edge).into_iter().find(|node| telling[*node]);
+        for node in (0..nodes).filter(|node| telling[*node]) {
+            let of_node: Vec<&Sure> =
+                sure.iter().filter(|sure| sure.off.residual != 0.0 && liar(sure.edge) == Some(node)).collect();
+            let size = of_node.iter().map(|sure| sure.off.residual.abs()).fold(0.0, f64::max);
+            let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or(0);
+            if !of_node.is_empty() {
+                verdict.faults.push(Fault::new(FaultKind::Liar, Culprit::Node(NodeId(node as u32)), size, since));
+            }
+        }
+        for Sure { edge, off } in sure.iter().filter(|sure| liar(sure.edge).is_none()) {
+            let (kind, size) = if off.residual == 0.0 {
+                (FaultKind::RouteChange, 2.0 * off.margin)
+            } else {
+                (FaultKind::AsymmetricEdge, 2.0 * off.residual)
+            };
+            verdict.faults.push(Fault::new(kind, Culprit::Edge(*edge), size, off.since));
+        }
+    }
+
+    fn degrees(&self, nodes: usize) -> Vec<u32> {
+        let mut all = vec![0u32; nodes];
+        let known = self.edges.keys().flat_map(|edge| ends(*edge)).filter(|node| *node < nodes);
+        known.for_each(|node| all[node] += 1);
+        all
+    }
+}
+
+impl Track {
+    /// Compares with the level; Some when the edge is off for the second time and that was not said yet.
+    fn look(
+        &mut self,
+        round: u64,
+        edge: &EdgeAlphaBeta,
+        measured: [f64; 2],
+        scales: [f64; 2],
+        moving: bool,
+        learnt: &mut [Scale; 2],
+    ) -> Option<Off> {
+        let deviation = edge.covariance[0].max(1.0).sqrt() * (1.0 + 1.0 / f64::from(self.count.max(1))).sqrt();
+        let off = [0, 1].map(|k| measured[k] - self.level[k]);
+        let limits = [
+            (DEVIATIONS * scales[0] * deviation).max(RESIDUAL_MIN_NS),
+            (DEVIATIONS * scales[1] * deviation).max(MARGIN_MIN_NS).max(MARGIN_SHARE_MIN * self.level[1].abs()),
+        ];
+        let judged = self.count >= COUNT_MIN;
+        let always = self.excluded >= EXCLUDED_MIN && !judged;
+        let is_off = [0, 1].map(|k| judged && off[k].abs() > limits[k]);
+        let found = Off {
+            residual: if is_off[0] {
+                off[0]
+            } else if always && !moving {
+                measured[0]
+            } else {
+                0.0
+            },
+            margin: if is_off[1] { off[1] } else { 0.0 },
+            since: round,
+        };
+        if found.residual == 0.0 && found.margin == 0.0 {
+            self.suspicion = None;
+            self.bad &= self.excluded > 0 && self.count < COUNT_MIN;
+            if judged && !moving {
+                (0..2).for_each(|k| learnt[k].learn(off[k] / deviation));
+            }
+            if !moving && self.excluded == 0 {
+                self.take_in(measured);
+            }
+            return None;
+        }
+        if self.bad && found.residual != 0.0 {
+            return None;
+        }
+        let before = self.suspicion.replace(found)?;
+        let same = |a: f64, b: f64| if a * b > 0.0 { b } else { 0.0 };
+        let since = before.since;
+        // Excluded from the first on, it has no round before in which it was off its level.
+        let residual = if always { found.residual } else { same(before.residual, found.residual) };
+        let sure = Off { residual, margin: same(before.margin, found.margin), since };
+        self.suspicion = Some(Off { since, ..found });
+        if sure.residual == 0.0 && sure.margin == 0.0 {
+            return None;
+        }
+        if sure.margin != 0.0 {
+            self.level[1] = measured[1];
+        }
+        self.suspicion = None;
+        Some(sure)
+    }
+
+    fn take_in(&mut self, measured: [f64; 2]) {
+        self.count = self.count.saturating_add(1).min(COUNT_MAX);
+        let gain = 1.0 / f64::from(self.count);
+        (0..2).for_each(|k| self.level[k] += gain * (measured[k] - self.level[k]));
+    }
+}
+
+/// The edge's theta at the round's instant minus what the solution says, ns.
+fn residual(view: &RoundView<'_>, edge: &EdgeAlphaBeta) -> f64 {
+    let offset = |node: NodeId| view.nodes[node.index()].offset_ns;
+    let (from, to) = (offset(edge.src_node_id), offset(edge.dst_node_id));
+    let apart = (i128::from(view.reference_midpoint_ns) - i128::from(edge.midpoint_ns)) as f64 + from;
+    (edge.beta - (to - from)) + edge.alpha * apart
+}
+
+fn ends(edge: Edge) -> [usize; 2] {
+    [edge.src.index(), edge.dst.index()]
+}
+
+/// Off the level: so many standard deviations.
+const DEVIATIONS: f64 = 8.0;
+
+/// A smaller change of a residual is not a fault, ns.
+const RESIDUAL_MIN_NS: f64 = 150.0;
+
+/// Nor is a smaller change of a margin, ns.
+const MARGIN_MIN_NS: f64 = 250.0;
+
+/// Nor one that is a smaller share of it.
+const MARGIN_SHARE_MIN: f64 = 0.05;
+
+/// Rounds before an edge has a level.
+const COUNT_MIN: u32 = 2;
+
+/// The mean forgets with this many rounds.
+const COUNT_MAX: u32 = 16;
+
+/// Excluded so many rounds running before there was a level: bad from the beginning.
+const EXCLUDED_MIN: u32 = 2;
+
+/// Edges remembered; what comes after is not watched.
+pub(super) const EDGES_MAX: usize = 1 << 20;
+
+/// Edges not seen for so many rounds are forgotten.
+const PRUNE_ROUNDS: u64 = 256;

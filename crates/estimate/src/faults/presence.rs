@@ -1,0 +1,116 @@
+//! Who is heard: silence, partition, return, late joining.
+//!
+//! Place in the flow: first step of [`Watch::observe`](super::Watch::observe). A node is heard when a chain of edges with finished exchanges
+//! joins it to the reference, whether the solution used them or not. When the part with the reference is the smaller one it
+//! is that part that is named.
+//!
+//! What it does not do: tell a dead node from a dead link to its only peer.
+
+use probe_sync_time::NodeId;
+
+use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
+
+/// Since when each node is not heard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Presence {
+    nodes: Vec<Seen>,
+}
+
+#[derive(Copy, Clone, Debug, Default)]
+struct Seen {
+    ever: bool,
+    /// The first round without it.
+    missing_since: Option<u64>,
+}
+
+/// Who is heard in a round.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    /// Joined to the reference.
+    pub(super) now: Vec<bool>,
+    /// Heard again after rounds of absence.
+    pub(super) back: Vec<bool>,
+    /// Number of rounds that a node was missing before this one.
+    pub(super) missed: Vec<u64>,
+}
+
+impl Presence {
+    pub(super) fn observe(&mut self, view: &RoundView<'_>, verdict: &mut Verdict) -> Heard {
+        let count = view.nodes.len();
+        self.nodes.resize(count, Seen::default());
+        let part = parts(view);
+        let home = part.get(view.reference.index()).copied().unwrap_or(0);
+        let now: Vec<bool> = part.iter().map(|of| *of == home).collect();
+        let mut heard = Heard { back: vec![false; count], missed: vec![0; count], now };
+        let (mut lost, mut returned) = (Vec::new(), Vec::new());
+        for node in 0..count {
+            let seen = &mut self.nodes[node];
+            match (heard.now[node], seen.missing_since) {
+                (true, None) => {}
+                (true, Some(since)) => {
+                    heard.missed[node] = view.round - since;
+                    seen.missing_since = None;
+                    if seen.ever {
+                        heard.back[node] = true;
+                        returned.push(node);
+                    } else {
+                        let missed = heard.missed[node] as f64;
+                        verdict.faults.push(fault(FaultKind::JoinedLate, &[node], missed, view.round));
+                    }
+                }
+                (false, None) => {
+                    seen.missing_since = Some(view.round);
+                    lost.push(node);
+                }
+                (false, Some(_)) => {}
+            }
+            seen.ever |= heard.now[node];
+        }
+        name_lost(view, &part, home, &lost, verdict);
+        if !returned.is_empty() {
+            verdict.faults.push(fault(FaultKind::Rejoined, &returned, returned.len() as f64, view.round));
+        }
+        heard
+    }
+}
+
+/// One fault for each part that was cut off; the reference's own part, where that is the smaller one.
+fn name_lost(view: &RoundView<'_>, part: &[usize], home: usize, lost: &[usize], verdict: &mut Verdict) {
+    let at_home: Vec<usize> = (0..part.len()).filter(|node| part[*node] == home).collect();
+    let mut left = lost.to_vec();
+    while let Some(&first) = left.first() {
+        let (together, others): (Vec<usize>, Vec<usize>) =
+            left.into_iter().partition(|node| part[*node] == part[first]);
+        left = others;
+        let named = if together.len() > at_home.len() { &at_home } else { &together };
+        let kind = if named.len() > 1 { FaultKind::Partition } else { FaultKind::Silent };
+        verdict.faults.push(fault(kind, named, named.len() as f64, view.round));
+    }
+}
+
+fn fault(kind: FaultKind, nodes: &[usize], size: f64, round: u64) -> Fault {
+    let named: Vec<NodeId> = nodes.iter().map(|node| NodeId(*node as u32)).collect();
+    let culprit = if let [one] = named[..] { Culprit::Node(one) } else { Culprit::Nodes(named) };
+    Fault::new(kind, culprit, if kind == FaultKind::Silent { 0.0 } else { size }, round)
+}
+
+/// The connected part that each node is in, named by one of its nodes.
+fn parts(view: &RoundView<'_>) -> Vec<usize> {
+    let mut parent: Vec<usize> = (0..view.nodes.len()).collect();
+    for edge in view.edges.iter().filter(|edge| edge.pairs_count > 0) {
+        let (from, to) = (edge.src_node_id.index(), edge.dst_node_id.index());
+        if from < parent.len() && to < parent.len() {
+            let (a, b) = (root(&mut parent, from), root(&mut parent, to));
+            parent[a.max(b)] = a.min(b);
+        }
+    }
+    (0..parent.len()).map(|node| root(&mut parent, node)).collect()
+}
+
+fn root(parent: &mut [usize], mut node: usize) -> usize {
+    while parent[node] != node {
+        parent[node] = parent[parent[node]];
+        node = parent[node];
+    }
+    node
+}

@@ -1,0 +1,320 @@
+//! The watch over rounds solved by the real graph: sixteen nodes, degree 6, edges with noise and constant asymmetry, one fault each.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::graph::{GraphInput, GraphOptions, solve};
+use probe_sync_time::StampSource;
+
+const NODES: usize = 16;
+const ROUNDS: u64 = 14;
+const BEGIN: u64 = 6;
+const WINDOW_S: f64 = 4.0;
+const M0: i64 = 1_795_187_183_000_000_000;
+
+/// What a fault does to a round.
+#[derive(Clone, Copy, Default)]
+struct Spoil {
+    /// Added to a node's offset, ns, by round and node.
+    offset: Option<fn(u64, u32) -> f64>,
+    /// Done to an edge; false takes it away.
+    edge: Option<fn(u64, &mut EdgeAlphaBeta) -> bool>,
+}
+
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
+}
+
+/// All verdicts of a run.
+fn watched(seed: u64, spoil: Spoil) -> Vec<Verdict> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut offsets: Vec<f64> = (0..NODES).map(|_| 1e7 * (random.random::<f64>() - 0.5)).collect();
+    let mut rates: Vec<f64> = (0..NODES).map(|_| 6e4 * (random.random::<f64>() - 0.5)).collect();
+    (offsets[0], rates[0]) = (0.0, 0.0);
+    let pairs: Vec<(usize, usize)> = (0..NODES).flat_map(|n| [1, 3, 7].map(|step| (n, (n + step) % NODES))).collect();
+    let asymmetries: Vec<f64> = pairs.iter().map(|_| 40.0 * normal(&mut random)).collect();
+    let mut watch = Watch::default();
+    let mut verdicts = Vec::new();
+    for round in 0..ROUNDS {
+        let midpoint = M0 + (round as f64 * WINDOW_S * 1e9) as i64;
+        let at = |node: usize| offsets[node] + spoil.offset.map_or(0.0, |offset| offset(round, node as u32));
+        let moved: Vec<f64> = (0..NODES).map(|node| at(node) - at(0)).collect();
+        let mut edges: Vec<EdgeAlphaBeta> = Vec::new();
+        for (&(src, dst), asymmetry) in pairs.iter().zip(&asymmetries) {
+            let beta = moved[dst] - moved[src] + asymmetry + 30.0 * normal(&mut random);
+            let alpha = (rates[dst] - rates[src]) * 1e-9 + 1e-8 * normal(&mut random);
+            let mut edge = EdgeAlphaBeta {
+                src_node_id: NodeId(src as u32),
+                dst_node_id: NodeId(dst as u32),
+                midpoint_ns: midpoint + moved[src].round() as i64,
+                alpha,
+                beta,
+                pairs_count: 80,
+                lost_count: 0,
+                covariance: [900.0, 0.0, 1e-16],
+                margin_ns: 6_000.0 + 20.0 * normal(&mut random),
+                bound_lo_ns: beta - 6_500.0,
+                bound_hi_ns: beta + 6_500.0,
+                alpha_bounds: [alpha - 1e-6, alpha + 1e-6],
+                feasible: true,
+                purity: 1.0,
+                stamp: StampSource::Kernel,
+            };
+            if spoil.edge.is_none_or(|change| change(round, &mut edge)) {
+                edges.push(edge);
+            }
+        }
+        let input = GraphInput { nodes: NODES, reference: NodeId(0), reference_midpoint_ns: midpoint, edges: &edges };
+        let solution = solve(&input, &GraphOptions::default()).expect("our own nodes");
+        verdicts.push(watch.observe(&RoundView {
+            round,
+            reference: NodeId(0),
+            reference_midpoint_ns: midpoint,
+            edges: &edges,
+            nodes: &solution.nodes,
+            excluded: &solution.excluded,
+            clock_events: &[],
+            unfitted: &[],
+            directions: &[],
+        }));
+        for node in 1..NODES {
+            rates[node] += 2.0 * normal(&mut random);
+            offsets[node] += rates[node] * WINDOW_S;
+        }
+    }
+    verdicts
+}
+
+/// A window in which a node's clock steps by `ns` halfway.
+fn broken_window(edge: &mut EdgeAlphaBeta, node: u32, ns: f64) {
+    if edge.src_node_id.0 == node || edge.dst_node_id.0 == node {
+        let sign = if edge.src_node_id.0 == node { -1.0 } else { 1.0 };
+        (edge.alpha, edge.beta) = (sign * 500e-6, edge.beta + sign * 0.4 * ns);
+        (edge.feasible, edge.margin_ns) = (false, -0.4 * ns.abs());
+        (edge.bound_lo_ns, edge.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
+    }
+}
+
+fn of(edge: &EdgeAlphaBeta, node: u32) -> bool {
+    edge.src_node_id.0 == node || edge.dst_node_id.0 == node
+}
+
+fn shift(edge: &mut EdgeAlphaBeta, ns: f64) {
+    (edge.beta, edge.bound_lo_ns, edge.bound_hi_ns) = (edge.beta + ns, edge.bound_lo_ns + ns, edge.bound_hi_ns + ns);
+}
+
+/// Exactly the expected faults are named, each within two rounds of [`BEGIN`] (or of the stated round), and only `culprits`'
+/// edges are ever left out.
+#[track_caller]
+fn check(what: &str, spoil: Spoil, expected: &[(FaultKind, Culprit, u64)], sick: impl Fn(Edge) -> bool) {
+    for seed in 0..8 {
+        let verdicts = watched(seed, spoil);
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let found: Vec<(FaultKind, Culprit)> = faults.iter().map(|fault| (fault.kind, fault.culprit.clone())).collect();
+        let wanted: Vec<(FaultKind, Culprit)> = expected.iter().map(|(kind, who, _)| (*kind, who.clone())).collect();
+        assert_eq!(found, wanted, "{what}, seed {seed}: {faults:?}");
+        for (fault, (.., begin)) in faults.iter().zip(expected) {
+            assert!((*begin..=begin + 2).contains(&fault.round), "{what}, seed {seed}: {fault:?}");
+        }
+        let healthy = verdicts.iter().flat_map(|verdict| &verdict.left_out).find(|(_, edge)| !sick(*edge));
+        assert_eq!(healthy, None, "{what}, seed {seed}");
+    }
+}
+
+fn node(node: u32) -> Culprit {
+    Culprit::Node(NodeId(node))
+}
+
+fn touches(node: u32) -> impl Fn(Edge) -> bool {
+    move |edge| edge.src.0 == node || edge.dst.0 == node
+}
+
+#[test]
+fn nothing_is_said_of_a_clean_run() {
+    check("clean", Spoil::default(), &[], |_| false);
+    for seed in 100..160 {
+        let said: Vec<Verdict> =
+            watched(seed, Spoil::default()).into_iter().filter(|v| *v != Verdict::default()).collect();
+        assert!(said.is_empty(), "seed {seed}: {said:?}");
+    }
+}
+
+#[test]
+fn steps_are_named_whether_a_window_holds_them_or_not() {
+    let after = Spoil { offset: Some(|round, node| if node == 5 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
+    check("between windows", after, &[(FaultKind::Step, node(5), BEGIN)], touches(5));
+    let within = Spoil {
+        offset: Some(|round, node| if node == 5 && round > BEGIN { 1e7 } else { 0.0 }),
+        edge: Some(|round, edge| {
+            if round == BEGIN {
+                broken_window(edge, 5, 1e7);
+            }
+            true
+        }),
+    };
+    check("within a window", within, &[(FaultKind::Step, node(5), BEGIN)], touches(5));
+}
+
+#[test]
+fn a_step_of_the_reference_is_the_references() {
+    let after = Spoil { offset: Some(|round, node| if node == 0 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
+    check("between windows", after, &[(FaultKind::Step, node(0), BEGIN)], touches(0));
+    let within = Spoil {
+        offset: Some(|round, node| if node == 0 && round > BEGIN { 1e7 } else { 0.0 }),
+        edge: Some(|round, edge| {
+            if round == BEGIN {
+                broken_window(edge, 0, 1e7);
+            }
+            true
+        }),
+    };
+    check("within a window", within, &[(FaultKind::Step, node(0), BEGIN)], touches(0));
+    let verdicts = watched(1, after);
+    let size = verdicts.iter().flat_map(|verdict| &verdict.faults).map(|fault| fault.size).next().expect("named");
+    assert!((size - 1e7).abs() < 1e3, "the reference jumped ahead by 10 ms, not {size} ns");
+}
+
+#[test]
+fn a_ramped_lie_is_a_jump_of_the_rate() {
+    fn ramp(round: u64, node: u32) -> f64 {
+        if node == 5 && round >= BEGIN { 200.0 * WINDOW_S * (round - BEGIN) as f64 + 400.0 } else { 0.0 }
+    }
+    let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
+        let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
+        if of(edge, 5) && round >= BEGIN {
+            edge.alpha += sign * 2e-7;
+        }
+        true
+    };
+    let spoil = Spoil { offset: Some(ramp), edge: Some(rate) };
+    check("200 ns/s", spoil, &[(FaultKind::RateJump, node(5), BEGIN)], touches(5));
+}
+
+#[test]
+fn lies_that_differ_by_peer_name_the_liar() {
+    let spoil = Spoil {
+        offset: None,
+        edge: Some(|round, edge| {
+            if of(edge, 5) && round >= BEGIN {
+                let peer = edge.src_node_id.0 + edge.dst_node_id.0 - 5;
+                shift(edge, if peer % 4 < 2 { 20e3 } else { -20e3 });
+            }
+            true
+        }),
+    };
+    check("to each peer another", spoil, &[(FaultKind::Liar, node(5), BEGIN)], touches(5));
+}
+
+#[test]
+fn late_receive_stamps_name_the_liar() {
+    let spoil = Spoil {
+        offset: Some(|round, node| if node == 5 && round >= BEGIN { 2_500.0 } else { 0.0 }),
+        edge: Some(|round, edge| {
+            if of(edge, 5) && round >= BEGIN {
+                edge.margin_ns += 2_500.0;
+            }
+            true
+        }),
+    };
+    check("5 µs late", spoil, &[(FaultKind::Liar, node(5), BEGIN)], touches(5));
+}
+
+#[test]
+fn one_edge_is_named_alone() {
+    const EDGE: Edge = Edge { src: NodeId(5), dst: NodeId(8) };
+    let culprit = || Culprit::Edge(EDGE);
+    let only = |edge: Edge| edge == EDGE;
+    let asymmetric = |round: u64, edge: &mut EdgeAlphaBeta| {
+        if edge.edge() == EDGE && round >= BEGIN {
+            shift(edge, 2_500.0);
+            edge.margin_ns += 2_500.0;
+        }
+        true
+    };
+    let expected = [(FaultKind::AsymmetricEdge, culprit(), BEGIN)];
+    check("5 µs one way", Spoil { offset: None, edge: Some(asymmetric) }, &expected, only);
+    let always = |_: u64, edge: &mut EdgeAlphaBeta| {
+        if edge.edge() == EDGE {
+            shift(edge, 2_500.0);
+        }
+        true
+    };
+    let expected = [(FaultKind::AsymmetricEdge, culprit(), 0)];
+    check("from the beginning", Spoil { offset: None, edge: Some(always) }, &expected, only);
+    let route = |round: u64, edge: &mut EdgeAlphaBeta| {
+        if edge.edge() == EDGE && round >= BEGIN {
+            edge.margin_ns += 20e3;
+        }
+        true
+    };
+    check("route", Spoil { offset: None, edge: Some(route) }, &[(FaultKind::RouteChange, culprit(), BEGIN)], only);
+}
+
+#[test]
+fn absence_is_named() {
+    let silent = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
+    let back = BEGIN + 4;
+    let expected = [(FaultKind::Silent, node(5), BEGIN), (FaultKind::Rejoined, node(5), back)];
+    check("silence", Spoil { offset: None, edge: Some(silent) }, &expected, touches(5));
+
+    let reset = |round: u64, node: u32| if node == 5 && round >= BEGIN { -3e8 } else { 0.0 };
+    let expected = [
+        (FaultKind::Silent, node(5), BEGIN),
+        (FaultKind::Rejoined, node(5), back),
+        (FaultKind::Restart, node(5), back),
+    ];
+    check("reboot", Spoil { offset: Some(reset), edge: Some(silent) }, &expected, touches(5));
+
+    let late = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && round < BEGIN);
+    let expected = [(FaultKind::Silent, node(5), 0), (FaultKind::JoinedLate, node(5), BEGIN)];
+    check("late", Spoil { offset: None, edge: Some(late) }, &expected, touches(5));
+
+    fn far(node: NodeId) -> bool {
+        (4..8).contains(&node.0)
+    }
+    let parted = |round: u64, edge: &mut EdgeAlphaBeta| {
+        far(edge.src_node_id) == far(edge.dst_node_id) || !(BEGIN..BEGIN + 4).contains(&round)
+    };
+    let group = || Culprit::Nodes((4..8).map(NodeId).collect());
+    let expected = [(FaultKind::Partition, group(), BEGIN), (FaultKind::Rejoined, group(), back)];
+    check("partition", Spoil { offset: None, edge: Some(parted) }, &expected, |edge| far(edge.src) || far(edge.dst));
+}
+
+#[test]
+fn losses_name_edge_node_or_network() {
+    fn lose(edge: &mut EdgeAlphaBeta) {
+        (edge.pairs_count, edge.lost_count) = (10, 70);
+    }
+    let of_edge = |round: u64, edge: &mut EdgeAlphaBeta| {
+        if edge.edge() == Edge::new(5, 8) && round >= BEGIN {
+            lose(edge);
+        }
+        true
+    };
+    let expected = [(FaultKind::Loss, Culprit::Edge(Edge::new(5, 8)), BEGIN)];
+    check("edge", Spoil { offset: None, edge: Some(of_edge) }, &expected, |_| false);
+    let of_node = |round: u64, edge: &mut EdgeAlphaBeta| {
+        if of(edge, 5) && round >= BEGIN {
+            lose(edge);
+        }
+        true
+    };
+    check("node", Spoil { offset: None, edge: Some(of_node) }, &[(FaultKind::Loss, node(5), BEGIN)], |_| false);
+    let of_all = |round: u64, edge: &mut EdgeAlphaBeta| {
+        if round >= BEGIN {
+            lose(edge);
+        }
+        true
+    };
+    let expected = [(FaultKind::Loss, Culprit::Everyone, BEGIN)];
+    check("network", Spoil { offset: None, edge: Some(of_all) }, &expected, |_| false);
+}
+
+#[test]
+fn faults_read_as_sentences() {
+    let said = Fault::new(FaultKind::Step, node(5), 1e7, 7).to_string();
+    assert_eq!(said, "round 7: node 5 stepped by 10.000 ms");
+    let cut = Fault::new(FaultKind::Partition, Culprit::Nodes((0..12).map(NodeId).collect()), 12.0, 3).to_string();
+    assert_eq!(cut, "round 3: nodes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more are cut off from the reference");
+}
