@@ -37,8 +37,12 @@ pub struct Online {
     /// Weighted squares and number of independent residuals, offset and rate.
     scatter: [[f64; 2]; 2],
     asymmetry: f64,
-    /// Variance that asymmetry causes per node, and for how many rounds it still serves.
-    fixed: (Vec<f64>, u32),
+    /// Rounds taken.
+    rounds: u64,
+    /// Variance that asymmetry causes per node.
+    fixed: Vec<f64>,
+    /// Per node, the variance of a round's state over what its own edges alone say.
+    spread: Vec<f64>,
 }
 
 /// One node against the reference.
@@ -85,7 +89,9 @@ impl Online {
             common: [0.0; BANK],
             scatter: [[SCATTER_PRIOR; 2]; 2],
             asymmetry: 0.0,
-            fixed: (Vec::new(), 0),
+            rounds: 0,
+            fixed: Vec::new(),
+            spread: Vec::new(),
         }
     }
 
@@ -109,6 +115,7 @@ impl Online {
         self.weigh_densities();
         self.renew_bonds(&lines, scales);
         self.renew_asymmetry();
+        self.rounds += 1;
         (0..self.nodes.len()).map(|node| self.estimate(node)).collect()
     }
 
@@ -187,12 +194,32 @@ impl Online {
             }
         }
         self.scatter_of(lines, &residuals, &shift, &weights);
-        let noise = covariance(&graph, self.reference);
+        let noise = self.noise(&graph);
         let state = |node: usize| {
             let at = seen(round, node, self.nodes[node].potential)?;
             (!graph.fixed()[node]).then(|| [at[0] + shift[node][0], at[1] + shift[node][1]])
         };
         ((0..nodes).map(state).collect(), noise)
+    }
+
+    /// Covariance of every node's state in this round. In large graphs the share of the neighbours' errors, which changes
+    /// slowly, is not renewed in every round.
+    fn noise(&mut self, graph: &Laplacian) -> Vec<Block> {
+        let own = graph.local_inverse();
+        if self.spread.len() != own.len() || self.due(0) {
+            let whole = covariance(graph, self.reference);
+            let ratio = |(whole, own): (&Block, &Block)| if own[0] > 0.0 { (whole[0] / own[0]).max(1.0) } else { 0.0 };
+            self.spread = whole.iter().zip(own).map(ratio).collect();
+            return whole;
+        }
+        let usual = median(&mut self.spread.iter().copied().filter(|ratio| *ratio > 0.0).collect::<Vec<_>>());
+        let scaled = |(own, ratio): (&Block, &f64)| own.map(|v| v * if *ratio > 0.0 { *ratio } else { usual });
+        own.iter().zip(&self.spread).map(scaled).collect()
+    }
+
+    /// Whether the dear part number `part` of the work is done in this round.
+    fn due(&self, part: u64) -> bool {
+        self.nodes.len() <= DEAR_EACH_ROUND || (self.rounds + part * DEAR_ROUNDS / 2).is_multiple_of(DEAR_ROUNDS)
     }
 
     /// How far the lines lie from their least squares, against what they claim; forgets slowly.
@@ -289,10 +316,9 @@ impl Online {
         self.asymmetry = evidence::asymmetry(&deviations, visible, margin);
     }
 
-    /// The asymmetry's share of every node's error; in large graphs not in every round, it changes slowly.
+    /// The asymmetry's share of every node's error; in large graphs not in every round.
     fn renew_fixed(&mut self, graph: &Laplacian, known: &[([usize; 2], Mean)], deviations: &[Deviation]) {
-        self.fixed.1 = self.fixed.1.saturating_sub(1);
-        if self.fixed.1 > 0 && self.fixed.0.len() == self.nodes.len() {
+        if self.fixed.len() == self.nodes.len() && !self.due(1) {
             return;
         }
         let mut part = vec![[0.0; 2]; self.nodes.len()];
@@ -304,9 +330,8 @@ impl Online {
             }
         }
         let whole = covariance(graph, self.reference);
-        let fixed =
-            whole.iter().zip(part).map(|(whole, [part, all])| if all > 0.0 { whole[0] * part / all } else { 0.0 });
-        self.fixed = (fixed.collect(), if self.nodes.len() > FIXED_EACH_ROUND { FIXED_ROUNDS } else { 1 });
+        let share = |(whole, [part, all]): (&Block, [f64; 2])| if all > 0.0 { whole[0] * part / all } else { 0.0 };
+        self.fixed = whole.iter().zip(part).map(share).collect();
     }
 
     fn estimate(&self, node: usize) -> Option<SmoothedOffset> {
@@ -318,7 +343,7 @@ impl Online {
             return None;
         }
         let (state, covariance) = filter.bank?[self.chosen(node)];
-        let asymmetry = self.fixed.0.get(node).copied().unwrap_or(self.asymmetry);
+        let asymmetry = self.fixed.get(node).copied().unwrap_or(self.asymmetry);
         let sigma_ns = (covariance[0] + asymmetry).sqrt();
         Some(SmoothedOffset {
             offset_ns: filter.potential as f64 + state[0],
@@ -397,9 +422,9 @@ const REWEIGHTINGS: usize = 2;
 const TOLERANCE: f64 = 1e-3;
 const STEPS_MAX: usize = 500;
 
-/// Nodes up to which the asymmetry's share is renewed in every round; beyond, every so many.
-const FIXED_EACH_ROUND: usize = 160;
-const FIXED_ROUNDS: u32 = 8;
+/// Nodes up to which covariances are renewed in every round; beyond, every so many rounds.
+const DEAR_EACH_ROUND: usize = 160;
+const DEAR_ROUNDS: u64 = 8;
 
 /// Rounds after which a node that no packet tells about has no estimate.
 const UNHEARD_MAX: u32 = 8;
