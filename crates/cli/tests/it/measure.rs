@@ -47,6 +47,23 @@ fn eight_local_ranks_find_the_truth() {
 }
 
 #[test]
+fn virtual_clocks_that_swing_and_step_are_followed() {
+    // What the clocks do, and the fewest node-rounds of 9 that must be judged: a window in which a clock steps is not.
+    for (model, fewest) in [("sinusoid", 9), ("steps", 1)] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let out = directory.path().join("out");
+        let out = out.to_str().expect("a UTF-8 path");
+        let arguments = ["run", "--local", "4", "--duration", "4s", "--window", "1s", "--inject-skew", "7"];
+        let report = report(&[&arguments[..], &["--skew-model", model, "--json", "--out", out]].concat());
+        let truth = &report["truth"];
+        assert!(truth["judged"].as_u64().expect("a count") >= fewest, "{report:#}");
+        assert_eq!(truth["outside_hard_interval"], 0, "{report:#}");
+        // Far above what is seen, far below the waves (50 us) and the steps (1 ms).
+        assert!(truth["worst_error_ns"].as_f64().expect("a number") < 5_000.0, "{model}: {report:#}");
+    }
+}
+
+#[test]
 fn torchrun_style_variables_on_ipv6() {
     if std::net::UdpSocket::bind("[::1]:0").is_err() {
         println!("skipped: no IPv6 loopback here");

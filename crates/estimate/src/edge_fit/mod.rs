@@ -22,8 +22,12 @@
 //! explains; then it is a clean packet whose partner was queued. The line uses the third answer; the hard bounds
 //! use the second, because a bound may be too wide but not wrong. Two glitches in one pair still pass.
 //!
+//! Bent windows. A rate that changes within the window bends the packets' floor, and a line misses the midpoint by
+//! `c·W²/16`; where packets prove a bend they are straightened first, see `bend`.
+//!
 //! What it does not do: know path asymmetry (it cannot be seen from one edge), or move midpoints to another clock.
 
+mod bend;
 mod hull;
 mod min_rtt;
 mod packets;
@@ -85,12 +89,14 @@ pub struct FitOptions {
     pub tick_ns: f64,
     /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets are few.
     pub max_skew: f64,
+    /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always fits a line.
+    pub max_bend_ppm_per_s: f64,
 }
 
 impl Default for FitOptions {
     fn default() -> Self {
         let stamp_noise = StampNoise { hardware_ns: 8.0, kernel_ns: 1.0, user_ns: 1.0 };
-        Self { method: FitMethod::Hull, stamp_noise, tick_ns: 1.0, max_skew: 500e-6 }
+        Self { method: FitMethod::Hull, stamp_noise, tick_ns: 1.0, max_skew: 500e-6, max_bend_ppm_per_s: 20.0 }
     }
 }
 
@@ -105,7 +111,7 @@ impl StampNoise {
 }
 
 /// What a fit dropped or relaxed on the way.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct FitDiagnostics {
     /// Exchanges left out because their stamps came from another source, or because they belong to another edge.
     pub left_out: u32,
@@ -113,6 +119,8 @@ pub struct FitDiagnostics {
     pub relaxed: u32,
     /// Whether packets, and not only `max_skew`, determined alpha.
     pub alpha_determined: bool,
+    /// How fast alpha changed, where packets prove that it did; line and covariance hold at the midpoint.
+    pub bend_ppm_per_s: Option<f64>,
 }
 
 /// Fits a window's line. None when there is no exchange.
@@ -122,12 +130,20 @@ pub fn fit(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<EdgeAlphaBet
 
 /// As [`fit`], with an account of what was left out.
 pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
-    let packets = Packets::new(window, options)?;
+    let mut packets = Packets::new(window, options)?;
     let limit = options.max_skew;
     // Two stamps make a point: √2; three standard deviations; and g has room on both sides.
     let allowance = 2.0 * 3.0 * std::f64::consts::SQRT_2 * options.stamp_noise.of(packets.stamp);
+    let limits =
+        bend::Limits { skew: limit, bend: options.max_bend_ppm_per_s * PER_NS, allowance, quantum: options.tick_ns };
 
-    let cautious = gap(&packets)?;
+    let may_bend = options.method == FitMethod::Hull && options.max_bend_ppm_per_s > 0.0;
+    let bend = if may_bend { bend::find(&packets, &limits) } else { None };
+    let bounds = match bend {
+        Some(bend) => bend::bounds(&packets, bend, &limits),
+        None => gap(&packets)?.bounds(limit, allowance),
+    };
+    let bend = bend.map(|proven| straighten(&mut packets, proven, &limits));
     let (packets, gap) = supported(packets, limit, allowance)?;
     let best = gap.best(limit, allowance);
 
@@ -137,11 +153,10 @@ pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Op
         FitMethod::Svm => svm::line(&packets, hull_line, limit),
         FitMethod::MinRtt => min_rtt::line(&packets, limit),
     };
-    let bounds = cautious.bounds(limit, allowance);
     let (intercepts, slopes) = bounds.unwrap_or(([f64::NEG_INFINITY, f64::INFINITY], [-limit, limit]));
     let beta = packets.base as f64 + line.intercept;
     let quantum = options.tick_ns.max(beta.abs().next_up() - beta.abs());
-    let constraints = Constraints { slope_bounded: best.bounded, slopes, intercepts, quantum };
+    let constraints = Constraints { slope_bounded: best.bounded, slopes, intercepts, quantum, bent: bend.is_some() };
     let spread = Spread::new(&packets.forward, &packets.reverse, best.slope);
     let mut covariance = spread.covariance(&constraints);
     // A baseline's distance from the best line counts as its error.
@@ -166,7 +181,13 @@ pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Op
         stamp: packets.stamp,
     };
     let relaxed = packets.forward.iter().chain(&packets.reverse).filter(|packet| packet.slack > 0.0).count() as u32;
-    Some((fitted, FitDiagnostics { left_out: packets.left_out, relaxed, alpha_determined: best.bounded }))
+    let diagnostics = FitDiagnostics {
+        left_out: packets.left_out,
+        relaxed,
+        alpha_determined: best.bounded,
+        bend_ppm_per_s: bend.map(|bend| bend / PER_NS),
+    };
+    Some((fitted, diagnostics))
 }
 
 /// A line: intercept in ns above the base, slope in ns per ns.
@@ -174,6 +195,24 @@ pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Op
 struct Line {
     intercept: f64,
     slope: f64,
+}
+
+/// Straightens the packets by the bend that those say which the window supports, and returns it.
+fn straighten(packets: &mut Packets, proven: f64, limits: &bend::Limits) -> f64 {
+    let mut bend = proven;
+    for _ in 0..BEND_ROUNDS {
+        let mut straight = packets.clone();
+        bend::straighten(&mut straight, bend);
+        let Some((supported, _)) = supported(straight, limits.skew, limits.allowance) else { break };
+        let slacks = |from: &[Packet], to: &mut [Packet]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| to.slack = from.slack);
+        };
+        slacks(&supported.forward, &mut packets.forward);
+        slacks(&supported.reverse, &mut packets.reverse);
+        bend = bend::refine(packets, limits).unwrap_or(bend);
+    }
+    bend::straighten(packets, bend);
+    bend
 }
 
 /// The packets, with the slack taken back from those that the window supports, and their gap. A packet is supported
@@ -220,6 +259,12 @@ fn absolute(base: i64, value: f64, away: impl Fn(f64) -> f64) -> f64 {
 /// A suspicious packet this many mean spacings below the floor of the unsuspicious ones is a glitch: chance leaves
 /// that much room with probability exp(−8) for independent delays near a sharp floor, more for rounded ones.
 const SUPPORT_SPACINGS: f64 = 8.0;
+
+/// Rounds of taking slack back along a parabola; the second finds little more.
+const BEND_ROUNDS: usize = 2;
+
+/// One ppm per second, per ns.
+const PER_NS: f64 = 1e-15;
 
 /// Rounds of taking slack back; two or three suffice in practice.
 const SUPPORT_ROUNDS: usize = 5;

@@ -24,6 +24,7 @@ pub(super) struct Packet {
 }
 
 /// The packets of a window, two per exchange and direction, in order of exchange.
+#[derive(Clone, Debug)]
 pub(super) struct Packets {
     pub(super) forward: Vec<Packet>,
     pub(super) reverse: Vec<Packet>,
