@@ -39,6 +39,8 @@ pub enum Command {
     /// Prove or disprove that no collective ends before a peer has begun; exit status 1 on violations
     #[command(after_long_help = TRACE_GUIDE)]
     Check(CheckArgs),
+    /// Tell by simulation how accurate offsets will be, at what cost, and how other methods do on the same packets
+    Sim(Box<crate::sim::SimArgs>),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     Export(ExportArgs),
 }

@@ -9,6 +9,7 @@ mod doctor;
 mod launch;
 mod local;
 mod progress;
+mod sim;
 mod table;
 mod traces;
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         (Ok(Cli { command: Some(Command::Align(arguments)), .. }), _) => traces::run_align(&arguments),
         (Ok(Cli { command: Some(Command::Merge(arguments)), .. }), _) => traces::run_merge(&arguments),
         (Ok(Cli { command: Some(Command::Check(arguments)), .. }), _) => traces::run_check(&arguments),
+        (Ok(Cli { command: Some(Command::Sim(arguments)), .. }), _) => sim::run(&arguments),
         (Ok(Cli { command: Some(Command::Export(export)), .. }), _) => {
             probe_sync::export::run_directory(&export.run_dir, &export.out).map_err(Into::into)
         }

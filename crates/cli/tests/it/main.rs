@@ -3,6 +3,7 @@
 mod faults;
 mod measure;
 mod recorded;
+mod sim;
 mod snapshots;
 mod support;
 mod traces;

@@ -10,6 +10,7 @@ use probe_sync_time::StampSource;
 
 use super::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
 use super::{Method, SeedRun};
+use crate::scenario::{Scenario, Stamps};
 
 /// One point of the comparison.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -37,11 +38,30 @@ impl Cell {
         .collect()
     }
 
+    /// The base with this cell's rate, stamps and load.
+    pub fn scenario(&self, base: &Scenario) -> Scenario {
+        let mut scenario = with_stamps(base, self.stamps);
+        scenario.pairs_per_second = Some(self.pairs_per_second);
+        scenario.network.load = self.load;
+        scenario
+    }
+
     /// As `20 hw 0.8`.
     pub fn name(&self) -> String {
         let stamps = if self.stamps == StampSource::Hardware { "hw" } else { "sw" };
         format!("{} {stamps} {}", self.pairs_per_second, self.load)
     }
+}
+
+/// A scenario with hardware or software stamps, and paths as asymmetric as goes with them: where a network interface stamps,
+/// the hosts' own share is left out.
+pub fn with_stamps(base: &Scenario, source: StampSource) -> Scenario {
+    let mut scenario = base.clone();
+    (scenario.stamps, scenario.network.asymmetry_sd_ns) = match source {
+        StampSource::Hardware => (Stamps::hardware(), ASYMMETRY_HARDWARE_NS),
+        StampSource::Kernel | StampSource::User => (Stamps { source, ..Stamps::software() }, ASYMMETRY_SOFTWARE_NS),
+    };
+    scenario
 }
 
 /// Many seeds of one scenario, pooled.
@@ -239,6 +259,12 @@ fn intervals(figures: &[Figures]) -> Vec<Demand> {
     });
     demands
 }
+
+/// Standard deviation of the paths' asymmetry with hardware stamps, ns.
+const ASYMMETRY_HARDWARE_NS: f64 = 20.0;
+
+/// The same with software stamps, ns.
+const ASYMMETRY_SOFTWARE_NS: f64 = 50.0;
 
 /// How much worse than the best baseline a cell may be.
 const WORST_RATIO_MAX: f64 = 1.05;

@@ -19,7 +19,8 @@ mod svm;
 
 use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_estimate::graph::GraphSolution;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_estimate::smoother::{self, RunSolution, SmoothedOffset, SmootherOptions, smooth_run};
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Duration, Edge, NodeId, System, Timestamp};
 
 use self::baselines::Fastest;
@@ -149,7 +150,7 @@ pub fn judge(
         }
         record.take(round);
     }
-    Ok(Some(record.judged(seed, rounds.running())))
+    Ok(Some(record.judged(seed, &simulation, rounds.running())))
 }
 
 /// What is kept of a run: lines, not packets.
@@ -165,9 +166,22 @@ struct WindowRecord {
     reference_midpoint_ns: i64,
     /// Where each edge's source has the middle of its window.
     midpoints: Vec<(usize, i64)>,
+    /// Our edges; empty unless the smoother will want them.
+    fitted: Vec<EdgeAlphaBeta>,
     solution: GraphSolution,
     /// By method, for those that fit windows.
     lines: Vec<(Method, Vec<EdgeLine>)>,
+}
+
+impl WindowRecord {
+    fn as_round(&self) -> smoother::Round<'_> {
+        smoother::Round {
+            reference_midpoint_ns: self.reference_midpoint_ns,
+            edges: &self.fitted,
+            solution: &self.solution,
+            left_out: &[],
+        }
+    }
 }
 
 impl<'a> Record<'a> {
@@ -197,25 +211,38 @@ impl<'a> Record<'a> {
             }
         }
         drop(edge_windows);
-        let Round { reference_midpoint_ns, solution, .. } = round;
-        self.windows.push(WindowRecord { reference_midpoint_ns, midpoints, solution, lines });
+        let Round { edges, reference_midpoint_ns, solution, .. } = round;
+        let fitted = if self.plan.methods.contains(&Method::Ours) { edges } else { Vec::new() };
+        self.windows.push(WindowRecord { reference_midpoint_ns, midpoints, fitted, solution, lines });
     }
 
-    fn judged(&self, seed: u64, running: &Running<'_>) -> SeedRun {
-        let methods = self.plan.methods.iter().map(|method| (*method, self.judgements(*method, running))).collect();
+    fn judged(&self, seed: u64, simulation: &Simulation, running: &Running<'_>) -> SeedRun {
+        let smoothed = self.smoothed();
+        let judge = |method: &Method| (*method, self.judgements(*method, smoothed.as_ref(), running));
+        let methods = self.plan.methods.iter().map(judge).collect();
         SeedRun {
             seed,
             methods,
-            between: Vec::new(),
-            floor_ns: Vec::new(),
+            between: smoothed.iter().flat_map(|smoothed| self.between(smoothed, running)).collect(),
+            floor_ns: floor_ns(simulation),
             packets: running.packets_sent(),
             edges: self.edges.len(),
         }
     }
 
-    fn judgements(&self, method: Method, running: &Running<'_>) -> Vec<Judgement> {
+    /// The run as our smoother sees it, where the plan wants it.
+    fn smoothed(&self) -> Option<RunSolution> {
+        let nodes = self.windows.first()?.solution.nodes.len();
+        let wanted = self.plan.methods.contains(&Method::Ours);
+        wanted.then(|| {
+            let rounds: Vec<smoother::Round<'_>> = self.windows.iter().map(WindowRecord::as_round).collect();
+            smooth_run(nodes, &rounds, &[], &SmootherOptions::default())
+        })
+    }
+
+    fn judgements(&self, method: Method, smoothed: Option<&RunSolution>, running: &Running<'_>) -> Vec<Judgement> {
         let judged = self.windows.iter().enumerate().flat_map(|(index, window)| {
-            let estimates = self.estimates(method, window);
+            let estimates = self.estimates(method, smoothed, window);
             let at_ns = window.reference_midpoint_ns;
             let judge = move |(node, estimate): (usize, Estimate)| estimate.judged(running, node, index, at_ns);
             estimates.into_iter().enumerate().skip(1).map(judge).collect::<Vec<_>>()
@@ -223,7 +250,7 @@ impl<'a> Record<'a> {
         judged.collect()
     }
 
-    fn estimates(&self, method: Method, window: &WindowRecord) -> Vec<Estimate> {
+    fn estimates(&self, method: Method, smoothed: Option<&RunSolution>, window: &WindowRecord) -> Vec<Estimate> {
         let nodes = window.solution.nodes.len();
         let joined = |lines: &[EdgeLine], joining| {
             let offsets = join(nodes, window.reference_midpoint_ns, lines, joining);
@@ -240,9 +267,40 @@ impl<'a> Record<'a> {
                 let lines = window.lines.iter().find(|(of, _)| *of == method).map_or(&[][..], |(_, lines)| lines);
                 joined(lines, Joining::LeastSquares)
             }
-            Method::Hull | Method::Ours => window.solution.nodes.iter().map(Estimate::of_node).collect(),
+            Method::Hull => window.solution.nodes.iter().map(Estimate::of_node).collect(),
+            Method::Ours => {
+                let at = |node: &NodeEstimate| smoothed?.at(node.node_id, window.reference_midpoint_ns);
+                let estimate =
+                    |node| Estimate { hard_ns: Estimate::of_node(node).hard_ns, ..Estimate::smooth(at(node)) };
+                window.solution.nodes.iter().map(estimate).collect()
+            }
         }
     }
+
+    /// Ours in between: a quarter and half a window after each middle, and a quarter before it.
+    fn between(&self, smoothed: &RunSolution, running: &Running<'_>) -> Vec<Judgement> {
+        let mut judged = Vec::new();
+        for (index, window) in self.windows.iter().enumerate() {
+            let last = index + 1 == self.windows.len();
+            for quarter in [-1, 1, 2].into_iter().filter(|quarter| *quarter < 2 || !last) {
+                let at_ns = window.reference_midpoint_ns + self.plan.window.as_ns() / 4 * quarter;
+                let nodes = 1..window.solution.nodes.len();
+                judged.extend(nodes.map(|node| {
+                    let estimate = Estimate::smooth(smoothed.at(NodeId(node as u32), at_ns));
+                    estimate.judged(running, node, index, at_ns)
+                }));
+            }
+        }
+        judged
+    }
+}
+
+/// |error| of every node but the reference when each edge is known but for its path's asymmetry, ns.
+fn floor_ns(simulation: &Simulation) -> Vec<f64> {
+    let ends: Vec<(usize, usize)> = simulation.edges().iter().map(|e| (e.src.index(), e.dst.index())).collect();
+    let biases: Vec<f64> = simulation.edges().iter().map(|edge| simulation.asymmetry_ns(*edge)).collect();
+    let errors = joining::potentials(simulation.scenario().nodes as usize, &ends, &biases);
+    errors.into_iter().skip(1).map(f64::abs).collect()
 }
 
 /// What a method says about one node at one instant.
@@ -256,6 +314,14 @@ struct Estimate {
 impl Estimate {
     fn bare(offset_ns: Option<f64>) -> Self {
         Self { offset_ns, half_width_95_ns: None, hard_ns: None }
+    }
+
+    fn smooth(smoothed: Option<SmoothedOffset>) -> Self {
+        Self {
+            offset_ns: smoothed.map(|smoothed| smoothed.offset_ns),
+            half_width_95_ns: smoothed.map(|smoothed| smoothed.half_width_95_ns),
+            hard_ns: None,
+        }
     }
 
     fn of_node(node: &NodeEstimate) -> Self {

@@ -163,7 +163,6 @@ const LENGTH_MIN: f64 = 1e-9;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::exponential;
     use probe_sync_estimate::edge_fit::{EdgeWindow, FitMethod, FitOptions, fit};
     use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
     use rand::{RngExt, SeedableRng};
@@ -175,7 +174,7 @@ mod tests {
         let theta = |at: i64| 700 + at / 100_000;
         let exchange = |index: i64| {
             let begin = (index - count / 2) * 13_000_000 + rng.random_range(0..1_000_000);
-            let mut delay = || 5_000 + exponential(&mut rng, queueing_ns) as i64;
+            let mut delay = || 5_000 - (queueing_ns * (1.0 - rng.random::<f64>()).ln()) as i64;
             let mut t = [0; 8];
             for (packet, sent) in [(0, begin), (1, begin + 100_000)] {
                 (t[2 * packet], t[2 * packet + 1]) = (sent, sent + theta(sent) + delay());

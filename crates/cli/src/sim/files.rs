@@ -1,0 +1,97 @@
+//! `accuracy.csv` and `truth.csv` of `probe_sync sim --out`.
+//!
+//! Place in the flow: end of `sim`. Written beside their place and renamed, with nothing in them that the seed does not decide.
+//! accuracy.csv: a row per cell and method; lengths in ns, an empty field where a method states no interval.
+//! truth.csv: a row per seed, method, node and window; `at_ns` is on the reference's clock.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use probe_sync_sim::accuracy::cells::Outcome;
+use probe_sync_sim::accuracy::{Coverage, Judgement, SeedRun, Summary};
+
+/// Writes the files.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub fn write(out: &Path, named: &[(String, Outcome)], truths: &Truths) -> anyhow::Result<()> {
+    probe_sync::files::write_whole(&out.join("accuracy.csv"), accuracy(named).as_bytes())?;
+    if let Some(text) = &truths.text {
+        probe_sync::files::write_whole(&out.join("truth.csv"), text.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn accuracy(named: &[(String, Outcome)]) -> String {
+    let mut text = String::from(
+        "cell,method,seeds,estimates,missing,p50_ns,p95_ns,p99_ns,max_ns,rms_ns,coverage_95,half_width_95_ns,\
+         half_width_per_rms,hard_intervals,hard_violated,floor_p50_ns,floor_p99_ns,packets\n",
+    );
+    for (name, outcome) in named {
+        let [floor_p50, floor_p99] = outcome.floor();
+        let mut row = |method: &str, summary: &Summary| {
+            let Summary { count, missing, p50_ns, p95_ns, p99_ns, max_ns, rms_ns, interval, hard } = summary;
+            let stated =
+                |of: fn(&Coverage) -> f64| interval.as_ref().map_or_else(String::new, |c| format!("{:.4}", of(c)));
+            let violated =
+                hard.map_or_else(|| ",".to_owned(), |hard| format!("{},{}", hard.count, hard.count - hard.held));
+            text.push_str(&format!(
+                "{name},{method},{},{count},{missing},{p50_ns:.3},{p95_ns:.3},{p99_ns:.3},{max_ns:.3},{rms_ns:.3},{},{},{},\
+                 {violated},{floor_p50:.3},{floor_p99:.3},{}\n",
+                outcome.seeds,
+                stated(Coverage::share),
+                stated(|coverage| coverage.half_width_ns),
+                stated(|coverage| coverage.half_width_per_rms),
+                outcome.packets,
+            ));
+        };
+        for (method, pool) in &outcome.methods {
+            row(method.as_str(), &pool.summary());
+        }
+        let between = outcome.between.summary();
+        if between.count > 0 {
+            row("ours_between", &between);
+        }
+    }
+    text
+}
+
+/// The rows of truth.csv under collection.
+pub struct Truths {
+    /// None where nobody asked for them.
+    text: Option<String>,
+}
+
+impl Truths {
+    /// Collects when `wanted`.
+    pub fn new(wanted: bool) -> Self {
+        let header = "cell,seed,method,node,window,at_ns,true_offset_ns,estimate_ns,error_ns,half_width_95_ns,\
+                      hard_lo_ns,hard_hi_ns\n";
+        Self { text: wanted.then(|| header.to_owned()) }
+    }
+
+    /// Takes in the runs of one cell.
+    pub fn add(&mut self, cell: &str, runs: &[SeedRun]) {
+        let Some(text) = &mut self.text else { return };
+        for run in runs {
+            let own = run.methods.iter().map(|(method, judgements)| (method.as_str(), judgements));
+            for (name, judgements) in own.chain([("ours_between", &run.between)]) {
+                for judgement in judgements {
+                    row(text, cell, run.seed, name, judgement);
+                }
+            }
+        }
+    }
+}
+
+fn row(text: &mut String, cell: &str, seed: u64, method: &str, judgement: &Judgement) {
+    let Judgement { node, window, at_ns, truth_ns, estimate_ns, half_width_95_ns, hard_ns } = judgement;
+    let field = |value: Option<f64>| value.filter(|v| v.is_finite()).map_or_else(String::new, |v| format!("{v:.3}"));
+    let (estimate, error) = (field(*estimate_ns), field(judgement.error_ns()));
+    let (width, low, high) = (field(*half_width_95_ns), field(hard_ns.map(|h| h[0])), field(hard_ns.map(|h| h[1])));
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "{cell},{seed},{method},{node},{window},{at_ns},{truth_ns:.3},{estimate},{error},{width},{low},{high}"
+    );
+}
