@@ -12,6 +12,7 @@
 pub mod accuracy;
 mod check;
 mod clock;
+pub mod fault_cases;
 mod faults;
 mod ledger;
 mod network;

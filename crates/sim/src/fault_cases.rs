@@ -1,0 +1,327 @@
+//! The faults to survive, each run through the whole chain and held against the same run without it.
+//!
+//! Place in the flow: beside `accuracy`, above [`Rounds`]: a [`FaultCase`] puts its faults into a scenario, [`run_case`] lets
+//! [`Watch`](probe_sync_estimate::faults::Watch) look at every round, smooths the run with its verdicts, and notes what was named when, which
+//! healthy things were left out, and the healthy nodes' errors. [`compare`] holds them against the clean run of the same seed.
+//!
+//! Faults begin in the middle of a window, where they hurt most. What counts as healthy: every node that the case does not list as
+//! sick; nodes that are cut off count again two rounds after they are back. Errors are compared where both runs have an estimate.
+//!
+//! What it does not do: print; the command does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probe_sync_estimate::faults::{Break, Culprit, DirectionCount, Fault as Named, FaultKind as Kind, RoundView, Watch};
+use probe_sync_estimate::smoother::{self, SmootherOptions};
+use probe_sync_probe::Counters;
+use probe_sync_time::{Edge, NodeId, Timestamp};
+
+use crate::faults::{Fault, FaultKind, LieStamps};
+use crate::rounds::{REFERENCE, Round, Rounds};
+use crate::scenario::Scenario;
+use crate::simulation::{Error, Simulation};
+
+/// A fault and what must be said of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultCase {
+    /// Short, for a table.
+    pub name: &'static str,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// What must be named: any of these kinds, who, and the time from which it can be seen, s since the start.
+    pub expected: Vec<(Vec<Kind>, Culprit, f64)>,
+    /// Nodes whose estimates are not judged.
+    pub sick: Vec<NodeId>,
+    /// Whether an edge between healthy nodes may be left out.
+    pub sick_edge: Option<Edge>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CaseOutcome {
+    /// Everything that was named.
+    pub named: Vec<Named>,
+    /// Rounds from each expected fault's begin to its naming; None where it was not named.
+    pub delays: Vec<Option<u64>>,
+    /// Faults named that were not expected.
+    pub others: Vec<Named>,
+    /// Edges between healthy nodes that were left out, and the round.
+    pub healthy_left_out: BTreeSet<(usize, Edge)>,
+    /// Rounds of healthy nodes that were called spoilt.
+    pub healthy_spoilt: usize,
+    /// Errors of usable estimates of healthy nodes by round and node, ns.
+    pub errors: BTreeMap<(usize, NodeId), f64>,
+    /// The same with the smoother over the whole run.
+    pub smoothed: BTreeMap<(usize, NodeId), f64>,
+    /// Most time that the watch took for a round is not known here: pure code reads no clock.
+    pub rounds: usize,
+}
+
+/// 99th percentiles of |error| of a case and of the clean runs, over the same rounds and nodes, ns.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Comparison {
+    /// Per round, with the fault and without.
+    pub per_round_ns: [f64; 2],
+    /// Smoothed, with the fault and without.
+    pub smoothed_ns: [f64; 2],
+}
+
+/// The list, on the edges that the seed gives. Needs eight nodes and `start_s` a good way into the run.
+pub fn cases(edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
+    let node = NodeId(5);
+    let edge = edges.iter().copied().find(|edge| edge.src == node).unwrap_or(Edge { src: node, dst: NodeId(6) });
+    let once = |what| vec![Fault { start_s, end_s: None, what }];
+    let during = |seconds: f64, what| vec![Fault { start_s, end_s: Some(start_s + seconds), what }];
+    let one = |name, faults, kinds: &[Kind]| FaultCase {
+        name,
+        faults,
+        expected: vec![(kinds.to_vec(), Culprit::Node(node), start_s)],
+        sick: vec![node],
+        sick_edge: None,
+    };
+    let of_edge = |name, faults, kinds: &[Kind]| FaultCase {
+        expected: vec![(kinds.to_vec(), Culprit::Edge(edge), start_s)],
+        sick: Vec::new(),
+        sick_edge: Some(edge),
+        ..one(name, faults, kinds)
+    };
+    let step = |node, seen| FaultKind::Step { node, step_ns: 10_000_000, seen };
+    let lie = |constant_ns, ramp_ns_per_s, per_peer, stamps| FaultKind::Liar {
+        node,
+        constant_ns,
+        ramp_ns_per_s,
+        per_peer,
+        stamps,
+    };
+    let Edge { src, dst } = edge;
+    let loss = |from, to, both_ways| FaultKind::Loss { probability: 0.3, from, to, both_ways };
+    let far: Vec<NodeId> = (4..8).map(NodeId).collect();
+    let group = Culprit::Nodes(far.clone());
+    vec![
+        one("step 10 ms", once(step(node, true)), &[Kind::Step]),
+        one("step 10 ms, unseen", once(step(node, false)), &[Kind::Step]),
+        FaultCase {
+            expected: vec![
+                (vec![Kind::Silent], Culprit::Node(node), start_s),
+                (vec![Kind::Restart], Culprit::Node(node), start_s + 10.0),
+            ],
+            ..one("reboot, 10 s", during(10.0, FaultKind::Reboot { node, offset_ns: -300_000_000 }), &[])
+        },
+        one("reboot, 1 s", during(1.0, FaultKind::Reboot { node, offset_ns: -300_000_000 }), &[Kind::Restart, Kind::Step]),
+        one("liar, 10 µs to all", once(lie(10e3, 0.0, false, LieStamps::All)), &[Kind::Step, Kind::Liar]),
+        one("liar, 200 ns/s to all", once(lie(0.0, 200.0, false, LieStamps::All)), &[Kind::RateJump]),
+        one("liar, 10 µs per peer", once(lie(10e3, 0.0, true, LieStamps::All)), &[Kind::Liar]),
+        one("liar, 200 ns/s per peer", once(lie(0.0, 200.0, true, LieStamps::All)), &[Kind::Liar]),
+        one("liar, receive stamps 10 µs", once(lie(10e3, 0.0, false, LieStamps::Receive)), &[Kind::Liar]),
+        of_edge("asymmetric edge, 5 µs", once(FaultKind::Asymmetry { src, dst, extra_ns: 5_000 }), &[Kind::AsymmetricEdge]),
+        FaultCase {
+            faults: vec![Fault { start_s: 0.0, end_s: None, what: FaultKind::Asymmetry { src, dst, extra_ns: 5_000 } }],
+            expected: vec![(vec![Kind::AsymmetricEdge], Culprit::Edge(edge), 0.0)],
+            ..of_edge("asymmetric edge from the start", Vec::new(), &[])
+        },
+        FaultCase {
+            expected: vec![(vec![Kind::Loss], Culprit::Everyone, start_s)],
+            sick: Vec::new(),
+            ..one("loss 30 %, all", once(loss(None, None, false)), &[])
+        },
+        FaultCase { sick: Vec::new(), ..one("loss 30 %, one node", once(loss(Some(node), None, true)), &[Kind::Loss]) },
+        FaultCase { sick_edge: None, ..of_edge("loss 30 %, one way", once(loss(Some(src), Some(dst), false)), &[Kind::OneWayLoss]) },
+        FaultCase {
+            expected: vec![
+                (vec![Kind::Partition], group.clone(), start_s),
+                (vec![Kind::Rejoined], group, start_s + 20.0),
+            ],
+            sick: far.clone(),
+            ..one("partition, 20 s", during(20.0, FaultKind::Partition { nodes: far }), &[])
+        },
+        of_edge(
+            "route change, 20 µs",
+            once(FaultKind::RouteChange { src, dst, extra_ns: 20_000, both_ways: true }),
+            &[Kind::RouteChange],
+        ),
+        FaultCase {
+            expected: vec![
+                (vec![Kind::Silent], Culprit::Node(node), 0.0),
+                (vec![Kind::JoinedLate], Culprit::Node(node), start_s),
+            ],
+            ..one("late join", once(FaultKind::LateJoin { node }), &[])
+        },
+        FaultCase {
+            expected: vec![(vec![Kind::Step], Culprit::Node(REFERENCE), start_s)],
+            sick: vec![REFERENCE],
+            ..one("reference steps 10 ms", once(step(REFERENCE, true)), &[])
+        },
+        FaultCase {
+            expected: vec![(vec![Kind::Step], Culprit::Node(REFERENCE), start_s)],
+            sick: vec![REFERENCE],
+            ..one("reference steps, unseen", once(step(REFERENCE, false)), &[])
+        },
+    ]
+}
+
+/// A run without faults: whatever is named is a false alarm.
+pub fn clean() -> FaultCase {
+    FaultCase { name: "clean", faults: Vec::new(), expected: Vec::new(), sick: Vec::new(), sick_edge: None }
+}
+
+/// Runs a case on `base`, whose own faults it replaces.
+///
+/// # Errors
+/// When the scenario contradicts itself.
+pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutcome, Error> {
+    let scenario = Scenario { faults: case.faults.clone(), ..base.clone() };
+    let window_s = scenario.window_s;
+    let (duration, window) = (scenario.duration(), scenario.window());
+    let simulation = Simulation::new(scenario, seed)?;
+    let mut rounds = Rounds::new(&simulation, duration, window)?;
+    let mut watch = Watch::default();
+    let mut counted: Vec<Counters> = Vec::new();
+    let mut outcome = CaseOutcome::default();
+    let mut kept: Vec<Round> = Vec::new();
+    let (mut breaks, mut left_out): (Vec<Break>, BTreeSet<(usize, Edge)>) = (Vec::new(), BTreeSet::new());
+    let mut spoilt: BTreeSet<(usize, NodeId)> = BTreeSet::new();
+    while let Some(round) = rounds.step() {
+        let counters: Vec<Counters> = rounds.running().counters().collect();
+        let directions = directions(&counted, &counters);
+        counted = counters;
+        let verdict = observe(&mut watch, &round, &directions);
+        outcome.named.extend(verdict.faults);
+        breaks.extend(verdict.breaks);
+        left_out.extend(verdict.left_out);
+        spoilt.extend(verdict.spoilt.iter().map(|node| (round.index, *node)));
+        kept.push(round);
+    }
+    let healthy = |node: NodeId| !case.sick.contains(&node);
+    outcome.rounds = kept.len();
+    outcome.healthy_spoilt = spoilt.iter().filter(|(_, node)| healthy(*node)).count();
+    let fine = |edge: &Edge| Some(*edge) != case.sick_edge && healthy(edge.src) && healthy(edge.dst);
+    outcome.healthy_left_out = left_out.iter().filter(|(_, edge)| fine(edge)).copied().collect();
+    outcome.judge_names(case, window_s);
+    let usable = |round: usize, node: NodeId| !spoilt.contains(&(round, node)) && !spoilt.contains(&(round, REFERENCE));
+    let judged: Vec<NodeId> =
+        (1..base.nodes).map(NodeId).filter(|node| healthy(*node) || case.sick == [REFERENCE]).collect();
+    let truth = |node: NodeId, round: &Round| {
+        rounds.running().offset_ns(node, Timestamp::from_ns(round.reference_midpoint_ns))
+    };
+    let smoothed = smooth(base.nodes as usize, &kept, &breaks, &left_out);
+    for round in &kept {
+        for node in judged.iter().copied().filter(|node| usable(round.index, *node)) {
+            let key = (round.index, node);
+            let estimate = &round.solution.nodes[node.index()];
+            if estimate.reachable {
+                outcome.errors.insert(key, estimate.offset_ns - truth(node, round));
+            }
+            if let Some(at) = smoothed.at(node, round.reference_midpoint_ns).filter(|_| estimate.reachable) {
+                outcome.smoothed.insert(key, at.offset_ns - truth(node, round));
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Lets the watch look at a simulated round.
+pub fn observe(
+    watch: &mut Watch,
+    round: &Round,
+    directions: &[DirectionCount],
+) -> probe_sync_estimate::faults::Verdict {
+    let events: Vec<_> = round.clock_events().collect();
+    let fitted: BTreeSet<Edge> = round.edges.iter().map(|edge| edge.edge()).collect();
+    let unfitted: Vec<(Edge, u32)> = round.losses().filter(|(edge, _)| !fitted.contains(edge)).collect();
+    watch.observe(&RoundView {
+        round: round.index as u64,
+        reference: REFERENCE,
+        reference_midpoint_ns: round.reference_midpoint_ns,
+        edges: &round.edges,
+        nodes: &round.solution.nodes,
+        excluded: &round.solution.excluded,
+        clock_events: &events,
+        unfitted: &unfitted,
+        directions,
+    })
+}
+
+/// What passed in each direction since the counters before.
+pub fn directions(before: &[Counters], now: &[Counters]) -> Vec<DirectionCount> {
+    let passed = |counters: &[Counters], of: usize, peer: NodeId| {
+        counters.get(of).and_then(|counters| counters.peers.get(&peer)).copied().unwrap_or_default()
+    };
+    let mut all = Vec::new();
+    for (from, counters) in now.iter().enumerate() {
+        for (&to, counts) in &counters.peers {
+            let from_id = NodeId(from as u32);
+            let came = |counters: &[Counters]| passed(counters, to.index(), from_id).first_copies();
+            let sent = counts.sent.saturating_sub(passed(before, from, to).sent);
+            let received = came(now).saturating_sub(came(before));
+            all.push(DirectionCount { from: from_id, to, sent, received });
+        }
+    }
+    all
+}
+
+fn smooth(
+    nodes: usize,
+    rounds: &[Round],
+    breaks: &[Break],
+    left_out: &BTreeSet<(usize, Edge)>,
+) -> smoother::RunSolution {
+    let out: Vec<Vec<Edge>> = rounds
+        .iter()
+        .map(|round| left_out.range((round.index, Edge::new(0, 0))..).take_while(|(at, _)| *at == round.index).map(|(_, e)| *e).collect())
+        .collect();
+    let given: Vec<smoother::Round<'_>> = rounds
+        .iter()
+        .zip(&out)
+        .map(|(round, left_out)| smoother::Round {
+            reference_midpoint_ns: round.reference_midpoint_ns,
+            edges: &round.edges,
+            solution: &round.solution,
+            left_out,
+        })
+        .collect();
+    let breaks: Vec<smoother::Break> =
+        breaks.iter().map(|broken| smoother::Break { node: broken.node, round: broken.round }).collect();
+    smoother::smooth_run(nodes, &given, &breaks, &SmootherOptions::default())
+}
+
+impl CaseOutcome {
+    /// What was expected and when it came, and what nobody expected.
+    fn judge_names(&mut self, case: &FaultCase, window_s: f64) {
+        let mut expected_ones = vec![false; self.named.len()];
+        for (kinds, culprit, from_s) in &case.expected {
+            let begin = (from_s / window_s) as u64;
+            let at = self.named.iter().position(|named| {
+                kinds.contains(&named.kind) && named.culprit == *culprit && named.round >= begin
+            });
+            self.delays.push(at.map(|at| self.named[at].round - begin));
+            at.into_iter().for_each(|at| expected_ones[at] = true);
+        }
+        // A node that is expected to be named may be named twice; a return is no alarm.
+        let known = |named: &Named| case.expected.iter().any(|(_, culprit, _)| *culprit == named.culprit);
+        let others = self.named.iter().zip(&expected_ones).filter(|(named, expected)| !**expected && !known(named));
+        self.others = others.map(|(named, _)| named.clone()).collect();
+    }
+}
+
+/// Percentiles over pooled seeds: pairs of a case's run and the clean run of the same seed.
+pub fn compare(pairs: &[(CaseOutcome, CaseOutcome)]) -> Comparison {
+    let of = |which: fn(&CaseOutcome) -> &BTreeMap<(usize, NodeId), f64>| {
+        let mut both: [Vec<f64>; 2] = Default::default();
+        for (faulty, clean) in pairs {
+            for (key, error) in which(faulty) {
+                if let Some(without) = which(clean).get(key) {
+                    both[0].push(error.abs());
+                    both[1].push(without.abs());
+                }
+            }
+        }
+        both.map(p99)
+    };
+    Comparison { per_round_ns: of(|outcome| &outcome.errors), smoothed_ns: of(|outcome| &outcome.smoothed) }
+}
+
+fn p99(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = (values.len() * 99).div_ceil(100).saturating_sub(1);
+    values.get(at).copied().unwrap_or(0.0)
+}
