@@ -67,6 +67,18 @@ pub struct RunArgs {
     /// Gap between exchanges started by one host, shared by its ranks and edges in turn [default: 800us]
     #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
     cadence: Option<String>,
+    /// Adapt cadence and edges so that the target is met at least cost
+    #[arg(long, help_heading = "Adaptive probing")]
+    adaptive: bool,
+    /// Wanted half-width of the 95 % intervals, as in 200ns; asks for --adaptive by itself [default with --adaptive: 1us]
+    #[arg(long, help_heading = "Adaptive probing", value_name = "DURATION")]
+    target_error: Option<String>,
+    /// Bits per second that a host may send, UDP and IPv4 headers and answers included, as in 500k or 5M [default: none]
+    #[arg(long, help_heading = "Adaptive probing", value_name = "BITS")]
+    budget_bps: Option<String>,
+    /// Share of one core that probing may take on a host, as in 0.1 or 10% [default: 0.2 unless --budget-bps is given]
+    #[arg(long, help_heading = "Adaptive probing", value_name = "SHARE")]
+    budget_cpu: Option<String>,
     /// Time between the two packets of a coded pair [default: 100us]
     #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
     spacing: Option<String>,
@@ -263,6 +275,9 @@ impl RunArgs {
             ("duration", &self.duration),
             ("window", &self.window),
             ("probe_cadence", &self.cadence),
+            ("target_error", &self.target_error),
+            ("budget_bps", &self.budget_bps),
+            ("budget_cpu", &self.budget_cpu),
             ("spacing", &self.spacing),
             ("exchange_timeout", &self.exchange_timeout),
             ("round_timeout", &self.round_timeout),
@@ -284,7 +299,7 @@ impl RunArgs {
             ("skew_model", &self.skew_model),
             ("inject_step", &self.inject_step),
         ];
-        let switches = [("per_rank", self.per_rank), ("keep_probes", self.keep_probes)];
+        let switches = [("adaptive", self.adaptive), ("per_rank", self.per_rank), ("keep_probes", self.keep_probes)];
         let flags: Vec<(String, String)> = texts
             .into_iter()
             .filter_map(|(key, text)| text.clone().map(|text| (key.to_owned(), text)))

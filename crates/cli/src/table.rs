@@ -1,6 +1,7 @@
 //! The final report for people: one line per node, then what the truth says, what was lost, and what it cost.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync::adaptive::PacingReport;
 use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
 
 /// The report as text.
@@ -100,6 +101,7 @@ fn remarks(report: &RunReport) -> Vec<String> {
             peer.src, peer.dst, peer.address, peer.reason
         ));
     }
+    lines.extend(report.pacing.as_ref().map(pacing));
     let (sent, lost) = report.packets.iter().fold((0, 0), |sum, p| (sum.0 + p.sent, sum.1 + p.lost));
     lines.push(format!(
         "{} rounds in {:.1} s over {}; {sent} packets sent, {lost} packets lost; {:.1} % of one core for all {} ranks; files in {}",
@@ -134,6 +136,26 @@ fn verdict(truth: &TruthVerdict) -> String {
         truth.coverage_95 * 100.0,
         unsigned(truth.median_half_width_95_ns),
         truth.not_judged
+    )
+}
+
+fn pacing(pacing: &PacingReport) -> String {
+    let extra = match pacing.extra_edges_most {
+        0 => String::new(),
+        most => format!(", at most {most} extra edges"),
+    };
+    format!(
+        "adaptive: {}; in {} of {} rounds all nodes were within it; cadence {} at first, {} at last ({} to {}); {:.0} exchanges \
+         per host, {:.1} % of the fixed cadence's{extra}",
+        pacing.reason(),
+        pacing.rounds_within,
+        pacing.rounds,
+        unsigned(pacing.configured_cadence_ns as f64),
+        unsigned(pacing.final_cadence_ns as f64),
+        unsigned(pacing.shortest_cadence_ns as f64),
+        unsigned(pacing.longest_cadence_ns as f64),
+        pacing.exchanges_per_host,
+        100.0 * pacing.exchanges_per_host / pacing.exchanges_per_host_fixed.max(1.0),
     )
 }
 

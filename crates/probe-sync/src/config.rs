@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::edge_fit::FitMethod;
+use probe_sync_estimate::pacing::{Budget, PacingOptions};
 use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
@@ -27,6 +28,14 @@ pub struct Config {
     pub window: Duration,
     /// Gap between exchanges started by one host, shared by its ranks and edges in turn.
     pub cadence: Duration,
+    /// Adapt cadence and edges to the target.
+    pub adaptive: bool,
+    /// Half-width of every node's 95 % interval to aim at; asks for adaptive probing by itself.
+    pub target_error: Option<Duration>,
+    /// Bits per second that a host may send for probing, UDP and IPv4 headers and answers included.
+    pub budget_bps: Option<f64>,
+    /// Share of one core that probing may take on a host.
+    pub budget_cpu: Option<f64>,
     /// Time between the two packets of a coded pair.
     pub spacing: Duration,
     /// An exchange not finished after this long counts as lost.
@@ -100,6 +109,16 @@ pub const KEYS: &[Key] = &[
     shared("duration", "how long to run, as in 12s or 10min; without it until Ctrl-C or SIGTERM"),
     shared("window", "length of a measuring window; each window gives one offset per node (default 4s)"),
     shared("probe_cadence", "gap between exchanges started by one host, shared by its ranks (default 800us)"),
+    shared("adaptive", "adapt cadence and edges so that the target is met at least cost (default false)"),
+    shared(
+        "target_error",
+        "wanted half-width of the 95 % intervals, as in 200ns; asks for adaptive (default 1us then)",
+    ),
+    shared(
+        "budget_bps",
+        "bits per second that a host may send when adaptive, headers included, as in 5M (default none)",
+    ),
+    shared("budget_cpu", "share of one core that probing may take on a host when adaptive (default 0.2)"),
     shared("spacing", "time between the two packets of a coded pair (default 100us)"),
     shared("exchange_timeout", "an exchange not finished after this long counts as lost (default 100ms)"),
     shared("round_timeout", "how long a round waits for a rank before it names it and ends (default 10s)"),
@@ -144,6 +163,10 @@ impl Default for Config {
             duration: None,
             window: Duration::from_ms(4_000),
             cadence: Duration::from_us(800),
+            adaptive: false,
+            target_error: None,
+            budget_bps: None,
+            budget_cpu: None,
             spacing: Duration::from_us(100),
             exchange_timeout: Duration::from_ms(100),
             round_timeout: Duration::from_ms(10_000),
@@ -203,6 +226,10 @@ impl Config {
             // A run shorter than a window is one window.
             config.window = config.window.min(duration);
         }
+        if let Some(pacing) = config.pacing() {
+            // The budget holds from the first window on.
+            config.cadence = config.cadence.max(Duration::from_ns(pacing.budget.cadence_min_ns()));
+        }
         config.check()?;
         Ok(config)
     }
@@ -219,6 +246,10 @@ impl Config {
             "probe_cadence" => positive(text).map(|v| self.cadence = v),
             // The older, numeric spelling of the design documents.
             "probe_cadence_us" => positive(&format!("{text}us")).map(|v| self.cadence = v),
+            "adaptive" => number(text).map(|v| self.adaptive = v),
+            "target_error" => positive(text).map(|v| self.target_error = Some(v)),
+            "budget_bps" => rate(text).map(|v| self.budget_bps = Some(v)),
+            "budget_cpu" => rate(text).map(|v| self.budget_cpu = Some(v)),
             "spacing" => positive(text).map(|v| self.spacing = v),
             "exchange_timeout" => positive(text).map(|v| self.exchange_timeout = v),
             "round_timeout" => positive(text).map(|v| self.round_timeout = v),
@@ -248,6 +279,21 @@ impl Config {
         result.map_err(wrong)
     }
 
+    /// What adaptive probing shall reach and may cost; `None` when the pace is fixed.
+    pub fn pacing(&self) -> Option<PacingOptions> {
+        if !self.adaptive && self.target_error.is_none() {
+            return None;
+        }
+        let configured = Budget::cpu_share_of(self.cadence.as_ns());
+        // Whoever asks for a fast cadence asks for its cost.
+        let cpu_share = self.budget_cpu.or(self.budget_bps.is_none().then(|| configured.max(BUDGET_CPU)));
+        Some(PacingOptions {
+            target_ns: self.target_error.unwrap_or(TARGET_ERROR).as_ns_f64(),
+            cadence_ns: self.cadence.as_ns(),
+            budget: Budget { bits_per_second: self.budget_bps, cpu_share },
+        })
+    }
+
     /// Keys on which all ranks must agree, with their values as text.
     pub fn shared_entries(&self) -> Vec<(String, String)> {
         KEYS.iter().filter(|key| !key.local).map(|key| (key.name.to_owned(), self.text(key.name))).collect()
@@ -264,6 +310,10 @@ impl Config {
             "duration" => self.duration.map_or_else(|| "until stopped".into(), text_of),
             "window" => text_of(self.window),
             "probe_cadence" => text_of(self.cadence),
+            "adaptive" => self.pacing().is_some().to_string(),
+            "target_error" => self.target_error.map_or_else(|| "none".into(), text_of),
+            "budget_bps" => self.budget_bps.map_or_else(|| "none".into(), |v| v.to_string()),
+            "budget_cpu" => optional(self.budget_cpu.map(|v| v.to_string())),
             "spacing" => text_of(self.spacing),
             "exchange_timeout" => text_of(self.exchange_timeout),
             "round_timeout" => text_of(self.round_timeout),
@@ -296,6 +346,9 @@ impl Config {
         let wrong = |key: &str, reason: &str| {
             Err(Error::Configuration { origin: "configuration".into(), key: key.into(), reason: reason.into() })
         };
+        if self.pacing().is_some_and(|pacing| pacing.budget.cadence_min_ns() > CADENCE_MAX.as_ns()) {
+            return wrong("budget_bps or budget_cpu", "allows less than one exchange per minute; raise it");
+        }
         for (key, value, least, most) in self.limits() {
             if value < least || value > most {
                 return wrong(key, &format!("must lie within {} and {}", text_of(least), text_of(most)));
@@ -303,6 +356,16 @@ impl Config {
         }
         if self.window.as_ns() / self.cadence.as_ns() > MAX_EXCHANGES_PER_WINDOW {
             return wrong("window", "brings more than a million exchanges; take a shorter window or a longer cadence");
+        }
+        if self.pacing().is_none() && (self.budget_bps.is_some() || self.budget_cpu.is_some()) {
+            return wrong("budget_bps or budget_cpu", "limits adaptive probing; add --target-error, or set --cadence");
+        }
+        let fastest = self.pacing().map_or(self.cadence.as_ns(), |pacing| pacing.budget.cadence_min_ns());
+        if self.window.as_ns() / fastest > MAX_EXCHANGES_PER_WINDOW {
+            return wrong(
+                "budget",
+                "allows more than a million exchanges per window; take a shorter window or less budget",
+            );
         }
         let pair_period = Duration::from_ms(1)..=Duration::from_ms(MAX_PAIR_PERIOD_MS);
         if !pair_period.contains(&self.snapshot_pair_period) {
@@ -338,7 +401,7 @@ impl Config {
         let (us, ms) = (Duration::from_us, Duration::from_ms);
         [
             ("window", self.window, ms(100), ms(3_600_000)),
-            ("probe_cadence", self.cadence, us(20), ms(60_000)),
+            ("probe_cadence", self.cadence, us(20), CADENCE_MAX),
             ("spacing", self.spacing, us(1), ms(1_000)),
             ("exchange_timeout", self.exchange_timeout, ms(1), ms(10_000)),
             ("round_timeout", self.round_timeout, ms(100), ms(86_400_000)),
@@ -369,6 +432,11 @@ pub fn flag_name(key: &str) -> String {
 const RESERVED_ENVIRONMENT: [&str; 6] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "PARENT", "RENDEZVOUS_TIMEOUT"];
 const MAX_PAIR_PERIOD_MS: i64 = 3_600_000;
 const NO_TRACER_CLOCK: &str = "none";
+const CADENCE_MAX: Duration = Duration::from_ms(60_000);
+/// The target of `--adaptive` without one.
+const TARGET_ERROR: Duration = Duration::from_us(1);
+/// The budget where none is given: the default cadence takes 0.165.
+const BUDGET_CPU: f64 = 0.2;
 /// As many as the probe thread keeps.
 const MAX_EXCHANGES_PER_WINDOW: i64 = 1 << 20;
 
@@ -414,6 +482,16 @@ fn positive(text: &str) -> Result<Duration, String> {
 fn text_of(span: Duration) -> String {
     let size = humantime::format_duration(std::time::Duration::from_nanos(span.as_ns().unsigned_abs()));
     format!("{}{size}", if span < Duration::ZERO { "-" } else { "" })
+}
+
+/// A number above zero, with k or M for thousands or millions, or in per cent.
+fn rate(text: &str) -> Result<f64, String> {
+    let trimmed = text.trim();
+    let units = [('k', 1e3), ('M', 1e6), ('G', 1e9), ('%', 0.01)];
+    let unit = units.into_iter().find_map(|(unit, factor)| trimmed.strip_suffix(unit).map(|rest| (rest, factor)));
+    let (digits, factor) = unit.unwrap_or((trimmed, 1.0));
+    let value: f64 = number::<f64>(digits)? * factor;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("\"{text}\" is not above zero")) }
 }
 
 /// An address that peers can send to.
@@ -490,6 +568,18 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_holds_from_the_first_window_on() {
+        let target = ("target_error", "200ns");
+        check("", &[], &[target], Ok(("adaptive", "true")));
+        check("", &[], &[target], Ok(("probe_cadence", "800us")));
+        // 6 packets of 88 bytes are 4224 bits.
+        check("", &[], &[target, ("budget_bps", "1.056M")], Ok(("probe_cadence", "4ms")));
+        // 6 packets of 22 µs are 132 µs.
+        check("", &[], &[("adaptive", "true"), ("budget_cpu", "1%")], Ok(("probe_cadence", "13ms 200us")));
+        check("", &[], &[target, ("probe_cadence", "100us")], Ok(("probe_cadence", "100us")));
+    }
+
+    #[test]
     fn errors_name_place_key_and_remedy() {
         check("windw = '2s'", &[], &[], Err("unknown key"));
         check("window = '2s'", &[], &[("window", "2")], Err("--window"));
@@ -507,6 +597,10 @@ mod tests {
         check("", &[], &[("snapshot_pair_period_ms", "4s")], Err("--snapshot-pair-period-ms"));
         check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
         check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
+        check("", &[], &[("budget_bps", "1M")], Err("--target-error"));
+        check("", &[], &[("target_error", "1us"), ("budget_cpu", "-1")], Err("above zero"));
+        check("", &[], &[("target_error", "1us"), ("budget_bps", "50")], Err("per minute"));
+        check("", &[], &[("target_error", "1us"), ("budget_cpu", "900%"), ("window", "1min")], Err("less budget"));
         check("", &[], &[("skew_model", "sinusoid")], Err("--inject-skew"));
         check("", &[], &[("inject_skew", "1"), ("skew_model", "wild")], Err("constant, sinusoid, steps"));
         check("duration = '8s'", &[], &[("inject_skew", "1"), ("skew_model", "steps")], Err("three windows"));

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_collective::Rank;
 
+pub mod adaptive;
 pub mod config;
 pub mod export;
 pub mod files;

@@ -40,6 +40,15 @@ pub fn render(report: &RunReport) -> String {
             ("{quantile=\"1\"}".into(), report.round_latency_us[1] * 1e-6),
         ],
     );
+    if let Some(pacing) = &report.pacing {
+        gauge(
+            "cadence_seconds",
+            "Gap between exchanges started by one host.",
+            &one(pacing.final_cadence_ns as f64 * 1e-9),
+        );
+        gauge("target_seconds", "Wanted half-width of the 95 % intervals.", &one(pacing.target_ns * 1e-9));
+        gauge("nodes_within_target", "Nodes whose 95 % interval is that narrow.", &one(pacing.nodes_within.into()));
+    }
     let counters: Vec<(String, f64)> =
         report.counters.iter().map(|(name, count)| (format!("{{kind=\"{name}\"}}"), *count as f64)).collect();
     gauge("events", "Counted events, by kind, over all ranks.", &counters);

@@ -10,6 +10,7 @@ use probe_sync_estimate::window::{ClockEvent, GlobalWindowData};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde::{Deserialize, Serialize};
 
+use crate::adaptive::PacingReport;
 use crate::roster::Roster;
 use crate::truth;
 
@@ -99,6 +100,8 @@ pub struct RunReport {
     pub clock_events: Vec<(u64, NodeId, ClockEvent)>,
     /// Standard deviation of path asymmetry seen in the last round, ns.
     pub asymmetry_sd_ns: f64,
+    /// What adaptive probing did; null when the pace was fixed.
+    pub pacing: Option<PacingReport>,
 }
 
 /// One line of the table.

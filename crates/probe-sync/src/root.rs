@@ -11,6 +11,7 @@ use probe_sync_estimate::window::{ClockEvent, GlobalWindowData, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde_json::{Value, json};
 
+use crate::adaptive::PacingReport;
 use crate::files::{self, JsonLines, RunDirectory};
 use crate::report::{self, Judge, NodeRow, RankAccount, RunReport, SIGMAS_95, TruthVerdict};
 use crate::roster::Roster;
@@ -24,6 +25,8 @@ pub(crate) struct RootState<'a> {
     backend: &'static str,
     ranks: usize,
     directory: RunDirectory,
+    /// `run.json` as it was written first.
+    document: Value,
     offsets: JsonLines,
     global_windows: JsonLines,
     judge: Judge,
@@ -66,6 +69,7 @@ impl<'a> RootState<'a> {
             offsets,
             global_windows: directory.stream("global_windows.jsonl")?,
             directory,
+            document,
             judge: Judge::new(clocks),
             latencies_us: Vec::new(),
             last: None,
@@ -115,8 +119,15 @@ impl<'a> RootState<'a> {
         accounts: &[RankAccount],
         interrupted: bool,
         error: Option<String>,
+        pacing: Option<PacingReport>,
     ) -> Result<RunReport, Error> {
-        let report = self.report(accounts, self.judge.verdict(), interrupted, error);
+        let mut report = self.report(accounts, self.judge.verdict(), interrupted, error);
+        if let Some(pacing) = &pacing {
+            let mut document = self.document;
+            document["pacing"] = json!(pacing);
+            self.directory.write_document("run.json", &format!("{document:#}\n"))?;
+        }
+        report.pacing = pacing;
         self.directory.write_document("metrics.prom", &metrics::render(&report))?;
         self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
         Ok(report)
@@ -159,6 +170,7 @@ impl<'a> RootState<'a> {
             ],
             clock_events: self.clock_events.clone(),
             asymmetry_sd_ns: self.last.as_ref().map_or(0.0, |round| round.asymmetry_sd_ns),
+            pacing: None,
         }
     }
 

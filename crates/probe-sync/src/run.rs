@@ -17,7 +17,7 @@ use probe_sync_time::{Clock, Edge, NodeId, RunId, StampSource};
 use serde_json::json;
 
 use crate::files::RunDirectory;
-use crate::policy::{Fixed, Pace, Policy};
+use crate::policy::{Configured, Pace, Policy};
 use crate::probing::{Prober, ProberSetup};
 use crate::report::RunReport;
 use crate::root::RootState;
@@ -62,7 +62,7 @@ pub struct Started<'a> {
     pub stamp: StampSource,
 }
 
-/// Runs to the configured duration or until stopped, at the configured pace. The report comes back at rank 0.
+/// Runs to the configured duration or until stopped, at the configured pace or adaptively. The report comes back at rank 0.
 ///
 /// A rank whose configuration is unusable still takes part in the hand-shake, so that all ranks end with its error.
 ///
@@ -74,7 +74,7 @@ pub fn run(
     context: &Context,
     observer: &mut dyn Observer,
 ) -> Result<Option<RunReport>, Error> {
-    run_with_policy(config, collective, context, observer, &mut Fixed)
+    run_with_policy(config, collective, context, observer, &mut Configured::default())
 }
 
 /// As [`run`], with the pace of every next round chosen by `policy` at rank 0.
@@ -163,13 +163,14 @@ impl Setup<'_> {
         if let Some(root) = &root {
             observer.started(&root.started(edges.len()));
         }
+        policy.begin(self.config, self.plan.nodes(), &edges);
         let start = Pace::configured(self.config).decision(roster.start_ns, false);
         let stop = Arc::clone(&context.stop);
         let mut rounds = Rounds { config: self.config, collective, plan: self.plan, node, stop };
         let result = rounds.run(
             start,
             root.as_mut().map(|root| Master {
-                policy,
+                policy: &mut *policy,
                 solved: Box::new(|round, latency| {
                     root.solved(round, latency)?;
                     observer.round(round, latency);
@@ -181,10 +182,10 @@ impl Setup<'_> {
         let accounts = result.and_then(|()| rounds.settle(begun));
         match (root, accounts) {
             (None, accounts) => accounts.map(|_| None),
-            (Some(root), Ok(accounts)) => root.end(&accounts, interrupted(), None).map(Some),
+            (Some(root), Ok(accounts)) => root.end(&accounts, interrupted(), None, policy.report()).map(Some),
             (Some(root), Err(error)) => {
                 // What there is; the first error stays the one to report.
-                if let Err(second) = root.end(&[], interrupted(), Some(error.to_string())) {
+                if let Err(second) = root.end(&[], interrupted(), Some(error.to_string()), policy.report()) {
                     tracing::warn!("{second}");
                 }
                 Err(error)

@@ -36,19 +36,27 @@ use crate::window::{EdgeAlphaBeta, NodeEstimate};
 /// What probing may cost one host.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Bits per second on the wire, UDP and IPv4 headers included, of the exchanges that a host starts; both directions.
+    /// Bits per second that a host sends, UDP and IPv4 headers included: three packets of each exchange that it starts and,
+    /// on average, three of each that it answers.
     pub bits_per_second: Option<f64>,
     /// Share of one core.
     pub cpu_share: Option<f64>,
 }
 
 impl Budget {
-    /// The shortest gap between a host's exchanges that the budget allows, ns.
+    /// The share of one core that a gap between a host's exchanges takes.
+    pub fn cpu_share_of(cadence_ns: i64) -> f64 {
+        EXCHANGE_CPU_NS / cadence_ns.max(1) as f64
+    }
+
+    /// The shortest gap between a host's exchanges that the budget allows, ns. Beyond a minute nothing could be measured;
+    /// whoever takes budgets from users should refuse such ones.
     pub fn cadence_min_ns(&self) -> i64 {
         let bits = self.bits_per_second.map(|budget| EXCHANGE_WIRE_BITS / budget * 1e9);
         let cpu = self.cpu_share.map(|budget| EXCHANGE_CPU_NS / budget);
         let shortest = bits.into_iter().chain(cpu).fold(CADENCE_LIMITS_NS[0] as f64, f64::max);
-        (shortest.ceil() as i64).min(CADENCE_LIMITS_NS[1])
+        // What rounding adds must not cost a nanosecond.
+        (shortest * (1.0 - 1e-12)).ceil() as i64
     }
 }
 
@@ -162,7 +170,7 @@ struct Governing {
 impl Pacer {
     /// A controller for a run of `nodes` nodes that probes `edges`.
     pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions) -> Self {
-        let cadence_min_ns = options.budget.cadence_min_ns();
+        let cadence_min_ns = options.budget.cadence_min_ns().min(CADENCE_LIMITS_NS[1]);
         let mut out_degree = vec![0; nodes];
         for edge in edges {
             if let Some(degree) = out_degree.get_mut(edge.src.index()) {
@@ -174,7 +182,7 @@ impl Pacer {
             cadence_min_ns,
             probed: edges.iter().map(|edge| pair(*edge)).collect(),
             out_degree,
-            cadence_ns: options.cadence_ns.max(cadence_min_ns),
+            cadence_ns: options.cadence_ns.clamp(cadence_min_ns, CADENCE_LIMITS_NS[1]),
             extra: Vec::new(),
             useless: BTreeSet::new(),
             reachable: None,

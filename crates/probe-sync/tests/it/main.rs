@@ -8,7 +8,7 @@ use probe_sync::collective::InProcess;
 use probe_sync::policy::{Pace, Policy};
 use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run, run_with_policy};
 use probe_sync_estimate::window::{GlobalWindowData, NodeWindowData};
-use probe_sync_time::Duration;
+use probe_sync_time::{Duration, Edge};
 
 /// Counts what it is told, and ends the run after some rounds if it shall.
 struct Counting {
@@ -109,6 +109,70 @@ fn a_policy_changes_the_pace_of_all_nodes() {
         let length = |window: &NodeWindowData| window.window_end_ns - window.window_start_ns;
         assert!(length(&windows[0]) > 2 * length(windows.last().expect("windows")), "node {node}");
     }
+}
+
+#[test]
+fn a_target_that_is_easy_lengthens_the_cadence_and_is_reported() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let easy = || Config {
+        adaptive: true,
+        target_error: Some(Duration::from_ms(1)),
+        budget_cpu: Some(0.5),
+        ..config(directory.path())
+    };
+    let mut results = ranks((0..3).map(|_| Ok(easy())).collect(), None);
+    let report = results.remove(0).expect("the root's run").expect("the root's report");
+    let pacing = report.pacing.expect("an adaptive run");
+    assert_eq!((pacing.rounds, pacing.nodes_judged, pacing.nodes_within), (4, 2, 2), "{pacing:?}");
+    assert!(pacing.final_cadence_ns > 3 * pacing.configured_cadence_ns, "{pacing:?}");
+    assert_eq!(pacing.shortest_cadence_ns, pacing.configured_cadence_ns, "{pacing:?}");
+    // 500 ms at 800 µs are 625 exchanges in the first window, and more are lost to slower windows than not.
+    let planned = pacing.exchanges_per_host / pacing.exchanges_per_host_fixed;
+    let started = report.counters["exchanges_started"] as f64 / 2_500.0;
+    assert!(planned < 0.7 && started < 0.8, "{planned} planned, {started} started");
+    let text = std::fs::read_to_string(directory.path().join("out/run.json")).expect("run.json");
+    let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(document["pacing"]["final_cadence_ns"], pacing.final_cadence_ns);
+    assert_eq!(document["configuration"]["adaptive"], "true");
+}
+
+/// Adds an edge after the first round, and takes it away after the third.
+struct Join(Edge);
+
+impl Policy for Join {
+    fn next(&mut self, round: &GlobalWindowData, _: &[NodeWindowData], current: &Pace) -> Pace {
+        let extra_edges = if (0..3).contains(&round.round_id) { vec![self.0] } else { Vec::new() };
+        Pace { extra_edges, ..current.clone() }
+    }
+}
+
+#[test]
+fn all_ranks_probe_the_edges_that_the_master_adds() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let threads: Vec<_> = InProcess::group(4)
+        .into_iter()
+        .map(|mut collective| {
+            let config = Config {
+                neighbors: Some(2),
+                window: Duration::from_ms(200),
+                duration: Some(Duration::from_ms(1_300)),
+                ..config(directory.path())
+            };
+            std::thread::spawn(move || {
+                let context = Context { stop: Arc::default(), towards_root: None };
+                let mut observer = Counting { rounds: 0, stop_after: None };
+                // The ring is 0→1→2→3→0, so 3 never probes 1 by itself.
+                run_with_policy(Ok(config), &mut collective, &context, &mut observer, &mut Join(Edge::new(3, 1)))
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| drop(thread.join().expect("no panic").expect("a run")));
+    let text = std::fs::read_to_string(out.join("windows/node3.jsonl")).expect("the node's windows");
+    let windows: Vec<NodeWindowData> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let probed = |window: &NodeWindowData| window.edges.iter().any(|edge| edge.dst_node_id.0 == 1);
+    let found: Vec<bool> = windows.iter().map(probed).collect();
+    assert_eq!((found[0], found[2], found.last()), (false, true, Some(&false)), "{found:?}");
 }
 
 #[test]

@@ -1,0 +1,181 @@
+//! Adaptive probing in a live run: shows every solved round to `estimate::pacing` and keeps account of what it did.
+//!
+//! Place in the flow: the [`Policy`] that `--target-error` or `--adaptive` chooses, on the root only; its [`PacingReport`]
+//! goes to `run.json`, `report.json`, `metrics.prom` and the table. What cannot be reached is said once, in the log, when it
+//! is first known.
+//!
+//! What it does not do: decide (that is pure and in `estimate::pacing`), or apply the decision (`rounds`).
+
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingRound, PacingStep, Verdict};
+use probe_sync_estimate::window::{EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
+use probe_sync_time::{Duration, Edge, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{Pace, Policy};
+use crate::report::median;
+use crate::truth;
+
+/// What adaptive probing did in a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PacingReport {
+    /// The wanted half-width, ns.
+    pub target_ns: f64,
+    /// How the target stood after the last round.
+    pub verdict: Verdict,
+    /// Rounds at whose end every node that could be judged was within the target.
+    pub rounds_within: u64,
+    /// Rounds judged.
+    pub rounds: u64,
+    /// Nodes within the target after the last round.
+    pub nodes_within: u32,
+    /// Nodes that could be judged then.
+    pub nodes_judged: u32,
+    /// The governing node's half-width then, ns.
+    pub half_width_ns: f64,
+    /// The part of it that more packets cannot reduce, ns.
+    pub floor_ns: f64,
+    /// The configured cadence, ns.
+    pub configured_cadence_ns: i64,
+    /// The last decision's cadence, ns.
+    pub final_cadence_ns: i64,
+    /// The shortest cadence that was in force, ns.
+    pub shortest_cadence_ns: i64,
+    /// The longest cadence that was in force, ns.
+    pub longest_cadence_ns: i64,
+    /// Exchanges due on each host.
+    pub exchanges_per_host: f64,
+    /// The same at the configured cadence.
+    pub exchanges_per_host_fixed: f64,
+    /// Edges probed besides the run's own after the last round.
+    pub extra_edges: Vec<Edge>,
+    /// The most such edges at a time.
+    pub extra_edges_most: usize,
+}
+
+/// Chooses the pace by the target.
+#[derive(Clone, Debug)]
+pub struct Adaptive {
+    pacer: Pacer,
+    report: PacingReport,
+    /// What was said last.
+    said: Verdict,
+}
+
+impl Adaptive {
+    /// For a run of `nodes` nodes that probes `edges`.
+    pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions) -> Self {
+        let report = PacingReport {
+            target_ns: options.target_ns,
+            verdict: Verdict::Unknown,
+            rounds_within: 0,
+            rounds: 0,
+            nodes_within: 0,
+            nodes_judged: 0,
+            half_width_ns: 0.0,
+            floor_ns: 0.0,
+            configured_cadence_ns: options.cadence_ns,
+            final_cadence_ns: options.cadence_ns,
+            shortest_cadence_ns: i64::MAX,
+            longest_cadence_ns: 0,
+            exchanges_per_host: 0.0,
+            exchanges_per_host_fixed: 0.0,
+            extra_edges: Vec::new(),
+            extra_edges_most: 0,
+        };
+        Self { pacer: Pacer::new(nodes, edges, options), report, said: Verdict::Unknown }
+    }
+
+    fn account(&mut self, step: &PacingStep, window_ns: i64, cadence_ns: i64) {
+        let report = &mut self.report;
+        report.rounds += 1;
+        report.rounds_within += u64::from(step.nodes_judged > 0 && step.nodes_within == step.nodes_judged);
+        report.verdict = step.verdict;
+        (report.nodes_within, report.nodes_judged) = (step.nodes_within, step.nodes_judged);
+        // JSON has no infinity.
+        report.half_width_ns = if step.half_width_ns.is_finite() { step.half_width_ns } else { 0.0 };
+        report.floor_ns = step.floor_ns;
+        report.final_cadence_ns = step.cadence_ns;
+        report.shortest_cadence_ns = report.shortest_cadence_ns.min(cadence_ns);
+        report.longest_cadence_ns = report.longest_cadence_ns.max(cadence_ns);
+        report.exchanges_per_host += window_ns as f64 / cadence_ns.max(1) as f64;
+        report.exchanges_per_host_fixed += window_ns as f64 / report.configured_cadence_ns as f64;
+        report.extra_edges.clone_from(&step.extra_edges);
+        report.extra_edges_most = report.extra_edges_most.max(step.extra_edges.len());
+    }
+
+    /// Says once what stands between the run and its target; the first round is too early to tell.
+    fn say(&mut self, step: &PacingStep) {
+        let news = step.verdict != self.said && self.report.rounds > 1;
+        let hopeless =
+            matches!(step.verdict, Verdict::AsymmetryAlone | Verdict::BudgetSpent | Verdict::PacketsDoNotHelp);
+        if news && hopeless {
+            self.said = step.verdict;
+            tracing::warn!("{}", self.report.reason());
+        }
+        let cadence_us = step.cadence_ns as f64 * 1e-3;
+        tracing::debug!("adaptive: next cadence {cadence_us} us, {:?}, need {:?}", step.verdict, step.half_width_ns);
+    }
+}
+
+impl Policy for Adaptive {
+    fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], current: &Pace) -> Pace {
+        let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
+        let disturbed: Vec<NodeId> = round.clock_events.iter().map(|(node, _)| *node).collect();
+        let step = self.pacer.next(&PacingRound {
+            nodes: &round.all_nodes,
+            reference: truth::REFERENCE,
+            edges: &edges,
+            excluded: &round.excluded_edges,
+            asymmetry_sd_ns: round.asymmetry_sd_ns,
+            assumed_sd_ns: assumed_sd_ns(&edges),
+            disturbed: &disturbed,
+        });
+        let window_ns = round.window_end_ns.saturating_sub(round.window_start_ns).max(0);
+        self.account(&step, window_ns, current.cadence.as_ns());
+        self.say(&step);
+        Pace { cadence: Duration::from_ns(step.cadence_ns), window: current.window, extra_edges: step.extra_edges }
+    }
+
+    fn report(&self) -> Option<PacingReport> {
+        (self.report.rounds > 0).then(|| self.report.clone())
+    }
+}
+
+impl PacingReport {
+    /// How the target stands, in words.
+    pub fn reason(&self) -> String {
+        let target = format!("target ±{}", length(self.target_ns));
+        let (width, floor) = (length(self.half_width_ns), length(self.floor_ns));
+        match self.verdict {
+            Verdict::Reached => format!("{target} reached by {} of {} nodes", self.nodes_within, self.nodes_judged),
+            Verdict::OnTheWay => format!("{target} not reached yet: ±{width} after the last round"),
+            Verdict::AsymmetryAlone => format!(
+                "{target} not reachable: path asymmetry alone is ±{floor}, which no packets reduce; probing only as much as \
+                 that deserves"
+            ),
+            Verdict::BudgetSpent => {
+                format!("{target} not reached: ±{width} with the whole budget; raise --budget-bps or --budget-cpu")
+            }
+            Verdict::PacketsDoNotHelp => format!(
+                "{target} not reached: ±{width}, and faster probing did not reduce it (stamp noise); back to the configured \
+                 cadence"
+            ),
+            Verdict::Unknown => format!("{target}: no node could be judged"),
+        }
+    }
+}
+
+/// What `graph::solve` adds to every sigma for asymmetry common to all edges of a node.
+fn assumed_sd_ns(edges: &[EdgeAlphaBeta]) -> f64 {
+    let margins = edges.iter().map(|edge| edge.margin_ns.max(0.0)).collect();
+    GraphOptions::default().common_asymmetry * median(margins)
+}
+
+fn length(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.2} µs", ns * 1e-3),
+        ns => format!("{:.2} ms", ns * 1e-6),
+    }
+}
