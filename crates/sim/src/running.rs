@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 
 use probe_sync_estimate::window::ClockEvent;
+use probe_sync_probe::Counters;
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, System, Timestamp};
 
 use crate::clock::{WanderingClock, offset_ns};
 use crate::network::constant_ns;
 use crate::scenario::Scenario;
-use crate::simulation::{Outcome, Simulation, schedule};
+use crate::simulation::{Error, Outcome, Simulation, schedule};
 use crate::world::World;
 
 /// What one window brought to one node.
@@ -109,9 +110,22 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Lets `node` probe these nodes from now on, and no others.
+    ///
+    /// # Errors
+    /// When a node is not one of the run's, is `node` itself, or is given twice; then nothing changes.
+    pub fn set_out_edges(&mut self, node: NodeId, peers: &[NodeId]) -> Result<(), Error> {
+        self.world.set_out_edges(node, peers)
+    }
+
     /// Packets that the network has taken so far.
     pub fn packets_sent(&self) -> u64 {
         self.world.packets_sent
+    }
+
+    /// What each node's endpoint has counted so far; a reboot begins anew.
+    pub fn counters(&self) -> impl Iterator<Item = Counters> {
+        self.world.nodes.iter().map(|node| node.endpoint.counters())
     }
 
     /// Each node's clock.

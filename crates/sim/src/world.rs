@@ -19,7 +19,7 @@ use crate::network::Wires;
 use crate::parcels::{Parcel, Parcels};
 use crate::random::{Draws, Purpose};
 use crate::scenario::Scenario;
-use crate::simulation::Simulation;
+use crate::simulation::{Error, Simulation};
 use crate::stamps::Side;
 
 /// Everything that a run is made of.
@@ -131,6 +131,13 @@ impl<'a> World<'a> {
         while !self.heap.is_empty() {
             self.step();
         }
+    }
+
+    /// Changes whom `node` probes.
+    pub(crate) fn set_out_edges(&mut self, node: NodeId, peers: &[NodeId]) -> Result<(), Error> {
+        self.nodes[node.index()].endpoint.set_out_edges(peers)?;
+        self.settle(node, self.now);
+        Ok(())
     }
 
     /// Changes when `node` starts exchanges.
