@@ -10,7 +10,7 @@
 //! W is followed burst by burst only while the past still matters. It forgets like exp(−t/τ) or faster, with the
 //! relaxation time τ = b/(1 − √ρ)² (the spectral gap of M/M/1; Morse, 1955): 233 µs for ρ = 0.5, 1.8 ms for 0.8. A packet
 //! more than [`MEMORY`]·τ after the one before gets a fresh draw from the steady state; what correlation is thrown away is
-//! below 4 % (test). Following a path between packets 50 ms apart would cost 2000 bursts for nothing.
+//! below 4 % (measured in the test). Following a path between packets 50 ms apart would cost 2000 bursts for nothing.
 //!
 //! What it does not do: let packets overtake each other (a queue keeps their order), or lose them when it is long.
 
@@ -77,7 +77,7 @@ impl Workload {
 }
 
 /// After how many relaxation times the past is forgotten.
-const MEMORY: f64 = 2.0;
+const MEMORY: f64 = 2.5;
 
 #[cfg(test)]
 mod tests {
@@ -138,7 +138,7 @@ mod tests {
             // Steps of a tenth of the memory are followed; ten of them make what a fresh draw would throw away.
             let waits = waits(load, (memory_ns / 10.0) as i64, 200_000);
             let found = correlation(&waits, 10);
-            assert!((-0.02..0.06).contains(&found), "load {load}: correlation {found} after {memory_ns} ns");
+            assert!((-0.02..0.045).contains(&found), "load {load}: correlation {found} after {memory_ns} ns");
             assert_eq!(self::waits(load, memory_ns as i64 + 1, 10_000).len(), 10_000);
         }
     }

@@ -1,5 +1,8 @@
 //! The simulator against itself and against the endpoints' books.
 mod accounting;
 mod estimate;
+mod injected;
+mod paths;
 mod running;
+mod scenarios;
 mod truth;
