@@ -137,6 +137,32 @@ impl Gap {
         Some(([low, high], slopes))
     }
 
+    /// Second moments about the line (`intercept`, `slope`) of all lines that are feasible, each as likely as any other:
+    /// E(Δa²), E(Δa·Δb), E(Δb²). None when no line is feasible, or only one.
+    ///
+    /// For slope b the feasible intercepts fill an interval of width w(b) = g(b) + allowance around the middle line's
+    /// m(b), so with A = ∫w: A·E(Δa²) = ∫ w·(m − â)² + w³/12, A·E(Δa·Δb) = ∫ w·(m − â)·(b − b̂), A·E(Δb²) = ∫ w·(b − b̂)².
+    /// Between breaks w and m are straight lines and the integrands cubic, which Simpson's rule integrates exactly.
+    pub(super) fn moments(&self, limit: f64, allowance: f64, [intercept, slope]: [f64; 2]) -> Option<[f64; 3]> {
+        let [low, high] = self.feasible_slopes(limit, allowance)?;
+        let inner = self.slopes(limit).into_iter().filter(|b| low < *b && *b < high);
+        let places: Vec<f64> = std::iter::once(low).chain(inner).chain([high]).collect();
+        let integrands = |b: f64| {
+            let width = (self.at(b) + allowance).max(0.0);
+            let (a, b) = (self.middle(b) - intercept, b - slope);
+            [width, width * (a * a + width * width / 12.0), width * a * b, width * b * b]
+        };
+        let mut sums = [0.0; 4];
+        for piece in places.windows(2) {
+            let ends = [integrands(piece[0]), integrands(piece[0].midpoint(piece[1])), integrands(piece[1])];
+            for (place, sum) in sums.iter_mut().enumerate() {
+                *sum += (piece[1] - piece[0]) / 6.0 * (ends[0][place] + 4.0 * ends[1][place] + ends[2][place]);
+            }
+        }
+        let [area, aa, ab, bb] = sums;
+        (area > 0.0).then(|| [aa / area, ab / area, bb / area])
+    }
+
     /// The breaks of g within the limits, ascending, with the limits themselves. A feasible interval narrower than
     /// the distance between breaks still contains one, because g, concave, peaks at a break.
     fn slopes(&self, limit: f64) -> Vec<f64> {
@@ -231,6 +257,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn moments_of_a_square_by_hand() {
+        // Points at x = ±1, a unit above and below the line 0: |a| + |b| ≤ 1, a square on its corner, whose variances are 1/6.
+        let square = gap(&[(-1.0, 1.0), (1.0, 1.0)], &[(-1.0, -1.0), (1.0, -1.0)]);
+        let close = |found: Option<[f64; 3]>, expected: [f64; 3]| {
+            let found = found.expect("an area");
+            assert!(found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 1e-12), "{found:?} {expected:?}");
+        };
+        close(square.moments(2.0, 0.0, [0.0, 0.0]), [1.0 / 6.0, 0.0, 1.0 / 6.0]);
+        // About another line the distance counts too.
+        close(square.moments(2.0, 0.0, [0.5, -0.25]), [1.0 / 6.0 + 0.25, -0.125, 1.0 / 6.0 + 0.0625]);
+        // An allowance of 2 on g doubles the square.
+        close(square.moments(4.0, 2.0, [0.0, 0.0]), [4.0 / 6.0, 0.0, 4.0 / 6.0]);
+        assert_eq!(gap(&[(0.0, -5.0), (4.0, -5.0)], &[(0.0, 5.0), (4.0, 5.0)]).moments(LIMIT, 0.0, [0.0; 2]), None);
     }
 
     #[test]

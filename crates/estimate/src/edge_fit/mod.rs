@@ -30,6 +30,7 @@
 mod bend;
 mod hull;
 mod min_rtt;
+mod one_way;
 mod packets;
 mod spread;
 mod svm;
@@ -37,6 +38,7 @@ mod svm;
 use probe_sync_time::{Edge, Exchange, StampSource};
 
 use self::hull::{Envelope, Gap};
+pub use self::one_way::{OneWayPacket, PacketWindow, fit_packets};
 use self::packets::{Packet, Packets};
 pub(crate) use self::spread::shift_covariance;
 use self::spread::{Constraints, Spread, points};
@@ -132,8 +134,7 @@ pub fn fit(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<EdgeAlphaBet
 pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
     let mut packets = Packets::new(window, options)?;
     let limit = options.max_skew;
-    // Two stamps make a point: √2; three standard deviations; and g has room on both sides.
-    let allowance = 2.0 * 3.0 * std::f64::consts::SQRT_2 * options.stamp_noise.of(packets.stamp);
+    let allowance = allowance(options.stamp_noise.of(packets.stamp));
     let limits =
         bend::Limits { skew: limit, bend: options.max_bend_ppm_per_s * PER_NS, allowance, quantum: options.tick_ns };
 
@@ -188,6 +189,12 @@ pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Op
         bend_ppm_per_s: bend.map(|bend| bend / PER_NS),
     };
     Some((fitted, diagnostics))
+}
+
+/// The room that stamps of this standard deviation give to g, ns. Two stamps make a point: √2; three standard deviations;
+/// and g has room on both sides.
+fn allowance(noise_ns: f64) -> f64 {
+    2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
 }
 
 /// A line: intercept in ns above the base, slope in ns per ns.

@@ -77,8 +77,9 @@ impl TimeMap {
         let base = Base { x_ns: first.at_ns, axis };
         let mut points = base.points(samples);
         let noise = Noise::of(&points);
-        for (point, sample) in &mut points {
-            point.sigma_ns = sample.sigma_ns.filter(|s| s.is_finite() && *s >= 0.0).unwrap_or(noise.sigma_ns);
+        for (place, (point, sample)) in points.iter_mut().enumerate() {
+            let stated = sample.sigma_ns.filter(|s| s.is_finite() && *s >= 0.0);
+            point.sigma_ns = stated.unwrap_or_else(|| noise.sigma_ns(place));
         }
         let mut breaks = find_breaks(&points, &base, steps_ns);
         if drop_spoilt(&mut points, &breaks) > 0 {
@@ -158,22 +159,34 @@ impl Base {
 
 /// How much samples scatter, for those that do not say.
 struct Noise {
-    sigma_ns: f64,
+    /// |Second difference| at each inner point, ns.
+    bends: Vec<f64>,
+    /// The median of all.
+    overall: f64,
 }
 
 impl Noise {
     /// Second differences of white noise have a standard deviation of √6; bends of the clock count as noise.
     fn of(points: &[Point]) -> Self {
-        let mut bends: Vec<f64> = points
+        let bends: Vec<f64> = points
             .windows(3)
             .map(|w| {
                 let share = (w[1].0.x_ns - w[0].0.x_ns) / (w[2].0.x_ns - w[0].0.x_ns);
                 2.0 * (w[1].0.value_ns - w[0].0.value_ns - share * (w[2].0.value_ns - w[0].0.value_ns)).abs()
             })
-            .filter(|bend| bend.is_finite())
             .collect();
-        let typical = median(&mut bends).unwrap_or(0.0);
-        Self { sigma_ns: (MEDIAN_TO_SIGMA * typical / 6f64.sqrt()).max(SMALLEST_SIGMA_NS) }
+        let mut finite: Vec<f64> = bends.iter().copied().filter(|bend| bend.is_finite()).collect();
+        let overall = median(&mut finite).unwrap_or(0.0);
+        Self { bends, overall }
+    }
+
+    /// The noise around a point, never below that of all: a recorder may write one value for minutes, and then again
+    /// readings that scatter.
+    fn sigma_ns(&self, place: usize) -> f64 {
+        let near = place.saturating_sub(LOCAL_BENDS + 1)..(place + LOCAL_BENDS).min(self.bends.len());
+        let mut near: Vec<f64> = self.bends[near].iter().copied().filter(|bend| bend.is_finite()).collect();
+        let typical = median(&mut near).unwrap_or(0.0).max(self.overall);
+        (MEDIAN_TO_SIGMA * typical / 6f64.sqrt()).max(SMALLEST_SIGMA_NS)
     }
 }
 
@@ -338,6 +351,8 @@ pub(super) fn median(values: &mut [f64]) -> Option<f64> {
 pub(super) const MEDIAN_TO_SIGMA: f64 = 1.4826;
 /// Offsets are written in whole ns by some: 1/√12.
 const SMALLEST_SIGMA_NS: f64 = 0.3;
+/// Second differences on each side that say how much samples scatter here.
+const LOCAL_BENDS: usize = 6;
 /// 300 years: beyond it a file says nonsense.
 const FARTHEST_OFFSET_NS: f64 = 9.0e18;
 /// Clocks that run off faster than 10 % are not clocks.

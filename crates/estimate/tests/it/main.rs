@@ -1,0 +1,5 @@
+//! The estimators against measurements of other people's machines.
+mod clock_resets;
+mod real_packets;
+mod support;
+mod xdf;
