@@ -3,6 +3,7 @@ mod accounting;
 mod estimate;
 mod injected;
 mod paths;
+mod replayed;
 mod running;
 mod scenarios;
 mod truth;
