@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use probe_sync_sim::accuracy::cells::{Cell, CellOutcome, Outcome, demands, with_stamps};
-use probe_sync_sim::accuracy::{Cost, Method, Plan, SeedRun, Tolerances};
+use probe_sync_sim::accuracy::{Cost, Method, Plan, SeedRun, Tuning};
 use probe_sync_sim::{Scenario, Simulation};
 use probe_sync_time::{Duration, StampSource};
 
@@ -63,11 +63,14 @@ pub struct SimArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     methods: Vec<Method>,
     /// Largest change of a pair's gap that huygens' filter lets pass with hardware stamps, ns
-    #[arg(long, value_name = "NS", default_value_t = Tolerances::default().hardware_ns)]
+    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_hardware_ns, value_parser = positive)]
     huygens_hw_ns: f64,
     /// The same with software stamps
-    #[arg(long, value_name = "NS", default_value_t = Tolerances::default().software_ns)]
+    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_software_ns, value_parser = positive)]
     huygens_sw_ns: f64,
+    /// Unit of length, in half gaps between forward and reverse packets, in which svm and huygens have C = 1
+    #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
+    svm_unit: f64,
     /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -182,7 +185,11 @@ impl SimArgs {
             duration: self.duration.unwrap_or(if short { LARGE_DURATION } else { own }),
             window: self.window.unwrap_or(scenario.window()),
             methods: chosen,
-            tolerances: Tolerances { hardware_ns: self.huygens_hw_ns, software_ns: self.huygens_sw_ns },
+            tuning: Tuning {
+                huygens_hardware_ns: self.huygens_hw_ns,
+                huygens_software_ns: self.huygens_sw_ns,
+                svm_unit: self.svm_unit,
+            },
         }
     }
 
@@ -218,6 +225,10 @@ fn share(text: &str) -> Result<f64, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let message = "must be a number from 0.001 to 100000 pairs per second";
     number(text).filter(|rate| (1e-3..=1e5).contains(rate)).ok_or_else(|| message.into())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text).filter(|value| *value > 0.0 && value.is_finite()).ok_or_else(|| "must be a positive number".into())
 }
 
 fn number(text: &str) -> Option<f64> {

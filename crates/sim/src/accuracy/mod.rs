@@ -24,7 +24,7 @@ use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Duration, Edge, NodeId, System, Timestamp};
 
 use self::baselines::Fastest;
-pub use self::baselines::Tolerances;
+pub use self::baselines::Tuning;
 pub use self::cost::{CPU_SECONDS_PER_PACKET, Cost, HEADER_BYTES};
 use self::joining::{EdgeLine, Joining, join};
 pub use self::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
@@ -84,8 +84,8 @@ pub struct Plan {
     pub window: Duration,
     /// The methods, each once.
     pub methods: Vec<Method>,
-    /// Huygens' filter.
-    pub tolerances: Tolerances,
+    /// The baselines' free parameters.
+    pub tuning: Tuning,
 }
 
 /// One estimate beside the truth.
@@ -195,8 +195,8 @@ impl<'a> Record<'a> {
         let midpoints = edge_windows.iter().filter_map(|w| Some((place(&w.edge)?, w.midpoint_ns))).collect();
         let fit = |method| -> Option<Vec<EdgeLine>> {
             let fit: &dyn Fn(&EdgeWindow<'_>) -> Option<EdgeLine> = match method {
-                Method::Huygens => &|window| baselines::huygens(window, &self.plan.tolerances),
-                Method::Svm => &baselines::svm,
+                Method::Huygens => &|window| baselines::huygens(window, &self.plan.tuning),
+                Method::Svm => &|window| baselines::svm(window, &self.plan.tuning),
                 Method::Mean => &baselines::mean,
                 Method::Ntp | Method::Hull | Method::Ours => return None,
             };
