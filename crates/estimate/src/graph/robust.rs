@@ -14,7 +14,7 @@
 //!   edges are judged (6 edges of 48 suffice) until no edge is an outlier any more.
 //! - Broken windows: an edge that no straight line fits by more than a typical delay saw a clock step. It says nothing about
 //!   this round and is left out before anything is solved, while any edge is left that fits.
-//! - Outliers: residuals beyond six scaled median absolute deviations and six standard deviations. A node most of whose edges
+//! - Outliers: residuals beyond eight scaled median absolute deviations and eight standard deviations; the weights of nearer ones are small already. A node most of whose edges
 //!   are outliers loses them at once.
 //!
 //! What it does not do: find a node whose edges all err alike; that is indistinguishable from an offset.
@@ -393,7 +393,7 @@ const SOLVER_TOLERANCE: f64 = 1e-3;
 const SOLVER_STEPS_MAX: usize = 2000;
 
 /// Outliers lie beyond this many standard deviations, in units of the scatter's own.
-const OUTLIER_DEVIATIONS: f64 = 6.0;
+const OUTLIER_DEVIATIONS: f64 = 8.0;
 
 /// A normal distribution's standard deviation over its median absolute deviation.
 const NORMAL_MAD: f64 = 1.4826;
