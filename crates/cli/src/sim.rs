@@ -6,6 +6,8 @@
 //!
 //! What it does not do: simulate or judge itself; and the files it writes hold nothing that another run would change.
 
+mod adaptive;
+mod faults;
 mod files;
 mod plot;
 mod seeds;
@@ -29,6 +31,15 @@ pub struct SimArgs {
     /// Compare all methods in the twelve cells (rate, stamps, load) and judge the demands
     #[arg(long, conflicts_with_all = ["scenario", "nodes", "neighbors", "load", "rate", "stamps"])]
     cells: bool,
+    /// Put each fault of the list into the scenario: what is named, when, and what it costs the healthy nodes
+    #[arg(long, conflicts_with_all = ["cells", "methods", "truth"])]
+    faults: bool,
+    /// Compare the fixed cadence with adaptive probing at --target-error: packets, and errors against the target
+    #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
+    adaptive: bool,
+    /// The target of --adaptive [default: 200ns]
+    #[arg(long, value_name = "DURATION", value_parser = probe_sync::config::duration, requires = "adaptive")]
+    target_error: Option<Duration>,
     /// Start from a scenario file (TOML, see bench/scenarios); the flags below change it
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
@@ -53,7 +64,7 @@ pub struct SimArgs {
     /// Length of a window [default: 4s]
     #[arg(long, value_parser = probe_sync::config::duration)]
     window: Option<Duration>,
-    /// How many seeds, from 1 [default: 50 with --cells, otherwise 1]
+    /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 5 with --adaptive, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "seed")]
     seeds: Option<u64>,
     /// This seed alone
@@ -93,13 +104,20 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
     let numbers = match (arguments.seed, arguments.seeds) {
         (Some(seed), _) => vec![seed],
         (None, Some(count)) => (1..=count).collect(),
+        (None, None) if arguments.adaptive => (1..=adaptive::SEEDS).collect(),
+        (None, None) if arguments.faults => (1..=faults::SEEDS).collect(),
         (None, None) => (1..=if arguments.cells { CELL_SEEDS } else { 1 }).collect(),
     };
     if let Some(out) = &arguments.out {
         std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     }
     let mut seeds = Seeds::new(numbers, launch::stop_on_signals()?);
-    if arguments.cells { compare(arguments, &mut seeds) } else { plan(arguments, &mut seeds) }
+    match (arguments.cells, arguments.faults) {
+        (true, _) => compare(arguments, &mut seeds),
+        (_, true) => faults::run(arguments, &mut seeds),
+        _ if arguments.adaptive => adaptive::run(arguments, &mut seeds),
+        _ => plan(arguments, &mut seeds),
+    }
 }
 
 /// The twelve cells.

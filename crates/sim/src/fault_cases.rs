@@ -11,7 +11,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_estimate::faults::{Break, Culprit, DirectionCount, Fault as Named, FaultKind as Kind, RoundView, Watch};
+use probe_sync_estimate::faults::{
+    Break, Culprit, DirectionCount, Fault as Named, FaultKind as Kind, RoundView, Watch,
+};
 use probe_sync_estimate::smoother::{self, SmootherOptions};
 use probe_sync_probe::Counters;
 use probe_sync_time::{Edge, NodeId, Timestamp};
@@ -107,13 +109,21 @@ pub fn cases(edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
             ],
             ..one("reboot, 10 s", during(10.0, FaultKind::Reboot { node, offset_ns: -300_000_000 }), &[])
         },
-        one("reboot, 1 s", during(1.0, FaultKind::Reboot { node, offset_ns: -300_000_000 }), &[Kind::Restart, Kind::Step]),
+        one(
+            "reboot, 1 s",
+            during(1.0, FaultKind::Reboot { node, offset_ns: -300_000_000 }),
+            &[Kind::Restart, Kind::Step],
+        ),
         one("liar, 10 µs to all", once(lie(10e3, 0.0, false, LieStamps::All)), &[Kind::Step, Kind::Liar]),
         one("liar, 200 ns/s to all", once(lie(0.0, 200.0, false, LieStamps::All)), &[Kind::RateJump]),
         one("liar, 10 µs per peer", once(lie(10e3, 0.0, true, LieStamps::All)), &[Kind::Liar]),
         one("liar, 200 ns/s per peer", once(lie(0.0, 200.0, true, LieStamps::All)), &[Kind::Liar]),
         one("liar, receive stamps 10 µs", once(lie(10e3, 0.0, false, LieStamps::Receive)), &[Kind::Liar]),
-        of_edge("asymmetric edge, 5 µs", once(FaultKind::Asymmetry { src, dst, extra_ns: 5_000 }), &[Kind::AsymmetricEdge]),
+        of_edge(
+            "asymmetric edge, 5 µs",
+            once(FaultKind::Asymmetry { src, dst, extra_ns: 5_000 }),
+            &[Kind::AsymmetricEdge],
+        ),
         FaultCase {
             faults: vec![Fault { start_s: 0.0, end_s: None, what: FaultKind::Asymmetry { src, dst, extra_ns: 5_000 } }],
             expected: vec![(vec![Kind::AsymmetricEdge], Culprit::Edge(edge), 0.0)],
@@ -125,7 +135,10 @@ pub fn cases(edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
             ..one("loss 30 %, all", once(loss(None, None, false)), &[])
         },
         FaultCase { sick: Vec::new(), ..one("loss 30 %, one node", once(loss(Some(node), None, true)), &[Kind::Loss]) },
-        FaultCase { sick_edge: None, ..of_edge("loss 30 %, one way", once(loss(Some(src), Some(dst), false)), &[Kind::OneWayLoss]) },
+        FaultCase {
+            sick_edge: None,
+            ..of_edge("loss 30 %, one way", once(loss(Some(src), Some(dst), false)), &[Kind::OneWayLoss])
+        },
         FaultCase {
             expected: vec![
                 (vec![Kind::Partition], group.clone(), start_s),
@@ -200,9 +213,8 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     let usable = |round: usize, node: NodeId| !spoilt.contains(&(round, node)) && !spoilt.contains(&(round, REFERENCE));
     let judged: Vec<NodeId> =
         (1..base.nodes).map(NodeId).filter(|node| healthy(*node) || case.sick == [REFERENCE]).collect();
-    let truth = |node: NodeId, round: &Round| {
-        rounds.running().offset_ns(node, Timestamp::from_ns(round.reference_midpoint_ns))
-    };
+    let truth =
+        |node: NodeId, round: &Round| rounds.running().offset_ns(node, Timestamp::from_ns(round.reference_midpoint_ns));
     let smoothed = smooth(base.nodes as usize, &kept, &breaks, &left_out);
     for round in &kept {
         for node in judged.iter().copied().filter(|node| usable(round.index, *node)) {
@@ -267,7 +279,13 @@ fn smooth(
 ) -> smoother::RunSolution {
     let out: Vec<Vec<Edge>> = rounds
         .iter()
-        .map(|round| left_out.range((round.index, Edge::new(0, 0))..).take_while(|(at, _)| *at == round.index).map(|(_, e)| *e).collect())
+        .map(|round| {
+            left_out
+                .range((round.index, Edge::new(0, 0))..)
+                .take_while(|(at, _)| *at == round.index)
+                .map(|(_, e)| *e)
+                .collect()
+        })
         .collect();
     let given: Vec<smoother::Round<'_>> = rounds
         .iter()
@@ -290,9 +308,10 @@ impl CaseOutcome {
         let mut expected_ones = vec![false; self.named.len()];
         for (kinds, culprit, from_s) in &case.expected {
             let begin = (from_s / window_s) as u64;
-            let at = self.named.iter().position(|named| {
-                kinds.contains(&named.kind) && named.culprit == *culprit && named.round >= begin
-            });
+            let at = self
+                .named
+                .iter()
+                .position(|named| kinds.contains(&named.kind) && named.culprit == *culprit && named.round >= begin);
             self.delays.push(at.map(|at| self.named[at].round - begin));
             at.into_iter().for_each(|at| expected_ones[at] = true);
         }

@@ -41,33 +41,46 @@ impl Seeds {
     /// # Errors
     /// The first seed's that failed.
     pub fn run(&self, name: &str, scenario: &Scenario, plan: &Plan) -> Result<Option<Vec<SeedRun>>, Error> {
+        self.map(name, |seed, stopped| judge(scenario, seed, plan, stopped))
+    }
+
+    /// Does the same work for all seeds; the work gives None when it was told to stop, and this then does too.
+    ///
+    /// # Errors
+    /// The first seed's that failed.
+    pub fn map<T: Send>(
+        &self,
+        name: &str,
+        of_seed: impl Fn(u64, &dyn Fn() -> bool) -> Result<Option<T>, Error> + Sync,
+    ) -> Result<Option<Vec<T>>, Error> {
         self.bar.set_message(name.to_owned());
         let next = AtomicUsize::new(0);
         let failed = AtomicBool::new(false);
-        let results: Mutex<Vec<Option<Result<SeedRun, Error>>>> = Mutex::new(vec![None; self.numbers.len()]);
+        let results: Mutex<Vec<Option<Result<T, Error>>>> = Mutex::new(self.numbers.iter().map(|_| None).collect());
         let stopped = || self.stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
         let work = || {
-            while let Some(seed) = self.numbers.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
-                let judged = judge(scenario, *seed, plan, &stopped);
-                failed.fetch_or(judged.is_err(), Ordering::Relaxed);
-                let Some(result) = judged.transpose() else { return };
-                let at = self.numbers.iter().position(|number| number == seed);
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(seed) = self.numbers.get(at).filter(|_| !stopped()) else { return };
+                let result = of_seed(*seed, &stopped);
+                failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                let Some(result) = result.transpose() else { return };
                 // A worker that panicked has poisoned nothing that matters: its slot stays empty.
-                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(slot) = at.and_then(|at| results.get_mut(at)) {
-                    *slot = Some(result);
-                }
+                results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(result);
                 self.bar.inc(1);
             }
         };
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(self.numbers.len());
         std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
-        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let failure = results.iter().flatten().find_map(|result| result.as_ref().err().cloned());
-        if let Some(error) = failure {
-            return Err(error);
+        let mut all = Vec::with_capacity(self.numbers.len());
+        let mut whole = true;
+        for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            match result {
+                Some(result) => all.push(result?),
+                None => whole = false,
+            }
         }
-        Ok(results.into_iter().map(|result| result.and_then(Result::ok)).collect())
+        Ok(whole.then_some(all))
     }
 
     /// Takes the progress away.

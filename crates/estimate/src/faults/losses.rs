@@ -9,7 +9,7 @@
 //!
 //! What it does not do: exclude anything. Fewer packets make an estimate weaker, not wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync_time::{Edge, NodeId};
 
@@ -21,6 +21,9 @@ use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
 pub(super) struct Losses {
     /// Lossy directions, with the round since which they are and whether that was said.
     lossy: BTreeMap<(NodeId, NodeId), Lossy>,
+    /// Who was named and has not recovered.
+    said_nodes: BTreeSet<NodeId>,
+    said_everyone: bool,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -49,6 +52,9 @@ impl Losses {
                 self.lossy.insert(*direction, known.map_or(fresh, |known| Lossy { share, ..*known }));
             }
         }
+        let lossy = &self.lossy;
+        self.said_nodes.retain(|node| lossy.keys().any(|d| d.0 == *node || d.1 == *node));
+        self.said_everyone &= !lossy.is_empty();
         let sure: Vec<(NodeId, NodeId)> =
             self.lossy.iter().filter(|(_, lossy)| !lossy.named && lossy.since < view.round).map(|(d, _)| *d).collect();
         if !sure.is_empty() {
@@ -65,15 +71,19 @@ impl Losses {
         };
         let since = sure.iter().filter_map(|d| self.lossy.get(d)).map(|lossy| lossy.since).min().unwrap_or(view.round);
         let mut say = |kind, culprit, size| verdict.faults.push(Fault::new(kind, culprit, size, since));
-        let mut left: Vec<(NodeId, NodeId)> = sure.to_vec();
-        if 3 * self.lossy.len() >= 2 * shares.len() && shares.len() > 2 {
+        let known = |d: &(NodeId, NodeId)| self.said_nodes.contains(&d.0) || self.said_nodes.contains(&d.1);
+        let mut left: Vec<(NodeId, NodeId)> =
+            sure.iter().filter(|d| !self.said_everyone && !known(d)).copied().collect();
+        if !self.said_everyone && 3 * self.lossy.len() >= 2 * shares.len() && shares.len() > 2 {
             say(FaultKind::Loss, Culprit::Everyone, mean(sure, &self.lossy));
+            self.said_everyone = true;
             left.clear();
         }
         while let Some(node) = self.worst_node(view.nodes.len(), shares, &left) {
             let (of_node, others) = left.into_iter().partition(|d: &(NodeId, NodeId)| d.0 == node || d.1 == node);
             let of_node: Vec<_> = of_node;
             say(FaultKind::Loss, Culprit::Node(node), mean(&of_node, &self.lossy));
+            self.said_nodes.insert(node);
             left = others;
         }
         for &(from, to) in &left {
@@ -133,7 +143,7 @@ fn shares(view: &RoundView<'_>) -> Shares {
     shares
 }
 
-/// Nodes that lost a good part of their exchanges.
+/// Nodes that lost more than a twentieth of their exchanges: evidence beside a step, not a fault.
 fn hard_hit(view: &RoundView<'_>) -> Vec<bool> {
     let mut counts = vec![[0u64; 2]; view.nodes.len()];
     let mut count = |edge: Edge, pairs: u32, lost: u32| {
@@ -146,7 +156,7 @@ fn hard_hit(view: &RoundView<'_>) -> Vec<bool> {
     };
     view.edges.iter().for_each(|edge| count(edge.edge(), edge.pairs_count, edge.lost_count));
     view.unfitted.iter().for_each(|(edge, lost)| count(*edge, 0, *lost));
-    counts.iter().map(|[all, gone]| 5 * gone > *all && *gone as f64 >= LOST_MIN).collect()
+    counts.iter().map(|[all, gone]| 20 * gone > *all && *gone as f64 >= LOST_MIN).collect()
 }
 
 /// A larger share than this is a fault.

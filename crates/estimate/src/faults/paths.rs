@@ -29,6 +29,8 @@ pub(super) struct Paths {
     edges: BTreeMap<Edge, Track>,
     /// Of residual and margin.
     scales: [Scale; 2],
+    /// Nodes that were telling lies in the round before.
+    telling: Vec<bool>,
 }
 
 #[derive(Copy, Clone, Debug, Default)]
@@ -108,7 +110,8 @@ impl Paths {
             let (from, to) = (edge.src_node_id.index(), edge.dst_node_id.index());
             let usable = |node: usize| node < nodes && view.nodes[node].reachable && !course.broken[node];
             let whole = course.broken.get(view.reference.index()) == Some(&false);
-            if !(whole && usable(from) && usable(to) && edge.feasible && from != to) {
+            let enough = edge.feasible && edge.pairs_count >= PAIRS_MIN;
+            if !(whole && usable(from) && usable(to) && enough && from != to) {
                 continue;
             }
             if !self.edges.contains_key(&edge.edge()) && self.edges.len() >= EDGES_MAX {
@@ -164,6 +167,8 @@ impl Paths {
     /// Several bad edges of a node: the node. The others: the edges.
     fn name_residuals(&mut self, nodes: usize, sure: &[Sure], lies: &mut Lies, verdict: &mut Verdict) {
         let all = self.degrees(nodes);
+        let doubtful = self.doubtful(nodes, sure, &all);
+        let sure: Vec<Sure> = sure.iter().filter(|sure| !doubtful.contains(&sure.edge)).copied().collect();
         for sure in sure.iter().filter(|sure| sure.off.residual != 0.0) {
             if let Some(track) = self.edges.get_mut(&sure.edge) {
                 track.bad = true;
@@ -179,6 +184,7 @@ impl Paths {
             lies.telling[worst] = true;
             bad.retain(|edge| !ends(*edge).contains(&worst));
         }
+        let before = std::mem::replace(&mut self.telling, lies.telling.clone());
         let telling = lies.telling.clone();
         let liar = |edge: Edge| ends(edge).into_iter().find(|node| telling[*node]);
         for node in (0..nodes).filter(|node| telling[*node]) {
@@ -186,7 +192,7 @@ impl Paths {
                 sure.iter().filter(|sure| sure.off.residual != 0.0 && liar(sure.edge) == Some(node)).collect();
             let size = of_node.iter().map(|sure| sure.off.residual.abs()).fold(0.0, f64::max);
             let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or(0);
-            if !of_node.is_empty() {
+            if !of_node.is_empty() && before.get(node) != Some(&true) {
                 verdict.faults.push(Fault::new(FaultKind::Liar, Culprit::Node(NodeId(node as u32)), size, since));
             }
         }
@@ -198,6 +204,29 @@ impl Paths {
             };
             verdict.faults.push(Fault::new(kind, Culprit::Edge(*edge), size, off.since));
         }
+    }
+
+    /// Lone edges that are sure while others of the same node are off for the first time: one more round tells whether the
+    /// edge or the node is bad.
+    fn doubtful(&mut self, nodes: usize, sure: &[Sure], all: &[u32]) -> Vec<Edge> {
+        let mut counts = vec![[0u32; 2]; nodes];
+        let off = self.edges.iter().filter(|(_, track)| track.suspicion.is_some_and(|off| off.residual != 0.0));
+        off.for_each(|(edge, _)| ends(*edge).into_iter().for_each(|node| counts[node][0] += 1));
+        let known = self.edges.iter().filter(|(_, track)| track.bad).map(|(edge, _)| *edge);
+        let named = sure.iter().filter(|sure| sure.off.residual != 0.0).map(|sure| sure.edge);
+        known.chain(named).for_each(|edge| ends(edge).into_iter().for_each(|node| counts[node][1] += 1));
+        let open = |node: usize| counts[node][0] > 0 && 3 * (counts[node][0] + counts[node][1]) >= all[node];
+        let lone = |edge: Edge| ends(edge).into_iter().all(|node| counts[node][1] == 1);
+        let mut doubtful = Vec::new();
+        for Sure { edge, off } in sure.iter().filter(|sure| sure.off.residual != 0.0 && lone(sure.edge)) {
+            if ends(*edge).into_iter().any(open) {
+                doubtful.push(*edge);
+                if let Some(track) = self.edges.get_mut(edge) {
+                    track.suspicion = Some(*off);
+                }
+            }
+        }
+        doubtful
     }
 
     fn degrees(&self, nodes: usize) -> Vec<u32> {
@@ -309,6 +338,9 @@ const COUNT_MAX: u32 = 16;
 
 /// Excluded so many rounds running before there was a level: bad from the beginning.
 const EXCLUDED_MIN: u32 = 2;
+
+/// Fewest exchanges by which an edge is judged: the least delay of fewer says little under load.
+const PAIRS_MIN: u32 = 12;
 
 /// Edges remembered; what comes after is not watched.
 pub(super) const EDGES_MAX: usize = 1 << 20;

@@ -1,0 +1,199 @@
+//! `probe_sync sim --faults`: every fault of the list, what was named and when, and what the healthy nodes suffered.
+//!
+//! Place in the flow: `sim_faults` of the pure crate runs and judges; this runs its cases over the seeds, prints a table and
+//! writes `faults.csv`. The last lines are clean runs of the twelve cells: whatever is named there is a false alarm.
+//!
+//! What it does not do: decide what counts as named or healthy; see `probe_sync_sim::fault_cases`.
+
+use anyhow::{Context, bail};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync_sim::accuracy::cells::{Cell, with_stamps};
+use probe_sync_sim::fault_cases::{CaseOutcome, FaultCase, cases, clean, compare, run_case};
+use probe_sync_sim::{Scenario, Simulation};
+use probe_sync_time::StampSource;
+
+use super::seeds::Seeds;
+use super::{CELL_SCENARIO, SimArgs, StampKind};
+use crate::Usage;
+use crate::table::unsigned;
+
+/// Seeds of `--faults`.
+pub const SEEDS: u64 = 20;
+
+/// A line of the table.
+struct Row {
+    name: String,
+    runs: usize,
+    /// Largest number of rounds from a fault's begin to its naming; None where one was not named in some run.
+    worst_delay: Option<u64>,
+    unnamed: usize,
+    others: usize,
+    healthy_left_out: usize,
+    healthy_spoilt: usize,
+    /// Per round and smoothed, with the fault and without, ns; None for clean runs.
+    p99_ns: Option<[[f64; 2]; 2]>,
+    example: String,
+}
+
+/// Runs the cases and, over all loads, clean runs.
+///
+/// # Errors
+/// When the scenario cannot hold the faults, a file cannot be written, or a signal ended it.
+pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
+    let base = scenario(arguments).map_err(|error| error.context(Usage))?;
+    let start_s = START_WINDOWS * base.window_s;
+    if base.nodes < NODES_MIN || base.duration_s < start_s + ROOM_WINDOWS * base.window_s {
+        bail!(
+            anyhow::anyhow!("--faults needs {NODES_MIN} nodes and {} windows", START_WINDOWS + ROOM_WINDOWS)
+                .context(Usage)
+        );
+    }
+    let names: Vec<&str> = cases(&[], start_s).iter().map(|case| case.name).collect();
+    let cells = if arguments.scenario.is_some() { Vec::new() } else { Cell::all().to_vec() };
+    seeds.expect(names.len() + 1 + cells.len());
+    let stopped = || anyhow::anyhow!("stopped by a signal; nothing was written");
+    let without = seeds.map("clean", |seed, _| run_case(&base, &clean(), seed).map(Some))?.with_context(stopped)?;
+    let mut rows = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        let of_seed = |seed, _: &dyn Fn() -> bool| {
+            let edges = Simulation::new(base.clone(), seed)?.edges().to_vec();
+            let case: FaultCase = cases(&edges, start_s).swap_remove(at);
+            run_case(&base, &case, seed).map(Some)
+        };
+        let runs = seeds.map(name, of_seed)?.with_context(stopped)?;
+        rows.push(Row::new(name, runs, Some(&without)));
+    }
+    rows.push(Row::new("clean", without, None));
+    for cell in cells {
+        let scenario =
+            cell.scenario(&Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")?);
+        let name = format!("clean, {}", cell.name());
+        let runs = seeds.map(&name, |seed, _| run_case(&scenario, &clean(), seed).map(Some))?.with_context(stopped)?;
+        rows.push(Row::new(&name, runs, None));
+    }
+    seeds.finish();
+    crate::print(&table(&rows))?;
+    if let Some(out) = &arguments.out {
+        probe_sync::files::write_whole(&out.join("faults.csv"), csv(&rows).as_bytes())?;
+        crate::print(&format!("files in {}\n", out.display()))?;
+    }
+    Ok(())
+}
+
+/// The file, or the base of the cells at 20 pairs per second; changed by the flags.
+fn scenario(arguments: &SimArgs) -> anyhow::Result<Scenario> {
+    if arguments.scenario.is_some() {
+        return arguments.scenario();
+    }
+    let mut scenario = Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")?;
+    scenario.nodes = arguments.nodes.unwrap_or(scenario.nodes);
+    scenario.neighbors = arguments.neighbors.unwrap_or(scenario.neighbors);
+    scenario.network.load = arguments.load.unwrap_or(scenario.network.load);
+    scenario.pairs_per_second = arguments.rate.or(scenario.pairs_per_second);
+    scenario.duration_s = arguments.duration.map_or(scenario.duration_s, |duration| duration.as_ns_f64() * 1e-9);
+    scenario.window_s = arguments.window.map_or(scenario.window_s, |window| window.as_ns_f64() * 1e-9);
+    let source = if arguments.stamps == Some(StampKind::Hw) { StampSource::Hardware } else { StampSource::Kernel };
+    Ok(with_stamps(&scenario, source))
+}
+
+impl Row {
+    fn new(name: &str, runs: Vec<CaseOutcome>, without: Option<&Vec<CaseOutcome>>) -> Self {
+        let delays = || runs.iter().flat_map(|run| &run.delays);
+        let unnamed = delays().filter(|delay| delay.is_none()).count();
+        let worst_delay = if unnamed > 0 { None } else { delays().copied().flatten().max() };
+        let odd = runs.iter().find_map(|run| run.others.first());
+        let usual = || runs.first().map(|run| run.named.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+        let example = odd.map_or_else(|| usual().unwrap_or_default(), |odd| format!("not expected: {odd}"));
+        let mut row = Self {
+            name: name.to_owned(),
+            runs: runs.len(),
+            worst_delay,
+            unnamed,
+            others: runs.iter().map(|run| run.others.len()).sum(),
+            healthy_left_out: runs.iter().map(|run| run.healthy_left_out.len()).sum(),
+            healthy_spoilt: runs.iter().map(|run| run.healthy_spoilt).sum(),
+            p99_ns: None,
+            example,
+        };
+        if let Some(without) = without {
+            let pairs: Vec<(CaseOutcome, CaseOutcome)> = runs.into_iter().zip(without.iter().cloned()).collect();
+            let comparison = compare(&pairs);
+            row.p99_ns = Some([comparison.per_round_ns, comparison.smoothed_ns]);
+        }
+        row
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "fault",
+        "runs",
+        "named after",
+        "unnamed",
+        "others",
+        "left out",
+        "spoilt",
+        "p99 per round",
+        "of clean",
+        "smoothed",
+        "of clean",
+        "what was said (first run)",
+    ]);
+    for row in rows {
+        let delay = match (row.worst_delay, row.p99_ns) {
+            (Some(delay), _) => format!("≤ {delay} rounds"),
+            (None, None) => String::new(),
+            (None, Some(_)) => "NEVER".into(),
+        };
+        let counts = [row.unnamed, row.others, row.healthy_left_out, row.healthy_spoilt].map(|count| count.to_string());
+        let mut cells = vec![row.name.clone(), row.runs.to_string(), delay];
+        cells.extend(counts);
+        match row.p99_ns {
+            Some(both) => both.iter().for_each(|[with, without]| {
+                cells.push(unsigned(*with));
+                cells.push(format!("{:.2}", ratio(*with, *without)));
+            }),
+            None => cells.extend([const { String::new() }; 4]),
+        }
+        cells.push(row.example.clone());
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().filter(|column| (1..11).contains(&column.index)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "named after: most rounds from a fault's begin to its name; others: names that nobody expected; left out: rounds of \
+         healthy edges; spoilt: rounds of healthy nodes; p99: healthy nodes' error\n{table}\n"
+    )
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text = "fault,runs,worst_delay_rounds,unnamed,others,healthy_left_out,healthy_spoilt,p99_ns,p99_clean_ns,\
+                    p99_smoothed_ns,p99_smoothed_clean_ns\n"
+        .to_owned();
+    for row in rows {
+        let delay = row.worst_delay.map_or_else(String::new, |delay| delay.to_string());
+        let numbers =
+            row.p99_ns.map_or_else(|| ",,,".into(), |[[a, b], [c, d]]| format!("{a:.3},{b:.3},{c:.3},{d:.3}"));
+        text.push_str(&format!(
+            "\"{}\",{},{delay},{},{},{},{},{numbers}\n",
+            row.name, row.runs, row.unnamed, row.others, row.healthy_left_out, row.healthy_spoilt
+        ));
+    }
+    text
+}
+
+fn ratio(with: f64, without: f64) -> f64 {
+    if without > 0.0 { with / without } else { f64::NAN }
+}
+
+/// Faults begin in the middle of the seventh window.
+const START_WINDOWS: f64 = 6.5;
+
+/// Windows after the begin: a partition of 20 s, and its end.
+const ROOM_WINDOWS: f64 = 8.0;
+
+/// The cases name nodes up to the seventh.
+const NODES_MIN: u32 = 9;
