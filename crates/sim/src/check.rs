@@ -38,15 +38,18 @@ impl Scenario {
         let clocks = &self.clocks;
         within("clocks.offset_ns_max", clocks.offset_ns_max as f64, 0.0..=1e18)?;
         within("clocks.skew_ppm_max", clocks.skew_ppm_max, 0.0..=MAX_PPM)?;
-        within("clocks.wander_ppm", clocks.wander_ppm, 0.0..=MAX_PPM)?;
+        within("clocks.wander_ppm", clocks.wander_ppm, 0.0..=MAX_WANDER_PPM)?;
         within("clocks.thermal.every_s", clocks.thermal.every_s, 0.0..=MAX_S)?;
-        within("clocks.thermal.sd_ppm", clocks.thermal.sd_ppm, 0.0..=MAX_PPM)?;
+        within("clocks.thermal.sd_ppm", clocks.thermal.sd_ppm, 0.0..=MAX_WANDER_PPM)?;
         within("clocks.thermal.tau_s", clocks.thermal.tau_s, 0.0..=MAX_S)?;
         within("clocks.slews.every_s", clocks.slews.every_s, 0.0..=MAX_S)?;
         within("clocks.slews.ppm_max", clocks.slews.ppm_max, 0.0..=MAX_PPM)?;
         within("clocks.slews.for_s", clocks.slews.for_s, 0.0..=MAX_S)?;
         within("clocks.wave.amplitude_ns_max", clocks.wave.amplitude_ns_max, TIME_NS)?;
-        within("clocks.wave.period_s", clocks.wave.period_s, 1e-3..=MAX_S)
+        within("clocks.wave.period_s", clocks.wave.period_s, 1e-3..=MAX_S)?;
+        // Amplitude in ns over period in s is slope in units of 1e-9.
+        let slope_ppm = std::f64::consts::TAU * clocks.wave.amplitude_ns_max / clocks.wave.period_s * 1e-3;
+        within("steepest slope of clocks.wave in ppm", slope_ppm, 0.0..=MAX_PPM)
     }
 
     fn check_network(&self) -> Result<(), Error> {
@@ -178,6 +181,8 @@ const MAX_DURATION_S: f64 = 86_400.0;
 const MAX_NS: f64 = 1e15;
 /// One per cent; no oscillator is so bad.
 const MAX_PPM: f64 = 1e4;
+/// A rate that walks so far in a second stays below a few per cent for a day.
+const MAX_WANDER_PPM: f64 = 100.0;
 /// The queue's length grows like 1/(1 − load), and its relaxation time like the square of that.
 const MAX_LOAD: f64 = 0.99;
 const TIME_NS: RangeInclusive<f64> = 0.0..=MAX_NS;

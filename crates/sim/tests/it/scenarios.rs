@@ -42,6 +42,65 @@ fn every_file_is_a_scenario_that_runs_and_is_in_the_table() {
 }
 
 #[test]
+fn a_scenario_survives_being_written_and_read() {
+    for (name, text) in files() {
+        let scenario = Scenario::from_toml(&text).expect("checked in another test");
+        let written = toml::to_string(&scenario).expect("a table");
+        assert_eq!(Scenario::from_toml(&written), Ok(scenario), "{name}:\n{written}");
+    }
+}
+
+#[test]
+fn same_file_and_seed_same_bytes_however_the_run_is_driven() {
+    for name in ["virtual_machines", "reboot", "liar_per_peer"] {
+        let text = files().into_iter().find(|(file, _)| file == name).expect("the file exists").1;
+        let mut scenario = Scenario::from_toml(&text).expect("checked in another test");
+        scenario.pairs_per_second = Some(100.0);
+        // All faults begin within the half second that is run.
+        scenario.faults.iter_mut().for_each(|fault| (fault.start_s, fault.end_s) = (0.2, Some(0.3)));
+        let run = |seed, cuts: i64| {
+            let simulation = Simulation::new(scenario.clone(), seed).expect("checked in another test");
+            let mut running = simulation.start(Duration::from_ms(500));
+            for cut in 1..=cuts {
+                running.advance_to(Simulation::START + Duration::from_ms(500 * cut / cuts));
+            }
+            running.finish()
+        };
+        let first = run(1, 1);
+        assert_eq!(first, run(1, 1), "{name}");
+        assert_eq!(first, run(1, 7), "{name}: advanced in seven steps");
+        assert_ne!(first, run(2, 1), "{name}");
+    }
+}
+
+#[test]
+fn the_ends_of_all_ranges_run() {
+    let text = "nodes = 3\ngap_us = 1e15\nspacing_us = 9e14\nexchange_timeout_us = 1e15\nwakeup_ns_mean = 1e15\n\
+                [clocks]\noffset_ns_max = 1_000_000_000_000_000_000\nskew_ppm_max = 1e4\nwander_ppm = 100.0\n\
+                [clocks.thermal]\nevery_s = 1e-9\nsd_ppm = 100.0\ntau_s = 0.0\n\
+                [clocks.slews]\nevery_s = 0.001\nppm_max = 1e4\nfor_s = 1e9\n\
+                [network]\ndelay_ns = 1_000_000_000_000_000\ndelay_spread_ns = 1_000_000_000_000_000\n\
+                asymmetry_sd_ns = 1e15\nload = 0.99\nburst_ns_mean = 1e15\nqueueing_ns_mean = 1e15\n\
+                duplication = 1.0\nstraggling = 1.0\nstraggling_ns = 1_000_000_000_000_000\nforeign = 1.0\n\
+                [stamps]\nnoise_ns_max = 1_000_000_000_000_000\nnoise_sd_ns = 1e15\nlate_ns_mean = 1e15\nspike = 1.0\n\
+                spike_ns_mean = 1e15\ntick_ns = 1_000_000_000_000_000\nreport_ns = 1_000_000_000_000_000\n\
+                [[faults]]\nstart_s = 1e9\nwhat.late_join = { node = 2 }\n\
+                [[faults]]\nwhat.liar = { node = 1, constant_ns = 1e15, ramp_ns_per_s = 1e15, per_peer = true }\n\
+                [[faults]]\nwhat.asymmetry = { src = 0, dst = 1, extra_ns = -1_000_000_000_000_000 }";
+    let mut scenario = Scenario::from_toml(text).expect("the ends belong to the ranges");
+    for gap in [Duration::from_us(1_000_000_000_000_000), Duration::from_ms(10)] {
+        scenario.gap = gap;
+        scenario.spacing = Duration::from_ns(gap.as_ns() / 2);
+        let simulation = Simulation::new(scenario.clone(), 1).expect("checked");
+        let mut running = simulation.start(Duration::from_ms(200));
+        running.advance_to(Simulation::START + Duration::from_ms(200));
+        assert_eq!(running.cut().len(), 2, "the third has not joined");
+        let outcome = running.finish();
+        assert!(outcome.end >= Simulation::START + Duration::from_ms(200));
+    }
+}
+
+#[test]
 fn nothing_but_a_key_is_needed() {
     assert_eq!(Scenario::from_toml(""), Ok(Scenario::default()));
     let text = "nodes = 3\ngap_us = 1500.5\n[network]\nload = 0.3\n[stamps]\nsource = \"hardware\"\n\
@@ -95,6 +154,7 @@ fn values_out_of_range_name_the_field() {
     check("[network]\nload = 0.9\nload_spread = 0.2", &["network.load + network.load_spread"]);
     check("[network]\ndelay_ns = -5", &["network.delay_ns = -5"]);
     check("[clocks.wave]\nperiod_s = 0.0", &["clocks.wave.period_s"]);
+    check("[clocks.wave]\namplitude_ns_max = 1e9\nperiod_s = 1.0", &["slope", "clocks.wave"]);
     check("[stamps]\ntick_ns = 0", &["stamps.tick_ns"]);
     check("[[faults]]\nstart_s = 5\nend_s = 4\nwhat.partition = { nodes = [1] }", &["faults[0].end_s = 4", "from 5"]);
     check("[[faults]]\nwhat.late_join = { node = 16 }", &["faults[0].what.late_join.node = 16", "to 15"]);
