@@ -113,8 +113,8 @@ impl Adaptive {
             self.said = step.verdict;
             tracing::warn!("{}", self.report.reason());
         }
-        let cadence_us = step.cadence_ns as f64 * 1e-3;
-        tracing::debug!("adaptive: next cadence {cadence_us} us, {:?}, need {:?}", step.verdict, step.half_width_ns);
+        let (cadence_us, width) = (step.cadence_ns as f64 * 1e-3, length(step.half_width_ns));
+        tracing::debug!("adaptive: next cadence {cadence_us} us, {:?} at ±{width}", step.verdict);
     }
 }
 
@@ -129,6 +129,7 @@ impl Policy for Adaptive {
             excluded: &round.excluded_edges,
             asymmetry_sd_ns: round.asymmetry_sd_ns,
             assumed_sd_ns: assumed_sd_ns(&edges),
+            asymmetry_sigma_ns: None,
             disturbed: &disturbed,
         });
         let window_ns = round.window_end_ns.saturating_sub(round.window_start_ns).max(0);

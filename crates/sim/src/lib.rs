@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
+pub mod adaptive;
 mod check;
 mod clock;
 pub mod fault_cases;

@@ -86,6 +86,9 @@ pub struct PacingRound<'a> {
     pub asymmetry_sd_ns: f64,
     /// The part of every `sigma_ns` that is an assumption about common asymmetry, ns.
     pub assumed_sd_ns: f64,
+    /// By node, the part of `sigma_ns` that asymmetry causes, where the estimator states it (the smoother does), ns; otherwise
+    /// it is worked out from the edges.
+    pub asymmetry_sigma_ns: Option<&'a [f64]>,
     /// Nodes whose clocks were disturbed.
     pub disturbed: &'a [NodeId],
 }

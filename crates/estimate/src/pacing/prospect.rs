@@ -47,6 +47,8 @@ pub struct Prospect {
     /// Random share of each node's variance.
     random_share: Vec<f64>,
     assumed_variance: f64,
+    /// By node, the variance that asymmetry causes, where the estimator states it, ns².
+    stated: Option<Vec<f64>>,
     /// Variance that a new edge is expected to have, ns².
     typical: f64,
     /// Edges added since, as the u of P' = P − u uᵀ.
@@ -104,6 +106,7 @@ impl Prospect {
             reachable,
             reference,
             assumed_variance: round.assumed_sd_ns.powi(2),
+            stated: round.asymmetry_sigma_ns.map(|of_nodes| of_nodes.iter().map(|sigma| sigma.powi(2)).collect()),
             typical,
             updates: Vec::new(),
         };
@@ -126,7 +129,9 @@ impl Prospect {
             Covariance::Dense(matrix) => matrix[(node, node)],
             Covariance::Sparse(_) => (variance - self.assumed_variance).max(0.0),
         };
-        let floor = ((1.0 - self.random_share[node]) * of_edges + self.assumed_variance).min(variance);
+        let stated = self.stated.as_ref().and_then(|of_nodes| of_nodes.get(node).copied());
+        let asymmetry = stated.unwrap_or((1.0 - self.random_share[node]) * of_edges);
+        let floor = (asymmetry + self.assumed_variance).min(variance);
         Outlook { random_ns: SIGMAS_95 * (variance - floor).max(0.0).sqrt(), floor_ns: SIGMAS_95 * floor.sqrt() }
     }
 

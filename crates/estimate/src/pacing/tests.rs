@@ -90,6 +90,7 @@ impl World {
             excluded: &[],
             asymmetry_sd_ns: self.asymmetry_sd_ns,
             assumed_sd_ns: self.assumed_sd_ns,
+            asymmetry_sigma_ns: None,
             disturbed: &self.disturbed,
         })
     }
@@ -319,6 +320,7 @@ mod by_hand {
             excluded: &[],
             asymmetry_sd_ns: 0.0,
             assumed_sd_ns: 0.0,
+            asymmetry_sigma_ns: None,
             disturbed: &[],
         })
     }

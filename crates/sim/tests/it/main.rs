@@ -1,5 +1,6 @@
 //! The simulator against itself and against the endpoints' books.
 mod accounting;
+mod adaptive;
 mod estimate;
 mod injected;
 mod paths;

@@ -1,0 +1,250 @@
+//! `probe_sync sim --adaptive`: what adaptive probing saves where the network is quiet, and whether it meets its target where not.
+//!
+//! Place in the flow: `probe_sync_sim::adaptive` runs one seed at the fixed default pace and one with the target; this runs the six
+//! cells (stamps and loads at the cadence of a real run) over the seeds, prints a table with two demands, and writes
+//! `adaptive.csv`.
+//!
+//! What it does not do: decide the pace (`estimate::pacing`).
+
+use anyhow::{Context, bail};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync::Config;
+use probe_sync_estimate::pacing::{PacingOptions, Verdict};
+use probe_sync_sim::Scenario;
+use probe_sync_sim::accuracy::cells::with_stamps;
+use probe_sync_sim::accuracy::quantile;
+use probe_sync_sim::adaptive::{self, AdaptiveRun};
+use probe_sync_time::{Duration, StampSource};
+
+use super::seeds::Seeds;
+use super::{CELL_SCENARIO, SimArgs};
+use crate::Usage;
+use crate::table::unsigned;
+
+/// Seeds of `--adaptive`.
+pub const SEEDS: u64 = 5;
+
+/// The target where none is given.
+pub const TARGET: Duration = Duration::from_ns(200);
+
+/// One scenario at the fixed pace and with the target.
+struct Row {
+    name: String,
+    /// Demanded to save packets, and to meet the target.
+    quiet: bool,
+    loaded: bool,
+    fixed: Figures,
+    adaptive: Figures,
+    /// Cadence after the last round, median over the seeds.
+    cadence_ns: f64,
+    /// Runs that ended with the target reached, of how many.
+    reached: [usize; 2],
+    extra_edges: usize,
+}
+
+/// Pooled over the seeds.
+struct Figures {
+    packets: u64,
+    /// Share of nodes and rounds with |error| ≤ target; those without an estimate count as missed.
+    within: f64,
+    p99_ns: f64,
+    window_p99_ns: f64,
+    half_width_ns: f64,
+}
+
+/// Runs the cells, or the scenario that was given.
+///
+/// # Errors
+/// When the scenario is wrong, a file cannot be written, or a signal ended it.
+pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
+    let target = arguments.target_error.unwrap_or(TARGET);
+    if target <= Duration::ZERO {
+        bail!(anyhow::anyhow!("--target-error must be above zero, as in 200ns").context(Usage));
+    }
+    let options = Config { adaptive: true, target_error: Some(target), ..Config::default() }
+        .pacing()
+        .context("adaptive probing was asked for")?;
+    let scenarios = scenarios(arguments).map_err(|error| error.context(Usage))?;
+    let mut rows = Vec::new();
+    seeds.expect(scenarios.len());
+    for (name, scenario) in scenarios {
+        let times = [arguments.duration.unwrap_or(scenario.duration()), arguments.window.unwrap_or(scenario.window())];
+        let load = scenario.network.load;
+        let of_seed = |seed, stopped: &dyn Fn() -> bool| {
+            let paced = |pacing| adaptive::run(&scenario, seed, times, pacing, stopped);
+            Ok(match (paced(None)?, paced(Some(options))?) {
+                (Some(fixed), Some(adaptive)) => Some([fixed, adaptive]),
+                _ => None,
+            })
+        };
+        let runs = seeds.map(&name, of_seed)?.context("stopped by a signal; nothing was written")?;
+        rows.push(Row::new(name, load, &runs, &options));
+    }
+    seeds.finish();
+    crate::print(&table(&rows, target))?;
+    crate::print(&demands(&rows))?;
+    let Some(out) = &arguments.out else { return Ok(()) };
+    probe_sync::files::write_whole(&out.join("adaptive.csv"), csv(&rows).as_bytes())?;
+    crate::print(&format!("files in {}\n", out.display()))
+}
+
+/// By name: stamps and loads, at the cadence of a real run.
+fn scenarios(arguments: &SimArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
+    if arguments.scenario.is_some() {
+        return Ok(vec![("scenario".into(), arguments.scenario()?)]);
+    }
+    let base = Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")?;
+    let mut base = Scenario { pairs_per_second: None, gap: Config::default().cadence, ..base };
+    base.nodes = arguments.nodes.unwrap_or(base.nodes);
+    base.neighbors = arguments.neighbors.unwrap_or(base.neighbors);
+    let loads = arguments.load.map_or(LOADS.to_vec(), |load| vec![load]);
+    let mut all = Vec::new();
+    for (kind, source) in [("hw", StampSource::Hardware), ("sw", StampSource::Kernel)] {
+        for load in &loads {
+            let mut scenario = with_stamps(&base, source);
+            scenario.network.load = *load;
+            all.push((format!("{kind} {load}"), scenario));
+        }
+    }
+    Ok(all)
+}
+
+impl Row {
+    fn new(name: String, load: f64, runs: &[[AdaptiveRun; 2]], options: &PacingOptions) -> Self {
+        let last = |run: &AdaptiveRun| run.steps.last().map(|step| (step.cadence_ns as f64, step.verdict));
+        let ends: Vec<(f64, Verdict)> = runs.iter().filter_map(|[_, adaptive]| last(adaptive)).collect();
+        let cadences = ends.iter().map(|(cadence, _)| *cadence).collect();
+        let figures = |which: usize| Figures::new(runs.iter().map(|pair| &pair[which]), options.target_ns);
+        let steps = runs.iter().flat_map(|[_, adaptive]| &adaptive.steps);
+        Self {
+            name,
+            quiet: load <= LOADS[0],
+            loaded: load >= LOADS[2],
+            fixed: figures(0),
+            adaptive: figures(1),
+            cadence_ns: probe_sync::report::median(cadences),
+            reached: [ends.iter().filter(|(_, verdict)| *verdict == Verdict::Reached).count(), ends.len()],
+            extra_edges: steps.map(|step| step.extra_edges.len()).max().unwrap_or(0),
+        }
+    }
+
+    fn share_of_packets(&self) -> f64 {
+        self.adaptive.packets as f64 / self.fixed.packets.max(1) as f64
+    }
+}
+
+impl Figures {
+    fn new<'a>(runs: impl Iterator<Item = &'a AdaptiveRun> + Clone, target_ns: f64) -> Self {
+        let pooled = |of: fn(&AdaptiveRun) -> &Vec<f64>| -> Vec<f64> {
+            let mut all: Vec<f64> = runs.clone().flat_map(of).copied().collect();
+            all.sort_unstable_by(f64::total_cmp);
+            all
+        };
+        let live = pooled(|run| &run.live_errors_ns);
+        let missing: usize = runs.clone().map(|run| run.missing).sum();
+        let good = live.partition_point(|error| *error <= target_ns);
+        Self {
+            packets: runs.clone().map(|run| run.packets).sum(),
+            within: good as f64 / (live.len() + missing).max(1) as f64,
+            p99_ns: quantile(&live, 0.99),
+            window_p99_ns: quantile(&pooled(|run| &run.window_errors_ns), 0.99),
+            half_width_ns: quantile(&pooled(|run| &run.half_widths_ns), 0.5),
+        }
+    }
+}
+
+fn table(rows: &[Row], target: Duration) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "stamps, load",
+        "packets fixed",
+        "adaptive",
+        "share",
+        "cadence at last",
+        "within: fixed",
+        "adaptive",
+        "p99: fixed",
+        "adaptive",
+        "window alone",
+        "±95 %: fixed",
+        "adaptive",
+        "extra edges",
+        "reached",
+    ]);
+    let per_cent = |share: f64| format!("{:.1} %", 100.0 * share);
+    for row in rows {
+        let (fixed, adaptive) = (&row.fixed, &row.adaptive);
+        let [reached, runs] = row.reached;
+        table.add_row([
+            row.name.clone(),
+            fixed.packets.to_string(),
+            adaptive.packets.to_string(),
+            per_cent(row.share_of_packets()),
+            unsigned(row.cadence_ns),
+            per_cent(fixed.within),
+            per_cent(adaptive.within),
+            unsigned(fixed.p99_ns),
+            unsigned(adaptive.p99_ns),
+            unsigned(adaptive.window_p99_ns),
+            unsigned(fixed.half_width_ns),
+            unsigned(adaptive.half_width_ns),
+            row.extra_edges.to_string(),
+            format!("{reached} of {runs}"),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "target ±{}; within: nodes and rounds with |error| at most that; p99: |error| of the live smoother; window alone: without \
+         it; ±95 %: median\n{table}\n",
+        unsigned(target.as_ns_f64())
+    )
+}
+
+/// What is demanded of quiet and of loaded cells.
+fn demands(rows: &[Row]) -> String {
+    let verdict = |reached: bool| if reached { "reached" } else { "NOT REACHED" };
+    let mut text = String::new();
+    let most = rows.iter().filter(|row| row.quiet).max_by(|a, b| a.share_of_packets().total_cmp(&b.share_of_packets()));
+    if let Some(row) = most {
+        let share = row.share_of_packets();
+        let reached = verdict(share <= PACKETS_SHARE_MAX);
+        text +=
+            &format!("{reached:12} quiet: at most 1/5 of the fixed packets: {:.1} % ({})\n", 100.0 * share, row.name);
+    }
+    let least = rows.iter().filter(|row| row.loaded).min_by(|a, b| a.adaptive.within.total_cmp(&b.adaptive.within));
+    if let Some(row) = least {
+        let within = row.adaptive.within;
+        let reached = verdict(within >= WITHIN_MIN);
+        text +=
+            &format!("{reached:12} loaded: at least 95 % within the target: {:.1} % ({})\n", 100.0 * within, row.name);
+    }
+    text
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text =
+        "cell,pace,packets,within,p99_ns,window_p99_ns,half_width_ns,last_cadence_ns,extra_edges\n".to_owned();
+    for row in rows {
+        let cadence = Config::default().cadence.as_ns_f64();
+        let paces = [("fixed", &row.fixed, cadence, 0), ("adaptive", &row.adaptive, row.cadence_ns, row.extra_edges)];
+        for (pace, of, cadence_ns, extra) in paces {
+            text += &format!(
+                "\"{}\",{pace},{},{:.5},{:.3},{:.3},{:.3},{cadence_ns:.0},{extra}\n",
+                row.name, of.packets, of.within, of.p99_ns, of.window_p99_ns, of.half_width_ns
+            );
+        }
+    }
+    text
+}
+
+/// Quiet, middling, loaded.
+const LOADS: [f64; 3] = [0.2, 0.5, 0.8];
+
+/// Share of the fixed pace's packets that quiet cells may take.
+const PACKETS_SHARE_MAX: f64 = 0.2;
+
+/// Share of nodes and rounds that must be within the target in loaded cells.
+const WITHIN_MIN: f64 = 0.95;
