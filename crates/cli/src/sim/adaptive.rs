@@ -114,7 +114,8 @@ impl Row {
         let last = |run: &AdaptiveRun| run.steps.last().map(|step| (step.cadence_ns as f64, step.verdict));
         let ends: Vec<(f64, Verdict)> = runs.iter().filter_map(|[_, adaptive]| last(adaptive)).collect();
         let cadences = ends.iter().map(|(cadence, _)| *cadence).collect();
-        let figures = |which: usize| Figures::new(runs.iter().map(|pair| &pair[which]), options.target_ns);
+        let all = |which: usize| runs.iter().map(|pair| &pair[which]).collect::<Vec<_>>();
+        let figures = |which: usize| Figures::new(&all(which), options.target_ns);
         let steps = runs.iter().flat_map(|[_, adaptive]| &adaptive.steps);
         Self {
             name,
@@ -134,17 +135,17 @@ impl Row {
 }
 
 impl Figures {
-    fn new<'a>(runs: impl Iterator<Item = &'a AdaptiveRun> + Clone, target_ns: f64) -> Self {
+    fn new(runs: &[&AdaptiveRun], target_ns: f64) -> Self {
         let pooled = |of: fn(&AdaptiveRun) -> &Vec<f64>| -> Vec<f64> {
-            let mut all: Vec<f64> = runs.clone().flat_map(of).copied().collect();
+            let mut all: Vec<f64> = runs.iter().flat_map(|run| of(run)).copied().collect();
             all.sort_unstable_by(f64::total_cmp);
             all
         };
         let live = pooled(|run| &run.live_errors_ns);
-        let missing: usize = runs.clone().map(|run| run.missing).sum();
+        let missing: usize = runs.iter().map(|run| run.missing).sum();
         let good = live.partition_point(|error| *error <= target_ns);
         Self {
-            packets: runs.clone().map(|run| run.packets).sum(),
+            packets: runs.iter().map(|run| run.packets).sum(),
             within: good as f64 / (live.len() + missing).max(1) as f64,
             p99_ns: quantile(&live, 0.99),
             window_p99_ns: quantile(&pooled(|run| &run.window_errors_ns), 0.99),

@@ -143,6 +143,8 @@ pub struct Pacer {
     /// Pairs that an extra edge did not serve.
     useless: BTreeSet<(NodeId, NodeId)>,
     reachable: Option<Vec<bool>>,
+    /// Nodes whose clocks were disturbed in the last round.
+    disturbed: BTreeSet<NodeId>,
     /// Rounds in a row in which each node missed the target.
     short_rounds: Vec<u32>,
     /// Rounds in a row in which all nodes met the target.
@@ -189,6 +191,7 @@ impl Pacer {
             extra: Vec::new(),
             useless: BTreeSet::new(),
             reachable: None,
+            disturbed: BTreeSet::new(),
             short_rounds: vec![0; nodes],
             calm_rounds: 0,
             alarm_rounds: 0,
@@ -251,9 +254,12 @@ impl Pacer {
         let changed = self.reachable.as_ref().is_some_and(|before| *before != reachable);
         self.reachable = Some(reachable);
         self.alarm_rounds = self.alarm_rounds.saturating_sub(1);
-        if changed || !round.disturbed.is_empty() {
+        // Only news: a clock that is disturbed all the time must not hold the pace for ever; its uncertainty decides.
+        let disturbed: BTreeSet<NodeId> = round.disturbed.iter().copied().collect();
+        if changed || !disturbed.is_subset(&self.disturbed) {
             self.alarm_rounds = ALARM_ROUNDS;
         }
+        self.disturbed = disturbed;
     }
 
     /// By what to multiply the cadence: above 1 lengthens.

@@ -257,6 +257,8 @@ fn alarms_bring_the_configured_pace_back_at_once() {
         assert!((calm.cadence_ns as f64 / quiet.cadence_ns as f64 - 1.0).abs() < 0.1, "{calm:?}");
     };
     alarm(|world| world.disturbed = vec![NodeId(3)], |world| world.disturbed.clear());
+    // One that stays is no news.
+    alarm(|world| world.disturbed = vec![NodeId(3)], |_| {});
     alarm(|world| world.silent = vec![NodeId(5)], |_| {});
     alarm(|world| world.silent = vec![NodeId(5)], |world| world.silent.clear());
 }
