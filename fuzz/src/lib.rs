@@ -15,6 +15,7 @@
 mod files;
 pub mod mutation;
 mod packets;
+mod scenarios;
 mod tcp;
 mod traces;
 
@@ -32,6 +33,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("snapshot_pairs", files::snapshot_pairs),
     ("run_export", files::run_export),
     ("configuration", files::configuration),
+    ("scenario", scenarios::scenario),
     ("xspace", traces::xspace),
     ("kineto", traces::kineto),
     ("trace_format", traces::trace_format),

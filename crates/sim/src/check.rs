@@ -42,7 +42,8 @@ impl Scenario {
         within("clocks.thermal.every_s", clocks.thermal.every_s, 0.0..=MAX_S)?;
         within("clocks.thermal.sd_ppm", clocks.thermal.sd_ppm, 0.0..=MAX_WANDER_PPM)?;
         within("clocks.thermal.tau_s", clocks.thermal.tau_s, 0.0..=MAX_S)?;
-        within("clocks.slews.every_s", clocks.slews.every_s, 0.0..=MAX_S)?;
+        let least_s = if clocks.slews.every_s == 0.0 { 0.0 } else { MIN_SLEWS_S };
+        within("clocks.slews.every_s", clocks.slews.every_s, least_s..=MAX_S)?;
         within("clocks.slews.ppm_max", clocks.slews.ppm_max, 0.0..=MAX_PPM)?;
         within("clocks.slews.for_s", clocks.slews.for_s, 0.0..=MAX_S)?;
         within("clocks.wave.amplitude_ns_max", clocks.wave.amplitude_ns_max, TIME_NS)?;
@@ -181,6 +182,8 @@ const MAX_DURATION_S: f64 = 86_400.0;
 const MAX_NS: f64 = 1e15;
 /// One per cent; no oscillator is so bad.
 const MAX_PPM: f64 = 1e4;
+/// Slews are drawn in advance: a clock has a bounded number of them.
+const MIN_SLEWS_S: f64 = 0.1;
 /// A rate that walks so far in a second stays below a few per cent for a day.
 const MAX_WANDER_PPM: f64 = 100.0;
 /// The queue's length grows like 1/(1 − load), and its relaxation time like the square of that.

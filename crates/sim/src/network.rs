@@ -113,8 +113,7 @@ impl Direction {
         let load = network.load + self.load_draws.symmetric(network.load_spread);
         self.queue.set_load(load.max(0.0));
         if network.load_change_s > 0.0 {
-            let stays_ns = nanoseconds(self.load_draws.exponential(network.load_change_s)).max(LOAD_STAYS_NS);
-            self.next_load_at = at.saturating_add(stays_ns);
+            self.next_load_at = at.saturating_add(nanoseconds(self.load_draws.exponential(network.load_change_s)));
         }
     }
 
@@ -125,9 +124,9 @@ impl Direction {
     }
 
     fn delay_ns(&mut self, network: &Network, at: i64) -> i64 {
-        // Nobody looks in between: only the latest change matters.
-        while at >= self.next_load_at {
-            self.draw_load(network, self.next_load_at);
+        // Nobody looks in between: only the latest change matters, and the time to the next has no memory of it.
+        if at >= self.next_load_at {
+            self.draw_load(network, at);
         }
         let queueing = self.queue.wait_ns(at, &mut self.draws);
         let jitter = self.draws.exponential(network.queueing_ns_mean);
@@ -150,9 +149,6 @@ pub(crate) fn constant_ns(network: &Network, seed: u64, from: NodeId, to: NodeId
 fn index(from: NodeId, to: NodeId) -> u64 {
     u64::from(from.0) << 32 | u64::from(to.0)
 }
-
-/// A load stays for a millisecond at least: the changes between two packets are bounded.
-const LOAD_STAYS_NS: i64 = 1_000_000;
 
 /// Every reason for which a datagram can be foreign.
 const DEFECTS: [Reject; 8] = [

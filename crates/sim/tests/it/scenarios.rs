@@ -78,9 +78,9 @@ fn the_ends_of_all_ranges_run() {
     let text = "nodes = 3\ngap_us = 1e15\nspacing_us = 9e14\nexchange_timeout_us = 1e15\nwakeup_ns_mean = 1e15\n\
                 [clocks]\noffset_ns_max = 1_000_000_000_000_000_000\nskew_ppm_max = 1e4\nwander_ppm = 100.0\n\
                 [clocks.thermal]\nevery_s = 1e-9\nsd_ppm = 100.0\ntau_s = 0.0\n\
-                [clocks.slews]\nevery_s = 0.001\nppm_max = 1e4\nfor_s = 1e9\n\
+                [clocks.slews]\nevery_s = 0.1\nppm_max = 1e4\nfor_s = 1e9\n\
                 [network]\ndelay_ns = 1_000_000_000_000_000\ndelay_spread_ns = 1_000_000_000_000_000\n\
-                asymmetry_sd_ns = 1e15\nload = 0.99\nburst_ns_mean = 1e15\nqueueing_ns_mean = 1e15\n\
+                asymmetry_sd_ns = 1e15\nload = 0.99\nload_change_s = 1e-9\nburst_ns_mean = 1e15\nqueueing_ns_mean = 1e15\n\
                 duplication = 1.0\nstraggling = 1.0\nstraggling_ns = 1_000_000_000_000_000\nforeign = 1.0\n\
                 [stamps]\nnoise_ns_max = 1_000_000_000_000_000\nnoise_sd_ns = 1e15\nlate_ns_mean = 1e15\nspike = 1.0\n\
                 spike_ns_mean = 1e15\ntick_ns = 1_000_000_000_000_000\nreport_ns = 1_000_000_000_000_000\n\
@@ -153,6 +153,7 @@ fn values_out_of_range_name_the_field() {
     check("[network]\nloss = 1.5", &["network.loss = 1.5", "from 0 to 1"]);
     check("[network]\nload = 0.9\nload_spread = 0.2", &["network.load + network.load_spread"]);
     check("[network]\ndelay_ns = -5", &["network.delay_ns = -5"]);
+    check("[clocks.slews]\nevery_s = 0.01", &["clocks.slews.every_s", "from 0.1"]);
     check("[clocks.wave]\nperiod_s = 0.0", &["clocks.wave.period_s"]);
     check("[clocks.wave]\namplitude_ns_max = 1e9\nperiod_s = 1.0", &["slope", "clocks.wave"]);
     check("[stamps]\ntick_ns = 0", &["stamps.tick_ns"]);
