@@ -95,6 +95,12 @@ fn remarks(report: &RunReport) -> Vec<String> {
             event.slew_ppm
         ));
     }
+    for fault in report.faults.iter().take(MAX_LINES) {
+        lines.push(fault.to_string());
+    }
+    if report.faults.len() > MAX_LINES {
+        lines.push(format!("{} more faults in report.json", report.faults.len() - MAX_LINES));
+    }
     for peer in report.unreachable_peers.iter().take(MAX_LINES) {
         lines.push(format!(
             "node {} cannot send to node {} ({}): {}; look at routes and firewalls",

@@ -9,6 +9,8 @@
 use probe_sync_time::{Edge, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 
+use crate::faults::Verdict;
+
 /// The fitted line of one edge over one window. Existing readers know some fields under shorter names in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAlphaBeta {
@@ -152,14 +154,18 @@ pub struct GlobalWindowData {
     pub contradictions: Vec<Vec<Edge>>,
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
+    /// What the rounds so far say of clocks and paths that went wrong.
+    #[serde(default)]
+    pub watch: Verdict,
     /// What happens next.
     pub decision: Decision,
 }
 
 impl GlobalWindowData {
-    /// Whether the node's system clock, or the reference's, was disturbed during the window.
+    /// Whether the node's clock, or the reference's, was disturbed during the window: the system said so, or its packets do.
     pub fn clock_disturbed(&self, node: NodeId) -> bool {
-        self.clock_events.iter().any(|(disturbed, _)| *disturbed == node || *disturbed == NodeId(0))
+        let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == NodeId(0);
+        self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.spoilt).any(concerned)
     }
 }
 

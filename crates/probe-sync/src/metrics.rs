@@ -52,6 +52,12 @@ pub fn render(report: &RunReport) -> String {
     let counters: Vec<(String, f64)> =
         report.counters.iter().map(|(name, count)| (format!("{{kind=\"{name}\"}}"), *count as f64)).collect();
     gauge("events", "Counted events, by kind, over all ranks.", &counters);
+    let faults: Vec<(String, f64)> = report
+        .faults_by_kind
+        .iter()
+        .map(|(kind, count)| (format!("{{kind=\"{}\"}}", kind.as_str()), *count as f64))
+        .collect();
+    gauge("faults", "Clocks and paths that went wrong, by kind.", &faults);
     text.push_str("# EOF\n");
     text
 }

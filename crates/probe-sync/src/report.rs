@@ -6,6 +6,7 @@
 //! The truth's verdict covers rounds from the second on ([`FIRST_JUDGED_ROUND`]), because in the first one the nodes do
 //! not know yet where each other's windows are. Nodes whose clock, or whose reference's clock, was flagged in a round are not judged in it.
 
+use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::window::{ClockEvent, GlobalWindowData};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,10 @@ pub struct RunReport {
     pub round_latency_us: [f64; 2],
     /// Every disturbance of a system clock: round, node, event.
     pub clock_events: Vec<(u64, NodeId, ClockEvent)>,
+    /// Clocks and paths that went wrong, by name, in the order in which they became sure.
+    pub faults: Vec<Fault>,
+    /// How many of each kind, also of those beyond what is kept.
+    pub faults_by_kind: std::collections::BTreeMap<FaultKind, u64>,
     /// Standard deviation of path asymmetry seen in the last round, ns.
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::Collective;
+use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::window::{ClockEvent, GlobalWindowData, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde_json::{Value, json};
@@ -34,6 +35,8 @@ pub(crate) struct RootState<'a> {
     last: Option<GlobalWindowData>,
     rounds: u64,
     clock_events: Vec<(u64, NodeId, ClockEvent)>,
+    faults: Vec<Fault>,
+    faults_by_kind: BTreeMap<FaultKind, u64>,
 }
 
 impl<'a> RootState<'a> {
@@ -75,6 +78,8 @@ impl<'a> RootState<'a> {
             last: None,
             rounds: 0,
             clock_events: Vec::new(),
+            faults: Vec::new(),
+            faults_by_kind: BTreeMap::new(),
         })
     }
 
@@ -107,6 +112,11 @@ impl<'a> RootState<'a> {
         let room = MAX_KEPT - self.clock_events.len();
         let events = round.clock_events.iter().take(room);
         self.clock_events.extend(events.map(|(node, event)| (round.round_id, *node, *event)));
+        let room = MAX_KEPT - self.faults.len();
+        self.faults.extend(round.watch.faults.iter().take(room).cloned());
+        for fault in &round.watch.faults {
+            *self.faults_by_kind.entry(fault.kind).or_default() += 1;
+        }
         self.last = Some(round.clone());
         // Every rank waits for the broadcast that follows: no verdict over all rounds here, and no waiting for the disk.
         let metrics = metrics::render(&self.report(&[], None, false, None));
@@ -169,6 +179,8 @@ impl<'a> RootState<'a> {
                 self.latencies_us.iter().copied().fold(0.0, f64::max),
             ],
             clock_events: self.clock_events.clone(),
+            faults: self.faults.clone(),
+            faults_by_kind: self.faults_by_kind.clone(),
             asymmetry_sd_ns: self.last.as_ref().map_or(0.0, |round| round.asymmetry_sd_ns),
             pacing: None,
         }

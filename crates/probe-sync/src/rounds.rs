@@ -16,6 +16,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::{Collective, Frames, Patience, ROOT};
 use probe_sync_estimate::edge_fit::{self, EdgeWindow, FitOptions};
+use probe_sync_estimate::faults::{RoundView, Watch};
 use probe_sync_estimate::graph::{self, GraphInput, GraphOptions};
 use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
 use probe_sync_sys::clock;
@@ -94,6 +95,7 @@ impl Rounds<'_> {
         let mut window = WindowPlan::first(start);
         let mut pace = Pace::configured(self.config);
         let mut frames = Frames::default();
+        let mut watch = Watch::default();
         for round_id in 0.. {
             let (own, closed) = self.close_window(round_id, &window)?;
             let mut buffer = Vec::new();
@@ -106,7 +108,7 @@ impl Rounds<'_> {
                 let broadcast = if end && too_short(own, &window.decision) {
                     Broadcast::Ended { sequence_number: round_id }
                 } else {
-                    let mut round = solve_round(round_id, own, &nodes, self.plan.nodes())?;
+                    let mut round = solve_round(round_id, own, &nodes, self.plan.nodes(), &mut watch)?;
                     pace = master.policy.next(&round, &nodes, &pace);
                     end |= self.duration_over(begun, &pace);
                     round.decision = pace.decision(round.window_end_ns, end);
@@ -261,7 +263,7 @@ pub fn fit_window(
     (data, left_out)
 }
 
-/// Solves a round from all nodes' windows; the decision is still to be made.
+/// Solves a round from all nodes' windows and lets `watch` compare it with those before; the decision is still to be made.
 ///
 /// # Errors
 /// [`Error::Graph`] names the round.
@@ -270,6 +272,7 @@ pub fn solve_round(
     reference: &NodeWindowData,
     windows: &[NodeWindowData],
     nodes: usize,
+    watch: &mut Watch,
 ) -> Result<GlobalWindowData, Error> {
     let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
     let input = GraphInput {
@@ -280,6 +283,18 @@ pub fn solve_round(
     };
     let solution =
         graph::solve(&input, &GraphOptions::default()).map_err(|source| Error::Graph { round_id, source })?;
+    let clock_events: Vec<_> = windows.iter().filter_map(|w| w.clock_event.map(|event| (w.node_id, event))).collect();
+    let verdict = watch.observe(&RoundView {
+        round: round_id,
+        reference: truth::REFERENCE,
+        reference_midpoint_ns: input.reference_midpoint_ns,
+        edges: &edges,
+        nodes: &solution.nodes,
+        excluded: &solution.excluded,
+        clock_events: &clock_events,
+        unfitted: &[],
+        directions: &[],
+    });
     Ok(GlobalWindowData {
         window_id: round_id,
         round_id,
@@ -293,7 +308,8 @@ pub fn solve_round(
         loops: (solution.loops.count, solution.loops.rms_ns),
         clamped: solution.clamped,
         contradictions: solution.negative_cycles,
-        clock_events: windows.iter().filter_map(|w| w.clock_event.map(|event| (w.node_id, event))).collect(),
+        clock_events,
+        watch: verdict,
         decision: Decision { stop: true, ..Decision::default() },
     })
 }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -44,6 +44,7 @@ const MAX_MESSAGE_BYTES: usize = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use probe_sync_estimate::faults::{Culprit, Fault, FaultKind, Verdict};
     use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeEstimate, NodeWindowData};
     use probe_sync_time::{Edge, NodeId, StampSource};
     use proptest::prelude::*;
@@ -75,6 +76,22 @@ mod tests {
             edges: vec![edge],
             clock_event: None,
             stop_requested: true,
+        }
+    }
+
+    fn verdict() -> Verdict {
+        let fault = Fault {
+            kind: FaultKind::Partition,
+            culprit: Culprit::Nodes(vec![NodeId(1), NodeId(2)]),
+            size: 2.0,
+            began: 3,
+            round: 4,
+        };
+        Verdict {
+            faults: vec![fault],
+            left_out: vec![(3, Edge::new(0, 1))],
+            spoilt: vec![NodeId(1)],
+            breaks: Vec::new(),
         }
     }
 
@@ -115,9 +132,12 @@ mod tests {
             clamped: 1,
             contradictions: vec![vec![Edge::new(0, 1), Edge::new(1, 0)]],
             clock_events: Vec::new(),
+            watch: verdict(),
             decision,
         };
         assert_eq!(decode::<GlobalWindowData>(&encode(&global), 0).expect("our own bytes"), global);
+        let json = serde_json::to_string(&global).expect("json");
+        assert_eq!(serde_json::from_str::<GlobalWindowData>(&json).expect("our own json"), global);
     }
 
     #[test]

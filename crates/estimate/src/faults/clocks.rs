@@ -6,9 +6,10 @@
 //! A measurement is off the course when it is [`DEVIATIONS`] standard deviations away, in units of the scale that all
 //! nodes' own deviations show ([`Scale`]), and at least [`STEP_MIN_NS`] or [`RATE_MIN_NS_PER_S`].
 //!
-//! Off the course once: suspected, not used, predicted on. Off again in the next round: named, by the rate if that is off too, and
-//! begun anew. Most nodes off by the same amount, the median: that is the reference, with the opposite sign. More than half the
-//! nodes off by differing amounts: no fault, but clocks wilder than the model; they are learnt from.
+//! Off the course once: suspected, predicted on, and not to be used if it is off by [`FAR`] times the limit. Off again in
+//! the next round: named, by the rate if that is off too, and begun anew. Most nodes off by the same amount, the median:
+//! that is the reference, with the opposite sign. More than half the nodes off by differing amounts: no fault, but clocks
+//! wilder than the model; they are learnt from.
 //!
 //! What it does not do: tell two nodes apart. Where only one node is measured, it is named and not the reference, unless the reference saw
 //! its own step.
@@ -94,6 +95,11 @@ impl Course {
 impl Innovation {
     fn is_off(&self) -> bool {
         self.off[0].abs() > self.limit[0] || self.off[1].abs() > self.limit[1]
+    }
+
+    /// So far off that no second round is needed to mistrust the first.
+    fn is_far_off(&self) -> bool {
+        (0..2).any(|k| self.off[k].abs() > FAR * self.limit[k])
     }
 
     fn less(self, common: Option<[f64; 2]>) -> Self {
@@ -207,9 +213,11 @@ impl Clocks {
                 self.reference = None;
                 true
             }
-            (Some(_), None) => {
+            (Some(common), None) => {
                 self.reference = Some(Suspicion { since: view.round, broken: false });
-                verdict.spoilt.push(reference);
+                if course.innovations.iter().flatten().any(|i| Innovation { off: common, ..*i }.is_far_off()) {
+                    verdict.spoilt.push(reference);
+                }
                 false
             }
             (Some(common), Some(suspicion)) => {
@@ -247,7 +255,9 @@ impl Clocks {
         let back = course.back[node];
         let Some(suspicion) = track.suspicion.or(back.then_some(Suspicion { since: view.round, broken: false })) else {
             track.suspicion = Some(Suspicion { since: view.round, broken: false });
-            verdict.spoilt.push(id);
+            if innovation.is_far_off() {
+                verdict.spoilt.push(id);
+            }
             return;
         };
         let restarted = back || suspicion.broken && lossy[node];
@@ -376,6 +386,9 @@ const WANDER_NS_PER_S: f64 = 3.0;
 
 /// Off the course: so many standard deviations.
 const DEVIATIONS: f64 = 8.0;
+
+/// A single round so many limits off is not to be used.
+const FAR: f64 = 4.0;
 
 /// Smaller steps are not faults, ns.
 const STEP_MIN_NS: f64 = 100.0;

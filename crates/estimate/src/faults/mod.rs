@@ -154,7 +154,7 @@ pub struct RoundView<'a> {
 }
 
 /// What the watch says about a round.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Faults that have become sure.
     pub faults: Vec<Fault>,
@@ -213,6 +213,27 @@ impl Watch {
         verdict.left_out = left;
         verdict.spoilt.sort_unstable();
         verdict.spoilt.dedup();
+    }
+}
+
+impl FaultKind {
+    /// The kind as files name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Restart => "restart",
+            Self::RateJump => "rate_jump",
+            Self::Glitch => "glitch",
+            Self::Liar => "liar",
+            Self::AsymmetricEdge => "asymmetric_edge",
+            Self::RouteChange => "route_change",
+            Self::Loss => "loss",
+            Self::OneWayLoss => "one_way_loss",
+            Self::Silent => "silent",
+            Self::Partition => "partition",
+            Self::Rejoined => "rejoined",
+            Self::JoinedLate => "joined_late",
+        }
     }
 }
 
