@@ -20,20 +20,25 @@ mod evidence;
 mod layout;
 mod motion;
 mod online;
+mod packets;
 mod solution;
 mod system;
 mod variance;
 
+use std::collections::BTreeSet;
+
 use probe_sync_time::{Edge, NodeId};
 
 use self::evidence::Deviation;
-use self::layout::Layout;
+use self::layout::{Bond, Layout};
 pub use self::online::Online;
+pub use self::packets::Exchanges;
+use self::packets::Level;
 pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 use self::system::{System, Weights};
 use self::variance::Variances;
 use crate::graph::GraphSolution;
-use crate::graph::linear::{Block, Pair, inverse, times};
+use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
 use crate::window::EdgeAlphaBeta;
 
 /// A solved round, as the smoother takes it.
@@ -79,21 +84,38 @@ impl Default for SmootherOptions {
     }
 }
 
-/// Smooths a run of `nodes` nodes. Nodes and times that no packet tells about have no estimate.
+/// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times that no packet tells about have no estimate.
 pub fn smooth_run(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> RunSolution {
+    solution::collect(nodes, fitted(nodes, rounds, breaks, options))
+}
+
+/// Smooths a run of which the exchanges are at hand: first from its rounds, then from all packets (see `packets`).
+pub fn smooth_packets(
+    nodes: usize,
+    rounds: &[Round<'_>],
+    breaks: &[Break],
+    exchanges: &Exchanges<'_>,
+    options: &SmootherOptions,
+) -> RunSolution {
+    let mut fit = fitted(nodes, rounds, breaks, options);
+    packets::renew_motion(&mut fit, exchanges);
+    fit.settle(options);
+    let levels = packets::levels(&fit, exchanges);
+    fit.level(&levels, options);
+    solution::collect(nodes, fit)
+}
+
+fn fitted(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> Fit {
     let layout = Layout::new(nodes, rounds, breaks);
     let walks = evidence::walks(&layout, nodes, rounds, options);
     let mut fit = Fit::new(layout, walks, options);
-    for _ in 0..PASSES {
-        if !fit.pass(options) {
-            break;
-        }
-    }
-    solution::collect(nodes, fit, options)
+    fit.settle(options);
+    fit
 }
 
 /// The iteration's present belief.
 struct Fit {
+    reference: usize,
     layout: Layout,
     walks: Vec<f64>,
     states: Vec<Pair>,
@@ -107,6 +129,8 @@ struct Fit {
     robust: (Vec<f64>, Vec<f64>),
     /// Variance of a median path's asymmetry, ns².
     asymmetry: f64,
+    /// Per bond, the random variance of the constant part of theta where it comes from all packets together, ns².
+    levels: Vec<Option<f64>>,
     /// Steps of the solver, and whether the last solution was reached.
     steps: usize,
     converged: bool,
@@ -114,19 +138,14 @@ struct Fit {
 
 impl Fit {
     fn new(layout: Layout, walks: Vec<f64>, options: &SmootherOptions) -> Self {
-        let window = typical_window(&layout.knots);
-        let covariance = |measure: &layout::Measure| {
-            let q = [measure.from, measure.to].map(|span| walks[layout.spans[span].node]);
-            let [offset, rate] = motion::window_excess(q[0] + q[1], window);
-            let [a, ab, b] = measure.covariance;
-            [a + offset, ab, b + rate]
-        };
         let unknown = || evidence::asymmetry(&[], 0.0, layout.margin_ns);
         let asymmetry = options.asymmetry_variance.unwrap_or_else(unknown);
-        Self {
+        let mut fit = Self {
+            reference: options.reference.index(),
             states: layout.start.clone(),
             asymmetries: vec![0.0; layout.bonds.len()],
-            covariances: layout.measures.iter().map(covariance).collect(),
+            levels: vec![None; layout.bonds.len()],
+            covariances: layout.measures.iter().map(|measure| measure.covariance).collect(),
             scales: [1.0; 2],
             robust: (vec![1.0; layout.measures.len()], vec![1.0; layout.bonds.len()]),
             asymmetry,
@@ -134,12 +153,83 @@ impl Fit {
             converged: true,
             walks,
             layout,
+        };
+        fit.add_window_excess();
+        fit
+    }
+
+    /// Adds to the covariances what the clocks wander within a window.
+    fn add_window_excess(&mut self) {
+        let window = typical_window(&self.layout.knots);
+        for (measure, covariance) in self.layout.measures.iter().zip(&mut self.covariances) {
+            let q = [measure.from, measure.to].map(|span| self.walks[self.layout.spans[span].node]);
+            let [offset, rate] = motion::window_excess(q[0] + q[1], window);
+            *covariance = [covariance[0] + offset, covariance[1], covariance[2] + rate];
         }
+    }
+
+    /// Solves and reweighs until nothing moves.
+    fn settle(&mut self, options: &SmootherOptions) {
+        for _ in 0..PASSES {
+            if !self.pass(options) {
+                break;
+            }
+        }
+    }
+
+    /// Moves whole clocks by a constant each, to where the constant parts of the bonds' thetas want them. Where the
+    /// packets together say nothing of a bond, the mean of its measures speaks.
+    fn level(&mut self, floors: &[Option<Level>], options: &SmootherOptions) {
+        let weights = self.weights();
+        let apart = System::new(&self.layout, &weights).all_apart(&self.states);
+        let whole = |node: usize| self.layout.spans.iter().filter(|span| span.node == node).count() == 1;
+        let level = |(bond, floor): (&Bond, &Option<Level>)| {
+            let floor = floor.filter(|_| bond.nodes.into_iter().all(whole));
+            floor.unwrap_or_else(|| mean(&self.layout, &weights, &apart, bond))
+        };
+        let levels: Vec<Level> = self.layout.bonds.iter().zip(floors).map(level).collect();
+        let mut shift = vec![[0.0; 2]; self.walks.len()];
+        for _ in 0..LEVEL_PASSES {
+            let link = |(at, level): (usize, &Level)| {
+                let bond = &self.layout.bonds[at];
+                let asymmetry = self.asymmetry_of(at);
+                Link { from: bond.nodes[0], to: bond.nodes[1], weight: [1.0 / (asymmetry + level.variance), 0.0, 1.0] }
+            };
+            let links: Vec<Link> = levels.iter().enumerate().map(link).collect();
+            let held = solution::component(shift.len(), &links, self.reference);
+            let graph = Laplacian::new(links, held);
+            let right = graph.right_side(levels.iter().map(|level| [level.value, 0.0]));
+            graph.solve_iterative(&right, &mut shift, TOLERANCE, STEPS_MAX);
+            let rests: Vec<Level> = levels
+                .iter()
+                .zip(&self.layout.bonds)
+                .map(|(level, Bond { nodes: [from, to], .. })| Level {
+                    value: level.value - (shift[*to][0] - shift[*from][0]),
+                    ..*level
+                })
+                .collect();
+            self.judge_bonds(&rests, options);
+            self.asymmetries = rests.iter().map(|rest| rest.value).collect();
+        }
+        for span in &self.layout.spans {
+            let states = &mut self.states[span.base..span.base + span.len()];
+            states.iter_mut().for_each(|state| state[0] += shift[span.node][0]);
+        }
+        self.levels = levels.iter().map(|level| Some(level.variance)).collect();
+    }
+
+    /// Variance of a bond's asymmetry, larger for one that lies far from the rest, ns².
+    fn asymmetry_of(&self, bond: usize) -> f64 {
+        let floor = ASYMMETRY_MIN_NS * ASYMMETRY_MIN_NS;
+        (self.asymmetry * self.layout.bonds[bond].scale).max(floor) / self.robust.1[bond].max(f64::MIN_POSITIVE)
     }
 
     /// The rescaled covariance of a measure.
     fn covariance(&self, at: usize) -> Block {
-        let [a, ab, b] = self.covariances[at];
+        self.rescaled(self.covariances[at])
+    }
+
+    fn rescaled(&self, [a, ab, b]: Block) -> Block {
         [a * self.scales[0], ab * (self.scales[0] * self.scales[1]).sqrt(), b * self.scales[1]]
     }
 
@@ -148,11 +238,9 @@ impl Fit {
             let precision = inverse(self.covariance(at)).unwrap_or([0.0; 3]);
             precision.map(|p| p * self.robust.0[at])
         };
-        let floor = ASYMMETRY_MIN_NS * ASYMMETRY_MIN_NS;
-        let bond = |(bond, robust): (&layout::Bond, &f64)| robust / (self.asymmetry * bond.scale).max(floor);
         Weights {
             measures: (0..self.covariances.len()).map(measure).collect(),
-            bonds: self.layout.bonds.iter().zip(&self.robust.1).map(bond).collect(),
+            bonds: (0..self.layout.bonds.len()).map(|bond| 1.0 / self.asymmetry_of(bond)).collect(),
             walks: self.walks.clone(),
         }
     }
@@ -166,20 +254,26 @@ impl Fit {
         self.steps += end.steps;
         self.converged = end.reached;
         self.asymmetries = system.asymmetries(&self.states);
-        let apart: Vec<Pair> = (0..self.layout.measures.len()).map(|at| system.apart(&self.states, at)).collect();
-        self.judge_bonds(&weights, &apart, options);
+        let apart = system.all_apart(&self.states);
+        let rests: Vec<Level> =
+            self.layout.bonds.iter().map(|bond| mean(&self.layout, &weights, &apart, bond)).collect();
+        self.judge_bonds(&rests, options);
         self.judge_measures(&apart, options);
         let moved = before.iter().zip(&self.states).map(|(a, b)| (a[0] - b[0]).abs()).fold(0.0, f64::max);
         moved > SETTLED_NS
     }
 
-    /// Renews the asymmetries' variance and the bonds' robust weights.
-    fn judge_bonds(&mut self, weights: &Weights, apart: &[Pair], options: &SmootherOptions) {
-        let deviations: Vec<Deviation> =
-            self.layout.bonds.iter().map(|bond| deviation(&self.layout, weights, apart, bond)).collect();
-        let bonds = deviations.len() as f64;
-        let seen: std::collections::BTreeSet<usize> = self.layout.bonds.iter().flat_map(|bond| bond.nodes).collect();
-        let visible = ((bonds - seen.len() as f64 + 1.0) / bonds).clamp(0.0, 1.0);
+    /// Renews the asymmetries' variance and the bonds' robust weights from what the states leave of the bonds' thetas.
+    fn judge_bonds(&mut self, rests: &[Level], options: &SmootherOptions) {
+        let bonds = rests.len() as f64;
+        let seen: BTreeSet<usize> = self.layout.bonds.iter().flat_map(|bond| bond.nodes).collect();
+        let visible = if rests.is_empty() { 0.0 } else { ((bonds - seen.len() as f64 + 1.0) / bonds).clamp(0.0, 1.0) };
+        let deviation = |(rest, bond): (&Level, &Bond)| Deviation {
+            square: rest.value * rest.value,
+            scale: bond.scale,
+            random: rest.variance,
+        };
+        let deviations: Vec<Deviation> = rests.iter().zip(&self.layout.bonds).map(deviation).collect();
         let weighted: Vec<Deviation> = deviations
             .iter()
             .zip(&self.robust.1)
@@ -272,7 +366,7 @@ impl Fit {
 }
 
 /// Mean residual of a bond over all its measures.
-fn deviation(layout: &Layout, weights: &Weights, apart: &[Pair], bond: &layout::Bond) -> Deviation {
+fn mean(layout: &Layout, weights: &Weights, apart: &[Pair], bond: &Bond) -> Level {
     let (mut pull, mut grip) = (0.0, 0.0);
     for at in bond.measures.clone() {
         let measure = &layout.measures[at];
@@ -280,8 +374,8 @@ fn deviation(layout: &Layout, weights: &Weights, apart: &[Pair], bond: &layout::
         pull += measure.sign * times(weights.measures[at], residual)[0];
         grip += weights.measures[at][0];
     }
-    let random = if grip > 0.0 { 1.0 / grip } else { f64::INFINITY };
-    Deviation { square: (pull * random).powi(2), scale: bond.scale, random }
+    let variance = if grip > 0.0 { 1.0 / grip } else { f64::INFINITY };
+    Level { value: if grip > 0.0 { pull / grip } else { 0.0 }, variance }
 }
 
 /// Median distance of the knots: the windows' length, s.
@@ -295,6 +389,9 @@ const PASSES: usize = 6;
 
 /// Accuracy of each solution, standard deviations per span.
 const TOLERANCE: f64 = 1e-3;
+
+/// Alternations between the constant parts and the asymmetries' variance.
+const LEVEL_PASSES: usize = 4;
 
 /// Steps of the solver per solution.
 const STEPS_MAX: usize = 400;

@@ -14,7 +14,7 @@ use probe_sync_time::NodeId;
 use super::layout::NS_PER_S_PER_PPM;
 use super::motion::{between, bridge, hermite, square, walk};
 use super::variance::Variances;
-use super::{Fit, NORMAL_975, SmootherOptions};
+use super::{Fit, NORMAL_975};
 use crate::graph::covariance;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse};
 
@@ -87,8 +87,8 @@ struct Stretch {
     walk: f64,
 }
 
-pub(super) fn collect(nodes: usize, fit: Fit, options: &SmootherOptions) -> RunSolution {
-    let reference = options.reference.index();
+pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
+    let reference = fit.reference;
     let graphs = Graphs::new(nodes, &fit, reference);
     let random = covariance(&graphs.random, reference);
     let fixed = covariance(&graphs.fixed, reference);
@@ -159,7 +159,7 @@ impl Graphs {
         }
         let (mut random, mut fixed) = (Vec::new(), Vec::new());
         let mut asymmetric = vec![[0.0; 2]; nodes];
-        for (bond, robust) in layout.bonds.iter().zip(&fit.robust.1) {
+        for (number, bond) in layout.bonds.iter().enumerate() {
             let mut total: Block = [0.0; 3];
             for at in bond.measures.clone() {
                 let Some(precision) = inverse(fit.covariance(at)) else { continue };
@@ -168,8 +168,8 @@ impl Graphs {
             let [from, to] = bond.nodes;
             if total[0] > 0.0 {
                 random.push(Link { from, to, weight: total.map(|p| p / rounds) });
-                let asymmetry = fit.asymmetry * bond.scale / robust.max(f64::MIN_POSITIVE);
-                let weight = 1.0 / (asymmetry + 1.0 / total[0]);
+                let asymmetry = fit.asymmetry_of(number);
+                let weight = 1.0 / (asymmetry + fit.levels[number].unwrap_or(1.0 / total[0]));
                 fixed.push(Link { from, to, weight: [weight, 0.0, 1.0] });
                 for node in bond.nodes {
                     asymmetric[node] =

@@ -128,6 +128,11 @@ impl<'a> System<'a> {
         [to[0] - from[0], to[1] - from[1]]
     }
 
+    /// Δx of every measure.
+    pub(super) fn all_apart(&self, x: &[Pair]) -> Vec<Pair> {
+        (0..self.layout.measures.len()).map(|at| self.apart(x, at)).collect()
+    }
+
     /// Per bond Σ s·(W·z)₁ / G.
     fn pulls(&self, z: impl Fn(usize) -> Pair) -> Vec<f64> {
         let pull = |bond: usize| {

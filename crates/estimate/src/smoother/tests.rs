@@ -217,7 +217,7 @@ fn on_a_small_graph_it_is_the_dense_solution_and_its_error() {
             }
         }
     }
-    let solution = solution::collect(run.nodes, fit, &options);
+    let solution = solution::collect(run.nodes, fit);
     let inverse = dense.inverse();
     for node in 1..run.nodes {
         for (k, midpoint) in run.midpoints.iter().enumerate() {

@@ -1,0 +1,380 @@
+//! The second look at the packets, once the clocks are known: how delays are distributed, and what that makes of every packet.
+//!
+//! Place in the flow: between two solutions of `smoother`, where the run's exchanges are at hand. A window alone must find its line from its
+//! few lowest delays. With the clocks known to some nanoseconds, all packets that went from one node to the other over the whole run show
+//! the distribution h of that direction's delays, and then every packet tells something:
+//! - **Motion.** With ψ = (ln h)′ the efficient estimate of how much θ moved in a window is one scoring step, `δ = Σ s / Σ J`, where a forward
+//!   packet of delay e has `s = −ψ(e)`, a reverse packet `s = ψ(e)`, and J is the mean of −ψ′ over the run; its variance is `n·E[ψ²]/(n·J)²`.
+//!   (Le Cam's one-step estimator; van der Vaart, Asymptotic Statistics, 5.7.) For delays with a sharp floor it is as good as the hull, for
+//!   software stamps, whose floor is soft, much better. h is a kernel estimate in the variable asinh(e/s).
+//! - **Level.** The floor of each direction over the whole run, `lowest − mean spacing of the lowest`, has a bias many times smaller than a window's;
+//!   half the difference of the two floors is the constant part of θ.
+//!
+//! What it does not do: tell asymmetry from offset; the floors contain it like everything else.
+
+use std::collections::BTreeMap;
+
+use probe_sync_time::{Duration, Edge, Exchange, StampSource, Timestamp};
+
+use super::Fit;
+use super::layout::{Measure, Span};
+use super::motion::hermite;
+use crate::graph::edges::PER_SECOND;
+use crate::graph::linear::{Block, Pair, inverse};
+
+/// A packet whose delay is known up to the error of the clocks.
+#[derive(Copy, Clone, Debug)]
+struct Delayed {
+    knot: u32,
+    /// Since the knot, s.
+    x: f64,
+    delay: f64,
+}
+
+/// All packets between two nodes, from the first to the second and back.
+#[derive(Clone, Debug, Default)]
+struct Traffic {
+    ways: [Vec<Delayed>; 2],
+}
+
+/// The constant part of a bond's theta that the states leave.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Level {
+    /// ns, positive when theta from the first node to the second is larger than the states say.
+    pub(super) value: f64,
+    /// Of its random error, ns².
+    pub(super) variance: f64,
+}
+
+/// Exchanges of every edge.
+pub type Exchanges<'a> = BTreeMap<Edge, Vec<&'a [Exchange]>>;
+
+/// Replaces the lines of the windows by what all packets say, where there are enough of them.
+pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
+    let traffic = sorted(fit, exchanges);
+    let mut measures = Vec::with_capacity(fit.layout.measures.len());
+    let mut covariances = Vec::with_capacity(measures.capacity());
+    let mut weights = Vec::with_capacity(measures.capacity());
+    for number in 0..fit.layout.bonds.len() {
+        let bond = fit.layout.bonds[number].clone();
+        let first = measures.len();
+        let scores = traffic.get(number).and_then(Scores::new);
+        let renewed = scores.map(|scores| renewed(fit, number, &traffic[number], &scores)).unwrap_or_default();
+        if renewed.len() * 2 > bond.measures.len() / directions(fit, &bond.measures) {
+            weights.extend(renewed.iter().map(|_| 1.0));
+            covariances.extend(renewed.iter().map(|measure| measure.covariance));
+            measures.extend(renewed);
+        } else {
+            measures.extend(fit.layout.measures[bond.measures.clone()].iter().cloned());
+            covariances.extend(bond.measures.clone().map(|at| fit.rescaled(fit.layout.measures[at].covariance)));
+            weights.extend(fit.robust.0[bond.measures.clone()].iter().copied());
+        }
+        fit.layout.bonds[number].measures = first..measures.len();
+    }
+    fit.layout.measures = measures;
+    fit.covariances = covariances;
+    fit.robust.0 = weights;
+    fit.scales = [1.0; 2];
+    fit.add_window_excess();
+}
+
+/// The constant part of every bond's theta, from the floors of its delays.
+pub(super) fn levels(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Option<Level>> {
+    let level = |traffic: &Traffic| {
+        let [there, back] = [floor(&traffic.ways[0])?, floor(&traffic.ways[1])?];
+        Some(Level { value: 0.5 * (there.0 - back.0), variance: 0.25 * (there.1 + back.1) })
+    };
+    sorted(fit, exchanges).iter().map(level).collect()
+}
+
+/// How many measures of a bond share a knot: one or two.
+fn directions(fit: &Fit, measures: &std::ops::Range<usize>) -> usize {
+    let signs = fit.layout.measures[measures.clone()].iter().map(|measure| measure.sign > 0.0);
+    let (plus, minus) = signs.fold((false, false), |(plus, minus), sign| (plus || sign, minus || !sign));
+    1 + usize::from(plus && minus)
+}
+
+/// Every bond's packets with their delays.
+fn sorted(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Traffic> {
+    let tracks = Tracks::new(fit);
+    let place: BTreeMap<[usize; 2], usize> =
+        fit.layout.bonds.iter().enumerate().map(|(number, bond)| (bond.nodes, number)).collect();
+    let mut traffic = vec![Traffic::default(); fit.layout.bonds.len()];
+    for (edge, lists) in exchanges {
+        let (from, to) = (edge.src.index(), edge.dst.index());
+        let Some(number) = place.get(&[from.min(to), from.max(to)]) else { continue };
+        let there = usize::from(from > to);
+        let Some(source) = common_source(lists) else { continue };
+        for exchange in lists.iter().flat_map(|list| list.iter()).filter(|exchange| exchange.stamp == source) {
+            for (at, u) in exchange.forward() {
+                traffic[*number].ways[there].extend(tracks.delayed([from, to], at, u, 1.0));
+            }
+            for (at, l) in exchange.reverse() {
+                traffic[*number].ways[1 - there].extend(tracks.delayed([from, to], at, l, -1.0));
+            }
+        }
+    }
+    traffic
+}
+
+/// The source of most stamps.
+fn common_source(lists: &[&[Exchange]]) -> Option<StampSource> {
+    let mut counts: BTreeMap<StampSource, usize> = BTreeMap::new();
+    for exchange in lists.iter().flat_map(|list| list.iter()) {
+        *counts.entry(exchange.stamp).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source)
+}
+
+/// The clocks as far as they are known.
+struct Tracks<'a> {
+    fit: &'a Fit,
+    spans: BTreeMap<usize, Vec<&'a Span>>,
+    reference: usize,
+}
+
+impl<'a> Tracks<'a> {
+    fn new(fit: &'a Fit) -> Self {
+        let mut spans: BTreeMap<usize, Vec<&Span>> = BTreeMap::new();
+        for span in &fit.layout.spans {
+            spans.entry(span.node).or_default().push(span);
+        }
+        Self { fit, spans, reference: fit.reference }
+    }
+
+    /// A packet's delay: u − θ forward, θ − l backward. None where the clocks are not known.
+    fn delayed(
+        &self,
+        [from, to]: [usize; 2],
+        at: Timestamp<probe_sync_time::System>,
+        ordinate: Duration,
+        sign: f64,
+    ) -> Option<Delayed> {
+        let layout = &self.fit.layout;
+        // When the source's clock shows `at`, the reference's shows `at` less the offset; offsets hardly change over its error.
+        let mut t = 0.0;
+        let mut knot = 0;
+        for _ in 0..2 {
+            let (potential, above) = self.offset(from, t, knot)?;
+            let (zero, base) = self.offset(self.reference, t, knot)?;
+            let since = i128::from(at.as_ns()) - i128::from(layout.origin_ns) - (potential - zero);
+            t = (since as f64 - (above - base)) / PER_SECOND;
+            knot = nearest(&layout.knots, t);
+        }
+        let ((p, a), (q, b)) = (self.offset(from, t, knot)?, self.offset(to, t, knot)?);
+        let theta = b - a;
+        let rest = (i128::from(ordinate.as_ns()) - (q - p)) as f64 - theta;
+        Some(Delayed { knot: knot as u32, x: t - layout.knots[knot], delay: sign * rest })
+    }
+
+    /// Potential, and offset above it, of a node at `t` seconds in the span that holds `knot`; of the first span for the first guess.
+    fn offset(&self, node: usize, t: f64, knot: usize) -> Option<(i128, f64)> {
+        let knots = &self.fit.layout.knots;
+        let spans = self.spans.get(&node)?;
+        let span = spans.iter().find(|span| (span.first..=span.last).contains(&knot)).or(spans.first())?;
+        let states = &self.fit.states[span.base..span.base + span.len()];
+        let times = &knots[span.first..=span.last];
+        let next = times.partition_point(|knot| *knot <= t);
+        let above = if next == 0 || next == times.len() {
+            let at = next.saturating_sub(1);
+            states[at][0] + (t - times[at]) * states[at][1]
+        } else {
+            let delta = times[next] - times[next - 1];
+            let [[a, b], _] = hermite((t - times[next - 1]) / delta, delta);
+            let (here, there) = (states[next - 1], states[next]);
+            a[0] * here[0] + a[1] * here[1] + b[0] * there[0] + b[1] * there[1]
+        };
+        Some((span.potential, above))
+    }
+}
+
+fn nearest(knots: &[f64], t: f64) -> usize {
+    let next = knots.partition_point(|knot| *knot <= t).min(knots.len() - 1);
+    let before = next.saturating_sub(1);
+    if (t - knots[before]).abs() <= (knots[next] - t).abs() { before } else { next }
+}
+
+/// The measures of a bond, one per knot, from scores.
+fn renewed(fit: &Fit, number: usize, traffic: &Traffic, scores: &Scores) -> Vec<Measure> {
+    let bond = &fit.layout.bonds[number];
+    let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
+    for (way, sign) in [(0, -1.0), (1, 1.0)] {
+        for packet in &traffic.ways[way] {
+            sums.entry(packet.knot).or_default().add(
+                packet.x,
+                sign * scores.ways[way].psi(packet.delay),
+                &scores.ways[way],
+            );
+        }
+    }
+    let mut measures: Vec<Measure> = Vec::with_capacity(sums.len());
+    for at in bond.measures.clone() {
+        let old = &fit.layout.measures[at];
+        if measures.last().is_some_and(|last| last.knot == old.knot) || measures.iter().any(|m| m.knot == old.knot) {
+            continue;
+        }
+        let Some((shift, covariance)) = sums.get(&(old.knot as u32)).and_then(Sums::step) else { continue };
+        let (from, to) = if old.sign > 0.0 { (old.from, old.to) } else { (old.to, old.from) };
+        let (a, b) = (fit.states[fit.layout.state(from, old.knot)], fit.states[fit.layout.state(to, old.knot)]);
+        let value = [b[0] - a[0] + fit.asymmetries[number] + shift[0], b[1] - a[1] + shift[1]];
+        measures.push(Measure { from, to, knot: old.knot, sign: 1.0, value, covariance });
+    }
+    measures
+}
+
+/// Scores of one window, for offset and rate.
+#[derive(Copy, Clone, Debug, Default)]
+struct Sums {
+    score: Pair,
+    steepness: Block,
+    scatter: Block,
+    count: usize,
+}
+
+impl Sums {
+    fn add(&mut self, x: f64, score: f64, law: &Score) {
+        self.count += 1;
+        self.score = [self.score[0] + score, self.score[1] + x * score];
+        for (k, power) in [1.0, x, x * x].into_iter().enumerate() {
+            self.steepness[k] += law.steepness * power;
+            self.scatter[k] += law.scatter * power;
+        }
+    }
+
+    /// How far the line moves, and its covariance J⁻¹·V·J⁻¹.
+    fn step(&self) -> Option<(Pair, Block)> {
+        use super::motion::{apply, block, product, square};
+        let inverse = square(inverse(self.steepness).filter(|_| self.count >= PACKETS_PER_WINDOW_MIN)?);
+        let covariance = block(product(product(inverse, square(self.scatter)), inverse));
+        let shift = apply(inverse, self.score);
+        // One step is good near the truth only.
+        let near = shift[0].powi(2) <= STEP_MAX * STEP_MAX * covariance[0];
+        near.then_some((shift, covariance))
+    }
+}
+
+/// The laws of both directions' delays.
+struct Scores {
+    ways: [Score; 2],
+}
+
+impl Scores {
+    fn new(traffic: &Traffic) -> Option<Self> {
+        Some(Self { ways: [Score::new(&traffic.ways[0])?, Score::new(&traffic.ways[1])?] })
+    }
+}
+
+/// ψ on a grid of asinh((e − center)/scale), with its mean steepness and mean square.
+struct Score {
+    center: f64,
+    scale: f64,
+    start: f64,
+    step: f64,
+    values: Vec<f64>,
+    steepness: f64,
+    scatter: f64,
+}
+
+impl Score {
+    fn new(packets: &[Delayed]) -> Option<Self> {
+        if packets.len() < PACKETS_MIN {
+            return None;
+        }
+        let mut delays: Vec<f64> = packets.iter().map(|packet| packet.delay).collect();
+        delays.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| delays[((delays.len() - 1) as f64 * share) as usize];
+        let (center, scale) = (at(0.05), (at(0.25) - at(0.05)).max(SCALE_MIN_NS));
+        let seen: Vec<f64> = delays.iter().map(|delay| ((delay - center) / scale).asinh()).collect();
+        let spread = (seen[(seen.len() - 1) * 3 / 4] - seen[(seen.len() - 1) / 4]) / 1.34;
+        let width = 0.9 * spread.max(0.1) * (seen.len() as f64).powf(-0.2);
+        let start = seen[0] - 4.0 * width;
+        let step = (seen[seen.len() - 1] + 4.0 * width - start) / (GRID - 1) as f64;
+        let density = smoothed(&seen, start, step, width);
+        let values = (0..GRID).map(|k| {
+            let y = start + step * k as f64;
+            let rise = |k: usize| density[k.min(GRID - 1)].max(f64::MIN_POSITIVE).ln();
+            let slope =
+                (rise(k + 1) - rise(k.saturating_sub(1))) / (step * (2 - usize::from(k == 0 || k + 1 == GRID)) as f64);
+            // From y to e: d/de ln(k(y)·dy/de), with dy/de = 1/(scale·cosh y).
+            (slope - y.tanh()) / (scale * y.cosh())
+        });
+        let mut score = Self { center, scale, start, step, values: values.collect(), steepness: 0.0, scatter: 0.0 };
+        let count = delays.len() as f64;
+        let by = STEEPNESS_STEP * scale;
+        let mean = |shift: f64| delays.iter().map(|delay| score.psi(delay + shift)).sum::<f64>() / count;
+        let steepness = (mean(-by) - mean(by)) / (2.0 * by);
+        let scatter = delays.iter().map(|delay| score.psi(*delay).powi(2)).sum::<f64>() / count;
+        (score.steepness, score.scatter) = (steepness, scatter);
+        (steepness > 0.0 && scatter.is_finite()).then_some(score)
+    }
+
+    fn psi(&self, delay: f64) -> f64 {
+        let place = (((delay - self.center) / self.scale).asinh() - self.start) / self.step;
+        let place = place.clamp(0.0, (GRID - 1) as f64);
+        let below = (place as usize).min(GRID - 2);
+        let part = place - below as f64;
+        self.values[below] * (1.0 - part) + self.values[below + 1] * part
+    }
+}
+
+/// Kernel density of sorted values on the grid, up to a constant.
+fn smoothed(seen: &[f64], start: f64, step: f64, width: f64) -> Vec<f64> {
+    let mut bins = vec![0.0; GRID];
+    for y in seen {
+        let place = ((y - start) / step).clamp(0.0, (GRID - 1) as f64);
+        let below = (place as usize).min(GRID - 2);
+        bins[below] += 1.0 - (place - below as f64);
+        bins[below + 1] += place - below as f64;
+    }
+    let reach = (5.0 * width / step).ceil() as usize;
+    let kernel: Vec<f64> = (0..=reach).map(|k| (-0.5 * (k as f64 * step / width).powi(2)).exp()).collect();
+    (0..GRID)
+        .map(|k| {
+            let from = k.saturating_sub(reach);
+            (from..=(k + reach).min(GRID - 1)).map(|other| bins[other] * kernel[k.abs_diff(other)]).sum()
+        })
+        .collect()
+}
+
+/// The floor of a direction's delays and its variance; each coded pair counts once, with its lower packet.
+fn floor(packets: &[Delayed]) -> Option<(f64, f64)> {
+    let mut lowest: Vec<f64> =
+        packets.chunks(2).map(|pair| pair.iter().map(|p| p.delay).fold(f64::INFINITY, f64::min)).collect();
+    if lowest.len() < PACKETS_MIN / 2 {
+        return None;
+    }
+    lowest.sort_unstable_by(f64::total_cmp);
+    let count = (lowest.len() as f64).sqrt() as usize + 2;
+    let spacing = |from: usize| (lowest[from + count] - lowest[from]) / count as f64;
+    // A single stamp that is too early lies alone below all others.
+    let first = (0..GLITCHES_MAX)
+        .find(|k| lowest[k + 1] - lowest[*k] <= LONELY_SPACINGS * spacing(k + 1))
+        .unwrap_or(GLITCHES_MAX);
+    let spacing = spacing(first);
+    Some((lowest[first] - spacing, (FLOOR_SPACINGS * spacing).powi(2)))
+}
+
+/// Fewest packets of a direction from which a distribution is taken.
+const PACKETS_MIN: usize = 200;
+
+/// Fewest packets, both ways, that move a window's line.
+const PACKETS_PER_WINDOW_MIN: usize = 12;
+
+/// A window that wants to move further than this, in its standard deviations, is left to its own line.
+const STEP_MAX: f64 = 8.0;
+
+/// Points of the grid of ψ.
+const GRID: usize = 512;
+
+/// The shift from which ψ's mean steepness is taken, in scales.
+const STEEPNESS_STEP: f64 = 0.05;
+
+/// Floor of the scale, ns.
+const SCALE_MIN_NS: f64 = 1.0;
+
+/// Standard deviation of a floor, in mean spacings.
+const FLOOR_SPACINGS: f64 = 1.5;
+
+/// Early stamps per direction that are looked for, and how lonely they are.
+const GLITCHES_MAX: usize = 3;
+const LONELY_SPACINGS: f64 = 8.0;
