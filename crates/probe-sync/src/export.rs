@@ -182,6 +182,7 @@ fn round(round: &model::GlobalWindowData) -> proto::GlobalWindowData {
             next_window_ns: round.decision.next_window_ns,
             cadence_ns: round.decision.cadence_ns,
             stop: round.decision.stop,
+            extra_edges: round.decision.extra_edges.iter().copied().map(edge).collect(),
         }),
     }
 }

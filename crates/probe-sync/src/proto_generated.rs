@@ -241,7 +241,7 @@ pub struct Cycle {
     pub edges: ::prost::alloc::vec::Vec<Edge>,
 }
 /// The master's decision about the next round.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Decision {
     /// When the next window ends, ns on the reference clock.
     #[prost(sfixed64, tag = "1")]
@@ -255,6 +255,9 @@ pub struct Decision {
     /// The run is over.
     #[prost(bool, tag = "4")]
     pub stop: bool,
+    /// Edges probed besides the run's own, by adaptive probing.
+    #[prost(message, repeated, tag = "5")]
+    pub extra_edges: ::prost::alloc::vec::Vec<Edge>,
 }
 /// One solved round, as the master broadcasts it.
 #[derive(Clone, PartialEq, ::prost::Message)]

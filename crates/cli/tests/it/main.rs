@@ -1,5 +1,6 @@
 //! The command as its users run it: real processes, real packets on loopback, real signals.
 
+mod adaptive;
 mod faults;
 mod measure;
 mod recorded;
