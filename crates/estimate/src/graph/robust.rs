@@ -14,7 +14,7 @@
 //!   edges are judged (6 edges of 48 suffice) until no edge is an outlier any more.
 //! - Broken windows: an edge that no straight line fits by more than a typical delay saw a clock step. It says nothing about
 //!   this round and is left out before anything is solved, while any edge is left that fits.
-//! - Outliers: residuals beyond eight scaled median absolute deviations and eight standard deviations; the weights of nearer ones are small already. A node most of whose edges
+//! - Outliers: residuals beyond so many ([`OUTLIER_DEVIATIONS`]) scaled median absolute and standard deviations; the weights of nearer ones are small already. A node most of whose edges
 //!   are outliers loses them at once.
 //!
 //! What it does not do: find a node whose edges all err alike; that is indistinguishable from an offset.
@@ -279,7 +279,8 @@ impl Problem {
     pub(super) fn exclude_outliers(&mut self) -> bool {
         let moved = self.all_moved();
         let scores: Vec<Pair> = self.equations.iter().zip(&moved).map(|(e, m)| self.normalised(e, m)).collect();
-        let limit = |k: usize| OUTLIER_DEVIATIONS * (NORMAL_MAD * median(scores.iter().map(|score| score[k]))).max(1.0);
+        let limit =
+            |k: usize| OUTLIER_DEVIATIONS[k] * (NORMAL_MAD * median(scores.iter().map(|score| score[k]))).max(1.0);
         let limits = [limit(0), limit(1)];
         let over = |score: &Pair| (score[0] / limits[0]).max(score[1] / limits[1]);
         let mut suspects: Vec<usize> = (0..scores.len()).filter(|&at| over(&scores[at]) > 1.0).collect();
@@ -392,8 +393,9 @@ const SOLVER_TOLERANCE: f64 = 1e-3;
 /// Steps of the iterative solver per solution.
 const SOLVER_STEPS_MAX: usize = 2000;
 
-/// Outliers lie beyond this many standard deviations, in units of the scatter's own.
-const OUTLIER_DEVIATIONS: f64 = 8.0;
+/// Outliers lie beyond this many standard deviations of offset and rate, in units of the scatter's own. Rates of a single window
+/// have long tails, and a rate that is really off shows in the offset.
+const OUTLIER_DEVIATIONS: Pair = [8.0, 20.0];
 
 /// A normal distribution's standard deviation over its median absolute deviation.
 const NORMAL_MAD: f64 = 1.4826;
