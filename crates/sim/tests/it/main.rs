@@ -2,6 +2,7 @@
 mod accounting;
 mod adaptive;
 mod estimate;
+mod faults;
 mod injected;
 mod paths;
 mod replayed;
