@@ -121,7 +121,8 @@ impl Adaptive {
 impl Policy for Adaptive {
     fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], current: &Pace) -> Pace {
         let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
-        let disturbed: Vec<NodeId> = round.clock_events.iter().map(|(node, _)| *node).collect();
+        let seen = round.clock_events.iter().map(|(node, _)| node);
+        let disturbed: Vec<NodeId> = seen.chain(&round.watch.spoilt).copied().collect();
         let step = self.pacer.next(&PacingRound {
             nodes: &round.all_nodes,
             reference: truth::REFERENCE,

@@ -104,7 +104,7 @@ pub struct PacingStep {
     pub verdict: Verdict,
     /// Nodes whose half-width is within the target.
     pub nodes_within: u32,
-    /// Nodes that can be judged: reachable, the reference left out.
+    /// Nodes that can be judged: reachable and undisturbed, the reference left out.
     pub nodes_judged: u32,
     /// Half-width of the governing node's 95 % interval, ns.
     pub half_width_ns: f64,
@@ -210,7 +210,9 @@ impl Pacer {
     pub fn next(&mut self, round: &PacingRound<'_>) -> PacingStep {
         self.round += 1;
         let mut prospect = Prospect::new(round);
-        let outlooks: Vec<(NodeId, Outlook)> = prospect.outlooks(round.nodes).collect();
+        // What a disturbed clock's interval says is not to be believed, and packets do not heal it: the alarm answers.
+        let sound = |(node, _): &(NodeId, Outlook)| !round.disturbed.contains(node);
+        let outlooks: Vec<(NodeId, Outlook)> = prospect.outlooks(round.nodes).filter(sound).collect();
         let governing = self.governing(&outlooks);
         self.watch(round);
         let factor = governing.map_or(1.0, |governing| self.factor(governing.need, median_pairs(round.edges)));
