@@ -37,31 +37,32 @@ pub(super) struct Limits {
 
 /// The bend c about the midpoint that the packets prove, per ns; None where a line does.
 pub(super) fn find(packets: &Packets, limits: &Limits) -> Option<f64> {
-    let all = [sorted(&packets.forward), sorted(&packets.reverse)];
+    let all = lists(packets);
     let span = Span::of(&all)?;
     let straight = Few::lowest(&all, 0.0, 0.0, &span).best(0.0, limits);
     let few = Few::lowest(&all, straight.slope, 0.0, &span);
     let spacing = spacing(packets, straight.slope)?.max(limits.quantum);
-    // A bend that gains enough is at least this strong; G is concave, so a first step towards it gains something.
+    // A bend that gains enough is at least this strong, and this much of it gains GAIN spacings. A quarter of that is asked
+    // for before the search, which most straight windows are so spared.
     let least = (8.0 * GAIN * spacing / (span.length * span.length)).min(limits.bend);
     let base = few.best(0.0, limits).gap;
-    let towards = |sign: f64| few.best(sign * least, limits).gap > base;
+    let towards = |sign: f64| few.best(sign * least, limits).gap > base + 0.25 * GAIN * spacing;
     if !towards(1.0) && !towards(-1.0) {
         return None;
     }
     let bend = refine(packets, limits)?;
-    let [bent, line] = [bend, 0.0].map(|c| exact(packets, c).map(|gap| gap.at(gap.best(limits.skew, 0.0).slope)));
+    let [bent, line] = [bend, 0.0].map(|c| exact(&all, c).map(|gap| gap.at(gap.best(limits.skew, 0.0).slope)));
     let gain = bent? - line?;
     let mut straightened = packets.clone();
     straighten(&mut straightened, bend);
-    let slope = exact(packets, bend)?.best(limits.skew, limits.allowance).slope;
+    let slope = exact(&all, bend)?.best(limits.skew, limits.allowance).slope;
     let needed = GAIN * self::spacing(&straightened, slope)?.max(limits.quantum);
     (gain > needed && bent? + limits.allowance >= 0.0).then_some(bend)
 }
 
 /// The bend of the widest gap, proven or not.
 pub(super) fn refine(packets: &Packets, limits: &Limits) -> Option<f64> {
-    let all = [sorted(&packets.forward), sorted(&packets.reverse)];
+    let all = lists(packets);
     let span = Span::of(&all)?;
     let straight = Few::lowest(&all, 0.0, 0.0, &span).best(0.0, limits);
     let mut few = Few::lowest(&all, straight.slope, 0.0, &span);
@@ -83,16 +84,19 @@ pub(super) fn straighten(packets: &mut Packets, bend: f64) {
 }
 
 /// The gap of all packets straightened by `bend`.
-pub(super) fn exact(packets: &Packets, bend: f64) -> Option<Gap> {
-    let [forward, reverse] = [(&packets.forward, 1.0), (&packets.reverse, -1.0)]
-        .map(|(side, sign)| Envelope::new(points(side).map(|(x, y)| (x, y - sign * arc(bend, x)))));
+fn exact(all: &[Vec<Point>; 2], bend: f64) -> Option<Gap> {
+    let [forward, reverse] =
+        [0, 1].map(|side| Envelope::new(all[side].iter().map(|&(x, y)| (x, y - SIGNS[side] * arc(bend, x)))));
     Some(Gap { forward: forward?, reverse: reverse? })
 }
 
 /// The extremes of what all lines allow, over all bends that leave some line feasible: intercepts and slopes, as
 /// `Gap::bounds` gives them for one bend. Each limit is a linear program's optimum, hence convex or concave in c.
 pub(super) fn bounds(packets: &Packets, around: f64, limits: &Limits) -> Option<([f64; 2], [f64; 2])> {
-    let at = |bend: f64| exact(packets, bend)?.bounds(limits.skew, limits.allowance);
+    let mut all = lists(packets);
+    // Sorted once, because sorting what is sorted takes no time.
+    all.iter_mut().for_each(|list| list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0)));
+    let at = |bend: f64| exact(&all, bend)?.bounds(limits.skew, limits.allowance);
     let (intercepts, slopes) = at(around)?;
     let mut found = [intercepts[0], intercepts[1], slopes[0], slopes[1]];
     let ends =
@@ -111,10 +115,9 @@ fn arc(bend: f64, x: f64) -> f64 {
     0.5 * bend * x * x
 }
 
-fn sorted(side: &[Packet]) -> Vec<Point> {
-    let mut list: Vec<Point> = points(side).collect();
-    list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    list
+/// The points of both directions.
+fn lists(packets: &Packets) -> [Vec<Point>; 2] {
+    [points(&packets.forward).collect(), points(&packets.reverse).collect()]
 }
 
 fn spacing(packets: &Packets, slope: f64) -> Option<f64> {
@@ -129,12 +132,16 @@ struct Span {
 
 impl Span {
     /// None where packets are few, or the midpoint is not in the middle of them: there a bend cannot be told from a rate.
-    fn of([forward, reverse]: &[Vec<Point>; 2]) -> Option<Self> {
-        if forward.len().min(reverse.len()) < PACKETS_MIN {
+    fn of(all: &[Vec<Point>; 2]) -> Option<Self> {
+        if all.iter().any(|list| list.len() < PACKETS_MIN) {
             return None;
         }
-        let start = forward.first()?.0.max(-reverse.last()?.0);
-        let end = forward.last()?.0.min(-reverse.first()?.0);
+        let ends = all.each_ref().map(|list| {
+            list.iter().fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], &(x, _)| [low.min(x), high.max(x)])
+        });
+        // Reverse times are mirrored.
+        let start = ends[0][0].max(-ends[1][1]);
+        let end = ends[0][1].min(-ends[1][0]);
         let length = end - start;
         (length > 0.0 && (0.5 * (start + end)).abs() < CENTRAL * length).then_some(Self { start, length })
     }
