@@ -126,6 +126,32 @@ fn a_stepped_clock_is_flagged_in_its_window() {
 }
 
 #[test]
+fn a_stepped_clock_is_named_with_its_size_and_nobody_else_is() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let out_text = out.to_str().expect("UTF-8");
+    let step = ["--inject-skew", "5", "--inject-step", "2@4500ms:10ms"];
+    let mut arguments = vec!["run", "--local", "4", "--duration", "8s", "--window", "1s", "--out", out_text];
+    arguments.extend(step);
+    let output = output(probe_sync(&arguments));
+    assert!(output.status.success(), "{}", complaint(&output));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(table.contains("round 4: node 2 stepped by 10.000 ms"), "{table}");
+    let rounds = lines(&out.join("global_windows.jsonl"));
+    let steps: Vec<&serde_json::Value> = rounds
+        .iter()
+        .flat_map(|round| round["watch"]["faults"].as_array().expect("a list"))
+        .filter(|fault| fault["kind"] == "step")
+        .collect();
+    assert_eq!(steps.len(), 1, "{steps:?}");
+    assert_eq!((&steps[0]["culprit"]["node"], &steps[0]["began"]), (&2.into(), &4.into()), "{steps:?}");
+    assert!((steps[0]["size"].as_f64().expect("ns") - 1e7).abs() < 5e3, "{steps:?}");
+    assert_eq!(rounds[4]["watch"]["spoilt"], serde_json::json!([2]));
+    let metrics = std::fs::read_to_string(out.join("metrics.prom")).expect("written");
+    assert!(metrics.contains("probe_sync_faults{kind=\"step\"} 1"), "{metrics}");
+}
+
+#[test]
 fn a_terminated_run_flushes_and_ends_well() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -239,4 +265,30 @@ fn a_stopped_rank_is_named_within_the_round_timeout() {
     for rank in ranks {
         assert_eq!(wait(rank).status.code(), Some(1));
     }
+}
+
+#[test]
+fn simulated_faults_are_tabled_and_written() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("small.toml");
+    let cell = include_str!("../../../../bench/scenarios/cell.toml");
+    let small = cell.replace("nodes = 16", "nodes = 10").replace("duration_s = 64.0", "duration_s = 15.0");
+    std::fs::write(&file, small.replace("window_s = 4.0", "window_s = 1.0")).expect("writable");
+    let [file, out] = [file, directory.path().join("out")].map(|path| path.to_str().expect("UTF-8").to_owned());
+    let table = output(probe_sync(&["sim", "--faults", "--scenario", &file, "--seed", "1", "--out", &out]));
+    assert!(table.status.success(), "{}", complaint(&table));
+    assert!(String::from_utf8_lossy(&table.stdout).contains("node 5 stepped by 10.000 ms"));
+    let csv = std::fs::read_to_string(format!("{out}/faults.csv")).expect("written");
+    let row = |name: &str| csv.lines().find(|line| line.starts_with(&format!("\"{name}\",")));
+    let step = row("step 10 ms").expect("a row").split(',').map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        (step[1].as_str(), step[3].as_str(), step[4].as_str()),
+        ("1", "0", "0"),
+        "one run, named, nothing else: {csv}"
+    );
+    assert!(row("clean").is_some_and(|row| row.ends_with("0,0,0,0,,,,")), "{csv}");
+
+    let refused = output(probe_sync(&["sim", "--faults", "--nodes", "4"]));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(complaint(&refused).contains("--faults needs 9 nodes"), "{}", complaint(&refused));
 }
