@@ -70,7 +70,8 @@ pub struct SimArgs {
     /// This seed alone
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
-    /// Methods, as ntp,huygens,svm,mean,hull,ours [default: all with --cells, otherwise ours]
+    /// Methods of ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, smooth, ours, separated by commas [default: all with
+    /// --cells, otherwise ours per window (hull), over the run (smooth), and from all its packets (ours, up to 64 nodes)]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     methods: Vec<Method>,
     /// Largest change of a pair's gap that huygens' filter lets pass with hardware stamps, ns
@@ -79,7 +80,7 @@ pub struct SimArgs {
     /// The same with software stamps
     #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_software_ns, value_parser = positive)]
     huygens_sw_ns: f64,
-    /// Unit of length, in half gaps between forward and reverse packets, in which svm and huygens have C = 1
+    /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     svm_unit: f64,
     /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory
@@ -152,7 +153,7 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
 /// One scenario.
 fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let scenario = arguments.scenario().map_err(|error| error.context(Usage))?;
-    let plan = arguments.plan(&[Method::Ours], &scenario);
+    let plan = arguments.plan(if scenario.nodes > LARGE { &LARGE_METHODS } else { &PLANNER_METHODS }, &scenario);
     check(&plan, &scenario)?;
     seeds.expect(1);
     let name = "scenario";
@@ -271,3 +272,9 @@ const LARGE_DURATION: Duration = Duration::from_ms(16_000);
 
 /// The clocks' wander is drawn for the whole run before it begins.
 const DURATION_MAX: Duration = Duration::from_ms(86_400_000);
+
+/// What a planner wants to know: the error live, and after the run.
+const PLANNER_METHODS: [Method; 3] = [Method::Hull, Method::Smooth, Method::Ours];
+
+/// Large runs have too many packets to keep them all.
+const LARGE_METHODS: [Method; 2] = [Method::Hull, Method::Smooth];

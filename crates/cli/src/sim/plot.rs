@@ -105,10 +105,14 @@ fn methods(named: &[(String, Outcome)]) -> Vec<Method> {
 fn color(method: Method) -> &'static str {
     match method {
         Method::Ntp => "#999999",
+        Method::NtpPlus => "#555555",
         Method::Huygens => "#e69f00",
+        Method::HuygensPlus => "#a06f00",
         Method::Svm => "#56b4e9",
+        Method::SvmPlus => "#0072b2",
         Method::Mean => "#cc79a7",
-        Method::Hull => "#009e73",
+        Method::Hull => "#8fd3bd",
+        Method::Smooth => "#009e73",
         Method::Ours => "#d55e00",
     }
 }

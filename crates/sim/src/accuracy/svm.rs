@@ -4,11 +4,8 @@
 //! the decision line v₁·x + v₂·y + v₃ = 0 is the edge's line. Minimised is ½|v|² + C·Σ max(0, 1 − ±v·p) with C = 1, after the
 //! points' regression line is taken out.
 //!
-//! Units. C = 1 says nothing until lengths have a unit. Time spans 10⁹ ns where delays span 10⁴, and the bias of a standard
-//! machine is free, so v₁ and v₃ cost next to nothing here ([`FREE`]); penalising them made every cell worse. The unit of y is half
-//! the gap between the classes times `unit`: at 1 a packet halfway into the gap costs as much as the margin itself. Geometric
-//! mean of p99 over the six cells of 20 pairs/s, two seeds, ns: 117.8 at 1, and 516.8 with standardised data. Smaller units
-//! make the margin hard (58.7 at 0.3 and below): that is C ≥ 10, the line of largest vertical margin, which is our hull.
+//! Units. C = 1 says nothing until lengths have a unit; [`Units`] are the callers' choice. The bias of a standard machine is free,
+//! so v₃ costs next to nothing here ([`FREE`]).
 //!
 //! Solver: there are three unknowns and thousands of points, so the primal is solved by Newton's method. The hinge is
 //! rounded off over a width h that shrinks to [`WIDTH_MIN`]: φ(z) = (1 − z)²/2h for 1 − h < z < 1, 1 − z − h/2 below, 0 above.
@@ -17,34 +14,37 @@
 //!
 //! What it does not do: choose packets; the callers decide which points count.
 
+/// What one step of a feature is, ns.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) struct Units {
+    /// Of time. Small against the window: the slope is free. As large as the window: it is shrunk towards the trend.
+    pub(super) x_ns: f64,
+    /// Of the measured difference. Small against the gap between the classes: the margin is hard. Large: it is soft.
+    pub(super) y_ns: f64,
+}
+
 /// One point: time since the window's midpoint and the measured difference above a base, ns.
 pub(super) type Point = (f64, f64);
 
 /// Intercept, ns, and slope, ns per ns, of the separating line; None when a class is empty or no line separates by y, or when
 /// its slope is one that no pair of clocks has: then the points say nothing and the edge is better left out.
-pub(super) fn line(forward: &[Point], reverse: &[Point], unit: f64) -> Option<(f64, f64)> {
+pub(super) fn line(forward: &[Point], reverse: &[Point], units: Units) -> Option<(f64, f64)> {
     if forward.is_empty() || reverse.is_empty() {
         return None;
     }
     let all = || forward.iter().chain(reverse).copied();
     let (trend_at_zero, trend_slope) = regression(all())?;
     let above = |(x, y): Point| (x, y - trend_at_zero - trend_slope * x);
-    let scale_x = root_mean_square(all().map(|point| point.0)) / FREE;
-    let lowest = forward.iter().map(|point| above(*point).1).fold(f64::INFINITY, f64::min);
-    let highest = reverse.iter().map(|point| above(*point).1).fold(f64::NEG_INFINITY, f64::max);
-    // Classes that overlap have no gap; their spread is the next best length.
-    let spread = || root_mean_square(all().map(|point| above(point).1));
-    let scale_y = unit * if lowest > highest { 0.5 * (lowest - highest) } else { spread() };
     let signed = |class: f64| {
         move |point: &Point| {
             let (x, y) = above(*point);
-            [class * x / scale_x, class * y / scale_y, class * FREE]
+            [class * x / units.x_ns, class * y / units.y_ns, class * FREE]
         }
     };
     let samples: Vec<[f64; 3]> = forward.iter().map(signed(1.0)).chain(reverse.iter().map(signed(-1.0))).collect();
     let [v1, v2, v3] = train(&samples);
-    let slope = trend_slope - v1 / v2 * scale_y / scale_x;
-    let intercept = trend_at_zero - v3 * FREE / v2 * scale_y;
+    let slope = trend_slope - v1 / v2 * units.y_ns / units.x_ns;
+    let intercept = trend_at_zero - v3 * FREE / v2 * units.y_ns;
     (v2 > 0.0 && slope.abs() <= SLOPE_MAX && intercept.is_finite()).then_some((intercept, slope))
 }
 
@@ -145,19 +145,12 @@ fn dot(a: &[f64; 3], b: &[f64; 3]) -> f64 {
     a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 }
 
-/// 1 when all values are zero.
-fn root_mean_square(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let count = values.clone().count().max(1) as f64;
-    let square = values.map(|value| value * value).sum::<f64>() / count;
-    if square > 0.0 { square.sqrt() } else { 1.0 }
-}
-
-/// By how much time and bias are enlarged, so that their part of |v|² is negligible.
+/// By how much the bias is enlarged, so that its part of |v|² is negligible.
 const FREE: f64 = 1e3;
 
 /// Two servers' clocks do not differ by more than 100 ppm. Of a filter that leaves four pairs within a moment the line may have
 /// any slope; leaving such lines out halved Huygens' p99 at load 0.8.
-const SLOPE_MAX: f64 = 100e-6;
+pub(super) const SLOPE_MAX: f64 = 100e-6;
 
 /// C of the soft margin, as in the paper.
 const PENALTY: f64 = 1.0;
@@ -223,6 +216,8 @@ mod tests {
         )
     }
 
+    const HARD: Units = Units { x_ns: 1e6, y_ns: 100.0 };
+
     /// The exact objective.
     fn objective(samples: &[[f64; 3]], v: &[f64; 3]) -> f64 {
         0.5 * dot(v, v) + PENALTY * samples.iter().map(|p| (1.0 - dot(v, p)).max(0.0)).sum::<f64>()
@@ -265,7 +260,7 @@ mod tests {
     fn it_is_near_the_machine_of_edge_fit_where_queues_are_short() {
         let exchanges = exchanges(300, 500.0, 3);
         let (forward, reverse) = points(&exchanges);
-        let (intercept, slope) = line(&forward, &reverse, 1.0).expect("separable");
+        let (intercept, slope) = line(&forward, &reverse, HARD).expect("separable");
         let window = EdgeWindow { edge: Edge::new(0, 1), midpoint_ns: 0, exchanges: &exchanges, lost: 0 };
         let other = fit(&window, &FitOptions { method: FitMethod::Svm, ..FitOptions::default() }).expect("exchanges");
         assert!((intercept - other.beta).abs() < 10.0, "{intercept} against {}", other.beta);
@@ -278,13 +273,13 @@ mod tests {
         // Two flat bands 200 apart: the line lies in the middle, whatever the base.
         let forward: Vec<Point> = (-5..=5).map(|x| (f64::from(x) * 1e8, 1_100.0)).collect();
         let reverse: Vec<Point> = (-5..=5).map(|x| (f64::from(x) * 1e8, 900.0)).collect();
-        let (intercept, slope) = line(&forward, &reverse, 1.0).expect("separable");
+        let (intercept, slope) = line(&forward, &reverse, HARD).expect("separable");
         assert!((intercept - 1_000.0).abs() < 1e-3 && slope.abs() < 1e-12, "{intercept} {slope}");
-        assert_eq!(line(&[], &reverse, 1.0), None);
-        assert_eq!(line(&forward, &[], 1.0), None);
+        assert_eq!(line(&[], &reverse, HARD), None);
+        assert_eq!(line(&forward, &[], HARD), None);
         // 200 ppm is no clock.
         let steep: Vec<Point> = forward.iter().map(|(x, y)| (*x, y + 200e-6 * x)).collect();
         let steep_reverse: Vec<Point> = reverse.iter().map(|(x, y)| (*x, y + 200e-6 * x)).collect();
-        assert_eq!(line(&steep, &steep_reverse, 1.0), None);
+        assert_eq!(line(&steep, &steep_reverse, HARD), None);
     }
 }
