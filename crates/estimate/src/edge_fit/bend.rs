@@ -19,7 +19,7 @@
 //! it was.
 
 use super::hull::{Envelope, Gap, Point};
-use super::packets::{Packet, Packets};
+use super::packets::Packets;
 use super::spread::{mean_spacing, points};
 
 /// What a search may assume.

@@ -1,6 +1,7 @@
 //! Tests of the edge fit: examples by hand, and a seeded simulation that measures errors, coverage and robustness.
 
 mod bend;
+mod one_way;
 
 use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
