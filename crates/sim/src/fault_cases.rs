@@ -55,7 +55,7 @@ pub struct CaseOutcome {
     pub errors: BTreeMap<(usize, NodeId), f64>,
     /// The same with the smoother over the whole run.
     pub smoothed: BTreeMap<(usize, NodeId), f64>,
-    /// Most time that the watch took for a round is not known here: pure code reads no clock.
+    /// Rounds of the run.
     pub rounds: usize,
 }
 
@@ -68,108 +68,118 @@ pub struct Comparison {
     pub smoothed_ns: [f64; 2],
 }
 
-/// The list, on the edges that the seed gives. Needs eight nodes and `start_s` a good way into the run.
+/// The list, on the edges that the seed gives. Needs nine nodes and `start_s` a good way into the run.
 pub fn cases(edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
     let node = NodeId(5);
     let edge = edges.iter().copied().find(|edge| edge.src == node).unwrap_or(Edge { src: node, dst: NodeId(6) });
-    let once = |what| vec![Fault { start_s, end_s: None, what }];
-    let during = |seconds: f64, what| vec![Fault { start_s, end_s: Some(start_s + seconds), what }];
-    let one = |name, faults, kinds: &[Kind]| FaultCase {
-        name,
-        faults,
-        expected: vec![(kinds.to_vec(), Culprit::Node(node), start_s)],
-        sick: vec![node],
-        sick_edge: None,
-    };
-    let of_edge = |name, faults, kinds: &[Kind]| FaultCase {
-        expected: vec![(kinds.to_vec(), Culprit::Edge(edge), start_s)],
-        sick: Vec::new(),
-        sick_edge: Some(edge),
-        ..one(name, faults, kinds)
-    };
-    let step = |node, seen| FaultKind::Step { node, step_ns: 10_000_000, seen };
-    let lie = |constant_ns, ramp_ns_per_s, per_peer, stamps| FaultKind::Liar {
-        node,
-        constant_ns,
-        ramp_ns_per_s,
-        per_peer,
-        stamps,
-    };
-    let Edge { src, dst } = edge;
-    let loss = |from, to, both_ways| FaultKind::Loss { probability: 0.3, from, to, both_ways };
-    let far: Vec<NodeId> = (4..8).map(NodeId).collect();
-    let group = Culprit::Nodes(far.clone());
-    vec![
-        one("step 10 ms", once(step(node, true)), &[Kind::Step]),
-        one("step 10 ms, unseen", once(step(node, false)), &[Kind::Step]),
-        FaultCase {
-            expected: vec![
-                (vec![Kind::Silent], Culprit::Node(node), start_s),
-                (vec![Kind::Restart], Culprit::Node(node), start_s + 10.0),
-            ],
-            ..one("reboot, 10 s", during(10.0, FaultKind::Reboot { node, offset_ns: -300_000_000 }), &[])
-        },
-        one(
-            "reboot, 1 s",
-            during(1.0, FaultKind::Reboot { node, offset_ns: -300_000_000 }),
-            &[Kind::Restart, Kind::Step],
-        ),
-        one("liar, 10 µs to all", once(lie(10e3, 0.0, false, LieStamps::All)), &[Kind::Step, Kind::Liar]),
-        one("liar, 200 ns/s to all", once(lie(0.0, 200.0, false, LieStamps::All)), &[Kind::RateJump]),
-        one("liar, 10 µs per peer", once(lie(10e3, 0.0, true, LieStamps::All)), &[Kind::Liar]),
-        one("liar, 200 ns/s per peer", once(lie(0.0, 200.0, true, LieStamps::All)), &[Kind::Liar]),
-        one("liar, receive stamps 10 µs", once(lie(10e3, 0.0, false, LieStamps::Receive)), &[Kind::Liar]),
-        of_edge(
-            "asymmetric edge, 5 µs",
-            once(FaultKind::Asymmetry { src, dst, extra_ns: 5_000 }),
-            &[Kind::AsymmetricEdge],
-        ),
-        FaultCase {
-            faults: vec![Fault { start_s: 0.0, end_s: None, what: FaultKind::Asymmetry { src, dst, extra_ns: 5_000 } }],
-            expected: vec![(vec![Kind::AsymmetricEdge], Culprit::Edge(edge), 0.0)],
-            ..of_edge("asymmetric edge from the start", Vec::new(), &[])
-        },
-        FaultCase {
-            expected: vec![(vec![Kind::Loss], Culprit::Everyone, start_s)],
-            sick: Vec::new(),
-            ..one("loss 30 %, all", once(loss(None, None, false)), &[])
-        },
-        FaultCase { sick: Vec::new(), ..one("loss 30 %, one node", once(loss(Some(node), None, true)), &[Kind::Loss]) },
-        FaultCase {
-            sick_edge: None,
-            ..of_edge("loss 30 %, one way", once(loss(Some(src), Some(dst), false)), &[Kind::OneWayLoss])
-        },
-        FaultCase {
-            expected: vec![
-                (vec![Kind::Partition], group.clone(), start_s),
-                (vec![Kind::Rejoined], group, start_s + 20.0),
-            ],
-            sick: far.clone(),
-            ..one("partition, 20 s", during(20.0, FaultKind::Partition { nodes: far }), &[])
-        },
-        of_edge(
-            "route change, 20 µs",
-            once(FaultKind::RouteChange { src, dst, extra_ns: 20_000, both_ways: true }),
-            &[Kind::RouteChange],
-        ),
-        FaultCase {
-            expected: vec![
-                (vec![Kind::Silent], Culprit::Node(node), 0.0),
-                (vec![Kind::JoinedLate], Culprit::Node(node), start_s),
-            ],
-            ..one("late join", once(FaultKind::LateJoin { node }), &[])
-        },
-        FaultCase {
-            expected: vec![(vec![Kind::Step], Culprit::Node(REFERENCE), start_s)],
+    let maker = Maker { node, edge, start_s };
+    [maker.clocks(), maker.liars(), maker.paths(), maker.presence()].concat()
+}
+
+/// Makes cases about one node or one of its edges.
+struct Maker {
+    node: NodeId,
+    edge: Edge,
+    start_s: f64,
+}
+
+impl Maker {
+    fn clocks(&self) -> Vec<FaultCase> {
+        let step = |node, seen| self.once(FaultKind::Step { node, step_ns: 10_000_000, seen });
+        let reboot = FaultKind::Reboot { node: self.node, offset_ns: -300_000_000 };
+        let reference = |name, seen| FaultCase {
+            expected: vec![(vec![Kind::Step], Culprit::Node(REFERENCE), self.start_s)],
             sick: vec![REFERENCE],
-            ..one("reference steps 10 ms", once(step(REFERENCE, true)), &[])
-        },
-        FaultCase {
-            expected: vec![(vec![Kind::Step], Culprit::Node(REFERENCE), start_s)],
-            sick: vec![REFERENCE],
-            ..one("reference steps, unseen", once(step(REFERENCE, false)), &[])
-        },
-    ]
+            ..self.of_node(name, step(REFERENCE, seen), &[])
+        };
+        let returns = (vec![Kind::Restart], Culprit::Node(self.node), self.start_s + 10.0);
+        let mut long = self.of_node("reboot, 10 s", self.during(10.0, reboot.clone()), &[Kind::Silent]);
+        long.expected.push(returns);
+        vec![
+            self.of_node("step 10 ms", step(self.node, true), &[Kind::Step]),
+            self.of_node("step 10 ms, unseen", step(self.node, false), &[Kind::Step]),
+            reference("reference steps 10 ms", true),
+            reference("reference steps, unseen", false),
+            long,
+            self.of_node("reboot, 1 s", self.during(1.0, reboot), &[Kind::Restart, Kind::Step]),
+        ]
+    }
+
+    fn liars(&self) -> Vec<FaultCase> {
+        let lie = |constant_ns, ramp_ns_per_s, per_peer, stamps| {
+            self.once(FaultKind::Liar { node: self.node, constant_ns, ramp_ns_per_s, per_peer, stamps })
+        };
+        // Told alike to all with all stamps, a lie is what a wrong clock would say.
+        vec![
+            self.of_node("liar, 10 µs to all", lie(10e3, 0.0, false, LieStamps::All), &[Kind::Step, Kind::Liar]),
+            self.of_node("liar, 200 ns/s to all", lie(0.0, 200.0, false, LieStamps::All), &[Kind::RateJump]),
+            self.of_node("liar, 10 µs per peer", lie(10e3, 0.0, true, LieStamps::All), &[Kind::Liar]),
+            self.of_node("liar, 200 ns/s per peer", lie(0.0, 200.0, true, LieStamps::All), &[Kind::Liar]),
+            self.of_node("liar, receive stamps 10 µs", lie(10e3, 0.0, false, LieStamps::Receive), &[Kind::Liar]),
+        ]
+    }
+
+    fn paths(&self) -> Vec<FaultCase> {
+        let Edge { src, dst } = self.edge;
+        let longer = FaultKind::Asymmetry { src, dst, extra_ns: 5_000 };
+        let route = FaultKind::RouteChange { src, dst, extra_ns: 20_000, both_ways: true };
+        let asymmetric = &[Kind::AsymmetricEdge];
+        let always = Fault { start_s: 0.0, end_s: None, what: longer.clone() };
+        let mut from_start = self.of_edge("asymmetric edge from the start", vec![always], asymmetric);
+        from_start.expected[0].2 = 0.0;
+        vec![
+            self.of_edge("asymmetric edge, 5 µs", self.once(longer), asymmetric),
+            from_start,
+            self.of_edge("route change, 20 µs", self.once(route), &[Kind::RouteChange]),
+        ]
+    }
+
+    fn presence(&self) -> Vec<FaultCase> {
+        let loss = |from, to, both_ways| self.once(FaultKind::Loss { probability: 0.3, from, to, both_ways });
+        let far: Vec<NodeId> = (4..8).map(NodeId).collect();
+        let group = Culprit::Nodes(far.clone());
+        let Edge { src, dst } = self.edge;
+        let mut one_way = self.of_edge("loss 30 %, one way", loss(Some(src), Some(dst), false), &[Kind::OneWayLoss]);
+        one_way.sick_edge = None;
+        let late = self.once(FaultKind::LateJoin { node: self.node });
+        let mut late = self.of_node("late join", late, &[Kind::JoinedLate]);
+        late.expected.push((vec![Kind::Silent], Culprit::Node(self.node), 0.0));
+        let all = (vec![Kind::Loss], Culprit::Everyone, self.start_s);
+        let healthy = |case| FaultCase { sick: Vec::new(), ..case };
+        let cut = self.during(20.0, FaultKind::Partition { nodes: far.clone() });
+        vec![
+            healthy(FaultCase { expected: vec![all], ..self.of_node("loss 30 %, all", loss(None, None, false), &[]) }),
+            healthy(self.of_node("loss 30 %, one node", loss(Some(self.node), None, true), &[Kind::Loss])),
+            one_way,
+            FaultCase {
+                expected: vec![
+                    (vec![Kind::Partition], group.clone(), self.start_s),
+                    (vec![Kind::Rejoined], group, self.start_s + 20.0),
+                ],
+                sick: far,
+                ..self.of_node("partition, 20 s", cut, &[])
+            },
+            late,
+        ]
+    }
+
+    fn once(&self, what: FaultKind) -> Vec<Fault> {
+        vec![Fault { start_s: self.start_s, end_s: None, what }]
+    }
+
+    fn during(&self, seconds: f64, what: FaultKind) -> Vec<Fault> {
+        vec![Fault { start_s: self.start_s, end_s: Some(self.start_s + seconds), what }]
+    }
+
+    fn of_node(&self, name: &'static str, faults: Vec<Fault>, kinds: &[Kind]) -> FaultCase {
+        let expected = vec![(kinds.to_vec(), Culprit::Node(self.node), self.start_s)];
+        FaultCase { name, faults, expected, sick: vec![self.node], sick_edge: None }
+    }
+
+    fn of_edge(&self, name: &'static str, faults: Vec<Fault>, kinds: &[Kind]) -> FaultCase {
+        let expected = vec![(kinds.to_vec(), Culprit::Edge(self.edge), self.start_s)];
+        FaultCase { name, faults, expected, sick: Vec::new(), sick_edge: Some(self.edge) }
+    }
 }
 
 /// A run without faults: whatever is named is a false alarm.

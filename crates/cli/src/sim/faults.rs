@@ -1,6 +1,6 @@
 //! `probe_sync sim --faults`: every fault of the list, what was named and when, and what the healthy nodes suffered.
 //!
-//! Place in the flow: `sim_faults` of the pure crate runs and judges; this runs its cases over the seeds, prints a table and
+//! Place in the flow: `fault_cases` of the pure crate runs and judges; this runs its cases over the seeds, prints a table and
 //! writes `faults.csv`. The last lines are clean runs of the twelve cells: whatever is named there is a false alarm.
 //!
 //! What it does not do: decide what counts as named or healthy; see `probe_sync_sim::fault_cases`.
