@@ -169,6 +169,7 @@ impl Clocks {
             if course.broken[node] {
                 self.tracks[node].suspicion.get_or_insert(Suspicion { since: view.round, broken: true }).broken = true;
                 verdict.spoilt.push(NodeId(node as u32));
+                self.forget_young(view, node, verdict);
                 continue;
             }
             let Some(measured) = course.measured[node] else { continue };
@@ -271,6 +272,20 @@ impl Clocks {
         }
         *track = Track::default();
         track.take_in(view.reference_midpoint_ns, measured);
+    }
+
+    /// A course too young to be judged by does not go on behind a broken window: what the node saw itself is all there is.
+    fn forget_young(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
+        let track = &mut self.tracks[node];
+        if track.filter.is_none_or(|filter| filter.updates >= UPDATES_MIN) {
+            return;
+        }
+        *track = Track::default();
+        let id = NodeId(node as u32);
+        verdict.breaks.push(Break { node: id, round: view.round as usize, kind: BreakKind::Restart });
+        if let Some((_, event)) = view.clock_events.iter().find(|(of, event)| *of == id && event.step_ns != 0) {
+            verdict.faults.push(Fault::new(FaultKind::Step, Culprit::Node(id), event.step_ns as f64, view.round));
+        }
     }
 
     /// The node is on its course: what was suspected is over.

@@ -38,6 +38,7 @@ struct Track {
     /// Mean residual and margin, ns.
     level: [f64; 2],
     count: u32,
+    seen: u32,
     last: u64,
     /// Off in the round before: by how much, and since when.
     suspicion: Option<Off>,
@@ -248,6 +249,7 @@ impl Track {
         moving: bool,
         learnt: &mut [Scale; 2],
     ) -> Option<Off> {
+        self.seen = self.seen.saturating_add(1);
         let deviation = edge.covariance[0].max(1.0).sqrt() * (1.0 + 1.0 / f64::from(self.count.max(1))).sqrt();
         let off = [0, 1].map(|k| measured[k] - self.level[k]);
         let limits = [
@@ -256,7 +258,9 @@ impl Track {
         ];
         let judged = self.count >= COUNT_MIN;
         let always = self.excluded >= EXCLUDED_MIN && !judged;
-        let is_off = [0, 1].map(|k| judged && off[k].abs() > limits[k]);
+        // A residual that is small is no fault, whatever the level was: windows at the beginning are not in place yet.
+        let is_off =
+            [judged && off[0].abs() > limits[0] && measured[0].abs() > limits[0], judged && off[1].abs() > limits[1]];
         let found = Off {
             residual: if is_off[0] {
                 off[0]
@@ -274,7 +278,7 @@ impl Track {
             if judged && !moving {
                 (0..2).for_each(|k| learnt[k].learn(off[k] / deviation));
             }
-            if !moving && self.excluded == 0 {
+            if !moving && self.excluded == 0 && self.seen > UNSETTLED {
                 self.take_in(measured);
             }
             return None;
@@ -329,6 +333,9 @@ const MARGIN_MIN_NS: f64 = 250.0;
 
 /// Nor one that is a smaller share of it.
 const MARGIN_SHARE_MIN: f64 = 0.05;
+
+/// An edge's first rounds teach nothing: processes are still starting, and windows are not in place.
+const UNSETTLED: u32 = 2;
 
 /// Rounds before an edge has a level.
 const COUNT_MIN: u32 = 2;
