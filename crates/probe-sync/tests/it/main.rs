@@ -150,18 +150,20 @@ impl Policy for Join {
 fn all_ranks_probe_the_edges_that_the_master_adds() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
+    let stop = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = InProcess::group(4)
         .into_iter()
         .map(|mut collective| {
             let config = Config {
                 neighbors: Some(2),
                 window: Duration::from_ms(200),
-                duration: Some(Duration::from_ms(1_300)),
+                duration: None,
                 ..config(directory.path())
             };
+            let stop = Arc::clone(&stop);
             std::thread::spawn(move || {
-                let context = Context { stop: Arc::default(), towards_root: None };
-                let mut observer = Counting { rounds: 0, stop_after: None };
+                let context = Context { stop: Arc::clone(&stop), towards_root: None };
+                let mut observer = Counting { rounds: 0, stop_after: Some((7, stop)) };
                 // The ring is 0→1→2→3→0, so 3 never probes 1 by itself.
                 run_with_policy(Ok(config), &mut collective, &context, &mut observer, &mut Join(Edge::new(3, 1)))
             })
