@@ -152,7 +152,8 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
 
 /// One scenario.
 fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
-    let scenario = arguments.scenario().map_err(|error| error.context(Usage))?;
+    // One message: of a usage error only the root cause is printed, and that would not name the file.
+    let scenario = arguments.scenario().map_err(|error| anyhow::anyhow!("{error:#}").context(Usage))?;
     let plan = arguments.plan(if scenario.nodes > LARGE { &LARGE_METHODS } else { &PLANNER_METHODS }, &scenario);
     check(&plan, &scenario)?;
     seeds.expect(1);
