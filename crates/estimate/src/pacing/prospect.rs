@@ -8,7 +8,7 @@
 //!
 //! By hand: one node, one edge of variance 4 to the reference: P = 4. A second such edge: 4 − 16/(4 + 4) = 2.
 //!
-//! Up to [`DENSE_MAX`] nodes P is computed whole. Beyond, columns of it come from the iterative solver as they are needed,
+//! Up to `DENSE_MAX` nodes P is computed whole. Beyond, columns of it come from the iterative solver as they are needed,
 //! partners of a new edge are sampled, and the random part is a node's local share.
 //!
 //! What it does not do: robust weights (excluded edges are left out, the others count fully), hard bounds, drifts.
@@ -136,7 +136,7 @@ impl Prospect {
     }
 
     /// The pair, of those not `taken`, whose edge shrinks the relative variances of the `short` nodes most; `None` when none
-    /// shrinks one by [`GAIN_MIN`]. `salt` varies the sample in large runs.
+    /// shrinks one by `GAIN_MIN`. `salt` varies the sample in large runs.
     pub fn best_edge(
         &self,
         short: &[(NodeId, Outlook)],
