@@ -100,8 +100,8 @@ pub fn smooth_packets(
     let mut fit = fitted(nodes, rounds, breaks, options);
     packets::renew_motion(&mut fit, exchanges);
     fit.settle(options);
-    let levels = packets::levels(&fit, exchanges);
-    fit.level(&levels, options);
+    let floors = packets::floors(&fit, exchanges);
+    fit.level(&floors, options);
     solution::collect(nodes, fit)
 }
 
@@ -183,31 +183,33 @@ impl Fit {
         let weights = self.weights();
         let apart = System::new(&self.layout, &weights).all_apart(&self.states);
         let whole = |node: usize| self.layout.spans.iter().filter(|span| span.node == node).count() == 1;
-        let level = |(bond, floor): (&Bond, &Option<Level>)| {
-            let floor = floor.filter(|_| bond.nodes.into_iter().all(whole));
-            floor.unwrap_or_else(|| mean(&self.layout, &weights, &apart, bond))
-        };
-        let levels: Vec<Level> = self.layout.bonds.iter().zip(floors).map(level).collect();
-        let mut shift = vec![[0.0; 2]; self.walks.len()];
-        for _ in 0..LEVEL_PASSES {
-            let link = |(at, level): (usize, &Level)| {
-                let bond = &self.layout.bonds[at];
-                let asymmetry = self.asymmetry_of(at);
-                Link { from: bond.nodes[0], to: bond.nodes[1], weight: [1.0 / (asymmetry + level.variance), 0.0, 1.0] }
+        let blend = |share: f64| -> Vec<Level> {
+            let level = |(bond, floor): (&Bond, &Option<Level>)| {
+                let mean = mean(&self.layout, &weights, &apart, bond);
+                let Some(floor) = floor.filter(|_| bond.nodes.into_iter().all(whole)) else { return mean };
+                Level {
+                    value: share * floor.value + (1.0 - share) * mean.value,
+                    variance: share * share * floor.variance + (1.0 - share).powi(2) * mean.variance,
+                }
             };
-            let links: Vec<Link> = levels.iter().enumerate().map(link).collect();
-            let held = solution::component(shift.len(), &links, self.reference);
-            let graph = Laplacian::new(links, held);
-            let right = graph.right_side(levels.iter().map(|level| [level.value, 0.0]));
-            graph.solve_iterative(&right, &mut shift, TOLERANCE, STEPS_MAX);
-            let rests: Vec<Level> = levels
+            self.layout.bonds.iter().zip(floors).map(level).collect()
+        };
+        // Both are biased, each in its way; what is wrong with them breaks the loops, and so the loops choose.
+        let candidates = (0..=FLOOR_SHARES).map(|k| blend(f64::from(k) / f64::from(FLOOR_SHARES)));
+        let broken = |levels: &Vec<Level>| {
+            let (rests, _) = self.level_once(levels);
+            rests
                 .iter()
+                .zip(&self.robust.1)
                 .zip(&self.layout.bonds)
-                .map(|(level, Bond { nodes: [from, to], .. })| Level {
-                    value: level.value - (shift[*to][0] - shift[*from][0]),
-                    ..*level
-                })
-                .collect();
+                .map(|((r, w), b)| w * r.value * r.value / b.scale)
+                .sum::<f64>()
+        };
+        let Some(levels) = candidates.min_by(|a, b| broken(a).total_cmp(&broken(b))) else { return };
+        let mut shift = Vec::new();
+        for _ in 0..LEVEL_PASSES {
+            let (rests, found) = self.level_once(&levels);
+            shift = found;
             self.judge_bonds(&rests, options);
             self.asymmetries = rests.iter().map(|rest| rest.value).collect();
         }
@@ -216,6 +218,32 @@ impl Fit {
             states.iter_mut().for_each(|state| state[0] += shift[span.node][0]);
         }
         self.levels = levels.iter().map(|level| Some(level.variance)).collect();
+    }
+
+    /// What the states leave of every bond's theta in the mean.
+    fn means(&self) -> Vec<Level> {
+        let weights = self.weights();
+        let apart = System::new(&self.layout, &weights).all_apart(&self.states);
+        self.layout.bonds.iter().map(|bond| mean(&self.layout, &weights, &apart, bond)).collect()
+    }
+
+    /// What the best constant per clock leaves of every bond's level, and these constants.
+    fn level_once(&self, levels: &[Level]) -> (Vec<Level>, Vec<Pair>) {
+        let link = |(at, level): (usize, &Level)| {
+            let [from, to] = self.layout.bonds[at].nodes;
+            Link { from, to, weight: [1.0 / (self.asymmetry_of(at) + level.variance), 0.0, 1.0] }
+        };
+        let links: Vec<Link> = levels.iter().enumerate().map(link).collect();
+        let mut shift = vec![[0.0; 2]; self.walks.len()];
+        let held = solution::component(shift.len(), &links, self.reference);
+        let graph = Laplacian::new(links, held);
+        let right = graph.right_side(levels.iter().map(|level| [level.value, 0.0]));
+        graph.solve_iterative(&right, &mut shift, TOLERANCE, STEPS_MAX);
+        let rest = |(level, Bond { nodes: [from, to], .. }): (&Level, &Bond)| Level {
+            value: level.value - (shift[*to][0] - shift[*from][0]),
+            ..*level
+        };
+        (levels.iter().zip(&self.layout.bonds).map(rest).collect(), shift)
     }
 
     /// Variance of a bond's asymmetry, larger for one that lies far from the rest, ns².
@@ -389,6 +417,9 @@ const PASSES: usize = 6;
 
 /// Accuracy of each solution, standard deviations per span.
 const TOLERANCE: f64 = 1e-3;
+
+/// In so many steps the floors may replace the means of the measures.
+const FLOOR_SHARES: u32 = 4;
 
 /// Alternations between the constant parts and the asymmetries' variance.
 const LEVEL_PASSES: usize = 4;

@@ -8,7 +8,7 @@
 //!   (Le Cam's one-step estimator; van der Vaart, Asymptotic Statistics, 5.7.) For delays with a sharp floor it is as good as the hull, for
 //!   software stamps, whose floor is soft, much better. h is a kernel estimate in the variable asinh(e/s).
 //! - **Level.** The floor of each direction over the whole run, `lowest − mean spacing of the lowest`, has a bias many times smaller than a window's;
-//!   half the difference of the two floors is the constant part of θ.
+//!   half the difference of the two floors is the constant part of θ. The loops decide how far it replaces the windows' mean.
 //!
 //! What it does not do: tell asymmetry from offset; the floors contain it like everything else.
 
@@ -52,6 +52,7 @@ pub type Exchanges<'a> = BTreeMap<Edge, Vec<&'a [Exchange]>>;
 /// Replaces the lines of the windows by what all packets say, where there are enough of them.
 pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
     let traffic = sorted(fit, exchanges);
+    let levels = fit.means();
     let mut measures = Vec::with_capacity(fit.layout.measures.len());
     let mut covariances = Vec::with_capacity(measures.capacity());
     let mut weights = Vec::with_capacity(measures.capacity());
@@ -59,14 +60,19 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
         let bond = fit.layout.bonds[number].clone();
         let first = measures.len();
         let scores = traffic.get(number).and_then(Scores::new);
-        let renewed = scores.map(|scores| renewed(fit, number, &traffic[number], &scores)).unwrap_or_default();
-        if renewed.len() * 2 > bond.measures.len() / directions(fit, &bond.measures) {
+        let renewed = scores
+            .map(|scores| renewed(fit, levels[number].value, (number, &traffic[number]), &scores))
+            .unwrap_or_default();
+        // A sharp floor is better left to the hull; what each claims to know decides.
+        let old = bond.measures.clone().map(|at| fit.rescaled(fit.layout.measures[at].covariance));
+        let knows = |covariances: &mut dyn Iterator<Item = Block>| covariances.map(|c| 1.0 / c[0]).sum::<f64>();
+        if knows(&mut renewed.iter().map(|measure| measure.covariance)) > knows(&mut old.clone()) {
             weights.extend(renewed.iter().map(|_| 1.0));
             covariances.extend(renewed.iter().map(|measure| measure.covariance));
             measures.extend(renewed);
         } else {
             measures.extend(fit.layout.measures[bond.measures.clone()].iter().cloned());
-            covariances.extend(bond.measures.clone().map(|at| fit.rescaled(fit.layout.measures[at].covariance)));
+            covariances.extend(old);
             weights.extend(fit.robust.0[bond.measures.clone()].iter().copied());
         }
         fit.layout.bonds[number].measures = first..measures.len();
@@ -79,19 +85,12 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
 }
 
 /// The constant part of every bond's theta, from the floors of its delays.
-pub(super) fn levels(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Option<Level>> {
+pub(super) fn floors(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Option<Level>> {
     let level = |traffic: &Traffic| {
         let [there, back] = [floor(&traffic.ways[0])?, floor(&traffic.ways[1])?];
         Some(Level { value: 0.5 * (there.0 - back.0), variance: 0.25 * (there.1 + back.1) })
     };
     sorted(fit, exchanges).iter().map(level).collect()
-}
-
-/// How many measures of a bond share a knot: one or two.
-fn directions(fit: &Fit, measures: &std::ops::Range<usize>) -> usize {
-    let signs = fit.layout.measures[measures.clone()].iter().map(|measure| measure.sign > 0.0);
-    let (plus, minus) = signs.fold((false, false), |(plus, minus), sign| (plus || sign, minus || !sign));
-    1 + usize::from(plus && minus)
 }
 
 /// Every bond's packets with their delays.
@@ -194,8 +193,8 @@ fn nearest(knots: &[f64], t: f64) -> usize {
     if (t - knots[before]).abs() <= (knots[next] - t).abs() { before } else { next }
 }
 
-/// The measures of a bond, one per knot, from scores.
-fn renewed(fit: &Fit, number: usize, traffic: &Traffic, scores: &Scores) -> Vec<Measure> {
+/// The measures of a bond, one per knot, from scores. They keep the bond's mean `level` above the states.
+fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: &Scores) -> Vec<Measure> {
     let bond = &fit.layout.bonds[number];
     let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
     for (way, sign) in [(0, -1.0), (1, 1.0)] {
@@ -216,7 +215,7 @@ fn renewed(fit: &Fit, number: usize, traffic: &Traffic, scores: &Scores) -> Vec<
         let Some((shift, covariance)) = sums.get(&(old.knot as u32)).and_then(Sums::step) else { continue };
         let (from, to) = if old.sign > 0.0 { (old.from, old.to) } else { (old.to, old.from) };
         let (a, b) = (fit.states[fit.layout.state(from, old.knot)], fit.states[fit.layout.state(to, old.knot)]);
-        let value = [b[0] - a[0] + fit.asymmetries[number] + shift[0], b[1] - a[1] + shift[1]];
+        let value = [b[0] - a[0] + level + shift[0], b[1] - a[1] + shift[1]];
         measures.push(Measure { from, to, knot: old.knot, sign: 1.0, value, covariance });
     }
     measures
