@@ -343,8 +343,8 @@ const COUNT_MIN: u32 = 2;
 /// The mean forgets with this many rounds.
 const COUNT_MAX: u32 = 16;
 
-/// Excluded so many rounds running before there was a level: bad from the beginning.
-const EXCLUDED_MIN: u32 = 2;
+/// Excluded so many rounds running before there was a level: suspected, and in the next round bad from the beginning.
+const EXCLUDED_MIN: u32 = 1;
 
 /// Fewest exchanges by which an edge is judged: the least delay of fewer says little under load.
 const PAIRS_MIN: u32 = 12;
