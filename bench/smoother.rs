@@ -39,15 +39,8 @@ struct Made {
 
 fn measure(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Error>> {
     let made = make(nodes, count)?;
-    let rounds: Vec<Round<'_>> = made
-        .iter()
-        .map(|made| Round {
-            reference_midpoint_ns: made.midpoint_ns,
-            edges: &made.edges,
-            solution: &made.solution,
-            left_out: &[],
-        })
-        .collect();
+    let rounds: Vec<Round<'_>> =
+        made.iter().map(|made| Round::solved(made.midpoint_ns, &made.edges, &made.solution, &[])).collect();
     let begun = Instant::now();
     let smoothed = smooth_run(nodes, &rounds, &[], &SmootherOptions::default());
     let seconds = begun.elapsed().as_secs_f64();

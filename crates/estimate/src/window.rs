@@ -110,6 +110,9 @@ pub struct NodeEstimate {
     /// Standard deviation of `offset_ns`, path asymmetry included, ns; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub sigma_ns: f64,
+    /// The part of `sigma_ns` that path asymmetry causes and no amount of probing reduces, ns; 0 where it is not told apart.
+    #[serde(default)]
+    pub asymmetry_sigma_ns: f64,
     /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub drift_sigma_ppm: f64,

@@ -110,6 +110,7 @@ mod tests {
             reachable: false,
             converged: true,
             sigma_ns: 4.0,
+            asymmetry_sigma_ns: 0.0,
             drift_sigma_ppm: 5.0,
             bound_lo_ns: f64::NEG_INFINITY,
             bound_hi_ns: f64::INFINITY,

@@ -90,12 +90,7 @@ struct Master<'a> {
 impl Master<'_> {
     fn take(&mut self, round: &Round, rounds: &mut Rounds<'_>) -> Result<(), Error> {
         let disturbed: Vec<NodeId> = round.clock_events().map(|(node, _)| node).collect();
-        let view = smoother::Round {
-            reference_midpoint_ns: round.reference_midpoint_ns,
-            edges: &round.edges,
-            solution: &round.solution,
-            left_out: &[],
-        };
+        let view = smoother::Round::solved(round.reference_midpoint_ns, &round.edges, &round.solution, &[]);
         let live = self.online.observe(&view, &disturbed);
         self.judge(round, &live, rounds);
         let Some(pacer) = &mut self.pacer else { return Ok(()) };

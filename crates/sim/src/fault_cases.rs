@@ -300,12 +300,7 @@ fn smooth(
     let given: Vec<smoother::Round<'_>> = rounds
         .iter()
         .zip(&out)
-        .map(|(round, left_out)| smoother::Round {
-            reference_midpoint_ns: round.reference_midpoint_ns,
-            edges: &round.edges,
-            solution: &round.solution,
-            left_out,
-        })
+        .map(|(round, left_out)| smoother::Round::solved(round.reference_midpoint_ns, &round.edges, &round.solution, left_out))
         .collect();
     let breaks: Vec<smoother::Break> =
         breaks.iter().map(|broken| smoother::Break { node: broken.node, round: broken.round }).collect();

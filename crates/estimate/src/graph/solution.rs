@@ -63,6 +63,7 @@ fn estimate(problem: &Problem, node: usize, [offset_variance, _, rate_variance]:
         reachable,
         converged: reachable && problem.converged,
         sigma_ns: or_unknown((offset_variance + common * common + rounding).sqrt()),
+        asymmetry_sigma_ns: 0.0,
         drift_sigma_ppm: or_unknown(rate_variance.sqrt() * PPM_PER_NS_PER_S),
         bound_lo_ns: f64::NEG_INFINITY,
         bound_hi_ns: f64::INFINITY,

@@ -112,6 +112,7 @@ impl World {
             reachable: !silent(node),
             converged: true,
             sigma_ns: if silent(node) { f64::INFINITY } else { blocks[node][0].sqrt().hypot(self.assumed_sd_ns) },
+            asymmetry_sigma_ns: 0.0,
             drift_sigma_ppm: 0.0,
             bound_lo_ns: f64::NEG_INFINITY,
             bound_hi_ns: f64::INFINITY,

@@ -144,8 +144,8 @@ impl Layout {
 /// The usable edges of a round with their margins.
 pub(super) fn equations(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
     let excluded: HashSet<Edge> =
-        round.solution.excluded.iter().map(|(edge, _)| *edge).chain(round.left_out.iter().copied()).collect();
-    let reachable = |node: usize| round.solution.nodes.get(node).is_some_and(|estimate| estimate.reachable);
+        round.excluded.iter().map(|(edge, _)| *edge).chain(round.left_out.iter().copied()).collect();
+    let reachable = |node: usize| round.nodes.get(node).is_some_and(|estimate| estimate.reachable);
     let inside = |equation: &Equation| equation.from.max(equation.to) < nodes;
     let fitted = round
         .edges
@@ -179,7 +179,7 @@ fn spans(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], usable: &[Vec<(Eq
         let piece = |knot: usize| cuts.partition_point(|cut| *cut <= knot);
         for chunk in knots.chunk_by(|a, b| piece(*a) == piece(*b)) {
             let (first, last) = (chunk[0], chunk[chunk.len() - 1]);
-            let offset = rounds[first].solution.nodes[node].offset_ns;
+            let offset = rounds[first].nodes[node].offset_ns;
             let span = Span { node, first, last, base, potential: offset.round() as i128 };
             base += span.len();
             spans.push(span);
@@ -233,7 +233,7 @@ fn belief(round: &Round<'_>, span: &Span) -> Option<Pair> {
 
 /// What a round says of a node, above a potential: ns and ns/s.
 pub(super) fn seen(round: &Round<'_>, node: usize, potential: i128) -> Option<Pair> {
-    let estimate = round.solution.nodes.get(node).filter(|estimate| estimate.reachable)?;
+    let estimate = round.nodes.get(node).filter(|estimate| estimate.reachable)?;
     let whole = estimate.offset_ns.round();
     let offset = (whole as i128 - potential) as f64 + (estimate.offset_ns - whole);
     Some([offset, estimate.drift_ppm * NS_PER_S_PER_PPM])

@@ -39,7 +39,7 @@ use self::system::{System, Weights};
 use self::variance::Variances;
 use crate::graph::GraphSolution;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
-use crate::window::EdgeAlphaBeta;
+use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// A solved round, as the smoother takes it.
 #[derive(Copy, Clone, Debug)]
@@ -48,10 +48,25 @@ pub struct Round<'a> {
     pub reference_midpoint_ns: i64,
     /// The round's fitted edges.
     pub edges: &'a [EdgeAlphaBeta],
-    /// What the graph made of them; edges excluded there are left out here.
-    pub solution: &'a GraphSolution,
+    /// What the graph made of them, in order of node.
+    pub nodes: &'a [NodeEstimate],
+    /// Edges that the graph left out; they are left out here too.
+    pub excluded: &'a [(Edge, String)],
     /// More edges to be left out.
     pub left_out: &'a [Edge],
+}
+
+impl<'a> Round<'a> {
+    /// A round as the graph solved it.
+    pub fn solved(
+        reference_midpoint_ns: i64,
+        edges: &'a [EdgeAlphaBeta],
+        solution: &'a GraphSolution,
+        left_out: &'a [Edge],
+    ) -> Self {
+        let GraphSolution { nodes, excluded, .. } = solution;
+        Self { reference_midpoint_ns, edges, nodes, excluded, left_out }
+    }
 }
 
 /// A clock that is not continued from one round to the next: it was stepped or restarted.

@@ -136,7 +136,7 @@ impl Online {
                 filter.bank = None;
             }
             if filter.bank.is_none() {
-                let offset = round.solution.nodes.get(node).map_or(0.0, |estimate| estimate.offset_ns);
+                let offset = round.nodes.get(node).map_or(0.0, |estimate| estimate.offset_ns);
                 filter.potential = offset.round() as i128;
             }
         }

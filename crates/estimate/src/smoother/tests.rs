@@ -107,12 +107,7 @@ impl Run {
 
     fn rounds(&self) -> Vec<Round<'_>> {
         (0..self.midpoints.len())
-            .map(|k| Round {
-                reference_midpoint_ns: self.midpoints[k],
-                edges: &self.edges[k],
-                solution: &self.solutions[k],
-                left_out: &[],
-            })
+            .map(|k| Round::solved(self.midpoints[k], &self.edges[k], &self.solutions[k], &[]))
             .collect()
     }
 
@@ -353,8 +348,8 @@ fn live_intervals_hold_too_and_later_packets_help() {
         let smoothed = run.smoothed(&[], &SmootherOptions::default());
         for (k, round) in run.rounds().iter().enumerate() {
             let estimates = online.observe(round, &[]);
-            for node in 1..make.nodes {
-                let found = estimates[node].expect("measured");
+            for (node, found) in estimates.iter().enumerate().skip(1) {
+                let found = found.expect("measured");
                 let error = found.offset_ns - run.truth[k][node][0];
                 inside += u32::from(error.abs() <= found.half_width_95_ns);
                 count += 1;

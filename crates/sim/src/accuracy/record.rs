@@ -165,12 +165,7 @@ impl<'a> Record<'a> {
 
 impl WindowRecord {
     fn as_round(&self) -> smoother::Round<'_> {
-        smoother::Round {
-            reference_midpoint_ns: self.reference_midpoint_ns,
-            edges: &self.fitted,
-            solution: &self.solution,
-            left_out: &[],
-        }
+        smoother::Round::solved(self.reference_midpoint_ns, &self.fitted, &self.solution, &[])
     }
 
     /// A smoothed run at the window's middle, with the window's own hard intervals.
