@@ -6,14 +6,12 @@
 //!
 //! What it does not do: decide (that is pure and in `estimate::pacing`), or apply the decision (`rounds`).
 
-use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingRound, PacingStep, Verdict};
 use probe_sync_estimate::window::{EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
 use probe_sync_time::{Duration, Edge, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{Pace, Policy};
-use crate::report::median;
 use crate::truth;
 
 /// What adaptive probing did in a run.
@@ -123,14 +121,15 @@ impl Policy for Adaptive {
         let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
         let seen = round.clock_events.iter().map(|(node, _)| node);
         let disturbed: Vec<NodeId> = seen.chain(&round.watch.spoilt).copied().collect();
+        let asymmetries: Vec<f64> = round.all_nodes.iter().map(|node| node.asymmetry_sigma_ns).collect();
         let step = self.pacer.next(&PacingRound {
             nodes: &round.all_nodes,
             reference: truth::REFERENCE,
             edges: &edges,
             excluded: &round.excluded_edges,
             asymmetry_sd_ns: round.asymmetry_sd_ns,
-            assumed_sd_ns: assumed_sd_ns(&edges),
-            asymmetry_sigma_ns: None,
+            assumed_sd_ns: 0.0,
+            asymmetry_sigma_ns: Some(&asymmetries),
             disturbed: &disturbed,
         });
         let window_ns = round.window_end_ns.saturating_sub(round.window_start_ns).max(0);
@@ -166,12 +165,6 @@ impl PacingReport {
             Verdict::Unknown => format!("{target}: no node could be judged"),
         }
     }
-}
-
-/// What `graph::solve` adds to every sigma for asymmetry common to all edges of a node.
-fn assumed_sd_ns(edges: &[EdgeAlphaBeta]) -> f64 {
-    let margins = edges.iter().map(|edge| edge.margin_ns.max(0.0)).collect();
-    GraphOptions::default().common_asymmetry * median(margins)
 }
 
 fn length(ns: f64) -> String {

@@ -18,9 +18,10 @@ use probe_sync_collective::{Collective, Frames, Patience, ROOT};
 use probe_sync_estimate::edge_fit::{self, EdgeWindow, FitOptions};
 use probe_sync_estimate::faults::{RoundView, Watch};
 use probe_sync_estimate::graph::{self, GraphInput, GraphOptions};
+use probe_sync_estimate::smoother::{self, Online};
 use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
 use probe_sync_sys::clock;
-use probe_sync_time::{Duration, NodeId};
+use probe_sync_time::{Duration, Edge, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{JsonLines, ProbeLine, ProbeWindowLine};
@@ -95,7 +96,7 @@ impl Rounds<'_> {
         let mut window = WindowPlan::first(start);
         let mut pace = Pace::configured(self.config);
         let mut frames = Frames::default();
-        let mut watch = Watch::default();
+        let mut solver = Solver::new(self.plan.nodes());
         for round_id in 0.. {
             let (own, closed) = self.close_window(round_id, &window)?;
             let mut buffer = Vec::new();
@@ -108,7 +109,7 @@ impl Rounds<'_> {
                 let broadcast = if end && too_short(own, &window.decision) {
                     Broadcast::Ended { sequence_number: round_id }
                 } else {
-                    let mut round = solve_round(round_id, own, &nodes, self.plan.nodes(), &mut watch)?;
+                    let mut round = solver.solve(round_id, own, &nodes, self.plan.nodes())?;
                     pace = master.policy.next(&round, &nodes, &pace);
                     end |= self.duration_over(begun, &pace);
                     round.decision = pace.decision(round.window_end_ns, end);
@@ -263,55 +264,78 @@ pub fn fit_window(
     (data, left_out)
 }
 
-/// Solves a round from all nodes' windows and lets `watch` compare it with those before; the decision is still to be made.
-///
-/// # Errors
-/// [`Error::Graph`] names the round.
-pub fn solve_round(
-    round_id: u64,
-    reference: &NodeWindowData,
-    windows: &[NodeWindowData],
-    nodes: usize,
-    watch: &mut Watch,
-) -> Result<GlobalWindowData, Error> {
-    let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
-    let input = GraphInput {
-        nodes,
-        reference: truth::REFERENCE,
-        reference_midpoint_ns: reference.window_start_ns.midpoint(reference.window_end_ns),
-        edges: &edges,
-    };
-    let solution =
-        graph::solve(&input, &GraphOptions::default()).map_err(|source| Error::Graph { round_id, source })?;
-    let clock_events: Vec<_> = windows.iter().filter_map(|w| w.clock_event.map(|event| (w.node_id, event))).collect();
-    let verdict = watch.observe(&RoundView {
-        round: round_id,
-        reference: truth::REFERENCE,
-        reference_midpoint_ns: input.reference_midpoint_ns,
-        edges: &edges,
-        nodes: &solution.nodes,
-        excluded: &solution.excluded,
-        clock_events: &clock_events,
-        unfitted: &[],
-        directions: &[],
-    });
-    Ok(GlobalWindowData {
-        window_id: round_id,
-        round_id,
-        sequence_number: round_id,
-        window_start_ns: reference.window_start_ns,
-        window_end_ns: reference.window_end_ns,
-        all_nodes: solution.nodes,
-        excluded_edges: solution.excluded,
-        worst_edge: solution.worst_edge,
-        asymmetry_sd_ns: solution.asymmetry_sd_ns,
-        loops: (solution.loops.count, solution.loops.rms_ns),
-        clamped: solution.clamped,
-        contradictions: solution.negative_cycles,
-        clock_events,
-        watch: verdict,
-        decision: Decision { stop: true, ..Decision::default() },
-    })
+/// Solves rounds from all nodes' windows, each in the light of those before.
+#[derive(Debug)]
+pub struct Solver {
+    watch: Watch,
+    smoother: Online,
+}
+
+impl Solver {
+    /// For a run of `nodes` nodes; nothing is known yet.
+    pub fn new(nodes: usize) -> Self {
+        Self { watch: Watch::default(), smoother: Online::new(nodes, truth::REFERENCE) }
+    }
+
+    /// Solves the next round; the decision is still to be made.
+    ///
+    /// # Errors
+    /// [`Error::Graph`] names the round.
+    pub fn solve(
+        &mut self,
+        round_id: u64,
+        reference: &NodeWindowData,
+        windows: &[NodeWindowData],
+        nodes: usize,
+    ) -> Result<GlobalWindowData, Error> {
+        let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
+        let input = GraphInput {
+            nodes,
+            reference: truth::REFERENCE,
+            reference_midpoint_ns: reference.window_start_ns.midpoint(reference.window_end_ns),
+            edges: &edges,
+        };
+        let mut solution =
+            graph::solve(&input, &GraphOptions::default()).map_err(|source| Error::Graph { round_id, source })?;
+        let event = |window: &NodeWindowData| window.clock_event.map(|event| (window.node_id, event));
+        let clock_events: Vec<_> = windows.iter().filter_map(event).collect();
+        let verdict = self.watch.observe(&RoundView {
+            round: round_id,
+            reference: truth::REFERENCE,
+            reference_midpoint_ns: input.reference_midpoint_ns,
+            edges: &edges,
+            nodes: &solution.nodes,
+            excluded: &solution.excluded,
+            clock_events: &clock_events,
+            unfitted: &[],
+            directions: &[],
+        });
+        let left_out: Vec<Edge> =
+            verdict.left_out.iter().filter(|(round, _)| *round as u64 == round_id).map(|(_, edge)| *edge).collect();
+        let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
+        let view = smoother::Round::solved(input.reference_midpoint_ns, &edges, &solution, &left_out);
+        let smoothed = self.smoother.observe(&view, &broken);
+        for (node, smoothed) in solution.nodes.iter_mut().zip(smoothed) {
+            solution.clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
+        }
+        Ok(GlobalWindowData {
+            window_id: round_id,
+            round_id,
+            sequence_number: round_id,
+            window_start_ns: reference.window_start_ns,
+            window_end_ns: reference.window_end_ns,
+            all_nodes: solution.nodes,
+            excluded_edges: solution.excluded,
+            worst_edge: solution.worst_edge,
+            asymmetry_sd_ns: self.smoother.asymmetry_sd_ns(),
+            loops: (solution.loops.count, solution.loops.rms_ns),
+            clamped: solution.clamped,
+            contradictions: solution.negative_cycles,
+            clock_events,
+            watch: verdict,
+            decision: Decision { stop: true, ..Decision::default() },
+        })
+    }
 }
 
 /// When the window under way ends.

@@ -10,13 +10,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::faults::Watch;
 use probe_sync_estimate::window::{Decision, GlobalWindowData, NodeWindowData};
 use probe_sync_time::{Edge, Exchange, NodeId, Timestamp};
 
 use crate::files::{self, ProbeLine, ProbeWindowLine, RecordedLine};
 use crate::probing::{EdgeCut, WindowCut};
-use crate::rounds::{fit_window, solve_round};
+use crate::rounds::{Solver, fit_window};
 use crate::{Config, Error, truth};
 
 /// What was recomputed.
@@ -153,14 +152,14 @@ impl Recording {
             by_round.entry(*round_id).or_default().push(fitted);
         }
         let mut rounds = Vec::new();
-        let mut watch = Watch::default();
+        let mut solver = Solver::new(nodes);
         for (round_id, windows) in by_round {
             let Some(reference) = reference_window(&windows) else {
                 self.solved.skipped_rounds += 1;
                 self.note(format!("round {round_id}: left out: no window of node 0 and no edge to it"));
                 continue;
             };
-            let mut round = solve_round(round_id, &reference, &windows, nodes, &mut watch)?;
+            let mut round = solver.solve(round_id, &reference, &windows, nodes)?;
             let length = round.window_end_ns.saturating_sub(round.window_start_ns);
             round.decision = Decision { next_window_ns: length, ..Decision::default() };
             rounds.push(round);

@@ -54,6 +54,8 @@ struct Filter {
     likelihood: [f64; BANK],
     /// Rounds since anything was measured.
     unheard: u32,
+    /// A measurement that the bank would not believe, with its covariance: of this round, and whether of the last one too.
+    doubted: Option<(Pair, Block)>,
 }
 
 /// A bond's deviation from the states, averaged over rounds.
@@ -133,7 +135,7 @@ impl Online {
         let all = broken.iter().any(|node| node.index() == self.reference);
         for (node, filter) in self.nodes.iter_mut().enumerate() {
             if all || broken.iter().any(|other| other.index() == node) {
-                filter.bank = None;
+                (filter.bank, filter.doubted) = (None, None);
             }
             if filter.bank.is_none() {
                 let offset = round.nodes.get(node).map_or(0.0, |estimate| estimate.offset_ns);
@@ -265,7 +267,8 @@ impl Online {
     /// Adds this round to the bonds' means, and divides them into what belongs to the states and asymmetry.
     fn renew_bonds(&mut self, lines: &[Line], scales: Pair) {
         let state = |node: usize| {
-            let known = self.nodes[node].bank.map(|bank| bank[self.chosen(node)].0[0]);
+            let known = self.nodes[node].bank.filter(|_| self.nodes[node].doubted.is_none());
+            let known = known.map(|bank| bank[self.chosen(node)].0[0]);
             if node == self.reference { Some(0.0) } else { known }
         };
         let states: Vec<Option<f64>> = (0..self.nodes.len()).map(state).collect();
@@ -342,7 +345,7 @@ impl Online {
         if filter.unheard > UNHEARD_MAX {
             return None;
         }
-        let (state, covariance) = filter.bank?[self.chosen(node)];
+        let (state, covariance) = filter.doubted.or_else(|| Some(filter.bank?[self.chosen(node)]))?;
         let asymmetry = self.fixed.get(node).copied().unwrap_or(self.asymmetry);
         let sigma_ns = (covariance[0] + asymmetry).sqrt();
         Some(SmoothedOffset {
@@ -367,12 +370,29 @@ impl Filter {
         }
     }
 
+    /// Takes a round's measurement. One that no density of the bank explains speaks for itself: it is the best there is of
+    /// this round, but the course goes on without it; when the next is as strange, the course begins anew.
     fn update(&mut self, measured: Pair, noise: Block) {
         self.unheard = 0;
+        let again = self.doubted.take().is_some();
         let Some(bank) = &mut self.bank else {
             self.bank = Some([(measured, noise); BANK]);
             return;
         };
+        let strange = |(state, covariance): &(Pair, Block)| {
+            let total = [0, 1, 2].map(|k| covariance[k] + noise[k]);
+            let innovation = [measured[0] - state[0], measured[1] - state[1]];
+            let pull = inverse(total).map_or([0.0; 2], |certainty| times(certainty, innovation));
+            pull[0] * innovation[0] + pull[1] * innovation[1] > STRANGE
+        };
+        if strange(&bank[STRANGE_DENSITY]) {
+            if again {
+                *bank = [(measured, noise); BANK];
+            } else {
+                self.doubted = Some((measured, noise));
+            }
+            return;
+        }
         for (k, (state, covariance)) in bank.iter_mut().enumerate() {
             let total = [0, 1, 2].map(|k| covariance[k] + noise[k]);
             let Some(certainty) = inverse(total) else { continue };
@@ -405,6 +425,10 @@ fn solve(graph: &Laplacian, right: &[Pair], x: &mut [Pair]) {
 /// Densities of the bank, ns²/s³: from a tenth of a good quartz to a clock that wanders 1 ppm in a second.
 const DENSITIES: [f64; BANK] = [0.4, 4.0, 40.0, 400.0, 4e3, 4e4, 4e5, 4e6];
 const BANK: usize = 8;
+
+/// Squared distance of (offset, rate) beyond which the density at this place of the bank explains a measurement no more.
+const STRANGE: f64 = 60.0;
+const STRANGE_DENSITY: usize = 4;
 
 /// How much of what was seen counts a round later.
 const FORGET: f64 = 0.98;

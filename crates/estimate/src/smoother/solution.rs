@@ -17,6 +17,7 @@ use super::variance::Variances;
 use super::{Fit, NORMAL_975};
 use crate::graph::covariance;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse};
+use crate::window::NodeEstimate;
 
 /// A smoothed offset.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -321,6 +322,23 @@ impl RunSolution {
             block[2 * component] = apart;
         }
         (block[0] > 0.0).then_some(block)
+    }
+}
+
+impl NodeEstimate {
+    /// Takes over a smoothed offset with its error, kept inside the round's hard interval; true when it had to be moved.
+    /// A node that the round itself did not reach stays as it is.
+    pub fn take(&mut self, smoothed: &SmoothedOffset) -> bool {
+        if !self.reachable {
+            return false;
+        }
+        let inside = smoothed.offset_ns.max(self.bound_lo_ns).min(self.bound_hi_ns);
+        self.offset_ns = inside;
+        self.drift_ppm = smoothed.drift_ppm;
+        self.sigma_ns = smoothed.sigma_ns;
+        self.asymmetry_sigma_ns = smoothed.asymmetry_sigma_ns;
+        self.drift_sigma_ppm = smoothed.drift_sigma_ppm;
+        inside != smoothed.offset_ns
     }
 }
 

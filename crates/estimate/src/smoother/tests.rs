@@ -371,12 +371,14 @@ fn live_a_step_starts_the_clock_anew() {
     let make = Make { nodes: 8, rounds: 10, degree: 3, noise_ns: 20.0, asymmetry_ns: 10.0, walk: 4.0 };
     for node in [3, 0] {
         let run = Run::stepped(make, 2, &[(5, node, -10e6)]);
-        let mut online = Online::new(make.nodes, NodeId(0));
-        for (k, round) in run.rounds().iter().enumerate() {
-            let broken = if k == 5 { vec![NodeId(node as u32)] } else { Vec::new() };
-            for (n, found) in online.observe(round, &broken).iter().enumerate().skip(1) {
-                let error = found.expect("measured").offset_ns - run.truth[k][n][0];
-                assert!(error.abs() < 80.0, "step of {node}: node {n} round {k}: {error} ns");
+        for told in [true, false] {
+            let mut online = Online::new(make.nodes, NodeId(0));
+            for (k, round) in run.rounds().iter().enumerate() {
+                let broken = if told && k == 5 { vec![NodeId(node as u32)] } else { Vec::new() };
+                for (n, found) in online.observe(round, &broken).iter().enumerate().skip(1) {
+                    let error = found.expect("measured").offset_ns - run.truth[k][n][0];
+                    assert!(error.abs() < 80.0, "step of {node}, told {told}: node {n} round {k}: {error} ns");
+                }
             }
         }
     }
