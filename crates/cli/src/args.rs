@@ -155,14 +155,21 @@ pub struct RunArgs {
 /// Flags of `solve`.
 #[derive(Args, Debug)]
 pub struct SolveArgs {
-    /// Recorded exchanges, probes/nodeN.jsonl of a run
-    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    /// Recorded exchanges, probes/nodeN.jsonl of a run with --keep-probes
+    #[arg(long, required_unless_present = "windows", conflicts_with = "windows", num_args = 1.., value_name = "FILE")]
     pub probes: Vec<PathBuf>,
+    /// Recorded fits, windows/nodeN.jsonl of any run: almost as good, and no packets needed
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub windows: Vec<PathBuf>,
     /// Where to write the offsets
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Write offsets every so long (500ms, 1s; at least 1ms) instead of one per round; hard intervals then also assume that
+    /// clocks do not wander off by more than five standard deviations
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    pub knots: Option<probe_sync_time::Duration>,
     /// How an edge's line is fitted: hull, svm or min-rtt
-    #[arg(long, default_value = "hull")]
+    #[arg(long, default_value = "hull", conflicts_with = "windows")]
     pub fit: String,
 }
 

@@ -14,9 +14,11 @@ mod table;
 mod traces;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use probe_sync::solve::{Input, Solved};
 
 use args::{Cli, Command, RunArgs, SolveArgs};
 use launch::Ranks;
@@ -104,21 +106,41 @@ fn measure(
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
     let mut config = probe_sync::Config::default();
     config.set("fit", &arguments.fit, "--fit").map_err(|error| anyhow::Error::from(error).context(Usage))?;
-    let solved = probe_sync::solve::solve_files(&arguments.probes, &arguments.out, &config)?;
+    let input = match arguments.windows.as_slice() {
+        [] => Input::Probes(&arguments.probes),
+        windows => Input::Windows(windows),
+    };
+    let solved = probe_sync::solve::solve_files(input, &arguments.out, arguments.knots, &config)?;
     for note in &solved.notes {
         tracing::warn!("{note}");
     }
-    print(&format!(
-        "{} exchanges of {} nodes in {} rounds → {}; left out: {} lines, {} rounds, {} exchanges of mixed stamps\n",
-        solved.exchanges,
-        solved.nodes,
-        solved.rounds,
-        arguments.out.display(),
-        solved.skipped_lines,
-        solved.skipped_rounds,
-        solved.left_out_exchanges
-    ))
+    print(&summary(&solved, &arguments.out))
 }
+
+fn summary(solved: &Solved, out: &Path) -> String {
+    let Solved { exchanges, nodes, rounds, lines, skipped_lines, skipped_rounds, left_out_exchanges, .. } = solved;
+    let mut text = format!(
+        "{exchanges} exchanges of {nodes} nodes in {rounds} rounds → {lines} lines in {}; left out: {skipped_lines} lines, \
+         {skipped_rounds} rounds, {left_out_exchanges} exchanges of mixed stamps\n",
+        out.display(),
+    );
+    let width = solved.half_width_95_ns.map_or("unknown".into(), |ns| format!("±{ns:.1} ns"));
+    text += &format!(
+        "95 % interval {width} (median); paths asymmetric by {:.1} ns (SD); clocks stepped or restarted {} times; {} faults\n",
+        solved.asymmetry_sd_ns,
+        solved.breaks,
+        solved.faults.len(),
+    );
+    text.extend(solved.faults.iter().take(FAULTS_SHOWN).map(|fault| format!("  {fault}\n")));
+    let more = solved.faults.len().saturating_sub(FAULTS_SHOWN);
+    if more > 0 {
+        text += &format!("  and {more} more\n");
+    }
+    text
+}
+
+/// Faults named one by one.
+const FAULTS_SHOWN: usize = 20;
 
 /// Writes to standard output; a closed pipe (as under `| head`) is no failure.
 fn print(text: &str) -> anyhow::Result<()> {

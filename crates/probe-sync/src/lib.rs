@@ -27,6 +27,7 @@ mod root;
 mod roster;
 mod rounds;
 mod run;
+mod smoothing;
 pub mod snapshots;
 pub mod solve;
 pub mod truth;

@@ -1,75 +1,123 @@
-//! Recomputes a run from its recorded exchanges alone (`probes/nodeN.jsonl`).
+//! Recomputes a run from its recorded exchanges (`probes/nodeN.jsonl`) or from its recorded fits alone (`windows/nodeN.jsonl`).
 //!
-//! Lines of all files are grouped by round and node into windows, and pass through the same fits and the same graph as in
-//! the live run. A line that closes a window states its limits and losses; without one (a file cut short, or written by
-//! somebody else) the window is as long as its exchanges. A line that is cut, corrupt or impossible is left out and
-//! named with file and line number; the rest is used.
+//! Exchanges of all files are grouped by round and node into windows and fitted as in the live run. A line that closes a
+//! window states its limits and losses; without one (a file cut short, or written by somebody else) the window is as long as
+//! its exchanges. Windows, fitted here or there, pass through the same graph and the same watch over faults; then `smoothing`
+//! looks at the whole run at once, which the live run cannot. A line that is cut, corrupt or impossible is left out and named
+//! with file and line number; the rest is used.
+//!
+//! Memory: all exchanges are held, 80 MB per million, and another 100 to 200 MB per million while their delays are sorted. Fits
+//! take some 200 bytes per edge and round.
+//!
+//! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
+//! windows and not from exchanges.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::window::{Decision, GlobalWindowData, NodeWindowData};
-use probe_sync_time::{Edge, Exchange, NodeId, Timestamp};
+use probe_sync_estimate::faults::Fault;
+use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, NodeWindowData};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, Timestamp};
 
-use crate::files::{self, ProbeLine, ProbeWindowLine, RecordedLine};
+use crate::files::{self, JsonLines, OffsetLine, ProbeLine, ProbeWindowLine, RecordedLine};
 use crate::probing::{EdgeCut, WindowCut};
 use crate::rounds::{Solver, fit_window};
+use crate::smoothing::{Recorded, Smoothed, SolvedRound};
 use crate::{Config, Error, truth};
+
+/// What a run left behind.
+#[derive(Copy, Clone, Debug)]
+pub enum Input<'a> {
+    /// Files of exchanges: `probes/nodeN.jsonl`.
+    Probes(&'a [PathBuf]),
+    /// Files of fitted windows: `windows/nodeN.jsonl`.
+    Windows(&'a [PathBuf]),
+}
 
 /// What was recomputed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Solved {
-    /// Exchanges used.
+    /// Exchanges used; of windows, those that their fits had used.
     pub exchanges: usize,
     /// Nodes seen.
     pub nodes: usize,
     /// Rounds solved.
     pub rounds: usize,
+    /// Lines written, the first apart, which says only what the file is.
+    pub lines: usize,
     /// Lines left out.
     pub skipped_lines: usize,
-    /// Exchanges that no fit used: their stamps came from another source than their window's best.
+    /// Exchanges that no fit used: their stamps came from another source than their window's best. Of windows it is not known.
     pub left_out_exchanges: u64,
     /// Rounds left out for want of the reference node.
     pub skipped_rounds: usize,
     /// What was left out and why, by file and line; at most [`MAX_NOTES`].
     pub notes: Vec<String>,
+    /// Standard deviation of a median path's asymmetry, ns.
+    pub asymmetry_sd_ns: f64,
+    /// Median half-width of the 95 % intervals, ns; None when nobody but the reference was reached.
+    pub half_width_95_ns: Option<f64>,
+    /// Times at which a clock was stepped or restarted.
+    pub breaks: usize,
+    /// Faults of clocks and paths, in the order in which they showed.
+    pub faults: Vec<Fault>,
 }
 
 /// Notes kept; everything is counted.
 pub const MAX_NOTES: usize = 20;
 
-/// Reads `probes`, solves every round and writes `out` in the form of `offsets.jsonl`.
+/// Reads `input`, solves every round, smooths the run and writes `out` in the form of `offsets.jsonl`: a line per round and
+/// node, or with `knots` one every so long. The 95 % intervals are of the smoothed run; hard intervals are the rounds' own,
+/// between their midpoints widened by what the clocks may have wandered and then no longer unconditional.
 ///
 /// # Errors
-/// When a file cannot be read or written, or nothing in them is usable.
-pub fn solve_files(probes: &[PathBuf], out: &Path, config: &Config) -> Result<Solved, Error> {
+/// When a file cannot be read or written, nothing in them is usable, or `knots` asks for more lines than are sensible.
+pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config: &Config) -> Result<Solved, Error> {
+    let (paths, take): (_, TakeLine) = match input {
+        Input::Probes(paths) => (paths, Recording::take_exchange),
+        Input::Windows(paths) => (paths, Recording::take_window),
+    };
     let mut recording = Recording::default();
-    for path in probes {
-        recording.read(path)?;
+    for path in paths {
+        recording.read(path, take)?;
     }
-    let same = |path: &PathBuf| std::fs::canonicalize(path).ok() == std::fs::canonicalize(out).ok();
-    if out.exists() && probes.iter().any(same) {
+    let same = |path: &PathBuf| fs::canonicalize(path).ok() == fs::canonicalize(out).ok();
+    if out.exists() && paths.iter().any(same) {
         return Err(Error::OutputIsInput { path: out.into() });
     }
     if recording.solved.exchanges == 0 {
-        let files = probes.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let files = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         return Err(Error::NothingToSolve { files });
     }
-    let rounds = recording.solve(config)?;
+    recording.fit(config);
+    let rounds = recording.rounds()?;
     if rounds.is_empty() {
         return Err(Error::NothingToSolve { files: "any round: none has node 0 or an edge to it".into() });
     }
-    write(out, &recording, &rounds)?;
     recording.solved.rounds = rounds.len();
+    let recorded: Vec<Recorded<'_>> = recording.recorded().collect();
+    let smoothed = Smoothed::new(recording.node_count(), rounds, Some(&recorded[..]).filter(|some| !some.is_empty()));
+    recording.report(&smoothed);
+    recording.solved.lines = match knots {
+        Some(spacing) => {
+            let knots = smoothed.knots(spacing, recording.nodes.len())?;
+            recording.write(out, smoothed.knot_lines(knots))?
+        }
+        None => recording.write(out, smoothed.round_lines())?,
+    };
     Ok(recording.solved)
 }
+
+type TakeLine = fn(&mut Recording, &Path, usize, &[u8]);
 
 /// Everything read from the files.
 #[derive(Debug, Default)]
 struct Recording {
-    windows: BTreeMap<(u64, NodeId), WindowRecord>,
+    exchanges: BTreeMap<(u64, NodeId), WindowRecord>,
+    /// Fitted windows by round and node.
+    windows: BTreeMap<u64, BTreeMap<NodeId, NodeWindowData>>,
     nodes: BTreeSet<NodeId>,
     solved: Solved,
 }
@@ -81,7 +129,7 @@ struct WindowRecord {
 }
 
 impl Recording {
-    fn read(&mut self, path: &Path) -> Result<(), Error> {
+    fn read(&mut self, path: &Path, take: TakeLine) -> Result<(), Error> {
         let file = File::open(path).map_err(Error::file(path, "read"))?;
         let mut reader = BufReader::new(file);
         let mut line = Vec::new();
@@ -98,23 +146,26 @@ impl Recording {
                 continue;
             }
             if !line.trim_ascii().is_empty() {
-                self.take(path, number, &line);
+                take(self, path, number, &line);
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, path: &Path, number: usize, line: &[u8]) {
+    fn take_exchange(&mut self, path: &Path, number: usize, line: &[u8]) {
         match serde_json::from_slice::<RecordedLine>(line) {
             // Untagged enums do not say what is wrong; the commoner kind of line does.
             Err(_) => {
                 let reason = serde_json::from_slice::<ProbeLine>(line).err().map(|e| e.to_string());
                 self.skip(path, number, reason.as_deref().unwrap_or("no exchange"));
             }
-            Ok(RecordedLine::Close(close)) => {
-                let key = (close.round_id, close.src);
-                self.windows.entry(key).or_default().close = Some(close);
-            }
+            Ok(RecordedLine::Close(close)) => match implausible_span(close.window_start_ns, close.window_end_ns) {
+                Some(reason) => self.skip(path, number, reason),
+                None => {
+                    let key = (close.round_id, close.src);
+                    self.exchanges.entry(key).or_default().close = Some(close);
+                }
+            },
             Ok(RecordedLine::Probe(probe)) => match implausible(&probe) {
                 Some(reason) => self.skip(path, number, reason),
                 None => self.keep(&probe),
@@ -122,10 +173,28 @@ impl Recording {
         }
     }
 
+    fn take_window(&mut self, path: &Path, number: usize, line: &[u8]) {
+        let window = match serde_json::from_slice::<NodeWindowData>(line) {
+            Ok(window) => window,
+            Err(error) => return self.skip(path, number, &error.to_string()),
+        };
+        if let Some(reason) = implausible_window(&window) {
+            return self.skip(path, number, reason);
+        }
+        let of_round = self.windows.entry(window.round_id).or_default();
+        if of_round.contains_key(&window.node_id) {
+            return self.skip(path, number, "a second window of the same node and round");
+        }
+        self.nodes.insert(window.node_id);
+        self.nodes.extend(window.edges.iter().map(|edge| edge.dst_node_id));
+        self.solved.exchanges += window.edges.iter().map(|edge| edge.pairs_count as usize).sum::<usize>();
+        of_round.insert(window.node_id, window);
+    }
+
     fn keep(&mut self, probe: &ProbeLine) {
         let edge = Edge { src: probe.src, dst: probe.dst };
         let exchange = Exchange { edge, seq: probe.seq, stamp: probe.stamp, t: probe.t.map(Timestamp::from_ns) };
-        let window = self.windows.entry((probe.round_id, probe.src)).or_default();
+        let window = self.exchanges.entry((probe.round_id, probe.src)).or_default();
         window.edges.entry(probe.dst).or_default().push(exchange);
         self.nodes.extend([probe.src, probe.dst]);
         self.solved.exchanges += 1;
@@ -142,29 +211,87 @@ impl Recording {
         }
     }
 
-    fn solve(&mut self, config: &Config) -> Result<Vec<GlobalWindowData>, Error> {
-        let nodes = self.nodes.iter().next_back().map_or(0, |node| node.index() + 1);
-        self.solved.nodes = self.nodes.len();
-        let mut by_round: BTreeMap<u64, Vec<NodeWindowData>> = BTreeMap::new();
-        for ((round_id, node), record) in &self.windows {
+    /// Fits the windows of the exchanges.
+    fn fit(&mut self, config: &Config) {
+        for ((round_id, node), record) in &self.exchanges {
             let (fitted, left_out) = fit_window(config, *node, *round_id, &record.cut(*node), false);
             self.solved.left_out_exchanges += left_out;
-            by_round.entry(*round_id).or_default().push(fitted);
+            self.windows.entry(*round_id).or_default().insert(*node, fitted);
         }
-        let mut rounds = Vec::new();
+    }
+
+    /// Nodes are numbered without gaps up to here.
+    fn node_count(&self) -> usize {
+        self.nodes.last().map_or(0, |node| node.index() + 1)
+    }
+
+    /// Solves the rounds in order. Their windows are used up.
+    fn rounds(&mut self) -> Result<Vec<SolvedRound>, Error> {
+        let nodes = self.node_count();
+        self.solved.nodes = self.nodes.len();
+        let mut rounds = Vec::with_capacity(self.windows.len());
         let mut solver = Solver::new(nodes);
-        for (round_id, windows) in by_round {
+        for (round_id, windows) in std::mem::take(&mut self.windows) {
+            let windows: Vec<NodeWindowData> = windows.into_values().collect();
             let Some(reference) = reference_window(&windows) else {
                 self.solved.skipped_rounds += 1;
                 self.note(format!("round {round_id}: left out: no window of node 0 and no edge to it"));
                 continue;
             };
-            let mut round = solver.solve(round_id, &reference, &windows, nodes)?;
-            let length = round.window_end_ns.saturating_sub(round.window_start_ns);
-            round.decision = Decision { next_window_ns: length, ..Decision::default() };
-            rounds.push(round);
+            let mut data = solver.solve(round_id, &reference, &windows, nodes)?;
+            let length = data.window_end_ns.saturating_sub(data.window_start_ns);
+            data.decision = Decision { next_window_ns: length, ..Decision::default() };
+            let edges: Vec<EdgeAlphaBeta> = windows.into_iter().flat_map(|window| window.edges).collect();
+            rounds.push(SolvedRound { data, edges });
         }
         Ok(rounds)
+    }
+
+    fn recorded(&self) -> impl Iterator<Item = Recorded<'_>> {
+        self.exchanges.iter().flat_map(|((round_id, src), window)| {
+            window.edges.iter().map(|(dst, exchanges)| Recorded {
+                round_id: *round_id,
+                edge: Edge { src: *src, dst: *dst },
+                exchanges,
+            })
+        })
+    }
+
+    fn report(&mut self, smoothed: &Smoothed) {
+        for round in smoothed.unsmoothed() {
+            self.note(format!(
+                "round {round}: not smoothed: node 0's clock was set back, and rounds before it lie later"
+            ));
+        }
+        self.solved.asymmetry_sd_ns = smoothed.asymmetry_sd_ns();
+        self.solved.half_width_95_ns = smoothed.half_width_95_ns();
+        self.solved.breaks = smoothed.breaks;
+        self.solved.faults = smoothed.faults().cloned().collect();
+    }
+
+    /// Writes the lines of nodes that were seen, beside their place first; returns how many.
+    fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetLine>) -> Result<usize, Error> {
+        let mut name = out.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        let beside = out.with_file_name(name);
+        let write = || {
+            let mut file = JsonLines::create(&beside)?;
+            file.append(&files::offsets_meta(&[]))?;
+            let mut count = 0;
+            // A stray large node number must not fill the file with nodes that nobody saw.
+            for line in lines.filter(|line| self.nodes.contains(&line.estimate.node_id)) {
+                file.append(&line)?;
+                count += 1;
+            }
+            file.flush()?;
+            let synced = File::open(&beside).and_then(|file| file.sync_data());
+            synced.and_then(|()| fs::rename(&beside, out)).map_err(Error::file(out, "write"))?;
+            Ok(count)
+        };
+        write().inspect_err(|_| {
+            // Nothing half-written stays; that it cannot be removed either is no news.
+            let _ = fs::remove_file(&beside);
+        })
     }
 }
 
@@ -197,27 +324,15 @@ fn reference_window(windows: &[NodeWindowData]) -> Option<NodeWindowData> {
     windows.iter().find_map(|window| {
         let edge = window.edges.iter().find(|edge| edge.dst_node_id == truth::REFERENCE)?;
         let theta = edge.beta as i64;
-        Some(NodeWindowData {
+        let [start, end] = [window.window_start_ns, window.window_end_ns].map(|ns| ns.saturating_add(theta));
+        implausible_span(start, end).is_none().then(|| NodeWindowData {
             node_id: truth::REFERENCE,
-            window_start_ns: window.window_start_ns.saturating_add(theta),
-            window_end_ns: window.window_end_ns.saturating_add(theta),
+            window_start_ns: start,
+            window_end_ns: end,
             edges: Vec::new(),
             ..window.clone()
         })
     })
-}
-
-fn write(out: &Path, recording: &Recording, rounds: &[GlobalWindowData]) -> Result<(), Error> {
-    let mut text = files::offsets_meta(&[]).to_string();
-    for line in rounds.iter().flat_map(files::offset_lines) {
-        // A stray large node number must not fill the file with nodes that nobody saw.
-        if recording.nodes.contains(&line.estimate.node_id) {
-            text.push('\n');
-            text.push_str(&serde_json::to_string(&line).expect("our types serialise to JSON"));
-        }
-    }
-    text.push('\n');
-    files::write_whole(out, text.as_bytes())
 }
 
 /// What cannot have been measured.
@@ -226,7 +341,9 @@ fn implausible(probe: &ProbeLine) -> Option<&'static str> {
     if probe.src == probe.dst {
         Some("source and destination are the same node")
     } else if probe.src.0.max(probe.dst.0) >= MAX_NODES {
-        Some("a node number above 65535")
+        Some(NODE_TOO_LARGE)
+    } else if !t.iter().all(|stamp| TIMES_NS.contains(stamp)) {
+        Some(TIME_TOO_FAR)
     } else if t[2] < t[0] || t[6] < t[4] {
         Some("the second packet of a pair was sent before the first")
     } else {
@@ -234,5 +351,31 @@ fn implausible(probe: &ProbeLine) -> Option<&'static str> {
     }
 }
 
+fn implausible_window(window: &NodeWindowData) -> Option<&'static str> {
+    let largest = window.edges.iter().map(|edge| edge.dst_node_id.0).fold(window.node_id.0, u32::max);
+    if largest >= MAX_NODES {
+        Some(NODE_TOO_LARGE)
+    } else if window.edges.iter().any(|edge| edge.src_node_id != window.node_id) {
+        Some("an edge of another node")
+    } else if window.edges.iter().any(|edge| edge.src_node_id == edge.dst_node_id) {
+        Some("source and destination are the same node")
+    } else if window.edges.iter().any(|edge| !TIMES_NS.contains(&edge.midpoint_ns)) {
+        Some(TIME_TOO_FAR)
+    } else {
+        implausible_span(window.window_start_ns, window.window_end_ns)
+    }
+}
+
+/// A clock that is set back ends its window before it started it: that is no mistake.
+fn implausible_span(start_ns: i64, end_ns: i64) -> Option<&'static str> {
+    let near = TIMES_NS.contains(&start_ns) && TIMES_NS.contains(&end_ns);
+    (!near).then_some(TIME_TOO_FAR)
+}
+
 const MAX_LINE_BYTES: usize = 1 << 20;
 const MAX_NODES: u32 = 1 << 16;
+const NODE_TOO_LARGE: &str = "a node number above 65535";
+
+/// Differences of such times fit an i64.
+const TIMES_NS: std::ops::RangeInclusive<i64> = -(1 << 62)..=(1 << 62);
+const TIME_TOO_FAR: &str = "a time more than 146 years from 1970";

@@ -1,0 +1,300 @@
+//! Smooths a recorded run as a whole and makes its lines: one per round and node, or one per knot and node.
+//!
+//! Place in the flow: last step of `solve`, after every round was solved as in the live run. The smoother takes the fits of
+//! all rounds and, where they are at hand, all exchanges. What must not be used comes from the rounds' verdicts, which may
+//! speak of rounds before their own; a round's own estimates give the hard intervals.
+//!
+//! At a knot t in the round with midpoint M the hard interval is the round's, carried along:
+//! `[lo + d − w, hi + d + w]`, `d = x(t) − x(M)`, `w = 5·σ_rate·|t − M| + 5·√(q·|t − M|³/3)`,
+//! where x is the smoothed offset, σ_rate the standard deviation of its rate and q how fast node and reference wander
+//! (`estimate::smoother`). So it is no longer unconditional: it fails when the clock wanders off by more than five standard
+//! deviations. At t = M it is the round's own.
+//!
+//! What it does not do: read or write files (`solve`).
+
+use std::collections::BTreeMap;
+
+use probe_sync_estimate::faults::Fault;
+use probe_sync_estimate::smoother::{self, Break, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
+use probe_sync_estimate::window::{EdgeAlphaBeta, GlobalWindowData, NodeEstimate};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId};
+
+use crate::files::{self, OffsetLine};
+use crate::{Error, truth};
+
+/// A round as the live run would have solved it, with the fits that it was solved from.
+#[derive(Clone, Debug)]
+pub(crate) struct SolvedRound {
+    pub(crate) data: GlobalWindowData,
+    pub(crate) edges: Vec<EdgeAlphaBeta>,
+}
+
+/// The exchanges of one edge in one round.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Recorded<'a> {
+    pub(crate) round_id: u64,
+    pub(crate) edge: Edge,
+    pub(crate) exchanges: &'a [Exchange],
+}
+
+/// A smoothed run.
+#[derive(Debug)]
+pub(crate) struct Smoothed {
+    /// All rounds, their estimates smoothed.
+    rounds: Vec<SolvedRound>,
+    /// Places of the rounds that were smoothed, in order of time.
+    in_order: Vec<usize>,
+    solution: RunSolution,
+    /// Where clocks were stepped or restarted.
+    pub(crate) breaks: usize,
+}
+
+impl Smoothed {
+    /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
+    pub(crate) fn new(nodes: usize, mut rounds: Vec<SolvedRound>, recorded: Option<&[Recorded<'_>]>) -> Self {
+        let in_order = in_order(&rounds);
+        let left_out = left_out(&rounds);
+        let breaks = breaks(&rounds, &in_order);
+        let none = Vec::new();
+        let views: Vec<smoother::Round<'_>> = in_order
+            .iter()
+            .map(|place| {
+                let SolvedRound { data, edges } = &rounds[*place];
+                smoother::Round {
+                    reference_midpoint_ns: midpoint_ns(data),
+                    edges,
+                    nodes: &data.all_nodes,
+                    excluded: &data.excluded_edges,
+                    left_out: left_out.get(&data.round_id).unwrap_or(&none),
+                }
+            })
+            .collect();
+        let options = SmootherOptions { reference: truth::REFERENCE, ..SmootherOptions::default() };
+        let solution = match recorded {
+            Some(recorded) => smoother::smooth_packets(
+                nodes,
+                &views,
+                &breaks,
+                &exchanges(&views, &rounds, &in_order, recorded),
+                &options,
+            ),
+            None => smoother::smooth_run(nodes, &views, &breaks, &options),
+        };
+        for place in &in_order {
+            let data = &mut rounds[*place].data;
+            let middle = midpoint_ns(data);
+            for node in &mut data.all_nodes {
+                if let Some(smoothed) = solution.at(node.node_id, middle) {
+                    node.take(&smoothed);
+                }
+            }
+        }
+        Self { breaks: breaks.len(), rounds, in_order, solution }
+    }
+
+    /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.
+    pub(crate) fn unsmoothed(&self) -> impl Iterator<Item = u64> + '_ {
+        let places = (0..self.rounds.len()).filter(|place| self.in_order.binary_search(place).is_err());
+        places.map(|place| self.rounds[place].data.round_id)
+    }
+
+    /// Standard deviation of a median path's asymmetry, ns.
+    pub(crate) fn asymmetry_sd_ns(&self) -> f64 {
+        self.solution.asymmetry_sd_ns
+    }
+
+    /// Faults in the order in which they were named.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &Fault> {
+        self.rounds.iter().flat_map(|round| &round.data.watch.faults)
+    }
+
+    /// Median of the 95 % intervals' half-widths, the reference's apart; None when no other node was reached.
+    pub(crate) fn half_width_95_ns(&self) -> Option<f64> {
+        let others = self.rounds.iter().flat_map(|round| &round.data.all_nodes);
+        let mut sigmas: Vec<f64> = others
+            .filter(|node| node.reachable && node.node_id != truth::REFERENCE)
+            .map(|node| node.sigma_ns)
+            .collect();
+        let middle = sigmas.len() / 2;
+        (!sigmas.is_empty()).then(|| NORMAL_975 * *sigmas.select_nth_unstable_by(middle, f64::total_cmp).1)
+    }
+
+    /// A line per round and node.
+    pub(crate) fn round_lines(&self) -> impl Iterator<Item = OffsetLine> {
+        self.rounds.iter().flat_map(|round| files::offset_lines(&round.data))
+    }
+
+    /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the last one's end.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] when the spacing is below a millisecond or `nodes` nodes would have too many lines.
+    pub(crate) fn knots(&self, spacing: Duration, nodes: usize) -> Result<Knots, Error> {
+        let wrong =
+            |reason: String| Error::Configuration { origin: "command line".into(), key: "--knots".into(), reason };
+        if spacing < SPACING_MIN {
+            return Err(wrong(format!("{} ms is too close; take 1ms or more", spacing.as_ns() as f64 / NS_PER_MS)));
+        }
+        let ends = self.in_order.first().zip(self.in_order.last());
+        let Some((first, last)) = ends else { return Ok(Knots { start_ns: 0, spacing_ns: 1, count: 0 }) };
+        let start_ns = self.rounds[*first].data.window_start_ns;
+        let span = i128::from(self.rounds[*last].data.window_end_ns) - i128::from(start_ns);
+        let spacing_ns = i128::from(spacing.as_ns());
+        let count = (span.max(0) + spacing_ns - 1) / spacing_ns;
+        if count * nodes as i128 > LINES_MAX {
+            return Err(wrong(format!(
+                "every {} ms makes {count} lines for each of {nodes} nodes, more than {LINES_MAX} in all; take more",
+                spacing.as_ns() as f64 / NS_PER_MS
+            )));
+        }
+        Ok(Knots { start_ns, spacing_ns: spacing.as_ns(), count: count as u64 })
+    }
+
+    /// A line per knot and node, in order of time.
+    pub(crate) fn knot_lines(&self, knots: Knots) -> impl Iterator<Item = OffsetLine> {
+        let mut here = 0;
+        (0..knots.count).flat_map(move |knot| {
+            let at_ns = knots.at_ns(knot);
+            while self.in_order.get(here + 1).is_some_and(|_| self.boundary_ns(here) <= at_ns) {
+                here += 1;
+            }
+            let data = &self.rounds[self.in_order[here]].data;
+            let half = knots.spacing_ns / 2;
+            data.all_nodes.iter().map(move |node| OffsetLine {
+                round_id: data.round_id,
+                window_id: knot,
+                window_start_ns: at_ns.saturating_sub(half),
+                window_end_ns: at_ns.saturating_add(half),
+                estimate: self.carried(node, midpoint_ns(data), at_ns),
+                clock_disturbed: data.clock_disturbed(node.node_id),
+            })
+        })
+    }
+
+    /// Where the smoothed round `here` gives way to the next.
+    fn boundary_ns(&self, here: usize) -> i64 {
+        let [this, next] = [here, here + 1].map(|at| &self.rounds[self.in_order[at]].data);
+        this.window_end_ns.midpoint(next.window_start_ns)
+    }
+
+    /// A round's estimate taken from its midpoint to another time.
+    fn carried(&self, node: &NodeEstimate, middle_ns: i64, at_ns: i64) -> NodeEstimate {
+        let mut carried = node.clone();
+        let smoothed = |at_ns: i64| self.solution.at(node.node_id, at_ns);
+        let Some((there, middle)) = smoothed(at_ns).zip(smoothed(middle_ns)) else {
+            // Reached within the round, but no packet that may be used says where the clock was.
+            carried.reachable = false;
+            (carried.sigma_ns, carried.drift_sigma_ppm) = (f64::INFINITY, f64::INFINITY);
+            (carried.bound_lo_ns, carried.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
+            return carried;
+        };
+        let walk = |node: NodeId| self.solution.walk_density.get(node.index()).copied().unwrap_or(0.0);
+        let wander = if node.node_id == truth::REFERENCE { 0.0 } else { walk(node.node_id) + walk(truth::REFERENCE) };
+        let moved = there.offset_ns - middle.offset_ns;
+        let doubt = doubt_ns(&middle, (i128::from(at_ns) - i128::from(middle_ns)) as f64 / NS_PER_S, wander);
+        carried.bound_lo_ns += moved - doubt;
+        carried.bound_hi_ns += moved + doubt;
+        carried.take(&there);
+        carried
+    }
+}
+
+/// Knots at equal distances; each stands in the middle of its stretch.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Knots {
+    start_ns: i64,
+    spacing_ns: i64,
+    count: u64,
+}
+
+impl Knots {
+    fn at_ns(self, knot: u64) -> i64 {
+        let since = i128::from(self.spacing_ns) * i128::from(knot) + i128::from(self.spacing_ns / 2);
+        // Never clamped: the last knot is less than a spacing beyond a time that is an i64.
+        (i128::from(self.start_ns) + since).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
+/// By how much a displacement over `seconds` may be wrong.
+fn doubt_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
+    let seconds = seconds.abs();
+    let rate = middle.drift_sigma_ppm * NS_PER_S_PER_PPM * seconds;
+    DOUBT_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
+}
+
+fn midpoint_ns(round: &GlobalWindowData) -> i64 {
+    round.window_start_ns.midpoint(round.window_end_ns)
+}
+
+/// Places of the rounds whose midpoints lie after those of all before.
+fn in_order(rounds: &[SolvedRound]) -> Vec<usize> {
+    let mut last = None;
+    let later = |round: &SolvedRound| {
+        let middle = midpoint_ns(&round.data);
+        let later = last.is_none_or(|last| middle > last);
+        last = if later { Some(middle) } else { last };
+        later
+    };
+    let later: Vec<bool> = rounds.iter().map(later).collect();
+    (0..rounds.len()).filter(|place| later[*place]).collect()
+}
+
+/// By round, the edges that the verdicts call useless.
+fn left_out(rounds: &[SolvedRound]) -> BTreeMap<u64, Vec<Edge>> {
+    let mut left_out: BTreeMap<u64, Vec<Edge>> = BTreeMap::new();
+    for (round, edge) in rounds.iter().flat_map(|round| &round.data.watch.left_out) {
+        left_out.entry(*round as u64).or_default().push(*edge);
+    }
+    left_out
+}
+
+/// Breaks by place among the smoothed rounds. One in a round that is missing concerns the next that is there.
+fn breaks(rounds: &[SolvedRound], in_order: &[usize]) -> Vec<Break> {
+    let named = rounds.iter().flat_map(|round| &round.data.watch.breaks);
+    let place = |round: u64| in_order.partition_point(|place| rounds[*place].data.round_id < round);
+    let mut breaks: Vec<Break> = named
+        .map(|named| Break { node: named.node, round: place(named.round as u64) })
+        .filter(|named| named.round < in_order.len())
+        .collect();
+    breaks.sort_unstable_by_key(|named| (named.node, named.round));
+    breaks.dedup();
+    breaks
+}
+
+/// The exchanges of the edges that are used in their round.
+fn exchanges<'a>(
+    views: &[smoother::Round<'_>],
+    rounds: &[SolvedRound],
+    in_order: &[usize],
+    recorded: &[Recorded<'a>],
+) -> Exchanges<'a> {
+    let useless = |view: &smoother::Round<'_>| {
+        let excluded = view.excluded.iter().map(|(edge, _)| *edge);
+        excluded.chain(view.left_out.iter().copied()).collect::<std::collections::BTreeSet<Edge>>()
+    };
+    let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
+    let useless: BTreeMap<u64, _> = ids.zip(views.iter().map(useless)).collect();
+    let mut exchanges = Exchanges::new();
+    for Recorded { round_id, edge, exchanges: some } in recorded {
+        // Packets of a clock that lied would bend what the others' delays look like.
+        if useless.get(round_id).is_some_and(|useless| !useless.contains(edge)) {
+            exchanges.entry(*edge).or_default().push(some);
+        }
+    }
+    exchanges
+}
+
+/// Closest knots.
+const SPACING_MIN: Duration = Duration::from_ms(1);
+
+/// Most lines: some 4 GB.
+const LINES_MAX: i128 = 10_000_000;
+
+/// Standard deviations by which a carried hard interval is widened.
+const DOUBT_SDS: f64 = 5.0;
+
+/// The normal distribution's 97.5 % point.
+const NORMAL_975: f64 = 1.959_964;
+
+const NS_PER_S: f64 = 1e9;
+const NS_PER_MS: f64 = 1e6;
+const NS_PER_S_PER_PPM: f64 = 1e3;
