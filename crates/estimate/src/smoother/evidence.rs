@@ -14,7 +14,7 @@
 //! What it does not do: see asymmetry that every bond of a node shares. No loop shows it.
 
 use super::layout::{Layout, Span, seen};
-use super::motion::{Square, apply, block, difference, product, square, sum, transition, transposed, walk};
+use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk};
 use super::{NORMAL_975, Round, SmootherOptions};
 use crate::graph::linear::{Block, Pair, inverse};
 
@@ -29,7 +29,7 @@ struct Series {
 /// The density of every node's random walk, ns²/s³.
 pub(super) fn walks(layout: &Layout, nodes: usize, rounds: &[Round<'_>], options: &SmootherOptions) -> Vec<f64> {
     if let Some(fixed) = options.walk_density {
-        return vec![fixed; nodes];
+        return vec![fixed.clamp(WALK_MIN, 1.0 / WALK_MIN); nodes];
     }
     let (series, shrink) = all_series(layout, rounds);
     let total = |q: f64, rho: f64| series.iter().map(|one| one.log_likelihood(q, rho)).sum::<f64>();
@@ -123,7 +123,7 @@ impl Series {
             let gain = product(ahead, certain);
             let step = apply(gain, innovation);
             state = [expected[0] + step[0], expected[1] + step[1]];
-            covariance = difference(ahead, product(gain, ahead));
+            covariance = product(gain, square(scaled(k)));
         }
         log
     }
@@ -204,6 +204,9 @@ fn walk_grid() -> impl Iterator<Item = f64> {
 fn rho_grid() -> impl Iterator<Item = f64> {
     (0..=12).map(|k| 10f64.powf(-1.5 + 0.25 * f64::from(k)))
 }
+
+/// Least density that can be inverted, and one over the largest, ns²/s³.
+const WALK_MIN: f64 = 1e-9;
 
 /// ν of the likelihood's squares.
 const FREEDOM: f64 = 8.0;

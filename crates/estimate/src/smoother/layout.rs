@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use probe_sync_time::Edge;
 
 use super::{Break, Round};
-use crate::graph::edges::{Equation, PER_SECOND, State};
-use crate::graph::linear::{Block, Pair};
+use crate::graph::edges::{Equation, Moved, PER_SECOND, State};
+use crate::graph::linear::{Block, Pair, inverse};
+use crate::window::NodeEstimate;
 
 /// A stretch of one node's clock without a step.
 #[derive(Clone, Debug)]
@@ -145,7 +146,7 @@ impl Layout {
 pub(super) fn equations(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
     let excluded: HashSet<Edge> =
         round.excluded.iter().map(|(edge, _)| *edge).chain(round.left_out.iter().copied()).collect();
-    let reachable = |node: usize| round.nodes.get(node).is_some_and(|estimate| estimate.reachable);
+    let reachable = |node: usize| round.nodes.get(node).is_some_and(believable);
     let inside = |equation: &Equation| equation.from.max(equation.to) < nodes;
     let fitted = round
         .edges
@@ -153,7 +154,7 @@ pub(super) fn equations(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)>
         .enumerate()
         .filter(|(_, edge)| Equation::defect(edge).is_none() && !excluded.contains(&edge.edge()));
     fitted
-        .map(|(index, edge)| (Equation::new(index, edge), edge.margin_ns.max(0.0)))
+        .map(|(index, edge)| (Equation::new(index, edge), edge.margin_ns.clamp(0.0, OFFSET_MAX_NS)))
         .filter(|(equation, _)| inside(equation) && reachable(equation.from) && reachable(equation.to))
         .collect()
 }
@@ -223,8 +224,20 @@ fn measure(
     let moved = equation.at(i128::from(rounds[knot].reference_midpoint_ns), &a, &b);
     let value = [0, 1].map(|k| moved.residual[k] + b.x[k] - a.x[k]);
     let sign = if equation.from < equation.to { 1.0 } else { -1.0 };
-    let sound = value.iter().chain(&moved.covariance).all(|number| number.is_finite());
-    sound.then_some(Measure { from, to, knot, sign, value, covariance: moved.covariance })
+    sound(&moved).then_some(Measure { from, to, knot, sign, value, covariance: moved.covariance })
+}
+
+/// Whether a line moved to a knot is worth anything. Beyond these limits its square or its inverse would be no number,
+/// and one such line would spoil all nodes.
+pub(super) fn sound(moved: &Moved) -> bool {
+    let [a, _, b] = moved.covariance;
+    let sized = |variance: f64| (VARIANCE_MIN..=VARIANCE_MAX).contains(&variance);
+    moved.residual.iter().all(|x| x.is_finite()) && sized(a) && sized(b) && inverse(moved.covariance).is_some()
+}
+
+/// Whether a round's estimate of a node can be started from.
+pub(super) fn believable(estimate: &NodeEstimate) -> bool {
+    estimate.reachable && estimate.offset_ns.abs() <= OFFSET_MAX_NS && estimate.drift_ppm.abs() <= DRIFT_MAX_PPM
 }
 
 fn belief(round: &Round<'_>, span: &Span) -> Option<Pair> {
@@ -233,7 +246,7 @@ fn belief(round: &Round<'_>, span: &Span) -> Option<Pair> {
 
 /// What a round says of a node, above a potential: ns and ns/s.
 pub(super) fn seen(round: &Round<'_>, node: usize, potential: i128) -> Option<Pair> {
-    let estimate = round.nodes.get(node).filter(|estimate| estimate.reachable)?;
+    let estimate = round.nodes.get(node).filter(|estimate| believable(estimate))?;
     let whole = estimate.offset_ns.round();
     let offset = (whole as i128 - potential) as f64 + (estimate.offset_ns - whole);
     Some([offset, estimate.drift_ppm * NS_PER_S_PER_PPM])
@@ -247,6 +260,16 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
 
 /// A millionth is 1000 ns per s.
 pub(super) const NS_PER_S_PER_PPM: f64 = 1e3;
+
+/// Differences of two i64 times are smaller, ns; so are margins.
+const OFFSET_MAX_NS: f64 = 2e19;
+
+/// A clock that runs twice as fast.
+const DRIFT_MAX_PPM: f64 = 1e6;
+
+/// Limits of a line's variances, ns² and ns²/s²: a thousandth of a nanosecond, and all of time.
+const VARIANCE_MIN: f64 = 1e-6;
+const VARIANCE_MAX: f64 = 1e39;
 
 /// Floor of the margin that asymmetries are compared with, ns.
 const MARGIN_MIN_NS: f64 = 1.0;

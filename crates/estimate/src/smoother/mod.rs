@@ -83,7 +83,7 @@ pub struct Break {
 pub struct SmootherOptions {
     /// Index of the reference node.
     pub reference: NodeId,
-    /// Density of the rates' random walk, ns²/s³, if it is known; otherwise it is estimated.
+    /// Density of the rates' random walk, ns²/s³, positive, if it is known; otherwise it is estimated.
     pub walk_density: Option<f64>,
     /// Variance of the paths' asymmetry, ns², if it is known; otherwise it is estimated.
     pub asymmetry_variance: Option<f64>,
@@ -121,11 +121,24 @@ pub fn smooth_packets(
 }
 
 fn fitted(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> Fit {
-    let layout = Layout::new(nodes, rounds, breaks);
+    let layout = Layout::new(nodes, rounds, &all_breaks(nodes, rounds, breaks, options.reference));
     let walks = evidence::walks(&layout, nodes, rounds, options);
     let mut fit = Fit::new(layout, walks, options);
     fit.settle(options);
     fit
+}
+
+/// The knots are times of the reference's clock: where that is stepped or does not go on, nobody's course can be followed.
+fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: NodeId) -> Vec<Break> {
+    let stepped = breaks.iter().filter(|cut| cut.node == reference).map(|cut| cut.round);
+    let set_back = (1..rounds.len()).filter(|k| !follows(&rounds[k - 1], &rounds[*k]));
+    let everybody = |round: usize| (0..nodes).map(move |node| Break { node: NodeId(node as u32), round });
+    breaks.iter().copied().chain(stepped.chain(set_back).flat_map(everybody)).collect()
+}
+
+/// Whether a round is so much later than the one before that a clock can be followed from one to the other.
+fn follows(before: &Round<'_>, round: &Round<'_>) -> bool {
+    i128::from(round.reference_midpoint_ns) - i128::from(before.reference_midpoint_ns) >= KNOTS_APART_MIN_NS
 }
 
 /// The iteration's present belief.
@@ -423,9 +436,12 @@ fn mean(layout: &Layout, weights: &Weights, apart: &[Pair], bond: &Bond) -> Leve
 
 /// Median distance of the knots: the windows' length, s.
 fn typical_window(knots: &[f64]) -> f64 {
-    let mut apart: Vec<f64> = knots.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let mut apart: Vec<f64> = knots.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0).collect();
     layout::median(&mut apart)
 }
+
+/// Knots closer than this would make the random walk between them stiffer than f64 can hold beside the measures, ns.
+const KNOTS_APART_MIN_NS: i128 = 1_000_000;
 
 /// Rounds of solving and reweighting.
 const PASSES: usize = 6;

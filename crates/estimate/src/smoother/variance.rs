@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: after the joint solution of `smoother`, per node and span. A round alone would give the node's state with
 //! covariance R_k (from the graph: all its edges together); between rounds the state walks (see `motion`). Forward:
-//! `P⁻ = F·P·Fᵀ + Q`, `P = P⁻ − P⁻(P⁻ + R)⁻¹P⁻`; backward: `G = P·Fᵀ·(P⁻₊)⁻¹`, `Pˢ = P + G(Pˢ₊ − P⁻₊)Gᵀ`, and the covariance
+//! `P⁻ = F·P·Fᵀ + Q`, `P = P⁻(P⁻ + R)⁻¹R`; backward: `G = P·Fᵀ·(P⁻₊)⁻¹`, `Pˢ = P + G(Pˢ₊ − P⁻₊)Gᵀ`, and the covariance
 //! of neighbouring knots is `G·Pˢ₊`. (Rauch, Tung and Striebel, AIAA Journal 3, 1965.)
 //!
 //! It is the exact error of "least squares per round, then a smoother per node", and the joint solution, which
@@ -62,8 +62,10 @@ impl Variances {
 pub(super) fn updated(ahead: Block, noise: Block) -> Block {
     let total = [0, 1, 2].map(|k| ahead[k] + noise[k]);
     let Some(certainty) = inverse(total) else { return ahead };
-    let ahead = square(ahead);
-    block(difference(ahead, product(product(ahead, square(certainty)), ahead)))
+    // P·(P + R)⁻¹·R. The same in numbers as P − P·(P + R)⁻¹·P would lose a small R beside a large P, after a long silence.
+    let after = block(product(product(square(ahead), square(certainty)), square(noise)));
+    // Where rounding has won, either alone bounds it.
+    inverse(after).map_or([ahead[0].min(noise[0]), 0.0, ahead[2].min(noise[2])], |_| after)
 }
 
 /// Of a clock of which nothing is known: a second and 500 ppm.
