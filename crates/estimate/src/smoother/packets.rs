@@ -209,7 +209,8 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
     let mut measures: Vec<Measure> = Vec::with_capacity(sums.len());
     for at in bond.measures.clone() {
         let old = &fit.layout.measures[at];
-        if measures.last().is_some_and(|last| last.knot == old.knot) || measures.iter().any(|m| m.knot == old.knot) {
+        // A bond's measures come in order of knot, both ways of a pair next to each other.
+        if measures.last().is_some_and(|last| last.knot == old.knot) {
             continue;
         }
         let Some((shift, covariance)) = sums.get(&(old.knot as u32)).and_then(Sums::step) else { continue };
