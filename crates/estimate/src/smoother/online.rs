@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use probe_sync_time::NodeId;
 
 use super::evidence::{self, Deviation};
-use super::layout::{NS_PER_S_PER_PPM, equations, median, seen};
+use super::layout::{NS_PER_S_PER_PPM, believable, equations, median, seen, sound};
 use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk};
 use super::solution::component;
 use super::{FREEDOM, NORMAL_975, Round, SCALE_MIN, SmoothedOffset};
@@ -59,13 +59,21 @@ struct Filter {
 }
 
 /// A bond's deviation from the states, averaged over rounds.
-#[derive(Copy, Clone, Debug, Default)]
+#[derive(Copy, Clone, Debug)]
 struct Mean {
     /// Σ 1/v and Σ d/v.
     weight: f64,
     sum: f64,
     margin: f64,
     asymmetry: f64,
+    /// By how much more than the others' its asymmetry's variance seems to be.
+    doubt: f64,
+}
+
+impl Default for Mean {
+    fn default() -> Self {
+        Self { weight: 0.0, sum: 0.0, margin: 0.0, asymmetry: 0.0, doubt: 1.0 }
+    }
 }
 
 /// A line of the round under way.
@@ -100,10 +108,14 @@ impl Online {
     /// Takes a round; `broken` are the nodes whose clocks do not continue from the round before. Returns every node's
     /// offset at the round's midpoint, None where no packet tells.
     pub fn observe(&mut self, round: &Round<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
-        let delta = self.last_ns.map_or(0.0, |last| (round.reference_midpoint_ns - last) as f64 / PER_SECOND);
+        let delta = self.last_ns.map_or(0, |last| i128::from(round.reference_midpoint_ns) - i128::from(last));
+        // The reference's clock was set back: no course goes on from there.
+        let set_back = self.last_ns.is_some() && delta <= 0;
+        let delta = delta.max(0) as f64 / PER_SECOND;
         self.last_ns = Some(round.reference_midpoint_ns);
-        self.forget(broken, round);
+        self.forget(broken, set_back, round);
         let lines = self.lines(round);
+        self.forget_bonds(round, &lines);
         let scales = self.scatter.map(|[squares, freedom]| (squares / freedom).clamp(SCALE_MIN, 1.0 / SCALE_MIN));
         let (measured, noise) = self.least_squares(round, &lines, scales);
         for node in 0..self.nodes.len() {
@@ -131,15 +143,27 @@ impl Online {
         DENSITIES[self.chosen(node.index())]
     }
 
-    fn forget(&mut self, broken: &[NodeId], round: &Round<'_>) {
-        let all = broken.iter().any(|node| node.index() == self.reference);
+    fn forget(&mut self, broken: &[NodeId], set_back: bool, round: &Round<'_>) {
+        let all = set_back || broken.iter().any(|node| node.index() == self.reference);
         for (node, filter) in self.nodes.iter_mut().enumerate() {
             if all || broken.iter().any(|other| other.index() == node) {
                 (filter.bank, filter.doubted) = (None, None);
             }
             if filter.bank.is_none() {
-                let offset = round.nodes.get(node).map_or(0.0, |estimate| estimate.offset_ns);
+                let offset = round.nodes.get(node).filter(|estimate| believable(estimate));
+                let offset = offset.map_or(0.0, |estimate| estimate.offset_ns);
                 filter.potential = offset.round() as i128;
+            }
+        }
+    }
+
+    /// What was learned of an edge that is left out now was learned from the fault.
+    fn forget_bonds(&mut self, round: &Round<'_>, lines: &[Line]) {
+        for edge in round.left_out {
+            let (from, to) = (edge.src.index(), edge.dst.index());
+            let key = [from.min(to), from.max(to)];
+            if lines.iter().all(|line| line.key != key) {
+                self.bonds.remove(&key);
             }
         }
     }
@@ -156,7 +180,8 @@ impl Online {
             let sign = if from < to { 1.0 } else { -1.0 };
             Line { from, to, key: [from.min(to), from.max(to)], sign, moved, believed: b.x[0] - a.x[0], margin }
         };
-        let lines: Vec<Line> = equations(self.nodes.len(), round).into_iter().map(line).collect();
+        let lines: Vec<Line> =
+            equations(self.nodes.len(), round).into_iter().map(line).filter(|line| sound(&line.moved)).collect();
         for line in &lines {
             let bond = self.bonds.entry(line.key).or_default();
             bond.margin = if bond.margin == 0.0 { line.margin } else { bond.margin.min(line.margin) };
@@ -277,8 +302,8 @@ impl Online {
             let bond = self.bonds.entry(line.key).or_default();
             let value = line.moved.residual[0] + line.believed;
             let variance = scaled(line.moved.covariance, scales)[0];
-            bond.weight += 1.0 / variance;
-            bond.sum += line.sign * (value - (b - a)) / variance;
+            bond.weight = BOND_FORGET * bond.weight + 1.0 / variance;
+            bond.sum = BOND_FORGET * bond.sum + line.sign * (value - (b - a)) / variance;
         }
     }
 
@@ -291,43 +316,49 @@ impl Online {
         let known: Vec<([usize; 2], Mean)> =
             self.bonds.iter().filter(|(_, bond)| bond.weight > 0.0).map(|(key, bond)| (*key, *bond)).collect();
         let scale = |bond: &Mean| 0.5 * (1.0 + (bond.margin / margin).powi(2));
-        let weight = |bond: &Mean| 1.0 / (self.asymmetry * scale(bond) + 1.0 / bond.weight);
+        let asymmetric = |bond: &Mean| self.asymmetry * scale(bond) * bond.doubt;
+        let weight = |bond: &Mean| 1.0 / (asymmetric(bond) + 1.0 / bond.weight);
         let links: Vec<Link> = known
             .iter()
             .map(|(key, bond)| Link { from: key[0], to: key[1], weight: [weight(bond), 0.0, 1.0] })
             .collect();
         let graph = Laplacian::new(links.clone(), component(self.nodes.len(), &links, self.reference));
         let right = graph.right_side(known.iter().map(|(_, bond)| [bond.sum / bond.weight, 0.0]));
+        let variances: Vec<f64> = known.iter().map(|(_, bond)| asymmetric(bond)).collect();
         let mut shift = vec![[0.0; 2]; self.nodes.len()];
         solve(&graph, &right, &mut shift);
-        let loops = known.len() as f64 - graph.free() as f64;
-        let visible = (loops / (known.len() as f64).max(1.0)).clamp(0.0, 1.0);
+        // Bonds among nodes that nothing ties to the reference close no loops of its graph.
+        let tied = |key: &[usize; 2]| key.iter().any(|node| !graph.fixed()[*node]);
+        let bonds = known.iter().filter(|(key, _)| tied(key)).count() as f64;
+        let visible = ((bonds - graph.free() as f64) / bonds.max(1.0)).clamp(0.0, 1.0);
         let mut deviations = Vec::with_capacity(known.len());
-        for (key, old) in &known {
+        for (key, old) in known.iter().filter(|(key, _)| tied(key)) {
             let rest = old.sum / old.weight - (shift[key[1]][0] - shift[key[0]][0]);
-            deviations.push(Deviation { square: rest * rest, scale: scale(old), random: 1.0 / old.weight });
-            let share = self.asymmetry * scale(old) * weight(old);
+            let random = 1.0 / old.weight;
+            deviations.push(Deviation { square: rest * rest / old.doubt, scale: scale(old), random });
             if let Some(bond) = self.bonds.get_mut(key) {
-                bond.asymmetry = share * rest;
+                bond.asymmetry = asymmetric(old) * weight(old) * rest;
                 bond.sum = rest * bond.weight;
+                let expected = visible * (self.asymmetry * scale(old) + random);
+                let strange = if expected > 0.0 { rest * rest / expected } else { 0.0 };
+                bond.doubt = ((FREEDOM + strange) / (FREEDOM + 1.0)).max(1.0);
             }
         }
         for (filter, shift) in self.nodes.iter_mut().zip(&shift) {
             filter.bank.iter_mut().flatten().for_each(|(state, _)| state[0] += shift[0]);
         }
-        self.renew_fixed(&graph, &known, &deviations);
+        self.renew_fixed(&graph, &known, &variances);
         self.asymmetry = evidence::asymmetry(&deviations, visible, margin);
     }
 
     /// The asymmetry's share of every node's error; in large graphs not in every round.
-    fn renew_fixed(&mut self, graph: &Laplacian, known: &[([usize; 2], Mean)], deviations: &[Deviation]) {
+    fn renew_fixed(&mut self, graph: &Laplacian, known: &[([usize; 2], Mean)], asymmetric: &[f64]) {
         if self.fixed.len() == self.nodes.len() && !self.due(1) {
             return;
         }
         let mut part = vec![[0.0; 2]; self.nodes.len()];
-        for ((key, _), deviation) in known.iter().zip(deviations) {
-            let asymmetric = self.asymmetry * deviation.scale;
-            let weight = 1.0 / (asymmetric + deviation.random);
+        for ((key, bond), asymmetric) in known.iter().zip(asymmetric) {
+            let weight = 1.0 / (asymmetric + 1.0 / bond.weight);
             for node in key {
                 part[*node] = [part[*node][0] + asymmetric * weight * weight, part[*node][1] + weight];
             }
@@ -363,10 +394,17 @@ impl Filter {
     fn predict(&mut self, delta: f64) {
         self.unheard = self.unheard.saturating_add(1);
         let f = transition(delta);
-        for (k, (state, covariance)) in self.bank.iter_mut().flatten().enumerate() {
+        let go_on = |(state, covariance): &mut (Pair, Block), density: f64| {
             *state = apply(f, *state);
             let moved: Square = product(product(f, square(*covariance)), transposed(f));
-            *covariance = block(sum(moved, square(walk(DENSITIES[k], delta))));
+            *covariance = block(sum(moved, square(walk(density, delta))));
+        };
+        for (one, density) in self.bank.iter_mut().flatten().zip(DENSITIES) {
+            go_on(one, density);
+        }
+        // It speaks for the node until the next packet, and time passes for it too.
+        if let Some(doubted) = &mut self.doubted {
+            go_on(doubted, DENSITIES[STRANGE_DENSITY]);
         }
     }
 
@@ -432,6 +470,9 @@ const STRANGE_DENSITY: usize = 4;
 
 /// How much of what was seen counts a round later.
 const FORGET: f64 = 0.98;
+
+/// The same for a bond's mean deviation: a changed route is learned in some hundred rounds, however long the run.
+const BOND_FORGET: f64 = 0.998;
 
 /// What everybody's wander counts in a node's own, in nodes.
 const COMMON_WEIGHT: f64 = 4.0;

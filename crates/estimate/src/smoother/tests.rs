@@ -383,3 +383,5 @@ fn live_a_step_starts_the_clock_anew() {
         }
     }
 }
+
+mod hostile;
