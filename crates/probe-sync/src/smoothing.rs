@@ -10,9 +10,12 @@
 //! (`estimate::smoother`). So it is no longer unconditional: it fails when the clock wanders off by more than five standard
 //! deviations. At t = M it is the round's own.
 //!
+//! Where a clock was stepped between two rounds that know it, nobody knows when: knots in between say that the node was not
+//! reached, and lines of rounds in between that its clock was disturbed.
+//!
 //! What it does not do: read or write files (`solve`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync_estimate::faults::Fault;
 use probe_sync_estimate::smoother::{self, Break, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
@@ -47,7 +50,13 @@ pub(crate) struct Smoothed {
     solution: RunSolution,
     /// Where clocks were stepped or restarted.
     pub(crate) breaks: usize,
+    torn: Torn,
 }
+
+/// By node, the times between which its clock was broken: midpoints of the last round before and of the first after that tell
+/// about it, ns on the reference's clock.
+#[derive(Clone, Debug, Default)]
+struct Torn(BTreeMap<NodeId, Vec<[i64; 2]>>);
 
 impl Smoothed {
     /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
@@ -70,14 +79,14 @@ impl Smoothed {
             })
             .collect();
         let options = SmootherOptions { reference: truth::REFERENCE, ..SmootherOptions::default() };
+        let useful: Vec<BTreeSet<Edge>> = views.iter().map(useful).collect();
+        let torn = Torn::new(&views, &useful, &breaks);
         let solution = match recorded {
-            Some(recorded) => smoother::smooth_packets(
-                nodes,
-                &views,
-                &breaks,
-                &exchanges(&views, &rounds, &in_order, recorded),
-                &options,
-            ),
+            Some(recorded) => {
+                let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
+                let exchanges = exchanges(&ids.zip(&useful).collect(), recorded);
+                smoother::smooth_packets(nodes, &views, &breaks, &exchanges, &options)
+            }
             None => smoother::smooth_run(nodes, &views, &breaks, &options),
         };
         for place in &in_order {
@@ -89,7 +98,7 @@ impl Smoothed {
                 }
             }
         }
-        Self { breaks: breaks.len(), rounds, in_order, solution }
+        Self { breaks: breaks.len(), rounds, in_order, solution, torn }
     }
 
     /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.
@@ -121,7 +130,13 @@ impl Smoothed {
 
     /// A line per round and node.
     pub(crate) fn round_lines(&self) -> impl Iterator<Item = OffsetLine> {
-        self.rounds.iter().flat_map(|round| files::offset_lines(&round.data))
+        let torn = |round: &GlobalWindowData, node: NodeId| self.torn.holds(node, midpoint_ns(round));
+        self.rounds.iter().flat_map(move |SolvedRound { data, .. }| {
+            files::offset_lines(data).map(move |line| OffsetLine {
+                clock_disturbed: line.clock_disturbed || torn(data, line.estimate.node_id),
+                ..line
+            })
+        })
     }
 
     /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the last one's end.
@@ -165,7 +180,7 @@ impl Smoothed {
                 window_start_ns: at_ns.saturating_sub(half),
                 window_end_ns: at_ns.saturating_add(half),
                 estimate: self.carried(node, midpoint_ns(data), at_ns),
-                clock_disturbed: data.clock_disturbed(node.node_id),
+                clock_disturbed: data.clock_disturbed(node.node_id) || self.torn.holds(node.node_id, at_ns),
             })
         })
     }
@@ -180,7 +195,8 @@ impl Smoothed {
     fn carried(&self, node: &NodeEstimate, middle_ns: i64, at_ns: i64) -> NodeEstimate {
         let mut carried = node.clone();
         let smoothed = |at_ns: i64| self.solution.at(node.node_id, at_ns);
-        let Some((there, middle)) = smoothed(at_ns).zip(smoothed(middle_ns)) else {
+        let known = smoothed(at_ns).zip(smoothed(middle_ns)).filter(|_| !self.torn.holds(node.node_id, at_ns));
+        let Some((there, middle)) = known else {
             // Reached within the round, but no packet that may be used says where the clock was.
             carried.reachable = false;
             (carried.sigma_ns, carried.drift_sigma_ppm) = (f64::INFINITY, f64::INFINITY);
@@ -195,6 +211,24 @@ impl Smoothed {
         carried.bound_hi_ns += moved + doubt;
         carried.take(&there);
         carried
+    }
+}
+
+impl Torn {
+    fn new(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], breaks: &[Break]) -> Self {
+        let mut torn: BTreeMap<NodeId, Vec<[i64; 2]>> = BTreeMap::new();
+        for Break { node, round } in breaks {
+            let tells = |place: &usize| useful[*place].iter().any(|edge| [edge.src, edge.dst].contains(node));
+            let before = (0..*round).rev().find(tells).map_or(i64::MIN, |place| views[place].reference_midpoint_ns);
+            let after = (*round..views.len()).find(tells).map_or(i64::MAX, |place| views[place].reference_midpoint_ns);
+            torn.entry(*node).or_default().push([before, after]);
+        }
+        Self(torn)
+    }
+
+    fn holds(&self, node: NodeId, at_ns: i64) -> bool {
+        let stretches = self.0.get(&node).into_iter().flatten();
+        stretches.into_iter().any(|[before, after]| *before < at_ns && at_ns < *after)
     }
 }
 
@@ -260,23 +294,18 @@ fn breaks(rounds: &[SolvedRound], in_order: &[usize]) -> Vec<Break> {
     breaks
 }
 
-/// The exchanges of the edges that are used in their round.
-fn exchanges<'a>(
-    views: &[smoother::Round<'_>],
-    rounds: &[SolvedRound],
-    in_order: &[usize],
-    recorded: &[Recorded<'a>],
-) -> Exchanges<'a> {
-    let useless = |view: &smoother::Round<'_>| {
-        let excluded = view.excluded.iter().map(|(edge, _)| *edge);
-        excluded.chain(view.left_out.iter().copied()).collect::<std::collections::BTreeSet<Edge>>()
-    };
-    let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
-    let useless: BTreeMap<u64, _> = ids.zip(views.iter().map(useless)).collect();
+/// The edges that the smoother uses of a round.
+fn useful(view: &smoother::Round<'_>) -> BTreeSet<Edge> {
+    let useless: BTreeSet<Edge> =
+        view.excluded.iter().map(|(edge, _)| *edge).chain(view.left_out.iter().copied()).collect();
+    view.edges.iter().map(EdgeAlphaBeta::edge).filter(|edge| !useless.contains(edge)).collect()
+}
+
+/// The exchanges of edges that are used in their round. Packets of a clock that lied would bend what delays look like.
+fn exchanges<'a>(useful: &BTreeMap<u64, &BTreeSet<Edge>>, recorded: &[Recorded<'a>]) -> Exchanges<'a> {
     let mut exchanges = Exchanges::new();
     for Recorded { round_id, edge, exchanges: some } in recorded {
-        // Packets of a clock that lied would bend what the others' delays look like.
-        if useless.get(round_id).is_some_and(|useless| !useless.contains(edge)) {
+        if useful.get(round_id).is_some_and(|useful| useful.contains(edge)) {
             exchanges.entry(*edge).or_default().push(some);
         }
     }
