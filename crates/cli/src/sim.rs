@@ -70,8 +70,8 @@ pub struct SimArgs {
     /// This seed alone
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
-    /// Methods of ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, smooth, ours, separated by commas [default: all with
-    /// --cells, otherwise ours per window (hull), over the run (smooth), and from all its packets (ours, up to 64 nodes)]
+    /// Methods of ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live, smooth, ours, separated by commas [default: all with
+    /// --cells, otherwise ours per window (hull), round by round (live), over the run (smooth), and from all its packets (ours, up to 64 nodes)]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     methods: Vec<Method>,
     /// Largest change of a pair's gap that huygens' filter lets pass with hardware stamps, ns
@@ -275,7 +275,7 @@ const LARGE_DURATION: Duration = Duration::from_ms(16_000);
 const DURATION_MAX: Duration = Duration::from_ms(86_400_000);
 
 /// What a planner wants to know: the error live, and after the run.
-const PLANNER_METHODS: [Method; 3] = [Method::Hull, Method::Smooth, Method::Ours];
+const PLANNER_METHODS: [Method; 4] = [Method::Hull, Method::Live, Method::Smooth, Method::Ours];
 
 /// Large runs have too many packets to keep them all.
-const LARGE_METHODS: [Method; 2] = [Method::Hull, Method::Smooth];
+const LARGE_METHODS: [Method; 3] = [Method::Hull, Method::Live, Method::Smooth];

@@ -11,13 +11,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_estimate::faults::{
-    Break, Culprit, DirectionCount, Fault as Named, FaultKind as Kind, RoundView, Watch,
-};
+use probe_sync_estimate::faults::{Culprit, Fault as Named, FaultKind as Kind};
 use probe_sync_estimate::smoother::{self, SmootherOptions};
-use probe_sync_probe::Counters;
 use probe_sync_time::{Edge, NodeId, Timestamp};
 
+use crate::course::Course;
 use crate::faults::{Fault, FaultKind, LieStamps};
 use crate::rounds::{REFERENCE, Round, Rounds};
 use crate::scenario::Scenario;
@@ -197,35 +195,26 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     let (duration, window) = (scenario.duration(), scenario.window());
     let simulation = Simulation::new(scenario, seed)?;
     let mut rounds = Rounds::new(&simulation, duration, window)?;
-    let mut watch = Watch::default();
-    let mut counted: Vec<Counters> = Vec::new();
+    let mut course = Course::default();
     let mut outcome = CaseOutcome::default();
     let mut kept: Vec<Round> = Vec::new();
-    let (mut breaks, mut left_out): (Vec<Break>, BTreeSet<(usize, Edge)>) = (Vec::new(), BTreeSet::new());
-    let mut spoilt: BTreeSet<(usize, NodeId)> = BTreeSet::new();
     while let Some(round) = rounds.step() {
-        let counters: Vec<Counters> = rounds.running().counters().collect();
-        let directions = directions(&counted, &counters);
-        counted = counters;
-        let verdict = observe(&mut watch, &round, &directions);
-        outcome.named.extend(verdict.faults);
-        breaks.extend(verdict.breaks);
-        left_out.extend(verdict.left_out);
-        spoilt.extend(verdict.spoilt.iter().map(|node| (round.index, *node)));
+        outcome.named.extend(course.take(&round, rounds.running()).faults);
         kept.push(round);
     }
+    let spoilt = course.spoilt();
     let healthy = |node: NodeId| !case.sick.contains(&node);
     outcome.rounds = kept.len();
     outcome.healthy_spoilt = spoilt.iter().filter(|(_, node)| healthy(*node)).count();
     let fine = |edge: &Edge| Some(*edge) != case.sick_edge && healthy(edge.src) && healthy(edge.dst);
-    outcome.healthy_left_out = left_out.iter().filter(|(_, edge)| fine(edge)).copied().collect();
+    outcome.healthy_left_out = course.all_left_out().iter().filter(|(_, edge)| fine(edge)).copied().collect();
     outcome.judge_names(case, window_s);
     let usable = |round: usize, node: NodeId| !spoilt.contains(&(round, node)) && !spoilt.contains(&(round, REFERENCE));
     let judged: Vec<NodeId> =
         (1..base.nodes).map(NodeId).filter(|node| healthy(*node) || case.sick == [REFERENCE]).collect();
     let truth =
         |node: NodeId, round: &Round| rounds.running().offset_ns(node, Timestamp::from_ns(round.reference_midpoint_ns));
-    let smoothed = smooth(base.nodes as usize, &kept, &breaks, &left_out);
+    let smoothed = smooth(base.nodes as usize, &kept, &course);
     for round in &kept {
         for node in judged.iter().copied().filter(|node| usable(round.index, *node)) {
             let key = (round.index, node);
@@ -241,70 +230,14 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     Ok(outcome)
 }
 
-/// Lets the watch look at a simulated round.
-pub fn observe(
-    watch: &mut Watch,
-    round: &Round,
-    directions: &[DirectionCount],
-) -> probe_sync_estimate::faults::Verdict {
-    let events: Vec<_> = round.clock_events().collect();
-    let fitted: BTreeSet<Edge> = round.edges.iter().map(|edge| edge.edge()).collect();
-    let unfitted: Vec<(Edge, u32)> = round.losses().filter(|(edge, _)| !fitted.contains(edge)).collect();
-    watch.observe(&RoundView {
-        round: round.index as u64,
-        reference: REFERENCE,
-        reference_midpoint_ns: round.reference_midpoint_ns,
-        edges: &round.edges,
-        nodes: &round.solution.nodes,
-        excluded: &round.solution.excluded,
-        clock_events: &events,
-        unfitted: &unfitted,
-        directions,
-    })
-}
-
-/// What passed in each direction since the counters before.
-pub fn directions(before: &[Counters], now: &[Counters]) -> Vec<DirectionCount> {
-    let passed = |counters: &[Counters], of: usize, peer: NodeId| {
-        counters.get(of).and_then(|counters| counters.peers.get(&peer)).copied().unwrap_or_default()
-    };
-    let mut all = Vec::new();
-    for (from, counters) in now.iter().enumerate() {
-        for (&to, counts) in &counters.peers {
-            let from_id = NodeId(from as u32);
-            let came = |counters: &[Counters]| passed(counters, to.index(), from_id).first_copies();
-            let sent = counts.sent.saturating_sub(passed(before, from, to).sent);
-            let received = came(now).saturating_sub(came(before));
-            all.push(DirectionCount { from: from_id, to, sent, received });
-        }
-    }
-    all
-}
-
-fn smooth(
-    nodes: usize,
-    rounds: &[Round],
-    breaks: &[Break],
-    left_out: &BTreeSet<(usize, Edge)>,
-) -> smoother::RunSolution {
-    let out: Vec<Vec<Edge>> = rounds
-        .iter()
-        .map(|round| {
-            left_out
-                .range((round.index, Edge::new(0, 0))..)
-                .take_while(|(at, _)| *at == round.index)
-                .map(|(_, e)| *e)
-                .collect()
-        })
-        .collect();
+fn smooth(nodes: usize, rounds: &[Round], course: &Course) -> smoother::RunSolution {
+    let left_out: Vec<Vec<Edge>> = rounds.iter().map(|round| course.left_out(round.index)).collect();
     let given: Vec<smoother::Round<'_>> = rounds
         .iter()
-        .zip(&out)
-        .map(|(round, left_out)| smoother::Round::solved(round.reference_midpoint_ns, &round.edges, &round.solution, left_out))
+        .zip(&left_out)
+        .map(|(round, out)| smoother::Round::solved(round.reference_midpoint_ns, &round.edges, &round.solution, out))
         .collect();
-    let breaks: Vec<smoother::Break> =
-        breaks.iter().map(|broken| smoother::Break { node: broken.node, round: broken.round }).collect();
-    smoother::smooth_run(nodes, &given, &breaks, &SmootherOptions::default())
+    smoother::smooth_run(nodes, &given, course.breaks(), &SmootherOptions::default())
 }
 
 impl CaseOutcome {

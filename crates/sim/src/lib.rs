@@ -13,6 +13,7 @@ pub mod accuracy;
 pub mod adaptive;
 mod check;
 mod clock;
+pub mod course;
 pub mod fault_cases;
 mod faults;
 mod ledger;

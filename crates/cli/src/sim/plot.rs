@@ -112,6 +112,7 @@ fn color(method: Method) -> &'static str {
         Method::SvmPlus => "#0072b2",
         Method::Mean => "#cc79a7",
         Method::Hull => "#8fd3bd",
+        Method::Live => "#f0e442",
         Method::Smooth => "#009e73",
         Method::Ours => "#d55e00",
     }

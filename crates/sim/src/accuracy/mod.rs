@@ -49,15 +49,17 @@ pub enum Method {
     Mean,
     /// Ours for one window: robust hull and graph.
     Hull,
-    /// Ours over the run, from the rounds alone: what a live run has.
+    /// Ours round by round, knowing the past only: what the files of a live run hold.
+    Live,
+    /// Ours over the run, from the rounds alone: what `probe_sync solve --windows` makes of it.
     Smooth,
-    /// Ours over the run, from all packets: what `probe_sync solve` has.
+    /// Ours over the run, from all packets: what `probe_sync solve --probes` makes of it.
     Ours,
 }
 
 impl Method {
     /// All, in the order of tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Ntp,
         Self::NtpPlus,
         Self::Huygens,
@@ -66,6 +68,7 @@ impl Method {
         Self::SvmPlus,
         Self::Mean,
         Self::Hull,
+        Self::Live,
         Self::Smooth,
         Self::Ours,
     ];
@@ -81,6 +84,7 @@ impl Method {
             Self::SvmPlus => "svm+",
             Self::Mean => "mean",
             Self::Hull => "hull",
+            Self::Live => "live",
             Self::Smooth => "smooth",
             Self::Ours => "ours",
         }
@@ -165,7 +169,7 @@ pub fn judge(
         if stopped() {
             return Ok(None);
         }
-        record.take(round);
+        record.take(round, rounds.running());
     }
     let running = rounds.running();
     let (methods, between) = record.judged(running);

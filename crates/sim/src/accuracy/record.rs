@@ -8,7 +8,7 @@
 use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_estimate::graph::GraphSolution;
 use probe_sync_estimate::smoother::{
-    self, Exchanges, RunSolution, SmoothedOffset, SmootherOptions, smooth_packets, smooth_run,
+    self, Exchanges, Online, RunSolution, SmoothedOffset, SmootherOptions, smooth_packets, smooth_run,
 };
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, System, Timestamp};
@@ -16,7 +16,8 @@ use probe_sync_time::{Edge, NodeId, System, Timestamp};
 use super::baselines::{self, Fastest, Version};
 use super::joining::{EdgeLine, Joining, join};
 use super::{Judgement, Method, Plan};
-use crate::rounds::Round;
+use crate::course::Course;
+use crate::rounds::{REFERENCE, Round};
 use crate::running::{Running, WindowCut};
 
 /// A run so far.
@@ -26,6 +27,9 @@ pub(super) struct Record<'a> {
     windows: Vec<WindowRecord>,
     /// NTP's samples of each edge, in order of time.
     fastest: Vec<Vec<Fastest>>,
+    /// What the watch said.
+    course: Course,
+    live: Option<Online>,
 }
 
 struct WindowRecord {
@@ -39,6 +43,8 @@ struct WindowRecord {
     lines: Vec<(Method, Vec<EdgeLine>)>,
     /// The packets, where they will be looked at again; else empty.
     cuts: Vec<WindowCut>,
+    /// What the live smoother said of the round, where the plan wants it.
+    live: Vec<Option<SmoothedOffset>>,
 }
 
 /// Our two smoothed runs, each where the plan wants it.
@@ -49,11 +55,29 @@ struct Smoothed {
 
 impl<'a> Record<'a> {
     pub(super) fn new(plan: &'a Plan, edges: &'a [Edge]) -> Self {
-        Self { plan, edges, windows: Vec::new(), fastest: vec![Vec::new(); edges.len()] }
+        Self {
+            plan,
+            edges,
+            windows: Vec::new(),
+            fastest: vec![Vec::new(); edges.len()],
+            course: Course::default(),
+            live: None,
+        }
     }
 
-    /// Takes in a round.
-    pub(super) fn take(&mut self, round: Round) {
+    /// Takes in a round of the run.
+    pub(super) fn take(&mut self, round: Round, running: &Running<'_>) {
+        let verdict = self.course.take(&round, running);
+        let live = if self.plan.methods.contains(&Method::Live) {
+            let left_out = self.course.left_out(round.index);
+            let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
+            let Round { reference_midpoint_ns, edges, solution, .. } = &round;
+            let seen = smoother::Round::solved(*reference_midpoint_ns, edges, solution, &left_out);
+            let online = || Online::new(solution.nodes.len(), REFERENCE);
+            self.live.get_or_insert_with(online).observe(&seen, &broken)
+        } else {
+            Vec::new()
+        };
         let edge_windows: Vec<EdgeWindow<'_>> = round.cuts.iter().flat_map(WindowCut::edge_windows).collect();
         let place = |edge: &Edge| self.edges.binary_search(edge).ok();
         let midpoints = edge_windows.iter().filter_map(|w| Some((place(&w.edge)?, w.midpoint_ns))).collect();
@@ -69,7 +93,7 @@ impl<'a> Record<'a> {
         drop(edge_windows);
         let Round { edges: fitted, reference_midpoint_ns, solution, cuts, .. } = round;
         let cuts = if self.plan.methods.contains(&Method::Ours) { cuts } else { Vec::new() };
-        self.windows.push(WindowRecord { reference_midpoint_ns, midpoints, fitted, solution, lines, cuts });
+        self.windows.push(WindowRecord { reference_midpoint_ns, midpoints, fitted, solution, lines, cuts, live });
     }
 
     /// Every method's judgements in the plan's order, and ours in between.
@@ -91,14 +115,17 @@ impl<'a> Record<'a> {
             Method::Svm => &|window| baselines::svm(window, Version::Plain, tuning),
             Method::SvmPlus => &|window| baselines::svm(window, Version::Tuned, tuning),
             Method::Mean => &baselines::mean,
-            Method::NtpPlus | Method::Hull | Method::Smooth | Method::Ours => return None,
+            Method::NtpPlus | Method::Hull | Method::Live | Method::Smooth | Method::Ours => return None,
         };
         Some(windows.iter().filter_map(fit).collect())
     }
 
     fn smoothed(&self) -> Smoothed {
         let wants = |method| self.plan.methods.contains(&method);
-        let rounds: Vec<smoother::Round<'_>> = self.windows.iter().map(WindowRecord::as_round).collect();
+        let left_out: Vec<Vec<Edge>> = (0..self.windows.len()).map(|round| self.course.left_out(round)).collect();
+        let solved = self.windows.iter().zip(&left_out);
+        let rounds: Vec<smoother::Round<'_>> = solved.map(|(window, left_out)| window.as_round(left_out)).collect();
+        let breaks = self.course.breaks();
         let nodes = self.windows.first().map_or(0, |window| window.solution.nodes.len());
         let options = SmootherOptions::default();
         let packets = wants(Method::Ours).then(|| {
@@ -106,9 +133,9 @@ impl<'a> Record<'a> {
             for edge in self.windows.iter().flat_map(|window| &window.cuts).flat_map(|cut| &cut.edges) {
                 exchanges.entry(edge.edge).or_default().push(&edge.exchanges);
             }
-            smooth_packets(nodes, &rounds, &[], &exchanges, &options)
+            smooth_packets(nodes, &rounds, breaks, &exchanges, &options)
         });
-        Smoothed { rounds: wants(Method::Smooth).then(|| smooth_run(nodes, &rounds, &[], &options)), packets }
+        Smoothed { rounds: wants(Method::Smooth).then(|| smooth_run(nodes, &rounds, breaks, &options)), packets }
     }
 
     fn judgements(&self, method: Method, smoothed: &Smoothed, running: &Running<'_>) -> Vec<Judgement> {
@@ -140,8 +167,9 @@ impl<'a> Record<'a> {
                 joined(own(), Joining::LeastSquares)
             }
             Method::Hull => window.solution.nodes.iter().map(Estimate::of_node).collect(),
-            Method::Smooth => window.smooth(smoothed.rounds.as_ref()),
-            Method::Ours => window.smooth(smoothed.packets.as_ref()),
+            Method::Live => window.smooth(|node| window.live.get(node.index()).copied().flatten()),
+            Method::Smooth => window.smooth(|node| smoothed.rounds.as_ref()?.at(node, window.reference_midpoint_ns)),
+            Method::Ours => window.smooth(|node| smoothed.packets.as_ref()?.at(node, window.reference_midpoint_ns)),
         }
     }
 
@@ -164,14 +192,16 @@ impl<'a> Record<'a> {
 }
 
 impl WindowRecord {
-    fn as_round(&self) -> smoother::Round<'_> {
-        smoother::Round::solved(self.reference_midpoint_ns, &self.fitted, &self.solution, &[])
+    fn as_round<'a>(&'a self, left_out: &'a [Edge]) -> smoother::Round<'a> {
+        smoother::Round::solved(self.reference_midpoint_ns, &self.fitted, &self.solution, left_out)
     }
 
-    /// A smoothed run at the window's middle, with the window's own hard intervals.
-    fn smooth(&self, run: Option<&RunSolution>) -> Vec<Estimate> {
-        let at = |node: &NodeEstimate| run?.at(node.node_id, self.reference_midpoint_ns);
-        let estimate = |node| Estimate { hard_ns: Estimate::of_node(node).hard_ns, ..Estimate::smooth(at(node)) };
+    /// What a smoother says at the window's middle, with the window's own hard intervals.
+    fn smooth(&self, at: impl Fn(NodeId) -> Option<SmoothedOffset>) -> Vec<Estimate> {
+        let estimate = |node: &NodeEstimate| Estimate {
+            hard_ns: Estimate::of_node(node).hard_ns,
+            ..Estimate::smooth(at(node.node_id))
+        };
         self.solution.nodes.iter().map(estimate).collect()
     }
 }

@@ -40,7 +40,7 @@ fn every_method_finds_the_offsets_of_a_small_run() {
         for judgement in judgements {
             let error = judgement.error_ns().expect("an estimate").abs();
             assert!(error < limit_ns(*method), "{error} ns by {method:?}: {judgement:?}");
-            let ours = matches!(method, Method::Hull | Method::Smooth | Method::Ours);
+            let ours = matches!(method, Method::Hull | Method::Live | Method::Smooth | Method::Ours);
             assert_eq!((judgement.half_width_95_ns.is_some(), judgement.hard_ns.is_some()), (ours, ours));
             let [low, high] = judgement.hard_ns.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
             assert!(low <= judgement.truth_ns && judgement.truth_ns <= high, "{judgement:?}");
