@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: the figures of `docs/RESULTS.md` from this machine, one command.
 //!
 //! Place in the flow: runs the bench targets in release mode, one after another because they would disturb each other,
-//! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim --cells` simulate instead and
-//! puts its tables between the two marks in docs/RESULTS.md: those figures depend on seeds alone, on every machine.
+//! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim` simulate the cells, the faults and
+//! adaptive probing instead and puts the tables between their marks in docs/RESULTS.md: those figures depend on seeds alone, on every machine.
 //! What it does not do: judge the figures. Machines differ; only times of one run may be compared.
 
 use std::path::Path;
@@ -33,29 +33,46 @@ pub fn bench(root: &Path) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Simulates the twelve cells and writes their tables into docs/RESULTS.md.
+/// Simulates the twelve cells, the faults and adaptive probing, and writes their tables into docs/RESULTS.md.
 ///
 /// # Errors
-/// When the simulation fails or the marks are missing.
+/// When a simulation fails or the marks are missing.
 pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
     let out = root.join("target/accuracy");
-    let mut simulate = Command::new("cargo");
-    simulate.args(["run", "--release", "--locked", "--package", "probe-sync-cli", "--", "sim", "--cells", "--seeds"]);
-    steps::visible(simulate.arg(seeds.to_string()).arg("--out").arg(&out).current_dir(root), ACCURACY_LIMIT)?;
-    let tables = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
+    std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    simulate(root, &out, &["--cells"], seeds)?;
+    let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
+    let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
+    let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
     let results = root.join("docs/RESULTS.md");
-    let text = std::fs::read_to_string(&results).with_context(|| format!("reading {}", results.display()))?;
-    let changed = between_marks(&text, &tables).context("docs/RESULTS.md lacks the marks of the accuracy tables")?;
-    std::fs::write(&results, changed).with_context(|| format!("writing {}", results.display()))?;
-    println!("\ntables written to {}; plots in {}", results.display(), out.display());
+    let mut text = std::fs::read_to_string(&results).with_context(|| format!("reading {}", results.display()))?;
+    let plain = |table: &str| format!("```\n{}\n```", table.trim());
+    for (name, tables) in [("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive))] {
+        text = between_marks(&text, name, &tables)
+            .with_context(|| format!("docs/RESULTS.md lacks the marks of the tables of {name}"))?;
+    }
+    std::fs::write(&results, text).with_context(|| format!("writing {}", results.display()))?;
+    println!("\ntables written to {}; files and plots in {}", results.display(), out.display());
     Ok(())
 }
 
-/// `text` with `tables` between the marks; None when a mark is missing.
-fn between_marks(text: &str, tables: &str) -> Option<String> {
-    let begin = text.find(BEGIN)? + BEGIN.len();
-    let end = begin + text[begin..].find(END)?;
-    Some(format!("{}\n\n{}\n\n{}", &text[..begin], tables.trim(), &text[end..]))
+/// Runs `probe_sync sim` and returns what it prints.
+fn simulate(root: &Path, out: &Path, what: &[&str], seeds: u32) -> Result<String> {
+    let printed = out.join("printed.txt");
+    let file = std::fs::File::create(&printed).with_context(|| format!("creating {}", printed.display()))?;
+    let mut command = Command::new("cargo");
+    command.args(["run", "--release", "--locked", "--package", "probe-sync-cli", "--", "sim"]).args(what);
+    command.arg("--seeds").arg(seeds.to_string()).arg("--out").arg(out).stdout(file).current_dir(root);
+    steps::visible(&mut command, ACCURACY_LIMIT)?;
+    std::fs::read_to_string(&printed).with_context(|| format!("reading {}", printed.display()))
+}
+
+/// `text` with `tables` between the marks of that name; None when a mark is missing.
+fn between_marks(text: &str, name: &str, tables: &str) -> Option<String> {
+    let [begin, end] = ["begin", "end"].map(|side| format!("<!-- {name}: {side} -->"));
+    let from = text.find(&begin)? + begin.len();
+    let to = from + text[from..].find(&end)?;
+    Some(format!("{}\n\n{}\n\n{}", &text[..from], tables.trim(), &text[to..]))
 }
 
 fn rounds(root: &Path, tools: Tools, attempt: &mut dyn FnMut(&str, &mut Command)) {
@@ -78,9 +95,9 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// 600 simulated runs, of which half have millions of packets.
 const ACCURACY_LIMIT: Duration = Duration::from_secs(7200);
 
-const BEGIN: &str = "<!-- accuracy: begin -->";
-
-const END: &str = "<!-- accuracy: end -->";
+/// More seeds change these tables little and take hours.
+const FAULT_SEEDS_MAX: u32 = 20;
+const ADAPTIVE_SEEDS_MAX: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -88,11 +105,11 @@ mod tests {
 
     #[test]
     fn tables_replace_what_is_between_the_marks() {
-        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        let once = between_marks(&text, "new\n").expect("both marks");
-        assert_eq!(once, format!("before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"));
-        assert_eq!(between_marks(&once, "new").as_ref(), Some(&once), "twice is as once");
-        assert_eq!(between_marks(END, "new"), None);
-        assert_eq!(between_marks(BEGIN, "new"), None);
+        let marks = |inner: &str| format!("before\n<!-- some: begin -->{inner}<!-- some: end -->\nafter\n");
+        let once = between_marks(&marks("\nold\n"), "some", "new\n").expect("both marks");
+        assert_eq!(once, marks("\n\nnew\n\n"));
+        assert_eq!(between_marks(&once, "some", "new").as_ref(), Some(&once), "twice is as once");
+        assert_eq!(between_marks(&once, "other", "new"), None);
+        assert_eq!(between_marks("<!-- some: begin -->", "some", "new"), None);
     }
 }
