@@ -81,7 +81,6 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
     fit.covariances = covariances;
     fit.robust.0 = weights;
     fit.scales = [1.0; 2];
-    fit.add_window_excess();
 }
 
 /// The constant part of every bond's theta, from the floors of its delays.
@@ -175,8 +174,17 @@ impl<'a> Tracks<'a> {
         let times = &knots[span.first..=span.last];
         let next = times.partition_point(|knot| *knot <= t);
         let above = if next == 0 || next == times.len() {
+            // The window's other half lies beyond the knot; a clock that swings goes on bending there.
             let at = next.saturating_sub(1);
-            states[at][0] + (t - times[at]) * states[at][1]
+            let beyond = t - times[at];
+            let inner = if next == 0 { 1 } else { at.saturating_sub(1) };
+            let bend = match (states.get(inner), times.get(inner)) {
+                (Some(state), Some(time)) if inner != at && beyond.abs() <= (time - times[at]).abs() => {
+                    (state[1] - states[at][1]) / (time - times[at])
+                }
+                _ => 0.0,
+            };
+            states[at][0] + beyond * (states[at][1] + 0.5 * bend * beyond)
         } else {
             let delta = times[next] - times[next - 1];
             let [[a, b], _] = hermite((t - times[next - 1]) / delta, delta);
@@ -213,7 +221,10 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
         if measures.last().is_some_and(|last| last.knot == old.knot) {
             continue;
         }
-        let Some((shift, covariance)) = sums.get(&(old.knot as u32)).and_then(Sums::step) else { continue };
+        let Some((shift, covariance)) = sums.get(&(old.knot as u32)).and_then(Sums::step) else {
+            measures.push(Measure { covariance: fit.rescaled(old.covariance), ..old.clone() });
+            continue;
+        };
         let (from, to) = if old.sign > 0.0 { (old.from, old.to) } else { (old.to, old.from) };
         let (a, b) = (fit.states[fit.layout.state(from, old.knot)], fit.states[fit.layout.state(to, old.knot)]);
         let value = [b[0] - a[0] + level + shift[0], b[1] - a[1] + shift[1]];
