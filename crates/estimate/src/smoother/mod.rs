@@ -149,7 +149,7 @@ struct Fit {
     states: Vec<Pair>,
     /// Of every bond, ns.
     asymmetries: Vec<f64>,
-    /// Covariance of every measure, the walk within its window included, not yet rescaled.
+    /// Covariance of every measure, not yet rescaled.
     covariances: Vec<Block>,
     /// Factors on the variances of offset and rate.
     scales: Pair,
@@ -168,7 +168,7 @@ impl Fit {
     fn new(layout: Layout, walks: Vec<f64>, options: &SmootherOptions) -> Self {
         let unknown = || evidence::asymmetry(&[], 0.0, layout.margin_ns);
         let asymmetry = options.asymmetry_variance.unwrap_or_else(unknown);
-        let mut fit = Self {
+        Self {
             reference: options.reference.index(),
             states: layout.start.clone(),
             asymmetries: vec![0.0; layout.bonds.len()],
@@ -181,18 +181,6 @@ impl Fit {
             converged: true,
             walks,
             layout,
-        };
-        fit.add_window_excess();
-        fit
-    }
-
-    /// Adds to the covariances what the clocks wander within a window.
-    fn add_window_excess(&mut self) {
-        let window = typical_window(&self.layout.knots);
-        for (measure, covariance) in self.layout.measures.iter().zip(&mut self.covariances) {
-            let q = [measure.from, measure.to].map(|span| self.walks[self.layout.spans[span].node]);
-            let [offset, rate] = motion::window_excess(q[0] + q[1], window);
-            *covariance = [covariance[0] + offset, covariance[1], covariance[2] + rate];
         }
     }
 

@@ -18,7 +18,7 @@ use probe_sync_time::NodeId;
 
 use super::evidence::{self, Deviation};
 use super::layout::{NS_PER_S_PER_PPM, believable, equations, median, seen, sound};
-use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk};
+use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk, window_excess};
 use super::solution::component;
 use super::{FREEDOM, NORMAL_975, Round, SCALE_MIN, SmoothedOffset};
 use crate::graph::covariance;
@@ -123,7 +123,7 @@ impl Online {
                 self.nodes[node].predict(delta);
             }
             if let (Some(state), true) = (measured[node], node != self.reference) {
-                self.nodes[node].update(state, noise[node]);
+                self.nodes[node].update(state, noise[node], delta);
             }
         }
         self.weigh_densities();
@@ -410,28 +410,33 @@ impl Filter {
 
     /// Takes a round's measurement. One that no density of the bank explains speaks for itself: it is the best there is of
     /// this round, but the course goes on without it; when the next is as strange, the course begins anew.
-    fn update(&mut self, measured: Pair, noise: Block) {
+    /// `window` seconds of wander lie in it.
+    fn update(&mut self, measured: Pair, noise: Block, window: f64) {
         self.unheard = 0;
+        let noises = DENSITIES.map(|density| {
+            let [offset, rate] = window_excess(density, window);
+            [noise[0] + offset, noise[1], noise[2] + rate]
+        });
         let again = self.doubted.take().is_some();
         let Some(bank) = &mut self.bank else {
-            self.bank = Some([(measured, noise); BANK]);
+            self.bank = Some(noises.map(|noise| (measured, noise)));
             return;
         };
-        let strange = |(state, covariance): &(Pair, Block)| {
+        let strange = |(state, covariance): &(Pair, Block), noise: Block| {
             let total = [0, 1, 2].map(|k| covariance[k] + noise[k]);
             let innovation = [measured[0] - state[0], measured[1] - state[1]];
             let pull = inverse(total).map_or([0.0; 2], |certainty| times(certainty, innovation));
             pull[0] * innovation[0] + pull[1] * innovation[1] > STRANGE
         };
-        if strange(&bank[STRANGE_DENSITY]) {
+        if strange(&bank[STRANGE_DENSITY], noises[STRANGE_DENSITY]) {
             if again {
-                *bank = [(measured, noise); BANK];
+                *bank = noises.map(|noise| (measured, noise));
             } else {
-                self.doubted = Some((measured, noise));
+                self.doubted = Some((measured, noises[STRANGE_DENSITY]));
             }
             return;
         }
-        for (k, (state, covariance)) in bank.iter_mut().enumerate() {
+        for (k, ((state, covariance), noise)) in bank.iter_mut().zip(noises).enumerate() {
             let total = [0, 1, 2].map(|k| covariance[k] + noise[k]);
             let Some(certainty) = inverse(total) else { continue };
             let innovation = [measured[0] - state[0], measured[1] - state[1]];

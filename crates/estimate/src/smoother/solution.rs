@@ -12,7 +12,7 @@
 use probe_sync_time::NodeId;
 
 use super::layout::NS_PER_S_PER_PPM;
-use super::motion::{between, bridge, hermite, square, walk};
+use super::motion::{between, bridge, hermite, square, walk, window_excess};
 use super::variance::Variances;
 use super::{Fit, NORMAL_975};
 use crate::graph::covariance;
@@ -226,11 +226,12 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
         [a[0] - b[0], a[1] - b[1]]
     };
     let same = span.node == other.node;
+    let walk = if same { 0.0 } else { fit.walks[span.node] + fit.walks[other.node] };
+    let window = super::typical_window(&layout.knots);
     let noise = |knot: usize| {
         let share = model.share[knot];
-        (share > 0.0).then(|| model.noise.map(|variance| variance / share))
+        (share > 0.0).then(|| with_excess(model.noise.map(|variance| variance / share), walk, window))
     };
-    let walk = if same { 0.0 } else { fit.walks[span.node] + fit.walks[other.node] };
     let noise: Vec<Option<Block>> = (first..=last).map(noise).collect();
     let variances =
         if same { Variances::none(noise.len()) } else { Variances::new(&layout.knots[first..=last], &noise, walk) };
@@ -242,6 +243,13 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
         asymmetry: if same { 0.0 } else { model.asymmetry },
         walk,
     })
+}
+
+/// A round's covariance with what the clocks wander within its window. It enters all edges of a node alike, so no number of edges
+/// makes it less and no loop shows it; beside the walk from round to round it is too small to be smoothed.
+fn with_excess([a, ab, b]: Block, walk: f64, window: f64) -> Block {
+    let [offset, rate] = window_excess(walk, window);
+    [a + offset, ab, b + rate]
 }
 
 impl RunSolution {
@@ -271,7 +279,8 @@ impl RunSolution {
         let walk = self.walk_density[first.index()] + self.walk_density[second.index()];
         let measured = |knot: usize| {
             let share = self.share[first.index()][knot].min(self.share[second.index()][knot]);
-            (share > 0.0 || knot == start).then(|| noise.map(|variance| variance / share.max(SHARE_MIN)))
+            (share > 0.0 || knot == start)
+                .then(|| with_excess(noise.map(|variance| variance / share.max(SHARE_MIN)), walk, self.reach))
         };
         let noise: Vec<Option<Block>> = (start..end).map(measured).collect();
         let common = Stretch {

