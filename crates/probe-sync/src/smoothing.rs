@@ -327,3 +327,127 @@ const NORMAL_975: f64 = 1.959_964;
 const NS_PER_S: f64 = 1e9;
 const NS_PER_MS: f64 = 1e6;
 const NS_PER_S_PER_PPM: f64 = 1e3;
+
+#[cfg(test)]
+mod tests {
+    use probe_sync_estimate::faults::{self, BreakKind};
+    use probe_sync_estimate::window::NodeWindowData;
+    use probe_sync_time::StampSource;
+
+    use super::*;
+    use crate::rounds::Solver;
+
+    /// Rounds of two nodes; node 1 is ahead by `offset_ns(t)`, t in seconds, and its line of each round is exact.
+    fn rounds(ids: &[u64], middle_s: impl Fn(u64) -> f64, offset_ns: impl Fn(f64) -> f64) -> Vec<SolvedRound> {
+        let mut solver = Solver::new(2);
+        let round = |id: &u64| {
+            let middle = middle_s(*id);
+            let middle_ns = (middle * NS_PER_S) as i64;
+            let rate = (offset_ns(middle + 0.01) - offset_ns(middle - 0.01)) / 0.02;
+            let beta = offset_ns(middle);
+            let edge = EdgeAlphaBeta {
+                src_node_id: NodeId(0),
+                dst_node_id: NodeId(1),
+                midpoint_ns: middle_ns,
+                alpha: rate / NS_PER_S,
+                beta,
+                pairs_count: 500,
+                lost_count: 0,
+                covariance: [25.0, 0.0, 1e-16],
+                margin_ns: 1_000.0,
+                bound_lo_ns: beta - 1_000.0,
+                bound_hi_ns: beta + 1_000.0,
+                alpha_bounds: [-1e-4, 1e-4],
+                feasible: true,
+                purity: 1.0,
+                stamp: StampSource::Kernel,
+            };
+            let window = serde_json::json!({
+                "node_id": 0, "window_id": id, "round_id": id, "edges": [edge], "stop_requested": false,
+                "window_start_ns": middle_ns - 500_000_000, "window_end_ns": middle_ns + 500_000_000,
+            });
+            let window: NodeWindowData = serde_json::from_value(window).expect("a line of windows/node0.jsonl");
+            let data = solver.solve(*id, &window, std::slice::from_ref(&window), 2).expect("two nodes");
+            SolvedRound { data, edges: vec![edge] }
+        };
+        ids.iter().map(round).collect()
+    }
+
+    fn swing(t: f64) -> f64 {
+        3e6 + 2_000.0 * (t / 4.0).sin()
+    }
+
+    #[test]
+    fn knots_lie_on_the_curve_inside_their_hard_intervals() {
+        let smoothed = Smoothed::new(2, rounds(&[0, 1, 2, 3, 4, 5, 6, 7], |id| id as f64, swing), None);
+        let knots = smoothed.knots(Duration::from_ms(125), 2).expect("not many");
+        let lines: Vec<OffsetLine> = smoothed.knot_lines(knots).collect();
+        assert_eq!(lines.len(), 2 * 8 * 8, "eight rounds of a second");
+        for (number, line) in lines.iter().enumerate() {
+            let middle_ns = line.window_start_ns.midpoint(line.window_end_ns);
+            assert_eq!(line.window_id, number as u64 / 2);
+            assert_eq!(line.round_id, number as u64 / 16, "each knot is in the round that it lies in");
+            assert_eq!(middle_ns, -437_500_000 + 125_000_000 * (number as i64 / 2));
+            let expected = if line.estimate.node_id == NodeId(1) { swing(middle_ns as f64 / NS_PER_S) } else { 0.0 };
+            let NodeEstimate { offset_ns, bound_lo_ns, bound_hi_ns, sigma_ns, reachable, .. } = line.estimate;
+            assert!((offset_ns - expected).abs() <= 20.0, "{offset_ns} instead of {expected} at {middle_ns}");
+            assert!(bound_lo_ns <= expected && expected <= bound_hi_ns, "{expected} outside of {line:?}");
+            assert!(bound_hi_ns - bound_lo_ns < 10_000.0 && sigma_ns < 1_000.0 && reachable, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_leaves_no_knots_between_the_rounds_around_it() {
+        let stepped = |t: f64| if t < 3.2 { 0.0 } else { 50_000.0 };
+        let mut rounds = rounds(&[0, 1, 2, 3, 4, 5, 6], |id| id as f64, stepped);
+        // Whatever the watch made of it, the verdict of round 5 is that round 4 was the first after a step.
+        for round in &mut rounds {
+            round.data.watch = faults::Verdict::default();
+        }
+        let step = faults::Break { node: NodeId(1), round: 4, kind: BreakKind::Step };
+        rounds[5].data.watch.breaks = vec![step, step];
+        let smoothed = Smoothed::new(2, rounds, None);
+        assert_eq!(smoothed.breaks, 1, "one step, told twice");
+        let knots = smoothed.knots(Duration::from_ms(100), 2).expect("not many");
+        for line in smoothed.knot_lines(knots).filter(|line| line.estimate.node_id == NodeId(1)) {
+            let middle = line.window_start_ns.midpoint(line.window_end_ns) as f64 / NS_PER_S;
+            let torn = middle > 3.0 && middle < 4.0;
+            assert_eq!((line.clock_disturbed, line.estimate.reachable), (torn, !torn), "{middle} s");
+            let wrong = (line.estimate.offset_ns - stepped(middle)).abs();
+            assert!(torn || wrong < 20.0, "{wrong} ns at {middle} s");
+        }
+    }
+
+    #[test]
+    fn missing_and_misplaced_rounds_are_survived() {
+        // Round 2 is missing, and the reference is set back by two seconds before round 5.
+        let set_back = |id: u64| if id < 5 { id as f64 } else { id as f64 - 2.0 };
+        let mut rounds = rounds(&[0, 1, 3, 4, 5, 6, 7, 8], set_back, |_| 700.0);
+        for round in &mut rounds {
+            round.data.watch = faults::Verdict::default();
+        }
+        rounds[2].data.watch.breaks = vec![faults::Break { node: NodeId(1), round: 2, kind: BreakKind::Step }];
+        assert_eq!(breaks(&rounds, &in_order(&rounds)), [Break { node: NodeId(1), round: 2 }], "round 3 is the third");
+        let smoothed = Smoothed::new(2, rounds, None);
+        assert_eq!(smoothed.unsmoothed().collect::<Vec<u64>>(), [5, 6]);
+        assert_eq!(smoothed.round_lines().count(), 2 * 8);
+        for line in smoothed.round_lines().filter(|line| line.estimate.node_id == NodeId(1)) {
+            assert!((line.estimate.offset_ns - 700.0).abs() < 20.0, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn too_many_knots_are_refused() {
+        let smoothed = Smoothed::new(2, rounds(&[0, 7_000], |id| id as f64, |_| 0.0), None);
+        for (spacing, nodes, fits) in [
+            (Duration::from_ms(1), 1, true),
+            (Duration::from_ms(1), 2, false),
+            (Duration::from_ms(2), 2, true),
+            (Duration::from_us(999), 1, false),
+            (Duration::from_ms(-5), 1, false),
+        ] {
+            let knots = smoothed.knots(spacing, nodes);
+            assert_eq!(knots.is_ok(), fits, "{spacing:?} for {nodes} nodes: {knots:?}");
+        }
+    }
+}
