@@ -73,12 +73,29 @@ pub struct NodeWindowData {
     pub window_start_ns: i64,
     /// The window's end on this node's clock.
     pub window_end_ns: i64,
-    /// This node's out-edges that had at least one finished exchange or a loss.
+    /// This node's out-edges that have a fit.
     pub edges: Vec<EdgeAlphaBeta>,
     /// The node's clock was stepped or slewed during the window.
     pub clock_event: Option<ClockEvent>,
     /// Someone asked this node to end the run.
     pub stop_requested: bool,
+    /// Packets by peer. Empty: they were not counted.
+    #[serde(default)]
+    pub packets: Vec<PeerPackets>,
+    /// Exchanges lost on this node's out-edges that have no fit, by destination.
+    #[serde(default)]
+    pub unfitted: Vec<(NodeId, u32)>,
+}
+
+/// Packets that passed between a node and one peer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerPackets {
+    /// The peer.
+    pub peer: NodeId,
+    /// Sent to it.
+    pub sent: u64,
+    /// Received from it, duplicates not counted.
+    pub received: u64,
 }
 
 /// A disturbance of the system clock, seen against `CLOCK_MONOTONIC_RAW`.

@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate};
+use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate, PeerPackets};
 use probe_sync_time::{Exchange, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -272,6 +272,9 @@ pub struct ProbeWindowLine {
     pub window_end_ns: i64,
     /// Lost exchanges by destination.
     pub lost: Vec<(NodeId, u32)>,
+    /// Packets by peer. Empty: they were not counted.
+    #[serde(default)]
+    pub packets: Vec<PeerPackets>,
 }
 
 /// Any line of `probes/nodeN.jsonl`.

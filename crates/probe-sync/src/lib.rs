@@ -31,6 +31,7 @@ mod smoothing;
 pub mod snapshots;
 pub mod solve;
 pub mod truth;
+mod window_packets;
 mod wire;
 
 pub use config::Config;

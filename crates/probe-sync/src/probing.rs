@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_estimate::window::ClockEvent;
+use probe_sync_estimate::window::{ClockEvent, PeerPackets};
 use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Stamp, TxContext};
 use probe_sync_sys::discipline::ClockWatch;
 use probe_sync_sys::timer::reduce_timer_slack;
@@ -24,7 +24,8 @@ use probe_sync_sys::{
 use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, RunId, SkewedClock, StampSource, Timestamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::report::{EdgeExchanges, PeerPackets, RankAccount};
+use crate::report::{EdgeExchanges, RankAccount};
+use crate::window_packets::Tally;
 use crate::{Config, Error};
 
 /// A node's socket before the peers are known.
@@ -58,6 +59,8 @@ pub struct WindowCut {
     pub edges: Vec<EdgeCut>,
     /// A disturbance of the system clock.
     pub clock_event: Option<ClockEvent>,
+    /// Packets by peer, also those that the system refused to send.
+    pub packets: Vec<PeerPackets>,
 }
 
 /// What one window brought on one edge.
@@ -274,6 +277,7 @@ struct Driver {
     window_start_ns: i64,
     /// The exchanges of the window under way.
     finished: Vec<Exchange>,
+    tally: Tally,
     overflowed: u64,
     /// Peers that packets could not be sent to, with the latest reason.
     unreachable: BTreeMap<NodeId, String>,
@@ -302,6 +306,7 @@ impl Driver {
             watch_due: now,
             node,
             finished: Vec::new(),
+            tally: Tally::default(),
             overflowed: 0,
             unreachable: BTreeMap::new(),
         })
@@ -464,7 +469,8 @@ impl Driver {
             slew_ppm: event.slew_ppm,
             at_ns: event.at_ns,
         });
-        WindowCut { start_ns, end_ns: end.as_ns(), edges, clock_event }
+        let packets = self.tally.since_last(self.endpoint.counters());
+        WindowCut { start_ns, end_ns: end.as_ns(), edges, clock_event, packets }
     }
 
     fn account(&mut self) -> RankAccount {

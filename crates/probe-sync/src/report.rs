@@ -7,6 +7,7 @@
 //! not know yet where each other's windows are. Nodes whose clock, or whose reference's clock, was flagged in a round are not judged in it.
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
+pub use probe_sync_estimate::window::PeerPackets;
 use probe_sync_estimate::window::{ClockEvent, GlobalWindowData};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde::{Deserialize, Serialize};
@@ -38,17 +39,6 @@ pub struct RankAccount {
     pub cpu_ns: u64,
     /// Wall time since the rounds began, ns.
     pub wall_ns: u64,
-}
-
-/// Probe packets exchanged with one peer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PeerPackets {
-    /// The peer.
-    pub peer: NodeId,
-    /// Sent to it.
-    pub sent: u64,
-    /// Received from it, duplicates not counted.
-    pub received: u64,
 }
 
 /// Exchanges of one out-edge.

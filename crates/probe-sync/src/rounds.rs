@@ -30,6 +30,7 @@ use crate::probing::{Prober, WindowCut};
 use crate::report::RankAccount;
 use crate::roster::Plan;
 use crate::snapshots::{Sampler, SnapshotCounts};
+use crate::window_packets::{directions, unfitted};
 use crate::{Config, Error, truth, wire};
 
 /// What the root sends to all ranks at the end of a round.
@@ -240,13 +241,16 @@ pub fn fit_window(
 ) -> (NodeWindowData, u64) {
     let options = FitOptions { method: config.fit, ..FitOptions::default() };
     let midpoint_ns = cut.start_ns.midpoint(cut.end_ns);
-    let mut left_out = 0;
+    let (mut left_out, mut unfitted) = (0, Vec::new());
     let edges = cut
         .edges
         .iter()
         .filter_map(|edge| {
             let window = EdgeWindow { edge: edge.edge, midpoint_ns, exchanges: &edge.exchanges, lost: edge.lost };
-            let (line, diagnostics) = edge_fit::fit_with_diagnostics(&window, &options)?;
+            let Some((line, diagnostics)) = edge_fit::fit_with_diagnostics(&window, &options) else {
+                unfitted.extend((edge.lost > 0).then_some((edge.edge.dst, edge.lost)));
+                return None;
+            };
             left_out += u64::from(diagnostics.left_out);
             Some(line)
         })
@@ -260,6 +264,8 @@ pub fn fit_window(
         edges,
         clock_event: cut.clock_event,
         stop_requested,
+        packets: cut.packets.clone(),
+        unfitted,
     };
     (data, left_out)
 }
@@ -307,8 +313,8 @@ impl Solver {
             nodes: &solution.nodes,
             excluded: &solution.excluded,
             clock_events: &clock_events,
-            unfitted: &[],
-            directions: &[],
+            unfitted: &unfitted(windows),
+            directions: &directions(windows, nodes),
         });
         let left_out: Vec<Edge> =
             verdict.left_out.iter().filter(|(round, _)| *round as u64 == round_id).map(|(_, edge)| *edge).collect();
@@ -396,6 +402,7 @@ fn keep_probes(file: &mut JsonLines, round_id: u64, node: NodeId, cut: &WindowCu
         window_start_ns: cut.start_ns,
         window_end_ns: cut.end_ns,
         lost: cut.edges.iter().map(|edge| (edge.edge.dst, edge.lost)).collect(),
+        packets: cut.packets.clone(),
     })?;
     file.flush()
 }

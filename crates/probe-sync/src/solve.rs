@@ -312,7 +312,8 @@ impl WindowRecord {
                 lost: lost.get(&dst).copied().unwrap_or(0),
             })
             .collect();
-        WindowCut { start_ns, end_ns, edges, clock_event: None }
+        let packets = self.close.iter().flat_map(|close| close.packets.iter().copied()).collect();
+        WindowCut { start_ns, end_ns, edges, clock_event: None, packets }
     }
 }
 

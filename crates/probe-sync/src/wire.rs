@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 3;
+pub const WIRE_VERSION: u8 = 4;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -45,7 +45,9 @@ const MAX_MESSAGE_BYTES: usize = 256 << 20;
 mod tests {
     use super::*;
     use probe_sync_estimate::faults::{Culprit, Fault, FaultKind, Verdict};
-    use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeEstimate, NodeWindowData};
+    use probe_sync_estimate::window::{
+        Decision, EdgeAlphaBeta, GlobalWindowData, NodeEstimate, NodeWindowData, PeerPackets,
+    };
     use probe_sync_time::{Edge, NodeId, StampSource};
     use proptest::prelude::*;
 
@@ -76,6 +78,8 @@ mod tests {
             edges: vec![edge],
             clock_event: None,
             stop_requested: true,
+            packets: vec![PeerPackets { peer: NodeId(0), sent: 240, received: u64::MAX }],
+            unfitted: vec![(NodeId(7), 2)],
         }
     }
 
@@ -139,6 +143,20 @@ mod tests {
         assert_eq!(decode::<GlobalWindowData>(&encode(&global), 0).expect("our own bytes"), global);
         let json = serde_json::to_string(&global).expect("json");
         assert_eq!(serde_json::from_str::<GlobalWindowData>(&json).expect("our own json"), global);
+    }
+
+    #[test]
+    fn packet_counts_cost_few_bytes_and_old_files_lack_them() {
+        let counted = |packets: &[PeerPackets]| NodeWindowData { packets: packets.to_vec(), ..window() };
+        let bytes = |packets: &[PeerPackets]| encode(&counted(packets)).len() - encode(&counted(&[])).len();
+        let packets = |peer, count| PeerPackets { peer: NodeId(peer), sent: count, received: count };
+        assert_eq!(bytes(&[packets(5, 250)]), 3);
+        assert_eq!(bytes(&[packets(1023, 60_000), packets(1022, 60_000)]), 18);
+        let mut old = serde_json::to_value(window()).expect("json");
+        let fields = old.as_object_mut().expect("an object");
+        assert!(fields.remove("packets").is_some() && fields.remove("unfitted").is_some());
+        let read: NodeWindowData = serde_json::from_value(old).expect("what older versions wrote");
+        assert_eq!(read, NodeWindowData { packets: Vec::new(), unfitted: Vec::new(), ..window() });
     }
 
     #[test]

@@ -1,0 +1,156 @@
+//! Counts of both ends, through the tally, the lay-out by direction and the whole solver of a live round.
+
+use probe_sync_estimate::faults::{Culprit, Fault, FaultKind};
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData, PeerPackets};
+use probe_sync_probe::{Counters, PeerCounters};
+use probe_sync_time::{Edge, NodeId, StampSource};
+
+use super::{Tally, directions};
+use crate::rounds::Solver;
+
+const NODES: u32 = 5;
+const ROUNDS: u64 = 8;
+/// Packets of a full window, each way.
+const SENT: u64 = 240;
+const WINDOW_NS: i64 = 2_000_000_000;
+
+/// What a direction shows in a round: packets sent and received.
+type Counted = fn(round: u64, from: u32, to: u32) -> [u64; 2];
+
+fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
+    let start = 1_000_000_000_000 + round as i64 * WINDOW_NS;
+    let edges = (node + 1..NODES).map(|peer| EdgeAlphaBeta {
+        src_node_id: NodeId(node),
+        dst_node_id: NodeId(peer),
+        midpoint_ns: start + WINDOW_NS / 2,
+        alpha: 0.0,
+        beta: f64::from((node * 7 + peer * 3 + round as u32) % 5) - 2.0,
+        pairs_count: 40,
+        lost_count: 0,
+        covariance: [900.0, 0.0, 1e-16],
+        margin_ns: 6_000.0,
+        bound_lo_ns: -6_500.0,
+        bound_hi_ns: 6_500.0,
+        alpha_bounds: [-1e-6, 1e-6],
+        feasible: true,
+        purity: 1.0,
+        stamp: StampSource::Kernel,
+    });
+    let packets = (0..NODES).filter(|peer| *peer != node).map(|peer| PeerPackets {
+        peer: NodeId(peer),
+        sent: counted(round, node, peer)[0],
+        received: counted(round, peer, node)[1],
+    });
+    NodeWindowData {
+        node_id: NodeId(node),
+        window_id: round,
+        round_id: round,
+        window_start_ns: start,
+        window_end_ns: start + WINDOW_NS,
+        edges: edges.collect(),
+        clock_event: None,
+        stop_requested: false,
+        packets: packets.collect(),
+        unfitted: Vec::new(),
+    }
+}
+
+/// Every fault that the solver names over the rounds, `spoil` having laid hands on each round's windows.
+fn named(counted: Counted, spoil: fn(u64, &mut Vec<NodeWindowData>)) -> Vec<Fault> {
+    let mut solver = Solver::new(NODES as usize);
+    let solve = |round| {
+        let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(round, node, counted)).collect();
+        spoil(round, &mut windows);
+        let reference = windows[0].clone();
+        solver.solve(round, &reference, &windows, NODES as usize).expect("our own nodes").watch.faults
+    };
+    (0..ROUNDS).flat_map(solve).collect()
+}
+
+fn whole(_: u64, _: u32, _: u32) -> [u64; 2] {
+    [SENT, SENT]
+}
+
+#[track_caller]
+fn check(what: &str, counted: Counted, spoil: fn(u64, &mut Vec<NodeWindowData>), expected: &[(FaultKind, Edge)]) {
+    let faults = named(counted, spoil);
+    let found: Vec<_> = faults.iter().map(|fault| (fault.kind, fault.culprit.clone())).collect();
+    let wanted: Vec<_> = expected.iter().map(|(kind, edge)| (*kind, Culprit::Edge(*edge))).collect();
+    assert_eq!(found, wanted, "{what}: {faults:?}");
+}
+
+#[test]
+fn one_way_loss_is_named_with_its_direction_within_two_rounds() {
+    fn lossy(round: u64, from: u32, to: u32) -> [u64; 2] {
+        if round >= 3 && (from, to) == (3, 1) { [SENT, SENT * 7 / 10] } else { [SENT, SENT] }
+    }
+    check("30 % from 3 to 1", lossy, |_, _| (), &[(FaultKind::OneWayLoss, Edge::new(3, 1))]);
+    let fault = named(lossy, |_, _| ()).remove(0);
+    assert_eq!((fault.began, fault.round), (3, 4));
+    assert!((fault.size - 0.3).abs() < 0.01, "{fault:?}");
+
+    fn both(round: u64, from: u32, to: u32) -> [u64; 2] {
+        if round >= 3 && from.min(to) == 1 && from.max(to) == 3 { [SENT, SENT * 7 / 10] } else { [SENT, SENT] }
+    }
+    check("30 % both ways", both, |_, _| (), &[(FaultKind::Loss, Edge::new(1, 3))]);
+}
+
+#[test]
+fn windows_that_do_not_coincide_lose_nothing() {
+    /// Node 2 cuts every other window late by two fifths: its windows hold 7/5 and 3/5 of what the others' hold, and what
+    /// others sent it in the one round it counts in the other.
+    fn uneven(round: u64, from: u32, to: u32) -> [u64; 2] {
+        let of_two = if round.is_multiple_of(2) { SENT * 7 / 5 } else { SENT * 3 / 5 };
+        [if from == 2 { of_two } else { SENT }, if to == 2 { of_two } else { SENT }]
+    }
+    check("cuts apart by two fifths of a window", uneven, |_, _| (), &[]);
+    /// A round trip of a tenth of a window: the first window lacks it, the others make up for it.
+    fn far(round: u64, _: u32, _: u32) -> [u64; 2] {
+        [SENT, if round == 0 { SENT * 9 / 10 } else { SENT }]
+    }
+    check("packets on their way", far, |_, _| (), &[]);
+}
+
+#[test]
+fn a_node_without_counts_is_not_deaf() {
+    check("old files", whole, |_, windows| windows.iter_mut().for_each(|window| window.packets.clear()), &[]);
+    check("one old file", whole, |_, windows| windows[3].packets.clear(), &[]);
+    // What a wrong peer number says is nobody's.
+    let strangers = |_, windows: &mut Vec<NodeWindowData>| {
+        let stranger = |peer| PeerPackets { peer: NodeId(peer), sent: u64::MAX, received: 0 };
+        windows[1].packets.extend([stranger(u32::MAX), stranger(NODES), stranger(1)]);
+    };
+    check("peers that are none", whole, strangers, &[]);
+    let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(0, node, whole)).collect();
+    strangers(0, &mut windows);
+    windows.remove(4);
+    let counted = directions(&windows, NODES as usize);
+    assert_eq!(counted.len(), 12, "each way between the four that are there: {counted:?}");
+    assert!(counted.iter().all(|direction| (direction.sent, direction.received) == (SENT, SENT)));
+}
+
+#[test]
+fn losses_without_a_fit_are_losses_of_the_edge() {
+    let dead = |round: u64, windows: &mut Vec<NodeWindowData>| {
+        // Without packet counts: exchanges tell.
+        windows.iter_mut().for_each(|window| window.packets.clear());
+        if round >= 3 {
+            windows[1].edges.retain(|edge| edge.dst_node_id != NodeId(3));
+            windows[1].unfitted = vec![(NodeId(3), 40)];
+        }
+    };
+    check("nothing comes back", whole, dead, &[(FaultKind::Loss, Edge::new(1, 3))]);
+}
+
+#[test]
+fn a_tally_counts_from_cut_to_cut() {
+    let counters = |sent, send_failed, received, duplicates| {
+        let peer = PeerCounters { sent, send_failed, received, duplicates, ..PeerCounters::default() };
+        Counters { peers: [(NodeId(1), peer)].into(), ..Counters::default() }
+    };
+    let packets = |sent, received| vec![PeerPackets { peer: NodeId(1), sent, received }];
+    let mut tally = Tally::default();
+    assert_eq!(tally.since_last(counters(10, 1, 9, 2)), packets(11, 7));
+    assert_eq!(tally.since_last(counters(10, 1, 9, 2)), packets(0, 0));
+    assert_eq!(tally.since_last(counters(30, 3, 39, 12)), packets(22, 20));
+}
