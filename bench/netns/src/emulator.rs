@@ -198,6 +198,7 @@ mod tests {
             loss: 10.0,
             asymmetry: Duration::ZERO,
             keep_order: true,
+            one_way_loss: None,
             link_seed: 3,
         };
         let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));

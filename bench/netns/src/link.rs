@@ -8,6 +8,7 @@
 //! What it does not do: bandwidth, bursts of loss, duplication.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -35,9 +36,36 @@ pub struct LinkOptions {
     /// Never let a packet overtake an earlier one of its direction
     #[arg(long)]
     pub keep_order: bool,
+    /// UDP packets lost besides on the way from one host to another, FROM:TO:PERCENT
+    #[arg(long, value_name = "FROM:TO:PERCENT")]
+    pub one_way_loss: Option<OneWayLoss>,
     /// Seed of delays and losses
     #[arg(long, default_value_t = 1)]
     pub link_seed: u64,
+}
+
+/// A direction that loses more than the others; TCP, which carries the run's control, is spared.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct OneWayLoss {
+    /// The host that sends.
+    pub from: usize,
+    /// The host that misses packets.
+    pub to: usize,
+    /// Chance to be lost.
+    pub percent: f64,
+}
+
+impl FromStr for OneWayLoss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not FROM:TO:PERCENT, as in 2:3:30");
+        let parts: Vec<&str> = text.split(':').collect();
+        let [from, to, percent] = parts[..] else { return Err(wrong()) };
+        let host = |part: &str| part.parse().map_err(|_| wrong());
+        let percent = percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(wrong)?;
+        Ok(Self { from: host(from)?, to: host(to)?, percent })
+    }
 }
 
 /// Every direction between hosts, with its counts.
@@ -67,6 +95,13 @@ pub struct Counts {
     pub refused: u64,
 }
 
+impl LinkOptions {
+    fn loss_percent(&self, from: usize, to: usize, protocol: Protocol) -> f64 {
+        let besides = self.one_way_loss.filter(|way| protocol == Protocol::Udp && (way.from, way.to) == (from, to));
+        self.loss + besides.map_or(0.0, |way| way.percent)
+    }
+}
+
 impl Links {
     /// Links between all pairs of `hosts` hosts.
     pub fn new(options: &LinkOptions, hosts: usize) -> Self {
@@ -82,7 +117,7 @@ impl Links {
         let counts = direction.counts.entry(protocol).or_default();
         counts.seen += 1;
         // Both draws for every packet, so that a changed loss rate leaves the delays of the others alone.
-        let lost = direction.random.random::<f64>() * 100.0 < self.options.loss;
+        let lost = direction.random.random::<f64>() * 100.0 < self.options.loss_percent(from, to, protocol);
         let jitter_ns = direction.random.random_range(-1.0..=1.0) * nanoseconds(self.options.jitter);
         if lost {
             counts.dropped += 1;
@@ -150,6 +185,7 @@ mod tests {
             loss: 1.0,
             asymmetry: Duration::from_micros(50),
             keep_order: false,
+            one_way_loss: None,
             link_seed: 7,
         }
     }
@@ -182,6 +218,23 @@ mod tests {
         assert!((mean - middle).abs() < 3_000.0, "{mean}");
         assert!(delays.iter().all(|delay| (delay - middle).abs() <= 300_001.0));
         assert_eq!(links.counts(1, 0, Protocol::Udp), Counts::default());
+    }
+
+    #[test]
+    fn one_direction_loses_probes_and_nothing_else() {
+        let one_way_loss = Some("0:1:30".parse().expect("a direction"));
+        let mut links = Links::new(&LinkOptions { one_way_loss, ..options() }, 3);
+        let mut lost = |from, to, protocol| {
+            (0..10_000).filter(|_| links.admit(from, to, protocol, Duration::ZERO).is_none()).count()
+        };
+        // Binomial with standard deviations 46 and 10.
+        assert!((2900..3300).contains(&lost(0, 1, Protocol::Udp)));
+        for (from, to, protocol) in [(1, 0, Protocol::Udp), (0, 2, Protocol::Udp), (0, 1, Protocol::Tcp)] {
+            assert!((50..150).contains(&lost(from, to, protocol)), "{from}→{to}");
+        }
+        for text in ["", "0:1", "0:1:x", "a:1:3", "0:1:101", "0:1:2:3"] {
+            assert!(text.parse::<OneWayLoss>().is_err(), "{text}");
+        }
     }
 
     #[test]

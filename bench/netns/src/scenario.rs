@@ -3,7 +3,8 @@
 //! Place in the flow: the subcommand `netns`. The ranks find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
 //! so the TCP control traffic crosses the emulated link, too, loss included. Compared are the offsets with their
 //! truth ([`verify`]), and packet by packet what the run says it sent, received and lost in each direction with what
-//! the link saw, delivered and dropped.
+//! the link saw, delivered and dropped. Where a direction was made to lose packets, the run must name exactly that
+//! direction; where none was, no direction.
 //! What it does not do: judge how wide the intervals are; asymmetry of a path of milliseconds cannot be excluded by
 //! any packet, and the intervals must say so.
 
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::emulator::{Punctuality, relay};
-use crate::link::{Counts, LinkOptions, Links};
+use crate::link::{Counts, LinkOptions, Links, OneWayLoss};
 use crate::namespace::{Host, Namespaces};
 use crate::packet::Protocol;
 use crate::verify::{Limits, verify};
@@ -84,12 +85,13 @@ pub fn run(options: &Options) -> Result<()> {
     report.print(punctuality);
     ended?;
     let accuracy = verify(&run_directory(options), &limits(options));
-    let packets = compare_packets(&options.out.join("rank0.stdout"), &report);
-    match (accuracy, packets) {
-        (Ok(()), Ok(())) => Ok(()),
-        (Err(accuracy), Err(packets)) => bail!("{accuracy:#}; {packets:#}"),
-        (Err(error), Ok(())) | (Ok(()), Err(error)) => Err(error),
-    }
+    let summary = RunSummary::read(&options.out.join("rank0.stdout"))?;
+    let packets = compare_packets(&summary, &report);
+    let named = compare_one_way(&summary, options.link.one_way_loss);
+    let complaints: Vec<String> =
+        [accuracy, packets, named].into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    ensure!(complaints.is_empty(), "{}", complaints.join("; "));
+    Ok(())
 }
 
 /// Starts a rank on every host and waits for all.
@@ -231,12 +233,39 @@ struct RunPackets {
 #[derive(Debug, Deserialize)]
 struct RunSummary {
     packets: Vec<RunPackets>,
+    faults: Vec<RunFault>,
+}
+
+/// A fault that the run named.
+#[derive(Clone, Debug, Deserialize)]
+struct RunFault {
+    kind: String,
+    culprit: Culprit,
+    began: u64,
+    round: u64,
+}
+
+/// Who the fault happened to, as far as it is compared here.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Culprit {
+    Edge {
+        src: usize,
+        dst: usize,
+    },
+    #[serde(untagged)]
+    Other(serde::de::IgnoredAny),
+}
+
+impl RunSummary {
+    fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
+    }
 }
 
 /// Sent = seen, received = delivered and lost = dropped in every direction, to the packet.
-fn compare_packets(summary: &Path, report: &LinkReport) -> Result<()> {
-    let text = fs::read_to_string(summary).with_context(|| format!("reading {}", summary.display()))?;
-    let summary: RunSummary = serde_json::from_str(&text).with_context(|| format!("parsing {}", summary.display()))?;
+fn compare_packets(summary: &RunSummary, report: &LinkReport) -> Result<()> {
     let complaints = packet_complaints(&summary.packets, &report.directions);
     if complaints.is_empty() {
         let lost: u64 = summary.packets.iter().map(|packets| packets.lost).sum();
@@ -249,6 +278,26 @@ fn compare_packets(summary: &Path, report: &LinkReport) -> Result<()> {
         report.device_drops,
         report.socket_drops
     )
+}
+
+/// The one direction that lost packets, and no other, is named as such by its second round.
+fn compare_one_way(summary: &RunSummary, lossy: Option<OneWayLoss>) -> Result<()> {
+    let named: Vec<&RunFault> = summary.faults.iter().filter(|fault| fault.kind == "one_way_loss").collect();
+    let Some(OneWayLoss { from, to, .. }) = lossy else {
+        ensure!(named.is_empty(), "loss one way is named where there is none: {named:?}");
+        return Ok(());
+    };
+    let right = |fault: &RunFault| matches!(fault.culprit, Culprit::Edge { src, dst } if (src, dst) == (from, to));
+    match named[..] {
+        [fault] if right(fault) && fault.round <= 1 => {
+            println!(
+                "faults: loss from {from} to {to} alone, begun in round {}, named in round {}",
+                fault.began, fault.round
+            );
+            Ok(())
+        }
+        _ => bail!("loss from {from} to {to} alone should be named once, by round 1: {:?}", summary.faults),
+    }
 }
 
 fn packet_complaints(run: &[RunPackets], link: &[DirectionReport]) -> Vec<String> {
@@ -316,6 +365,33 @@ mod tests {
         assert_eq!(complaints.len(), expected.len(), "{complaints:?}");
         for (complaint, part) in complaints.iter().zip(expected) {
             assert!(complaint.contains(part), "{complaint} lacks {part}");
+        }
+    }
+
+    #[test]
+    fn the_lossy_direction_alone_must_be_named() {
+        let summary = |faults: &str| -> RunSummary {
+            serde_json::from_str(&format!(r#"{{"packets":[],"faults":[{faults}]}}"#)).expect("a summary")
+        };
+        let named = |culprit: &str, round: u64| {
+            format!(r#"{{"kind":"one_way_loss","culprit":{culprit},"size":0.3,"began":0,"round":{round}}}"#)
+        };
+        let right = named(r#"{"edge":{"src":2,"dst":1}}"#, 1);
+        let others = r#"{"kind":"loss","culprit":"everyone","size":0.1,"began":0,"round":1}"#;
+        let lossy = Some(OneWayLoss { from: 2, to: 1, percent: 30.0 });
+        for (faults, lossy, fine) in [
+            (right.clone(), lossy, true),
+            (format!("{right},{others}"), lossy, true),
+            (String::new(), None, true),
+            (others.to_owned(), lossy, false),
+            (right.clone(), None, false),
+            (format!("{right},{right}"), lossy, false),
+            (named(r#"{"edge":{"src":1,"dst":2}}"#, 1), lossy, false),
+            (named(r#"{"node":2}"#, 1), lossy, false),
+            (named(r#"{"edge":{"src":2,"dst":1}}"#, 3), lossy, false),
+        ] {
+            let outcome = compare_one_way(&summary(&faults), lossy);
+            assert_eq!(outcome.is_ok(), fine, "{faults}: {outcome:?}");
         }
     }
 

@@ -180,9 +180,10 @@ fn mpirun(ranks: &str, seconds: &str) -> Command {
 
 const MPI_SUITE: &str = "mpi suite";
 
-const NAMESPACES: [(&str, [&str; 4]); 2] = [
-    ("namespaces, symmetric paths", ["--asymmetry", "0us", "--worst-us", "100"]),
-    ("namespaces, asymmetric paths", ["--asymmetry", "100us", "--worst-us", "200"]),
+const NAMESPACES: [(&str, &[&str]); 3] = [
+    ("namespaces, symmetric paths", &["--asymmetry", "0us", "--worst-us", "100"]),
+    ("namespaces, asymmetric paths", &["--asymmetry", "100us", "--worst-us", "200"]),
+    ("namespaces, loss one way", &["--one-way-loss", "2:1:30", "--worst-us", "100"]),
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);
