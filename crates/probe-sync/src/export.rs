@@ -128,7 +128,13 @@ fn window(window: &model::NodeWindowData) -> proto::NodeWindowData {
         edges: window.edges.iter().map(line).collect(),
         clock_event: window.clock_event.map(clock_event),
         stop_requested: window.stop_requested,
+        packets: window.packets.iter().map(packets).collect(),
+        unfitted: window.unfitted.iter().map(|(dst, lost)| proto::LostExchanges { dst: dst.0, lost: *lost }).collect(),
     }
+}
+
+fn packets(packets: &model::PeerPackets) -> proto::PeerPackets {
+    proto::PeerPackets { peer: packets.peer.0, sent: packets.sent, received: packets.received }
 }
 
 fn node(node: &model::NodeEstimate) -> proto::NodeEstimate {

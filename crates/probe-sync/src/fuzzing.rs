@@ -9,11 +9,15 @@ use crate::roster::{Introduction, Presence};
 use crate::rounds::Broadcast;
 use crate::wire;
 
-/// Every type that a rank decodes from another rank's bytes.
+/// Every type that a rank decodes from another rank's bytes. The first byte is taken for our own version, whatever it is: seeds
+/// outlive the version that wrote them.
 ///
 /// # Panics
 /// When something was accepted that does not encode to bytes that decode to it.
 pub fn round_messages(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    bytes.iter_mut().take(1).for_each(|version| *version = wire::WIRE_VERSION);
+    let bytes = bytes.as_slice();
     if let Ok(value) = wire::decode::<NodeWindowData>(bytes, 1) {
         let again = wire::encode(&value);
         let twice = wire::decode::<NodeWindowData>(&again, 1).map(|value| wire::encode(&value));

@@ -153,7 +153,7 @@ pub struct NodeWindowData {
     /// The window's end, ns on this node's clock.
     #[prost(sfixed64, tag = "5")]
     pub window_end_ns: i64,
-    /// This node's out-edges that had at least one finished exchange or a loss.
+    /// This node's out-edges that have a fit.
     #[prost(message, repeated, tag = "6")]
     pub edges: ::prost::alloc::vec::Vec<EdgeAlphaBeta>,
     /// Present when the node's clock was stepped or slewed during the window.
@@ -162,6 +162,35 @@ pub struct NodeWindowData {
     /// Someone asked this node to end the run.
     #[prost(bool, tag = "8")]
     pub stop_requested: bool,
+    /// Packets by peer. Empty: they were not counted.
+    #[prost(message, repeated, tag = "9")]
+    pub packets: ::prost::alloc::vec::Vec<PeerPackets>,
+    /// Exchanges lost on this node's out-edges that have no fit.
+    #[prost(message, repeated, tag = "10")]
+    pub unfitted: ::prost::alloc::vec::Vec<LostExchanges>,
+}
+/// Packets that passed between a node and one peer during a window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PeerPackets {
+    /// The peer.
+    #[prost(uint32, tag = "1")]
+    pub peer: u32,
+    /// Sent to it, also those that the system refused to send.
+    #[prost(uint64, tag = "2")]
+    pub sent: u64,
+    /// Received from it, duplicates not counted.
+    #[prost(uint64, tag = "3")]
+    pub received: u64,
+}
+/// Exchanges of one out-edge that were given up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LostExchanges {
+    /// The edge's destination.
+    #[prost(uint32, tag = "1")]
+    pub dst: u32,
+    /// How many.
+    #[prost(uint32, tag = "2")]
+    pub lost: u32,
 }
 /// The estimate for one node in one round.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

@@ -160,6 +160,13 @@ mod tests {
     }
 
     #[test]
+    fn the_fuzzers_seed_is_a_window_of_this_version() {
+        let seed = include_bytes!("../../../fuzz/corpus/round_messages/node_window");
+        let read = decode::<NodeWindowData>(seed, 1).expect("change the seed with the type");
+        assert!(!read.edges.is_empty() && !read.packets.is_empty() && !read.unfitted.is_empty());
+    }
+
+    #[test]
     fn another_version_and_a_cut_message_name_the_rank() {
         let mut bytes = encode(&window());
         let cut = decode::<NodeWindowData>(&bytes[..bytes.len() - 1], 3).expect_err("cut");
