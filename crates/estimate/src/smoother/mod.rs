@@ -318,10 +318,11 @@ impl Fit {
             random: rest.variance,
         };
         let deviations: Vec<Deviation> = rests.iter().zip(&self.layout.bonds).map(deviation).collect();
+        let kept = if options.robust { WEIGHTED_SINGLE } else { 1.0 };
         let weighted: Vec<Deviation> = deviations
             .iter()
             .zip(&self.robust.1)
-            .map(|(deviation, weight)| Deviation { square: deviation.square * weight, ..*deviation })
+            .map(|(deviation, weight)| Deviation { square: deviation.square * weight / kept, ..*deviation })
             .collect();
         if options.asymmetry_variance.is_none() {
             self.asymmetry = evidence::asymmetry(&weighted, visible, self.layout.margin_ns);
@@ -339,13 +340,14 @@ impl Fit {
     fn judge_measures(&mut self, apart: &[Pair], options: &SmootherOptions) {
         let residuals = self.residuals(apart);
         if options.rescale {
+            let kept = if options.robust { WEIGHTED_PAIR } else { 1.0 };
             let freedom = self.freedom();
             for (k, freedom) in freedom.into_iter().enumerate().filter(|(_, freedom)| *freedom >= FREEDOM_MIN) {
                 let squares = residuals.iter().zip(&self.robust.0).zip(&self.covariances);
                 let sum: f64 = squares
                     .map(|((residual, weight), covariance)| weight * residual[k].powi(2) / covariance[2 * k])
                     .sum();
-                self.scales[k] = (sum / freedom).clamp(SCALE_MIN, 1.0 / SCALE_MIN);
+                self.scales[k] = (sum / (kept * freedom)).clamp(SCALE_MIN, 1.0 / SCALE_MIN);
             }
         }
         if !options.robust {
@@ -451,6 +453,11 @@ const SETTLED_NS: f64 = 0.01;
 
 /// ν of the Student-t weights.
 const FREEDOM: f64 = 4.0;
+
+/// What capped Student-t weights leave of a normal variable's variance, E[w·z²]: of one number, and of a pair. Sums of
+/// weighted squares are divided by it, or every variance would come out a fifth too small.
+const WEIGHTED_SINGLE: f64 = 0.766_616;
+const WEIGHTED_PAIR: f64 = 0.789_388;
 
 /// Fewest independent residuals from which a scale is taken.
 const FREEDOM_MIN: f64 = 12.0;

@@ -20,7 +20,7 @@ use super::evidence::{self, Deviation};
 use super::layout::{NS_PER_S_PER_PPM, believable, equations, median, seen, sound};
 use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk, window_excess};
 use super::solution::component;
-use super::{FREEDOM, NORMAL_975, Round, SCALE_MIN, SmoothedOffset};
+use super::{FREEDOM, NORMAL_975, Round, SCALE_MIN, SmoothedOffset, WEIGHTED_PAIR, WEIGHTED_SINGLE};
 use crate::graph::covariance;
 use crate::graph::edges::{Equation, Moved, PER_SECOND, State};
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
@@ -269,7 +269,7 @@ impl Online {
                 })
                 .sum();
             let [sum, count] = &mut self.scatter[k];
-            (*sum, *count) = (FORGET * *sum + squares, FORGET * *count + freedom);
+            (*sum, *count) = (FORGET * *sum + squares / WEIGHTED_PAIR, FORGET * *count + freedom);
         }
     }
 
@@ -335,7 +335,11 @@ impl Online {
         for (key, old) in known.iter().filter(|(key, _)| tied(key)) {
             let rest = old.sum / old.weight - (shift[key[1]][0] - shift[key[0]][0]);
             let random = 1.0 / old.weight;
-            deviations.push(Deviation { square: rest * rest / old.doubt, scale: scale(old), random });
+            deviations.push(Deviation {
+                square: rest * rest / (old.doubt * WEIGHTED_SINGLE),
+                scale: scale(old),
+                random,
+            });
             if let Some(bond) = self.bonds.get_mut(key) {
                 bond.asymmetry = asymmetric(old) * weight(old) * rest;
                 bond.sum = rest * bond.weight;

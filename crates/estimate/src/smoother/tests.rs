@@ -387,3 +387,18 @@ fn live_a_step_starts_the_clock_anew() {
 
 mod hostile;
 mod wander;
+
+#[test]
+fn what_weights_leave_of_a_variance() {
+    let weight = |square: f64, freedom: f64| ((FREEDOM + freedom) / (FREEDOM + square)).min(1.0);
+    let steps = 200_000;
+    let mean = |value: &dyn Fn(f64) -> f64, upper: f64| {
+        let step = upper / f64::from(steps);
+        (0..steps).map(|k| value((f64::from(k) + 0.5) * step) * step).sum::<f64>()
+    };
+    // A normal variable's square, and the sum of two squares, which is exponential with mean 2.
+    let single = |z: f64| weight(z * z, 1.0) * z * z * (-0.5 * z * z).exp() * (2.0 / std::f64::consts::PI).sqrt();
+    let pair = |x: f64| weight(x, 2.0) * x * 0.25 * (-0.5 * x).exp();
+    assert!((mean(&single, 12.0) - WEIGHTED_SINGLE).abs() < 1e-5);
+    assert!((mean(&pair, 80.0) - WEIGHTED_PAIR).abs() < 1e-5);
+}
