@@ -313,7 +313,7 @@ impl Solver {
             nodes: &solution.nodes,
             excluded: &solution.excluded,
             clock_events: &clock_events,
-            unfitted: &unfitted(windows),
+            unfitted: &unfitted(windows, nodes),
             directions: &directions(windows, nodes),
         });
         let left_out: Vec<Edge> =

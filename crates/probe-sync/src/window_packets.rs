@@ -66,12 +66,13 @@ pub fn directions(windows: &[NodeWindowData], nodes: usize) -> Vec<DirectionCoun
 }
 
 /// Losses on edges that have no fit.
-pub fn unfitted(windows: &[NodeWindowData]) -> Vec<(Edge, u32)> {
+pub fn unfitted(windows: &[NodeWindowData], nodes: usize) -> Vec<(Edge, u32)> {
     let of_node = |window: &NodeWindowData| {
         let src = window.node_id;
         window.unfitted.clone().into_iter().map(move |(dst, lost)| (Edge { src, dst }, lost))
     };
-    windows.iter().flat_map(of_node).collect()
+    let known = |edge: Edge| edge.src.index().max(edge.dst.index()) < nodes;
+    windows.iter().flat_map(of_node).filter(|(edge, _)| known(*edge)).collect()
 }
 
 #[cfg(test)]

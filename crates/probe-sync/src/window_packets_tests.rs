@@ -136,7 +136,7 @@ fn losses_without_a_fit_are_losses_of_the_edge() {
         windows.iter_mut().for_each(|window| window.packets.clear());
         if round >= 3 {
             windows[1].edges.retain(|edge| edge.dst_node_id != NodeId(3));
-            windows[1].unfitted = vec![(NodeId(3), 40)];
+            windows[1].unfitted = vec![(NodeId(3), 40), (NodeId(u32::MAX), 40)];
         }
     };
     check("nothing comes back", whole, dead, &[(FaultKind::Loss, Edge::new(1, 3))]);

@@ -102,12 +102,26 @@ fn a_policy_changes_the_pace_of_all_nodes() {
         })
         .collect();
     let reports: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no panic").expect("a run")).collect();
-    assert!(reports[0].as_ref().expect("the root's report").rounds > 5, "2 s hold more than four windows now");
-    for node in 0..2 {
+    let report = reports[0].as_ref().expect("the root's report");
+    assert!(report.rounds > 5, "2 s hold more than four windows now");
+    let mut counted = [[0; 2]; 2];
+    for (node, counted) in counted.iter_mut().enumerate() {
         let text = std::fs::read_to_string(out.join(format!("windows/node{node}.jsonl"))).expect("the node's windows");
         let windows: Vec<NodeWindowData> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let length = |window: &NodeWindowData| window.window_end_ns - window.window_start_ns;
         assert!(length(&windows[0]) > 2 * length(windows.last().expect("windows")), "node {node}");
+        for packets in windows.iter().flat_map(|window| &window.packets) {
+            assert_eq!(packets.peer.index(), 1 - node);
+            counted[0] += packets.sent;
+            counted[1] += packets.received;
+        }
+    }
+    // The windows tile the run: together they hold what the account holds, but for what came after the last cut.
+    for direction in &report.packets {
+        let (src, dst) = (direction.src.index(), direction.dst.index());
+        let [sent, received] = [counted[src][0], counted[dst][1]];
+        assert!((100..=direction.sent).contains(&sent), "{direction:?}, {counted:?}");
+        assert!((100..=direction.received).contains(&received), "{direction:?}, {counted:?}");
     }
 }
 
