@@ -297,7 +297,8 @@ impl Score {
         let (center, scale) = (at(0.05), (at(0.25) - at(0.05)).max(SCALE_MIN_NS));
         let seen: Vec<f64> = delays.iter().map(|delay| ((delay - center) / scale).asinh()).collect();
         let spread = (seen[(seen.len() - 1) * 3 / 4] - seen[(seen.len() - 1) / 4]) / 1.34;
-        let width = 0.9 * spread.max(0.1) * (seen.len() as f64).powf(-0.2);
+        // Half of the usual width (Silverman 1986): what counts is the edge of the distribution, which a wide kernel blurs.
+        let width = 0.45 * spread.max(0.1) * (seen.len() as f64).powf(-0.2);
         let start = seen[0] - 4.0 * width;
         let step = (seen[seen.len() - 1] + 4.0 * width - start) / (GRID - 1) as f64;
         let density = smoothed(&seen, start, step, width);
