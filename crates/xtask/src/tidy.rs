@@ -139,7 +139,9 @@ fn is_foreign(name: &str, at_root: bool) -> bool {
     let hidden = name.starts_with('.') && name != ".ci" && name != ".cargo" && name != ".github";
     hidden
         || name == "__pycache__"
-        || at_root && (name == "target" || name == "probe_sync_out" || name.starts_with("out"))
+        // `fuzz` is a workspace of its own and has a build directory, too.
+        || name == "target"
+        || at_root && (name == "probe_sync_out" || name.starts_with("out"))
 }
 
 /// Crates that get time and bytes as arguments and touch nothing.
