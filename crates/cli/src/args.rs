@@ -26,7 +26,7 @@ pub enum Command {
     /// Measure: under mpirun, under torchrun-style variables, or with --local N
     #[command(after_long_help = GUIDE)]
     Run(Box<RunArgs>),
-    /// Recompute offsets from recorded exchanges (--keep-probes) alone
+    /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
     Solve(SolveArgs),
     /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix
     Doctor(DoctorArgs),

@@ -58,10 +58,10 @@ pub struct SimArgs {
     /// Timestamps: hw (8 ns noise) or sw (0.5 us, one-sided)
     #[arg(long, value_name = "KIND")]
     stamps: Option<StampKind>,
-    /// Simulated time [default: 64s; beyond 64 nodes 16s]
+    /// Simulated time [default: the scenario file's; without one 64s, beyond 64 nodes 16s]
     #[arg(long, value_parser = probe_sync::config::duration)]
     duration: Option<Duration>,
-    /// Length of a window [default: 4s]
+    /// Length of a window [default: the scenario's, 4s without a file]
     #[arg(long, value_parser = probe_sync::config::duration)]
     window: Option<Duration>,
     /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 5 with --adaptive, otherwise 1]
@@ -83,7 +83,8 @@ pub struct SimArgs {
     /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     svm_unit: f64,
-    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory
+    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory; with --faults or --adaptive faults.csv or
+    /// adaptive.csv alone
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// With --out: also truth.csv, every estimate beside the true offset
