@@ -66,7 +66,7 @@ pub struct Comparison {
     pub smoothed_ns: [f64; 2],
 }
 
-/// The list, on the edges that the seed gives. Needs nine nodes and `start_s` a good way into the run.
+/// The faults to survive, on the edges that the seed gives. Needs nine nodes and `start_s` a good way into the run.
 pub fn cases(edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
     let node = NodeId(5);
     let edge = edges.iter().copied().find(|edge| edge.src == node).unwrap_or(Edge { src: node, dst: NodeId(6) });

@@ -10,7 +10,7 @@
 //! - **ntp** keeps the exchange with the smallest round trip (RFC 5905, clock filter), and those of the window's halves for
 //!   the slope.
 //!
-//! Then each with the choices that we found to serve it best ([`Tuning`]); nobody publishes them so, but a comparison must not win by
+//! Then each with the choices that serve it best in the twelve cells ([`Tuning`]); nobody publishes them so, but a comparison must not win by
 //! bad choices for others:
 //! - **svm+** and **huygens+** have a free slope and the unit of length in which C = 1 makes the margin nearly hard. The line of
 //!   largest vertical margin, to which that leads, is our own hull.

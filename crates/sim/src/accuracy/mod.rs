@@ -30,7 +30,7 @@ use crate::rounds::Rounds;
 use crate::scenario::Scenario;
 use crate::simulation::{Error, Simulation};
 
-/// A way to estimate offsets. A plus marks a baseline with the choices that we found to serve it best.
+/// A way to estimate offsets. A plus marks a baseline with the choices that serve it best in the twelve cells.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     /// Smallest round trip per window, summed along a tree.
