@@ -32,7 +32,7 @@ pub struct SimArgs {
     #[arg(long, conflicts_with_all = ["scenario", "nodes", "neighbors", "load", "rate", "stamps"])]
     cells: bool,
     /// Put each fault of the list into the scenario: what is named, when, and what it costs the healthy nodes
-    #[arg(long, conflicts_with_all = ["cells", "methods", "truth"])]
+    #[arg(long, conflicts_with_all = ["cells", "adaptive", "methods", "truth"])]
     faults: bool,
     /// Compare the fixed cadence with adaptive probing at --target-error: packets, and errors against the target
     #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]

@@ -17,7 +17,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::faults::Fault;
+use probe_sync_estimate::faults::{Culprit, Fault};
 use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, Timestamp};
 
@@ -91,6 +91,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config
         let files = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         return Err(Error::NothingToSolve { files });
     }
+    recording.drop_strays();
     recording.fit(config);
     let rounds = recording.rounds()?;
     if rounds.is_empty() {
@@ -211,6 +212,31 @@ impl Recording {
         }
     }
 
+    /// Leaves out nodes whose number is far beyond how many nodes there are: one corrupt digit would make every round
+    /// hold an estimate for each of up to 65536 nodes.
+    fn drop_strays(&mut self) {
+        let limit = STRAY_BASE + STRAY_FACTOR * self.nodes.len();
+        let stray = |node: &NodeId| node.index() >= limit;
+        let strays: Vec<NodeId> = self.nodes.iter().copied().filter(stray).collect();
+        if strays.is_empty() {
+            return;
+        }
+        self.nodes.retain(|node| !stray(node));
+        self.exchanges.retain(|(_, node), _| !stray(node));
+        self.exchanges.values_mut().for_each(|window| window.edges.retain(|node, _| !stray(node)));
+        for windows in self.windows.values_mut() {
+            windows.retain(|node, _| !stray(node));
+            let outside = |edge: &EdgeAlphaBeta| stray(&edge.src_node_id) || stray(&edge.dst_node_id);
+            windows.values_mut().for_each(|window| window.edges.retain(|edge| !outside(edge)));
+        }
+        let count = strays.len();
+        let first = strays[0];
+        self.note(format!(
+            "{count} node(s) left out, the first of them {first}: such numbers do not fit a run of {} nodes",
+            self.nodes.len()
+        ));
+    }
+
     /// Fits the windows of the exchanges.
     fn fit(&mut self, config: &Config) {
         for ((round_id, node), record) in &self.exchanges {
@@ -266,7 +292,12 @@ impl Recording {
         self.solved.asymmetry_sd_ns = smoothed.asymmetry_sd_ns();
         self.solved.half_width_95_ns = smoothed.half_width_95_ns();
         self.solved.breaks = smoothed.breaks;
-        self.solved.faults = smoothed.faults().cloned().collect();
+        // Numbers that nobody bears are not silent nodes.
+        let known = |fault: &&Fault| match &fault.culprit {
+            Culprit::Node(node) => self.nodes.contains(node),
+            _ => true,
+        };
+        self.solved.faults = smoothed.faults().filter(known).cloned().collect();
     }
 
     /// Writes the lines of nodes that were seen, beside their place first; returns how many.
@@ -392,3 +423,7 @@ const NODE_TOO_LARGE: &str = "a node number above 65535";
 /// Differences of such times fit an i64.
 const TIMES_NS: std::ops::RangeInclusive<i64> = -(1 << 62)..=(1 << 62);
 const TIME_TOO_FAR: &str = "a time more than 146 years from 1970";
+
+/// Node numbers below this plus the factor times the number of nodes are believed.
+const STRAY_BASE: usize = 64;
+const STRAY_FACTOR: usize = 16;

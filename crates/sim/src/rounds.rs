@@ -89,13 +89,6 @@ impl<'a> Rounds<'a> {
         Some(Round { index, cuts, edges, reference_midpoint_ns, solution })
     }
 
-    /// Length of the windows that follow. Values that are not positive are ignored.
-    pub fn set_window(&mut self, window: Duration) {
-        if window.as_ns() > 0 {
-            self.window = window;
-        }
-    }
-
     /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing here.
     pub fn running_mut(&mut self) -> &mut Running<'a> {
         &mut self.running
@@ -104,11 +97,6 @@ impl<'a> Rounds<'a> {
     /// The run: truth and counts.
     pub fn running(&self) -> &Running<'a> {
         &self.running
-    }
-
-    /// Takes the run out, to let everything in flight end.
-    pub fn into_running(self) -> Running<'a> {
-        self.running
     }
 }
 

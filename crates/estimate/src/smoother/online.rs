@@ -37,6 +37,8 @@ pub struct Online {
     /// Weighted squares and number of independent residuals, offset and rate.
     scatter: [[f64; 2]; 2],
     asymmetry: f64,
+    /// Length of a window, s; 0 before the second round.
+    window: f64,
     /// Rounds taken.
     rounds: u64,
     /// Variance that asymmetry causes per node.
@@ -99,6 +101,7 @@ impl Online {
             common: [0.0; BANK],
             scatter: [[SCATTER_PRIOR; 2]; 2],
             asymmetry: 0.0,
+            window: 0.0,
             rounds: 0,
             fixed: Vec::new(),
             spread: Vec::new(),
@@ -113,6 +116,10 @@ impl Online {
         let set_back = self.last_ns.is_some() && delta <= 0;
         let delta = delta.max(0) as f64 / PER_SECOND;
         self.last_ns = Some(round.reference_midpoint_ns);
+        // Windows tile time; a longer gap is a round that is missing.
+        if delta > 0.0 {
+            self.window = if self.window > 0.0 { self.window.min(delta) } else { delta };
+        }
         self.forget(broken, set_back, round);
         let lines = self.lines(round);
         self.forget_bonds(round, &lines);
@@ -123,7 +130,7 @@ impl Online {
                 self.nodes[node].predict(delta);
             }
             if let (Some(state), true) = (measured[node], node != self.reference) {
-                self.nodes[node].update(state, noise[node], delta);
+                self.nodes[node].update(state, noise[node], self.window);
             }
         }
         self.weigh_densities();

@@ -295,11 +295,6 @@ impl RunSolution {
         Some(SmoothedOffset { offset_ns: x.offset_ns - y.offset_ns, drift_ppm: x.drift_ppm - y.drift_ppm, ..error })
     }
 
-    /// The instants of the rounds on the reference's clock, ns.
-    pub fn knots_ns(&self) -> impl Iterator<Item = i64> {
-        self.knots.iter().map(|knot| self.origin_ns.saturating_add((knot * 1e9).round() as i64))
-    }
-
     fn seconds(&self, reference_ns: i64) -> f64 {
         (i128::from(reference_ns) - i128::from(self.origin_ns)) as f64 / 1e9
     }
