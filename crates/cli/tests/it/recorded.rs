@@ -254,3 +254,17 @@ fn export_holds_the_whole_run() {
     assert_eq!(export.exchanges.len(), finished as usize);
     assert!(export.run_json.contains("\"run_id\""));
 }
+
+#[test]
+fn a_corrupt_node_number_makes_no_thousands_of_silent_nodes() {
+    let recorded = record();
+    let path = recorded.probes(0);
+    let text = std::fs::read_to_string(&path).expect("recorded");
+    let line = text.lines().find(|line| line.contains("\"dst\":1,")).expect("an exchange");
+    let stray = line.replace("\"dst\":1,", "\"dst\":65535,");
+    std::fs::write(&path, format!("{text}{stray}\n")).expect("writable");
+    let (solved, complaint) = recorded.solve();
+    assert!(complaint.contains("such numbers do not fit a run of 3 nodes"), "{complaint}");
+    assert!(!complaint.contains("silent"), "{complaint}");
+    assert!(solved.iter().skip(1).all(|line| line["node_id"].as_u64() < Some(3)));
+}
