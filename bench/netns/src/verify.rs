@@ -107,6 +107,9 @@ struct Line {
     node_id: u32,
     offset_ns: f64,
     reachable: bool,
+    /// Not to be trusted, says the line itself.
+    #[serde(default)]
+    clock_disturbed: bool,
     /// Null unless reachable.
     sigma_ns: Option<f64>,
     bound_lo_ns: Option<f64>,
@@ -145,7 +148,8 @@ impl Figures {
         for line in lines.iter().filter(|line| line.node_id != REFERENCE) {
             let clock = truth.get(&line.node_id).with_context(|| format!("truth.json lacks node {}", line.node_id))?;
             // A node whose clock steps within the window has no offset in it; saying so is the right answer.
-            if line.reachable || !clock.steps_within(line) {
+            let refused = !line.reachable || line.clock_disturbed;
+            if !refused || !clock.steps_within(line) {
                 figures.add(line, clock.offset_ns(line.middle_ns()), line.round_id > first);
             }
         }
