@@ -321,7 +321,9 @@ impl Solver {
         let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
         let view = smoother::Round::solved(input.reference_midpoint_ns, &edges, &solution, &left_out);
         let smoothed = self.smoother.observe(&view, &broken);
-        for (node, smoothed) in solution.nodes.iter_mut().zip(smoothed) {
+        // A spoilt node's edges told the smoother nothing, and its old course is not where the clock is now.
+        let sound = |node: &NodeId| !verdict.spoilt.contains(node);
+        for (node, smoothed) in solution.nodes.iter_mut().zip(smoothed).filter(|(node, _)| sound(&node.node_id)) {
             solution.clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
         }
         Ok(GlobalWindowData {
