@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod median;
 
 pub mod edge_fit;
 pub mod faults;

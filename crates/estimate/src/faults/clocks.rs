@@ -18,8 +18,9 @@ use probe_sync_time::NodeId;
 
 use super::paths::Lies;
 use super::presence::Heard;
-use super::scale::{Scale, median};
+use super::scale::Scale;
 use super::{Break, BreakKind, Culprit, Fault, FaultKind, RoundView, Verdict};
+use crate::median::median;
 
 /// What is known of every clock.
 #[derive(Clone, Debug, Default)]

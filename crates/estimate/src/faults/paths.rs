@@ -21,6 +21,7 @@ use probe_sync_time::{Edge, NodeId};
 use super::clocks::Course;
 use super::scale::Scale;
 use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
+use crate::median::median;
 use crate::window::EdgeAlphaBeta;
 
 /// What is known of every edge.
@@ -81,7 +82,7 @@ pub(super) fn broken_nodes(view: &RoundView<'_>) -> Vec<bool> {
     let mut broken = vec![false; view.nodes.len()];
     let inside = |edge: &&EdgeAlphaBeta| edge.src_node_id.index().max(edge.dst_node_id.index()) < view.nodes.len();
     let ends = |edge: &EdgeAlphaBeta| [edge.src_node_id.index(), edge.dst_node_id.index()];
-    let typical = super::scale::median(view.edges.iter().filter(|e| e.feasible).map(|e| e.margin_ns.max(1.0)));
+    let typical = median(view.edges.iter().filter(|e| e.feasible).map(|e| e.margin_ns.max(1.0)));
     // The same rule as in `graph`: off a straight line by more than a typical delay.
     let is_broken = |edge: &EdgeAlphaBeta| !edge.feasible && -edge.margin_ns > typical;
     let mut left: Vec<&EdgeAlphaBeta> = view.edges.iter().filter(inside).filter(|edge| is_broken(edge)).collect();
@@ -155,7 +156,7 @@ impl Paths {
             };
             let (of_node, others): (Vec<Sure>, Vec<Sure>) =
                 sure.iter().partition(|sure| ends(sure.edge).contains(&worst) && sure.off.residual == 0.0);
-            let size = 2.0 * super::scale::median(of_node.iter().map(|sure| sure.off.margin));
+            let size = 2.0 * median(of_node.iter().map(|sure| sure.off.margin));
             let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or(0);
             let culprit = Culprit::Node(NodeId(worst as u32));
             lies.explained[worst] = course.innovations[worst].is_some_and(|i| i.off[0].abs() > 0.25 * size.abs());

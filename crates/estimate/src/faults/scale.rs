@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use crate::median::{TO_SIGMA, median};
+
 /// Normalised deviations of late.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scale {
@@ -26,19 +28,9 @@ impl Scale {
 
     /// By what the model's standard deviation is to be multiplied.
     pub(super) fn value(&self) -> f64 {
-        (NORMAL_MAD * median(self.recent.iter().copied())).max(1.0)
+        (TO_SIGMA * median(self.recent.iter().copied())).max(1.0)
     }
 }
-
-/// The upper median; 0 of nothing.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    let middle = values.len() / 2;
-    if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
-}
-
-/// A normal distribution's standard deviation over its median absolute deviation.
-const NORMAL_MAD: f64 = 1.4826;
 
 /// Deviations remembered: some rounds of a small run, part of a round of a large one.
 const KEPT: usize = 512;

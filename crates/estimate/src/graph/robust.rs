@@ -27,6 +27,7 @@ use super::bounds::{self, Arc, Intervals};
 use super::edges::{Moved, State};
 use super::linear::{Laplacian, Link, Pair, inverse, times};
 use super::{Equation, GraphInput, GraphOptions};
+use crate::median::{TO_SIGMA, median};
 use crate::window::EdgeAlphaBeta;
 
 /// A round under way.
@@ -280,7 +281,7 @@ impl Problem {
         let moved = self.all_moved();
         let scores: Vec<Pair> = self.equations.iter().zip(&moved).map(|(e, m)| self.normalised(e, m)).collect();
         let limit =
-            |k: usize| OUTLIER_DEVIATIONS[k] * (NORMAL_MAD * median(scores.iter().map(|score| score[k]))).max(1.0);
+            |k: usize| OUTLIER_DEVIATIONS[k] * (TO_SIGMA * median(scores.iter().map(|score| score[k]))).max(1.0);
         let limits = [limit(0), limit(1)];
         let over = |score: &Pair| (score[0] / limits[0]).max(score[1] / limits[1]);
         let mut suspects: Vec<usize> = (0..scores.len()).filter(|&at| over(&scores[at]) > 1.0).collect();
@@ -368,13 +369,6 @@ fn asymmetry_factor(equation: &Equation) -> f64 {
     equation.asymmetry_scale.powi(2) * equation.parallel
 }
 
-/// The upper median; 0 of nothing.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    let middle = values.len() / 2;
-    if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
-}
-
 /// ν of the Student-t weights.
 const FREEDOM: f64 = 4.0;
 
@@ -396,9 +390,6 @@ const SOLVER_STEPS_MAX: usize = 2000;
 /// Outliers lie beyond this many standard deviations of offset and rate, in units of the scatter's own. Rates of a single window
 /// have long tails, and a rate that is really off shows in the offset.
 const OUTLIER_DEVIATIONS: Pair = [8.0, 20.0];
-
-/// A normal distribution's standard deviation over its median absolute deviation.
-const NORMAL_MAD: f64 = 1.4826;
 
 /// Largest estimated variance, in units of what the median residual says.
 const EXCESS_OVER_TYPICAL: f64 = 4.0;

@@ -15,6 +15,7 @@
 use super::curve::{CurvePoint, hermite, sample_curve};
 use super::map::{Continuation, Segment, TimeMap, unusable};
 use crate::Error;
+use crate::median::{TO_SIGMA, upper};
 
 /// One round's estimate for one node.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -176,7 +177,7 @@ impl Noise {
             })
             .collect();
         let mut finite: Vec<f64> = bends.iter().copied().filter(|bend| bend.is_finite()).collect();
-        let overall = median(&mut finite).unwrap_or(0.0);
+        let overall = upper(&mut finite).unwrap_or(0.0);
         Self { bends, overall }
     }
 
@@ -185,8 +186,8 @@ impl Noise {
     fn sigma_ns(&self, place: usize) -> f64 {
         let near = place.saturating_sub(LOCAL_BENDS + 1)..(place + LOCAL_BENDS).min(self.bends.len());
         let mut near: Vec<f64> = self.bends[near].iter().copied().filter(|bend| bend.is_finite()).collect();
-        let typical = median(&mut near).unwrap_or(0.0).max(self.overall);
-        (MEDIAN_TO_SIGMA * typical / 6f64.sqrt()).max(SMALLEST_SIGMA_NS)
+        let typical = upper(&mut near).unwrap_or(0.0).max(self.overall);
+        (TO_SIGMA * typical / 6f64.sqrt()).max(SMALLEST_SIGMA_NS)
     }
 }
 
@@ -273,7 +274,7 @@ fn choose(points: &[Point], ranges: &[Range]) -> (Interpolation, Option<f64>) {
             .flat_map(|range| left_out(&points[range.from..range.until], interpolation))
             .map(f64::abs)
             .collect();
-        (errors.len() >= FEWEST_TO_JUDGE).then(|| median(&mut errors)).flatten()
+        (errors.len() >= FEWEST_TO_JUDGE).then(|| upper(&mut errors)).flatten()
     };
     let mut best = (Interpolation::Linear, error(Interpolation::Linear));
     for candidate in [Interpolation::MeasuredSlopes, Interpolation::NeighbourSlopes] {
@@ -333,7 +334,7 @@ fn slope_uncertainty_ppm(points: &[Point]) -> f64 {
         pair[0].0.sigma_ns.hypot(pair[1].0.sigma_ns) / (pair[1].0.x_ns - pair[0].0.x_ns).abs().max(1.0) * 1e6
     });
     let ends = if points.last().is_some_and(|point| point.0.slope.is_some()) { 0.0 } else { ends };
-    let typical = MEDIAN_TO_SIGMA * median(&mut departures).unwrap_or(0.0);
+    let typical = TO_SIGMA * upper(&mut departures).unwrap_or(0.0);
     typical.hypot(ends).max(WANDER_ALLOWANCE_PPM)
 }
 
@@ -341,14 +342,6 @@ fn secant(a: &CurvePoint, b: &CurvePoint) -> f64 {
     (b.value_ns - a.value_ns) / (b.x_ns - a.x_ns)
 }
 
-/// The median; sorts.
-pub(super) fn median(values: &mut [f64]) -> Option<f64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
-}
-
-/// Of a normal distribution.
-pub(super) const MEDIAN_TO_SIGMA: f64 = 1.4826;
 /// Offsets are written in whole ns by some: 1/√12.
 const SMALLEST_SIGMA_NS: f64 = 0.3;
 /// Second differences on each side that say how much samples scatter here.

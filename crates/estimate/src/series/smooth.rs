@@ -16,7 +16,7 @@
 //! What it does not do: know the constant part of the delay. No one-sided reading can show it.
 
 use super::curve::{CurvePoint, hermite};
-use super::offsets::{MEDIAN_TO_SIGMA, median};
+use crate::median::{TO_SIGMA, upper};
 
 /// One reading.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -112,7 +112,7 @@ fn without_delays(readings: &[Reading]) -> Vec<Reading> {
         })
         .collect();
     let mut sizes: Vec<f64> = excess.iter().map(|e| e.abs()).collect();
-    let usual = MEDIAN_TO_SIGMA * median(&mut sizes).unwrap_or(0.0);
+    let usual = TO_SIGMA * upper(&mut sizes).unwrap_or(0.0);
     let limit = (DELAY_SIGMAS * usual).max(SMALLEST_DELAY_NS);
     readings.iter().zip(&excess).filter(|(r, e)| !r.one_sided || **e <= limit).map(|(r, _)| *r).collect()
 }
@@ -121,7 +121,7 @@ fn without_delays(readings: &[Reading]) -> Vec<Reading> {
 fn overall_slope(readings: &[Reading]) -> f64 {
     let lag = (readings.len() / 8).max(1);
     let mut slopes: Vec<f64> = readings.windows(lag + 1).map(|w| secant(&w[0], &w[lag])).collect();
-    median(&mut slopes).unwrap_or(0.0)
+    upper(&mut slopes).unwrap_or(0.0)
 }
 
 /// Around every reading the median slope of the nearest gaps.
@@ -130,7 +130,7 @@ fn local_slopes(readings: &[Reading]) -> Vec<f64> {
     (0..readings.len())
         .map(|k| {
             let near = k.saturating_sub(LOCAL_GAPS)..(k + LOCAL_GAPS).min(slopes.len());
-            median(&mut slopes[near].to_vec()).unwrap_or(0.0)
+            upper(&mut slopes[near].to_vec()).unwrap_or(0.0)
         })
         .collect()
 }
@@ -172,7 +172,7 @@ impl Scale {
                 2.0 * (w[1].value_ns - w[0].value_ns - share * (w[2].value_ns - w[0].value_ns)).abs()
             })
             .collect();
-        let unit_ns = MEDIAN_TO_SIGMA * median(&mut bends).unwrap_or(0.0) / 6f64.sqrt();
+        let unit_ns = TO_SIGMA * upper(&mut bends).unwrap_or(0.0) / 6f64.sqrt();
         let slope = overall_slope(readings);
         let mut scale = Self {
             unit_ns: unit_ns.max(SMALLEST_UNIT_NS),
@@ -188,7 +188,7 @@ impl Scale {
             .map(|k| ((points[k].1 - points[k - lag].1) / (points[k].0 - points[k - lag].0)).abs())
             .collect();
         let span = points.last().map_or(0.0, |last| last.0).max(1e-9);
-        let usual = median(&mut slopes).unwrap_or(0.0).max(1.0 / span);
+        let usual = upper(&mut slopes).unwrap_or(0.0).max(1.0 / span);
         scale.free_slope = 16.0 * usual * usual;
         Some(scale)
     }
@@ -291,7 +291,7 @@ impl Scale {
                     .filter(|other| *other != gap)
                     .map(|other| slopes[other])
                     .collect();
-                let usual = median(&mut near).unwrap_or(0.0);
+                let usual = upper(&mut near).unwrap_or(0.0);
                 (gap, ((slopes[gap] - usual) * (points[gap + 1].0 - points[gap].0)).abs())
             })
             .filter(|(_, jump)| *jump > SMALLEST_JUMP)
@@ -456,7 +456,7 @@ fn recentre(readings: &[Reading], states: &mut [State], scale: &Scale, model: &M
     let late = |k: usize| model.delays.binary_search_by_key(&k, |late| late.0).is_ok();
     let pairs = readings.iter().zip(states.iter()).enumerate().filter(|(k, _)| !late(*k));
     let mut departures: Vec<f64> = pairs.map(|(_, pair)| departure(pair)).collect();
-    let shift = median(&mut departures).unwrap_or(0.0) / scale.unit_ns;
+    let shift = upper(&mut departures).unwrap_or(0.0) / scale.unit_ns;
     for state in states {
         state.x += shift;
     }

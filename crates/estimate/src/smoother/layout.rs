@@ -14,6 +14,7 @@ use probe_sync_time::Edge;
 use super::{Break, Round};
 use crate::graph::edges::{Equation, Moved, PER_SECOND, State};
 use crate::graph::linear::{Block, Pair, inverse};
+use crate::median::median;
 use crate::window::NodeEstimate;
 
 /// A stretch of one node's clock without a step.
@@ -112,13 +113,13 @@ impl Layout {
 
     fn take(&mut self, grouped: BTreeMap<[usize; 2], (Vec<Measure>, Vec<f64>)>) {
         let mut margins = Vec::with_capacity(grouped.len());
-        for (nodes, (measures, mut group)) in grouped {
+        for (nodes, (measures, group)) in grouped {
             let first = self.measures.len();
             self.measures.extend(measures);
             self.bonds.push(Bond { nodes, measures: first..self.measures.len(), scale: 1.0 });
-            margins.push(median(&mut group));
+            margins.push(median(group));
         }
-        self.margin_ns = median(&mut margins.clone()).max(MARGIN_MIN_NS);
+        self.margin_ns = median(margins.iter().copied()).max(MARGIN_MIN_NS);
         for (bond, margin) in self.bonds.iter_mut().zip(margins) {
             // Longer paths can be more asymmetric; shorter ones than usual are not therefore better.
             bond.scale = 0.5 * (1.0 + (margin / self.margin_ns).powi(2));
@@ -250,12 +251,6 @@ pub(super) fn seen(round: &Round<'_>, node: usize, potential: i128) -> Option<Pa
     let whole = estimate.offset_ns.round();
     let offset = (whole as i128 - potential) as f64 + (estimate.offset_ns - whole);
     Some([offset, estimate.drift_ppm * NS_PER_S_PER_PPM])
-}
-
-/// The upper median; 0 of nothing.
-pub(super) fn median(values: &mut [f64]) -> f64 {
-    let middle = values.len() / 2;
-    if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
 /// A millionth is 1000 ns per s.

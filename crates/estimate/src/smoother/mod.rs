@@ -39,6 +39,7 @@ use self::system::{System, Weights};
 use self::variance::Variances;
 use crate::graph::GraphSolution;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
+use crate::median::median;
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// A solved round, as the smoother takes it.
@@ -426,8 +427,7 @@ fn mean(layout: &Layout, weights: &Weights, apart: &[Pair], bond: &Bond) -> Leve
 
 /// Median distance of the knots: the windows' length, s.
 fn typical_window(knots: &[f64]) -> f64 {
-    let mut apart: Vec<f64> = knots.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0).collect();
-    layout::median(&mut apart)
+    median(knots.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0))
 }
 
 /// Knots closer than this would make the random walk between them stiffer than f64 can hold beside the measures, ns.

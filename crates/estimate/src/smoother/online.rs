@@ -17,13 +17,14 @@ use std::collections::BTreeMap;
 use probe_sync_time::NodeId;
 
 use super::evidence::{self, Deviation};
-use super::layout::{NS_PER_S_PER_PPM, believable, equations, median, seen, sound};
+use super::layout::{NS_PER_S_PER_PPM, believable, equations, seen, sound};
 use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk, window_excess};
 use super::solution::component;
 use super::{FREEDOM, NORMAL_975, Round, SCALE_MIN, SmoothedOffset, WEIGHTED_PAIR, WEIGHTED_SINGLE};
 use crate::graph::covariance;
 use crate::graph::edges::{Equation, Moved, PER_SECOND, State};
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
+use crate::median::median;
 
 /// The live smoother of one run.
 #[derive(Clone, Debug)]
@@ -246,7 +247,7 @@ impl Online {
             self.spread = whole.iter().zip(own).map(ratio).collect();
             return whole;
         }
-        let usual = median(&mut self.spread.iter().copied().filter(|ratio| *ratio > 0.0).collect::<Vec<_>>());
+        let usual = median(self.spread.iter().copied().filter(|ratio| *ratio > 0.0));
         let scaled = |(own, ratio): (&Block, &f64)| own.map(|v| v * if *ratio > 0.0 { *ratio } else { usual });
         own.iter().zip(&self.spread).map(scaled).collect()
     }
@@ -315,8 +316,7 @@ impl Online {
     }
 
     fn renew_asymmetry(&mut self) {
-        let mut margins: Vec<f64> = self.bonds.values().map(|bond| bond.margin).collect();
-        let margin = median(&mut margins).max(1.0);
+        let margin = median(self.bonds.values().map(|bond| bond.margin)).max(1.0);
         if self.asymmetry == 0.0 {
             self.asymmetry = evidence::asymmetry(&[], 0.0, margin);
         }
