@@ -97,34 +97,13 @@ impl Laplacian {
     /// Improves `x` by preconditioned conjugate gradients until the preconditioned residual's norm, which is about
     /// the error in standard deviations, falls to `tolerance`.
     pub fn solve_iterative(&self, right: &[Pair], x: &mut [Pair], tolerance: f64, steps_max: usize) -> Convergence {
-        let mut applied = vec![[0.0; 2]; x.len()];
-        self.apply(x, &mut applied);
-        let mut residual: Vec<Pair> = right.iter().zip(&applied).map(|(b, a)| [b[0] - a[0], b[1] - a[1]]).collect();
-        let mut scaled = self.precondition(&residual);
-        let mut direction = scaled.clone();
-        let mut energy = dot(&residual, &scaled);
-        for steps in 0..steps_max {
-            if energy <= tolerance * tolerance {
-                return Convergence { steps, reached: true };
-            }
-            self.apply(&direction, &mut applied);
-            let curvature = dot(&direction, &applied);
-            if curvature <= 0.0 || !curvature.is_finite() {
-                return Convergence { steps, reached: false };
-            }
-            let length = energy / curvature;
-            add(x, length, &direction);
-            add(&mut residual, -length, &applied);
-            for ((scaled, block), residual) in scaled.iter_mut().zip(&self.preconditioner).zip(&residual) {
+        let precondition = |residual: &[Pair], scaled: &mut [Pair]| {
+            for ((scaled, block), residual) in scaled.iter_mut().zip(&self.preconditioner).zip(residual) {
                 *scaled = times(*block, *residual);
             }
-            let before = std::mem::replace(&mut energy, dot(&residual, &scaled));
-            let keep = energy / before;
-            for (direction, scaled) in direction.iter_mut().zip(&scaled) {
-                *direction = [scaled[0] + keep * direction[0], scaled[1] + keep * direction[1]];
-            }
-        }
-        Convergence { steps: steps_max, reached: energy <= tolerance * tolerance }
+        };
+        let enough = tolerance * tolerance;
+        conjugate_gradients(right, x, |x, sum| self.apply(x, sum), precondition, enough, steps_max)
     }
 
     /// The preconditioned norm of a right side, the measure of `solve_iterative`'s tolerance.
@@ -236,6 +215,45 @@ pub fn inverse([a, b, c]: Block) -> Option<Block> {
 /// Block times pair.
 pub(crate) fn times([a, b, c]: Block, [x, y]: Pair) -> Pair {
     [a * x + b * y, b * x + c * y]
+}
+
+/// Improves `x` until the preconditioned residual's square, which is about the error's in variances, falls to `enough`.
+/// `multiply` and `precondition` write their result over the second argument; both are symmetric and positive.
+pub(crate) fn conjugate_gradients(
+    right: &[Pair],
+    x: &mut [Pair],
+    multiply: impl Fn(&[Pair], &mut [Pair]),
+    precondition: impl Fn(&[Pair], &mut [Pair]),
+    enough: f64,
+    steps_max: usize,
+) -> Convergence {
+    let mut applied = vec![[0.0; 2]; x.len()];
+    multiply(x, &mut applied);
+    let mut residual: Vec<Pair> = right.iter().zip(&applied).map(|(b, a)| [b[0] - a[0], b[1] - a[1]]).collect();
+    let mut scaled = vec![[0.0; 2]; x.len()];
+    precondition(&residual, &mut scaled);
+    let mut direction = scaled.clone();
+    let mut energy = dot(&residual, &scaled);
+    for steps in 0..steps_max {
+        if energy <= enough {
+            return Convergence { steps, reached: true };
+        }
+        multiply(&direction, &mut applied);
+        let curvature = dot(&direction, &applied);
+        if curvature <= 0.0 || !curvature.is_finite() {
+            return Convergence { steps, reached: false };
+        }
+        let length = energy / curvature;
+        add(x, length, &direction);
+        add(&mut residual, -length, &applied);
+        precondition(&residual, &mut scaled);
+        let before = std::mem::replace(&mut energy, dot(&residual, &scaled));
+        let keep = energy / before;
+        for (direction, scaled) in direction.iter_mut().zip(&scaled) {
+            *direction = [scaled[0] + keep * direction[0], scaled[1] + keep * direction[1]];
+        }
+    }
+    Convergence { steps: steps_max, reached: energy <= enough }
 }
 
 fn scatter(sum: &mut [Pair], link: &Link, force: Pair) {

@@ -17,7 +17,9 @@
 
 use super::layout::Layout;
 use super::motion::{Square, apply, product, square, stiffness, transition, transposed};
-use crate::graph::linear::{Block, DenseFactor, Laplacian, Link, Pair, inverse, times};
+use crate::graph::linear::{
+    Block, Convergence, DenseFactor, Laplacian, Link, Pair, conjugate_gradients, inverse, times,
+};
 
 /// Weights of one iteration.
 #[derive(Clone, Debug)]
@@ -53,13 +55,6 @@ struct Coarse {
     factor: DenseFactor,
 }
 
-/// How a solution ended.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Convergence {
-    pub(super) steps: usize,
-    pub(super) reached: bool,
-}
-
 impl<'a> System<'a> {
     pub(super) fn new(layout: &'a Layout, weights: &'a Weights) -> Self {
         let grip = layout.bonds.iter().zip(&weights.bonds);
@@ -82,33 +77,10 @@ impl<'a> System<'a> {
     /// Improves `x` until the error, in standard deviations per span, is below `tolerance`.
     pub(super) fn solve(&self, x: &mut [Pair], tolerance: f64, steps_max: usize) -> Convergence {
         let right = self.forces(|at| self.layout.measures[at].value);
-        let mut applied = vec![[0.0; 2]; x.len()];
-        self.multiply(x, &mut applied);
-        let mut residual: Vec<Pair> = right.iter().zip(&applied).map(|(r, a)| [r[0] - a[0], r[1] - a[1]]).collect();
-        let mut scaled = self.precondition(&residual);
-        let mut direction = scaled.clone();
-        let mut energy = dot(&residual, &scaled);
         let enough = tolerance * tolerance * self.layout.spans.len() as f64;
-        for steps in 0..steps_max {
-            if energy <= enough {
-                return Convergence { steps, reached: true };
-            }
-            self.multiply(&direction, &mut applied);
-            let curvature = dot(&direction, &applied);
-            if curvature <= 0.0 || !curvature.is_finite() {
-                return Convergence { steps, reached: false };
-            }
-            let length = energy / curvature;
-            add(x, length, &direction);
-            add(&mut residual, -length, &applied);
-            scaled = self.precondition(&residual);
-            let before = std::mem::replace(&mut energy, dot(&residual, &scaled));
-            let keep = energy / before;
-            for (direction, scaled) in direction.iter_mut().zip(&scaled) {
-                *direction = [scaled[0] + keep * direction[0], scaled[1] + keep * direction[1]];
-            }
-        }
-        Convergence { steps: steps_max, reached: energy <= enough }
+        let multiply = |x: &[Pair], out: &mut [Pair]| self.multiply(x, out);
+        let precondition = |residual: &[Pair], x: &mut [Pair]| self.precondition(residual, x);
+        conjugate_gradients(&right, x, multiply, precondition, enough, steps_max)
     }
 
     /// The asymmetries that belong to states `x`, ns.
@@ -162,8 +134,8 @@ impl<'a> System<'a> {
     }
 
     /// A·x.
-    fn multiply(&self, x: &[Pair], out: &mut Vec<Pair>) {
-        *out = self.forces(|at| self.apart(x, at));
+    fn multiply(&self, x: &[Pair], out: &mut [Pair]) {
+        out.copy_from_slice(&self.forces(|at| self.apart(x, at)));
         for span in &self.layout.spans {
             let q = self.weights.walks[span.node];
             for k in 0..span.len() - 1 {
@@ -177,16 +149,15 @@ impl<'a> System<'a> {
         }
     }
 
-    fn precondition(&self, residual: &[Pair]) -> Vec<Pair> {
-        let mut x = vec![[0.0; 2]; residual.len()];
+    /// Writes over all of `x`: the spans hold every state.
+    fn precondition(&self, residual: &[Pair], x: &mut [Pair]) {
         for (span, chain) in self.layout.spans.iter().zip(&self.chains) {
             let range = span.base..span.base + span.len();
             chain.solve(&residual[range.clone()], &mut x[range]);
         }
         if let Some(coarse) = &self.coarse {
-            coarse.add(self.layout, residual, &mut x);
+            coarse.add(self.layout, residual, x);
         }
-        x
     }
 }
 
@@ -309,16 +280,6 @@ pub(super) fn anchors(count: usize, links: &[Link]) -> Vec<bool> {
         parent[a.max(b)] = a.min(b);
     }
     (0..count).map(|at| parent[at] == at).collect()
-}
-
-fn add(sum: &mut [Pair], factor: f64, what: &[Pair]) {
-    for (sum, what) in sum.iter_mut().zip(what) {
-        *sum = [sum[0] + factor * what[0], sum[1] + factor * what[1]];
-    }
-}
-
-fn dot(a: &[Pair], b: &[Pair]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a[0] * b[0] + a[1] * b[1]).sum()
 }
 
 /// Spans up to which constants and ramps are solved for densely.
