@@ -6,7 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use probe_sync::report::{SIGMAS_95, median};
 use probe_sync::{Observer, Started};
-use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeEstimate;
 
 use crate::table::unsigned;
 

@@ -25,6 +25,12 @@ pub enum Error {
         /// Number of nodes.
         nodes: usize,
     },
+    /// A distance of knots that gives no sensible file; the reason says what would.
+    #[error("{reason}")]
+    UnusableSpacing {
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
     /// Knots that no time map can run through.
     #[error("no time map runs through these knots: {reason}")]
     UnusableKnots {

@@ -7,7 +7,8 @@
 //! What it does not do: decide (that is pure and in `estimate::pacing`), or apply the decision (`rounds`).
 
 use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingRound, PacingStep, Verdict};
-use probe_sync_estimate::window::{EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, NodeId};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::window as model;
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::{self, EdgeAlphaBeta, NodeEstimate, NodeWindowData};
 use probe_sync_time::{Edge, StampSource};
 use prost::Message;
 use serde::de::DeserializeOwned;
@@ -22,11 +23,11 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     let run = directory.join("run.json");
     let mut export = proto::RunExport {
         run_json: fs::read_to_string(&run).map_err(Error::file(&run, "read"))?,
-        rounds: lines::<model::GlobalWindowData>(&directory.join("global_windows.jsonl"))?.iter().map(round).collect(),
+        rounds: lines::<GlobalWindowData>(&directory.join("global_windows.jsonl"))?.iter().map(round).collect(),
         ..proto::RunExport::default()
     };
     for path in node_files(&directory.join("windows"))? {
-        export.windows.extend(lines::<model::NodeWindowData>(&path)?.iter().map(window));
+        export.windows.extend(lines::<NodeWindowData>(&path)?.iter().map(window));
     }
     export.windows.sort_by_key(|window| (window.round_id, window.node_id));
     for path in node_files(&directory.join("probes"))? {
@@ -92,11 +93,11 @@ fn edge(edge: Edge) -> proto::Edge {
     proto::Edge { src_node_id: edge.src.0, dst_node_id: edge.dst.0 }
 }
 
-fn clock_event(event: model::ClockEvent) -> proto::ClockEvent {
+fn clock_event(event: window::ClockEvent) -> proto::ClockEvent {
     proto::ClockEvent { step_ns: event.step_ns, slew_ppm: event.slew_ppm, at_ns: event.at_ns }
 }
 
-fn line(line: &model::EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
+fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
     let [beta_beta, beta_alpha, alpha_alpha] = line.covariance;
     proto::EdgeAlphaBeta {
         src_node_id: line.src_node_id.0,
@@ -118,7 +119,7 @@ fn line(line: &model::EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
     }
 }
 
-fn window(window: &model::NodeWindowData) -> proto::NodeWindowData {
+fn window(window: &NodeWindowData) -> proto::NodeWindowData {
     proto::NodeWindowData {
         node_id: window.node_id.0,
         window_id: window.window_id,
@@ -133,11 +134,11 @@ fn window(window: &model::NodeWindowData) -> proto::NodeWindowData {
     }
 }
 
-fn packets(packets: &model::PeerPackets) -> proto::PeerPackets {
+fn packets(packets: &window::PeerPackets) -> proto::PeerPackets {
     proto::PeerPackets { peer: packets.peer.0, sent: packets.sent, received: packets.received }
 }
 
-fn node(node: &model::NodeEstimate) -> proto::NodeEstimate {
+fn node(node: &NodeEstimate) -> proto::NodeEstimate {
     proto::NodeEstimate {
         node_id: node.node_id.0,
         offset_ns: node.offset_ns,
@@ -154,7 +155,7 @@ fn node(node: &model::NodeEstimate) -> proto::NodeEstimate {
     }
 }
 
-fn round(round: &model::GlobalWindowData) -> proto::GlobalWindowData {
+fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
     let excluded = |(edge_left_out, reason): &(Edge, String)| proto::ExcludedEdge {
         edge: Some(edge(*edge_left_out)),
         reason: reason.clone(),

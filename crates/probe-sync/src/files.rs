@@ -12,10 +12,10 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::window::{GlobalWindowData, NodeEstimate, PeerPackets};
+use probe_sync_estimate::window::PeerPackets;
 use probe_sync_time::{Exchange, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::Error;
 
@@ -182,49 +182,6 @@ impl JsonLines {
     }
 }
 
-/// A line of `offsets.jsonl`. The first ten keys are what existing combiners read.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OffsetLine {
-    /// The round.
-    pub round_id: u64,
-    /// The window.
-    pub window_id: u64,
-    /// The window's start on the reference clock.
-    pub window_start_ns: i64,
-    /// The window's end on the reference clock; the offset holds at the middle.
-    pub window_end_ns: i64,
-    /// The estimate.
-    #[serde(flatten)]
-    pub estimate: NodeEstimate,
-    /// The system clock of this node or of the reference was stepped or slewed during the window: do not trust the line.
-    #[serde(default)]
-    pub clock_disturbed: bool,
-}
-
-/// The first line of `offsets.jsonl`: host name, system clock and tracer clock of each node at its start; `None` for what is not known.
-pub fn offsets_meta(nodes: &[(Option<String>, Option<i64>, Option<i64>)]) -> Value {
-    let nodes: Vec<Value> = nodes
-        .iter()
-        .enumerate()
-        .map(|(node, (hostname, walltime, tracer))| {
-            json!({"node_id": node, "hostname": hostname, "start_walltime_ns": walltime, "start_gpu_ns": tracer})
-        })
-        .collect();
-    json!({"meta": true, "nodes": nodes})
-}
-
-/// The lines of `offsets.jsonl` for one solved round.
-pub fn offset_lines(round: &GlobalWindowData) -> impl Iterator<Item = OffsetLine> + '_ {
-    round.all_nodes.iter().map(|estimate| OffsetLine {
-        round_id: round.round_id,
-        window_id: round.window_id,
-        window_start_ns: round.window_start_ns,
-        window_end_ns: round.window_end_ns,
-        estimate: estimate.clone(),
-        clock_disturbed: round.clock_disturbed(estimate.node_id),
-    })
-}
-
 /// A raw exchange: a line of `probes/nodeN.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeLine {
@@ -307,6 +264,8 @@ const MAX_OLD_RUNS: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

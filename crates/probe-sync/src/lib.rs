@@ -27,11 +27,9 @@ mod root;
 mod roster;
 mod rounds;
 mod run;
-mod smoothing;
 pub mod snapshots;
 pub mod solve;
 pub mod truth;
-mod window_packets;
 mod wire;
 
 pub use config::Config;

@@ -4,7 +4,8 @@
 //! so that all nodes change together. [`Fixed`] keeps what was configured; [`Configured`] does what the configuration says,
 //! fixed or adaptive ([`crate::adaptive`]).
 
-use probe_sync_estimate::window::{Decision, GlobalWindowData, NodeWindowData};
+use probe_sync_estimate::round::{Decision, GlobalWindowData};
+use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, Edge};
 
 use crate::Config;

@@ -13,8 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
+use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_estimate::window::{ClockEvent, PeerPackets};
-use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Stamp, TxContext};
+use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Stamp, Tally, TxContext};
 use probe_sync_sys::discipline::ClockWatch;
 use probe_sync_sys::timer::reduce_timer_slack;
 use probe_sync_sys::{
@@ -25,7 +26,6 @@ use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, RunId,
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::report::{EdgeExchanges, RankAccount};
-use crate::window_packets::Tally;
 use crate::{Config, Error};
 
 /// A node's socket before the peers are known.
@@ -46,32 +46,6 @@ pub struct Prober {
     out_edges: [Vec<NodeId>; 2],
     ranks_on_host: (u32, u32),
     drain: StdDuration,
-}
-
-/// What one window brought.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WindowCut {
-    /// The window's start on this node's clock.
-    pub start_ns: i64,
-    /// The window's end on this node's clock.
-    pub end_ns: i64,
-    /// The out-edges.
-    pub edges: Vec<EdgeCut>,
-    /// A disturbance of the system clock.
-    pub clock_event: Option<ClockEvent>,
-    /// Packets by peer, also those that the system refused to send.
-    pub packets: Vec<PeerPackets>,
-}
-
-/// What one window brought on one edge.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EdgeCut {
-    /// The edge.
-    pub edge: Edge,
-    /// The exchanges that finished.
-    pub exchanges: Vec<Exchange>,
-    /// How many were given up.
-    pub lost: u32,
 }
 
 enum Command {
@@ -469,8 +443,9 @@ impl Driver {
             slew_ppm: event.slew_ppm,
             at_ns: event.at_ns,
         });
-        let packets = self.tally.since_last(self.endpoint.counters());
-        WindowCut { start_ns, end_ns: end.as_ns(), edges, clock_event, packets }
+        let passed = self.tally.since_last(self.endpoint.counters()).into_iter();
+        let packets = passed.map(|(peer, sent, received)| PeerPackets { peer, sent, received }).collect();
+        WindowCut { node: self.node, start_ns, end_ns: end.as_ns(), edges, clock_event, packets }
     }
 
     fn account(&mut self) -> RankAccount {

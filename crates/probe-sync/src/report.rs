@@ -7,8 +7,9 @@
 //! not know yet where each other's windows are. Nodes whose clock, or whose reference's clock, was flagged in a round are not judged in it.
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::ClockEvent;
 pub use probe_sync_estimate::window::PeerPackets;
-use probe_sync_estimate::window::{ClockEvent, GlobalWindowData};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde::{Deserialize, Serialize};
 

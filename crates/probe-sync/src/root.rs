@@ -8,12 +8,14 @@ use std::time::Duration as StdDuration;
 
 use probe_sync_collective::Collective;
 use probe_sync_estimate::faults::{Fault, FaultKind};
-use probe_sync_estimate::window::{ClockEvent, GlobalWindowData, NodeEstimate};
+use probe_sync_estimate::record::{NodeRecord, OffsetRecord, OffsetsHeader};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::{ClockEvent, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde_json::{Value, json};
 
 use crate::adaptive::PacingReport;
-use crate::files::{self, JsonLines, RunDirectory};
+use crate::files::{JsonLines, RunDirectory};
 use crate::report::{self, Judge, NodeRow, RankAccount, RunReport, SIGMAS_95, TruthVerdict};
 use crate::roster::Roster;
 use crate::run::{Setup, Started};
@@ -60,9 +62,14 @@ impl<'a> RootState<'a> {
         let mut offsets = directory.stream("offsets.jsonl")?;
         let starts = roster.nodes.iter().enumerate().map(|(node, presence)| {
             let hostname = setup.plan.hostname(NodeId(node as u32)).to_owned();
-            (Some(hostname), Some(presence.walltime_ns), Some(presence.tracer_ns))
+            NodeRecord {
+                hostname: Some(hostname),
+                node_id: NodeId(node as u32),
+                start_gpu_ns: Some(presence.tracer_ns),
+                start_walltime_ns: Some(presence.walltime_ns),
+            }
         });
-        offsets.append(&files::offsets_meta(&starts.collect::<Vec<_>>()))?;
+        offsets.append(&OffsetsHeader { meta: true, nodes: starts.collect(), reference: truth::REFERENCE })?;
         offsets.flush()?;
         Ok(Self {
             setup,
@@ -98,7 +105,7 @@ impl<'a> RootState<'a> {
 
     /// Writes a solved round; when this returns, a killed process cannot lose it.
     pub(crate) fn solved(&mut self, round: &GlobalWindowData, latency: StdDuration) -> Result<(), Error> {
-        for line in files::offset_lines(round) {
+        for line in OffsetRecord::of_round(round) {
             self.offsets.append(&line)?;
         }
         self.offsets.flush()?;

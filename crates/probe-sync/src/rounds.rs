@@ -15,22 +15,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::{Collective, Frames, Patience, ROOT};
-use probe_sync_estimate::edge_fit::{self, EdgeWindow, FitOptions};
-use probe_sync_estimate::faults::{RoundView, Watch};
-use probe_sync_estimate::graph::{self, GraphInput, GraphOptions};
-use probe_sync_estimate::smoother::{self, Online};
-use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, GlobalWindowData, NodeWindowData};
+use probe_sync_estimate::edge_fit::FitOptions;
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::round::{Decision, GlobalWindowData, Solver, SolverOptions, WindowCut, fit_window};
+use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_sys::clock;
-use probe_sync_time::{Duration, Edge, NodeId};
+use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{JsonLines, ProbeLine, ProbeWindowLine};
 use crate::policy::{Pace, Policy};
-use crate::probing::{Prober, WindowCut};
+use crate::probing::Prober;
 use crate::report::RankAccount;
 use crate::roster::Plan;
 use crate::snapshots::{Sampler, SnapshotCounts};
-use crate::window_packets::{directions, unfitted};
 use crate::{Config, Error, truth, wire};
 
 /// What the root sends to all ranks at the end of a round.
@@ -97,7 +95,7 @@ impl Rounds<'_> {
         let mut window = WindowPlan::first(start);
         let mut pace = Pace::configured(self.config);
         let mut frames = Frames::default();
-        let mut solver = Solver::new(self.plan.nodes());
+        let mut solver = Solver::new(solver_options(self.plan.nodes()));
         for round_id in 0.. {
             let (own, closed) = self.close_window(round_id, &window)?;
             let mut buffer = Vec::new();
@@ -110,7 +108,8 @@ impl Rounds<'_> {
                 let broadcast = if end && too_short(own, &window.decision) {
                     Broadcast::Ended { sequence_number: round_id }
                 } else {
-                    let mut round = solver.solve(round_id, own, &nodes, self.plan.nodes())?;
+                    let solved = solver.solve(round_id, own, &nodes);
+                    let mut round = solved.map_err(|source| Error::Graph { round_id, source })?.data;
                     pace = master.policy.next(&round, &nodes, &pace);
                     end |= self.duration_over(begun, &pace);
                     round.decision = pace.decision(round.window_end_ns, end);
@@ -146,7 +145,7 @@ impl Rounds<'_> {
         let cut = own.prober.cut()?;
         let closed = Instant::now();
         let stop_requested = self.stop.load(Ordering::Relaxed);
-        let (data, left_out) = fit_window(self.config, own.node, round_id, &cut, stop_requested);
+        let (data, left_out) = fit_window(&cut, round_id, &fit_options(self.config), stop_requested);
         own.left_out += left_out;
         own.windows.append(&data)?;
         own.windows.flush()?;
@@ -231,119 +230,14 @@ impl Rounds<'_> {
     }
 }
 
-/// Fits every edge of a cut window; also how many exchanges no fit used.
-pub fn fit_window(
-    config: &Config,
-    node: NodeId,
-    round_id: u64,
-    cut: &WindowCut,
-    stop_requested: bool,
-) -> (NodeWindowData, u64) {
-    let options = FitOptions { method: config.fit, ..FitOptions::default() };
-    let midpoint_ns = cut.start_ns.midpoint(cut.end_ns);
-    let (mut left_out, mut unfitted) = (0, Vec::new());
-    let edges = cut
-        .edges
-        .iter()
-        .filter_map(|edge| {
-            let window = EdgeWindow { edge: edge.edge, midpoint_ns, exchanges: &edge.exchanges, lost: edge.lost };
-            let Some((line, diagnostics)) = edge_fit::fit_with_diagnostics(&window, &options) else {
-                unfitted.extend((edge.lost > 0).then_some((edge.edge.dst, edge.lost)));
-                return None;
-            };
-            left_out += u64::from(diagnostics.left_out);
-            Some(line)
-        })
-        .collect();
-    let data = NodeWindowData {
-        node_id: node,
-        window_id: round_id,
-        round_id,
-        window_start_ns: cut.start_ns,
-        window_end_ns: cut.end_ns,
-        edges,
-        clock_event: cut.clock_event,
-        stop_requested,
-        packets: cut.packets.clone(),
-        unfitted,
-    };
-    (data, left_out)
+/// How the run fits its edges.
+pub(crate) fn fit_options(config: &Config) -> FitOptions {
+    FitOptions { method: config.fit, ..FitOptions::default() }
 }
 
-/// Solves rounds from all nodes' windows, each in the light of those before.
-#[derive(Debug)]
-pub struct Solver {
-    watch: Watch,
-    smoother: Online,
-}
-
-impl Solver {
-    /// For a run of `nodes` nodes; nothing is known yet.
-    pub fn new(nodes: usize) -> Self {
-        Self { watch: Watch::default(), smoother: Online::new(nodes, truth::REFERENCE) }
-    }
-
-    /// Solves the next round; the decision is still to be made.
-    ///
-    /// # Errors
-    /// [`Error::Graph`] names the round.
-    pub fn solve(
-        &mut self,
-        round_id: u64,
-        reference: &NodeWindowData,
-        windows: &[NodeWindowData],
-        nodes: usize,
-    ) -> Result<GlobalWindowData, Error> {
-        let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
-        let input = GraphInput {
-            nodes,
-            reference: truth::REFERENCE,
-            reference_midpoint_ns: reference.window_start_ns.midpoint(reference.window_end_ns),
-            edges: &edges,
-        };
-        let mut solution =
-            graph::solve(&input, &GraphOptions::default()).map_err(|source| Error::Graph { round_id, source })?;
-        let event = |window: &NodeWindowData| window.clock_event.map(|event| (window.node_id, event));
-        let clock_events: Vec<_> = windows.iter().filter_map(event).collect();
-        let verdict = self.watch.observe(&RoundView {
-            round: round_id,
-            reference: truth::REFERENCE,
-            reference_midpoint_ns: input.reference_midpoint_ns,
-            edges: &edges,
-            nodes: &solution.nodes,
-            excluded: &solution.excluded,
-            clock_events: &clock_events,
-            unfitted: &unfitted(windows, nodes),
-            directions: &directions(windows, nodes),
-        });
-        let left_out: Vec<Edge> =
-            verdict.left_out.iter().filter(|(round, _)| *round as u64 == round_id).map(|(_, edge)| *edge).collect();
-        let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
-        let view = smoother::Round::solved(input.reference_midpoint_ns, &edges, &solution, &left_out);
-        let smoothed = self.smoother.observe(&view, &broken);
-        // A spoilt node's edges told the smoother nothing, and its old course is not where the clock is now.
-        let sound = |node: &NodeId| !verdict.spoilt.contains(node);
-        for (node, smoothed) in solution.nodes.iter_mut().zip(smoothed).filter(|(node, _)| sound(&node.node_id)) {
-            solution.clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
-        }
-        Ok(GlobalWindowData {
-            window_id: round_id,
-            round_id,
-            sequence_number: round_id,
-            window_start_ns: reference.window_start_ns,
-            window_end_ns: reference.window_end_ns,
-            all_nodes: solution.nodes,
-            excluded_edges: solution.excluded,
-            worst_edge: solution.worst_edge,
-            asymmetry_sd_ns: self.smoother.asymmetry_sd_ns(),
-            loops: (solution.loops.count, solution.loops.rms_ns),
-            clamped: solution.clamped,
-            contradictions: solution.negative_cycles,
-            clock_events,
-            watch: verdict,
-            decision: Decision { stop: true, ..Decision::default() },
-        })
-    }
+/// How a run of `nodes` nodes solves its rounds.
+pub(crate) fn solver_options(nodes: usize) -> SolverOptions {
+    SolverOptions { nodes, reference: truth::REFERENCE, graph: GraphOptions::default() }
 }
 
 /// When the window under way ends.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_collective::{Collective, Patience, ROOT};
-use probe_sync_estimate::window::GlobalWindowData;
+use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_probe::topology;
 use probe_sync_sys::topology::Topology;
 use probe_sync_sys::{TracerClock, clock, host};

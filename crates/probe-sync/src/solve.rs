@@ -18,13 +18,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::faults::{Culprit, Fault};
-use probe_sync_estimate::window::{Decision, EdgeAlphaBeta, NodeWindowData};
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
+use probe_sync_estimate::round::{Decision, EdgeCut, SolvedRound, Solver, WindowCut, fit_window};
+use probe_sync_estimate::run::{Recorded, Smoothed};
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, Timestamp};
 
-use crate::files::{self, JsonLines, OffsetLine, ProbeLine, ProbeWindowLine, RecordedLine};
-use crate::probing::{EdgeCut, WindowCut};
-use crate::rounds::{Solver, fit_window};
-use crate::smoothing::{Recorded, Smoothed, SolvedRound};
+use crate::files::{JsonLines, ProbeLine, ProbeWindowLine, RecordedLine};
+use crate::rounds::{fit_options, solver_options};
 use crate::{Config, Error, truth};
 
 /// What a run left behind.
@@ -99,11 +100,12 @@ pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config
     }
     recording.solved.rounds = rounds.len();
     let recorded: Vec<Recorded<'_>> = recording.recorded().collect();
-    let smoothed = Smoothed::new(recording.node_count(), rounds, Some(&recorded[..]).filter(|some| !some.is_empty()));
+    let recorded = Some(&recorded[..]).filter(|some| !some.is_empty());
+    let smoothed = Smoothed::new(recording.node_count(), truth::REFERENCE, rounds, recorded);
     recording.report(&smoothed);
     recording.solved.lines = match knots {
         Some(spacing) => {
-            let knots = smoothed.knots(spacing, recording.nodes.len())?;
+            let knots = smoothed.knots(spacing, recording.nodes.len()).map_err(unusable_knots)?;
             recording.write(out, smoothed.knot_lines(knots))?
         }
         None => recording.write(out, smoothed.round_lines())?,
@@ -240,7 +242,7 @@ impl Recording {
     /// Fits the windows of the exchanges.
     fn fit(&mut self, config: &Config) {
         for ((round_id, node), record) in &self.exchanges {
-            let (fitted, left_out) = fit_window(config, *node, *round_id, &record.cut(*node), false);
+            let (fitted, left_out) = fit_window(&record.cut(*node), *round_id, &fit_options(config), false);
             self.solved.left_out_exchanges += left_out;
             self.windows.entry(*round_id).or_default().insert(*node, fitted);
         }
@@ -256,7 +258,7 @@ impl Recording {
         let nodes = self.node_count();
         self.solved.nodes = self.nodes.len();
         let mut rounds = Vec::with_capacity(self.windows.len());
-        let mut solver = Solver::new(nodes);
+        let mut solver = Solver::new(solver_options(nodes));
         for (round_id, windows) in std::mem::take(&mut self.windows) {
             let windows: Vec<NodeWindowData> = windows.into_values().collect();
             let Some(reference) = reference_window(&windows) else {
@@ -264,11 +266,11 @@ impl Recording {
                 self.note(format!("round {round_id}: left out: no window of node 0 and no edge to it"));
                 continue;
             };
-            let mut data = solver.solve(round_id, &reference, &windows, nodes)?;
-            let length = data.window_end_ns.saturating_sub(data.window_start_ns);
-            data.decision = Decision { next_window_ns: length, ..Decision::default() };
-            let edges: Vec<EdgeAlphaBeta> = windows.into_iter().flat_map(|window| window.edges).collect();
-            rounds.push(SolvedRound { data, edges });
+            let solved = solver.solve(round_id, &reference, &windows);
+            let mut round = solved.map_err(|source| Error::Graph { round_id, source })?;
+            let length = round.data.window_end_ns.saturating_sub(round.data.window_start_ns);
+            round.data.decision = Decision { next_window_ns: length, ..Decision::default() };
+            rounds.push(round);
         }
         Ok(rounds)
     }
@@ -301,13 +303,13 @@ impl Recording {
     }
 
     /// Writes the lines of nodes that were seen, beside their place first; returns how many.
-    fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetLine>) -> Result<usize, Error> {
+    fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetRecord>) -> Result<usize, Error> {
         let mut name = out.file_name().unwrap_or_default().to_owned();
         name.push(".partial");
         let beside = out.with_file_name(name);
         let write = || {
             let mut file = JsonLines::create(&beside)?;
-            file.append(&files::offsets_meta(&[]))?;
+            file.append(&OffsetsHeader { meta: true, nodes: Vec::new(), reference: truth::REFERENCE })?;
             let mut count = 0;
             // A stray large node number must not fill the file with nodes that nobody saw.
             for line in lines.filter(|line| self.nodes.contains(&line.estimate.node_id)) {
@@ -344,7 +346,7 @@ impl WindowRecord {
             })
             .collect();
         let packets = self.close.iter().flat_map(|close| close.packets.iter().copied()).collect();
-        WindowCut { start_ns, end_ns, edges, clock_event: None, packets }
+        WindowCut { node, start_ns, end_ns, edges, clock_event: None, packets }
     }
 }
 
@@ -365,6 +367,10 @@ fn reference_window(windows: &[NodeWindowData]) -> Option<NodeWindowData> {
             ..window.clone()
         })
     })
+}
+
+fn unusable_knots(error: probe_sync_estimate::Error) -> Error {
+    Error::Configuration { origin: "command line".into(), key: "--knots".into(), reason: error.to_string() }
 }
 
 /// What cannot have been measured.

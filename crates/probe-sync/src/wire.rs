@@ -45,9 +45,8 @@ const MAX_MESSAGE_BYTES: usize = 256 << 20;
 mod tests {
     use super::*;
     use probe_sync_estimate::faults::{Culprit, Fault, FaultKind, Verdict};
-    use probe_sync_estimate::window::{
-        Decision, EdgeAlphaBeta, GlobalWindowData, NodeEstimate, NodeWindowData, PeerPackets,
-    };
+    use probe_sync_estimate::round::{Decision, GlobalWindowData};
+    use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets};
     use probe_sync_time::{Edge, NodeId, StampSource};
     use proptest::prelude::*;
 

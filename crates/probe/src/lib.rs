@@ -26,6 +26,7 @@ mod prober;
 mod responder;
 mod schedule;
 mod seen;
+mod tally;
 pub mod topology;
 
 pub use counters::{AnswerCounters, Counters, EdgeWindowCounts, ExchangeCounters, ForeignCounters, PeerCounters};
@@ -33,3 +34,4 @@ pub use endpoint::{Endpoint, EndpointConfig, Error};
 pub use outbox::{Transmit, TxContext};
 pub use packet::{Kind, PACKET_BYTES, PACKET_VERSION, Packet, Reject, Stamp};
 pub use schedule::Schedule;
+pub use tally::Tally;

@@ -33,6 +33,6 @@ mod world;
 pub use clock::WanderingClock;
 pub use faults::{Fault, FaultKind, LieStamps, Span};
 pub use ledger::{DirectionCounts, Ledger};
-pub use running::{EdgeCut, Running, WindowCut};
+pub use running::Running;
 pub use scenario::{Clocks, Network, Replay, Scenario, Slews, Stamps, Thermal, Waves};
 pub use simulation::{Error, Outcome, Simulation};

@@ -6,12 +6,13 @@
 //!
 //! What it does not do: lose a node's results on their way to the master, smooth over rounds, or judge; see `accuracy`.
 
-use probe_sync_estimate::edge_fit::{self, EdgeWindow, FitOptions};
+use probe_sync_estimate::edge_fit::{self, FitOptions};
 use probe_sync_estimate::graph::{self, GraphInput, GraphOptions, GraphSolution};
+use probe_sync_estimate::round::WindowCut;
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta};
 use probe_sync_time::{Duration, Edge, NodeId, System, Timestamp};
 
-use crate::running::{EdgeCut, Running, WindowCut};
+use crate::running::Running;
 use crate::simulation::{Error, Simulation};
 
 /// A simulated run, one window at a time.
@@ -109,24 +110,6 @@ impl Round {
     /// Exchanges given up, by edge.
     pub fn losses(&self) -> impl Iterator<Item = (Edge, u32)> {
         self.cuts.iter().flat_map(|cut| &cut.edges).map(|edge| (edge.edge, edge.lost))
-    }
-}
-
-impl WindowCut {
-    /// The middle of the window on the node's own clock, where x of its edges is 0.
-    pub fn midpoint_ns(&self) -> i64 {
-        self.start_ns.midpoint(self.end_ns)
-    }
-
-    /// The edges as the fits take them.
-    pub fn edge_windows(&self) -> impl Iterator<Item = EdgeWindow<'_>> {
-        let midpoint_ns = self.midpoint_ns();
-        self.edges.iter().map(move |EdgeCut { edge, exchanges, lost }| EdgeWindow {
-            edge: *edge,
-            midpoint_ns,
-            exchanges,
-            lost: *lost,
-        })
     }
 }
 

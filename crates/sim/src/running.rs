@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_estimate::window::ClockEvent;
+use probe_sync_estimate::round::{EdgeCut, WindowCut};
+use probe_sync_estimate::window::PeerPackets;
 use probe_sync_probe::Counters;
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, System, Timestamp};
 
@@ -17,32 +18,6 @@ use crate::network::constant_ns;
 use crate::scenario::Scenario;
 use crate::simulation::{Error, Outcome, Simulation, schedule};
 use crate::world::World;
-
-/// What one window brought to one node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WindowCut {
-    /// The node.
-    pub node: NodeId,
-    /// The window's start on this node's clock: where the window before ended.
-    pub start_ns: i64,
-    /// The window's end on this node's clock.
-    pub end_ns: i64,
-    /// The out-edges, in order of their destination.
-    pub edges: Vec<EdgeCut>,
-    /// A disturbance of the node's clock, if the node saw it.
-    pub clock_event: Option<ClockEvent>,
-}
-
-/// What one window brought on one edge.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EdgeCut {
-    /// The edge.
-    pub edge: Edge,
-    /// The exchanges that finished.
-    pub exchanges: Vec<Exchange>,
-    /// How many were given up.
-    pub lost: u32,
-}
 
 /// A run under way.
 #[derive(Debug)]
@@ -82,6 +57,7 @@ impl<'a> Running<'a> {
         let is_live = self.world.is_live(node);
         let state = &mut self.world.nodes[node.index()];
         let counts = state.endpoint.cut_window();
+        let passed = state.tally.since_last(state.endpoint.counters()).into_iter();
         let mut finished = std::mem::take(&mut state.finished);
         if !is_live {
             return None;
@@ -100,6 +76,7 @@ impl<'a> Running<'a> {
             end_ns: clock.apply(end).as_ns(),
             edges: edges.collect(),
             clock_event: clock.event_in(start, end),
+            packets: passed.map(|(peer, sent, received)| PeerPackets { peer, sent, received }).collect(),
         })
     }
 

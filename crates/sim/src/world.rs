@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Stamp, Transmit, TxContext};
+use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Stamp, Tally, Transmit, TxContext};
 use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, System, Timestamp};
 
 use crate::clock::WanderingClock;
@@ -46,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     /// Exchanges that finished since the last cut, by destination.
     pub(crate) finished: BTreeMap<NodeId, Vec<Exchange>>,
+    /// Packets by peer at the last cut.
+    pub(crate) tally: Tally,
     /// When the node's process last began, ns since the start.
     pub(crate) began_at: i64,
     /// The timer asked for, and when the node will wake up for it.
@@ -284,6 +286,7 @@ impl Node {
         Self {
             endpoint,
             finished: BTreeMap::new(),
+            tally: Tally::default(),
             began_at: i64::MIN,
             armed: None,
             draws: Draws::new(seed, Purpose::Node, u64::from(node.0)),
@@ -305,6 +308,7 @@ impl Node {
         while self.endpoint.poll_exchange().is_some() {}
         self.endpoint.cut_window();
         self.finished.clear();
+        self.tally.since_last(self.endpoint.counters());
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration as StdDuration;
 use probe_sync::collective::InProcess;
 use probe_sync::policy::{Pace, Policy};
 use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run, run_with_policy};
-use probe_sync_estimate::window::{GlobalWindowData, NodeWindowData};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, Edge};
 
 /// Counts what it is told, and ends the run after some rounds if it shall.

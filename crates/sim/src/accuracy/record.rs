@@ -7,6 +7,7 @@
 
 use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_estimate::graph::GraphSolution;
+use probe_sync_estimate::round::WindowCut;
 use probe_sync_estimate::smoother::{
     self, Exchanges, Online, RunSolution, SmoothedOffset, SmootherOptions, smooth_packets, smooth_run,
 };
@@ -18,7 +19,7 @@ use super::joining::{EdgeLine, Joining, join};
 use super::{Judgement, Method, Plan};
 use crate::course::Course;
 use crate::rounds::{REFERENCE, Round};
-use crate::running::{Running, WindowCut};
+use crate::running::Running;
 
 /// A run so far.
 pub(super) struct Record<'a> {

@@ -1,6 +1,7 @@
 //! Each kind of fault does what it says, when it says, and nothing else.
 
-use probe_sync_sim::{Fault, FaultKind, LieStamps, Network, Outcome, Scenario, Simulation, WindowCut};
+use probe_sync_estimate::round::WindowCut;
+use probe_sync_sim::{Fault, FaultKind, LieStamps, Network, Outcome, Scenario, Simulation};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId};
 
 const FIVE: NodeId = NodeId(5);

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_sim::{Network, Running, Scenario, Simulation, WindowCut};
+use probe_sync_estimate::round::WindowCut;
+use probe_sync_sim::{Network, Running, Scenario, Simulation};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId};
 
 fn lossy() -> Simulation {

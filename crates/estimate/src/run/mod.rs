@@ -1,55 +1,51 @@
 //! Smooths a recorded run as a whole and makes its lines: one per round and node, or one per knot and node.
 //!
-//! Place in the flow: last step of `solve`, after every round was solved as in the live run. The smoother takes the fits of
+//! Place in the flow: last step of `solve` and of simulations, after every round was solved as in the live run. The smoother takes the fits of
 //! all rounds and, where they are at hand, all exchanges. What must not be used comes from the rounds' verdicts, which may
 //! speak of rounds before their own; a round's own estimates give the hard intervals.
 //!
 //! At a knot t in the round with midpoint M the hard interval is the round's, carried along:
 //! `[lo + d − w, hi + d + w]`, `d = x(t) − x(M)`, `w = 5·σ_rate·|t − M| + 5·√(q·|t − M|³/3)`,
 //! where x is the smoothed offset, σ_rate the standard deviation of its rate and q how fast node and reference wander
-//! (`estimate::smoother`). So it is no longer unconditional: it fails when the clock wanders off by more than five standard
+//! ([`crate::smoother`]). So it is no longer unconditional: it fails when the clock wanders off by more than five standard
 //! deviations. At t = M it is the round's own.
 //!
 //! Where a clock was stepped between two rounds that know it, nobody knows when: knots in between say that the node was not
 //! reached, and lines of rounds in between that its clock was disturbed.
 //!
-//! What it does not do: read or write files (`solve`).
+//! What it does not do: read or write files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_estimate::faults::Fault;
-use probe_sync_estimate::smoother::{self, Break, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
-use probe_sync_estimate::window::{EdgeAlphaBeta, GlobalWindowData, NodeEstimate};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId};
 
-use crate::files::{self, OffsetLine};
-use crate::{Error, truth};
-
-/// A round as the live run would have solved it, with the fits that it was solved from.
-#[derive(Clone, Debug)]
-pub(crate) struct SolvedRound {
-    pub(crate) data: GlobalWindowData,
-    pub(crate) edges: Vec<EdgeAlphaBeta>,
-}
+use crate::Error;
+use crate::faults::Fault;
+use crate::record::OffsetRecord;
+use crate::round::{GlobalWindowData, SolvedRound};
+use crate::smoother::{self, Break, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
+use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// The exchanges of one edge in one round.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Recorded<'a> {
-    pub(crate) round_id: u64,
-    pub(crate) edge: Edge,
-    pub(crate) exchanges: &'a [Exchange],
+pub struct Recorded<'a> {
+    pub round_id: u64,
+    pub edge: Edge,
+    pub exchanges: &'a [Exchange],
 }
 
 /// A smoothed run.
 #[derive(Debug)]
-pub(crate) struct Smoothed {
+pub struct Smoothed {
+    /// The node whose offset is zero.
+    reference: NodeId,
     /// All rounds, their estimates smoothed.
     rounds: Vec<SolvedRound>,
     /// Places of the rounds that were smoothed, in order of time.
     in_order: Vec<usize>,
     solution: RunSolution,
     /// Where clocks were stepped or restarted.
-    pub(crate) breaks: usize,
+    pub breaks: usize,
     torn: Torn,
 }
 
@@ -60,7 +56,12 @@ struct Torn(BTreeMap<NodeId, Vec<[i64; 2]>>);
 
 impl Smoothed {
     /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
-    pub(crate) fn new(nodes: usize, mut rounds: Vec<SolvedRound>, recorded: Option<&[Recorded<'_>]>) -> Self {
+    pub fn new(
+        nodes: usize,
+        reference: NodeId,
+        mut rounds: Vec<SolvedRound>,
+        recorded: Option<&[Recorded<'_>]>,
+    ) -> Self {
         let in_order = in_order(&rounds);
         let left_out = left_out(&rounds);
         let breaks = breaks(&rounds, &in_order);
@@ -68,7 +69,7 @@ impl Smoothed {
         let views: Vec<smoother::Round<'_>> = in_order
             .iter()
             .map(|place| {
-                let SolvedRound { data, edges } = &rounds[*place];
+                let SolvedRound { data, edges, .. } = &rounds[*place];
                 smoother::Round {
                     reference_midpoint_ns: midpoint_ns(data),
                     edges,
@@ -78,7 +79,7 @@ impl Smoothed {
                 }
             })
             .collect();
-        let options = SmootherOptions { reference: truth::REFERENCE, ..SmootherOptions::default() };
+        let options = SmootherOptions { reference, ..SmootherOptions::default() };
         let useful: Vec<BTreeSet<Edge>> = views.iter().map(useful).collect();
         let torn = Torn::new(&views, &useful, &breaks);
         let solution = match recorded {
@@ -98,41 +99,39 @@ impl Smoothed {
                 }
             }
         }
-        Self { breaks: breaks.len(), rounds, in_order, solution, torn }
+        Self { reference, breaks: breaks.len(), rounds, in_order, solution, torn }
     }
 
     /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.
-    pub(crate) fn unsmoothed(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn unsmoothed(&self) -> impl Iterator<Item = u64> + '_ {
         let places = (0..self.rounds.len()).filter(|place| self.in_order.binary_search(place).is_err());
         places.map(|place| self.rounds[place].data.round_id)
     }
 
     /// Standard deviation of a median path's asymmetry, ns.
-    pub(crate) fn asymmetry_sd_ns(&self) -> f64 {
+    pub fn asymmetry_sd_ns(&self) -> f64 {
         self.solution.asymmetry_sd_ns
     }
 
     /// Faults in the order in which they were named.
-    pub(crate) fn faults(&self) -> impl Iterator<Item = &Fault> {
+    pub fn faults(&self) -> impl Iterator<Item = &Fault> {
         self.rounds.iter().flat_map(|round| &round.data.watch.faults)
     }
 
     /// Median of the 95 % intervals' half-widths, the reference's apart; None when no other node was reached.
-    pub(crate) fn half_width_95_ns(&self) -> Option<f64> {
+    pub fn half_width_95_ns(&self) -> Option<f64> {
         let others = self.rounds.iter().flat_map(|round| &round.data.all_nodes);
-        let mut sigmas: Vec<f64> = others
-            .filter(|node| node.reachable && node.node_id != truth::REFERENCE)
-            .map(|node| node.sigma_ns)
-            .collect();
+        let mut sigmas: Vec<f64> =
+            others.filter(|node| node.reachable && node.node_id != self.reference).map(|node| node.sigma_ns).collect();
         let middle = sigmas.len() / 2;
         (!sigmas.is_empty()).then(|| NORMAL_975 * *sigmas.select_nth_unstable_by(middle, f64::total_cmp).1)
     }
 
     /// A line per round and node.
-    pub(crate) fn round_lines(&self) -> impl Iterator<Item = OffsetLine> {
+    pub fn round_lines(&self) -> impl Iterator<Item = OffsetRecord> {
         let torn = |round: &GlobalWindowData, node: NodeId| self.torn.holds(node, midpoint_ns(round));
         self.rounds.iter().flat_map(move |SolvedRound { data, .. }| {
-            files::offset_lines(data).map(move |line| OffsetLine {
+            OffsetRecord::of_round(data).map(move |line| OffsetRecord {
                 clock_disturbed: line.clock_disturbed || torn(data, line.estimate.node_id),
                 ..line
             })
@@ -142,10 +141,9 @@ impl Smoothed {
     /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the last one's end.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when the spacing is below a millisecond or `nodes` nodes would have too many lines.
-    pub(crate) fn knots(&self, spacing: Duration, nodes: usize) -> Result<Knots, Error> {
-        let wrong =
-            |reason: String| Error::Configuration { origin: "command line".into(), key: "--knots".into(), reason };
+    /// [`Error::UnusableSpacing`] when it is below a millisecond or `nodes` nodes would have too many lines.
+    pub fn knots(&self, spacing: Duration, nodes: usize) -> Result<Knots, Error> {
+        let wrong = |reason: String| Error::UnusableSpacing { reason };
         if spacing < SPACING_MIN {
             return Err(wrong(format!("{} ms is too close; take 1ms or more", spacing.as_ns() as f64 / NS_PER_MS)));
         }
@@ -165,7 +163,7 @@ impl Smoothed {
     }
 
     /// A line per knot and node, in order of time.
-    pub(crate) fn knot_lines(&self, knots: Knots) -> impl Iterator<Item = OffsetLine> {
+    pub fn knot_lines(&self, knots: Knots) -> impl Iterator<Item = OffsetRecord> {
         let mut here = 0;
         (0..knots.count).flat_map(move |knot| {
             let at_ns = knots.at_ns(knot);
@@ -174,7 +172,7 @@ impl Smoothed {
             }
             let data = &self.rounds[self.in_order[here]].data;
             let half = knots.spacing_ns / 2;
-            data.all_nodes.iter().map(move |node| OffsetLine {
+            data.all_nodes.iter().map(move |node| OffsetRecord {
                 round_id: data.round_id,
                 window_id: knot,
                 window_start_ns: at_ns.saturating_sub(half),
@@ -204,7 +202,7 @@ impl Smoothed {
             return carried;
         };
         let walk = |node: NodeId| self.solution.walk_density.get(node.index()).copied().unwrap_or(0.0);
-        let wander = if node.node_id == truth::REFERENCE { 0.0 } else { walk(node.node_id) + walk(truth::REFERENCE) };
+        let wander = if node.node_id == self.reference { 0.0 } else { walk(node.node_id) + walk(self.reference) };
         let moved = there.offset_ns - middle.offset_ns;
         let doubt = doubt_ns(&middle, (i128::from(at_ns) - i128::from(middle_ns)) as f64 / NS_PER_S, wander);
         carried.bound_lo_ns += moved - doubt;
@@ -234,7 +232,7 @@ impl Torn {
 
 /// Knots at equal distances; each stands in the middle of its stretch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Knots {
+pub struct Knots {
     start_ns: i64,
     spacing_ns: i64,
     count: u64,
@@ -330,16 +328,18 @@ const NS_PER_S_PER_PPM: f64 = 1e3;
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_estimate::faults::{self, BreakKind};
-    use probe_sync_estimate::window::NodeWindowData;
     use probe_sync_time::StampSource;
 
     use super::*;
-    use crate::rounds::Solver;
+    use crate::faults::{self, BreakKind};
+    use crate::graph::GraphOptions;
+    use crate::round::{Solver, SolverOptions};
+    use crate::window::NodeWindowData;
 
     /// Rounds of two nodes; node 1 is ahead by `offset_ns(t)`, t in seconds, and its line of each round is exact.
     fn rounds(ids: &[u64], middle_s: impl Fn(u64) -> f64, offset_ns: impl Fn(f64) -> f64) -> Vec<SolvedRound> {
-        let mut solver = Solver::new(2);
+        let options = SolverOptions { nodes: 2, reference: NodeId(0), graph: GraphOptions::default() };
+        let mut solver = Solver::new(options);
         let round = |id: &u64| {
             let middle = middle_s(*id);
             let middle_ns = (middle * NS_PER_S) as i64;
@@ -367,8 +367,7 @@ mod tests {
                 "window_start_ns": middle_ns - 500_000_000, "window_end_ns": middle_ns + 500_000_000,
             });
             let window: NodeWindowData = serde_json::from_value(window).expect("a line of windows/node0.jsonl");
-            let data = solver.solve(*id, &window, std::slice::from_ref(&window), 2).expect("two nodes");
-            SolvedRound { data, edges: vec![edge] }
+            solver.solve(*id, &window, std::slice::from_ref(&window)).expect("two nodes")
         };
         ids.iter().map(round).collect()
     }
@@ -379,9 +378,9 @@ mod tests {
 
     #[test]
     fn knots_lie_on_the_curve_inside_their_hard_intervals() {
-        let smoothed = Smoothed::new(2, rounds(&[0, 1, 2, 3, 4, 5, 6, 7], |id| id as f64, swing), None);
+        let smoothed = Smoothed::new(2, NodeId(0), rounds(&[0, 1, 2, 3, 4, 5, 6, 7], |id| id as f64, swing), None);
         let knots = smoothed.knots(Duration::from_ms(125), 2).expect("not many");
-        let lines: Vec<OffsetLine> = smoothed.knot_lines(knots).collect();
+        let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
         assert_eq!(lines.len(), 2 * 8 * 8, "eight rounds of a second");
         for (number, line) in lines.iter().enumerate() {
             let middle_ns = line.window_start_ns.midpoint(line.window_end_ns);
@@ -406,7 +405,7 @@ mod tests {
         }
         let step = faults::Break { node: NodeId(1), round: 4, kind: BreakKind::Step };
         rounds[5].data.watch.breaks = vec![step, step];
-        let smoothed = Smoothed::new(2, rounds, None);
+        let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
         assert_eq!(smoothed.breaks, 1, "one step, told twice");
         let knots = smoothed.knots(Duration::from_ms(100), 2).expect("not many");
         for line in smoothed.knot_lines(knots).filter(|line| line.estimate.node_id == NodeId(1)) {
@@ -428,7 +427,7 @@ mod tests {
         }
         rounds[2].data.watch.breaks = vec![faults::Break { node: NodeId(1), round: 2, kind: BreakKind::Step }];
         assert_eq!(breaks(&rounds, &in_order(&rounds)), [Break { node: NodeId(1), round: 2 }], "round 3 is the third");
-        let smoothed = Smoothed::new(2, rounds, None);
+        let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
         assert_eq!(smoothed.unsmoothed().collect::<Vec<u64>>(), [5, 6]);
         assert_eq!(smoothed.round_lines().count(), 2 * 8);
         for line in smoothed.round_lines().filter(|line| line.estimate.node_id == NodeId(1)) {
@@ -438,7 +437,7 @@ mod tests {
 
     #[test]
     fn too_many_knots_are_refused() {
-        let smoothed = Smoothed::new(2, rounds(&[0, 7_000], |id| id as f64, |_| 0.0), None);
+        let smoothed = Smoothed::new(2, NodeId(0), rounds(&[0, 7_000], |id| id as f64, |_| 0.0), None);
         for (spacing, nodes, fits) in [
             (Duration::from_ms(1), 1, true),
             (Duration::from_ms(1), 2, false),

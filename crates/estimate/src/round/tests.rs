@@ -1,12 +1,11 @@
-//! Counts of both ends, through the tally, the lay-out by direction and the whole solver of a live round.
+//! Counts of both ends, laid out by direction, through the whole solver of a round.
 
-use probe_sync_estimate::faults::{Culprit, Fault, FaultKind};
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData, PeerPackets};
-use probe_sync_probe::{Counters, PeerCounters};
 use probe_sync_time::{Edge, NodeId, StampSource};
 
-use super::{Tally, directions};
-use crate::rounds::Solver;
+use super::{Solver, SolverOptions, directions};
+use crate::faults::{Culprit, Fault, FaultKind};
+use crate::graph::GraphOptions;
+use crate::window::{EdgeAlphaBeta, NodeWindowData, PeerPackets};
 
 const NODES: u32 = 5;
 const ROUNDS: u64 = 8;
@@ -57,12 +56,13 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
 
 /// Every fault that the solver names over the rounds, `spoil` having laid hands on each round's windows.
 fn named(counted: Counted, spoil: fn(u64, &mut Vec<NodeWindowData>)) -> Vec<Fault> {
-    let mut solver = Solver::new(NODES as usize);
+    let options = SolverOptions { nodes: NODES as usize, reference: NodeId(0), graph: GraphOptions::default() };
+    let mut solver = Solver::new(options);
     let solve = |round| {
         let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(round, node, counted)).collect();
         spoil(round, &mut windows);
         let reference = windows[0].clone();
-        solver.solve(round, &reference, &windows, NODES as usize).expect("our own nodes").watch.faults
+        solver.solve(round, &reference, &windows).expect("our own nodes").data.watch.faults
     };
     (0..ROUNDS).flat_map(solve).collect()
 }
@@ -140,17 +140,4 @@ fn losses_without_a_fit_are_losses_of_the_edge() {
         }
     };
     check("nothing comes back", whole, dead, &[(FaultKind::Loss, Edge::new(1, 3))]);
-}
-
-#[test]
-fn a_tally_counts_from_cut_to_cut() {
-    let counters = |sent, send_failed, received, duplicates| {
-        let peer = PeerCounters { sent, send_failed, received, duplicates, ..PeerCounters::default() };
-        Counters { peers: [(NodeId(1), peer)].into(), ..Counters::default() }
-    };
-    let packets = |sent, received| vec![PeerPackets { peer: NodeId(1), sent, received }];
-    let mut tally = Tally::default();
-    assert_eq!(tally.since_last(counters(10, 1, 9, 2)), packets(11, 7));
-    assert_eq!(tally.since_last(counters(10, 1, 9, 2)), packets(0, 0));
-    assert_eq!(tally.since_last(counters(30, 3, 39, 12)), packets(22, 20));
 }

@@ -1,0 +1,74 @@
+//! What a run's offsets look like in a file: a line of `offsets.jsonl`, for the one who writes it and the one who reads it.
+//!
+//! Place in the flow: written by a live run and by `solve`, read by alignment. The first ten keys of a line are what existing
+//! combiners read; their names and meaning stay.
+//! What it does not do: read or write files.
+
+use probe_sync_time::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::round::GlobalWindowData;
+use crate::window::NodeEstimate;
+
+/// A line of `offsets.jsonl`. The first ten keys are what existing combiners read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OffsetRecord {
+    /// The round.
+    pub round_id: u64,
+    /// The window.
+    pub window_id: u64,
+    /// The window's start on the reference clock.
+    pub window_start_ns: i64,
+    /// The window's end on the reference clock; the offset holds at the middle.
+    pub window_end_ns: i64,
+    /// The estimate.
+    #[serde(flatten)]
+    pub estimate: NodeEstimate,
+    /// The system clock of this node or of the reference was stepped or slewed during the window: do not trust the line.
+    #[serde(default)]
+    pub clock_disturbed: bool,
+}
+
+impl OffsetRecord {
+    /// The lines for one solved round, one a node.
+    pub fn of_round(round: &GlobalWindowData) -> impl Iterator<Item = Self> + '_ {
+        round.all_nodes.iter().map(|estimate| Self {
+            round_id: round.round_id,
+            window_id: round.window_id,
+            window_start_ns: round.window_start_ns,
+            window_end_ns: round.window_end_ns,
+            estimate: estimate.clone(),
+            clock_disturbed: round.clock_disturbed(estimate.node_id),
+        })
+    }
+}
+
+/// The first line of `offsets.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OffsetsHeader {
+    /// Always true.
+    pub meta: bool,
+    /// The nodes in order; empty where nothing is known of them.
+    pub nodes: Vec<NodeRecord>,
+    /// The node whose offset is zero.
+    #[serde(default = "first_node")]
+    pub reference: NodeId,
+}
+
+/// What the first line says of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its host.
+    pub hostname: Option<String>,
+    /// The node.
+    pub node_id: NodeId,
+    /// Its tracer clock at the measurement's start, ns.
+    pub start_gpu_ns: Option<i64>,
+    /// Its system clock at the same moment, ns.
+    pub start_walltime_ns: Option<i64>,
+}
+
+/// Older files do not state their reference; it was node 0.
+fn first_node() -> NodeId {
+    NodeId(0)
+}

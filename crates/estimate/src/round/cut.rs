@@ -1,0 +1,85 @@
+//! What one window brought to one node, and the fit of its edges.
+//!
+//! Place in the flow: first step of a round. Whoever probes (a live node, a simulation, a recording) cuts its exchanges into a
+//! [`WindowCut`]; [`fit_window`] turns it into what the node contributes to the round.
+//! What it does not do: choose when to cut; count packets.
+
+use probe_sync_time::{Edge, Exchange, NodeId};
+
+use crate::edge_fit::{self, EdgeWindow, FitOptions};
+use crate::window::{ClockEvent, NodeWindowData, PeerPackets};
+
+/// What one window brought to one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowCut {
+    /// The node.
+    pub node: NodeId,
+    /// The window's start on this node's clock.
+    pub start_ns: i64,
+    /// The window's end on this node's clock.
+    pub end_ns: i64,
+    /// The out-edges, in order of their destination.
+    pub edges: Vec<EdgeCut>,
+    /// A disturbance of the system clock, if the node saw it.
+    pub clock_event: Option<ClockEvent>,
+    /// Packets by peer, also those that the system refused to send. Empty: they were not counted.
+    pub packets: Vec<PeerPackets>,
+}
+
+/// What one window brought on one edge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EdgeCut {
+    /// The edge.
+    pub edge: Edge,
+    /// The exchanges that finished.
+    pub exchanges: Vec<Exchange>,
+    /// How many were given up.
+    pub lost: u32,
+}
+
+impl WindowCut {
+    /// The middle of the window on the node's own clock, where x of its edges is 0.
+    pub fn midpoint_ns(&self) -> i64 {
+        self.start_ns.midpoint(self.end_ns)
+    }
+
+    /// The edges as the fits take them.
+    pub fn edge_windows(&self) -> impl Iterator<Item = EdgeWindow<'_>> {
+        let midpoint_ns = self.midpoint_ns();
+        self.edges.iter().map(move |EdgeCut { edge, exchanges, lost }| EdgeWindow {
+            edge: *edge,
+            midpoint_ns,
+            exchanges,
+            lost: *lost,
+        })
+    }
+}
+
+/// Fits every edge of a cut window; also how many exchanges no fit used.
+pub fn fit_window(cut: &WindowCut, round_id: u64, options: &FitOptions, stop_requested: bool) -> (NodeWindowData, u64) {
+    let (mut left_out, mut unfitted) = (0, Vec::new());
+    let edges = cut
+        .edge_windows()
+        .filter_map(|window| {
+            let Some((line, diagnostics)) = edge_fit::fit_with_diagnostics(&window, options) else {
+                unfitted.extend((window.lost > 0).then_some((window.edge.dst, window.lost)));
+                return None;
+            };
+            left_out += u64::from(diagnostics.left_out);
+            Some(line)
+        })
+        .collect();
+    let data = NodeWindowData {
+        node_id: cut.node,
+        window_id: round_id,
+        round_id,
+        window_start_ns: cut.start_ns,
+        window_end_ns: cut.end_ns,
+        edges,
+        clock_event: cut.clock_event,
+        stop_requested,
+        packets: cut.packets.clone(),
+        unfitted,
+    };
+    (data, left_out)
+}

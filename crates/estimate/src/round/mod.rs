@@ -1,0 +1,20 @@
+//! One round, from a window's exchanges to the solved round: the code that a live run, `solve` and every simulation share.
+//!
+//! Flow: a node's probing is cut into a [`WindowCut`] → [`fit_window`] makes [`NodeWindowData`](crate::window::NodeWindowData)
+//! of it → all nodes' data go to the master, whose [`Solver`] runs graph → watch → smoother → clamp → [`SolvedRound`], which
+//! holds the [`GlobalWindowData`] that is broadcast, with the master's [`Decision`].
+//!
+//! What it does not do: wait, send, decide the pace (`pacing`), or smooth the run as a whole (`run`).
+
+mod cut;
+mod directions;
+mod global;
+mod solver;
+
+pub use cut::{EdgeCut, WindowCut, fit_window};
+pub use directions::{directions, unfitted};
+pub use global::{Decision, GlobalWindowData};
+pub use solver::{SolvedRound, Solver, SolverOptions};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Solves rounds, each in the light of those before: graph → watch → smoother → clamp.
+//!
+//! Place in the flow: at the master of a live run, in `solve` and in every simulation, between the gather of the nodes' windows
+//! and the broadcast of the result. The graph gives the round's own offsets and hard intervals; the watch names faults; the
+//! live smoother gives offset, rate and sigma from all rounds so far, moved into the hard interval where they leave it.
+//!
+//! What it does not do: decide what comes next, or look at later rounds (`run`).
+
+use probe_sync_time::{Edge, NodeId};
+
+use super::{Decision, GlobalWindowData, directions, unfitted};
+use crate::Error;
+use crate::faults::{RoundView, Watch};
+use crate::graph::{self, GraphInput, GraphOptions, GraphSolution};
+use crate::smoother::{self, Online, SmoothedOffset};
+use crate::window::{EdgeAlphaBeta, NodeWindowData};
+
+/// What the solver is told once.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct SolverOptions {
+    /// Number of nodes; they are `0..nodes`.
+    pub nodes: usize,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
+    /// What the graph may assume.
+    pub graph: GraphOptions,
+}
+
+/// Solves rounds from all nodes' windows, each in the light of those before.
+#[derive(Debug)]
+pub struct Solver {
+    options: SolverOptions,
+    watch: Watch,
+    smoother: Online,
+}
+
+/// A solved round, with what it was made of.
+#[derive(Clone, Debug)]
+pub struct SolvedRound {
+    /// As all ranks receive it; the decision is still to be made.
+    pub data: GlobalWindowData,
+    /// All fitted edges, in order of the windows.
+    pub edges: Vec<EdgeAlphaBeta>,
+    /// What this round alone says, before the smoother.
+    pub alone: GraphSolution,
+    /// What the live smoother says, by node; None where no packet tells.
+    pub smoothed: Vec<Option<SmoothedOffset>>,
+}
+
+impl Solver {
+    /// For a run in which nothing is known yet.
+    pub fn new(options: SolverOptions) -> Self {
+        let SolverOptions { nodes, reference, .. } = options;
+        Self { options, watch: Watch::default(), smoother: Online::new(nodes, reference) }
+    }
+
+    /// Solves the next round. `reference` is the reference node's window, `windows` are those of all nodes that contribute.
+    ///
+    /// # Errors
+    /// When an edge names a node that does not exist.
+    pub fn solve(
+        &mut self,
+        round_id: u64,
+        reference: &NodeWindowData,
+        windows: &[NodeWindowData],
+    ) -> Result<SolvedRound, Error> {
+        let SolverOptions { nodes, reference: reference_node, graph } = self.options;
+        let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
+        let reference_midpoint_ns = reference.window_start_ns.midpoint(reference.window_end_ns);
+        let input = GraphInput { nodes, reference: reference_node, reference_midpoint_ns, edges: &edges };
+        let alone = graph::solve(&input, &graph)?;
+        let event = |window: &NodeWindowData| window.clock_event.map(|event| (window.node_id, event));
+        let clock_events: Vec<_> = windows.iter().filter_map(event).collect();
+        let verdict = self.watch.observe(&RoundView {
+            round: round_id,
+            reference: reference_node,
+            reference_midpoint_ns,
+            edges: &edges,
+            nodes: &alone.nodes,
+            excluded: &alone.excluded,
+            clock_events: &clock_events,
+            unfitted: &unfitted(windows, nodes),
+            directions: &directions(windows, nodes),
+        });
+        let left_out: Vec<Edge> =
+            verdict.left_out.iter().filter(|(round, _)| *round as u64 == round_id).map(|(_, edge)| *edge).collect();
+        let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
+        let view = smoother::Round::solved(reference_midpoint_ns, &edges, &alone, &left_out);
+        let smoothed = self.smoother.observe(&view, &broken);
+        // The edges of a node that is spoilt told the smoother nothing, and its prediction is not where the clock is now.
+        let (mut all_nodes, mut clamped) = (alone.nodes.clone(), alone.clamped);
+        let sound = |node: &NodeId| !verdict.spoilt.contains(node);
+        for (node, smoothed) in all_nodes.iter_mut().zip(&smoothed).filter(|(node, _)| sound(&node.node_id)) {
+            clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
+        }
+        let data = GlobalWindowData {
+            window_id: round_id,
+            round_id,
+            sequence_number: round_id,
+            window_start_ns: reference.window_start_ns,
+            window_end_ns: reference.window_end_ns,
+            all_nodes,
+            excluded_edges: alone.excluded.clone(),
+            worst_edge: alone.worst_edge,
+            asymmetry_sd_ns: self.smoother.asymmetry_sd_ns(),
+            loops: (alone.loops.count, alone.loops.rms_ns),
+            clamped,
+            contradictions: alone.negative_cycles.clone(),
+            clock_events,
+            watch: verdict,
+            decision: Decision { stop: true, ..Decision::default() },
+        };
+        Ok(SolvedRound { data, edges, alone, smoothed })
+    }
+}
