@@ -4,7 +4,7 @@
 
 use probe_sync_estimate::window::NodeWindowData;
 
-use crate::report::RankAccount;
+use crate::account::RankAccount;
 use crate::roster::{Introduction, Presence};
 use crate::rounds::Broadcast;
 use crate::wire;

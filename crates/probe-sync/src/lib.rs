@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_collective::Rank;
 
+mod account;
 pub mod adaptive;
 pub mod config;
+pub mod counters;
 pub mod export;
 pub mod files;
 #[cfg(feature = "fuzzing")]

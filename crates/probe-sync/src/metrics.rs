@@ -50,8 +50,9 @@ pub fn render(report: &RunReport) -> String {
         gauge("nodes_within_target", "Nodes whose 95 % interval is that narrow.", &one(pacing.nodes_within.into()));
     }
     let counters: Vec<(String, f64)> =
-        report.counters.iter().map(|(name, count)| (format!("{{kind=\"{name}\"}}"), *count as f64)).collect();
-    gauge("events", "Counted events, by kind, over all ranks.", &counters);
+        report.counters.iter().map(|(counter, count)| (format!("{{kind=\"{}\"}}", counter.name()), *count as f64)).collect();
+    let meanings = report.counters.keys().map(|counter| format!(" {}: {}", counter.name(), counter.help()));
+    gauge("events", &format!("Counted events, by kind, over all ranks.{}", meanings.collect::<String>()), &counters);
     let faults: Vec<(String, f64)> = report
         .faults_by_kind
         .iter()

@@ -25,7 +25,8 @@ use probe_sync_sys::{
 use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, RunId, SkewedClock, StampSource, Timestamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::report::{EdgeExchanges, RankAccount};
+use crate::account::{EdgeExchanges, RankAccount};
+use crate::counters::{self, Counter};
 use crate::{Config, Error};
 
 /// A node's socket before the peers are known.
@@ -450,36 +451,10 @@ impl Driver {
 
     fn account(&mut self) -> RankAccount {
         let counters = self.endpoint.counters();
-        let total = counters.total();
-        let udp = self.udp.udp().counters();
-        let named: [(&str, u64); 26] = [
-            ("packets_sent", total.sent),
-            ("packets_received", total.received),
-            ("packets_duplicate", total.duplicates),
-            ("packets_late", total.late),
-            ("packets_out_of_state", total.out_of_state),
-            ("packets_foreign", counters.foreign.total()),
-            ("packets_dropped_by_kernel", udp.dropped_by_kernel),
-            ("exchanges_started", total.exchanges.started),
-            ("exchanges_finished", total.exchanges.finished),
-            ("exchanges_timed_out", total.exchanges.timed_out),
-            ("exchanges_without_stamp", total.exchanges.stamp_missing),
-            ("exchanges_send_failed", total.exchanges.send_failed),
-            ("exchanges_beyond_window_limit", self.overflowed),
-            ("exchanges_unread", counters.unread_exchanges),
-            ("stamps_stray", counters.stray_tx_stamps),
-            ("clock_readings_discarded", self.watch.discarded()),
-            ("starts_skipped", counters.skipped_starts),
-            ("starts_refused", counters.refused_starts),
-            ("stamps_user", udp.user_stamps),
-            ("stamps_missing_tx", udp.transmit_stamps_missing),
-            ("stamps_missing_rx", udp.receive_stamps_missing),
-            ("send_buffer_full", udp.send_full),
-            ("send_unreachable", udp.send_unreachable),
-            ("send_refused", udp.send_refused),
-            ("icmp_refused", udp.icmp_refused),
-            ("icmp_unreachable", udp.icmp_unreachable),
-        ];
+        let mut counts = counters::of_endpoint(&counters);
+        counts.extend(counters::of_socket(self.udp.udp().counters()));
+        counts.push((Counter::ExchangesBeyondWindowLimit, self.overflowed));
+        counts.push((Counter::ClockReadingsDiscarded, self.watch.discarded()));
         let peers = counters.peers.iter();
         let packets = peers.clone().map(|(peer, count)| PeerPackets {
             peer: *peer,
@@ -490,14 +465,14 @@ impl Driver {
             edge: Edge { src: self.node, dst: *peer },
             started: count.exchanges.started,
             finished: count.exchanges.finished,
-            lost: count.exchanges.timed_out + count.exchanges.stamp_missing + count.exchanges.send_failed,
+            lost: count.exchanges.lost(),
         });
         RankAccount {
             packets: packets.collect(),
             exchanges: edges.collect(),
             stamp: Some(self.udp.udp().stamp_source()),
             unreachable: self.unreachable.iter().map(|(peer, reason)| (*peer, reason.clone())).collect(),
-            counters: named.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+            counters: counts,
             ..RankAccount::default()
         }
     }

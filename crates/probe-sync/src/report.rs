@@ -6,14 +6,17 @@
 //! The truth's verdict covers rounds from the second on ([`FIRST_JUDGED_ROUND`]), because in the first one the nodes do
 //! not know yet where each other's windows are. Nodes whose clock, or whose reference's clock, was flagged in a round are not judged in it.
 
+use std::collections::BTreeMap;
+
 use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::ClockEvent;
-pub use probe_sync_estimate::window::PeerPackets;
-use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
-use serde::{Deserialize, Serialize};
+use probe_sync_time::{NodeId, SkewedClock, StampSource};
+use serde::Serialize;
 
+use crate::account::RankAccount;
 use crate::adaptive::PacingReport;
+use crate::counters::Counter;
 use crate::roster::Roster;
 use crate::truth;
 
@@ -22,38 +25,6 @@ pub const FIRST_JUDGED_ROUND: u64 = 1;
 
 /// Half-width of a 95 % interval in standard deviations.
 pub const SIGMAS_95: f64 = 1.959_964;
-
-/// What one rank did, gathered at the end.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RankAccount {
-    /// Packets by peer, if the rank probes for a node.
-    pub packets: Vec<PeerPackets>,
-    /// Exchanges started, finished, lost, by out-edge.
-    pub exchanges: Vec<EdgeExchanges>,
-    /// Counters by name: late, duplicate, foreign packets, missing stamps and so on.
-    pub counters: Vec<(String, u64)>,
-    /// Where stamps came from in the end; a socket may have stepped down during the run.
-    pub stamp: Option<StampSource>,
-    /// Peers that packets could not be sent to, with the latest reason.
-    pub unreachable: Vec<(NodeId, String)>,
-    /// Processor time since the rounds began, ns.
-    pub cpu_ns: u64,
-    /// Wall time since the rounds began, ns.
-    pub wall_ns: u64,
-}
-
-/// Exchanges of one out-edge.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeExchanges {
-    /// The edge.
-    pub edge: Edge,
-    /// Begun.
-    pub started: u64,
-    /// Finished with all eight timestamps.
-    pub finished: u64,
-    /// Not finished in time.
-    pub lost: u64,
-}
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -81,7 +52,7 @@ pub struct RunReport {
     /// Directions in which packets could not be sent.
     pub unreachable_peers: Vec<UnreachablePeer>,
     /// Counters summed over ranks.
-    pub counters: std::collections::BTreeMap<String, u64>,
+    pub counters: BTreeMap<Counter, u64>,
     /// Processor time of all ranks while probing, as a fraction of one core.
     pub cpu_cores: f64,
     /// Wall time of the rounds, s.
@@ -93,7 +64,7 @@ pub struct RunReport {
     /// Clocks and paths that went wrong, by name, in the order in which they became sure.
     pub faults: Vec<Fault>,
     /// How many of each kind, also of those beyond what is kept.
-    pub faults_by_kind: std::collections::BTreeMap<FaultKind, u64>,
+    pub faults_by_kind: BTreeMap<FaultKind, u64>,
     /// Standard deviation of path asymmetry seen in the last round, ns.
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
@@ -323,6 +294,8 @@ const MAX_SAMPLES: usize = 1 << 21;
 
 #[cfg(test)]
 mod tests {
+    use probe_sync_estimate::window::PeerPackets;
+
     use super::*;
 
     #[test]

@@ -14,9 +14,10 @@ use probe_sync_estimate::window::{ClockEvent, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde_json::{Value, json};
 
+use crate::account::RankAccount;
 use crate::adaptive::PacingReport;
 use crate::files::{JsonLines, RunDirectory};
-use crate::report::{self, Judge, NodeRow, RankAccount, RunReport, SIGMAS_95, TruthVerdict};
+use crate::report::{self, Judge, NodeRow, RunReport, SIGMAS_95, TruthVerdict};
 use crate::roster::Roster;
 use crate::run::{Setup, Started};
 use crate::{Error, metrics, truth};
@@ -161,8 +162,8 @@ impl<'a> RootState<'a> {
         let of_nodes: Vec<&RankAccount> =
             plan.rank_of_node.iter().filter_map(|rank| accounts.get(*rank as usize)).collect();
         let mut counters = BTreeMap::new();
-        for (name, count) in accounts.iter().flat_map(|account| &account.counters) {
-            *counters.entry(name.clone()).or_insert(0) += count;
+        for (counter, count) in accounts.iter().flat_map(|account| &account.counters) {
+            *counters.entry(*counter).or_insert(0) += count;
         }
         let wall = accounts.iter().map(|account| account.wall_ns).max().unwrap_or(0);
         let cpu: u64 = accounts.iter().map(|account| account.cpu_ns).sum();

@@ -23,10 +23,11 @@ use probe_sync_sys::clock;
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::account::RankAccount;
+use crate::counters::Counter;
 use crate::files::{JsonLines, ProbeLine, ProbeWindowLine};
 use crate::policy::{Pace, Policy};
 use crate::probing::Prober;
-use crate::report::RankAccount;
 use crate::roster::Plan;
 use crate::snapshots::{Sampler, SnapshotCounts};
 use crate::{Config, Error, truth, wire};
@@ -177,9 +178,8 @@ impl Rounds<'_> {
             |own| {
                 let snapshots = own.sampler.map(Sampler::finish).transpose()?;
                 let mut account = own.prober.finish()?;
-                let snapshots = snapshots.iter().flat_map(SnapshotCounts::named);
-                account.counters.extend(snapshots.map(|(name, count)| (name.to_owned(), count)));
-                account.counters.push(("exchanges_of_mixed_stamps".into(), own.left_out));
+                account.counters.extend(snapshots.into_iter().flat_map(SnapshotCounts::counts));
+                account.counters.push((Counter::ExchangesOfMixedStamps, own.left_out));
                 Ok::<_, Error>(account)
             },
         )?;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use probe_sync::collective::InProcess;
+use probe_sync::counters::Counter;
 use probe_sync::policy::{Pace, Policy};
 use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run, run_with_policy};
 use probe_sync_estimate::round::GlobalWindowData;
@@ -143,7 +144,7 @@ fn a_target_that_is_easy_lengthens_the_cadence_and_is_reported() {
     assert_eq!(pacing.shortest_cadence_ns, pacing.configured_cadence_ns, "{pacing:?}");
     // 500 ms at 800 µs are 625 exchanges in the first window, and more are lost to slower windows than not.
     let planned = pacing.exchanges_per_host / pacing.exchanges_per_host_fixed;
-    let started = report.counters["exchanges_started"] as f64 / 2_500.0;
+    let started = report.counters[&Counter::ExchangesStarted] as f64 / 2_500.0;
     assert!(planned < 0.7 && started < 0.8, "{planned} planned, {started} started");
     let text = std::fs::read_to_string(directory.path().join("out/run.json")).expect("run.json");
     let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
