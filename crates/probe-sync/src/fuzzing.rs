@@ -4,9 +4,9 @@
 
 use probe_sync_estimate::window::NodeWindowData;
 
-use crate::account::RankAccount;
-use crate::roster::{Introduction, Presence};
-use crate::rounds::Broadcast;
+use crate::measure::account::RankAccount;
+use crate::join::{Introduction, Presence};
+use crate::round::Broadcast;
 use crate::wire;
 
 /// Every type that a rank decodes from another rank's bytes. The first byte is taken for our own version, whatever it is: seeds

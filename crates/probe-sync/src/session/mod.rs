@@ -16,15 +16,16 @@ use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId, RunId, StampSource};
 use serde_json::json;
 
-use crate::files::RunDirectory;
-use crate::policy::{Configured, Pace, Policy};
-use crate::probing::{Prober, ProberSetup};
+use crate::store::RunDirectory;
+use crate::pace::{Configured, Pace, Policy};
+use crate::measure::prober::{Prober, ProberSetup};
 use crate::report::RunReport;
-use crate::root::RootState;
-use crate::roster::{self, Introduction, Plan, Presence, Roster};
-use crate::rounds::{Master, NodeRounds, Rounds};
-use crate::snapshots::Sampler;
-use crate::{Config, Error, truth};
+use crate::report::books::RootState;
+use crate::join::{self, Introduction, Plan, Presence, Roster};
+use crate::round::{Master, NodeRounds, Rounds};
+use crate::measure::snapshots::Sampler;
+use crate::measure::virtual_clocks;
+use crate::{Config, Error};
 
 /// What a run needs from its caller besides configuration and peers.
 #[derive(Clone, Debug)]
@@ -92,7 +93,7 @@ pub fn run_with_policy(
     let host = host::Host::detect();
     let introduction = config.as_ref().map(|config| introduce(config, &host)).map_err(ToString::to_string);
     let (plan, introductions) =
-        roster::introduce(collective, config.as_ref().ok(), &introduction, new_run_id(), &handshake)?;
+        join::introduce(collective, config.as_ref().ok(), &introduction, new_run_id(), &handshake)?;
     let config = config?;
     let setup = Setup { config: &config, plan: &plan, introductions: &introductions };
     // The root claims the directory before anyone else writes into it.
@@ -104,7 +105,7 @@ pub fn run_with_policy(
     let bound = plan.probes_for(collective.rank()).map(|node| failure.map_or_else(|| setup.bind(node, context), Err));
     let presence = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.presence.clone()).map_err(Clone::clone));
     let start_ns = clock::SystemClock.now().as_ns();
-    let roster = roster::assemble(collective, &plan, presence.as_ref(), start_ns, &handshake)?;
+    let roster = join::assemble(collective, &plan, presence.as_ref(), start_ns, &handshake)?;
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
     setup.run(collective, &roster, claimed, bound, context, Hooks { observer, policy })
@@ -135,7 +136,7 @@ impl Setup<'_> {
     /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
     fn bind(&self, node: NodeId, context: &Context) -> Result<Bound, String> {
         let outward = host::outward_address(self.config.interface.as_deref());
-        let address = roster::probe_address(self.config, self.plan, context.towards_root, outward)?;
+        let address = join::probe_address(self.config, self.plan, context.towards_root, outward)?;
         let prober = ProberSetup::bind(self.config, node, SocketAddr::new(address, self.config.port))
             .map_err(|error| error.to_string())?;
         let tracer = self.config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
@@ -201,7 +202,7 @@ impl Setup<'_> {
 
     fn start_node(&self, bound: Bound, roster: &Roster, edges: &[Edge], rank: usize) -> Result<NodeRounds, Error> {
         let node = bound.prober.node();
-        let clock = truth::virtual_clock(self.config, node, roster.start_ns);
+        let clock = virtual_clocks::virtual_clock(self.config, node, roster.start_ns);
         let addresses = roster.nodes.iter().map(|presence| presence.address).collect();
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
         let directory = RunDirectory::join(&self.config.out)?;

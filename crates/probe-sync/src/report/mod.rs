@@ -14,11 +14,11 @@ use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::{NodeId, SkewedClock, StampSource};
 use serde::Serialize;
 
-use crate::account::RankAccount;
-use crate::adaptive::PacingReport;
-use crate::counters::Counter;
-use crate::roster::Roster;
-use crate::truth;
+use crate::measure::account::RankAccount;
+use crate::pace::adaptive::PacingReport;
+use crate::measure::counters::Counter;
+use crate::join::Roster;
+use crate::measure::virtual_clocks;
 
 /// The first round whose errors count.
 pub const FIRST_JUDGED_ROUND: u64 = 1;
@@ -184,11 +184,11 @@ impl Judge {
     /// The true offset of a node at the middle of a round.
     pub fn true_offset_ns(&self, node: NodeId, round: &GlobalWindowData) -> Option<f64> {
         let clock = self.clocks.get(node.index())?;
-        Some(truth::true_offset_ns(clock, round.window_start_ns.midpoint(round.window_end_ns)))
+        Some(virtual_clocks::true_offset_ns(clock, round.window_start_ns.midpoint(round.window_end_ns)))
     }
 
     fn true_drift_ppm(&self, node: NodeId, round: &GlobalWindowData) -> f64 {
-        truth::true_drift_ppm(&self.clocks[node.index()], round.window_start_ns.midpoint(round.window_end_ns))
+        virtual_clocks::true_drift_ppm(&self.clocks[node.index()], round.window_start_ns.midpoint(round.window_end_ns))
     }
 
     /// Whether the truth lay inside the hard interval in every judged round; `None` when none was judged.
@@ -201,7 +201,7 @@ impl Judge {
         if round.round_id < FIRST_JUDGED_ROUND {
             return;
         }
-        for estimate in round.all_nodes.iter().filter(|node| node.node_id != truth::REFERENCE) {
+        for estimate in round.all_nodes.iter().filter(|node| node.node_id != virtual_clocks::REFERENCE) {
             let Some(true_offset) = self.true_offset_ns(estimate.node_id, round) else { continue };
             let disturbed = round.clock_disturbed(estimate.node_id);
             if !estimate.reachable || disturbed || self.samples.len() >= MAX_SAMPLES {

@@ -25,8 +25,8 @@ use probe_sync_sys::{
 use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, RunId, SkewedClock, StampSource, Timestamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::account::{EdgeExchanges, RankAccount};
-use crate::counters::{self, Counter};
+use crate::measure::account::{EdgeExchanges, RankAccount};
+use crate::measure::counters::{self, Counter};
 use crate::{Config, Error};
 
 /// A node's socket before the peers are known.

@@ -27,8 +27,8 @@ use prost::Message;
 use serde::Serialize;
 
 use crate::Error;
-use crate::counters::{Counter, Counts};
-use crate::files::{JsonLines, RunDirectory, write_whole};
+use crate::measure::counters::{Counter, Counts};
+use crate::store::{JsonLines, RunDirectory, write_whole};
 
 /// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
 pub struct Sampler {

@@ -7,7 +7,7 @@ use probe_sync_estimate::window::PeerPackets;
 use probe_sync_time::{Edge, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 
-use crate::counters::Counts;
+use crate::measure::counters::Counts;
 
 /// What one rank did, gathered at the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -12,8 +12,8 @@ use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Pace, Policy};
-use crate::truth;
+use crate::pace::{Pace, Policy};
+use crate::measure::virtual_clocks;
 
 /// What adaptive probing did in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,7 +125,7 @@ impl Policy for Adaptive {
         let asymmetries: Vec<f64> = round.all_nodes.iter().map(|node| node.asymmetry_sigma_ns).collect();
         let step = self.pacer.next(&PacingRound {
             nodes: &round.all_nodes,
-            reference: truth::REFERENCE,
+            reference: virtual_clocks::REFERENCE,
             edges: &edges,
             excluded: &round.excluded_edges,
             asymmetry_sd_ns: round.asymmetry_sd_ns,

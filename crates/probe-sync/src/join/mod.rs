@@ -13,7 +13,7 @@ use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
 use probe_sync_time::{NodeId, RunId, StampSource};
 use serde::{Deserialize, Serialize};
 
-use crate::rounds::ROOT_SPEAKS_FIRST;
+use crate::round::ROOT_SPEAKS_FIRST;
 use crate::{Config, Error, wire};
 
 /// What a rank says of itself first.

@@ -2,14 +2,14 @@
 //!
 //! Place in the flow: after the graph is solved the root asks its [`Policy`]; the [`Decision`] travels in the broadcast,
 //! so that all nodes change together. [`Fixed`] keeps what was configured; [`Configured`] does what the configuration says,
-//! fixed or adaptive ([`crate::adaptive`]).
+//! fixed or adaptive ([`adaptive`]).
 
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, Edge};
 
 use crate::Config;
-use crate::adaptive::{Adaptive, PacingReport};
+use crate::pace::adaptive::{Adaptive, PacingReport};
 
 /// Chooses cadence and window length of the next round.
 pub trait Policy {

@@ -23,14 +23,15 @@ use probe_sync_sys::clock;
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::account::RankAccount;
-use crate::counters::Counter;
-use crate::files::{JsonLines, ProbeLine, ProbeWindowLine};
-use crate::policy::{Pace, Policy};
-use crate::probing::Prober;
-use crate::roster::Plan;
-use crate::snapshots::{Sampler, SnapshotCounts};
-use crate::{Config, Error, truth, wire};
+use crate::measure::account::RankAccount;
+use crate::measure::counters::Counter;
+use crate::store::{JsonLines, ProbeLine, ProbeWindowLine};
+use crate::pace::{Pace, Policy};
+use crate::measure::prober::Prober;
+use crate::join::Plan;
+use crate::measure::snapshots::{Sampler, SnapshotCounts};
+use crate::measure::virtual_clocks;
+use crate::{Config, Error, wire};
 
 /// What the root sends to all ranks at the end of a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -237,7 +238,7 @@ pub(crate) fn fit_options(config: &Config) -> FitOptions {
 
 /// How a run of `nodes` nodes solves its rounds.
 pub(crate) fn solver_options(nodes: usize) -> SolverOptions {
-    SolverOptions { nodes, reference: truth::REFERENCE, graph: GraphOptions::default() }
+    SolverOptions { nodes, reference: virtual_clocks::REFERENCE, graph: GraphOptions::default() }
 }
 
 /// When the window under way ends.

@@ -14,13 +14,15 @@ use probe_sync_estimate::window::{ClockEvent, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
 use serde_json::{Value, json};
 
-use crate::account::RankAccount;
-use crate::adaptive::PacingReport;
-use crate::files::{JsonLines, RunDirectory};
+use crate::measure::account::RankAccount;
+use crate::pace::adaptive::PacingReport;
+use crate::store::{JsonLines, RunDirectory};
 use crate::report::{self, Judge, NodeRow, RunReport, SIGMAS_95, TruthVerdict};
-use crate::roster::Roster;
-use crate::run::{Setup, Started};
-use crate::{Error, metrics, truth};
+use crate::join::Roster;
+use crate::session::{Setup, Started};
+use crate::Error;
+use crate::measure::virtual_clocks;
+use crate::report::metrics;
 
 /// Rank 0's part of a run.
 pub(crate) struct RootState<'a> {
@@ -56,8 +58,8 @@ impl<'a> RootState<'a> {
         let mut clocks: Vec<SkewedClock> = Vec::new();
         if setup.config.inject_skew.is_some() {
             let nodes = 0..setup.plan.nodes() as u32;
-            clocks = nodes.map(|n| truth::virtual_clock(setup.config, NodeId(n), roster.start_ns)).collect();
-            let document = truth::document(setup.config, &clocks, roster.start_ns);
+            clocks = nodes.map(|n| virtual_clocks::virtual_clock(setup.config, NodeId(n), roster.start_ns)).collect();
+            let document = virtual_clocks::document(setup.config, &clocks, roster.start_ns);
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
         let mut offsets = directory.stream("offsets.jsonl")?;
@@ -70,7 +72,7 @@ impl<'a> RootState<'a> {
                 start_walltime_ns: Some(presence.walltime_ns),
             }
         });
-        offsets.append(&OffsetsHeader { meta: true, nodes: starts.collect(), reference: truth::REFERENCE })?;
+        offsets.append(&OffsetsHeader { meta: true, nodes: starts.collect(), reference: virtual_clocks::REFERENCE })?;
         offsets.flush()?;
         Ok(Self {
             setup,
@@ -247,7 +249,7 @@ fn run_document(setup: &Setup<'_>, collective: &dyn Collective, roster: &Roster,
     }
     json!({
         "run_id": plan.run.to_string(), "version": env!("CARGO_PKG_VERSION"), "backend": collective.backend(),
-        "ranks": collective.size(), "reference": truth::REFERENCE, "start_ns": roster.start_ns,
+        "ranks": collective.size(), "reference": virtual_clocks::REFERENCE, "start_ns": roster.start_ns,
         "configuration": configuration, "nodes": nodes, "node_of_rank": plan.node_of_rank,
         "edges": edges.iter().map(|edge| [edge.src, edge.dst]).collect::<Vec<_>>(), "hosts": hosts,
     })

@@ -24,9 +24,10 @@ use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, Timestamp};
 
-use crate::files::{JsonLines, ProbeLine, ProbeWindowLine, RecordedLine};
-use crate::rounds::{fit_options, solver_options};
-use crate::{Config, Error, truth};
+use crate::store::{JsonLines, ProbeLine, ProbeWindowLine, RecordedLine};
+use crate::round::{fit_options, solver_options};
+use crate::measure::virtual_clocks;
+use crate::{Config, Error};
 
 /// What a run left behind.
 #[derive(Copy, Clone, Debug)]
@@ -101,7 +102,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config
     recording.solved.rounds = rounds.len();
     let recorded: Vec<Recorded<'_>> = recording.recorded().collect();
     let recorded = Some(&recorded[..]).filter(|some| !some.is_empty());
-    let smoothed = Smoothed::new(recording.node_count(), truth::REFERENCE, rounds, recorded);
+    let smoothed = Smoothed::new(recording.node_count(), virtual_clocks::REFERENCE, rounds, recorded);
     recording.report(&smoothed);
     recording.solved.lines = match knots {
         Some(spacing) => {
@@ -309,7 +310,7 @@ impl Recording {
         let beside = out.with_file_name(name);
         let write = || {
             let mut file = JsonLines::create(&beside)?;
-            file.append(&OffsetsHeader { meta: true, nodes: Vec::new(), reference: truth::REFERENCE })?;
+            file.append(&OffsetsHeader { meta: true, nodes: Vec::new(), reference: virtual_clocks::REFERENCE })?;
             let mut count = 0;
             // A stray large node number must not fill the file with nodes that nobody saw.
             for line in lines.filter(|line| self.nodes.contains(&line.estimate.node_id)) {
@@ -352,15 +353,15 @@ impl WindowRecord {
 
 /// The reference node's window; if it probed nobody, the window of a node that probed it, taken over to its clock.
 fn reference_window(windows: &[NodeWindowData]) -> Option<NodeWindowData> {
-    if let Some(own) = windows.iter().find(|window| window.node_id == truth::REFERENCE) {
+    if let Some(own) = windows.iter().find(|window| window.node_id == virtual_clocks::REFERENCE) {
         return Some(own.clone());
     }
     windows.iter().find_map(|window| {
-        let edge = window.edges.iter().find(|edge| edge.dst_node_id == truth::REFERENCE)?;
+        let edge = window.edges.iter().find(|edge| edge.dst_node_id == virtual_clocks::REFERENCE)?;
         let theta = edge.beta as i64;
         let [start, end] = [window.window_start_ns, window.window_end_ns].map(|ns| ns.saturating_add(theta));
         implausible_span(start, end).is_none().then(|| NodeWindowData {
-            node_id: truth::REFERENCE,
+            node_id: virtual_clocks::REFERENCE,
             window_start_ns: start,
             window_end_ns: end,
             edges: Vec::new(),
