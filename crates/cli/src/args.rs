@@ -70,12 +70,12 @@ struct Settings(Vec<(String, String)>);
 /// Flags of `solve`.
 #[derive(Args, Debug)]
 pub struct SolveArgs {
-    /// Recorded exchanges, probes/nodeN.jsonl of a run with --keep-probes
-    #[arg(long, required_unless_present = "windows", conflicts_with = "windows", num_args = 1.., value_name = "FILE")]
-    pub probes: Vec<PathBuf>,
-    /// Recorded fits, windows/nodeN.jsonl of any run: almost as good, and no packets needed
-    #[arg(long, num_args = 1.., value_name = "FILE")]
-    pub windows: Vec<PathBuf>,
+    /// What was recorded
+    #[command(flatten)]
+    pub input: SolveInput,
+    /// With --packets: cut them into windows of this length [default: one window]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, requires = "packets")]
+    pub window: Option<probe_sync_time::Duration>,
     /// Where to write the offsets
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
@@ -83,9 +83,27 @@ pub struct SolveArgs {
     /// clocks do not wander off by more than five standard deviations
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub knots: Option<probe_sync_time::Duration>,
+    /// The node whose clock is the reference
+    #[arg(long, default_value = "0", value_name = "NODE")]
+    pub reference: String,
     /// How an edge's line is fitted: hull, svm or min-rtt
-    #[arg(long, default_value = "hull", conflicts_with = "windows")]
+    #[arg(long, default_value = "hull", conflicts_with_all = ["windows", "packets"])]
     pub fit: String,
+}
+
+/// What `solve` takes.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct SolveInput {
+    /// Recorded exchanges: probes/nodeN.jsonl of a run with --keep-probes
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub probes: Vec<PathBuf>,
+    /// Recorded fits: windows/nodeN.jsonl of any run. Almost as good as exchanges, and no packets are needed
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub windows: Vec<PathBuf>,
+    /// One-way packets captured on both sides: CSV files with the columns src,dst,send_ns,recv_ns and optionally stamp
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub packets: Vec<PathBuf>,
 }
 
 /// Flags of `doctor`.
@@ -252,11 +270,12 @@ EXAMPLES
   RANK=3 WORLD_SIZE=16 MASTER_ADDR=node0 MASTER_PORT=29500 probe_sync
                                              started by any launcher that sets torchrun's variables
   probe_sync solve --probes out/probes/*.jsonl --out offsets.jsonl
+  probe_sync solve --packets capture.csv --window 1s --out offsets.jsonl
   probe_sync doctor
 
 READING THE TABLE
-  offset   this node's clock minus node 0's, at the middle of the last window. A time on this node becomes
-           a time on node 0 by SUBTRACTING the offset.
+  offset   this node's clock minus the reference's, at the middle of the last window. A time on this node becomes
+           a time on the reference clock by SUBTRACTING the offset. The reference is node 0; --reference changes it.
   drift    how fast the offset grows; 1 ppm is 1 us per second.
   ±95 %    the estimate's own error bar, path asymmetry included as far as the graph's loops show it.
   hard     no offset outside this interval can have produced the packets that were seen.

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_collective::Rank;
-use probe_sync_time::RoundId;
+use probe_sync_time::{NodeId, RoundId};
 
 /// What can end a run.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +98,14 @@ pub enum Error {
         round_id: RoundId,
         /// What the solver said.
         source: probe_sync_estimate::Error,
+    },
+    /// The reference node contributed nothing to a round.
+    #[error("round {round_id}: no window of the reference, node {reference}")]
+    ReferenceMissing {
+        /// The round.
+        round_id: RoundId,
+        /// The reference.
+        reference: NodeId,
     },
     /// The broadcasts of the root do not follow each other.
     #[error("expected broadcast {expected} of the root, got {got}: a round was missed")]

@@ -39,5 +39,5 @@ pub use probe_sync_collective as collective;
 #[cfg(feature = "mpi")]
 pub use probe_sync_mpi as mpi;
 pub use report::RunReport;
-pub use session::{Context, Observer, Started, run};
+pub use session::{Context, Observer, Session, Started, State, run};
 pub use store::export;

@@ -15,12 +15,13 @@ mod values;
 use std::ffi::OsString;
 use std::path::Path;
 
+use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::pacing::{Budget, PacingOptions};
 use probe_sync_time::{Duration, NodeId};
 
 pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS};
-pub use self::values::{InjectedStep, duration};
+pub use self::values::{InjectedStep, ReferenceChoice, duration};
 use crate::Error;
 
 /// One key of the configuration.
@@ -150,6 +151,11 @@ impl Config {
             cadence_ns: self.cadence.as_ns(),
             budget: Budget { bits_per_second: self.budget_bps, cpu_share },
         })
+    }
+
+    /// How the run fits its edges.
+    pub(crate) fn fit_options(&self) -> FitOptions {
+        FitOptions { method: self.fit, ..FitOptions::default() }
     }
 
     /// Keys on which all ranks must agree, with their values as text.
@@ -314,6 +320,7 @@ mod tests {
         check("tracer_clock = 'tsc'", &[], &[("tracer_clock", "none")], Ok(("tracer_clock", "none")));
         let period = [("PROBE_SYNC_SNAPSHOT_PAIR_PERIOD_MS", "250")];
         check("snapshot_pair_period_ms = 2000", &period, &[], Ok(("snapshot_pair_period_ms", "250")));
+        check("reference = 2", &[], &[("reference", "auto")], Ok(("reference", "auto")));
         check("inject_skew = 7", &[], &[("inject_step", "3@5s:-200us")], Ok(("inject_step", "3@5s:-200us")));
     }
 
@@ -345,6 +352,7 @@ mod tests {
         check("", &[], &[("tracer_clock", "sundial")], Err("cupti, none"));
         check("snapshot_pair_period_ms = 0", &[], &[], Err("3600000"));
         check("", &[], &[("snapshot_pair_period_ms", "4s")], Err("--snapshot-pair-period-ms"));
+        check("", &[], &[("reference", "nobody")], Err("nor auto"));
         check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
         check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
         check("", &[], &[("budget_bps", "1M")], Err("--target-error"));

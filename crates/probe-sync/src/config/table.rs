@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use probe_sync_estimate::edge_fit::FitMethod;
 use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
-use probe_sync_time::Duration;
+use probe_sync_time::{Duration, NodeId};
 
 use super::values::{
-    FIT_METHODS, InjectedStep, TIMESTAMP_MODES, choice, duration, injected_step, name_of, number, or_auto, or_none,
-    own_address, positive, rate, text_of, tracer_clock, tracer_clock_text, within,
+    FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, choice, duration, injected_step, name_of, number,
+    or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, tracer_clock_text, within,
 };
 use super::{Key, Section};
 use crate::config::SkewModel;
@@ -91,6 +91,11 @@ settings! {
     read positive; write |c| text_of(c.round_timeout);
     check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
     help "How long a round waits for a rank. Then the run ends and names that rank" shown;
+
+    /// The node whose offset is zero.
+    reference: ReferenceChoice = ReferenceChoice::Node(NodeId(0)); shared "reference" "reference" "NODE|auto" in Measuring;
+    read reference; write |c| c.reference.to_string(); check |_| Ok(());
+    help "The node whose clock is the reference: its number, or auto for the node with the best timestamps" shown;
 
     /// Edges per node; `None` means min(10, nodes − 1).
     neighbors: Option<u32> = None; shared "neighbors" "neighbors" "K" in Measuring;

@@ -21,6 +21,25 @@ pub struct InjectedStep {
     pub step: Duration,
 }
 
+/// Which node is the reference: a number, or `auto`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ReferenceChoice {
+    /// This node.
+    Node(NodeId),
+    /// The node with the best timestamps; of equal ones the first.
+    Auto,
+}
+
+impl std::fmt::Display for ReferenceChoice {
+    /// As it is read.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "{node}"),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
 impl std::fmt::Display for InjectedStep {
     /// As it is read.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,6 +99,16 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     let (digits, factor) = unit.unwrap_or((trimmed, 1.0));
     let value: f64 = number::<f64>(digits)? * factor;
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("\"{text}\" is not above zero")) }
+}
+
+pub(super) fn reference(text: &str) -> Result<ReferenceChoice, String> {
+    match text.trim() {
+        "auto" => Ok(ReferenceChoice::Auto),
+        node => node
+            .parse()
+            .map(|node| ReferenceChoice::Node(NodeId(node)))
+            .map_err(|_| format!("\"{text}\" is neither a node's number nor auto")),
+    }
 }
 
 /// An address that peers can send to.

@@ -4,7 +4,8 @@
 //! What it does not do: fit, gather, solve.
 
 pub(crate) mod account;
-pub mod counters;
+pub(crate) mod counters;
+mod driver;
 pub(crate) mod prober;
 pub mod snapshots;
-pub mod virtual_clocks;
+pub(crate) mod virtual_clocks;

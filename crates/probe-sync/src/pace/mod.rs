@@ -1,33 +1,19 @@
-//! What happens next: the hook through which cadence and window length can change from round to round.
+//! How fast the next window probes: cadence, window length and extra edges.
 //!
-//! Place in the flow: after the graph is solved the root asks its [`Policy`]; the [`Decision`] travels in the broadcast,
-//! so that all nodes change together. [`Fixed`] keeps what was configured; [`Configured`] does what the configuration says,
-//! fixed or adaptive ([`adaptive`]).
+//! Place in the flow: after the graph is solved the root asks its [`Policy`]; the decision travels in the broadcast, so that all
+//! nodes change together. What it does not do: apply the pace (`round`).
 
-use probe_sync_estimate::round::{Decision, GlobalWindowData};
-use probe_sync_estimate::window::NodeWindowData;
+pub(crate) mod adaptive;
+
+use probe_sync_estimate::round::{Decision, SolvedRound};
 use probe_sync_time::{Duration, Edge, Reference, Timestamp};
 
+use self::adaptive::{Adaptive, PacingReport};
 use crate::Config;
-use crate::pace::adaptive::{Adaptive, PacingReport};
-
-/// Chooses cadence and window length of the next round.
-pub trait Policy {
-    /// The run begins: `nodes` nodes, which probe `edges`.
-    fn begin(&mut self, _config: &Config, _nodes: usize, _edges: &[Edge]) {}
-
-    /// Looks at the round that was just solved, at the windows that it was solved from, and at what is in force now.
-    fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], current: &Pace) -> Pace;
-
-    /// What it did, for the run's report; `None` where the pace was fixed.
-    fn report(&self) -> Option<PacingReport> {
-        None
-    }
-}
 
 /// How fast a run probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// Gap between exchanges started by one host.
     pub cadence: Duration,
     /// Length of a window.
@@ -59,33 +45,46 @@ impl Pace {
     }
 }
 
-/// Keeps the configured pace.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct Fixed;
-
-impl Policy for Fixed {
-    fn next(&mut self, _: &GlobalWindowData, _: &[NodeWindowData], current: &Pace) -> Pace {
-        current.clone()
-    }
+/// Chooses the pace of every next round, at the root.
+#[derive(Clone, Debug)]
+pub(crate) enum Policy {
+    /// As configured.
+    Fixed,
+    /// By the target.
+    Adaptive(Box<Adaptive>),
+    /// As a test says.
+    #[cfg(test)]
+    Scripted(fn(&SolvedRound, &Pace) -> Pace),
 }
 
-/// Does what the configuration says: adaptive where a target is given, otherwise as [`Fixed`].
-#[derive(Clone, Debug, Default)]
-pub struct Configured(Option<Adaptive>);
-
-impl Policy for Configured {
-    fn begin(&mut self, config: &Config, nodes: usize, edges: &[Edge]) {
-        self.0 = config.pacing().map(|options| Adaptive::new(nodes, edges, options));
-    }
-
-    fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], current: &Pace) -> Pace {
-        match &mut self.0 {
-            Some(adaptive) => adaptive.next(round, windows, current),
-            None => current.clone(),
+impl Policy {
+    /// What the configuration asks for, in a run of `nodes` nodes that probes `edges`.
+    pub fn of(config: &Config, nodes: usize, edges: &[Edge]) -> Self {
+        match config.pacing() {
+            Some(options) => Self::Adaptive(Box::new(Adaptive::new(nodes, edges, options))),
+            None => Self::Fixed,
         }
     }
 
-    fn report(&self) -> Option<PacingReport> {
-        self.0.as_ref().and_then(Policy::report)
+    /// Looks at the round that was just solved, and at what is in force now.
+    pub fn next(&mut self, round: &SolvedRound, current: &Pace) -> Pace {
+        match self {
+            Self::Fixed => current.clone(),
+            Self::Adaptive(adaptive) => {
+                let step = adaptive.next(round, current.cadence);
+                let cadence = Duration::from_ns(step.cadence_ns);
+                Pace { cadence, window: current.window, extra_edges: step.extra_edges }
+            }
+            #[cfg(test)]
+            Self::Scripted(next) => next(round, current),
+        }
+    }
+
+    /// What it did, for the run's report; `None` where the pace was fixed.
+    pub fn report(&self) -> Option<PacingReport> {
+        match self {
+            Self::Adaptive(adaptive) => adaptive.report(),
+            _ => None,
+        }
     }
 }

@@ -12,8 +12,8 @@ use probe_sync_time::{Edge, StampSource};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use super::{ProbeLine, RecordedLine, write_whole};
 use super::proto_generated as proto;
+use super::{ProbeLine, RecordedLine, write_whole};
 use crate::Error;
 
 /// Writes the run in `directory` to `out`.

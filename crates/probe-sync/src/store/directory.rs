@@ -1,0 +1,199 @@
+//! The directory of one run: claimed, joined, and the names in it.
+//!
+//! Place in the flow: before the first round. The root claims the directory: an earlier run's moves aside to `NAME.1`,
+//! `NAME.2`, …; one that holds anything else, or that a running root has locked, is refused. The other ranks only add their own
+//! files, and never move what they find: on a shared file system their view of it may be stale.
+//!
+//! What it does not do: read a run (crates `trace` and `cli`, module `solve`).
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use probe_sync_files::AtomicFile;
+use serde_json::Value;
+
+use super::JsonLines;
+use crate::Error;
+
+/// The directory of one run.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    /// Held by the root until it is dropped.
+    lock: Option<File>,
+}
+
+impl RunDirectory {
+    /// Claims the directory for a run, at the root. What an earlier run left there moves aside first.
+    ///
+    /// # Errors
+    /// [`Error::Occupied`] when it holds something else than a finished run; [`Error::File`] names the path.
+    pub fn claim(path: &Path) -> Result<Self, Error> {
+        let occupied = |reason| Error::Occupied { path: path.into(), reason };
+        if path.as_os_str().is_empty() {
+            return Err(occupied("is no name; give --out a directory"));
+        }
+        if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+            if run_in(path).is_none() {
+                return Err(occupied("is not empty and holds no run of probe_sync; give --out another directory"));
+            }
+            // Held for an instant only, to learn whether somebody else holds it.
+            Self::lock(path)?;
+            let aside = free_name(path)?;
+            fs::rename(path, &aside).map_err(Error::file(path, "move aside"))?;
+        }
+        let mut directory = Self::join(path)?;
+        directory.lock = Some(Self::lock(path)?);
+        Ok(directory)
+    }
+
+    /// Opens the directory for one node's own files.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn join(path: &Path) -> Result<Self, Error> {
+        for part in ["windows", "probes", "snapshots"] {
+            fs::create_dir_all(path.join(part)).map_err(Error::file(&path.join(part), "create"))?;
+        }
+        Ok(Self { path: path.into(), lock: None })
+    }
+
+    fn lock(path: &Path) -> Result<File, Error> {
+        let name = path.join(".lock");
+        let file = File::create(&name).map_err(Error::file(&name, "create"))?;
+        match file.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => Err(Error::Occupied {
+                path: path.into(),
+                reason: "is in use by a run under way; give --out another directory",
+            }),
+            // A file system without locks: better no protection than no run.
+            Err(fs::TryLockError::Error(_)) | Ok(()) => Ok(file),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a whole document beside its place, then renames it there.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn write_document(&self, name: &str, content: &str) -> Result<(), Error> {
+        write_whole(&self.path.join(name), content.as_bytes())
+    }
+
+    /// As [`Self::write_document`], without waiting until the disk has it: for what is written anew every round.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn refresh_document(&self, name: &str, content: &str) -> Result<(), Error> {
+        let path = self.path.join(name);
+        let refresh = || {
+            let mut file = AtomicFile::create(&path)?;
+            file.write_all(content.as_bytes())?;
+            file.commit_without_sync()
+        };
+        refresh().map_err(Error::file(&path, "write"))
+    }
+
+    /// Starts a JSON-lines stream.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn stream(&self, name: &str) -> Result<JsonLines, Error> {
+        JsonLines::create(&self.vacant(name)?)
+    }
+
+    /// Where a file of this name goes; one that an earlier run left, on a disk that the root does not see, moves aside.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn vacant(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.path.join(name);
+        if path.exists() {
+            fs::rename(&path, free_name(&path)?).map_err(Error::file(&path, "move aside"))?;
+        }
+        Ok(path)
+    }
+}
+
+/// Writes a file beside its place, then renames it there, so that no half-written file looks whole.
+///
+/// # Errors
+/// [`Error::File`] names the path.
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
+    probe_sync_files::write_whole(path, content).map_err(Error::file(path, "write"))
+}
+
+fn run_in(directory: &Path) -> Option<String> {
+    let text = fs::read_to_string(directory.join("run.json")).ok()?;
+    serde_json::from_str::<Value>(&text).ok()?.get("run_id")?.as_str().map(str::to_owned)
+}
+
+fn free_name(path: &Path) -> Result<PathBuf, Error> {
+    (1..MAX_OLD_RUNS)
+        .map(|number| {
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(format!(".{number}"));
+            path.with_file_name(name)
+        })
+        .find(|candidate| !candidate.exists())
+        .ok_or_else(|| Error::TooManyOldRuns { path: path.into() })
+}
+
+const MAX_OLD_RUNS: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_earlier_run_moves_aside_and_nothing_else_does() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let path = parent.path().join("out");
+        for run in 1..=3 {
+            let directory = RunDirectory::claim(&path).expect("a writable directory");
+            directory.write_document("run.json", &json!({"run_id": run.to_string()}).to_string()).expect("writable");
+            RunDirectory::join(&path).expect("a rank that shares the directory");
+            let error = RunDirectory::claim(&path).expect_err("locked");
+            assert!(error.to_string().contains("in use"), "{error}");
+            assert_eq!(run_in(&path), Some(run.to_string()));
+        }
+        assert_eq!(run_in(&parent.path().join("out.1")), Some("1".into()));
+        assert_eq!(run_in(&parent.path().join("out.2")), Some("2".into()));
+        assert!(!parent.path().join("out.3").exists());
+
+        let precious = parent.path().join("precious");
+        fs::create_dir(&precious).expect("writable");
+        fs::write(precious.join("thesis.txt"), "x").expect("writable");
+        let error = RunDirectory::claim(&precious).expect_err("somebody's work");
+        assert!(error.to_string().contains("precious") && precious.join("thesis.txt").exists(), "{error}");
+        assert!(RunDirectory::claim(Path::new("")).is_err());
+    }
+
+    #[test]
+    fn a_node_moves_only_its_own_old_file() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let directory = RunDirectory::join(parent.path()).expect("writable");
+        for round in 0..2 {
+            let mut stream = directory.stream("windows/node1.jsonl").expect("writable");
+            stream.append(&round).and_then(|()| stream.flush()).expect("writable");
+        }
+        let read = |name: &str| fs::read_to_string(parent.path().join("windows").join(name)).expect("kept");
+        assert_eq!((read("node1.jsonl"), read("node1.jsonl.1")), ("1\n".into(), "0\n".into()));
+    }
+
+    #[test]
+    fn errors_name_the_path() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let file = parent.path().join("plain");
+        fs::write(&file, "x").expect("writable");
+        let error = RunDirectory::claim(&file.join("out")).expect_err("a file is no directory");
+        assert!(error.to_string().contains("plain"), "{error}");
+    }
+}
