@@ -118,13 +118,13 @@ impl Exchange {
     /// Transmit time on the source's clock and `u = recv_j − send_i` of both forward packets.
     pub fn forward(&self) -> [(Timestamp<System>, Duration); 2] {
         let t = &self.t;
-        [(t[0], t[1] - t[0]), (t[2], t[3] - t[2])]
+        [(t[0], t[1].ahead_of(t[0])), (t[2], t[3].ahead_of(t[2]))]
     }
 
     /// Receive time on the source's clock and `l = send_j − recv_i` of both reverse packets.
     pub fn reverse(&self) -> [(Timestamp<System>, Duration); 2] {
         let t = &self.t;
-        [(t[5], t[4] - t[5]), (t[7], t[6] - t[7])]
+        [(t[5], t[4].ahead_of(t[5])), (t[7], t[6].ahead_of(t[7]))]
     }
 
     /// How much the spacing of the forward coded pair changed on the way, `(recv₂−recv₁) − (send₂−send₁)`.

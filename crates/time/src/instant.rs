@@ -2,10 +2,13 @@
 //!
 //! A [`Timestamp`] belongs to a [`Domain`], the timeline it was read on. Two timestamps of one domain differ by
 //! a [`Duration`]; timestamps of different domains do not mix without an explicit, named conversion.
+//! Two nodes' system clocks share the domain [`System`] but not a clock: [`Timestamp::ahead_of`] names the difference
+//! across them, and `-` is for two readings of one clock.
 //! Arithmetic saturates: a corrupt stamp near `i64::MAX` gives a huge difference, which later stages reject,
 //! and never a panic.
 //!
-//! What it does not do: convert between domains; that needs an estimate and happens in crate `estimate`.
+//! What it does not do: convert a node's time into reference time; that needs an estimate and happens in crate
+//! `estimate`. The reference node alone needs none: [`Timestamp::on_reference`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -81,6 +84,46 @@ impl<D: Domain> Timestamp<D> {
     /// The point halfway between two points of one timeline.
     pub const fn midpoint(self, other: Self) -> Self {
         Self::from_ns(self.ns.midpoint(other.ns))
+    }
+}
+
+impl Timestamp<System> {
+    /// This reading minus the reading `other` of another node's system clock: `S_i − S_j`.
+    ///
+    /// Not a span of time: it is the difference of the two clocks plus the time that passed between the two readings,
+    /// with sign. For a packet from i to j, `u = recv_j.ahead_of(send_i) = offset_j − offset_i + delay`. For two
+    /// readings of one clock use `-`, which does give the time that passed.
+    ///
+    /// ```
+    /// # use probe_sync_time::{Duration, System, Timestamp};
+    /// // Node j is 1000 ns ahead of node i; a packet takes 200 ns each way.
+    /// let sent_by_i = Timestamp::<System>::from_ns(0);
+    /// let received_by_j = Timestamp::<System>::from_ns(1200);
+    /// assert_eq!(received_by_j.ahead_of(sent_by_i), Duration::from_ns(1000 + 200));
+    ///
+    /// let sent_by_j = Timestamp::<System>::from_ns(2000);
+    /// let received_by_i = Timestamp::<System>::from_ns(1200);
+    /// assert_eq!(sent_by_j.ahead_of(received_by_i), Duration::from_ns(1000 - 200));
+    /// ```
+    #[must_use]
+    pub const fn ahead_of(self, other: Self) -> Duration {
+        Duration::from_ns(self.ns.saturating_sub(other.ns))
+    }
+
+    /// This reading as reference time, when the node that took it is the reference: its system clock is the reference
+    /// clock. No other node's reading may be converted this way.
+    #[must_use]
+    pub const fn on_reference(self) -> Timestamp<Reference> {
+        Timestamp::from_ns(self.ns)
+    }
+}
+
+impl Timestamp<Reference> {
+    /// What the reference node's own system clock shows at this reference time: the way back from
+    /// [`Timestamp::on_reference`].
+    #[must_use]
+    pub const fn of_reference_node(self) -> Timestamp<System> {
+        Timestamp::from_ns(self.ns)
     }
 }
 
@@ -283,6 +326,21 @@ mod tests {
         assert_eq!((far + Duration::from_ns(1)).as_ns(), i64::MAX);
         assert_eq!((-Duration::from_ns(i64::MIN)).as_ns(), i64::MAX);
         assert_eq!(Duration::from_ns_f64(f64::NAN), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_difference_across_clocks_has_a_sign_and_saturates() {
+        let at = Timestamp::<System>::from_ns;
+        assert_eq!(at(1200).ahead_of(at(0)).as_ns(), 1200);
+        assert_eq!(at(800).ahead_of(at(1200)).as_ns(), -400);
+        assert_eq!(at(i64::MAX).ahead_of(at(i64::MIN)).as_ns(), i64::MAX);
+    }
+
+    #[test]
+    fn the_reference_node_changes_domain_and_no_nanosecond() {
+        let read = Timestamp::<System>::from_ns(1_795_187_183_227_565_825);
+        assert_eq!(read.on_reference().as_ns(), read.as_ns());
+        assert_eq!(read.on_reference().of_reference_node(), read);
     }
 
     #[test]

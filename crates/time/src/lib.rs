@@ -15,7 +15,9 @@
 mod clock;
 mod exchange;
 mod instant;
+mod round;
 
 pub use clock::{Clock, SkewedClock, Step, Wave};
 pub use exchange::{Edge, Exchange, NodeId, RunId, StampSource};
 pub use instant::{Boot, Domain, Duration, Monotonic, Raw, Reference, Skew, System, Timestamp, Tracer};
+pub use round::RoundId;

@@ -1,0 +1,47 @@
+//! [`RoundId`]: which round.
+//!
+//! Place in the flow: given by the round loop to a window when it begins; the window's cuts, the round's solution and
+//! the records in the files carry it on.
+//! What it does not do: say when the round was; its window's timestamps do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A round of a run, counted from 0. A round solves one window, so this is the window's number too, and the sequence
+/// number in the files.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RoundId(pub u64);
+
+impl RoundId {
+    /// The round after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for RoundId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+impl fmt::Debug for RoundId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "round {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_a_bare_number_in_files_and_messages() {
+        let third = RoundId::default().next().next();
+        assert_eq!((third, format!("{third}|{third:>3}|{third:?}")), (RoundId(2), "2|  2|round 2".to_owned()));
+        assert_eq!(serde_json::to_string(&third).expect("a number"), "2");
+        assert_eq!(serde_json::from_str::<RoundId>("2").expect("a number"), third);
+    }
+}
