@@ -50,7 +50,7 @@ pub fn run(mut group: MpiCollective) -> Result<(), String> {
 fn run_case(group: &mut MpiCollective, case: &Case, options: MpiOptions) -> Result<Vec<String>, Error> {
     let mut fresh = group.duplicate(options)?;
     let complaint = (case.run)(&mut fresh).err().unwrap_or_default();
-    if case.spoils {
+    if case.breaks_group {
         // Some ranks' ends still work and others' do not: they cannot part in order.
         std::mem::forget(fresh);
     } else {

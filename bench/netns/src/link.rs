@@ -1,6 +1,6 @@
 //! What happens to a packet on its way: the seeded model of every direction of every link.
 //!
-//! Place in the flow: the emulator asks [`Links::admit`] once per packet and obeys. Pure: no clock, no sockets.
+//! Place in the flow: the emulator asks [`Links::admit`] once per packet and does what it answers. Pure: no clock, no sockets.
 //! Formula for the direction a→b: lost with probability `loss`, otherwise delayed by
 //! `delay + asymmetry(a, b) + jitter·U`, U uniform in [−1, 1], where `asymmetry(b, a) = −asymmetry(a, b)`; half the
 //! difference of the two directions, `asymmetry(a, b)`, is exactly the error that no estimator can see on this link.

@@ -2,7 +2,7 @@
 //!
 //! All processes of a host read the same monotonic clock, so ranks that are given equal gaps and different phases
 //! interleave without talking to each other. A start that was missed, because the process did not run, is skipped and
-//! counted: catching up in a burst would queue the packets behind each other and spoil what they measure.
+//! counted: catching up in a burst would queue the packets behind each other and falsify what they measure.
 //!
 //! What it does not do: choose the peer; randomise.
 

@@ -135,7 +135,7 @@ const BACKLOG: i32 = 1024;
 const ACCEPT_BURST: usize = 64;
 
 /// Newcomers beyond the number of ranks that may be undecided at one time; then the oldest is dropped.
-const STRANGERS_MAX: usize = 64;
+const FOREIGN_MAX: usize = 64;
 
 /// How long a newcomer has for its greeting.
 const GREETING_TIME: Duration = Duration::from_secs(5);
@@ -289,8 +289,7 @@ fn accept(listener: &TcpListener, newcomers: &mut Vec<Newcomer>, size: usize) ->
         let (stream, from) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) if matches!(error.raw_os_error(), Some(code) if out_of_descriptors(code)) => {
-                let reason =
-                    format!("{error}; raise the limit of open files (ulimit -n) above {}", size + STRANGERS_MAX);
+                let reason = format!("{error}; raise the limit of open files (ulimit -n) above {}", size + FOREIGN_MAX);
                 return Err(Error::Setup { what: "accepting ranks".to_owned(), reason });
             }
             // Nothing left, or a connection that ended before it was accepted.
@@ -299,7 +298,7 @@ fn accept(listener: &TcpListener, newcomers: &mut Vec<Newcomer>, size: usize) ->
         if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
             continue;
         }
-        if newcomers.len() >= size + STRANGERS_MAX {
+        if newcomers.len() >= size + FOREIGN_MAX {
             newcomers.remove(0);
         }
         newcomers.push(Newcomer { stream, from, bytes: [0; HELLO], filled: 0, since: Instant::now() });
