@@ -217,12 +217,6 @@ pub trait Collective {
         false
     }
 
-    /// For each rank, the index of its host (hosts numbered by their lowest rank). Backends that cannot know
-    /// return `None`, and the caller compares host names.
-    fn hosts(&self) -> Option<Vec<usize>> {
-        None
-    }
-
     /// Brings every participant's `payload` to [`ROOT`]. `participants` is indexed by rank, equal on all ranks, and
     /// includes the root; the others contribute nothing and return at once. At the root `frames` holds one frame per
     /// rank afterwards; elsewhere it is left empty.

@@ -15,7 +15,7 @@ use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank, Wai
 
 use crate::board::Board;
 use crate::layout::Layout;
-use crate::leaders::{Between, Leaders, Report};
+use crate::leaders::{Leaders, Report};
 use crate::raw::Communicator;
 use crate::session::{self, Session};
 use crate::window::Window;
@@ -25,8 +25,6 @@ use crate::window::Window;
 pub struct MpiOptions {
     /// Every that many ranks of a host count as a host of their own, so that one machine can play several.
     pub ranks_per_host: Option<usize>,
-    /// How frames travel between hosts.
-    pub between: Between,
 }
 
 /// One rank of a job under `mpirun`. The thread that makes it owns MPI; the type cannot leave that thread.
@@ -57,26 +55,10 @@ impl MpiCollective {
     /// # Errors
     /// [`Error::Setup`] or [`Error::Backend`] with what MPI says.
     pub fn init() -> Result<Self, Error> {
-        Self::init_with(MpiOptions::default())
-    }
-
-    /// As [`MpiCollective::init`], with every `ranks_per_host` ranks of a host as a host of their own.
-    ///
-    /// # Errors
-    /// As [`MpiCollective::init`].
-    pub fn with_hosts(ranks_per_host: usize) -> Result<Self, Error> {
-        Self::init_with(MpiOptions { ranks_per_host: Some(ranks_per_host), ..MpiOptions::default() })
-    }
-
-    /// As [`MpiCollective::init`], with options.
-    ///
-    /// # Errors
-    /// As [`MpiCollective::init`].
-    pub fn init_with(options: MpiOptions) -> Result<Self, Error> {
         let session = Session::start()?;
         // SAFETY: MPI is initialised, and the world is valid as long as it is.
         let comm = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD) }?;
-        let mut group = Self::on(comm, options)?;
+        let mut group = Self::on(comm, MpiOptions::default())?;
         group.session = Some(session);
         Ok(group)
     }
@@ -143,7 +125,7 @@ impl MpiCollective {
                 // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
                 // sleeps until its own ranks come.
                 board.work_while_waiting(PROGRESS_EVERY, move || copy.progress());
-                Some(Leaders::new(leaders, layout.clone(), options.between))
+                Some(Leaders::new(leaders, layout.clone()))
             }
             Some(single) => {
                 single.free()?;
@@ -293,10 +275,6 @@ impl Collective for MpiCollective {
 
     fn backend(&self) -> &'static str {
         "mpi"
-    }
-
-    fn hosts(&self) -> Option<Vec<usize>> {
-        Some(self.layout.host_of().to_vec())
     }
 
     fn gather(

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use probe_sync_collective::{Collective as _, Deadline, Frames};
-use probe_sync_mpi::{Between, MpiCollective, MpiOptions};
+use probe_sync_mpi::{MpiCollective, MpiOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::GroupExt as _;
@@ -39,9 +39,6 @@ pub struct Options {
     /// Let every that many ranks play a host.
     #[arg(long)]
     ranks_per_host: Option<usize>,
-    /// Between hosts, gather by MPI_Iallgatherv instead of straight to the root.
-    #[arg(long)]
-    allgather_between_hosts: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -50,8 +47,7 @@ pub struct Options {
 /// Measures and prints.
 pub fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
     let text = |error: probe_sync_collective::Error| error.to_string();
-    let between = if options.allgather_between_hosts { Between::AllGather } else { Between::GatherToRoot };
-    let layout = MpiOptions { ranks_per_host: options.ranks_per_host, between };
+    let layout = MpiOptions { ranks_per_host: options.ranks_per_host };
     let mut candidates = candidates(&mut group, layout, options.payload).map_err(text)?;
     let mut reports = Vec::new();
     for (variant, rounds) in [(Variant::BackToBack, options.rounds), (Variant::Skewed, options.skewed_rounds)] {
@@ -195,8 +191,8 @@ fn json(names: &[&str], reports: &[(Variant, Vec<Vec<Block>>)], size: usize, opt
     });
     let variants: Vec<_> = variants.collect();
     serde_json::json!({ "ranks": size, "ranks_per_host": options.ranks_per_host,
-        "allgather_between_hosts": options.allgather_between_hosts, "payload": options.payload, "blocks": options.blocks, "variants": variants })
-        .to_string()
+        "payload": options.payload, "blocks": options.blocks, "variants": variants })
+    .to_string()
 }
 
 /// Median over the blocks of the ratio of medians, and of the ratio of means.
