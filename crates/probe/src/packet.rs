@@ -26,7 +26,7 @@ use probe_sync_time::{NodeId, RunId, StampSource, System, Timestamp};
 pub const PACKET_BYTES: usize = 60;
 
 /// The format's version. Another version is refused, not guessed at.
-pub const PACKET_VERSION: u8 = 1;
+pub(crate) const PACKET_VERSION: u8 = 1;
 
 /// A reading of the system clock, and where it was taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -162,7 +162,7 @@ impl Packet {
         bytes
     }
 
-    /// Reads a datagram. Checks the format only; [`Packet::check_addressee`] does the rest.
+    /// Reads a datagram. Checks the format only; the endpoint checks the run and the nodes.
     ///
     /// # Errors
     /// The first reason, in the order of the fields, for which these bytes are not a probe packet.
@@ -199,7 +199,7 @@ impl Packet {
     ///
     /// # Errors
     /// The reason why not: another run, another destination, or a source that cannot be.
-    pub fn check_addressee(&self, run: RunId, node: NodeId, nodes: u32) -> Result<(), Reject> {
+    pub(crate) fn check_addressee(&self, run: RunId, node: NodeId, nodes: u32) -> Result<(), Reject> {
         if self.run != run {
             Err(Reject::Run)
         } else if self.dst != node {

@@ -35,7 +35,7 @@ impl Schedule {
     }
 
     /// The first start strictly after `now`. Saturates at the end of time.
-    pub fn next_after(&self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
+    pub(crate) fn next_after(&self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
         let past_start = self.past_start(now);
         Timestamp::from_ns(now.as_ns().saturating_add(self.gap_ns - past_start))
     }

@@ -61,7 +61,7 @@ pub struct Pair<A: Domain, B: Domain> {
     pub bracket: Duration,
 }
 
-/// Reads `a` between two readings of `b`. Tries until the bracket is at most `narrow`, at most [`PAIR_ATTEMPTS`]
+/// Reads `a` between two readings of `b`. Tries until the bracket is at most `narrow`, at most `PAIR_ATTEMPTS`
 /// times, and keeps the narrowest.
 pub fn read_pair<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>, narrow: Duration) -> Pair<A, B> {
     let mut best = read_pair_once(a, b);
@@ -107,7 +107,7 @@ impl Tsc {
 
 /// What `/proc/cpuinfo` says about the time-stamp counter.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TscFlags {
+pub(crate) struct TscFlags {
     /// Ticks at one rate whatever the CPU's frequency.
     pub constant: bool,
     /// Ticks on in deep sleep states.
@@ -145,7 +145,7 @@ impl TscFlags {
 pub const NARROW_BRACKET: Duration = Duration::from_ns(150);
 
 /// How often [`read_pair`] tries for a narrow bracket.
-pub const PAIR_ATTEMPTS: usize = 8;
+pub(crate) const PAIR_ATTEMPTS: usize = 8;
 
 fn read<D: Domain>(clock: ClockId) -> Timestamp<D> {
     from_timespec(clock_gettime(clock))

@@ -53,7 +53,7 @@ impl ClockWatch {
     }
 
     /// Takes a pair of readings; `bracket` as [`crate::Pair`] defines it. Pairs with a bracket wider than
-    /// [`BRACKET_MAX_NS`] are discarded, as are pairs in quick succession.
+    /// `BRACKET_MAX_NS` are discarded, as are pairs in quick succession.
     pub fn observe(&mut self, system: Timestamp<System>, raw: Timestamp<Raw>, bracket: Duration) {
         let point = Point { system_ns: system.as_ns(), raw_ns: raw.as_ns(), bracket_ns: bracket.as_ns() };
         if !(0..=BRACKET_MAX_NS).contains(&point.bracket_ns) {
@@ -119,16 +119,16 @@ impl ClockWatch {
 }
 
 /// Least sudden change that counts, ns, on top of the readings' uncertainty.
-pub const STEP_LIMIT_NS: f64 = 1_000.0;
+const STEP_LIMIT_NS: f64 = 1_000.0;
 
 /// Least change of rate that counts, ppm, on top of the readings' uncertainty.
-pub const SLEW_LIMIT_PPM: f64 = 2.0;
+const SLEW_LIMIT_PPM: f64 = 2.0;
 
 /// Least time over which a rate is judged, ns.
-pub const BLOCK_NS: i64 = 100_000_000;
+const BLOCK_NS: i64 = 100_000_000;
 
 /// A wider bracket means that the reading thread was interrupted, ns.
-pub const BRACKET_MAX_NS: i64 = 5_000;
+const BRACKET_MAX_NS: i64 = 5_000;
 
 /// Uncertainty of a block's rate; a block grows until it is this sure.
 const RATE_UNCERTAINTY_MAX: f64 = 1e-6;

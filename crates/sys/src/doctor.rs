@@ -62,7 +62,7 @@ impl Fact {
 
 /// What the packets to itself showed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SelfTest {
+struct SelfTest {
     /// Packets sent.
     pub sent: u32,
     /// Packets received.
@@ -92,7 +92,7 @@ pub fn examine() -> Vec<Fact> {
 ///
 /// # Errors
 /// When the socket cannot be opened, kernel stamps are refused, or the socket breaks.
-pub fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
+fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
     let bind = SocketAddr::new(loopback, 0);
     let mut udp = TimestampedUdp::bind(&UdpOptions { timestamps: TimestampMode::Kernel, ..UdpOptions::new(bind) })?;
     let mut result = SelfTest { sent: 0, received: 0, stamped: 0, least_delay_ns: None };
@@ -132,7 +132,7 @@ pub fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
 }
 
 /// Packets of a [`self_test`].
-pub const SELF_TEST_PACKETS: u32 = 200;
+const SELF_TEST_PACKETS: u32 = 200;
 
 /// Looks for one packet and its stamp, some 50 µs apart.
 const SELF_TEST_ATTEMPTS: u32 = 400;

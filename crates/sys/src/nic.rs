@@ -16,22 +16,22 @@ use crate::Error;
 
 /// Which timestamps an interface's driver says it can take.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TimestampingOffer {
+pub(crate) struct TimestampingOffer {
     /// The driver hands packets to the kernel's stamper as it sends them.
-    pub kernel_transmit: bool,
+    pub(crate) kernel_transmit: bool,
     /// The kernel stamps received packets.
-    pub kernel_receive: bool,
+    pub(crate) kernel_receive: bool,
     /// The interface stamps packets that it sends.
-    pub hardware_transmit: bool,
+    pub(crate) hardware_transmit: bool,
     /// The interface stamps all packets that it receives, not only those of PTP.
-    pub hardware_receive: bool,
+    pub(crate) hardware_receive: bool,
     /// The interface's clock, `/dev/ptpN`.
-    pub phc_index: Option<u32>,
+    pub(crate) phc_index: Option<u32>,
 }
 
 impl TimestampingOffer {
     /// True when hardware stamps in both directions can be put on the system clock.
-    pub fn hardware_complete(&self) -> bool {
+    pub(crate) fn hardware_complete(&self) -> bool {
         self.hardware_transmit && self.hardware_receive && self.phc_index.is_some()
     }
 }
@@ -40,7 +40,7 @@ impl TimestampingOffer {
 ///
 /// # Errors
 /// When there is no such interface or its driver cannot be asked.
-pub fn timestamping_offer(interface: &str) -> Result<TimestampingOffer, Error> {
+pub(crate) fn timestamping_offer(interface: &str) -> Result<TimestampingOffer, Error> {
     let mut info = TsInfo { command: ETHTOOL_GET_TS_INFO, ..TsInfo::default() };
     request(interface, libc::SIOCETHTOOL, &mut info)
         .map_err(Error::system("ask the interface for its timestamping"))?;

@@ -12,7 +12,7 @@
 //! | `cupti` | `CUptiResult cuptiGetTimestamp(uint64_t *)` of libcupti | NVIDIA |
 //!
 //! `tsc`: ns = ticks · rate, ns 0 at tick 0. The rate is measured when the clock is opened, against `CLOCK_MONOTONIC_RAW`,
-//! over [`CALIBRATION`]; two brackets of some 100 ns over 100 ms leave about 1 ppm. That error is the same in all pairs
+//! over `CALIBRATION`; two brackets of some 100 ns over 100 ms leave about 1 ppm. That error is the same in all pairs
 //! of one opened clock, and the map made of them takes it out again, provided that the trace's ticks are turned into ns
 //! by the same rate: [`TracerClock::ns_per_tick`] states it, and the sampler records it.
 //!
@@ -92,7 +92,7 @@ pub struct TracerPair {
 }
 
 impl TracerClock {
-    /// Opens a clock: loads the vendor's library, or measures the rate of the counter (takes [`CALIBRATION`]).
+    /// Opens a clock: loads the vendor's library, or measures the rate of the counter (takes `CALIBRATION`).
     ///
     /// # Errors
     /// [`Error::TracerClock`] names the clock and says what is missing.
@@ -147,7 +147,7 @@ impl TracerClock {
     }
 
     /// Reads this clock between two readings of `system`. Tries until the bracket is below `narrow`, at most
-    /// [`PAIR_ATTEMPTS`] times, and keeps the narrowest.
+    /// `PAIR_ATTEMPTS` times, and keeps the narrowest.
     ///
     /// # Errors
     /// As [`TracerClock::now`].
@@ -320,7 +320,7 @@ fn last_loader_error() -> String {
 pub const SNAPSHOT_BRACKET: Duration = Duration::from_us(5);
 
 /// How long the rate of the counter is measured.
-pub const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
+const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Bits after the point of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a million years.
 const RATE_BITS: u32 = 48;

@@ -50,43 +50,43 @@ pub(super) fn send(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
     /// The kernel's own stamp.
-    pub kernel: Option<Timestamp<System>>,
+    pub(super) kernel: Option<Timestamp<System>>,
     /// The interface's stamp, ns on the interface's clock.
-    pub hardware_ns: Option<i64>,
+    pub(super) hardware_ns: Option<i64>,
     /// Datagrams that found the receive buffer full since the socket was made, modulo 2^32.
-    pub dropped: Option<u32>,
+    pub(super) dropped: Option<u32>,
     /// What an error-queue message is about.
-    pub error: Option<ExtendedError>,
+    pub(super) error: Option<ExtendedError>,
 }
 
 /// `struct sock_extended_err`: why a message is on the error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExtendedError {
     /// The error number; `ENOMSG` for a timestamp.
-    pub errno: i32,
+    pub(super) errno: i32,
     /// Who says so: `SO_EE_ORIGIN_…`.
-    pub origin: u8,
+    pub(super) origin: u8,
     /// For a timestamp its kind, `SCM_TSTAMP_…`.
-    pub info: u32,
+    pub(super) info: u32,
     /// For a timestamp the packet's id.
-    pub data: u32,
+    pub(super) data: u32,
 }
 
 impl ExtendedError {
     /// True for a transmit stamp taken when the packet left, as opposed to scheduled or acknowledged.
-    pub fn is_transmit_stamp(&self) -> bool {
+    pub(super) fn is_transmit_stamp(&self) -> bool {
         self.origin == libc::SO_EE_ORIGIN_TIMESTAMPING && self.errno == libc::ENOMSG && self.info == SCM_TSTAMP_SND
     }
 }
 
 /// One datagram of a [`Batch`].
 pub(super) struct Message<'a> {
-    pub bytes: &'a [u8],
+    pub(super) bytes: &'a [u8],
     /// The datagram was longer than a slot.
-    pub truncated: bool,
+    pub(super) truncated: bool,
     /// The sender; on the error queue the destination of the packet that failed.
-    pub peer: Option<SocketAddr>,
-    pub control: Control,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) control: Control,
 }
 
 /// Room for a few datagrams that one system call fetches together.
@@ -101,13 +101,13 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let slots = std::array::from_fn(|_| Slot::EMPTY);
         Self { slots: Box::new(slots), filled: 0, next: 0, emptied: false, told: true }
     }
 
     /// The next datagram fetched before.
-    pub fn pop(&mut self) -> Option<Message<'_>> {
+    pub(super) fn pop(&mut self) -> Option<Message<'_>> {
         if self.next == self.filled {
             return None;
         }
@@ -116,18 +116,18 @@ impl Batch {
     }
 
     /// True once after a fetch that emptied the queue, so that no call is wasted on asking again.
-    pub fn tell_emptied(&mut self) -> bool {
+    pub(super) fn tell_emptied(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true) && self.emptied
     }
 
     /// True when nothing is left here and the queue was empty after the last fetch: only then will a readiness edge
     /// announce the next datagram.
-    pub fn exhausted(&self) -> bool {
+    pub(super) fn exhausted(&self) -> bool {
         self.next == self.filled && self.emptied
     }
 
     /// Fetches up to `limit` datagrams without waiting; `flags` selects the queue. Returns how many came.
-    pub fn fetch(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> io::Result<usize> {
+    pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> io::Result<usize> {
         let limit = limit.min(BATCH);
         // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
         let (mut headers, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =

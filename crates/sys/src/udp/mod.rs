@@ -15,7 +15,7 @@
 //! packet it claims to belong to, or belongs to none, and is dropped and counted.
 //!
 //! Without kernel stamps the clock is read before a send and after a receive: counted, and visible in each stamp's
-//! source. In mode [`TimestampMode::Auto`] a socket whose first [`GIVE_UP_AFTER`] stamps all fail to come steps down
+//! source. In mode [`TimestampMode::Auto`] a socket whose first `GIVE_UP_AFTER` stamps all fail to come steps down
 //! from hardware to kernel to user.
 //!
 //! # Errors of the network
@@ -134,7 +134,7 @@ impl TimestampedUdp {
         self.pending.len() + self.ready.len()
     }
 
-    /// The next network error, oldest first; at most [`NETWORK_ERRORS_KEPT`] are kept.
+    /// The next network error, oldest first; at most `NETWORK_ERRORS_KEPT` are kept.
     pub fn take_network_error(&mut self) -> Option<NetworkError> {
         self.network_errors.pop_front()
     }
@@ -213,7 +213,7 @@ impl TimestampedUdp {
         Ok(None)
     }
 
-    /// A packet whose transmit stamp will not come: it has been awaited for [`STAMP_PATIENCE`], or was given up. Ask now
+    /// A packet whose transmit stamp will not come: it has been awaited for `STAMP_TIMEOUT`, or was given up. Ask now
     /// and then, at least once a second.
     pub fn try_lost_stamp(&mut self) -> Option<SendToken> {
         if let Some(token) = self.pending.pop_lost() {
@@ -222,7 +222,7 @@ impl TimestampedUdp {
         if self.pending.len() == 0 {
             return None;
         }
-        let missing = self.pending.expire(SystemClock.now(), STAMP_PATIENCE);
+        let missing = self.pending.expire(SystemClock.now(), STAMP_TIMEOUT);
         self.count_missing(missing);
         self.pending.pop_lost()
     }
@@ -432,13 +432,13 @@ impl AsFd for TimestampedUdp {
 }
 
 /// How long a transmit stamp is waited for. The kernel takes it when the packet leaves the interface's queue.
-pub const STAMP_PATIENCE: Duration = Duration::from_ms(50);
+const STAMP_TIMEOUT: Duration = Duration::from_ms(50);
 
 /// Transmit stamps missing, with not one received, before mode [`TimestampMode::Auto`] steps down.
-pub const GIVE_UP_AFTER: u64 = 16;
+const GIVE_UP_AFTER: u64 = 16;
 
 /// Network errors kept for [`TimestampedUdp::take_network_error`].
-pub const NETWORK_ERRORS_KEPT: usize = 16;
+const NETWORK_ERRORS_KEPT: usize = 16;
 
 /// Most messages looked at in one call that returns none of them.
 const RECEIVE_ROUNDS: usize = 256;

@@ -26,7 +26,7 @@ pub(super) struct Stamping {
 
 impl Stamping {
     /// Asks for stamps of the kind that `options` wants.
-    pub fn start(socket: BorrowedFd<'_>, options: &UdpOptions) -> Result<Self, Error> {
+    pub(super) fn start(socket: BorrowedFd<'_>, options: &UdpOptions) -> Result<Self, Error> {
         let interface = options.interface.clone().or_else(|| interface_of_address(options.bind.ip()));
         let mut stamping = Self { source: StampSource::User, phc: None, notes: Vec::new() };
         match options.timestamps {
@@ -38,16 +38,16 @@ impl Stamping {
         Ok(stamping)
     }
 
-    pub fn source(&self) -> StampSource {
+    pub(super) fn source(&self) -> StampSource {
         self.source
     }
 
-    pub fn notes(&self) -> &[String] {
+    pub(super) fn notes(&self) -> &[String] {
         &self.notes
     }
 
     /// The best stamp in a control message, at most as good as [`Self::source`].
-    pub fn stamp(&self, control: Control) -> Option<Stamp> {
+    pub(super) fn stamp(&self, control: Control) -> Option<Stamp> {
         let converted = |phc: &Phc| control.hardware_ns.and_then(|raw| phc.to_system(raw));
         if let Some(at) = self.phc.as_ref().and_then(converted) {
             return Some(Stamp { at, source: StampSource::Hardware });
@@ -56,14 +56,14 @@ impl Stamping {
     }
 
     /// Keeps the conversion from the interface's clock fresh. Costs nothing without one.
-    pub fn refresh(&mut self) {
+    pub(super) fn refresh(&mut self) {
         if let Some(phc) = &mut self.phc {
             phc.refresh();
         }
     }
 
     /// Makes the kernel count packets from zero again.
-    pub fn restart_ids(&self, socket: BorrowedFd<'_>) {
+    pub(super) fn restart_ids(&self, socket: BorrowedFd<'_>) {
         let flags = self.flags();
         // Granted before with the same rights, so neither can fail; if they did, stamps would count as unmatched.
         let _ = set_flags(socket, flags & !libc::SOF_TIMESTAMPING_OPT_ID);
@@ -71,7 +71,7 @@ impl Stamping {
     }
 
     /// To the next poorer kind of stamps.
-    pub fn step_down(&mut self, socket: BorrowedFd<'_>) {
+    pub(super) fn step_down(&mut self, socket: BorrowedFd<'_>) {
         let before = self.source;
         self.phc = None;
         self.source = if before == StampSource::Hardware { StampSource::Kernel } else { StampSource::User };
