@@ -12,9 +12,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::GroupExt as _;
 
-/// How long the others wait for the rank that does not come.
-const TIMEOUT: Duration = Duration::from_secs(2);
-
 /// How the waiting is done.
 #[derive(Args)]
 pub struct WaitOptions {
@@ -106,3 +103,6 @@ fn meet(group: &mut MpiCollective) -> Result<(), String> {
 fn text(error: Error) -> String {
     error.to_string()
 }
+
+/// How long the others wait for the rank that does not come.
+const TIMEOUT: Duration = Duration::from_secs(2);

@@ -22,9 +22,6 @@ use std::time::{Duration, Instant};
 /// A rank of the run, `0..size`.
 pub type Rank = usize;
 
-/// The rank that gathers and decides.
-pub const ROOT: Rank = 0;
-
 /// When a wait ends without its data, and what can end it sooner.
 #[derive(Clone, Debug)]
 pub struct Deadline {
@@ -275,6 +272,9 @@ pub fn check_participants(rank: Rank, size: usize, participants: &[bool]) -> Res
     };
     Err(Error::Protocol { operation: "gather", rank, what })
 }
+
+/// The rank that gathers and decides.
+pub const ROOT: Rank = 0;
 
 /// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need a moment to
 /// contribute, but mpirun kills a second after it has asked to end.

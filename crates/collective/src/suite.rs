@@ -54,18 +54,6 @@ impl Case {
     }
 }
 
-/// A wait that is long enough for any machine, and still ends.
-const LONG: Duration = Duration::from_secs(60);
-
-/// A wait that is meant to fail.
-const SHORT: Duration = Duration::from_millis(500);
-
-/// How late a late rank is.
-const LATE: Duration = Duration::from_millis(1200);
-
-/// Payload lengths around every boundary that a backend may have: nothing, small, one slot, several slots.
-const LENGTHS: [usize; 9] = [0, 1, 7, 1024, 65_535, 65_536, 65_537, 200_000, 1 << 20];
-
 fn payloads_of_every_length(group: &mut dyn Collective) -> Result<(), String> {
     for (round, length) in LENGTHS.into_iter().enumerate() {
         round_trip(group, round, |_| true, |_| length, length)?;
@@ -260,3 +248,15 @@ fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
 fn text(error: Error) -> String {
     error.to_string()
 }
+
+/// A wait that is long enough for any machine, and still ends.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A wait that is meant to fail.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// How late a late rank is.
+const LATE: Duration = Duration::from_millis(1200);
+
+/// Payload lengths around every boundary that a backend may have: nothing, small, one slot, several slots.
+const LENGTHS: [usize; 9] = [0, 1, 7, 1024, 65_535, 65_536, 65_537, 200_000, 1 << 20];

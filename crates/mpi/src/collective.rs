@@ -329,12 +329,6 @@ impl Drop for MpiCollective {
     }
 }
 
-/// How long the last meeting of all ranks may take.
-const FAREWELL: Duration = Duration::from_secs(60);
-
-/// How often a sleeping leader lets MPI move messages to other hosts.
-const PROGRESS_EVERY: Duration = Duration::from_millis(10);
-
 /// The ranks that share this host's memory.
 fn split_by_host(comm: &Communicator) -> Result<Communicator, Error> {
     // SAFETY: the communicator is valid; `forget` below keeps rsmpi from freeing it.
@@ -384,3 +378,9 @@ fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
         }
     }
 }
+
+/// How long the last meeting of all ranks may take.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+/// How often a sleeping leader lets MPI move messages to other hosts.
+const PROGRESS_EVERY: Duration = Duration::from_millis(10);

@@ -288,37 +288,6 @@ impl Incoming {
     }
 }
 
-/// The root's place among the leaders: hosts are numbered by their lowest rank.
-const ROOT_LEADER: usize = 0;
-
-const TAG_FIRST: c_int = 1;
-const TAG_REST: c_int = 2;
-
-const KIND_HEADER_ONLY: u64 = 0;
-const KIND_FRAMES: u64 = 1;
-const KIND_MISSING: u64 = 2;
-
-/// Bytes of a report's header: sequence, kind, length of the body.
-const HEADER: usize = 24;
-
-/// The longest first message of a report; the rest follows when the root knows how much there is.
-const FIRST_MESSAGE: usize = 64 << 10;
-
-/// Bytes of the length before a broadcast.
-const LENGTH: usize = 8;
-
-/// Bounds of a broadcast's first part.
-const FIRST_PART_MIN: usize = 4 << 10;
-const FIRST_PART_MAX: usize = 1 << 20;
-
-/// The longest payload: a length beyond it is damage, not data.
-const PAYLOAD_MAX: usize = 1 << 30;
-
-/// Sleeps between looks at requests: a sixteenth of the time waited so far, within these bounds. The upper one keeps a
-/// long wait below 1 % of a core, the fraction keeps what the sleep adds to a short one below 7 %.
-const NAP_MIN: Duration = Duration::from_micros(20);
-const NAP_MAX: Duration = Duration::from_millis(1);
-
 /// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts included. False when the
 /// wait is over before; the requests then keep their memory for ever.
 fn complete(
@@ -349,3 +318,34 @@ fn complete(
 fn read_u64(bytes: &[u8], start: usize) -> Option<u64> {
     bytes.get(start..)?.first_chunk::<8>().map(|number| u64::from_le_bytes(*number))
 }
+
+/// The root's place among the leaders: hosts are numbered by their lowest rank.
+const ROOT_LEADER: usize = 0;
+
+const TAG_FIRST: c_int = 1;
+const TAG_REST: c_int = 2;
+
+const KIND_HEADER_ONLY: u64 = 0;
+const KIND_FRAMES: u64 = 1;
+const KIND_MISSING: u64 = 2;
+
+/// Bytes of a report's header: sequence, kind, length of the body.
+const HEADER: usize = 24;
+
+/// The longest first message of a report; the rest follows when the root knows how much there is.
+const FIRST_MESSAGE: usize = 64 << 10;
+
+/// Bytes of the length before a broadcast.
+const LENGTH: usize = 8;
+
+/// Bounds of a broadcast's first part.
+const FIRST_PART_MIN: usize = 4 << 10;
+const FIRST_PART_MAX: usize = 1 << 20;
+
+/// The longest payload: a length beyond it is damage, not data.
+const PAYLOAD_MAX: usize = 1 << 30;
+
+/// Sleeps between looks at requests: a sixteenth of the time waited so far, within these bounds. The upper one keeps a
+/// long wait below 1 % of a core, the fraction keeps what the sleep adds to a short one below 7 %.
+const NAP_MIN: Duration = Duration::from_micros(20);
+const NAP_MAX: Duration = Duration::from_millis(1);

@@ -22,12 +22,6 @@
 
 use probe_sync_time::{NodeId, RunId, StampSource, System, Timestamp};
 
-/// Length of every probe packet on the wire, bytes.
-pub const PACKET_BYTES: usize = 60;
-
-/// The format's version. Another version is refused, not guessed at.
-pub(crate) const PACKET_VERSION: u8 = 1;
-
 /// A reading of the system clock, and where it was taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
@@ -245,6 +239,12 @@ fn u64_at(bytes: &[u8; PACKET_BYTES], start: usize) -> u64 {
     field.copy_from_slice(&bytes[start..start + 8]);
     u64::from_be_bytes(field)
 }
+
+/// Length of every probe packet on the wire, bytes.
+pub const PACKET_BYTES: usize = 60;
+
+/// The format's version. Another version is refused, not guessed at.
+pub(crate) const PACKET_VERSION: u8 = 1;
 
 const MAGIC: [u8; 4] = *b"pSyn";
 const STAMPS_START: usize = 28;

@@ -141,12 +141,6 @@ impl TscFlags {
     }
 }
 
-/// A bracket that a vDSO clock read on an undisturbed CPU stays below.
-pub const NARROW_BRACKET: Duration = Duration::from_ns(150);
-
-/// How often [`read_pair`] tries for a narrow bracket.
-pub(crate) const PAIR_ATTEMPTS: usize = 8;
-
 fn read<D: Domain>(clock: ClockId) -> Timestamp<D> {
     from_timespec(clock_gettime(clock))
 }
@@ -161,6 +155,12 @@ fn read_pair_once<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>) ->
     let after = b.now();
     Pair { a: middle, b: before.midpoint(after), bracket: after - before }
 }
+
+/// A bracket that a vDSO clock read on an undisturbed CPU stays below.
+pub const NARROW_BRACKET: Duration = Duration::from_ns(150);
+
+/// How often [`read_pair`] tries for a narrow bracket.
+pub(crate) const PAIR_ATTEMPTS: usize = 8;
 
 #[cfg(test)]
 mod tests {

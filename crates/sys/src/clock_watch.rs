@@ -118,26 +118,6 @@ impl ClockWatch {
     }
 }
 
-/// Least sudden change that counts, ns, on top of the readings' uncertainty.
-const STEP_LIMIT_NS: f64 = 1_000.0;
-
-/// Least change of rate that counts, ppm, on top of the readings' uncertainty.
-const SLEW_LIMIT_PPM: f64 = 2.0;
-
-/// Least time over which a rate is judged, ns.
-const BLOCK_NS: i64 = 100_000_000;
-
-/// A wider bracket means that the reading thread was interrupted, ns.
-const BRACKET_MAX_NS: i64 = 5_000;
-
-/// Uncertainty of a block's rate; a block grows until it is this sure.
-const RATE_UNCERTAINTY_MAX: f64 = 1e-6;
-const SPACING_NS: i64 = 5_000_000;
-const POINTS_MAX: usize = 4096;
-const SETTLED_BLOCKS: usize = 5;
-/// How many intervals on either side tell the rate around an interval.
-const NEIGHBOURS: usize = 3;
-
 #[derive(Copy, Clone, Debug)]
 struct Point {
     system_ns: i64,
@@ -257,6 +237,26 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
+
+/// Least sudden change that counts, ns, on top of the readings' uncertainty.
+const STEP_LIMIT_NS: f64 = 1_000.0;
+
+/// Least change of rate that counts, ppm, on top of the readings' uncertainty.
+const SLEW_LIMIT_PPM: f64 = 2.0;
+
+/// Least time over which a rate is judged, ns.
+const BLOCK_NS: i64 = 100_000_000;
+
+/// A wider bracket means that the reading thread was interrupted, ns.
+const BRACKET_MAX_NS: i64 = 5_000;
+
+/// Uncertainty of a block's rate; a block grows until it is this sure.
+const RATE_UNCERTAINTY_MAX: f64 = 1e-6;
+const SPACING_NS: i64 = 5_000_000;
+const POINTS_MAX: usize = 4096;
+const SETTLED_BLOCKS: usize = 5;
+/// How many intervals on either side tell the rate around an interval.
+const NEIGHBOURS: usize = 3;
 
 #[cfg(test)]
 mod tests {

@@ -131,18 +131,6 @@ fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
     Ok(result)
 }
 
-/// Packets of a [`self_test`].
-const SELF_TEST_PACKETS: u32 = 200;
-
-/// Looks for one packet and its stamp, some 50 µs apart.
-const SELF_TEST_ATTEMPTS: u32 = 400;
-
-/// Packets after which a test without a single stamp ends.
-const SELF_TEST_HOPELESS: u32 = 10;
-
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_SYS_NICE: u32 = 23;
-
 fn stamping_facts() -> Vec<Fact> {
     let tests = [("IPv4", IpAddr::from(Ipv4Addr::LOCALHOST)), ("IPv6", IpAddr::from(Ipv6Addr::LOCALHOST))];
     tests.map(|(family, loopback)| self_test_fact(family, self_test(loopback))).into()
@@ -309,6 +297,18 @@ fn slack_fact(slack: Result<u64, Error>) -> Fact {
         Err(error) => Fact::warn(topic, error.to_string(), "waits may be late by some 50 µs"),
     }
 }
+
+/// Packets of a [`self_test`].
+const SELF_TEST_PACKETS: u32 = 200;
+
+/// Looks for one packet and its stamp, some 50 µs apart.
+const SELF_TEST_ATTEMPTS: u32 = 400;
+
+/// Packets after which a test without a single stamp ends.
+const SELF_TEST_HOPELESS: u32 = 10;
+
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_NICE: u32 = 23;
 
 #[cfg(test)]
 mod tests {

@@ -214,9 +214,6 @@ fn choose_address(addresses: &[IpAddr]) -> Option<IpAddr> {
     addresses.iter().filter(usable).min_by_key(|address| address.is_ipv6()).copied()
 }
 
-const ROUTE_UP: u32 = 0x1;
-const ROUTE_REJECT: u32 = 0x200;
-
 /// `/proc/net/route`: interface, destination, gateway, flags, references, use, metric (decimal), mask, …; hexadecimal.
 fn default_route_v4(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
@@ -246,6 +243,9 @@ fn default_route_v6(table: &str) -> Option<String> {
 fn usable_route(is_default: bool, flags: u32, interface: &str) -> bool {
     is_default && flags & ROUTE_UP != 0 && flags & ROUTE_REJECT == 0 && interface != "lo"
 }
+
+const ROUTE_UP: u32 = 0x1;
+const ROUTE_REJECT: u32 = 0x200;
 
 #[cfg(test)]
 mod tests {

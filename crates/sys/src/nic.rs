@@ -106,8 +106,6 @@ unsafe impl Payload for TsInfo {}
 // SAFETY: `libc` mirrors the kernel's structure, three words.
 unsafe impl Payload for libc::hwtstamp_config {}
 
-const ETHTOOL_GET_TS_INFO: u32 = 0x41;
-
 /// A request about an interface by its name.
 fn request<T: Payload>(interface: &str, request: libc::c_ulong, payload: &mut T) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), None)?;
@@ -125,6 +123,8 @@ fn request<T: Payload>(interface: &str, request: libc::c_ulong, payload: &mut T)
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut message) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 
 #[cfg(test)]
 mod tests {

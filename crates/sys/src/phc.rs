@@ -74,17 +74,6 @@ impl Phc {
     }
 }
 
-/// How often a conversion point is taken.
-const PERIOD: Duration = Duration::from_ms(100);
-/// Readings per point.
-const SAMPLES: u32 = 5;
-/// Points kept: a second's worth.
-const POINTS: usize = 11;
-/// How far from the latest point a stamp may lie, ns.
-const STALE_NS: i64 = 2_000_000_000;
-/// A point further than this from where the others put it means that a clock was stepped, ns.
-const STEP_NS: f64 = 20_000.0;
-
 #[derive(Copy, Clone, Debug, PartialEq)]
 struct Point {
     phc_ns: i64,
@@ -139,6 +128,17 @@ impl PhcMap {
         latest.offset_ns.saturating_add(change.round() as i64)
     }
 }
+
+/// How often a conversion point is taken.
+const PERIOD: Duration = Duration::from_ms(100);
+/// Readings per point.
+const SAMPLES: u32 = 5;
+/// Points kept: a second's worth.
+const POINTS: usize = 11;
+/// How far from the latest point a stamp may lie, ns.
+const STALE_NS: i64 = 2_000_000_000;
+/// A point further than this from where the others put it means that a clock was stepped, ns.
+const STEP_NS: f64 = 20_000.0;
 
 #[cfg(test)]
 mod tests {

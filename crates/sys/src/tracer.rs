@@ -221,34 +221,6 @@ struct Vendor {
     advice: &'static str,
 }
 
-/// Versions from ROCm 6.2 (0) and 7 (1) on; the function has had this form in all of them.
-const ROCPROFILER: Vendor = Vendor {
-    libraries: &[
-        c"librocprofiler-sdk.so.1",
-        c"librocprofiler-sdk.so.0",
-        c"librocprofiler-sdk.so",
-        c"/opt/rocm/lib/librocprofiler-sdk.so.1",
-        c"/opt/rocm/lib/librocprofiler-sdk.so.0",
-    ],
-    function: c"rocprofiler_get_timestamp",
-    advice: "install rocprofiler-sdk (ROCm 6.2 or later) or put its lib directory on LD_LIBRARY_PATH; on Linux its clock \
-             is CLOCK_BOOTTIME, which the tracer clock boottime reads without it",
-};
-
-/// CUDA 11 to 13.
-const CUPTI: Vendor = Vendor {
-    libraries: &[
-        c"libcupti.so.13",
-        c"libcupti.so.12",
-        c"libcupti.so.11.8",
-        c"libcupti.so",
-        c"/usr/local/cuda/lib64/libcupti.so",
-        c"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so",
-    ],
-    function: c"cuptiGetTimestamp",
-    advice: "install CUPTI, part of the CUDA toolkit, or put its lib64 directory on LD_LIBRARY_PATH",
-};
-
 /// The C signature that both vendors' functions share: a status, 0 for success, and the time in ns through the pointer.
 type ReadTime = unsafe extern "C" fn(*mut u64) -> c_int;
 
@@ -315,6 +287,34 @@ fn last_loader_error() -> String {
     let text: CString = unsafe { CStr::from_ptr(text) }.to_owned();
     text.to_string_lossy().into_owned()
 }
+
+/// Versions from ROCm 6.2 (0) and 7 (1) on; the function has had this form in all of them.
+const ROCPROFILER: Vendor = Vendor {
+    libraries: &[
+        c"librocprofiler-sdk.so.1",
+        c"librocprofiler-sdk.so.0",
+        c"librocprofiler-sdk.so",
+        c"/opt/rocm/lib/librocprofiler-sdk.so.1",
+        c"/opt/rocm/lib/librocprofiler-sdk.so.0",
+    ],
+    function: c"rocprofiler_get_timestamp",
+    advice: "install rocprofiler-sdk (ROCm 6.2 or later) or put its lib directory on LD_LIBRARY_PATH; on Linux its clock \
+             is CLOCK_BOOTTIME, which the tracer clock boottime reads without it",
+};
+
+/// CUDA 11 to 13.
+const CUPTI: Vendor = Vendor {
+    libraries: &[
+        c"libcupti.so.13",
+        c"libcupti.so.12",
+        c"libcupti.so.11.8",
+        c"libcupti.so",
+        c"/usr/local/cuda/lib64/libcupti.so",
+        c"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so",
+    ],
+    function: c"cuptiGetTimestamp",
+    advice: "install CUPTI, part of the CUDA toolkit, or put its lib64 directory on LD_LIBRARY_PATH",
+};
 
 /// What the bracket of a snapshot must stay below; a wider one is worth less than the clocks' own disagreement.
 pub const SNAPSHOT_BRACKET: Duration = Duration::from_us(5);

@@ -15,13 +15,6 @@ use probe_sync_mpi::{MpiCollective, MpiOptions};
 use super::TIMEOUT;
 use crate::GroupExt as _;
 
-pub const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
-pub const RAW_ALLGATHERV: &str = "MPI allgatherv";
-pub const WRAPPER: &str = "our allgatherv";
-pub const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
-pub const DEFAULT: &str = "our default round";
-pub const TCP: &str = "our TCP round";
-
 /// One way.
 pub struct Candidate {
     name: &'static str,
@@ -107,11 +100,6 @@ fn tcp(group: &mut MpiCollective) -> Result<Tcp, Error> {
     }
 }
 
-const JOB: JobKey = JobKey(0x62_656e_6368);
-
-/// Bytes of the decision for each rank.
-const DECISION_PER_RANK: usize = 24;
-
 /// Direct calls, with their buffers.
 struct Raw {
     comm: Communicator,
@@ -194,3 +182,15 @@ impl Raw {
         check(code, "MPI_Bcast")
     }
 }
+
+pub const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
+pub const RAW_ALLGATHERV: &str = "MPI allgatherv";
+pub const WRAPPER: &str = "our allgatherv";
+pub const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
+pub const DEFAULT: &str = "our default round";
+pub const TCP: &str = "our TCP round";
+
+const JOB: JobKey = JobKey(0x62_656e_6368);
+
+/// Bytes of the decision for each rank.
+const DECISION_PER_RANK: usize = 24;

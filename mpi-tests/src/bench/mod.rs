@@ -152,14 +152,6 @@ fn summarise(
     Ok(Block { median_us: median(&mut took_us), mean_us, cpu_us: cpu * 1e6 / rounds as f64 })
 }
 
-/// Ratios that the targets speak of: ours against the direct calls.
-const RATIOS: [(&str, &str); 4] = [
-    (candidates::WRAPPER, candidates::RAW_ALLGATHERV),
-    (candidates::DEFAULT, candidates::RAW_GATHER),
-    (candidates::DEFAULT, candidates::RAW_ALLGATHER),
-    (candidates::TCP, candidates::RAW_GATHER),
-];
-
 fn print_table(names: &[&str], variant: Variant, blocks: &[Vec<Block>], size: usize) {
     println!("{size} ranks, {variant:?}: µs per round");
     println!("{:<44} {:>10} {:>10} {:>12}", "", "median", "mean", "CPU, all");
@@ -203,12 +195,6 @@ fn ratios(names: &[&str], blocks: &[Vec<Block>], ours: &str, other: &str) -> Opt
     Some([by(|b| b.median_us), by(|b| b.mean_us)])
 }
 
-/// Rounds before each block that do not count.
-const WARM_UP: usize = 5;
-
-/// How long a round may take before the bench gives up.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
 /// A reading that all processes of this machine share.
 fn now_ns() -> i64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -232,3 +218,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 }
+
+/// Ratios that the targets speak of: ours against the direct calls.
+const RATIOS: [(&str, &str); 4] = [
+    (candidates::WRAPPER, candidates::RAW_ALLGATHERV),
+    (candidates::DEFAULT, candidates::RAW_GATHER),
+    (candidates::DEFAULT, candidates::RAW_ALLGATHER),
+    (candidates::TCP, candidates::RAW_GATHER),
+];
+
+/// Rounds before each block that do not count.
+const WARM_UP: usize = 5;
+
+/// How long a round may take before the bench gives up.
+const TIMEOUT: Duration = Duration::from_secs(60);

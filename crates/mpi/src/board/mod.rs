@@ -360,15 +360,6 @@ impl Board {
     }
 }
 
-/// The longest payload: a length beyond it is damage, not data.
-const PAYLOAD_MAX: u64 = 1 << 30;
-
-/// Pauses of the processor between two looks.
-const LOOK_PAUSES: u32 = 16;
-
-/// Sleepers to wake: all of them.
-const EVERYONE: u32 = i32::MAX as u32;
-
 /// A payload in pieces; nothing is one empty piece.
 fn pieces(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..payload.len().div_ceil(PIECE).max(1)).map(|piece| {
@@ -383,3 +374,12 @@ fn wake(word: &AtomicU32, sleepers: u32) -> Result<(), Error> {
         Err(error) => Err(Error::Backend { operation: "waking", reason: format!("futex: {error}") }),
     }
 }
+
+/// The longest payload: a length beyond it is damage, not data.
+const PAYLOAD_MAX: u64 = 1 << 30;
+
+/// Pauses of the processor between two looks.
+const LOOK_PAUSES: u32 = 16;
+
+/// Sleepers to wake: all of them.
+const EVERYONE: u32 = i32::MAX as u32;

@@ -13,9 +13,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use probe_sync_time::{System, Timestamp};
 
-// `struct timespec` and `cmsg_len` are read as 64-bit fields below.
-const _: () = assert!(size_of::<libc::timespec>() == 16 && size_of::<usize>() == 8, "64-bit Linux only");
-
 /// Sends one datagram. `stamp_id` names the packet to the error queue (Linux ≥ 6.13; `EINVAL` before).
 pub(super) fn send(
     socket: BorrowedFd<'_>,
@@ -172,24 +169,6 @@ impl Batch {
     }
 }
 
-/// Datagrams fetched by one call.
-pub(super) const BATCH: usize = 8;
-
-/// Longest datagram that is received whole, bytes; a probe packet has some hundred.
-pub(super) const DATAGRAM_MAX: usize = 2048;
-
-const NAME_SPACE: usize = size_of::<libc::sockaddr_storage>();
-/// Stamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
-const CONTROL_SPACE: usize = 256;
-const CONTROL_HEADER: usize = 16;
-const STAMP_ID_SPACE: usize = 24;
-
-/// `include/uapi/asm-generic/socket.h`, since Linux 6.13; `libc` has no name for it.
-const SCM_TS_OPT_ID: libc::c_int = 81;
-/// `include/uapi/linux/errqueue.h`: the stamp was taken as the packet was handed to the interface.
-const SCM_TSTAMP_SND: u32 = 0;
-const SCM_TIMESTAMPING: libc::c_int = libc::SO_TIMESTAMPING;
-
 #[repr(C, align(16))]
 struct Aligned<const N: usize>([u8; N]);
 
@@ -287,6 +266,27 @@ fn parse_extended_error(data: &[u8]) -> Option<ExtendedError> {
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
+
+// `struct timespec` and `cmsg_len` are read as 64-bit fields above.
+const _: () = assert!(size_of::<libc::timespec>() == 16 && size_of::<usize>() == 8, "64-bit Linux only");
+
+/// Datagrams fetched by one call.
+pub(super) const BATCH: usize = 8;
+
+/// Longest datagram that is received whole, bytes; a probe packet has some hundred.
+pub(super) const DATAGRAM_MAX: usize = 2048;
+
+const NAME_SPACE: usize = size_of::<libc::sockaddr_storage>();
+/// Stamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
+const CONTROL_SPACE: usize = 256;
+const CONTROL_HEADER: usize = 16;
+const STAMP_ID_SPACE: usize = 24;
+
+/// `include/uapi/asm-generic/socket.h`, since Linux 6.13; `libc` has no name for it.
+const SCM_TS_OPT_ID: libc::c_int = 81;
+/// `include/uapi/linux/errqueue.h`: the stamp was taken as the packet was handed to the interface.
+const SCM_TSTAMP_SND: u32 = 0;
+const SCM_TIMESTAMPING: libc::c_int = libc::SO_TIMESTAMPING;
 
 #[cfg(test)]
 mod tests {

@@ -167,6 +167,18 @@ pub(super) fn set_option(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+fn set_flags(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
+}
+
+fn missing_hardware(offer: &TimestampingOffer) -> &'static str {
+    match offer {
+        TimestampingOffer { hardware_transmit: false, .. } => "it does not stamp what it sends",
+        TimestampingOffer { hardware_receive: false, .. } => "it does not stamp all that it receives",
+        _ => "it names no clock device (/dev/ptp…), so its stamps cannot be put on the system clock",
+    }
+}
+
 /// About a millisecond each.
 const SETTLE_ATTEMPTS: usize = 50;
 
@@ -186,15 +198,3 @@ const HARDWARE_FLAGS: u32 = COMMON_FLAGS
     | libc::SOF_TIMESTAMPING_TX_HARDWARE
     | libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
-
-fn set_flags(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
-}
-
-fn missing_hardware(offer: &TimestampingOffer) -> &'static str {
-    match offer {
-        TimestampingOffer { hardware_transmit: false, .. } => "it does not stamp what it sends",
-        TimestampingOffer { hardware_receive: false, .. } => "it does not stamp all that it receives",
-        _ => "it names no clock device (/dev/ptp…), so its stamps cannot be put on the system clock",
-    }
-}
