@@ -13,7 +13,7 @@ use probe_sync_mpi::{MpiCollective, MpiOptions};
 use crate::GroupExt as _;
 
 /// Runs everything; an error when anything failed. The root prints one line per case and a summary.
-pub fn run(mut group: MpiCollective) -> Result<(), String> {
+pub(crate) fn run(mut group: MpiCollective) -> Result<(), String> {
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for options in layouts(group.size()) {
         for case in &CASES {

@@ -116,12 +116,12 @@ pub(crate) struct TscFlags {
 
 impl TscFlags {
     /// The flags of this machine; none where there is no such counter.
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         std::fs::read_to_string("/proc/cpuinfo").map(|text| Self::parse(&text)).unwrap_or_default()
     }
 
     /// True when the counter can serve as a clock.
-    pub fn steady(self) -> bool {
+    pub(crate) fn steady(self) -> bool {
         cfg!(target_arch = "x86_64") && self.constant && self.nonstop
     }
 

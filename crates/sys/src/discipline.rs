@@ -37,7 +37,7 @@ impl Discipline {
     ///
     /// # Errors
     /// Where a sandbox forbids even to ask.
-    pub fn read() -> Result<Self, Error> {
+    pub(crate) fn read() -> Result<Self, Error> {
         // SAFETY: `timex` is plain data for which all zeroes is a valid value; `modes = 0` asks only.
         let mut timex: libc::timex = unsafe { std::mem::zeroed() };
         // SAFETY: `timex` is the structure that the call reads and writes, and lives through it.

@@ -16,24 +16,28 @@ use super::TIMEOUT;
 use crate::GroupExt as _;
 
 /// One way.
-pub struct Candidate {
+pub(crate) struct Candidate {
     name: &'static str,
     round: Box<dyn FnMut() -> Result<(), Error>>,
 }
 
 impl Candidate {
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
     /// One round, on all ranks.
-    pub fn round(&mut self) -> Result<(), Error> {
+    pub(crate) fn round(&mut self) -> Result<(), Error> {
         (self.round)()
     }
 }
 
 /// All ways, between the ranks of `group`.
-pub fn candidates(group: &mut MpiCollective, layout: MpiOptions, payload: usize) -> Result<Vec<Candidate>, Error> {
+pub(crate) fn candidates(
+    group: &mut MpiCollective,
+    layout: MpiOptions,
+    payload: usize,
+) -> Result<Vec<Candidate>, Error> {
     // SAFETY: the group's communicator is valid as long as the group, and all ranks come here.
     let copy = |group: &MpiCollective| unsafe { Communicator::duplicate(group.comm()?.handle()) };
     let mut all = Vec::new();
@@ -183,12 +187,12 @@ impl Raw {
     }
 }
 
-pub const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
-pub const RAW_ALLGATHERV: &str = "MPI allgatherv";
-pub const WRAPPER: &str = "our allgatherv";
-pub const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
-pub const DEFAULT: &str = "our default round";
-pub const TCP: &str = "our TCP round";
+pub(crate) const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
+pub(crate) const RAW_ALLGATHERV: &str = "MPI allgatherv";
+pub(crate) const WRAPPER: &str = "our allgatherv";
+pub(crate) const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
+pub(crate) const DEFAULT: &str = "our default round";
+pub(crate) const TCP: &str = "our TCP round";
 
 const JOB: JobKey = JobKey(0x62_656e_6368);
 

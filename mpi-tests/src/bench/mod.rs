@@ -23,7 +23,7 @@ use candidates::{Candidate, candidates};
 
 /// How to measure.
 #[derive(Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Blocks per candidate.
     #[arg(long, default_value_t = 20)]
     blocks: usize,
@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 /// Measures and prints.
-pub fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
+pub(crate) fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
     let text = |error: probe_sync_collective::Error| error.to_string();
     let layout = MpiOptions { ranks_per_host: options.ranks_per_host };
     let mut candidates = candidates(&mut group, layout, options.payload).map_err(text)?;
