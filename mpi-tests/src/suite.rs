@@ -51,7 +51,7 @@ fn run_case(group: &mut MpiCollective, case: &Case, options: MpiOptions) -> Resu
     let mut fresh = group.duplicate(options)?;
     let complaint = (case.run)(&mut fresh).err().unwrap_or_default();
     if case.breaks_group {
-        // Some ranks' ends still work and others' do not: they cannot part in order.
+        // Some ranks' ends still work and others' do not: the group cannot end in order.
         std::mem::forget(fresh);
     } else {
         drop(fresh);

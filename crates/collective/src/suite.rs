@@ -18,7 +18,7 @@ pub struct Case {
     pub name: &'static str,
     /// The smallest group for which it means something.
     pub smallest_size: usize,
-    /// Afterwards some ranks' ends are unusable, so that they cannot part in order.
+    /// Afterwards some ranks' ends are unusable, so that the group cannot end in order.
     pub breaks_group: bool,
     /// It ends with [`Collective::abort`], which some backends do not survive.
     pub aborts: bool,

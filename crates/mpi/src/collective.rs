@@ -312,7 +312,7 @@ impl Drop for MpiCollective {
             std::mem::forget(self.parts.take());
             return;
         }
-        let deadline = Deadline::new(FAREWELL, None);
+        let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
         let (mut frames, mut nothing) = (Frames::default(), Vec::new());
         let met = self
             .gather(&vec![true; self.size], &[], &mut frames, &deadline)
@@ -322,7 +322,7 @@ impl Drop for MpiCollective {
             (Ok(()), Some(session)) => session.finish(),
             (Ok(()), None) => {}
             (Err(error), _) => {
-                tracing::warn!(rank = self.rank, %error, "the ranks did not part in order");
+                tracing::warn!(rank = self.rank, %error, "the last gather and broadcast failed; MPI is not finalised");
                 std::mem::forget(self.parts.take());
             }
         }
@@ -379,8 +379,8 @@ fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
     }
 }
 
-/// How long the last meeting of all ranks may take.
-const FAREWELL: Duration = Duration::from_secs(60);
+/// How long the gather and broadcast before the end may take.
+const LAST_ROUND_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a sleeping leader lets MPI move messages to other hosts.
 const PROGRESS_EVERY: Duration = Duration::from_millis(10);

@@ -311,7 +311,7 @@ fn complete(
             continue;
         }
         let Some(slice) = wait.slice() else { return Ok(false) };
-        std::thread::sleep((wait.elapsed() / 16).clamp(NAP_MIN, NAP_MAX).min(slice));
+        std::thread::sleep((wait.elapsed() / 16).clamp(SLEEP_MIN, SLEEP_MAX).min(slice));
     }
 }
 
@@ -347,5 +347,5 @@ const PAYLOAD_MAX: usize = 1 << 30;
 
 /// Sleeps between looks at requests: a sixteenth of the time waited so far, within these bounds. The upper one keeps a
 /// long wait below 1 % of a core, the fraction keeps what the sleep adds to a short one below 7 %.
-const NAP_MIN: Duration = Duration::from_micros(20);
-const NAP_MAX: Duration = Duration::from_millis(1);
+const SLEEP_MIN: Duration = Duration::from_micros(20);
+const SLEEP_MAX: Duration = Duration::from_millis(1);

@@ -6,13 +6,11 @@
 //!
 //! What it does not do: change the clock. Nothing in this project does.
 
-use serde::Serialize;
-
 use crate::Error;
 pub use crate::clock_watch::{ClockEvent, ClockWatch};
 
 /// What the kernel knows about the steering of `CLOCK_REALTIME`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Discipline {
     /// Some program (chrony, ntpd, phc2sys, systemd-timesyncd) keeps the clock synchronised, and says so.
     pub synchronized: bool,

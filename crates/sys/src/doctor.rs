@@ -61,16 +61,16 @@ impl Fact {
 }
 
 /// What the packets to itself showed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct SelfTest {
     /// Packets sent.
-    pub sent: u32,
+    sent: u32,
     /// Packets received.
-    pub received: u32,
+    received: u32,
     /// Packets with kernel stamps on both sides.
-    pub stamped: u32,
+    stamped: u32,
     /// Least difference between both stamps of a packet, ns.
-    pub least_delay_ns: Option<i64>,
+    least_delay_ns: Option<i64>,
 }
 
 /// Everything this machine can be asked, in order of printing.

@@ -94,7 +94,7 @@ impl Stamping {
         if self.source == StampSource::Hardware {
             return;
         }
-        // A driver that never takes software transmit stamps says so. One that says nothing gets the benefit.
+        // A driver that never takes software transmit stamps says so. One that says nothing is tried.
         let offer = interface.and_then(|name| nic::timestamping_offer(name).ok());
         if offer.is_some_and(|offer| !offer.kernel_transmit) {
             let name = interface.unwrap_or("?");
