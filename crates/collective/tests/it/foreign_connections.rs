@@ -37,7 +37,7 @@ fn check_undisturbed(visit: impl FnOnce(&str)) {
 }
 
 #[test]
-fn strangers_do_not_disturb_the_rendezvous() {
+fn foreign_connections_do_not_disturb_the_rendezvous() {
     check_undisturbed(|address| drop(TcpStream::connect(address).unwrap()));
     check_undisturbed(|address| TcpStream::connect(address).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
     check_undisturbed(|address| TcpStream::connect(address).unwrap().write_all(&[0; 100_000]).unwrap_or(()));
