@@ -63,7 +63,7 @@ fn identifiers(line: &str) -> Vec<Vec<String>> {
     parts.filter(|parts| !parts.is_empty()).collect()
 }
 
-/// `LieStamps` at its capitals, `RTTMargin` before the last of several.
+/// `EdgeFit` at its capitals, `RTTMargin` before the last of several.
 fn humps(word: &str) -> Vec<&str> {
     let letters: Vec<(usize, char)> = word.char_indices().collect();
     let starts_hump = |at: usize| {
@@ -88,15 +88,15 @@ const FOLDERS: [&str; 6] = ["crates/", "docs/", "proto/", "bench/", "mpi-tests/"
 const RETIRED: [Hit; 41] = [
     (concat!("li", "ar"), "falseticker"),
     (concat!("li", "ars"), "falseticker"),
-    (concat!("a ", "lie"), INCONSISTENT),
-    (concat!("consta", "nt lie"), INCONSISTENT),
-    (concat!("lie", "s to"), INCONSISTENT),
-    (concat!("lie", " to"), INCONSISTENT),
-    (concat!("lies", " told"), INCONSISTENT),
-    (concat!("tellin", "g lies"), INCONSISTENT),
-    (concat!("stamp", " lies"), INCONSISTENT),
-    (concat!("stamp", "s lie"), INCONSISTENT),
-    (concat!("who ", "lies"), INCONSISTENT),
+    (concat!("a l", "ie"), INCONSISTENT),
+    (concat!("constant li", "e"), INCONSISTENT),
+    (concat!("li", "es to"), INCONSISTENT),
+    (concat!("li", "e to"), INCONSISTENT),
+    (concat!("li", "es told"), INCONSISTENT),
+    (concat!("telling li", "es"), INCONSISTENT),
+    (concat!("stamp li", "es"), INCONSISTENT),
+    (concat!("stamps li", "e"), INCONSISTENT),
+    (concat!("who li", "es"), INCONSISTENT),
     (concat!("spo", "ilt"), "invalid"),
     (concat!("cou", "rse"), "prediction or history"),
     (concat!("cou", "rses"), "prediction or history"),
@@ -115,8 +115,8 @@ const RETIRED: [Hit; 41] = [
     (concat!("ob", "ey"), "handle_command"),
     (concat!("ob", "eys"), "handle_command"),
     (concat!("obe", "yed"), "handle_command"),
-    (concat!("sign o", "f life"), "liveness"),
-    (concat!("signs ", "of life"), "liveness"),
+    (concat!("sign of li", "fe"), "liveness"),
+    (concat!("signs of li", "fe"), "liveness"),
     (concat!("introd", "uction"), "hello"),
     (concat!("introd", "uctions"), "hello"),
     (concat!("pres", "ence"), "ready (hand-shake) or membership (faults)"),
@@ -168,19 +168,19 @@ mod tests {
         check(
             "crates/a/src/a.rs",
             &format!("// sign {}, sign_{}\n", "of the times", concat!("of_li", "fe")),
-            &[(1, concat!("sign of", " life"))],
+            &[(1, concat!("sign of li", "fe"))],
         );
         check(&format!("bench/{noun}_ramp.toml"), "fine\n", &[(1, noun)]);
     }
 
     #[test]
     fn plain_words_remain() {
-        let word = concat!("cou", "rse");
+        let (word, noun) = (concat!("cou", "rse"), concat!("li", "e"));
         check("docs/a.md", &format!("Of {word} the {word} is lost.\n"), &[(1, word)]);
         check("docs/a.md", &format!("Of {word}.\n"), &[]);
         check("docs/a.md", "The point lies between both; files lie in a folder. Weights pull.\n", &[]);
-        check("docs/a.md", concat!("A node that lies", " to its peers.\n"), &[(1, concat!("lies", " to"))]);
-        check("crates/a/src/a.rs", "let lies = 1; // where it lies\nfn lie_ns() {}\n", &[(1, "lies"), (2, "lie")]);
-        check("docs/a.md", "`LieStamps`\n", &[(1, "lie")]);
+        check("docs/a.md", concat!("A node that li", "es to its peers.\n"), &[(1, concat!("li", "es to"))]);
+        check("crates/a/src/a.rs", &format!("let {noun}s = 1; // where it lies\nfn {noun}_ns() {{}}\n"), &[(1, &format!("{noun}s")), (2, noun)]);
+        check("docs/a.md", concat!("`Li", "eStamps`\n"), &[(1, noun)]);
     }
 }
