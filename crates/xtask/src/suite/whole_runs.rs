@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{BUILD, selected};
+use super::selection::{BUILD, everything};
 use crate::demo::fresh_directory;
 use crate::setup::{MPI_ENVIRONMENT, Tools};
 use crate::steps::{Count, Runner};
@@ -21,9 +21,8 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     if !of_scenarios.chain(of_namespaces).chain([MPI_SUITE]).any(|name| runner.wants(name)) {
         return;
     }
-    // The default members' tests leave programs without features behind. With `--tests` the dependencies have the same
-    // features as in the tests before, and are not compiled once more.
-    let mut build = selected(root, tools, &["build", "--bins", "--tests"]);
+    // With `--tests` the dependencies have the same features as in the tests before, and are not compiled once more.
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
     if !runner.prerequisite("build programs", Count::Step, BUILD, &mut build) {
         runner.skip("whole runs", "the programs do not build");
         return;
