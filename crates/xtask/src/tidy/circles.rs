@@ -75,8 +75,6 @@ fn short(of: &Crate, file: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// The circles of a crate of these files below `crates/a/src/`, as the steps that a complaint tells.
     fn check(files: &[(&str, &str)], expected: &[&str]) {
         let named = files.iter().map(|(name, text)| (format!("crates/a/src/{name}"), (*text).to_owned()));

@@ -48,6 +48,13 @@ struct Named {
     words: HashSet<String>,
 }
 
+/// Where a module hangs in the tree.
+#[derive(Debug)]
+struct Place {
+    parent: usize,
+    name: String,
+}
+
 /// Where a path leads.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Target {
@@ -60,11 +67,9 @@ impl Crate {
     /// Follows the `mod` declarations from the file `root`; `sources` holds texts by file name. Test modules are left out.
     pub fn new(root: &str, sources: &BTreeMap<String, String>) -> Self {
         let mut made = Self::default();
-        let mut open = vec![(root.to_owned(), None)];
+        let mut open = sources.get(root).map_or_else(Vec::new, |text| made.add(root, text, None, sources));
         while let Some((name, place)) = open.pop() {
-            if let Some(text) = sources.get(&name) {
-                open.extend(made.add(&name, text, place, sources));
-            }
+            open.extend(made.add(&name, &sources[&name], Some(&place), sources));
         }
         made
     }
@@ -98,27 +103,28 @@ impl Crate {
         found
     }
 
-    /// Adds a file with its inline modules; returns the files that it declares, each with its parent and name.
+    /// Adds a file with its inline modules; returns the files that it declares, each with its place.
     fn add(
         &mut self,
         name: &str,
         text: &str,
-        place: Option<(usize, String)>,
+        place: Option<&Place>,
         sources: &BTreeMap<String, String>,
-    ) -> Vec<(String, Option<(usize, String)>)> {
+    ) -> Vec<(String, Place)> {
         let names = Names::new(&Source::new(text).code_without_tests());
         let (file, first) = (self.files.len(), self.modules.len());
         self.files.push(name.to_owned());
         let mut folders = vec![folder_of_children(name)];
         for (index, inline) in names.modules.iter().enumerate() {
-            let outer = inline.parent.map(|parent| (first + parent, inline.name.clone())).or_else(|| place.clone());
-            if let Some((parent, name)) = &outer {
+            let inside = inline.parent.map(|parent| Place { parent: first + parent, name: inline.name.clone() });
+            let place = inside.as_ref().or(place);
+            if let Some(Place { parent, name }) = place {
                 self.modules[*parent].children.insert(name.clone(), first + index);
             }
             if let Some(parent) = inline.parent {
                 folders.push(format!("{}/{}", folders[parent], inline.name));
             }
-            let parent = outer.map(|(parent, _)| parent);
+            let parent = place.map(|place| place.parent);
             self.modules.push(Module { file, parent, children: BTreeMap::new(), imports: Vec::new() });
         }
         for import in names.imports {
@@ -131,7 +137,7 @@ impl Crate {
             let folder = &folders[module];
             let candidates = [format!("{folder}/{child}.rs"), format!("{folder}/{child}/mod.rs")];
             let file = candidates.into_iter().find(|file| sources.contains_key(file))?;
-            Some((file, Some((first + module, child))))
+            Some((file, Place { parent: first + module, name: child }))
         });
         declared.collect()
     }

@@ -180,7 +180,11 @@ mod tests {
         check("docs/a.md", &format!("Of {word}.\n"), &[]);
         check("docs/a.md", "The point lies between both; files lie in a folder. Weights pull.\n", &[]);
         check("docs/a.md", concat!("A node that li", "es to its peers.\n"), &[(1, concat!("li", "es to"))]);
-        check("crates/a/src/a.rs", &format!("let {noun}s = 1; // where it lies\nfn {noun}_ns() {{}}\n"), &[(1, &format!("{noun}s")), (2, noun)]);
+        check(
+            "crates/a/src/a.rs",
+            &format!("let {noun}s = 1; // where it lies\nfn {noun}_ns() {{}}\n"),
+            &[(1, &format!("{noun}s")), (2, noun)],
+        );
         check("docs/a.md", concat!("`Li", "eStamps`\n"), &[(1, noun)]);
     }
 }
