@@ -1,17 +1,28 @@
 //! `cargo xtask tidy`: the rules of this project that the compiler does not know.
 //!
 //! Place in the flow: a step of `cargo xtask test`. [`imports`] reads the manifests, [`source`] takes Rust text apart,
-//! and this file holds the rules: pure crates stay pure, crates import only upward, every file says what it is, files
-//! and functions fit a reader's head, `unsafe` stays in its quarantine, no path of somebody's machine is left behind.
+//! and the rules are: pure crates stay pure, `unsafe` stays in its quarantine, every file says what it is, no path of
+//! somebody's machine is left behind (this file); crates import one way ([`imports`]) and so do the files of a crate
+//! ([`circles`]); functions and files are short ([`lengths`]); tests are where all others are ([`layout`]); retired words stay
+//! away ([`words`]).
 //! What it does not do: parse Rust fully. It blanks comments and literals and counts braces, which these rules need.
 
+mod circles;
 mod imports;
+mod layout;
+mod lengths;
+mod modules;
+mod paths;
+mod places;
 mod source;
+mod words;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use places::{is_crate_root, is_test_file, package};
 use source::Source;
 
 /// Checks everything and prints every complaint as `file:line: what`.
@@ -21,25 +32,32 @@ use source::Source;
 pub fn tidy(root: &Path) -> Result<()> {
     let mut complaints = imports::check(root)?;
     let files = files(root)?;
+    let mut sources = BTreeMap::new();
     for file in &files {
         let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned();
         let Ok(text) = std::fs::read_to_string(file) else { continue };
         complaints.extend(machine_paths(&name, &text));
+        if words::applies(&name) {
+            complaints.extend(words::check(&name, &text));
+        }
         if name.ends_with(".rs") {
             complaints.extend(rust_file(&name, &text));
+            sources.insert(name, text);
         }
     }
+    let lengths = lengths::check(&sources);
+    complaints.extend(lengths.complaints);
+    complaints.extend(layout::check(&sources));
+    complaints.extend(circles::check(&sources));
     for complaint in &complaints {
         println!("{complaint}");
     }
-    if complaints.is_empty() {
-        println!("tidy: {} files", files.len());
-        return Ok(());
-    }
-    bail!("{} complaint(s)", complaints.len())
+    let (functions, percentile) = (lengths.functions, lengths.percentile);
+    println!("tidy: {} files; {functions} functions, 99 % of at most {percentile} lines", files.len());
+    if complaints.is_empty() { Ok(()) } else { bail!("{} complaint(s)", complaints.len()) }
 }
 
-/// All rules about one Rust file; `name` is its path from the root.
+/// The rules that look at one Rust file alone; `name` is its path from the root.
 fn rust_file(name: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     if !text.starts_with("//!") {
@@ -48,23 +66,8 @@ fn rust_file(name: &str, text: &str) -> Vec<String> {
     if is_crate_root(name) && !UNSAFE_ALLOWED.contains(&package(name)) && !text.contains("#![forbid(unsafe_code)]") {
         complaints.push(format!("{name}:1: lacks #![forbid(unsafe_code)]"));
     }
-    if text.lines().take(HEADER_LINES).any(|line| line.contains("@generated")) {
-        return complaints;
-    }
-    if is_test_file(name) {
-        return complaints;
-    }
-    let source = Source::new(text);
-    if source.lines_without_tests() > MAX_FILE_LINES {
-        let lines = source.lines_without_tests();
-        complaints.push(format!("{name}:1: {lines} lines without tests, more than {MAX_FILE_LINES}"));
-    }
-    for function in source.functions().filter(|function| function.lines > MAX_FUNCTION_LINES) {
-        let (line, called, lines) = (function.line, &function.name, function.lines);
-        complaints.push(format!("{name}:{line}: fn {called} has {lines} lines, more than {MAX_FUNCTION_LINES}"));
-    }
-    if PURE.contains(&package(name)) && name.contains("/src/") {
-        complaints.extend(impurities(name, &source));
+    if PURE.contains(&package(name)) && name.contains("/src/") && !is_test_file(name) {
+        complaints.extend(impurities(name, &Source::new(text)));
     }
     complaints
 }
@@ -93,21 +96,6 @@ fn machine_paths(name: &str, text: &str) -> Vec<String> {
     let hit = |line: &str| MACHINE_PATHS.iter().any(|prefix| line.contains(prefix));
     let lines = text.lines().enumerate().filter(|(_, line)| hit(line));
     lines.map(|(index, line)| format!("{name}:{}: a path of one machine: {}", index + 1, line.trim())).collect()
-}
-
-/// A file of tests only: it may hold long scenario tables and touch what it likes.
-fn is_test_file(name: &str) -> bool {
-    name.ends_with("/tests.rs") || name.contains("/tests/")
-}
-
-fn is_crate_root(name: &str) -> bool {
-    let crate_root = ["/src/lib.rs", "/src/main.rs"].iter().any(|end| name.ends_with(end));
-    crate_root || name.rsplit_once('/').is_some_and(|(directory, _)| directory.ends_with("/src/bin"))
-}
-
-/// The package's folder: `time` of `crates/time/src/lib.rs`, `mpi-tests` of `mpi-tests/src/main.rs`.
-fn package(name: &str) -> &str {
-    name.strip_prefix("crates/").unwrap_or(name).split('/').next().unwrap_or(name)
 }
 
 /// All files that belong to the project, in order of name.
@@ -177,14 +165,7 @@ const UNSAFE_ALLOWED: [&str; 6] = ["sys", "mpi", "record", "capi", "python", "mp
 const MACHINE_PATHS: [&str; 4] =
     [concat!("/", "home/"), concat!("/", "root/"), concat!("/", "Users/"), concat!("/", "work/")];
 
-const MAX_FILE_LINES: usize = 600;
-
-const MAX_FUNCTION_LINES: usize = 70;
-
 const MAX_FILES: usize = 20_000;
-
-/// How far down a generator's mark may stand.
-const HEADER_LINES: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -218,19 +199,6 @@ mod tests {
         check("crates/time/src/a.rs", "//! A.\n#[cfg(test)]\nmod tests {\n use std::fs;\n}\n", &[]);
         check("crates/time/src/a.rs", "//! A.\n#[cfg(test)]\nmod tests {\n}\nuse std::thread;\n", &[":5:"]);
         check("crates/sys/src/a.rs", "//! A.\nuse std::fs;\n", &[]);
-    }
-
-    #[test]
-    fn lengths_have_limits() {
-        let body = |lines: usize| "    work();\n".repeat(lines);
-        check("crates/cli/src/a.rs", &format!("//! A.\nfn a() {{\n{}}}\n", body(68)), &[]);
-        check("crates/cli/src/a.rs", &format!("//! A.\nfn a() {{\n{}}}\n", body(69)), &[":2: fn a has 71 lines"]);
-        check("crates/cli/tests/it/a.rs", &format!("//! A.\nfn a() {{\n{}}}\n", body(90)), &[]);
-        let lines = "const A: u8 = 1;\n".repeat(600);
-        check("crates/cli/src/a.rs", &format!("//! A.\n{lines}"), &["601 lines"]);
-        check("crates/cli/src/a.rs", &format!("//! A, @generated.\n{lines}"), &[]);
-        let tests = format!("//! A.\n#[cfg(test)]\nmod tests {{\n{lines}}}\n");
-        check("crates/cli/src/a.rs", &tests, &[]);
     }
 
     #[test]
