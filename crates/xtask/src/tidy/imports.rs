@@ -76,8 +76,9 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 15] = [
+const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("probe-sync-time", &[]),
+    ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
     ("probe-sync-estimate", &["probe-sync-time"]),
     ("probe-sync-sim", &["probe-sync-time", "probe-sync-probe", "probe-sync-estimate"]),
@@ -89,6 +90,7 @@ const MAY_IMPORT: [(&str, &[&str]); 15] = [
         "probe-sync",
         &[
             "probe-sync-time",
+            "probe-sync-files",
             "probe-sync-probe",
             "probe-sync-estimate",
             "probe-sync-sys",
@@ -97,7 +99,7 @@ const MAY_IMPORT: [(&str, &[&str]); 15] = [
             "probe-sync-mpi",
         ],
     ),
-    ("probe-sync-trace", &["probe-sync-time", "probe-sync-estimate"]),
+    ("probe-sync-trace", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate"]),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
     ("probe-sync-mpi-tests", &["probe-sync-time", "probe-sync-collective", "probe-sync-mpi"]),
