@@ -22,9 +22,9 @@ mod offsets;
 mod report;
 
 #[cfg(test)]
-mod data_sets;
-#[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use self::check::{BrokenEdge, CheckOptions, CheckReport, NodeLine, OperationLine, check};
 pub use self::matching::{Ambiguous, Evidence, MatchOptions, Matching, Operation, Order, Part, match_operations};

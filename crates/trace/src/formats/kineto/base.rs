@@ -13,17 +13,6 @@ use super::document::{Document, Item};
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// The key.
-pub(super) const BASE_KEY: &[u8] = b"baseTimeNanoseconds";
-/// Kineto's quarter of a year, ns.
-const QUARTER_NS: i64 = 7_889_238_000_000_000;
-/// What may come before the first event in a file whose base is chosen from it, ns: metadata, or events out of order.
-const LEEWAY_NS: i64 = 3_600_000_000_000;
-/// How much of a file's end is searched for the base.
-const TAIL_BYTES: u64 = 1 << 20;
-/// Times from here on (2001, in µs) are taken as absolute; relative ones reach a quarter of a year.
-const ABSOLUTE_FROM_PS: Picoseconds = 1_000_000_000_000_000_000_000;
-
 /// How a file states its times.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -107,3 +96,14 @@ fn search_tail(path: &Path) -> Result<Option<i64>, Error> {
     let digits = rest[begin..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
     Ok(parse(&rest[begin..begin + digits]))
 }
+
+/// The key.
+pub(super) const BASE_KEY: &[u8] = b"baseTimeNanoseconds";
+/// Kineto's quarter of a year, ns.
+const QUARTER_NS: i64 = 7_889_238_000_000_000;
+/// What may come before the first event in a file whose base is chosen from it, ns: metadata, or events out of order.
+const LEEWAY_NS: i64 = 3_600_000_000_000;
+/// How much of a file's end is searched for the base.
+const TAIL_BYTES: u64 = 1 << 20;
+/// Times from here on (2001, in µs) are taken as absolute; relative ones reach a quarter of a year.
+const ABSOLUTE_FROM_PS: Picoseconds = 1_000_000_000_000_000_000_000;

@@ -17,15 +17,6 @@ use crate::Error;
 use crate::formats::FactOptions;
 use crate::model::{ClockPair, GroupKey, Identity, PairKind, Picoseconds, TraceFacts};
 
-/// Markers that are kept; a marker a millisecond for a quarter of an hour.
-const PAIRS_MAX: usize = 1_000_000;
-/// A longer description of the job is left unread.
-const DISTRIBUTED_MAX: usize = 8 << 20;
-/// The markers of this project.
-const MARKER: &[u8] = b"probe_sync.clock#";
-/// The markers of the data sets: true time, then the node's.
-const SET_MARKER: &[u8] = b"clkmark#";
-
 /// The facts, and how the file states its times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KinetoFacts {
@@ -249,3 +240,12 @@ impl<'a> Reader<'a> {
         KinetoFacts { facts, dialect, base_ns: self.base_ns }
     }
 }
+
+/// Markers that are kept; a marker a millisecond for a quarter of an hour.
+const PAIRS_MAX: usize = 1_000_000;
+/// A longer description of the job is left unread.
+const DISTRIBUTED_MAX: usize = 8 << 20;
+/// The markers of this project.
+const MARKER: &[u8] = b"probe_sync.clock#";
+/// The markers of the data sets: true time, then the node's.
+const SET_MARKER: &[u8] = b"clkmark#";

@@ -20,11 +20,6 @@ use super::tracks::{self, NODES_MAX, Tracks};
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// Memory for what the inputs say beside their events; values beyond it are left out and counted.
-const HEADERS_MAX: usize = 32 << 20;
-/// Readers in JavaScript hold whole numbers up to here.
-const ID_LIMIT: u64 = 1 << 53;
-
 /// One node's trace.
 pub struct MergeInput<'a> {
     /// The file.
@@ -270,3 +265,8 @@ impl<'a> Header<'a> {
         self.left_out
     }
 }
+
+/// Memory for what the inputs say beside their events; values beyond it are left out and counted.
+const HEADERS_MAX: usize = 32 << 20;
+/// Readers in JavaScript hold whole numbers up to here.
+const ID_LIMIT: u64 = 1 << 53;

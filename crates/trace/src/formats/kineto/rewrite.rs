@@ -17,9 +17,6 @@ use super::sink::Sink;
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// Attempts at one file: a guess of the base may prove wrong, and a base may turn out to be needed.
-const ATTEMPTS_MAX: u32 = 3;
-
 /// How to rewrite.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct RewriteOptions {
@@ -316,3 +313,6 @@ fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
 fn decimal_of_ps(ps: Picoseconds) -> Picoseconds {
     ps * 1000
 }
+
+/// Attempts at one file: a guess of the base may prove wrong, and a base may turn out to be needed.
+const ATTEMPTS_MAX: u32 = 3;

@@ -7,9 +7,6 @@
 
 use std::ops::Range;
 
-/// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
-pub(super) const DEPTH_MAX: u32 = 120;
-
 /// What is wrong, and where relative to the slice that was scanned.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -255,6 +252,9 @@ fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
     memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|offset| at + offset)
 }
+
+/// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
+pub(super) const DEPTH_MAX: u32 = 120;
 
 #[cfg(test)]
 mod tests {

@@ -16,21 +16,6 @@ use flate2::{Compress, Compression, Crc, FlushCompress};
 
 use crate::Error;
 
-/// Bytes per block: with more a file loses less to forgotten history, with fewer threads start sooner.
-const BLOCK_BYTES: usize = 512 << 10;
-/// Room for what goes into a block after it is full.
-const BLOCK_SLACK: usize = 64 << 10;
-/// Blocks that may wait for each worker, and results that may wait for the writer.
-const BLOCKS_AHEAD: usize = 2;
-/// Threads that deflate, at most.
-const WORKERS_MAX: usize = 8;
-/// Kineto traces shrink to a tenth at any level; beyond this one more seconds than bytes are spent.
-const LEVEL: u32 = 3;
-/// Gzip: deflate, no flags, no time, no system.
-const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
-/// An empty last block of deflate.
-const LAST_BLOCK: [u8; 2] = [3, 0];
-
 /// A file in the making.
 pub(super) struct Sink {
     path: PathBuf,
@@ -234,6 +219,21 @@ fn write_blocks(mut file: File, results: &[Receiver<Deflated>]) -> std::io::Resu
     file.write_all(&checksum.amount().to_le_bytes())?;
     Ok(written)
 }
+
+/// Bytes per block: with more a file loses less to forgotten history, with fewer threads start sooner.
+const BLOCK_BYTES: usize = 512 << 10;
+/// Room for what goes into a block after it is full.
+const BLOCK_SLACK: usize = 64 << 10;
+/// Blocks that may wait for each worker, and results that may wait for the writer.
+const BLOCKS_AHEAD: usize = 2;
+/// Threads that deflate, at most.
+const WORKERS_MAX: usize = 8;
+/// Kineto traces shrink to a tenth at any level; beyond this one more seconds than bytes are spent.
+const LEVEL: u32 = 3;
+/// Gzip: deflate, no flags, no time, no system.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+/// An empty last block of deflate.
+const LAST_BLOCK: [u8; 2] = [3, 0];
 
 #[cfg(test)]
 mod tests {

@@ -13,13 +13,6 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::Error;
 
-/// Bytes that are inflated at a time.
-const PIECE_BYTES: usize = 256 << 10;
-/// Pieces that may wait to be read.
-const PIECES_AHEAD: usize = 8;
-/// What a gzip file begins with.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-
 /// Where bytes come from.
 pub(super) enum Source {
     /// A file as it is.
@@ -123,3 +116,10 @@ fn inflate(file: File, pieces: &SyncSender<std::io::Result<Vec<u8>>>) {
         }
     }
 }
+
+/// Bytes that are inflated at a time.
+const PIECE_BYTES: usize = 256 << 10;
+/// Pieces that may wait to be read.
+const PIECES_AHEAD: usize = 8;
+/// What a gzip file begins with.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

@@ -17,23 +17,6 @@ use super::wire::{put_bytes, put_number};
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// The plane that holds what the caller says of the merge.
-const METADATA_PLANE: &str = "probe_sync";
-/// Prefix of planes of devices.
-const DEVICE_PREFIX: &str = "/device:";
-/// Prefix of the planes that show as graphics processors.
-const GPU_PREFIX: &str = "/device:GPU:";
-/// Prefix of planes of host threads.
-const HOST_THREADS: &str = "/host:CPU";
-/// Larger device numbers are part of a name, not a count of devices.
-const ORDINAL_MAX: u64 = 1 << 20;
-/// Line ids that are remembered; later lines are numbered anew without looking at their own.
-const LINE_IDS_MAX: usize = 1 << 20;
-/// Where new line ids begin: above the stream and thread numbers that people know, below what a script's number holds exactly.
-const FRESH_LINE_ID: u64 = 1 << 40;
-/// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of an id within a `flow`.
-const LINK_SHIFT: u32 = 44;
-
 /// One node's file.
 pub struct MergeInput<'a> {
     /// The file, plain or packed with gzip.
@@ -274,3 +257,20 @@ fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) -> Vec<u8> 
     }
     message
 }
+
+/// The plane that holds what the caller says of the merge.
+const METADATA_PLANE: &str = "probe_sync";
+/// Prefix of planes of devices.
+const DEVICE_PREFIX: &str = "/device:";
+/// Prefix of the planes that show as graphics processors.
+const GPU_PREFIX: &str = "/device:GPU:";
+/// Prefix of planes of host threads.
+const HOST_THREADS: &str = "/host:CPU";
+/// Larger device numbers are part of a name, not a count of devices.
+const ORDINAL_MAX: u64 = 1 << 20;
+/// Line ids that are remembered; later lines are numbered anew without looking at their own.
+const LINE_IDS_MAX: usize = 1 << 20;
+/// Where new line ids begin: above the stream and thread numbers that people know, below what a script's number holds exactly.
+const FRESH_LINE_ID: u64 = 1 << 40;
+/// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of an id within a `flow`.
+const LINK_SHIFT: u32 = 44;

@@ -22,11 +22,6 @@ use super::wire::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// Picoseconds in a nanosecond.
-pub(super) const PS_PER_NS: Picoseconds = 1000;
-/// A line start beyond this, ns, cannot count from a session's start (it would be three years long): it is Unix time.
-pub(super) const ABSOLUTE_NS_MIN: i64 = 100_000_000_000_000_000;
-
 /// Field numbers of a line.
 pub(super) mod line {
     pub(in super::super) const ID: u32 = 1;
@@ -44,12 +39,6 @@ pub(super) mod event {
     pub(in super::super) const STATS: u32 = 4;
     pub(in super::super) const OCCURRENCES: u32 = 5;
 }
-
-/// Tags of an event's usual fields, each one byte.
-const METADATA_TAG: u8 = (event::METADATA_ID << 3) as u8;
-const OFFSET_TAG: u8 = (event::OFFSET_PS << 3) as u8;
-const DURATION_TAG: u8 = (event::DURATION_PS << 3) as u8;
-const STATS_TAG: u8 = (event::STATS << 3 | 2) as u8;
 
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default)]
@@ -598,3 +587,14 @@ pub(super) fn put_stat_metadata(out: &mut Vec<u8>, number: u64, name: &str) {
 fn fit(source: &Source, at: u64, value: Picoseconds) -> Result<i64, Error> {
     i64::try_from(value).map_err(|_| source.malformed(at, "a mapped time does not fit 64 bits"))
 }
+
+/// Picoseconds in a nanosecond.
+pub(super) const PS_PER_NS: Picoseconds = 1000;
+/// A line start beyond this, ns, cannot count from a session's start (it would be three years long): it is Unix time.
+pub(super) const ABSOLUTE_NS_MIN: i64 = 100_000_000_000_000_000;
+
+/// Tags of an event's usual fields, each one byte.
+const METADATA_TAG: u8 = (event::METADATA_ID << 3) as u8;
+const OFFSET_TAG: u8 = (event::OFFSET_PS << 3) as u8;
+const DURATION_TAG: u8 = (event::DURATION_PS << 3) as u8;
+const STATS_TAG: u8 = (event::STATS << 3 | 2) as u8;

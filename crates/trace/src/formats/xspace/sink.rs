@@ -14,11 +14,6 @@ use std::path::{Path, PathBuf};
 use super::wire::{self, put_varint};
 use crate::Error;
 
-/// How much is held before it goes to the file; the processor's cache should still hold it when the kernel copies it.
-const BUFFER_BYTES: usize = 256 << 10;
-/// How much is moved at a time when a length outgrew its place.
-const MOVE_BYTES: u64 = 1 << 20;
-
 /// A file that appears under its name when it is whole.
 pub(super) struct Sink {
     path: PathBuf,
@@ -158,6 +153,11 @@ impl Drop for Sink {
         }
     }
 }
+
+/// How much is held before it goes to the file; the processor's cache should still hold it when the kernel copies it.
+const BUFFER_BYTES: usize = 256 << 10;
+/// How much is moved at a time when a length outgrew its place.
+const MOVE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

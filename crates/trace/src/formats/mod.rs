@@ -86,13 +86,13 @@ impl Format {
     }
 }
 
-const HEAD_BYTES: usize = 4096;
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
-
 /// What a reader of facts is told beyond the file.
 #[derive(Clone, Debug, Default)]
 pub struct FactOptions {
     /// Further clock markers: event names that match, with the system time, ns, in the group named `system_ns`.
     pub markers: Option<regex::Regex>,
 }
+
+const HEAD_BYTES: usize = 4096;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
