@@ -1,8 +1,9 @@
 //! Offsets of a run's nodes, read from `offsets.jsonl` or a table.
 //!
-//! Place in the flow: what `probe_sync` measured → [`Offsets`] → a map S_i → S_0 per node. Read are
+//! Place in the flow: what `probe_sync` measured → [`Offsets`] → a map S_i → S_reference per node. Read are
 //! - JSON lines of this project: `window_start_ns`, `window_end_ns` (reference clock; the offset holds at the middle),
-//!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line `{"meta":true,"nodes":[…]}`;
+//!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line
+//!   `{"meta":true,"reference":0,"nodes":[…]}`;
 //! - the same with older keys: `midpoint_sys_ns` (reference clock, like the window's times) and `slope_ppm`;
 //! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock) and `offset_vs_node0_ns`, in any order.
 //!
@@ -22,6 +23,8 @@ use crate::Error;
 pub struct Offsets {
     /// Where they were read; for messages.
     pub path: PathBuf,
+    /// The node whose clock the offsets are against.
+    pub reference: u32,
     /// Whose clock their times are on.
     pub axis: Axis,
     /// Per node in order of time, reachable rounds only.
@@ -39,6 +42,7 @@ impl Offsets {
     pub fn new(origin: impl Into<PathBuf>, axis: Axis) -> Self {
         Self {
             path: origin.into(),
+            reference: 0,
             axis,
             nodes: BTreeMap::new(),
             hostnames: BTreeMap::new(),
@@ -47,17 +51,16 @@ impl Offsets {
         }
     }
 
-    /// Reads a file; of `wanted` nodes only, where given.
+    /// Reads a file.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or one too many.
-    pub fn read(path: &Path, wanted: Option<&[u32]>) -> Result<Self, Error> {
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let mut lines = Lines::open(path)?;
         let is_json = lines.next()?.is_none_or(|first| first.text.starts_with(b"{"));
         let mut reader = Reader {
             lines: Lines::open(path)?,
             offsets: Self::new(path, if is_json { Axis::Reference } else { Axis::Own }),
-            wanted,
             kept: 0,
             unreachable: 0,
         };
@@ -73,12 +76,12 @@ impl Offsets {
         Ok(offsets)
     }
 
-    /// The map S_i → S_0 of a node. Node 0's is the identity: it is the reference.
+    /// The map S_i → S_reference of a node; None for the reference, whose map is the identity.
     ///
     /// # Errors
     /// [`Error::NoOffsets`] when the file has none for the node, [`Error::Clock`] when no map runs through them.
     pub fn map(&self, node: u32) -> Result<Option<OffsetMap>, Error> {
-        if node == 0 {
+        if node == self.reference {
             return Ok(None);
         }
         let samples = self.nodes.get(&node).ok_or_else(|| Error::NoOffsets { path: self.path.clone(), node })?;
@@ -87,10 +90,9 @@ impl Offsets {
     }
 }
 
-struct Reader<'a> {
+struct Reader {
     lines: Lines,
     offsets: Offsets,
-    wanted: Option<&'a [u32]>,
     kept: usize,
     unreachable: usize,
 }
@@ -100,6 +102,9 @@ struct Reader<'a> {
 struct JsonLine {
     #[serde(default)]
     meta: bool,
+    /// The node whose offset is zero by definition; files of earlier versions do not say, theirs is node 0.
+    #[serde(default)]
+    reference: u32,
     #[serde(default)]
     nodes: Vec<MetaNode>,
     node_id: Option<u32>,
@@ -122,16 +127,17 @@ struct MetaNode {
 
 /// What a line came to.
 enum Found {
-    Meta(Vec<MetaNode>),
+    Meta { reference: u32, nodes: Vec<MetaNode> },
     Sample(u32, OffsetSample),
     Unreachable,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn json(&mut self) -> Result<(), Error> {
         while let Some(Line { number, text, may_be_cut }) = self.lines.next()? {
             match parse_json(text) {
-                Ok(Found::Meta(nodes)) => {
+                Ok(Found::Meta { reference, nodes }) => {
+                    self.offsets.reference = reference;
                     let named = nodes.into_iter().filter_map(|node| Some((node.node_id, node.hostname?)));
                     self.offsets.hostnames.extend(named);
                 }
@@ -179,14 +185,11 @@ impl Reader<'_> {
     }
 
     fn keep(&mut self, line: u64, node: u32, sample: OffsetSample) -> Result<(), Error> {
-        if self.wanted.is_some_and(|wanted| !wanted.contains(&node)) {
-            return Ok(());
-        }
         self.kept += 1;
         if self.kept > MOST_SAMPLES {
             return Err(self
                 .lines
-                .problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file or name the nodes")));
+                .problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file")));
         }
         self.offsets.nodes.entry(node).or_default().push(sample);
         Ok(())
@@ -200,7 +203,7 @@ impl Reader<'_> {
 fn parse_json(text: &[u8]) -> Result<Found, String> {
     let line: JsonLine = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     if line.meta {
-        return Ok(Found::Meta(line.nodes));
+        return Ok(Found::Meta { reference: line.reference, nodes: line.nodes });
     }
     let node = line.node_id.ok_or("no node_id")?;
     if line.reachable == Some(false) {

@@ -27,7 +27,7 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::Io`] when `offsets.jsonl` cannot be read, [`Error::Line`] naming file and line.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mut offsets = Offsets::read(&path.join("offsets.jsonl"), None)?;
+        let mut offsets = Offsets::read(&path.join("offsets.jsonl"))?;
         let windows = path.join("global_windows.jsonl");
         if windows.exists() {
             read_steps(&windows, &mut offsets)?;
@@ -35,19 +35,13 @@ impl RunDirectory {
         Ok(Self { path: path.to_path_buf(), offsets })
     }
 
-    /// The host of a node, where the run says.
-    pub fn hostname(&self, node: u32) -> Option<&str> {
-        self.offsets.hostnames.get(&node).map(String::as_str)
-    }
-
-    /// The only node on a host; None where there is none or several.
-    pub fn node_of(&self, hostname: &str) -> Option<u32> {
-        let mut found = self.offsets.hostnames.iter().filter(|(_, name)| name.as_str() == hostname);
-        found.next().filter(|_| found.next().is_none()).map(|(node, _)| *node)
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A node's snapshot file: the whole document, else the lines of a run that did not end.
-    pub fn snapshot_file(&self, node: u32) -> Option<PathBuf> {
+    fn snapshot_file(&self, node: u32) -> Option<PathBuf> {
         ["pb", "jsonl"]
             .map(|ending| self.path.join(format!("snapshots/node{node}.snapshot_pairs.{ending}")))
             .into_iter()

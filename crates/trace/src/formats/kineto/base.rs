@@ -13,36 +13,6 @@ use super::document::{Document, Item};
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// How a file states its times.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// Absolute, whole microseconds.
-    Microseconds,
-    /// Absolute microseconds with digits after the point.
-    Nanoseconds,
-    /// Microseconds since `baseTimeNanoseconds`.
-    Based,
-}
-
-/// What a caller knows of an input's base, for instance from [`super::read_kineto`].
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum InputBase {
-    /// Nothing: it is looked for, which may cost a pass over a gzip file.
-    #[default]
-    Unknown,
-    /// The file has none.
-    Absent,
-    /// The file states this one, ns.
-    At(i64),
-}
-
-impl InputBase {
-    /// The base that a file of this kind states.
-    pub(super) fn of(base_ns: Option<i64>) -> InputBase {
-        base_ns.map_or(InputBase::Absent, InputBase::At)
-    }
-}
-
 /// Reads the value of the key.
 pub(super) fn parse(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(value).ok()?.parse().ok()

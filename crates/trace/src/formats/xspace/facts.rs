@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use super::event::EventTimes;
+use super::fields::{event, line, plane, space};
 use super::names;
-use super::outline::{self, MetadataVisitor, Stat, StatValue, plane, space};
-use super::rewrite::{ABSOLUTE_NS_MIN, EventTimes, PS_PER_NS, event, line};
-use super::source::{Header, Source};
-use super::wire::{Fault, Fields, Value};
+use super::outline::{self, MetadataVisitor, Stat, StatValue};
+use super::rewrite::{ABSOLUTE_NS_MIN, PS_PER_NS};
+use crate::protobuf::{Header, Source};
+use crate::protobuf::{Fault, Fields, Value};
 use crate::Error;
 use crate::formats::FactOptions;
 use crate::model::{ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, PairKind, Picoseconds, TraceFacts};

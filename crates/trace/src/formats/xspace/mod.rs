@@ -1,7 +1,7 @@
 //! XSpace protobuf (`*.xplane.pb`): facts, rewriting and merging, streamed at the level of the wire.
 //!
-//! Place in the flow: [`read_facts`] fills `model::TraceFacts`; [`rewrite`] puts every time through a map; [`merge`] puts
-//! several nodes into one file. The message has five levels and no recursion (space, plane, line, event, stat), so hostile
+//! Place in the flow: [`XSpace`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`, `rewrite`
+//! puts every time through a map, `merge` puts several nodes into one file. The message has five levels and no recursion (space, plane, line, event, stat), so hostile
 //! nesting cannot reach the stack; what these levels do not name is copied byte for byte and never parsed.
 //!
 //! ```text
@@ -15,25 +15,79 @@
 //! R, the timeline of the file, is `profile_start_time + timestamp_ns + offset_ps`: `timestamp_ns` counts from the start of
 //! the session, although upstream's comment calls it Unix time. What it does not do: decide what the map is.
 
+mod event;
 mod facts;
+mod fields;
 mod merge;
 mod names;
 mod outline;
 mod rewrite;
 mod sink;
-mod source;
+
+use std::path::Path;
+
+use super::{
+    Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats, TraceFormat,
+};
+use crate::Error;
+use crate::model::TraceFacts;
+
+/// XSpace protobuf.
+#[derive(Copy, Clone, Debug)]
+pub struct XSpace;
+
+impl TraceFormat for XSpace {
+    fn name(&self) -> &'static str {
+        "xspace"
+    }
+
+    fn profiler_endings(&self) -> &'static [&'static str] {
+        &[".xplane.pb"]
+    }
+
+    fn output_ending(&self) -> &'static str {
+        ".xplane.pb"
+    }
+
+    fn packs_outputs(&self) -> bool {
+        false
+    }
+
+    /// Fields 1 to 4 of an XSpace are all length-delimited.
+    fn detect(&self, evidence: Evidence<'_>) -> bool {
+        match evidence {
+            Evidence::Name(name) => name.ends_with(".pb"),
+            Evidence::Head(head) => matches!(head.first(), Some(0x0a | 0x12 | 0x1a | 0x22)),
+        }
+    }
+
+    fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+        facts::read_facts(path, options)
+    }
+
+    fn session_start_ns(&self, path: &Path) -> Result<Option<i64>, Error> {
+        Ok(outline::outline(path)?.start_ns)
+    }
+
+    fn rewrite(
+        &self,
+        input: &Path,
+        output: &Path,
+        options: &RewriteOptions,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        rewrite::rewrite(input, output, options, map)
+    }
+
+    fn merge(
+        &self,
+        inputs: &mut [MergeInput<'_>],
+        output: &Path,
+        options: &MergeOptions,
+    ) -> Result<MergeStats, Error> {
+        merge::merge(inputs, output, options)
+    }
+}
+
 #[cfg(test)]
 mod tests;
-mod wire;
-
-pub use facts::read_facts;
-pub use merge::{MergeInput, MergeOptions, MergeStats, PlaneLayout, merge};
-pub use rewrite::{RewriteOptions, RewriteStats, rewrite};
-
-/// The session start that a file states, Unix ns.
-///
-/// # Errors
-/// What is wrong with the file, at which byte.
-pub fn session_start_ns(path: &std::path::Path) -> Result<Option<i64>, crate::Error> {
-    Ok(outline::outline(path)?.start_ns)
-}

@@ -6,34 +6,10 @@
 
 use std::path::Path;
 
-use super::source::{Header, Source};
-use super::wire::{Fault, Fields, Value};
+use super::fields::{plane, space, stat};
+use crate::protobuf::{Header, Source};
+use crate::protobuf::{Fault, Fields, Value};
 use crate::Error;
-
-/// Field numbers of the outermost message.
-pub(super) mod space {
-    pub(in super::super) const PLANES: u32 = 1;
-    pub(in super::super) const HOSTNAMES: u32 = 4;
-}
-
-/// Field numbers of a plane.
-pub(super) mod plane {
-    pub(in super::super) const ID: u32 = 1;
-    pub(in super::super) const NAME: u32 = 2;
-    pub(in super::super) const LINES: u32 = 3;
-    pub(in super::super) const EVENT_METADATA: u32 = 4;
-    pub(in super::super) const STAT_METADATA: u32 = 5;
-    pub(in super::super) const STATS: u32 = 6;
-}
-
-/// Field numbers of a stat.
-pub(super) mod stat {
-    pub(in super::super) const METADATA_ID: u32 = 1;
-    pub(in super::super) const UINT64: u32 = 3;
-    pub(in super::super) const INT64: u32 = 4;
-    pub(in super::super) const STRING: u32 = 5;
-    pub(in super::super) const REFERENCE: u32 = 7;
-}
 
 /// A file without its lines.
 #[derive(Debug, Default)]
