@@ -63,7 +63,7 @@ impl Verdict<'_> {
         collectives::table(self.before.as_ref(), &self.result)
     }
 
-    /// What limits the verdict: traces that are left out or that lie beyond the measured offsets.
+    /// What limits the verdict: traces that are left out or are beyond the measured offsets.
     pub fn remarks(&self) -> Vec<String> {
         if self.before.is_none() {
             return Vec::new();
@@ -73,7 +73,7 @@ impl Verdict<'_> {
             let text = match (map, trace.facts.span) {
                 (None, _) => "left out: its clock is not known",
                 (Some(map), Some((first, last))) if beyond(map, first) && beyond(map, last) => {
-                    "lies beyond the measured offsets: its times are extrapolated"
+                    "is beyond the measured offsets: its times are extrapolated"
                 }
                 _ => return None,
             };

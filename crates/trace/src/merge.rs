@@ -39,7 +39,7 @@ pub struct MergeReport {
     pub uncalibrated: Vec<String>,
 }
 
-/// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics lie beside it.
+/// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics are beside it.
 ///
 /// ```
 /// use probe_sync_trace::{ClockSource, MergeSettings, Request, calibrate, merge};

@@ -1,7 +1,7 @@
-//! Where outputs and their statistics lie, and what must not be overwritten.
+//! Where outputs and their statistics go, and what must not be overwritten.
 //!
-//! Place in the flow: between the maps and the writing of `align`, `merge` and `check`. Beside an output lies
-//! `NAME.alignment_stats.json`; those of several aligned traces lie in a folder of their own. What it does not do: write traces.
+//! Place in the flow: between the maps and the writing of `align`, `merge` and `check`. Beside an output is
+//! `NAME.alignment_stats.json`; those of several aligned traces are in a folder of their own. What it does not do: write traces.
 
 use std::path::{Path, PathBuf};
 
@@ -76,6 +76,6 @@ pub(crate) fn write_json(path: &Path, document: &impl Serialize) -> Result<(), E
     probe_sync_files::write_whole(path, format!("{text}\n").as_bytes()).map_err(Error::io(path, "write"))
 }
 
-/// What lies beside every file that this program wrote.
+/// What is beside every file that this program wrote.
 const STATISTICS: &str = "alignment_stats.json";
 const STATISTICS_FOLDER: &str = "alignment_stats";

@@ -308,7 +308,7 @@ fn as_offsets(found: &CollectiveOffsets) -> Offsets {
 /// In the place of a file's name.
 const OF_COLLECTIVES: &str = "collectives";
 const MIXED_TIES: &str = "some traces tie their times to the system clock by markers or snapshots and others do not: the \
-                          tracers' own delay, 10 to 20 µs, lies between them; --realtime-only treats all alike";
+                          tracers' own delay, 10 to 20 µs, is between them; --realtime-only treats all alike";
 
 #[cfg(test)]
 mod tests;

@@ -57,7 +57,7 @@ pub(super) fn snapshots(
     traces.iter().map(of).collect()
 }
 
-/// Traces that lie in a run's directory or in its `traces` folder; not what this program wrote, which has its statistics
+/// Traces in a run's directory or in its `traces` folder; not what this program wrote, which has its statistics
 /// beside it.
 fn traces_in(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let endings: Vec<&str> = FORMATS.iter().flat_map(|format| format.profiler_endings()).copied().collect();

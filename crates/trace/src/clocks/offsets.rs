@@ -242,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("offsets");
         std::fs::write(&path, content).expect("writable");
-        Offsets::read(&path, None).map_err(|error| error.to_string())
+        Offsets::read(&path).map_err(|error| error.to_string())
     }
 
     const META: &str =
@@ -252,7 +252,9 @@ mod tests {
     #[test]
     fn own_lines_older_keys_and_tables() {
         let found = read(format!("{META}\n{ROUND}\n").as_bytes()).expect("offsets");
-        assert_eq!(found.hostnames[&1], "b");
+        assert_eq!((found.hostnames[&1].as_str(), found.reference), ("b", 0));
+        let other = META.replace("\"meta\":true,", "\"meta\":true,\"reference\":1,");
+        assert_eq!(read(format!("{other}\n").as_bytes()).expect("offsets").reference, 1);
         let sample = OffsetSample {
             at_ns: 2000,
             offset_ns: 500.5,
@@ -307,22 +309,24 @@ mod tests {
             let error = read(content).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
-        let missing = Offsets::read(Path::new("/nonexistent/offsets.jsonl"), None).expect_err("no file");
+        let missing = Offsets::read(Path::new("/nonexistent/offsets.jsonl")).expect_err("no file");
         assert!(missing.to_string().contains("/nonexistent/offsets.jsonl"), "{missing}");
     }
 
     #[test]
-    fn only_wanted_nodes_and_known_ones_have_maps() {
+    fn only_known_nodes_have_maps() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("offsets.jsonl");
         std::fs::write(&path, format!("{ROUND}\n{}\n", ROUND.replace("\"node_id\":1", "\"node_id\":2")))
             .expect("writable");
-        let found = Offsets::read(&path, Some(&[2])).expect("offsets");
-        assert_eq!(found.nodes.keys().collect::<Vec<_>>(), [&2]);
+        let mut found = Offsets::read(&path).expect("offsets");
         assert!(found.map(0).expect("the reference needs none").is_none());
-        assert!(matches!(found.map(1), Err(Error::NoOffsets { node: 1, .. })));
+        assert!(matches!(found.map(3), Err(Error::NoOffsets { node: 3, .. })));
         // Node 2 reads M + offset = 2500.5; half a nanosecond is kept.
         let map = found.map(2).expect("offsets").expect("not the reference").map;
         assert_eq!(map.map(2_500_500).time_ps, 2_000_000);
+        found.reference = 2;
+        assert!(found.map(2).expect("the reference needs none").is_none());
+        assert!(matches!(found.map(0), Err(Error::NoOffsets { node: 0, .. })));
     }
 }

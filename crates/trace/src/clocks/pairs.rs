@@ -156,7 +156,7 @@ impl Base {
 }
 
 impl Base {
-    /// A stretch cut at the known steps that lie within it, each step put back; and where on R the step before a piece was.
+    /// A stretch cut at the known steps within it, each step put back; and where on R the step before a piece was.
     fn with_steps<'a>(
         &'a self,
         points: &'a [CurvePoint],
@@ -204,7 +204,7 @@ impl KnownStep {
     }
 }
 
-/// Where the known steps lie among pairs in order of R: between two neighbours that the offsets allow, where c jumps most
+/// Where the known steps are among pairs in order of R: between two neighbours that the offsets allow, where c jumps most
 /// nearly as the step says. A step before the first or after the last pair changes nothing.
 fn known_steps(pairs: &[ClockPair], steps: &[Break]) -> Vec<KnownStep> {
     let system_ps = |pair: &ClockPair| i128::from(pair.system_ns) * 1000;
@@ -259,7 +259,7 @@ fn difference_ns(a: Picoseconds, b: Picoseconds) -> f64 {
     a.saturating_sub(b) as f64 * 1e-3
 }
 
-/// The moment lies anywhere in the bracket.
+/// The moment is anywhere in the bracket.
 fn bracket_sigma(width_ns: f64) -> f64 {
     width_ns.max(SMALLEST_BRACKET_NS) / 12f64.sqrt()
 }

@@ -141,13 +141,13 @@ mod tests {
         for (content, expected) in [
             (&b""[..], "no snapshot pairs"),
             (b"    ", "no snapshot pairs"),
-            (&PAIRS[..4], "ends within"),
-            (&PAIRS[..30], "ends within"),
-            (b"\x0a\x02\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "more than ten bytes"),
-            (b"\x0a\x02\x08\x96\x01", "reaches beyond its pair"),
-            (b"\x00\x01", "byte 1: a field without a number"),
+            (&PAIRS[..4], "runs past the end"),
+            (&PAIRS[..30], "cut short"),
+            (b"\x0a\x02\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "cut short or longer than 64 bits"),
+            (b"\x0a\x02\x08\x96\x01", "cut short"),
+            (b"\x00\x01", "field 0"),
             (b"\x0b", "wire type 3"),
-            (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "ends within a field"),
+            (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "runs past the end"),
             (b"{\"sys_clock_ns\":1}\n", "line 1: missing field"),
         ] {
             let error = read(content).expect_err(expected);

@@ -89,7 +89,7 @@ fn the_tracer_timeline_leads_back() {
     let trace = TraceFacts { span: Some(span), ..TraceFacts::default() };
     let pairs = boottime_pairs();
     let host = node_clock(&trace, &offsets, 1, Some(&pairs), Timeline::Host).expect("a map");
-    // Pairs lie on S = R + constant; node 1 is 1 ms ahead.
+    // Pairs are on S = R + constant; node 1 is 1 ms ahead.
     assert_eq!(host.chain.map(span.0).time_ps, i128::from(EPOCH_NS - 1_000_000) * 1000);
     assert_eq!(host.tie, Tie::Snapshots);
     let own = node_clock(&trace, &offsets, 1, Some(&pairs), Timeline::Tracer(None)).expect("a map");
@@ -175,7 +175,7 @@ mod data_sets {
     fn exact_offsets_reproduce_the_true_clocks() {
         for name in ["jax/b_4node_offset_drift", "torch/b_4node_offset_drift"] {
             let Some(folder) = folder(name) else { return };
-            let offsets = Offsets::read(&folder.join("offsets.csv"), None).expect("offsets");
+            let offsets = Offsets::read(&folder.join("offsets.csv")).expect("offsets");
             for node in 0..4 {
                 let truth = Truth::of(&folder, node);
                 let clock = node_clock(&TraceFacts::default(), &offsets, node, None, Timeline::Host).expect("a map");
@@ -198,7 +198,7 @@ mod data_sets {
     fn a_raw_clock_is_tied_to_the_true_one_by_bracketed_pairs() {
         for name in ["jax/b_4node_offset_drift", "torch/b_4node_offset_drift"] {
             let Some(folder) = folder(name) else { return };
-            let offsets = Offsets::read(&folder.join("offsets.csv"), None).expect("offsets");
+            let offsets = Offsets::read(&folder.join("offsets.csv")).expect("offsets");
             for node in 0..4 {
                 let rows = snapshots(&folder, node);
                 let raw_ps = |row: &Snapshot| i128::from(row.node_monotonic_raw_ns) * 1000;

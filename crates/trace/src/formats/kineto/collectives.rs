@@ -275,7 +275,7 @@ fn kind_of(name: &str) -> CollectiveKind {
     }
 }
 
-/// The call on this track and in this direction in which `start` lies.
+/// The call on this track and in this direction in which `start` falls.
 fn enclosing(calls: &[Call], track: u64, send: bool, start: Picoseconds) -> Option<&Call> {
     let after = calls.partition_point(|call| (call.track, call.send, call.start_ps) <= (track, send, start));
     let call = calls[..after].last()?;

@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: `document` feeds it buffers; facts, rewriting and merging ask it where the values of an event are.
 //! Nothing is decoded or copied: strings may hold control characters and bytes that are no UTF-8, as real traces do. What
-//! lies deeper than an object's own members is only checked for balanced brackets. Everything answers `None` when the
+//! is deeper than an object's own members is only checked for balanced brackets. Everything answers `None` when the
 //! buffer ends too early, and the caller comes again with more. What it does not do: validate all of JSON.
 
 use std::ops::Range;

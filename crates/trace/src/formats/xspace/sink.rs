@@ -134,7 +134,7 @@ impl Sink {
             file.write_all_at(piece, end - count + by).map_err(Error::io(&self.path, "write"))?;
             end -= count;
         }
-        // Inner messages are closed by now and outer holes lie before `from`: nothing else has to move.
+        // Inner messages are closed by now and outer holes are before `from`: nothing else has to move.
         self.flushed += by;
         std::io::Seek::seek(file, std::io::SeekFrom::Start(self.flushed))
             .map_err(Error::io(&self.path, "write"))?;

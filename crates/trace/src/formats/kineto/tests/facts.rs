@@ -3,38 +3,38 @@
 use super::*;
 
 /// The facts of all nodes of a set.
-fn facts(folder: &Path) -> Vec<KinetoFacts> {
-    traces(folder).iter().map(|path| read_kineto(path, &FactOptions::default()).unwrap()).collect()
+fn facts(folder: &Path) -> Vec<TraceFacts> {
+    traces(folder).iter().map(|path| read_facts(path, &FactOptions::default()).unwrap()).collect()
 }
 
 #[test]
-fn dialects_and_identities_of_real_traces_are_told() {
+fn bases_and_identities_of_real_traces_are_told() {
     let Some(folder) = data() else { return };
-    for (set, dialect, rank, world, host) in [
-        ("x_real_2of128_abs_us", Dialect::Microseconds, Some(0), Some(128), None),
-        ("x_real_abs_ns", Dialect::Nanoseconds, Some(0), None, None),
-        ("x_real_mi300_8gpu_rank0", Dialect::Based, Some(0), Some(8), None),
-        ("x_real_gloo_300ranks", Dialect::Based, Some(34), Some(300), None),
-        ("x_real_mtia", Dialect::Based, None, None, Some("twshared38393.01.cco6.facebook.com")),
-        ("b_4node_offset_drift", Dialect::Based, Some(0), Some(4), Some("node0")),
+    let base_of = |set: &str| base::find(&traces(&folder.join(set))[0]).unwrap();
+    for (set, based, rank, world, host) in [
+        ("x_real_2of128_abs_us", false, Some(0), Some(128), None),
+        ("x_real_abs_ns", false, Some(0), None, None),
+        ("x_real_mi300_8gpu_rank0", true, Some(0), Some(8), None),
+        ("x_real_gloo_300ranks", true, Some(34), Some(300), None),
+        ("x_real_mtia", true, None, None, Some("twshared38393.01.cco6.facebook.com")),
+        ("b_4node_offset_drift", true, Some(0), Some(4), Some("node0")),
     ] {
         let found = &facts(&folder.join(set))[0];
-        let identity = &found.facts.identity;
-        assert_eq!((found.dialect, identity.rank), (dialect, rank), "{set}");
+        let identity = &found.identity;
+        assert_eq!((base_of(set).is_some(), identity.rank), (based, rank), "{set}");
         assert!(world.is_none_or(|world| identity.world_size == Some(world)), "{set}: {identity:?}");
         assert!(host.is_none_or(|host| identity.hostname.as_deref() == Some(host)), "{set}: {identity:?}");
     }
-    let base = |set: &str| facts(&folder.join(set))[0].base_ns;
-    assert_eq!(base("x_real_mi250"), Some(1_735_632_360_000_000_000));
-    assert_eq!(base("x_real_2of128_abs_us"), None);
+    assert_eq!(base_of("x_real_mi250"), Some(1_735_632_360_000_000_000));
+    assert_eq!(base_of("x_real_2of128_abs_us"), None);
 }
 
 #[test]
 fn collectives_are_taken_from_one_level() {
     let Some(folder) = data() else { return };
-    let counts = |facts: &KinetoFacts| {
+    let counts = |facts: &TraceFacts| {
         let mut counts = BTreeMap::new();
-        for event in &facts.facts.collectives {
+        for event in &facts.collectives {
             *counts.entry(event.name.clone()).or_insert(0) += 1;
         }
         counts
@@ -66,7 +66,7 @@ fn gloo_peers_are_told_where_the_groups_agree() {
     let Some(folder) = data() else { return };
     let all = facts(&folder.join("b_4node_offset_drift"));
     let ends = |rank: usize, name: &str| {
-        let found = all[rank].facts.collectives.iter().filter(|event| event.name == name);
+        let found = all[rank].collectives.iter().filter(|event| event.name == name);
         found.map(|event| (event.kind.clone(), event.instance.clone())).collect::<Vec<_>>()
     };
     let edge = |source, destination| CollectiveKind::PointToPoint { source, destination };

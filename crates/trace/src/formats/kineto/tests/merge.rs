@@ -63,7 +63,7 @@ fn merged_nodes_share_no_number_and_keep_their_links() {
             .filter(|event| event["pid"].as_u64().unwrap() / 1_000_000 == node as u64 + 1)
             .cloned()
             .collect();
-        assert_eq!(flow(&mine, node as u64 * stats.id_stride), flow(original["traceEvents"].as_array().unwrap(), 0));
+        assert_eq!(flow(&mine, node as u64 * stats.stride), flow(original["traceEvents"].as_array().unwrap(), 0));
         let lasting = |events: &[Value]| events.iter().filter(|event| event["ph"] == "X").count();
         assert_eq!(lasting(&mine), lasting(original["traceEvents"].as_array().unwrap()));
     }
@@ -83,7 +83,7 @@ fn odd_numbers_are_merged_too() {
     let output = folder.path().join("out.json");
     let stats = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(9000), ..MergeOptions::default() }).unwrap();
     let merged = json(&contents(&output));
-    assert_eq!((stats.id_stride, stats.base_ns), (100, 9000));
+    assert_eq!((stats.stride, stats.base_ns), (100, 9000));
     assert_eq!(
         (&merged["nodes"][0]["inputName"], &merged["nodes"][0]["inputBaseTimeNanoseconds"]),
         (&"x".into(), &9000.into())

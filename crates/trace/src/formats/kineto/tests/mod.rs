@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::facts::read_facts;
+use super::merge::merge;
+use super::rewrite::rewrite;
 use super::*;
-use crate::Error;
-use crate::formats::FactOptions;
 use crate::model::{CollectiveKind, Instance, Picoseconds};
 
 /// The real traces; `None`, with a message, where they are not at hand.

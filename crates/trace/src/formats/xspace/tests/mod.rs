@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::outline::{self, Stat, StatValue};
-use crate::protobuf::{Fields, Value, put_bytes, put_number};
+use super::facts::read_facts;
+use super::merge::merge;
+use super::outline::{Stat, StatValue};
+use super::rewrite::rewrite;
 use super::*;
-use crate::formats::FactOptions;
+use crate::formats::PlaneLayout;
+use crate::protobuf::{Fields, Value, put_bytes, put_number};
 use crate::model::{ClockPair, CollectiveKind, Instance, PairKind, Picoseconds, TraceFacts};
 
 /// Session start of hand-made files, Unix ns.
