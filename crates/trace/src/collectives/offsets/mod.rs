@@ -8,7 +8,7 @@
 //! That is exactly a forward and a reverse packet of `probe_sync_estimate::edge_fit`, with the operation's duration and
 //! waiting as the delay. So each pair of nodes becomes an edge, and `graph` turns the edges into offsets, drifts and hard
 //! intervals. Example: node 1 is 1000 ns ahead. Node 0 is in a barrier from 0 to 300, node 1 from 1100 to 1300 of its
-//! clock: u = 1300 − 0 = 1300 ≥ 1000, l = 1100 − 300 = 800 ≤ 1000, so the offset lies in [800, 1300].
+//! clock: u = 1300 − 0 = 1300 ≥ 1000, l = 1100 − 300 = 800 ≤ 1000, so the offset is in [800, 1300].
 //!
 //! What the bounds assume: each clock is a straight line against the reference over the trace, to within
 //! [`OffsetOptions::wander_ns`] per point, and its rate is right to within `max_skew`. Then truth is inside whatever the
@@ -47,7 +47,7 @@ pub struct OffsetOptions {
     pub reference: u32,
     /// Largest |rate| of one clock against another, ns per ns.
     pub max_skew: f64,
-    /// How far a point may lie from the straight line that a clock follows, ns; widens the bounds.
+    /// How far a point may be from the straight line that a clock follows, ns; widens the bounds.
     pub wander_ns: f64,
 }
 

@@ -1,6 +1,6 @@
-//! Bytes of a trace, forward only, from a plain or gzip-packed file, through one small buffer.
+//! The fields of a file, forward only, from a plain or gzip-packed file, through one small buffer.
 //!
-//! Place in the flow: under `outline`, `rewrite` and `facts`. A message is walked by its headers; what a caller does not
+//! Place in the flow: under all of XSpace and the reader of snapshot pairs. A message is walked by its headers; what a caller does not
 //! want is skipped (by seeking in plain files), so a plane of many gigabytes costs no memory. What it does not do: go back;
 //! whoever needs two looks opens two sources.
 
@@ -10,18 +10,12 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::wire::{self, Fault, VARINT_MAX};
+use super::{Fault, VARINT_MAX};
 use crate::Error;
-
-/// The buffer's ordinary size: small enough to stay in the processor's cache.
-const BUFFER_BYTES: usize = 256 << 10;
-/// The longest piece that is ever held in one: an event with its stats.
-pub(super) const PIECE_BYTES_MAX: u64 = 16 << 20;
-/// The first two bytes of gzip.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+use crate::formats::gzip;
 
 /// A file being read.
-pub(super) struct Source {
+pub(crate) struct Source {
     path: PathBuf,
     input: Input,
     buffer: Vec<u8>,
@@ -42,15 +36,15 @@ enum Input {
 
 /// A field's tag and number or length; the bytes of its value, if it has any, come next.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Header {
+pub(crate) struct Header {
     /// Field number.
-    pub(super) number: u32,
+    pub(crate) number: u32,
     /// Wire type: 0, 1, 2 or 5.
-    pub(super) wire: u8,
+    pub(crate) wire: u8,
     /// Position of the tag in the file.
-    pub(super) at: u64,
+    pub(crate) at: u64,
     /// The number, or the length in bytes.
-    pub(super) value: u64,
+    pub(crate) value: u64,
     raw: [u8; 2 * VARINT_MAX],
     tag_width: u8,
     raw_width: u8,
@@ -58,22 +52,22 @@ pub(super) struct Header {
 
 impl Header {
     /// Tag and number or length as they stand in the file.
-    pub(super) fn raw(&self) -> &[u8] {
+    pub(crate) fn raw(&self) -> &[u8] {
         &self.raw[..usize::from(self.raw_width)]
     }
 
     /// The tag as it stands in the file.
-    pub(super) fn tag(&self) -> &[u8] {
+    pub(crate) fn tag(&self) -> &[u8] {
         &self.raw[..usize::from(self.tag_width)]
     }
 
     /// The number or length as it stands in the file.
-    pub(super) fn value_raw(&self) -> &[u8] {
+    pub(crate) fn value_raw(&self) -> &[u8] {
         &self.raw[usize::from(self.tag_width)..usize::from(self.raw_width)]
     }
 
     /// Bytes of the value that follow the header.
-    pub(super) fn body(&self) -> u64 {
+    pub(crate) fn body(&self) -> u64 {
         match self.wire {
             0 => 0,
             1 => 8,
@@ -83,28 +77,26 @@ impl Header {
     }
 
     /// Position of the value's bytes.
-    pub(super) fn body_at(&self) -> u64 {
+    pub(crate) fn body_at(&self) -> u64 {
         self.at + u64::from(self.raw_width)
     }
 
     /// Position of the next field.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.body_at() + self.body()
     }
 }
 
 impl Source {
     /// Opens a file; gzip is recognised by its first two bytes.
-    pub(super) fn open(path: &Path) -> Result<Source, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Source, Error> {
         let mut file = File::open(path).map_err(Error::io(path, "open"))?;
         let length = file.metadata().map_err(Error::io(path, "read"))?.len();
-        let mut magic = Vec::with_capacity(2);
-        file.by_ref().take(2).read_to_end(&mut magic).map_err(Error::io(path, "read"))?;
-        file.seek(SeekFrom::Start(0)).map_err(Error::io(path, "read"))?;
-        if magic.is_empty() {
+        let head = gzip::head(&mut file, HEAD_BYTES).map_err(Error::io(path, "read"))?;
+        if head.is_empty() {
             return Err(Error::malformed(path, 0, "the file is empty"));
         }
-        let (input, length) = if magic == GZIP_MAGIC {
+        let (input, length) = if gzip::is_packed(&head) {
             (Input::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, file)))), None)
         } else {
             (Input::Plain(file), Some(length))
@@ -114,28 +106,28 @@ impl Source {
     }
 
     /// The end of the file as the end of the outermost message; nothing limits it in a packed file.
-    pub(super) fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.length.unwrap_or(u64::MAX)
     }
 
     /// Where the next byte is.
-    pub(super) fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
     /// An error at a position.
-    pub(super) fn malformed(&self, at: u64, problem: impl Into<String>) -> Error {
+    pub(crate) fn malformed(&self, at: u64, problem: impl Into<String>) -> Error {
         Error::malformed(&self.path, at, problem)
     }
 
     /// A fault of a message in memory, as an error of this file; `start` is where the message begins.
-    pub(super) fn fault(&self, start: u64, fault: Fault) -> Error {
+    pub(crate) fn fault(&self, start: u64, fault: Fault) -> Error {
         self.malformed(start + fault.at as u64, fault.problem)
     }
 
     /// The next field of a message that ends at `end`, or `None` when the message is over.
     #[inline]
-    pub(super) fn next_header(&mut self, end: u64) -> Result<Option<Header>, Error> {
+    pub(crate) fn next_header(&mut self, end: u64) -> Result<Option<Header>, Error> {
         if self.position >= end {
             return Ok(None);
         }
@@ -153,7 +145,7 @@ impl Source {
         if overrun {
             let (number, body) = (header.number, header.body());
             let problem =
-                format!("field {number} of {body} bytes runs past the end of its message: cut short or not XSpace");
+                format!("field {number} of {body} bytes runs past the end of its message: cut short, or another format");
             return Err(self.malformed(header.at, problem));
         }
         self.consume(usize::from(header.raw_width));
@@ -162,22 +154,22 @@ impl Source {
 
     /// The next `length` bytes in one piece; they stay where they are until [`Self::consume`].
     #[inline]
-    pub(super) fn piece(&mut self, length: u64) -> Result<&[u8], Error> {
+    pub(crate) fn piece(&mut self, length: u64) -> Result<&[u8], Error> {
         self.ensure(length)?;
         Ok(self.shown(length))
     }
 
     /// What [`Self::ensure`] has put into the buffer.
     #[inline]
-    pub(super) fn shown(&self, length: u64) -> &[u8] {
+    pub(crate) fn shown(&self, length: u64) -> &[u8] {
         &self.buffer[self.start..self.start + length as usize]
     }
 
     /// Makes the next `length` bytes stand in one piece.
     #[inline]
-    pub(super) fn ensure(&mut self, length: u64) -> Result<(), Error> {
+    pub(crate) fn ensure(&mut self, length: u64) -> Result<(), Error> {
         if length > PIECE_BYTES_MAX {
-            let problem = format!("an event of {length} bytes; at most {PIECE_BYTES_MAX} are taken");
+            let problem = format!("a message of {length} bytes; at most {PIECE_BYTES_MAX} are taken");
             return Err(self.malformed(self.position, problem));
         }
         let length = length as usize;
@@ -194,14 +186,14 @@ impl Source {
 
     /// Passes over bytes that [`Self::piece`] showed.
     #[inline]
-    pub(super) fn consume(&mut self, length: usize) {
+    pub(crate) fn consume(&mut self, length: usize) {
         debug_assert!(length <= self.end - self.start, "only shown bytes are consumed");
         self.start += length;
         self.position += length as u64;
     }
 
     /// Passes over the next `length` bytes.
-    pub(super) fn skip(&mut self, length: u64) -> Result<(), Error> {
+    pub(crate) fn skip(&mut self, length: u64) -> Result<(), Error> {
         let buffered = ((self.end - self.start) as u64).min(length);
         self.consume(buffered as usize);
         let rest = length - buffered;
@@ -220,7 +212,7 @@ impl Source {
     }
 
     /// Shows the next `length` bytes in chunks, however many they are.
-    pub(super) fn for_each_chunk(
+    pub(crate) fn for_each_chunk(
         &mut self,
         length: u64,
         mut take: impl FnMut(&[u8]) -> Result<(), Error>,
@@ -246,15 +238,15 @@ impl Source {
     fn parse_header(&self) -> Result<Header, Error> {
         let shown = &self.buffer[self.start..self.end];
         let shown = &shown[..shown.len().min(2 * VARINT_MAX)];
-        let Some((tag, tag_width)) = wire::varint(shown) else {
+        let Some((tag, tag_width)) = super::varint(shown) else {
             return Err(self.malformed(self.position, "a field's tag is cut short or too long"));
         };
-        let Some(number) = wire::field_number(tag) else {
-            return Err(self.malformed(self.position, wire::bad_tag(tag)));
+        let Some(number) = super::field_number(tag) else {
+            return Err(self.malformed(self.position, super::bad_tag(tag)));
         };
         let wire_type = (tag & 7) as u8;
         let (value, value_width) = match wire_type {
-            0 | 2 => wire::varint(&shown[tag_width..]).ok_or_else(|| {
+            0 | 2 => super::varint(&shown[tag_width..]).ok_or_else(|| {
                 self.malformed(self.position, "a number or length is cut short or longer than 64 bits")
             })?,
             _ => (0, 0),
@@ -305,3 +297,10 @@ impl Header {
         self.body_at().checked_add(self.body())
     }
 }
+
+/// The buffer's ordinary size: small enough to stay in the processor's cache.
+const BUFFER_BYTES: usize = 256 << 10;
+/// The longest piece that is ever held in one: an event with its stats.
+pub(crate) const PIECE_BYTES_MAX: u64 = 16 << 20;
+/// Enough to tell gzip.
+const HEAD_BYTES: usize = 2;

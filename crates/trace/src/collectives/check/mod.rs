@@ -71,11 +71,6 @@ impl CheckReport {
     pub fn violations(&self) -> usize {
         self.broken - self.explained
     }
-
-    /// What a program that ran this check exits with: 1 on violations, else 0.
-    pub fn exit_status(&self) -> u8 {
-        u8::from(self.violations() > 0)
-    }
 }
 
 /// All operations of one name.

@@ -170,9 +170,9 @@ impl Matcher<'_> {
         let per_turn: Vec<usize> = of_nodes.iter().map(|(place, events)| self.repeats(*place, events)).collect();
         let turns: Vec<usize> = of_nodes.values().zip(&per_turn).map(|(events, size)| events.len() / size).collect();
         if turns.iter().any(|count| *count != turns[0]) {
-            self.doubt(of_nodes, "its turns differ in number between the nodes");
+            self.mark_ambiguous(of_nodes, "its turns differ in number between the nodes");
         } else if !single && *kind != CollectiveKind::AllToAll {
-            self.doubt(of_nodes, "several parts of one node carry one label");
+            self.mark_ambiguous(of_nodes, "several parts of one node carry one label");
         } else {
             for turn in 0..turns[0] {
                 let part = |((place, events), size): ((&usize, &Vec<usize>), &usize)| {
@@ -202,9 +202,9 @@ impl Matcher<'_> {
         if of_nodes.len() < 2 {
             self.unpaired(of_nodes);
         } else if of_nodes.iter().any(|(place, events)| self.repeats(*place, events) != events.len()) {
-            self.doubt(of_nodes, "several parts of one rank carry one sequence number");
+            self.mark_ambiguous(of_nodes, "several parts of one rank carry one sequence number");
         } else if let Err(reason) = self.membership(group, of_nodes) {
-            self.doubt(of_nodes, reason);
+            self.mark_ambiguous(of_nodes, reason);
         } else {
             self.operation(Some(group), kind, Evidence::Label, 0, parts(of_nodes));
         }
@@ -243,19 +243,19 @@ impl Matcher<'_> {
         } else if let Some(group) = group {
             let counts: Vec<usize> = of_nodes.values().map(Vec::len).collect();
             match self.membership(group, of_nodes) {
-                Err(reason) => self.doubt(of_nodes, reason),
+                Err(reason) => self.mark_ambiguous(of_nodes, reason),
                 Ok(()) if counts.iter().any(|count| *count != counts[0]) || self.absent(group, of_nodes) => {
-                    self.doubt(of_nodes, "the ranks of its process group did it a different number of times");
+                    self.mark_ambiguous(of_nodes, "the ranks of its process group did it a different number of times");
                 }
                 Ok(()) => self.by_order(Some(group), kind, Evidence::GroupOrder, of_nodes),
             }
         } else if is_reduction(signature) && !self.groups.only_one() && !self.options.reductions_by_count {
-            self.doubt(of_nodes, "it names no process group, and its shape is the same in every group that may exist");
+            self.mark_ambiguous(of_nodes, "it names no process group, and its shape is the same in every group that may exist");
         } else {
             let count = |place: usize| of_nodes.get(&place).map_or(0, Vec::len);
             let counts: Vec<usize> = (0..self.nodes.len()).map(count).collect();
             match self.groups.assign(&counts) {
-                Err(reason) => self.doubt(of_nodes, &reason),
+                Err(reason) => self.mark_ambiguous(of_nodes, &reason),
                 Ok(sets) => {
                     for set in sets {
                         let of_set = set.iter().filter_map(|place| Some((*place, of_nodes.get(place)?.clone())));
@@ -270,9 +270,9 @@ impl Matcher<'_> {
     fn messages(&mut self, group: Option<&GroupKey>, kind: &CollectiveKind, of_nodes: &Buckets) {
         let counts: Vec<usize> = of_nodes.values().map(Vec::len).collect();
         if group.is_none() {
-            self.doubt(of_nodes, "a message that names no process group has no certain partner");
+            self.mark_ambiguous(of_nodes, "a message that names no process group has no certain partner");
         } else if counts.len() != 2 || counts[0] != counts[1] {
-            self.doubt(of_nodes, "sender and receiver show a different number of messages");
+            self.mark_ambiguous(of_nodes, "sender and receiver show a different number of messages");
         } else {
             self.by_order(group, kind, Evidence::GroupOrder, of_nodes);
         }
@@ -304,7 +304,7 @@ impl Matcher<'_> {
         for (turn, doubtful) in doubtful.into_iter().enumerate() {
             let of_turn: Buckets = of_nodes.iter().map(|(place, events)| (*place, vec![events[turn]])).collect();
             if doubtful {
-                self.doubt(&of_turn, "two of it overlap on one rank, so that starts need not be in order of issue");
+                self.mark_ambiguous(&of_turn, "two of it overlap on one rank, so that starts need not be in order of issue");
             } else {
                 self.operation(group, kind, evidence, turn, parts(&of_turn));
             }
@@ -353,7 +353,7 @@ impl Matcher<'_> {
         self.found.unpaired += of_nodes.values().map(Vec::len).sum::<usize>();
     }
 
-    fn doubt(&mut self, of_nodes: &Buckets, reason: &str) {
+    fn mark_ambiguous(&mut self, of_nodes: &Buckets, reason: &str) {
         let name = of_nodes
             .iter()
             .next()

@@ -1,14 +1,17 @@
-//! The protobuf wire format: tags, varints and the fields of a message that is in memory.
+//! The protobuf wire format: tags, varints and the fields of a message that is in memory; a file of any size as a
+//! [`Source`] of fields.
 //!
-//! Place in the flow: everything else in `xspace` stands on it. Reference: the "Encoding" chapter of the Protocol Buffers
-//! documentation. What it does not do: groups (wire types 3 and 4), which no version of this format has; they are refused.
+//! Place in the flow: under the format XSpace and the reader of snapshot pairs. Reference: the "Encoding" chapter of the Protocol Buffers
+//! documentation. What it does not do: groups (wire types 3 and 4), which none of these
+//! files has; they are refused.
 
-/// Bytes of the longest varint.
-pub(super) const VARINT_MAX: usize = 10;
+mod source;
+
+pub(crate) use source::{Header, Source};
 
 /// A varint, as its value and its width; `None` when it is cut short or longer than 64 bits.
 #[inline(always)]
-pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
     if first < 0x80 {
         return Some((u64::from(first), 1));
@@ -28,13 +31,13 @@ pub(super) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 
 /// How many bytes the shortest varint of `value` takes.
 #[inline]
-pub(super) fn varint_width(value: u64) -> usize {
+pub(crate) fn varint_width(value: u64) -> usize {
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
 /// Appends the shortest varint.
 #[inline]
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -43,7 +46,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// A varint of exactly `width` bytes, padded where `value` needs fewer; legal protobuf, though not the shortest.
-pub(super) fn padded_varint(mut value: u64, width: usize) -> Vec<u8> {
+pub(crate) fn padded_varint(mut value: u64, width: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(width);
     for index in 0..width {
         let more = if index + 1 < width { 0x80 } else { 0 };
@@ -54,13 +57,13 @@ pub(super) fn padded_varint(mut value: u64, width: usize) -> Vec<u8> {
 }
 
 /// Appends a varint field.
-pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+pub fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(out, u64::from(number) << 3);
     put_varint(out, value);
 }
 
 /// Appends a field of bytes.
-pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
+pub fn put_bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, value.len() as u64);
     out.extend_from_slice(value);
@@ -68,22 +71,22 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
 
 /// One field of a message in memory.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) struct Field<'a> {
+pub struct Field<'a> {
     /// Its number.
-    pub(super) number: u32,
+    pub number: u32,
     /// What it holds.
-    pub(super) value: Value<'a>,
+    pub value: Value<'a>,
     /// Where its tag begins in the message.
-    pub(super) at: usize,
+    pub at: usize,
     /// Where its value begins: after the tag (numbers) or after the length (bytes).
-    pub(super) value_at: usize,
+    pub value_at: usize,
     /// Where the next field begins.
-    pub(super) end: usize,
+    pub end: usize,
 }
 
 /// What a field holds.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) enum Value<'a> {
+pub enum Value<'a> {
     /// Wire type 0.
     Number(u64),
     /// Wire type 2.
@@ -94,7 +97,7 @@ pub(super) enum Value<'a> {
 
 impl<'a> Field<'a> {
     /// The value of a field that must be a number.
-    pub(super) fn number(&self, name: &str) -> Result<u64, Fault> {
+    pub(crate) fn number(&self, name: &str) -> Result<u64, Fault> {
         match self.value {
             Value::Number(value) => Ok(value),
             _ => Err(Fault { at: self.at, problem: format!("{name} is not a number") }),
@@ -104,30 +107,30 @@ impl<'a> Field<'a> {
 
 /// What is wrong with a message, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub struct Fault {
     /// Bytes from the start of the message.
-    pub(super) at: usize,
+    pub at: usize,
     /// A sentence without a full stop.
-    pub(super) problem: String,
+    pub problem: String,
 }
 
 impl Fault {
     /// The same fault seen from a message that holds this one at `start`.
-    pub(super) fn within(self, start: usize) -> Fault {
+    pub(crate) fn within(self, start: usize) -> Fault {
         Fault { at: self.at + start, ..self }
     }
 }
 
 /// The fields of a message in memory, in order.
 #[derive(Clone, Debug)]
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     message: &'a [u8],
     at: usize,
 }
 
 impl<'a> Fields<'a> {
     /// The fields of `message`.
-    pub(super) fn of(message: &'a [u8]) -> Fields<'a> {
+    pub fn of(message: &'a [u8]) -> Fields<'a> {
         Fields { message, at: 0 }
     }
 
@@ -186,19 +189,22 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The field number of a tag whose number and wire type this format can have.
+/// The field number of a tag whose number and wire type these files can have.
 #[inline]
-pub(super) fn field_number(tag: u64) -> Option<u32> {
+pub(crate) fn field_number(tag: u64) -> Option<u32> {
     let number = tag >> 3;
     let known_type = matches!(tag & 7, 0 | 1 | 2 | 5);
     (known_type && number > 0 && number < 1 << 29).then_some(number as u32)
 }
 
 /// Why [`field_number`] refused a tag.
-pub(super) fn bad_tag(tag: u64) -> String {
+pub(crate) fn bad_tag(tag: u64) -> String {
     let (number, wire) = (tag >> 3, tag & 7);
-    format!("not XSpace protobuf: field {number} of wire type {wire}")
+    format!("not protobuf of the expected kind: field {number} of wire type {wire}")
 }
+
+/// Bytes of the longest varint.
+pub(crate) const VARINT_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {
