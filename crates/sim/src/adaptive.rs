@@ -15,9 +15,10 @@ use probe_sync_estimate::smoother::{self, Online, SmoothedOffset};
 use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::{Duration, Edge, NodeId, Timestamp};
 
-use crate::rounds::{REFERENCE, Round, Rounds};
+use crate::runs::rounds::{REFERENCE, Round, Rounds};
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Simulation};
+use crate::error::Error;
+use crate::runs::simulation::Simulation;
 
 /// What became of a run.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,8 +13,8 @@ use probe_sync_estimate::smoother::Break;
 use probe_sync_probe::Counters;
 use probe_sync_time::{Edge, NodeId};
 
-use crate::rounds::{REFERENCE, Round};
-use crate::running::Running;
+use crate::runs::rounds::{REFERENCE, Round};
+use crate::runs::running::Running;
 
 /// A run's verdicts so far.
 #[derive(Debug, Default)]

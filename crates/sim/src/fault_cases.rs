@@ -16,10 +16,11 @@ use probe_sync_estimate::smoother::{self, SmootherOptions};
 use probe_sync_time::{Edge, NodeId, Timestamp};
 
 use crate::course::Course;
-use crate::faults::{Fault, FaultKind, LieStamps};
-use crate::rounds::{REFERENCE, Round, Rounds};
+use crate::scenario::faults::{Fault, FaultKind, LieStamps};
+use crate::runs::rounds::{REFERENCE, Round, Rounds};
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Simulation};
+use crate::error::Error;
+use crate::runs::simulation::Simulation;
 
 /// A fault and what must be said of it.
 #[derive(Clone, Debug, PartialEq)]

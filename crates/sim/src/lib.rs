@@ -11,28 +11,19 @@
 
 pub mod accuracy;
 pub mod adaptive;
-mod check;
-mod clock;
 pub mod course;
+mod error;
 pub mod fault_cases;
-mod faults;
-mod ledger;
-mod network;
-mod oscillator;
-mod pairs;
-mod parcels;
-mod queue;
-mod random;
-pub mod rounds;
-mod running;
+mod runs;
 mod scenario;
-mod simulation;
-mod stamps;
 mod world;
 
-pub use clock::WanderingClock;
-pub use faults::{Fault, FaultKind, LieStamps, Span};
-pub use ledger::{DirectionCounts, Ledger};
-pub use running::Running;
+pub use error::Error;
+pub use runs::outcome::Outcome;
+pub use runs::rounds::{Round, Rounds};
+pub use runs::running::Running;
+pub use runs::simulation::Simulation;
+pub use scenario::faults::{Fault, FaultKind, LieStamps, Span};
 pub use scenario::{Clocks, Network, Replay, Scenario, Slews, Stamps, Thermal, Waves};
-pub use simulation::{Error, Outcome, Simulation};
+pub use world::clock::WanderingClock;
+pub use world::ground_truth::{DirectionCounts, Ledger};

@@ -26,9 +26,10 @@ pub use self::baselines::Tuning;
 pub use self::cost::{CPU_SECONDS_PER_PACKET, Cost, HEADER_BYTES};
 use self::record::Record;
 pub use self::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
-use crate::rounds::Rounds;
+use crate::runs::rounds::Rounds;
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Simulation};
+use crate::error::Error;
+use crate::runs::simulation::Simulation;
 
 /// A way to estimate offsets. A plus marks a baseline with the choices that serve it best in the twelve cells.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

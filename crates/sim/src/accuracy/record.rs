@@ -18,8 +18,8 @@ use super::baselines::{self, Fastest, Version};
 use super::joining::{EdgeLine, Joining, join};
 use super::{Judgement, Method, Plan};
 use crate::course::Course;
-use crate::rounds::{REFERENCE, Round};
-use crate::running::Running;
+use crate::runs::rounds::{REFERENCE, Round};
+use crate::runs::running::Running;
 
 /// A run so far.
 pub(super) struct Record<'a> {

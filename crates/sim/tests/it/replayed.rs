@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use probe_sync_sim::rounds::Rounds;
+use probe_sync_sim::Rounds;
 use probe_sync_sim::{Clocks, Network, Replay, Scenario, Simulation, Stamps};
 use probe_sync_time::{Duration, NodeId, Timestamp};
 

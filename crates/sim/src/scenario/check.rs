@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 
 use probe_sync_time::NodeId;
 
-use crate::faults::{Fault, FaultKind};
+use crate::scenario::faults::{Fault, FaultKind};
 use crate::scenario::Scenario;
-use crate::simulation::Error;
+use crate::error::Error;
 
 impl Scenario {
     /// Checks every number; [`crate::Simulation::new`] does so as well.

@@ -8,7 +8,7 @@
 
 use probe_sync_time::{Duration, System, Timestamp};
 
-use crate::random::Draws;
+use crate::world::random::Draws;
 use crate::scenario::Stamps;
 
 /// Which end of its way a packet is at.
@@ -44,7 +44,7 @@ impl Stamps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Purpose;
+    use crate::world::random::Purpose;
 
     /// Mean and standard deviation of 50 000 errors.
     fn moments(stamps: &Stamps, side: Side) -> (f64, f64) {

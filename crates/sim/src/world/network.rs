@@ -11,10 +11,10 @@
 use probe_sync_probe::{ForeignCounters, PACKET_BYTES, Reject};
 use probe_sync_time::NodeId;
 
-use crate::faults::{Fault, Span, nanoseconds};
-use crate::pairs::PairMap;
-use crate::queue::Workload;
-use crate::random::{Draws, Purpose};
+use crate::scenario::faults::{Fault, Span, nanoseconds};
+use crate::world::pairs::PairMap;
+use crate::world::queue::Workload;
+use crate::world::random::{Draws, Purpose};
 use crate::scenario::Network;
 
 /// One-way delays of a packet's copies, ns; none when it is lost.

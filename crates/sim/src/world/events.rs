@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, BinaryHeap};
 use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Stamp, Tally, Transmit, TxContext};
 use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, System, Timestamp};
 
-use crate::clock::WanderingClock;
-use crate::faults::{Lie, Span};
-use crate::ledger::Bookkeeper;
-use crate::network::Wires;
-use crate::parcels::{Parcel, Parcels};
-use crate::random::{Draws, Purpose};
+use crate::world::clock::WanderingClock;
+use crate::scenario::faults::{Lie, Span};
+use crate::world::ground_truth::Bookkeeper;
+use crate::world::network::Wires;
+use crate::world::in_flight::{Parcel, Parcels};
+use crate::world::random::{Draws, Purpose};
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Simulation};
-use crate::stamps::Side;
+use crate::error::Error;
+use crate::world::stamps::Side;
 
 /// Everything that a run is made of.
 #[derive(Debug)]
@@ -334,5 +334,8 @@ fn monotonic(now: i64) -> Timestamp<Monotonic> {
 }
 
 fn true_time(now: i64) -> Timestamp<System> {
-    Simulation::START + Duration::from_ns(now)
+    START + Duration::from_ns(now)
 }
+
+/// The first instant of every run, true time. A plausible present: clock arithmetic at this scale must not lose nanoseconds.
+pub(crate) const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);

@@ -11,9 +11,9 @@
 
 use probe_sync_time::{Duration, NodeId, SkewedClock, Step, System, Timestamp, Wave};
 
-use crate::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
-use crate::faults::{FaultKind, nanoseconds};
-use crate::random::{Draws, Purpose};
+use crate::world::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
+use crate::scenario::faults::{FaultKind, nanoseconds};
+use crate::world::random::{Draws, Purpose};
 use crate::scenario::{Clocks, Scenario};
 
 /// The clock of `node` in a run of `scenario`; its wander is drawn for `horizon`, later it keeps its last rate.
@@ -151,5 +151,4 @@ const STEP_SEEN_NS: i64 = 1_000;
 const SLEW_SEEN_PPM: f64 = 2.0;
 
 #[cfg(test)]
-#[path = "oscillator_tests.rs"]
 mod tests;

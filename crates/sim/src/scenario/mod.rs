@@ -5,12 +5,15 @@
 //!
 //! What it does not do: read files, or check ranges (`check` does).
 
+mod check;
+pub(crate) mod faults;
+
 use probe_sync_probe::EndpointConfig;
 use probe_sync_time::{Duration, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 
-use crate::faults::Fault;
-use crate::simulation::Error;
+use crate::scenario::faults::Fault;
+use crate::error::Error;
 
 /// A simulated run. The defaults are a quiet network of good clocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

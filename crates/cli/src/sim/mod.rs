@@ -262,7 +262,7 @@ fn method(text: &str) -> Result<Method, String> {
 }
 
 /// The base of the twelve cells.
-const CELL_SCENARIO: &str = include_str!("../../../bench/scenarios/cell.toml");
+const CELL_SCENARIO: &str = include_str!("../../../../bench/scenarios/cell.toml");
 
 /// Seeds of `--cells`.
 const CELL_SEEDS: u64 = 50;

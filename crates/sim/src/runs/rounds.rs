@@ -12,8 +12,9 @@ use probe_sync_estimate::round::WindowCut;
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta};
 use probe_sync_time::{Duration, Edge, NodeId, System, Timestamp};
 
-use crate::running::Running;
-use crate::simulation::{Error, Simulation};
+use crate::runs::running::Running;
+use crate::error::Error;
+use crate::runs::simulation::Simulation;
 
 /// A simulated run, one window at a time.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use probe_sync_probe::{ForeignCounters, Kind, TxContext};
 use probe_sync_time::NodeId;
 
-use crate::pairs::PairMap;
+use crate::world::pairs::PairMap;
 
 /// What happened to the packets of one direction between two nodes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

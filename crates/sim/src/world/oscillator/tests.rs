@@ -1,8 +1,8 @@
 //! The clocks against the laws that they are drawn from.
 
 use super::*;
-use crate::clock::offset_ns;
-use crate::faults::Fault;
+use crate::world::clock::offset_ns;
+use crate::scenario::faults::Fault;
 use crate::scenario::{Replay, Slews, Thermal};
 
 const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
