@@ -7,20 +7,20 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use probe_sync_collective::{Collective as _, Frames, JobKey, Patience, Tcp, bind};
+use probe_sync_collective::{Collective as _, Deadline, Frames, JobKey, Tcp, bind};
 
 /// Rank 1 sends `data` where frames are due: the root gets a payload or an error, and never more than was sent.
 pub fn frames(data: &[u8]) {
     let Some((listener, address)) = listener() else { return };
     std::thread::scope(|scope| {
-        let root = scope.spawn(|| Tcp::host(listener, RANKS, JOB, &patience()));
+        let root = scope.spawn(|| Tcp::host(listener, RANKS, JOB, &deadline()));
         let Some(mut peer) = greeted(address) else { return };
         let Ok(Ok(mut root)) = root.join() else { return };
         // A peer that is refused in the middle of its bytes is no failure.
         let _ = peer.write_all(data).and_then(|()| peer.shutdown(Shutdown::Write));
         let mut frames = Frames::default();
         for _ in 0..MAX_ROUNDS {
-            if root.gather(&[true; RANKS], b"own", &mut frames, &patience()).is_err() {
+            if root.gather(&[true; RANKS], b"own", &mut frames, &deadline()).is_err() {
                 return;
             }
             let received: usize = frames.iter().map(<[u8]>::len).sum();
@@ -37,11 +37,11 @@ pub fn rendezvous(data: &[u8]) {
     }
     let Some((listener, address)) = listener() else { return };
     std::thread::scope(|scope| {
-        let root = scope.spawn(|| Tcp::host(listener, RANKS, JOB, &patience()));
+        let root = scope.spawn(|| Tcp::host(listener, RANKS, JOB, &deadline()));
         if let Ok(mut stranger) = TcpStream::connect(address) {
             let _ = stranger.write_all(data).and_then(|()| stranger.shutdown(Shutdown::Write));
         }
-        let joined = Tcp::join(&address.to_string(), 1, RANKS, JOB, &patience());
+        let joined = Tcp::join(&address.to_string(), 1, RANKS, JOB, &deadline());
         let root = root.join().expect("the root does not panic");
         match (root, joined) {
             (Ok(root), Ok(joined)) => assert_eq!((root.size(), joined.rank()), (RANKS, 1)),
@@ -79,15 +79,15 @@ fn greeting() -> Option<&'static [u8; GREETING]> {
                     Some(bytes)
                 });
                 // Never answered; it gives up when the listener is gone.
-                let _ = Tcp::join(&address.to_string(), 1, RANKS, JOB, &Patience::new(OVERHEARING, None));
+                let _ = Tcp::join(&address.to_string(), 1, RANKS, JOB, &Deadline::new(OVERHEARING, None));
                 overheard.join().ok()?
             })
         })
         .as_ref()
 }
 
-fn patience() -> Patience {
-    Patience::new(Duration::from_secs(5), None)
+fn deadline() -> Deadline {
+    Deadline::new(Duration::from_secs(5), None)
 }
 
 const RANKS: usize = 2;

@@ -6,14 +6,14 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use probe_sync_collective::{Collective as _, Error, Frames, Patience};
+use probe_sync_collective::{Collective as _, Deadline, Error, Frames};
 use probe_sync_mpi::MpiCollective;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::GroupExt as _;
 
 /// How long the others wait for the rank that does not come.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How the waiting is done.
 #[derive(Args)]
@@ -28,14 +28,14 @@ pub fn late(mut group: MpiCollective) -> Result<(), String> {
     meet(&mut group)?;
     let last = group.size() - 1;
     if group.rank() == last && last > 0 {
-        // Longer than the others' patience: the root ends the job before this returns.
-        std::thread::sleep(PATIENCE * 10);
+        // Longer than the others wait: the root ends the job before this returns.
+        std::thread::sleep(TIMEOUT * 10);
     }
     let (everyone, mut frames) = (vec![true; group.size()], Frames::default());
-    let patience = Patience::new(PATIENCE, None);
+    let deadline = Deadline::new(TIMEOUT, None);
     let result = group
-        .gather(&everyone, b"here", &mut frames, &patience)
-        .and_then(|()| group.broadcast(&mut Vec::new(), &Patience::new(PATIENCE * 2, None)));
+        .gather(&everyone, b"here", &mut frames, &deadline)
+        .and_then(|()| group.broadcast(&mut Vec::new(), &Deadline::new(TIMEOUT * 2, None)));
     match result {
         Err(error @ Error::Late { .. }) if group.is_root() => {
             eprintln!("{error}");
@@ -54,11 +54,11 @@ pub fn wait(mut group: MpiCollective, options: &WaitOptions) -> Result<(), Strin
     if group.is_root() {
         std::thread::sleep(pause);
     }
-    group.broadcast(&mut Vec::new(), &Patience::new(pause + PATIENCE * 5, None)).map_err(text)?;
+    group.broadcast(&mut Vec::new(), &Deadline::new(pause + TIMEOUT * 5, None)).map_err(text)?;
     let used = cpu_seconds() - cpu;
     let waited = wall.elapsed();
     let mut frames = Frames::default();
-    group.allgather(&used.to_le_bytes(), &mut frames, &Patience::new(PATIENCE * 5, None)).map_err(text)?;
+    group.allgather(&used.to_le_bytes(), &mut frames, &Deadline::new(TIMEOUT * 5, None)).map_err(text)?;
     let total: f64 = frames.iter().filter_map(|frame| frame.first_chunk()).map(|used| f64::from_le_bytes(*used)).sum();
     if group.is_root() {
         let share = 100.0 * total / waited.as_secs_f64();
@@ -75,8 +75,8 @@ pub fn panic(mut group: MpiCollective) -> Result<(), String> {
     meet(&mut group)?;
     let last = group.size() - 1;
     assert!(group.rank() != last, "rank {last} panics on purpose");
-    group.broadcast(&mut Vec::new(), &Patience::new(PATIENCE, None)).map_err(text)?;
-    std::thread::sleep(PATIENCE * 10);
+    group.broadcast(&mut Vec::new(), &Deadline::new(TIMEOUT, None)).map_err(text)?;
+    std::thread::sleep(TIMEOUT * 10);
     Err("the job went on after a panic".to_owned())
 }
 
@@ -87,7 +87,7 @@ pub fn abort(mut group: MpiCollective) -> Result<(), String> {
         eprintln!("rank {} ends the job: the disk is full", group.rank());
         group.abort("the disk is full");
     }
-    std::thread::sleep(PATIENCE * 10);
+    std::thread::sleep(TIMEOUT * 10);
     Err("the job went on after an abort".to_owned())
 }
 
@@ -99,7 +99,7 @@ pub fn cpu_seconds() -> f64 {
 
 /// One round, so that everyone is there.
 fn meet(group: &mut MpiCollective) -> Result<(), String> {
-    group.allgather(b"", &mut Frames::default(), &Patience::new(Duration::from_secs(60), None)).map_err(text)
+    group.allgather(b"", &mut Frames::default(), &Deadline::new(Duration::from_secs(60), None)).map_err(text)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "used as a function value for map_err")]

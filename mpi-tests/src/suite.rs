@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use probe_sync_collective::suite::{CASES, Case};
-use probe_sync_collective::{Collective as _, Error, Frames, Patience};
+use probe_sync_collective::{Collective as _, Deadline, Error, Frames};
 use probe_sync_mpi::{Between, MpiCollective, MpiOptions};
 
 use crate::GroupExt as _;
@@ -57,7 +57,7 @@ fn run_case(group: &mut MpiCollective, case: &Case, options: MpiOptions) -> Resu
         drop(fresh);
     }
     let mut frames = Frames::default();
-    group.allgather(complaint.as_bytes(), &mut frames, &Patience::new(Duration::from_secs(60), None))?;
+    group.allgather(complaint.as_bytes(), &mut frames, &Deadline::new(Duration::from_secs(60), None))?;
     let said = frames.iter().enumerate().filter(|(_, complaint)| !complaint.is_empty());
     Ok(said.map(|(rank, complaint)| format!("rank {rank}: {}", String::from_utf8_lossy(complaint))).collect())
 }

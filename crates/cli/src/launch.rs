@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probe_sync::collective::{Collective, JobKey, Patience, Tcp, bind};
+use probe_sync::collective::{Collective, Deadline, JobKey, Tcp, bind};
 use probe_sync::config;
 
 /// This process's place among the ranks, connected.
@@ -69,7 +69,7 @@ impl Ranks {
         let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
         let port = master_port()?;
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let patience = Patience::new(rendezvous_limit()?, None);
+        let patience = Deadline::new(rendezvous_limit()?, None);
         let job = JobKey(env::var("PROBE_SYNC_JOB").ok().and_then(|key| key.parse().ok()).unwrap_or(0));
         if rank == 0 {
             Self::host(bind(resolve(&address)?)?, size, job, &patience).map(Some)
@@ -86,7 +86,7 @@ impl Ranks {
         listener: std::net::TcpListener,
         size: usize,
         job: JobKey,
-        patience: &Patience,
+        patience: &Deadline,
     ) -> anyhow::Result<Self> {
         Ok(Self::Tcp(Box::new(Tcp::host(listener, size, job, patience)?)))
     }

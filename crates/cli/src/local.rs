@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use probe_sync::collective::{JobKey, Patience, bind};
+use probe_sync::collective::{Deadline, JobKey, bind};
 
 use crate::launch::Ranks;
 
@@ -46,7 +46,7 @@ pub fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Childr
             .with_context(|| format!("cannot start rank {rank}"))?;
         children.processes.push(child);
     }
-    let patience = Patience::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
+    let patience = Deadline::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
     let ranks = Ranks::host(listener, size as usize, JobKey(job), &patience)?;
     Ok((ranks, children))
 }

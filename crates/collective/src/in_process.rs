@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::{Collective, Error, Frames, Patience, ROOT, Rank, Wait, check_participants};
+use crate::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
 
 /// One rank of a group of threads.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Collective for InProcess {
         participants: &[bool],
         payload: &[u8],
         frames: &mut Frames,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<(), Error> {
         check_participants(self.rank, self.size, participants)?;
         frames.clear();
@@ -91,7 +91,7 @@ impl Collective for InProcess {
         }
         let others = || (0..self.size).filter(|&rank| rank != ROOT && participants[rank]);
         let missing = |state: &State| others().filter(|&rank| state.members[rank].sent.is_empty()).collect::<Vec<_>>();
-        let parts = self.wait(Wait::begin("gather", patience), missing, |state| {
+        let parts = self.wait(Wait::begin("gather", deadline), missing, |state| {
             let complete = others().all(|rank| !state.members[rank].sent.is_empty());
             complete.then(|| others().map(|rank| (rank, state.members[rank].sent.pop_front())).collect::<Vec<_>>())
         })?;
@@ -104,7 +104,7 @@ impl Collective for InProcess {
         Ok(())
     }
 
-    fn broadcast(&mut self, buffer: &mut Vec<u8>, patience: &Patience) -> Result<(), Error> {
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
         if self.rank == ROOT {
             let bytes: Arc<[u8]> = buffer.as_slice().into();
             let mut state = self.shared.lock();
@@ -118,7 +118,7 @@ impl Collective for InProcess {
             return Ok(());
         }
         let bytes = self.wait(
-            Wait::begin("broadcast", patience),
+            Wait::begin("broadcast", deadline),
             |_| vec![ROOT],
             |state| state.members[self.rank].announced.pop_front(),
         )?;

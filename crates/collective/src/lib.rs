@@ -25,36 +25,32 @@ pub type Rank = usize;
 /// The rank that gathers and decides.
 pub const ROOT: Rank = 0;
 
-/// How long a call may wait, and what can cut the wait short.
+/// When a wait ends without its data, and what can end it sooner.
 #[derive(Clone, Debug)]
-pub struct Patience {
+pub struct Deadline {
     /// The wait fails at this instant.
-    pub deadline: Instant,
+    pub(crate) at: Instant,
     /// Once set (a signal arrived), the wait fails after `grace` instead.
-    pub interrupt: Option<Arc<AtomicBool>>,
+    pub(crate) interrupt: Option<Arc<AtomicBool>>,
     /// How long an interrupted wait goes on.
     pub grace: Duration,
 }
 
-impl Patience {
-    /// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need a moment to
-    /// contribute, but mpirun kills a second after it has asked to end.
-    pub const GRACE: Duration = Duration::from_millis(500);
-
-    /// A wait of at most `limit` from now.
+impl Deadline {
+    /// The end of a wait of at most `limit` from now.
     pub fn new(limit: Duration, interrupt: Option<Arc<AtomicBool>>) -> Self {
-        Self { deadline: Instant::now() + limit, interrupt, grace: Self::GRACE }
+        Self { at: Instant::now() + limit, interrupt, grace: GRACE }
     }
 
-    /// A wait that outlasts this one by `more`, interrupted or not. Who waits for the root's word waits longer than the
-    /// root waits for the others, so that the root, which knows who is missing, is the first to speak.
+    /// A deadline that is later than this one by `more`, interrupted or not. A rank that waits for the root waits longer
+    /// than the root waits for the others: the root knows who is missing, so its error must come first.
     #[must_use]
-    pub fn outlasted(&self, more: Duration) -> Self {
-        Self { deadline: self.deadline + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
+    pub fn extended(&self, more: Duration) -> Self {
+        Self { at: self.at + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
     }
 
     /// True once the interrupt was raised.
-    pub fn interrupted(&self) -> bool {
+    pub(crate) fn interrupted(&self) -> bool {
         self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 }
@@ -238,26 +234,26 @@ pub trait Collective {
         participants: &[bool],
         payload: &[u8],
         frames: &mut Frames,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<(), Error>;
 
     /// Brings the root's `buffer` to every rank, replacing what the others hold in theirs.
     ///
     /// # Errors
     /// [`Error::Late`] when the root's data did not come in time.
-    fn broadcast(&mut self, buffer: &mut Vec<u8>, patience: &Patience) -> Result<(), Error>;
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error>;
 
     /// Brings every rank's `payload` to every rank (time-based rounds, Variant A). By default a gather and a broadcast.
     ///
     /// # Errors
     /// As [`Collective::gather`] and [`Collective::broadcast`].
-    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, patience: &Patience) -> Result<(), Error> {
-        self.gather(&vec![true; self.size()], payload, frames, patience)?;
+    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
+        self.gather(&vec![true; self.size()], payload, frames, deadline)?;
         let mut encoded = Vec::new();
         if self.rank() == ROOT {
             frames.encode(&mut encoded);
         }
-        self.broadcast(&mut encoded, patience)?;
+        self.broadcast(&mut encoded, deadline)?;
         if !frames.decode(&encoded) || frames.len() != self.size() {
             let what = format!("{} bytes that are not {} frames", encoded.len(), self.size());
             return Err(Error::Protocol { operation: "allgather", rank: ROOT, what });
@@ -285,6 +281,10 @@ pub fn check_participants(rank: Rank, size: usize, participants: &[bool]) -> Res
     };
     Err(Error::Protocol { operation: "gather", rank, what })
 }
+
+/// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need a moment to
+/// contribute, but mpirun kills a second after it has asked to end.
+pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {

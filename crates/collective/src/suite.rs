@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::{Collective, Error, Frames, Patience, ROOT, Rank};
+use crate::{Collective, Deadline, Error, Frames, GRACE, ROOT, Rank};
 
 /// One program for all ranks.
 #[derive(Copy, Clone, Debug)]
@@ -97,16 +97,16 @@ fn many_rounds(group: &mut dyn Collective) -> Result<(), String> {
 
 fn back_to_back(group: &mut dyn Collective) -> Result<(), String> {
     let (everyone, mut frames) = (vec![true; group.size()], Frames::default());
-    let patience = Patience::new(LONG, None);
+    let deadline = Deadline::new(LONG, None);
     for round in 0..50 {
         let payload = pattern(group.rank(), round, round * 100);
-        group.gather(&everyone, &payload, &mut frames, &patience).map_err(text)?;
+        group.gather(&everyone, &payload, &mut frames, &deadline).map_err(text)?;
         check_frames(group, &frames, round, |_| true, |_| round * 100)?;
     }
     for round in 0..50 {
         let expected = pattern(ROOT, round, round * 3000);
         let mut buffer = if group.rank() == ROOT { expected.clone() } else { vec![1, 2, 3] };
-        group.broadcast(&mut buffer, &patience).map_err(text)?;
+        group.broadcast(&mut buffer, &deadline).map_err(text)?;
         expect(buffer == expected, || format!("broadcast {round} arrived as {} other bytes", buffer.len()))?;
     }
     Ok(())
@@ -114,11 +114,11 @@ fn back_to_back(group: &mut dyn Collective) -> Result<(), String> {
 
 fn everyone_gets_everything(group: &mut dyn Collective) -> Result<(), String> {
     let mut frames = Frames::default();
-    let patience = Patience::new(LONG, None);
+    let deadline = Deadline::new(LONG, None);
     for round in 0..LENGTHS.len() {
         let length = |rank: Rank| LENGTHS[(rank + round) % LENGTHS.len()];
         let payload = pattern(group.rank(), round, length(group.rank()));
-        group.allgather(&payload, &mut frames, &patience).map_err(text)?;
+        group.allgather(&payload, &mut frames, &deadline).map_err(text)?;
         expect(frames.len() == group.size(), || format!("{} frames", frames.len()))?;
         for rank in 0..group.size() {
             let right = frames.frame(rank) == pattern(rank, round, length(rank));
@@ -144,7 +144,7 @@ fn late_ranks_are_named(group: &mut dyn Collective, count: usize) -> Result<(), 
     if late.contains(&group.rank()) {
         std::thread::sleep(LATE);
     }
-    let result = group.gather(&everyone, b"here", &mut frames, &Patience::new(SHORT, None));
+    let result = group.gather(&everyone, b"here", &mut frames, &Deadline::new(SHORT, None));
     match result {
         Err(Error::Late { missing, interrupted: false, .. }) if group.rank() == ROOT && missing == late => Ok(()),
         other if group.rank() == ROOT => Err(format!("the root got {other:?} instead of late {late:?}")),
@@ -158,10 +158,10 @@ fn late_root_is_named(group: &mut dyn Collective) -> Result<(), String> {
     let mut buffer = Vec::new();
     if group.rank() == ROOT {
         std::thread::sleep(LATE);
-        let _ = group.broadcast(&mut buffer, &Patience::new(SHORT, None));
+        let _ = group.broadcast(&mut buffer, &Deadline::new(SHORT, None));
         return Ok(());
     }
-    match group.broadcast(&mut buffer, &Patience::new(SHORT, None)) {
+    match group.broadcast(&mut buffer, &Deadline::new(SHORT, None)) {
         Err(Error::Late { missing, interrupted: false, .. }) if missing == [ROOT] => Ok(()),
         // A leader that has given up on the root may already have broken its connections.
         other => Err(format!("rank {} got {other:?} instead of a late root", group.rank())),
@@ -173,10 +173,10 @@ fn interrupt_ends_the_wait(group: &mut dyn Collective) -> Result<(), String> {
     let (everyone, mut frames) = (vec![true; group.size()], Frames::default());
     let late = group.size() - 1;
     if group.rank() == late {
-        std::thread::sleep(Patience::GRACE + LATE);
+        std::thread::sleep(GRACE + LATE);
     }
-    let patience = Patience::new(LONG, Some(Arc::new(AtomicBool::new(true))));
-    match group.gather(&everyone, b"here", &mut frames, &patience) {
+    let deadline = Deadline::new(LONG, Some(Arc::new(AtomicBool::new(true))));
+    match group.gather(&everyone, b"here", &mut frames, &deadline) {
         Err(Error::Late { missing, interrupted: true, .. }) if group.rank() == ROOT && missing == [late] => Ok(()),
         other if group.rank() == ROOT => Err(format!("the root got {other:?} instead of an interrupted wait")),
         _ => Ok(()),
@@ -191,9 +191,9 @@ fn abort_reaches_everyone(group: &mut dyn Collective) -> Result<(), String> {
         group.abort("the disk is full");
         return Ok(());
     }
-    let patience = Patience::new(LONG, None);
-    let gathered = group.gather(&everyone, b"here", &mut frames, &patience);
-    let result = gathered.and_then(|()| group.broadcast(&mut Vec::new(), &patience));
+    let deadline = Deadline::new(LONG, None);
+    let gathered = group.gather(&everyone, b"here", &mut frames, &deadline);
+    let result = gathered.and_then(|()| group.broadcast(&mut Vec::new(), &deadline));
     match result {
         Err(Error::Aborted { rank, reason, .. }) if rank == culprit && reason == "the disk is full" => Ok(()),
         other => Err(format!("rank {} got {other:?} instead of the reason", group.rank())),
@@ -208,14 +208,14 @@ fn round_trip(
     length: impl Fn(Rank) -> usize,
     broadcast_length: usize,
 ) -> Result<(), String> {
-    let patience = Patience::new(LONG, None);
+    let deadline = Deadline::new(LONG, None);
     let (rank, mut frames) = (group.rank(), Frames::default());
     let participants: Vec<bool> = (0..group.size()).map(&takes_part).collect();
-    group.gather(&participants, &pattern(rank, round, length(rank)), &mut frames, &patience).map_err(text)?;
+    group.gather(&participants, &pattern(rank, round, length(rank)), &mut frames, &deadline).map_err(text)?;
     check_frames(group, &frames, round, &takes_part, &length)?;
     let expected = pattern(ROOT, round + 1, broadcast_length);
     let mut buffer = if rank == ROOT { expected.clone() } else { vec![9; 5] };
-    group.broadcast(&mut buffer, &patience).map_err(text)?;
+    group.broadcast(&mut buffer, &deadline).map_err(text)?;
     expect(buffer == expected, || format!("round {round}: the broadcast differs ({} bytes)", buffer.len()))
 }
 

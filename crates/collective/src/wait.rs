@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Error, Patience, Rank};
+use crate::{Deadline, Error, Rank};
 
 /// One wait for peers.
 #[derive(Debug)]
 pub struct Wait<'a> {
     operation: &'static str,
-    patience: &'a Patience,
+    deadline: &'a Deadline,
     started: Instant,
     interrupted: Option<Instant>,
     early: bool,
@@ -27,14 +27,14 @@ impl<'a> Wait<'a> {
     pub const SPIN: Duration = Duration::from_micros(50);
 
     /// A wait that begins now.
-    pub fn begin(operation: &'static str, patience: &'a Patience) -> Self {
-        Self { operation, patience, started: Instant::now(), interrupted: None, early: false }
+    pub fn begin(operation: &'static str, deadline: &'a Deadline) -> Self {
+        Self { operation, deadline, started: Instant::now(), interrupted: None, early: false }
     }
 
-    /// A wait that ends when three quarters of the patience are used, for a rank in the middle that must report who
-    /// is missing before its own superior's patience ends.
-    pub fn begin_early(operation: &'static str, patience: &'a Patience) -> Self {
-        Self { early: true, ..Self::begin(operation, patience) }
+    /// A wait that ends when three quarters of the time to the deadline have passed: a rank between others and the
+    /// root must report who is missing before the root's own wait ends.
+    pub fn begin_early(operation: &'static str, deadline: &'a Deadline) -> Self {
+        Self { early: true, ..Self::begin(operation, deadline) }
     }
 
     /// The operation that waits, for errors.
@@ -55,12 +55,12 @@ impl<'a> Wait<'a> {
     /// How long to sleep at most before asking again; `None` when the wait is over.
     pub fn slice(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if self.interrupted.is_none() && self.patience.interrupted() {
+        if self.interrupted.is_none() && self.deadline.interrupted() {
             self.interrupted = Some(now);
         }
         let limit = match self.interrupted {
-            Some(at) => self.patience.deadline.min(at + self.patience.grace),
-            None => self.patience.deadline,
+            Some(at) => self.deadline.at.min(at + self.deadline.grace),
+            None => self.deadline.at,
         };
         let limit =
             if self.early { self.started + limit.saturating_duration_since(self.started) * 3 / 4 } else { limit };
@@ -86,8 +86,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     fn check(limit: Duration, interrupted: bool, early: bool, longest: Option<Duration>) {
-        let patience = Patience::new(limit, Some(Arc::new(AtomicBool::new(interrupted))));
-        let mut wait = if early { Wait::begin_early("test", &patience) } else { Wait::begin("test", &patience) };
+        let deadline = Deadline::new(limit, Some(Arc::new(AtomicBool::new(interrupted))));
+        let mut wait = if early { Wait::begin_early("test", &deadline) } else { Wait::begin("test", &deadline) };
         let slice = wait.slice();
         assert_eq!(slice.is_some(), longest.is_some());
         assert!(slice <= longest, "{slice:?} is longer than {longest:?}");

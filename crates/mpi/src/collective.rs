@@ -11,7 +11,7 @@ use std::time::Duration;
 use mpi::ffi;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{AsRaw as _, FromRaw as _};
-use probe_sync_collective::{Collective, Error, Frames, Patience, ROOT, Rank, Wait, check_participants};
+use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
 
 use crate::board::Board;
 use crate::layout::Layout;
@@ -183,26 +183,26 @@ impl PartsOfRank {
         participants: &[bool],
         payload: &[u8],
         frames: &mut Frames,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<(), Error> {
         frames.clear();
         let members = layout.ranks(layout.host_of()[rank]);
         if rank != members[0] {
             let takes_part = participants[rank];
-            return if takes_part { self.board.publish(payload, &mut Wait::begin("gather", patience)) } else { Ok(()) };
+            return if takes_part { self.board.publish(payload, &mut Wait::begin("gather", deadline)) } else { Ok(()) };
         }
         let Some(leaders) = &mut self.leaders else {
-            return collect(&mut self.board, members, participants, payload, frames, Wait::begin("gather", patience));
+            return collect(&mut self.board, members, participants, payload, frames, Wait::begin("gather", deadline));
         };
         let mut own = Frames::default();
-        // Early, so that the leaders' reports about missing ranks still reach the root within its patience.
-        let wait = Wait::begin_early("gather", patience);
+        // Early, so that the leaders' reports about missing ranks still reach the root within its deadline.
+        let wait = Wait::begin_early("gather", deadline);
         let report = match collect(&mut self.board, members, participants, payload, &mut own, wait) {
             Ok(()) => Report::Frames(own),
             Err(Error::Late { missing, .. }) => Report::Missing(missing),
             Err(other) => return Err(other),
         };
-        let all = leaders.gather(participants, &report, patience)?;
+        let all = leaders.gather(participants, &report, deadline)?;
         if rank == ROOT {
             merge(layout, &all, frames);
         }
@@ -214,16 +214,16 @@ impl PartsOfRank {
         layout: &Layout,
         rank: Rank,
         buffer: &mut Vec<u8>,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<(), Error> {
         if rank != layout.ranks(layout.host_of()[rank])[0] {
-            return self.board.listen(buffer, &mut Wait::begin("broadcast", patience));
+            return self.board.listen(buffer, &mut Wait::begin("broadcast", deadline));
         }
         if let Some(leaders) = &mut self.leaders {
             self.board.leader_waits();
-            leaders.broadcast(buffer, patience)?;
+            leaders.broadcast(buffer, deadline)?;
         }
-        self.board.announce(buffer, &mut Wait::begin("broadcast", patience))
+        self.board.announce(buffer, &mut Wait::begin("broadcast", deadline))
     }
 
     /// Everyone's payload to everyone: to the leaders, between them by `MPI_Iallgatherv`, and from them to their ranks.
@@ -233,13 +233,13 @@ impl PartsOfRank {
         rank: Rank,
         payload: &[u8],
         frames: &mut Frames,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<(), Error> {
         let members = layout.ranks(layout.host_of()[rank]);
         let mut encoded = Vec::new();
         if rank != members[0] {
-            self.board.publish(payload, &mut Wait::begin("allgather", patience))?;
-            self.board.listen(&mut encoded, &mut Wait::begin("allgather", patience))?;
+            self.board.publish(payload, &mut Wait::begin("allgather", deadline))?;
+            self.board.listen(&mut encoded, &mut Wait::begin("allgather", deadline))?;
             let whole = frames.decode(&encoded) && frames.len() == layout.host_of().len();
             let what = format!("{} bytes that are not everyone's frames", encoded.len());
             return if whole {
@@ -249,7 +249,7 @@ impl PartsOfRank {
             };
         }
         let everyone = vec![true; layout.host_of().len()];
-        let wait = Wait::begin_early("allgather", patience);
+        let wait = Wait::begin_early("allgather", deadline);
         if let Some(leaders) = &mut self.leaders {
             let mut own = Frames::default();
             let report = match collect(&mut self.board, members, &everyone, payload, &mut own, wait) {
@@ -258,12 +258,12 @@ impl PartsOfRank {
                 Err(other) => return Err(other),
             };
             self.board.leader_waits();
-            merge(layout, &leaders.allgather(&report, patience)?, frames);
+            merge(layout, &leaders.allgather(&report, deadline)?, frames);
         } else {
             collect(&mut self.board, members, &everyone, payload, frames, wait)?;
         }
         frames.encode(&mut encoded);
-        self.board.announce(&encoded, &mut Wait::begin("allgather", patience))
+        self.board.announce(&encoded, &mut Wait::begin("allgather", deadline))
     }
 
     /// Collective: gives back what MPI lent. The board goes first, because it lies in the window.
@@ -304,20 +304,20 @@ impl Collective for MpiCollective {
         participants: &[bool],
         payload: &[u8],
         frames: &mut Frames,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<(), Error> {
         check_participants(self.rank, self.size, participants)?;
         self.operate("gather", |parts, layout, rank| {
-            parts.gather(layout, rank, participants, payload, frames, patience)
+            parts.gather(layout, rank, participants, payload, frames, deadline)
         })
     }
 
-    fn broadcast(&mut self, buffer: &mut Vec<u8>, patience: &Patience) -> Result<(), Error> {
-        self.operate("broadcast", |parts, layout, rank| parts.broadcast(layout, rank, buffer, patience))
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        self.operate("broadcast", |parts, layout, rank| parts.broadcast(layout, rank, buffer, deadline))
     }
 
-    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, patience: &Patience) -> Result<(), Error> {
-        self.operate("allgather", |parts, layout, rank| parts.allgather(layout, rank, payload, frames, patience))
+    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
+        self.operate("allgather", |parts, layout, rank| parts.allgather(layout, rank, payload, frames, deadline))
     }
 
     fn abort(&mut self, reason: &str) {
@@ -334,11 +334,11 @@ impl Drop for MpiCollective {
             std::mem::forget(self.parts.take());
             return;
         }
-        let patience = Patience::new(FAREWELL, None);
+        let deadline = Deadline::new(FAREWELL, None);
         let (mut frames, mut nothing) = (Frames::default(), Vec::new());
         let met = self
-            .gather(&vec![true; self.size], &[], &mut frames, &patience)
-            .and_then(|()| self.broadcast(&mut nothing, &patience));
+            .gather(&vec![true; self.size], &[], &mut frames, &deadline)
+            .and_then(|()| self.broadcast(&mut nothing, &deadline));
         let freed = met.and_then(|()| self.parts.take().map_or(Ok(()), PartsOfRank::free));
         match (freed, self.session.take()) {
             (Ok(()), Some(session)) => session.finish(),

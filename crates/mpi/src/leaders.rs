@@ -11,7 +11,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use probe_sync_collective::{Error, Frames, Patience, ROOT, Rank, Wait};
+use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Wait};
 
 use crate::layout::Layout;
 use crate::raw::{Communicator, Parts, Requests};
@@ -65,16 +65,16 @@ impl Leaders {
         &mut self,
         participants: &[bool],
         report: &Report,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<Vec<Frames>, Error> {
         self.sequence += 1;
         let takes_part: Vec<bool> = (0..self.layout.hosts())
             .map(|host| self.layout.ranks(host).iter().any(|&rank| participants[rank]))
             .collect();
         if self.between == Between::AllGather && takes_part.iter().all(|&takes_part| takes_part) {
-            return self.gather_by_allgather(participants, report, patience);
+            return self.gather_by_allgather(participants, report, deadline);
         }
-        let mut wait = Wait::begin("gather", patience);
+        let mut wait = Wait::begin("gather", deadline);
         if self.comm.rank() != ROOT_LEADER {
             if takes_part[self.comm.rank()] {
                 self.send_report(report, true, &mut wait)?;
@@ -86,15 +86,15 @@ impl Leaders {
     }
 
     /// Brings the frames of all hosts to all leaders.
-    pub(crate) fn allgather(&mut self, report: &Report, patience: &Patience) -> Result<Vec<Frames>, Error> {
+    pub(crate) fn allgather(&mut self, report: &Report, deadline: &Deadline) -> Result<Vec<Frames>, Error> {
         self.sequence += 1;
         let everyone = vec![true; self.layout.host_of().len()];
-        self.exchange(&everyone, report, patience)
+        self.exchange(&everyone, report, deadline)
     }
 
     /// Brings the root's `buffer` to all leaders.
-    pub(crate) fn broadcast(&mut self, buffer: &mut Vec<u8>, patience: &Patience) -> Result<(), Error> {
-        let mut wait = Wait::begin("broadcast", patience);
+    pub(crate) fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        let mut wait = Wait::begin("broadcast", deadline);
         let root = self.comm.rank() == ROOT_LEADER;
         let room = self.first_part - LENGTH;
         let mut first = vec![0; self.first_part];
@@ -132,16 +132,16 @@ impl Leaders {
         &self,
         participants: &[bool],
         report: &Report,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<Vec<Frames>, Error> {
-        let frames = self.exchange(participants, report, patience)?;
+        let frames = self.exchange(participants, report, deadline)?;
         Ok(if self.comm.rank() == ROOT_LEADER { frames } else { Vec::new() })
     }
 
     /// The collective exchange. The reports go first, so that the root can say who is missing, and so that a leader
     /// with missing ranks need not enter the collective calls.
-    fn exchange(&self, participants: &[bool], report: &Report, patience: &Patience) -> Result<Vec<Frames>, Error> {
-        let mut wait = Wait::begin("gather", patience);
+    fn exchange(&self, participants: &[bool], report: &Report, deadline: &Deadline) -> Result<Vec<Frames>, Error> {
+        let mut wait = Wait::begin("gather", deadline);
         let everyone = vec![true; self.layout.hosts()];
         if self.comm.rank() == ROOT_LEADER {
             let reports = self.receive_reports(&everyone, participants, report, &mut wait)?;

@@ -3,7 +3,7 @@
 //! Place in the flow: below `leaders`, `window` and the benches. Buffers are plain bytes.
 //! Requests own their buffers: MPI may write into them until the request is complete, so a request that is dropped
 //! earlier leaks them on purpose.
-//! What it does not do: wait with patience (`Requests::poll` returns at once), or initialise MPI.
+//! What it does not do: wait until a deadline (`Requests::poll` returns at once), or initialise MPI.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;

@@ -9,7 +9,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use probe_sync_collective::{Collective, Frames, Patience, ROOT};
+use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
 use probe_sync_time::{NodeId, RunId, StampSource};
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +107,7 @@ pub fn introduce(
     config: Option<&Config>,
     own: &Result<Introduction, String>,
     run_id: RunId,
-    patience: &Patience,
+    patience: &Deadline,
 ) -> Result<(Plan, Vec<Introduction>), Error> {
     let mut all = Vec::new();
     let plan =
@@ -142,7 +142,7 @@ pub fn assemble(
     plan: &Plan,
     own: Option<&Result<Presence, String>>,
     start_ns: i64,
-    patience: &Patience,
+    patience: &Deadline,
 ) -> Result<Roster, Error> {
     negotiate(collective, own, patience, |presences: Vec<Option<Result<Presence, String>>>| {
         let mut nodes = Vec::with_capacity(plan.nodes());
@@ -180,7 +180,7 @@ pub fn probe_address(
 fn negotiate<S, D>(
     collective: &mut dyn Collective,
     own: Option<&S>,
-    patience: &Patience,
+    patience: &Deadline,
     decide: impl FnOnce(Vec<Option<S>>) -> Result<D, String>,
 ) -> Result<D, Error>
 where
@@ -196,7 +196,7 @@ where
             frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect();
         decision = wire::encode(&statements.map_err(|error| error.to_string()).and_then(decide));
     }
-    collective.broadcast(&mut decision, &patience.outlasted(ROOT_SPEAKS_FIRST))?;
+    collective.broadcast(&mut decision, &patience.extended(ROOT_SPEAKS_FIRST))?;
     wire::decode::<Result<D, String>>(&decision, ROOT)?.map_err(|reason| Error::Refused { reason })
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_collective::{Collective, Frames, Patience, ROOT};
+use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::round::{Decision, GlobalWindowData, Solver, SolverOptions, WindowCut, fit_window};
@@ -118,7 +118,7 @@ impl Rounds<'_> {
                 };
                 buffer = wire::encode(&broadcast);
             }
-            self.collective.broadcast(&mut buffer, &self.patience(&pace).outlasted(ROOT_SPEAKS_FIRST))?;
+            self.collective.broadcast(&mut buffer, &self.patience(&pace).extended(ROOT_SPEAKS_FIRST))?;
             match wire::decode(&buffer, ROOT)? {
                 Broadcast::Ended { sequence_number } => {
                     return in_sequence(sequence_number, round_id);
@@ -171,7 +171,7 @@ impl Rounds<'_> {
         let everyone = vec![true; self.collective.size()];
         let mut frames = Frames::default();
         self.collective.gather(&everyone, &[], &mut frames, &patience)?;
-        self.collective.broadcast(&mut Vec::new(), &patience.outlasted(ROOT_SPEAKS_FIRST))?;
+        self.collective.broadcast(&mut Vec::new(), &patience.extended(ROOT_SPEAKS_FIRST))?;
         let mut account = self.node.take().map_or_else(
             || Ok(RankAccount::default()),
             |own| {
@@ -205,10 +205,10 @@ impl Rounds<'_> {
     /// A signal to this rank alone must not end the run in an error: the others come at their window's end and learn of
     /// it then. Under a launcher that signals all ranks at once (mpirun, which kills a second later) they come at once,
     /// and whoever is missing is named before that.
-    fn patience(&self, pace: &Pace) -> Patience {
+    fn patience(&self, pace: &Pace) -> Deadline {
         let nanos = |span: Duration| StdDuration::from_nanos(span.as_ns().unsigned_abs());
         let window = nanos(pace.window) * 3 / 2;
-        let mut patience = Patience::new(nanos(self.config.round_timeout) + window, Some(Arc::clone(&self.stop)));
+        let mut patience = Deadline::new(nanos(self.config.round_timeout) + window, Some(Arc::clone(&self.stop)));
         if !self.collective.signals_reach_all() {
             patience.grace += window;
         }

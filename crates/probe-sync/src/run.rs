@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_collective::{Collective, Patience, ROOT};
+use probe_sync_collective::{Collective, Deadline, ROOT};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_probe::topology;
 use probe_sync_sys::topology::Topology;
@@ -88,7 +88,7 @@ pub fn run_with_policy(
     observer: &mut dyn Observer,
     policy: &mut dyn Policy,
 ) -> Result<Option<RunReport>, Error> {
-    let handshake = Patience::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
+    let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
     let host = host::Host::detect();
     let introduction = config.as_ref().map(|config| introduce(config, &host)).map_err(ToString::to_string);
     let (plan, introductions) =

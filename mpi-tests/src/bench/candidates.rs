@@ -8,11 +8,11 @@ use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use mpi::ffi;
-use probe_sync_collective::{Collective, Error, Frames, JobKey, Patience, Tcp, bind};
+use probe_sync_collective::{Collective, Deadline, Error, Frames, JobKey, Tcp, bind};
 use probe_sync_mpi::raw::{Communicator, Parts, check};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::GroupExt as _;
 
 pub const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
@@ -78,20 +78,20 @@ fn through_trait(name: &'static str, mut group: impl Collective + 'static, paylo
     let decision = vec![2; DECISION_PER_RANK * group.size()];
     let (mut frames, mut buffer) = (Frames::default(), Vec::new());
     let round = move || {
-        let patience = Patience::new(PATIENCE, None);
-        group.gather(&everyone, &own, &mut frames, &patience)?;
+        let deadline = Deadline::new(TIMEOUT, None);
+        group.gather(&everyone, &own, &mut frames, &deadline)?;
         if group.is_root() {
             buffer.clear();
             buffer.extend_from_slice(&decision);
         }
-        group.broadcast(&mut buffer, &patience)
+        group.broadcast(&mut buffer, &deadline)
     };
     Candidate { name, round: Box::new(round) }
 }
 
 /// Connects the ranks by TCP; the address travels by MPI.
 fn tcp(group: &mut MpiCollective) -> Result<Tcp, Error> {
-    let patience = Patience::new(PATIENCE, None);
+    let deadline = Deadline::new(TIMEOUT, None);
     let mut address = Vec::new();
     let listener = if group.is_root() {
         let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
@@ -100,10 +100,10 @@ fn tcp(group: &mut MpiCollective) -> Result<Tcp, Error> {
     } else {
         None
     };
-    group.broadcast(&mut address, &patience)?;
+    group.broadcast(&mut address, &deadline)?;
     match listener {
-        Some(listener) => Tcp::host(listener, group.size(), JOB, &patience),
-        None => Tcp::join(&String::from_utf8_lossy(&address), group.rank(), group.size(), JOB, &patience),
+        Some(listener) => Tcp::host(listener, group.size(), JOB, &deadline),
+        None => Tcp::join(&String::from_utf8_lossy(&address), group.rank(), group.size(), JOB, &deadline),
     }
 }
 

@@ -13,7 +13,7 @@ mod candidates;
 use std::time::Duration;
 
 use clap::Args;
-use probe_sync_collective::{Collective as _, Frames, Patience};
+use probe_sync_collective::{Collective as _, Deadline, Frames};
 use probe_sync_mpi::{Between, MpiCollective, MpiOptions};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -131,7 +131,7 @@ fn summarise(
     let mut notes: Vec<u8> = cpu_seconds.to_le_bytes().to_vec();
     times.iter().for_each(|time| notes.extend_from_slice(&time.to_le_bytes()));
     let (everyone, mut frames) = (vec![true; group.size()], Frames::default());
-    group.gather(&everyone, &notes, &mut frames, &Patience::new(PATIENCE, None))?;
+    group.gather(&everyone, &notes, &mut frames, &Deadline::new(TIMEOUT, None))?;
     if !group.is_root() {
         return Ok(Block::default());
     }
@@ -211,7 +211,7 @@ fn ratios(names: &[&str], blocks: &[Vec<Block>], ours: &str, other: &str) -> Opt
 const WARM_UP: usize = 5;
 
 /// How long a round may take before the bench gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A reading that all processes of this machine share.
 fn now_ns() -> i64 {

@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 
 use rustix::event::PollFlags;
 
-use crate::{Collective, Error, Frames, Patience, ROOT, Rank, Wait, check_participants};
+use crate::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
 use connection::{Connection, Kind, poll_sockets};
 
 /// Distinguishes the runs that might meet on one port; equal on all ranks of a run.
@@ -42,8 +42,8 @@ impl Tcp {
     ///
     /// # Errors
     /// [`Error::Late`] names the ranks that did not join.
-    pub fn host(listener: TcpListener, size: usize, job: JobKey, patience: &Patience) -> Result<Self, Error> {
-        let (peers, local_ip) = rendezvous::host(&listener, size, job, patience)?;
+    pub fn host(listener: TcpListener, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
+        let (peers, local_ip) = rendezvous::host(&listener, size, job, deadline)?;
         drop(listener);
         Ok(Self::new(ROOT, size, local_ip, peers))
     }
@@ -52,8 +52,8 @@ impl Tcp {
     ///
     /// # Errors
     /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which.
-    pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, patience: &Patience) -> Result<Self, Error> {
-        let (root, local_ip) = rendezvous::join(address, rank, size, job, patience)?;
+    pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
+        let (root, local_ip) = rendezvous::join(address, rank, size, job, deadline)?;
         Ok(Self::new(rank, size, local_ip, vec![root]))
     }
 
@@ -183,12 +183,12 @@ impl Collective for Tcp {
         participants: &[bool],
         payload: &[u8],
         frames: &mut Frames,
-        patience: &Patience,
+        deadline: &Deadline,
     ) -> Result<(), Error> {
         check_participants(self.rank, self.size, participants)?;
         frames.clear();
         self.operate("gather", |group| {
-            let wait = Wait::begin("gather", patience);
+            let wait = Wait::begin("gather", deadline);
             if group.rank != ROOT {
                 return if participants[group.rank] { group.send_all(Kind::Gather, payload, wait) } else { Ok(()) };
             }
@@ -207,9 +207,9 @@ impl Collective for Tcp {
         })
     }
 
-    fn broadcast(&mut self, buffer: &mut Vec<u8>, patience: &Patience) -> Result<(), Error> {
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
         self.operate("broadcast", |group| {
-            let wait = Wait::begin("broadcast", patience);
+            let wait = Wait::begin("broadcast", deadline);
             if group.rank == ROOT {
                 group.check_alive(&(0..group.peers.len()).collect::<Vec<_>>(), "broadcast")?;
                 return group.send_all(Kind::Broadcast, buffer, wait);

@@ -16,7 +16,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::JobKey;
 use super::connection::{Connection, poll_sockets};
-use crate::{Error, Patience, ROOT, Rank, Wait};
+use crate::{Deadline, Error, ROOT, Rank, Wait};
 
 /// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`].
 ///
@@ -49,9 +49,9 @@ pub(super) fn host(
     listener: &TcpListener,
     size: usize,
     job: JobKey,
-    patience: &Patience,
+    deadline: &Deadline,
 ) -> Result<(Vec<Connection>, IpAddr), Error> {
-    let mut wait = Wait::begin(OPERATION, patience);
+    let mut wait = Wait::begin(OPERATION, deadline);
     let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
     listener.set_nonblocking(true).map_err(setup)?;
     let mut local_ip = listener.local_addr().map_err(setup)?.ip();
@@ -65,7 +65,7 @@ pub(super) fn host(
         let ready = poll_sockets(&sockets, slice, OPERATION)?;
         let mut undecided = Vec::with_capacity(newcomers.len());
         for (mut newcomer, ready) in newcomers.into_iter().zip(&ready[1..]) {
-            let greeting = if *ready { newcomer.read() } else { newcomer.patience_left() };
+            let greeting = if *ready { newcomer.read() } else { newcomer.time_left() };
             match greeting {
                 Greeting::Unfinished => undecided.push(newcomer),
                 Greeting::Foreign => tracing::debug!(from = ?newcomer.from, "refused a connection that is not ours"),
@@ -95,14 +95,14 @@ pub(super) fn join(
     rank: Rank,
     size: usize,
     job: JobKey,
-    patience: &Patience,
+    deadline: &Deadline,
 ) -> Result<(Connection, IpAddr), Error> {
     if rank == ROOT || rank >= size {
         let what = format!("joining as rank {rank} of {size}");
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
     }
     let hello = Hello { version: VERSION, rank: rank as u32, size: size as u64, job: job.0 };
-    let mut wait = Wait::begin(OPERATION, patience);
+    let mut wait = Wait::begin(OPERATION, deadline);
     let mut pause = RETRY_FIRST;
     loop {
         let failure = match attempt(address, &hello, &mut wait) {
@@ -257,12 +257,12 @@ impl Newcomer {
             Err(_) => return Greeting::Foreign,
         }
         if self.filled < HELLO {
-            return self.patience_left();
+            return self.time_left();
         }
         Hello::decode(&self.bytes).map_or(Greeting::Foreign, Greeting::Said)
     }
 
-    fn patience_left(&self) -> Greeting {
+    fn time_left(&self) -> Greeting {
         if self.since.elapsed() < GREETING_TIME { Greeting::Unfinished } else { Greeting::Foreign }
     }
 

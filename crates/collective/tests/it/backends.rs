@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use probe_sync_collective::suite::{CASES, Case};
-use probe_sync_collective::{Collective, InProcess, JobKey, Patience, Tcp, bind};
+use probe_sync_collective::{Collective, Deadline, InProcess, JobKey, Tcp, bind};
 
 const SIZES: [usize; 4] = [1, 2, 3, 8];
 
@@ -12,15 +12,15 @@ const SIZES: [usize; 4] = [1, 2, 3, 8];
 pub fn tcp_group(size: usize) -> Vec<Tcp> {
     let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let patience = Patience::new(Duration::from_secs(60), None);
+    let deadline = Deadline::new(Duration::from_secs(60), None);
     std::thread::scope(|scope| {
         let joining: Vec<_> = (1..size)
             .map(|rank| {
-                let (address, patience) = (&address, &patience);
-                scope.spawn(move || Tcp::join(address, rank, size, JobKey(7), patience).unwrap())
+                let (address, deadline) = (&address, &deadline);
+                scope.spawn(move || Tcp::join(address, rank, size, JobKey(7), deadline).unwrap())
             })
             .collect();
-        let mut group = vec![Tcp::host(listener, size, JobKey(7), &patience).unwrap()];
+        let mut group = vec![Tcp::host(listener, size, JobKey(7), &deadline).unwrap()];
         group.extend(joining.into_iter().map(|thread| thread.join().unwrap()));
         group
     })

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::*;
-use probe_sync_collective::Patience;
+use probe_sync_collective::Deadline;
 
 /// Runs one closure per member, each with its own end of one board.
 fn with_board(members: usize, run: impl Fn(usize, &mut Board) + Sync) {
@@ -32,8 +32,8 @@ fn payload(member: usize, round: usize, length: usize) -> Vec<u8> {
     (0..length).map(|byte| (byte * 31 + member * 7 + round) as u8).collect()
 }
 
-fn patience() -> Patience {
-    Patience::new(Duration::from_secs(60), None)
+fn deadline() -> Deadline {
+    Deadline::new(Duration::from_secs(60), None)
 }
 
 /// `rounds` gathers and broadcasts with lengths that differ by member and round.
@@ -41,7 +41,7 @@ fn check_rounds(members: usize, rounds: usize, length: impl Fn(usize, usize) -> 
     with_board(members, |index, board| {
         let mut heard = Vec::new();
         for round in 0..rounds {
-            let patience = patience();
+            let deadline = deadline();
             let announced = payload(0, round, length(0, round));
             if index == 0 {
                 let others: Vec<usize> = (1..members).collect();
@@ -50,13 +50,13 @@ fn check_rounds(members: usize, rounds: usize, length: impl Fn(usize, usize) -> 
                     assert!(bytes == payload(member, round, length(member, round)), "round {round}, member {member}");
                     seen.push(member);
                 };
-                board.collect(&others, deliver, &mut Wait::begin("gather", &patience)).unwrap();
+                board.collect(&others, deliver, &mut Wait::begin("gather", &deadline)).unwrap();
                 assert_eq!(seen, others);
-                board.announce(&announced, &mut Wait::begin("broadcast", &patience)).unwrap();
+                board.announce(&announced, &mut Wait::begin("broadcast", &deadline)).unwrap();
             } else {
                 let own = payload(index, round, length(index, round));
-                board.publish(&own, &mut Wait::begin("gather", &patience)).unwrap();
-                board.listen(&mut heard, &mut Wait::begin("broadcast", &patience)).unwrap();
+                board.publish(&own, &mut Wait::begin("gather", &deadline)).unwrap();
+                board.listen(&mut heard, &mut Wait::begin("broadcast", &deadline)).unwrap();
                 assert!(heard == announced, "round {round}: the broadcast differs");
             }
         }
@@ -80,8 +80,8 @@ fn long_payloads_go_in_pieces() {
 fn whoever_runs_ahead_waits_instead_of_overwriting() {
     let rounds = 50;
     with_board(3, |index, board| {
-        let patience = patience();
-        let mut wait = Wait::begin("test", &patience);
+        let deadline = deadline();
+        let mut wait = Wait::begin("test", &deadline);
         for round in 0..rounds {
             if index == 0 {
                 let deliver = |member, bytes: &[u8]| assert_eq!(bytes, payload(member, round, 64));
@@ -105,8 +105,8 @@ fn whoever_runs_ahead_waits_instead_of_overwriting() {
 #[test]
 fn the_missing_are_named() {
     with_board(4, |index, board| {
-        let patience = Patience::new(Duration::from_millis(200), None);
-        let mut wait = Wait::begin("test", &patience);
+        let deadline = Deadline::new(Duration::from_millis(200), None);
+        let mut wait = Wait::begin("test", &deadline);
         let error = match index {
             0 => board.collect(&[1, 2, 3], |_, _| panic!("nothing to deliver"), &mut wait),
             2 => return board.publish(b"here", &mut wait).unwrap(),
