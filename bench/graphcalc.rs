@@ -23,7 +23,7 @@ use nalgebra_sparse::{CooMatrix, CscMatrix};
 use probe_sync_estimate::graph::linear::{Laplacian, Link, Pair};
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, covariance, solve};
 use probe_sync_estimate::window::EdgeAlphaBeta;
-use probe_sync_time::{NodeId, StampSource};
+use probe_sync_time::{NodeId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -47,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn measure(nodes: usize, out: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let edges = round(nodes, 10.min(nodes - 1), 7);
-    let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint_ns: MIDPOINT, edges: &edges };
+    let input =
+        GraphInput { nodes, reference: NodeId(0), reference_midpoint: Timestamp::from_ns(MIDPOINT), edges: &edges };
     let without = GraphOptions { covariance: false, ..GraphOptions::default() };
     let solution = solve(&input, &without)?;
     let whole = time(nodes, || solve(&input, &without));
@@ -113,7 +114,7 @@ fn edge((src, dst): (usize, usize), midpoint_ns: i64, alpha: f64, beta: f64) -> 
     EdgeAlphaBeta {
         src_node_id: NodeId(src as u32),
         dst_node_id: NodeId(dst as u32),
-        midpoint_ns,
+        midpoint: Timestamp::from_ns(midpoint_ns),
         alpha,
         beta,
         pairs_count: 90,

@@ -12,7 +12,7 @@ use std::time::Instant;
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
 use probe_sync_estimate::smoother::{Online, Round, SmootherOptions, smooth_run};
 use probe_sync_estimate::window::EdgeAlphaBeta;
-use probe_sync_time::{NodeId, StampSource};
+use probe_sync_time::{NodeId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -39,15 +39,19 @@ struct Made {
 
 fn measure(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Error>> {
     let made = make(nodes, count)?;
-    let rounds: Vec<Round<'_>> =
-        made.iter().map(|made| Round::solved(made.midpoint_ns, &made.edges, &made.solution, &[])).collect();
+    let rounds: Vec<Round<'_>> = made
+        .iter()
+        .map(|made| Round::solved(Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[]))
+        .collect();
     let begun = Instant::now();
     let smoothed = smooth_run(nodes, &rounds, &[], &SmootherOptions::default());
     let seconds = begun.elapsed().as_secs_f64();
     let mut squares = 0.0;
     for made in &made {
         for node in 1..nodes {
-            let found = smoothed.at(NodeId(node as u32), made.midpoint_ns).map_or(f64::NAN, |found| found.offset_ns);
+            let found = smoothed
+                .at(NodeId(node as u32), Timestamp::from_ns(made.midpoint_ns))
+                .map_or(f64::NAN, |found| found.offset_ns);
             squares += (found - made.truth[node]).powi(2);
         }
     }
@@ -103,7 +107,12 @@ fn make(nodes: usize, count: usize) -> Result<Vec<Made>, Box<dyn std::error::Err
                 )
             })
             .collect();
-        let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint_ns: midpoint_ns, edges: &edges };
+        let input = GraphInput {
+            nodes,
+            reference: NodeId(0),
+            reference_midpoint: Timestamp::from_ns(midpoint_ns),
+            edges: &edges,
+        };
         let solution = solve(&input, &GraphOptions { covariance: false, ..GraphOptions::default() })?;
         made.push(Made { edges, midpoint_ns, solution, truth });
         for clock in &mut clocks {
@@ -118,7 +127,7 @@ fn edge(from: usize, to: usize, midpoint_ns: i64, alpha: f64, beta: f64) -> Edge
     EdgeAlphaBeta {
         src_node_id: NodeId(from as u32),
         dst_node_id: NodeId(to as u32),
-        midpoint_ns,
+        midpoint: Timestamp::from_ns(midpoint_ns),
         alpha,
         beta,
         pairs_count: 90,

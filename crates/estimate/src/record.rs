@@ -4,7 +4,7 @@
 //! combiners read; their names and meaning stay.
 //! What it does not do: read or write files.
 
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::round::GlobalWindowData;
@@ -14,13 +14,15 @@ use crate::window::NodeEstimate;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OffsetRecord {
     /// The round.
-    pub round_id: u64,
-    /// The window.
+    pub round_id: RoundId,
+    /// The window, which is the round's number; where lines are closer than rounds, the line's.
     pub window_id: u64,
     /// The window's start on the reference clock.
-    pub window_start_ns: i64,
+    #[serde(rename = "window_start_ns")]
+    pub window_start: Timestamp<Reference>,
     /// The window's end on the reference clock; the offset holds at the middle.
-    pub window_end_ns: i64,
+    #[serde(rename = "window_end_ns")]
+    pub window_end: Timestamp<Reference>,
     /// The estimate.
     #[serde(flatten)]
     pub estimate: NodeEstimate,
@@ -34,9 +36,9 @@ impl OffsetRecord {
     pub fn of_round(round: &GlobalWindowData) -> impl Iterator<Item = Self> + '_ {
         round.all_nodes.iter().map(|estimate| Self {
             round_id: round.round_id,
-            window_id: round.window_id,
-            window_start_ns: round.window_start_ns,
-            window_end_ns: round.window_end_ns,
+            window_id: round.round_id.0,
+            window_start: round.window_start,
+            window_end: round.window_end,
             estimate: estimate.clone(),
             clock_disturbed: round.clock_disturbed(estimate.node_id),
         })

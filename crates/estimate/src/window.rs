@@ -4,9 +4,9 @@
 //! [`NodeWindowData`]; `graph` turns all of them into one [`NodeEstimate`] per node. The solved round as a whole is
 //! [`crate::round::GlobalWindowData`].
 //!
-//! Signs: `theta(x) = alpha·x + beta` is offset_dst − offset_src, x in ns since `midpoint_ns` on the SOURCE's clock.
+//! Signs: `theta(x) = alpha·x + beta` is offset_dst − offset_src, x in ns since `midpoint` on the SOURCE's clock.
 
-use probe_sync_time::{Edge, NodeId, StampSource};
+use probe_sync_time::{Edge, NodeId, RoundId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The fitted line of one edge over one window. Existing readers know some fields under shorter names in JSON.
@@ -18,8 +18,9 @@ pub struct EdgeAlphaBeta {
     /// The node that answered.
     #[serde(rename = "dst")]
     pub dst_node_id: NodeId,
-    /// Where x = 0 is, ns on the source's clock.
-    pub midpoint_ns: i64,
+    /// Where x = 0 is, on the source's clock.
+    #[serde(rename = "midpoint_ns")]
+    pub midpoint: Timestamp<System>,
     /// Rate of the destination's clock against the source's, ns per ns of the source's clock.
     pub alpha: f64,
     /// offset_dst − offset_src at the midpoint, ns.
@@ -60,17 +61,16 @@ impl EdgeAlphaBeta {
 
 /// What one node contributes to a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "NodeWindowKeys", into = "NodeWindowKeys")]
 pub struct NodeWindowData {
     /// The node.
     pub node_id: NodeId,
-    /// The window, counted from 0.
-    pub window_id: u64,
-    /// The round, counted from 0.
-    pub round_id: u64,
+    /// The round, which is the window's number too.
+    pub round_id: RoundId,
     /// The window's start on this node's clock.
-    pub window_start_ns: i64,
+    pub window_start: Timestamp<System>,
     /// The window's end on this node's clock.
-    pub window_end_ns: i64,
+    pub window_end: Timestamp<System>,
     /// This node's out-edges that have a fit.
     pub edges: Vec<EdgeAlphaBeta>,
     /// The node's clock was stepped or slewed during the window.
@@ -78,11 +78,16 @@ pub struct NodeWindowData {
     /// Someone asked this node to end the run.
     pub stop_requested: bool,
     /// Packets by peer. Empty: they were not counted.
-    #[serde(default)]
     pub packets: Vec<PeerPackets>,
     /// Exchanges lost on this node's out-edges that have no fit, by destination.
-    #[serde(default)]
     pub unfitted: Vec<(NodeId, u32)>,
+}
+
+impl NodeWindowData {
+    /// The middle of the window on this node's clock.
+    pub const fn midpoint(&self) -> Timestamp<System> {
+        self.window_start.midpoint(self.window_end)
+    }
 }
 
 /// Packets that passed between a node and one peer.
@@ -104,7 +109,8 @@ pub struct ClockEvent {
     /// The change of rate within the window, ppm.
     pub slew_ppm: f64,
     /// When it was seen, on the node's clock.
-    pub at_ns: i64,
+    #[serde(rename = "at_ns")]
+    pub at: Timestamp<System>,
 }
 
 /// The estimate for one node in one round.
@@ -141,6 +147,58 @@ pub struct NodeEstimate {
     pub edges_used: u32,
     /// Edges of this node left out as outliers or as proven faulty.
     pub edges_excluded: u32,
+}
+
+/// The keys of [`NodeWindowData`] in files, where the one number of a round has two names.
+#[derive(Serialize, Deserialize)]
+struct NodeWindowKeys {
+    node_id: NodeId,
+    window_id: RoundId,
+    round_id: RoundId,
+    window_start_ns: Timestamp<System>,
+    window_end_ns: Timestamp<System>,
+    edges: Vec<EdgeAlphaBeta>,
+    clock_event: Option<ClockEvent>,
+    stop_requested: bool,
+    #[serde(default)]
+    packets: Vec<PeerPackets>,
+    #[serde(default)]
+    unfitted: Vec<(NodeId, u32)>,
+}
+
+impl From<NodeWindowData> for NodeWindowKeys {
+    fn from(data: NodeWindowData) -> Self {
+        let NodeWindowData { node_id, round_id, window_start, window_end, edges, .. } = data;
+        let NodeWindowData { clock_event, stop_requested, packets, unfitted, .. } = data;
+        Self {
+            node_id,
+            window_id: round_id,
+            round_id,
+            window_start_ns: window_start,
+            window_end_ns: window_end,
+            edges,
+            clock_event,
+            stop_requested,
+            packets,
+            unfitted,
+        }
+    }
+}
+
+impl From<NodeWindowKeys> for NodeWindowData {
+    fn from(keys: NodeWindowKeys) -> Self {
+        Self {
+            node_id: keys.node_id,
+            round_id: keys.round_id,
+            window_start: keys.window_start_ns,
+            window_end: keys.window_end_ns,
+            edges: keys.edges,
+            clock_event: keys.clock_event,
+            stop_requested: keys.stop_requested,
+            packets: keys.packets,
+            unfitted: keys.unfitted,
+        }
+    }
 }
 
 /// JSON has no infinity: −∞ is written as null.

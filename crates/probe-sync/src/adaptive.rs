@@ -133,7 +133,7 @@ impl Policy for Adaptive {
             asymmetry_sigma_ns: Some(&asymmetries),
             disturbed: &disturbed,
         });
-        let window_ns = round.window_end_ns.saturating_sub(round.window_start_ns).max(0);
+        let window_ns = (round.window_end - round.window_start).as_ns().max(0);
         self.account(&step, window_ns, current.cadence.as_ns());
         self.say(&step);
         Pace { cadence: Duration::from_ns(step.cadence_ns), window: current.window, extra_edges: step.extra_edges }

@@ -94,7 +94,7 @@ fn edge(edge: Edge) -> proto::Edge {
 }
 
 fn clock_event(event: window::ClockEvent) -> proto::ClockEvent {
-    proto::ClockEvent { step_ns: event.step_ns, slew_ppm: event.slew_ppm, at_ns: event.at_ns }
+    proto::ClockEvent { step_ns: event.step_ns, slew_ppm: event.slew_ppm, at_ns: event.at.as_ns() }
 }
 
 fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
@@ -102,7 +102,7 @@ fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
     proto::EdgeAlphaBeta {
         src_node_id: line.src_node_id.0,
         dst_node_id: line.dst_node_id.0,
-        midpoint_ns: line.midpoint_ns,
+        midpoint_ns: line.midpoint.as_ns(),
         alpha: line.alpha,
         beta: line.beta,
         pairs_count: line.pairs_count,
@@ -122,10 +122,10 @@ fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
 fn window(window: &NodeWindowData) -> proto::NodeWindowData {
     proto::NodeWindowData {
         node_id: window.node_id.0,
-        window_id: window.window_id,
-        round_id: window.round_id,
-        window_start_ns: window.window_start_ns,
-        window_end_ns: window.window_end_ns,
+        window_id: window.round_id.0,
+        round_id: window.round_id.0,
+        window_start_ns: window.window_start.as_ns(),
+        window_end_ns: window.window_end.as_ns(),
         edges: window.edges.iter().map(line).collect(),
         clock_event: window.clock_event.map(clock_event),
         stop_requested: window.stop_requested,
@@ -162,11 +162,11 @@ fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
     };
     let events = round.clock_events.iter();
     proto::GlobalWindowData {
-        window_id: round.window_id,
-        round_id: round.round_id,
-        sequence_number: round.sequence_number,
-        window_start_ns: round.window_start_ns,
-        window_end_ns: round.window_end_ns,
+        window_id: round.round_id.0,
+        round_id: round.round_id.0,
+        sequence_number: round.round_id.0,
+        window_start_ns: round.window_start.as_ns(),
+        window_end_ns: round.window_end.as_ns(),
         all_nodes: round.all_nodes.iter().map(node).collect(),
         excluded_edges: round.excluded_edges.iter().map(excluded).collect(),
         worst_edge: round
@@ -185,9 +185,9 @@ fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
             .map(|(node, event)| proto::NodeClockEvent { node_id: node.0, event: Some(clock_event(*event)) })
             .collect(),
         decision: Some(proto::Decision {
-            next_window_end_ns: round.decision.next_window_end_ns,
-            next_window_ns: round.decision.next_window_ns,
-            cadence_ns: round.decision.cadence_ns,
+            next_window_end_ns: round.decision.next_window_end.as_ns(),
+            next_window_ns: round.decision.next_window.as_ns(),
+            cadence_ns: round.decision.cadence.as_ns(),
             stop: round.decision.stop,
             extra_edges: round.decision.extra_edges.iter().copied().map(edge).collect(),
         }),
@@ -209,6 +209,6 @@ fn exchange(probe: &ProbeLine) -> proto::Exchange {
         pr1_rx_ns,
         pr2_tx_ns,
         pr2_rx_ns,
-        round_id: probe.round_id,
+        round_id: probe.round_id.0,
     }
 }

@@ -13,7 +13,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::window::PeerPackets;
-use probe_sync_time::{Exchange, NodeId, StampSource};
+use probe_sync_time::{Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -186,7 +186,7 @@ impl JsonLines {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeLine {
     /// The round whose window the exchange finished in.
-    pub round_id: u64,
+    pub round_id: RoundId,
     /// The node that probed.
     pub src: NodeId,
     /// The node that answered.
@@ -201,7 +201,7 @@ pub struct ProbeLine {
 
 impl ProbeLine {
     /// The line for an exchange.
-    pub fn new(round_id: u64, exchange: &Exchange) -> Self {
+    pub fn new(round_id: RoundId, exchange: &Exchange) -> Self {
         Self {
             round_id,
             src: exchange.edge.src,
@@ -220,13 +220,15 @@ pub struct ProbeWindowLine {
     /// Always true.
     pub meta: bool,
     /// The round.
-    pub round_id: u64,
+    pub round_id: RoundId,
     /// The node that probed.
     pub src: NodeId,
     /// The window's start on that node's clock.
-    pub window_start_ns: i64,
+    #[serde(rename = "window_start_ns")]
+    pub window_start: Timestamp<System>,
     /// The window's end on that node's clock.
-    pub window_end_ns: i64,
+    #[serde(rename = "window_end_ns")]
+    pub window_end: Timestamp<System>,
     /// Lost exchanges by destination.
     pub lost: Vec<(NodeId, u32)>,
     /// Packets by peer. Empty: they were not counted.

@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_collective::Rank;
+use probe_sync_time::RoundId;
 
 pub mod adaptive;
 pub mod config;
@@ -127,7 +128,7 @@ pub enum Error {
     #[error("round {round_id}: {source}")]
     Graph {
         /// The round.
-        round_id: u64,
+        round_id: RoundId,
         /// What the solver said.
         source: probe_sync_estimate::Error,
     },
@@ -135,9 +136,9 @@ pub enum Error {
     #[error("expected broadcast {expected} of the root, got {got}: a round was missed")]
     Sequence {
         /// The sequence number that was due.
-        expected: u64,
+        expected: RoundId,
         /// The one that came.
-        got: u64,
+        got: RoundId,
     },
     /// No input line could be used.
     #[error("no usable exchange in {files}")]

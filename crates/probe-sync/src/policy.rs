@@ -6,7 +6,7 @@
 
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
 use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::{Duration, Edge};
+use probe_sync_time::{Duration, Edge, Reference, Timestamp};
 
 use crate::Config;
 use crate::adaptive::{Adaptive, PacingReport};
@@ -44,19 +44,15 @@ impl Pace {
 
     /// What the master decided.
     pub fn decided(decision: &Decision) -> Self {
-        Self {
-            cadence: Duration::from_ns(decision.cadence_ns),
-            window: Duration::from_ns(decision.next_window_ns),
-            extra_edges: decision.extra_edges.clone(),
-        }
+        Self { cadence: decision.cadence, window: decision.next_window, extra_edges: decision.extra_edges.clone() }
     }
 
-    /// The decision to go on at this pace with a window that begins at `start_ns` on the reference clock.
-    pub fn decision(&self, start_ns: i64, stop: bool) -> Decision {
+    /// The decision to go on at this pace with a window that begins at `start`.
+    pub fn decision(&self, start: Timestamp<Reference>, stop: bool) -> Decision {
         Decision {
-            next_window_end_ns: start_ns.saturating_add(self.window.as_ns()),
-            next_window_ns: self.window.as_ns(),
-            cadence_ns: self.cadence.as_ns(),
+            next_window_end: start + self.window,
+            next_window: self.window,
+            cadence: self.cadence,
             stop,
             extra_edges: self.extra_edges.clone(),
         }

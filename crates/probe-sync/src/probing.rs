@@ -22,7 +22,9 @@ use probe_sync_sys::{
     AsyncUdp, MonotonicClock, NARROW_BRACKET, RawClock, SendToken, SystemClock, Timer, TimestampedUdp, UdpOptions,
     host, read_pair, wait,
 };
-use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, RunId, SkewedClock, StampSource, Timestamp};
+use probe_sync_time::{
+    Clock, Duration, Edge, Exchange, Monotonic, NodeId, RunId, SkewedClock, StampSource, System, Timestamp,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::report::{EdgeExchanges, RankAccount};
@@ -142,8 +144,8 @@ impl Prober {
     }
 
     /// This node's system clock, the virtual one under `--inject-skew`.
-    pub fn system_now_ns(&self) -> i64 {
-        self.clock.apply(SystemClock.now()).as_ns()
+    pub fn system_now(&self) -> Timestamp<System> {
+        self.clock.apply(SystemClock.now())
     }
 
     /// Sleeps for `span`, or until `stop` is raised or the thread ends.
@@ -248,7 +250,7 @@ struct Driver {
     watch: ClockWatch,
     watch_due: Timestamp<Monotonic>,
     node: NodeId,
-    window_start_ns: i64,
+    window_start: Timestamp<System>,
     /// The exchanges of the window under way.
     finished: Vec<Exchange>,
     tally: Tally,
@@ -273,7 +275,7 @@ impl Driver {
             udp: AsyncUdp::new(udp)?,
             timer: Timer::new()?,
             addresses,
-            window_start_ns: clock.apply(SystemClock.now()).as_ns(),
+            window_start: clock.apply(SystemClock.now()),
             clock,
             awaited: AwaitedStamps::new(),
             watch: ClockWatch::new(),
@@ -422,7 +424,7 @@ impl Driver {
     fn cut(&mut self) -> WindowCut {
         self.look_at_the_clock();
         let end = self.clock.apply(SystemClock.now());
-        let start_ns = std::mem::replace(&mut self.window_start_ns, end.as_ns());
+        let start = std::mem::replace(&mut self.window_start, end);
         let mut finished = std::mem::take(&mut self.finished);
         finished.sort_by_key(|exchange| (exchange.edge.dst, exchange.seq));
         let counts = self.endpoint.cut_window();
@@ -441,11 +443,11 @@ impl Driver {
         let clock_event = self.watch.take_event().map(|event| ClockEvent {
             step_ns: event.step_ns,
             slew_ppm: event.slew_ppm,
-            at_ns: event.at_ns,
+            at: Timestamp::from_ns(event.at_ns),
         });
         let passed = self.tally.since_last(self.endpoint.counters()).into_iter();
         let packets = passed.map(|(peer, sent, received)| PeerPackets { peer, sent, received }).collect();
-        WindowCut { node: self.node, start_ns, end_ns: end.as_ns(), edges, clock_event, packets }
+        WindowCut { node: self.node, start, end, edges, clock_event, packets }
     }
 
     fn account(&mut self) -> RankAccount {

@@ -10,7 +10,7 @@ use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::ClockEvent;
 pub use probe_sync_estimate::window::PeerPackets;
-use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
+use probe_sync_time::{Edge, NodeId, RoundId, SkewedClock, StampSource};
 use serde::{Deserialize, Serialize};
 
 use crate::adaptive::PacingReport;
@@ -18,7 +18,7 @@ use crate::roster::Roster;
 use crate::truth;
 
 /// The first round whose errors count.
-pub const FIRST_JUDGED_ROUND: u64 = 1;
+pub const FIRST_JUDGED_ROUND: RoundId = RoundId(1);
 
 /// Half-width of a 95 % interval in standard deviations.
 pub const SIGMAS_95: f64 = 1.959_964;
@@ -89,7 +89,7 @@ pub struct RunReport {
     /// Median and largest time from the end of the root's window to the solved round, before its broadcast, µs.
     pub round_latency_us: [f64; 2],
     /// Every disturbance of a system clock: round, node, event.
-    pub clock_events: Vec<(u64, NodeId, ClockEvent)>,
+    pub clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     /// Clocks and paths that went wrong, by name, in the order in which they became sure.
     pub faults: Vec<Fault>,
     /// How many of each kind, also of those beyond what is kept.
@@ -213,11 +213,11 @@ impl Judge {
     /// The true offset of a node at the middle of a round.
     pub fn true_offset_ns(&self, node: NodeId, round: &GlobalWindowData) -> Option<f64> {
         let clock = self.clocks.get(node.index())?;
-        Some(truth::true_offset_ns(clock, round.window_start_ns.midpoint(round.window_end_ns)))
+        Some(truth::true_offset_ns(clock, round.midpoint().as_ns()))
     }
 
     fn true_drift_ppm(&self, node: NodeId, round: &GlobalWindowData) -> f64 {
-        truth::true_drift_ppm(&self.clocks[node.index()], round.window_start_ns.midpoint(round.window_end_ns))
+        truth::true_drift_ppm(&self.clocks[node.index()], round.midpoint().as_ns())
     }
 
     /// Whether the truth lay inside the hard interval in every judged round; `None` when none was judged.

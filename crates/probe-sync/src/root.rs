@@ -11,7 +11,7 @@ use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::record::{NodeRecord, OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::{ClockEvent, NodeEstimate};
-use probe_sync_time::{Edge, NodeId, SkewedClock, StampSource};
+use probe_sync_time::{Edge, NodeId, RoundId, SkewedClock, StampSource};
 use serde_json::{Value, json};
 
 use crate::adaptive::PacingReport;
@@ -36,7 +36,7 @@ pub(crate) struct RootState<'a> {
     latencies_us: Vec<f64>,
     last: Option<GlobalWindowData>,
     rounds: u64,
-    clock_events: Vec<(u64, NodeId, ClockEvent)>,
+    clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
 }
@@ -55,8 +55,8 @@ impl<'a> RootState<'a> {
         let mut clocks: Vec<SkewedClock> = Vec::new();
         if setup.config.inject_skew.is_some() {
             let nodes = 0..setup.plan.nodes() as u32;
-            clocks = nodes.map(|n| truth::virtual_clock(setup.config, NodeId(n), roster.start_ns)).collect();
-            let document = truth::document(setup.config, &clocks, roster.start_ns);
+            clocks = nodes.map(|n| truth::virtual_clock(setup.config, NodeId(n), roster.start.as_ns())).collect();
+            let document = truth::document(setup.config, &clocks, roster.start.as_ns());
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
         let mut offsets = directory.stream("offsets.jsonl")?;
@@ -246,7 +246,7 @@ fn run_document(setup: &Setup<'_>, collective: &dyn Collective, roster: &Roster,
     }
     json!({
         "run_id": plan.run.to_string(), "version": env!("CARGO_PKG_VERSION"), "backend": collective.backend(),
-        "ranks": collective.size(), "reference": truth::REFERENCE, "start_ns": roster.start_ns,
+        "ranks": collective.size(), "reference": truth::REFERENCE, "start_ns": roster.start.as_ns(),
         "configuration": configuration, "nodes": nodes, "node_of_rank": plan.node_of_rank,
         "edges": edges.iter().map(|edge| [edge.src, edge.dst]).collect::<Vec<_>>(), "hosts": hosts,
     })

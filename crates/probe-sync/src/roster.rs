@@ -10,7 +10,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
-use probe_sync_time::{NodeId, RunId, StampSource};
+use probe_sync_time::{NodeId, RunId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::rounds::ROOT_SPEAKS_FIRST;
@@ -71,7 +71,7 @@ pub struct Roster {
     /// By node.
     pub nodes: Vec<Presence>,
     /// The root's unskewed system clock when it wrote this; t0 of virtual clocks.
-    pub start_ns: i64,
+    pub start: Timestamp<System>,
 }
 
 impl Plan {
@@ -141,7 +141,7 @@ pub fn assemble(
     collective: &mut dyn Collective,
     plan: &Plan,
     own: Option<&Result<Presence, String>>,
-    start_ns: i64,
+    start: Timestamp<System>,
     patience: &Deadline,
 ) -> Result<Roster, Error> {
     negotiate(collective, own, patience, |presences: Vec<Option<Result<Presence, String>>>| {
@@ -154,7 +154,7 @@ pub fn assemble(
             }
         }
         refuse_mixed_families(&nodes)?;
-        Ok(Roster { nodes, start_ns })
+        Ok(Roster { nodes, start })
     })
 }
 

@@ -18,9 +18,9 @@ use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::round::{Decision, GlobalWindowData, Solver, SolverOptions, WindowCut, fit_window};
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_estimate::window::{NodeEstimate, NodeWindowData};
 use probe_sync_sys::clock;
-use probe_sync_time::{Duration, NodeId};
+use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{JsonLines, ProbeLine, ProbeWindowLine};
@@ -38,8 +38,8 @@ pub enum Broadcast {
     Solved(Box<GlobalWindowData>),
     /// The run ends here; the window under way was too short to be solved.
     Ended {
-        /// Counts the root's broadcasts.
-        sequence_number: u64,
+        /// The round under way.
+        round_id: RoundId,
     },
 }
 
@@ -96,7 +96,7 @@ impl Rounds<'_> {
         let mut pace = Pace::configured(self.config);
         let mut frames = Frames::default();
         let mut solver = Solver::new(solver_options(self.plan.nodes()));
-        for round_id in 0.. {
+        for round_id in (0..).map(RoundId) {
             let (own, closed) = self.close_window(round_id, &window)?;
             let mut buffer = Vec::new();
             // Ranks that are no node call it too, and return at once.
@@ -106,13 +106,13 @@ impl Rounds<'_> {
                 let nodes = decode_nodes(&frames)?;
                 let mut end = self.ends(begun, &nodes);
                 let broadcast = if end && too_short(own, &window.decision) {
-                    Broadcast::Ended { sequence_number: round_id }
+                    Broadcast::Ended { round_id }
                 } else {
                     let solved = solver.solve(round_id, own, &nodes);
                     let mut round = solved.map_err(|source| Error::Graph { round_id, source })?.data;
                     pace = master.policy.next(&round, &nodes, &pace);
                     end |= self.duration_over(begun, &pace);
-                    round.decision = pace.decision(round.window_end_ns, end);
+                    round.decision = pace.decision(round.window_end, end);
                     (master.solved)(&round, closed.elapsed())?;
                     Broadcast::Solved(Box::new(round))
                 };
@@ -120,11 +120,9 @@ impl Rounds<'_> {
             }
             self.collective.broadcast(&mut buffer, &self.patience(&pace).extended(ROOT_SPEAKS_FIRST))?;
             match wire::decode(&buffer, ROOT)? {
-                Broadcast::Ended { sequence_number } => {
-                    return in_sequence(sequence_number, round_id);
-                }
+                Broadcast::Ended { round_id: ended } => return in_sequence(ended, round_id),
                 Broadcast::Solved(round) => {
-                    in_sequence(round.sequence_number, round_id)?;
+                    in_sequence(round.round_id, round_id)?;
                     if round.decision.stop {
                         return Ok(());
                     }
@@ -138,9 +136,13 @@ impl Rounds<'_> {
     }
 
     /// Waits for the window's end, cuts it and fits its edges; `None` on ranks that are no node. Also when it was cut.
-    fn close_window(&mut self, round_id: u64, window: &WindowPlan) -> Result<(Option<NodeWindowData>, Instant), Error> {
+    fn close_window(
+        &mut self,
+        round_id: RoundId,
+        window: &WindowPlan,
+    ) -> Result<(Option<NodeWindowData>, Instant), Error> {
         let Some(own) = &mut self.node else { return Ok((None, Instant::now())) };
-        let wait = window.remaining(own.prober.system_now_ns());
+        let wait = window.remaining(own.prober.system_now());
         own.prober.wait(wait, &self.stop)?;
         let cut = own.prober.cut()?;
         let closed = Instant::now();
@@ -245,27 +247,27 @@ pub(crate) fn solver_options(nodes: usize) -> SolverOptions {
 struct WindowPlan {
     decision: Decision,
     /// The end on this node's clock, where its offset is known.
-    end_ns: Option<i64>,
+    end: Option<Timestamp<System>>,
 }
 
 impl WindowPlan {
     fn first(decision: Decision) -> Self {
-        Self { decision, end_ns: None }
+        Self { decision, end: None }
     }
 
     /// `t_i = t_ref + offset_i`.
     fn following(round: &GlobalWindowData, node: Option<NodeId>) -> Self {
         let estimate = node.and_then(|node| round.all_nodes.get(node.index())).filter(|estimate| estimate.reachable);
-        let end_ns = estimate.map(|estimate| {
-            round.decision.next_window_end_ns.saturating_add(Duration::from_ns_f64(estimate.offset_ns).as_ns())
-        });
-        Self { decision: round.decision.clone(), end_ns }
+        let on_own_clock = |estimate: &NodeEstimate| {
+            round.decision.next_window_end.of_reference_node() + Duration::from_ns_f64(estimate.offset_ns)
+        };
+        Self { decision: round.decision.clone(), end: estimate.map(on_own_clock) }
     }
 
     /// How long to wait from now: between half a window and one and a half, whatever the system clock says.
-    fn remaining(&self, now_ns: i64) -> Duration {
-        let length = self.decision.next_window_ns;
-        let wait = self.end_ns.map_or(length, |end| end.saturating_sub(now_ns));
+    fn remaining(&self, now: Timestamp<System>) -> Duration {
+        let length = self.decision.next_window.as_ns();
+        let wait = self.end.map_or(length, |end| (end - now).as_ns());
         Duration::from_ns(wait.clamp(length / 2, length + length / 2))
     }
 }
@@ -275,10 +277,10 @@ pub(crate) const ROOT_SPEAKS_FIRST: StdDuration = StdDuration::from_secs(2);
 
 /// A last window cut short by a signal is solved only if it has half its length.
 fn too_short(own: &NodeWindowData, decision: &Decision) -> bool {
-    own.window_end_ns.saturating_sub(own.window_start_ns) < decision.next_window_ns / 2
+    (own.window_end - own.window_start).as_ns() < decision.next_window.as_ns() / 2
 }
 
-fn in_sequence(got: u64, expected: u64) -> Result<(), Error> {
+fn in_sequence(got: RoundId, expected: RoundId) -> Result<(), Error> {
     if got == expected { Ok(()) } else { Err(Error::Sequence { expected, got }) }
 }
 
@@ -287,7 +289,7 @@ fn decode_nodes(frames: &Frames) -> Result<Vec<NodeWindowData>, Error> {
     present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
 }
 
-fn keep_probes(file: &mut JsonLines, round_id: u64, node: NodeId, cut: &WindowCut) -> Result<(), Error> {
+fn keep_probes(file: &mut JsonLines, round_id: RoundId, node: NodeId, cut: &WindowCut) -> Result<(), Error> {
     for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {
         file.append(&ProbeLine::new(round_id, exchange))?;
     }
@@ -295,8 +297,8 @@ fn keep_probes(file: &mut JsonLines, round_id: u64, node: NodeId, cut: &WindowCu
         meta: true,
         round_id,
         src: node,
-        window_start_ns: cut.start_ns,
-        window_end_ns: cut.end_ns,
+        window_start: cut.start,
+        window_end: cut.end,
         lost: cut.edges.iter().map(|edge| (edge.edge.dst, edge.lost)).collect(),
         packets: cut.packets.clone(),
     })?;

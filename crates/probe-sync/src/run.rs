@@ -103,8 +103,8 @@ pub fn run_with_policy(
     };
     let bound = plan.probes_for(collective.rank()).map(|node| failure.map_or_else(|| setup.bind(node, context), Err));
     let presence = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.presence.clone()).map_err(Clone::clone));
-    let start_ns = clock::SystemClock.now().as_ns();
-    let roster = roster::assemble(collective, &plan, presence.as_ref(), start_ns, &handshake)?;
+    let start = clock::SystemClock.now();
+    let roster = roster::assemble(collective, &plan, presence.as_ref(), start, &handshake)?;
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
     setup.run(collective, &roster, claimed, bound, context, Hooks { observer, policy })
@@ -164,7 +164,7 @@ impl Setup<'_> {
             observer.started(&root.started(edges.len()));
         }
         policy.begin(self.config, self.plan.nodes(), &edges);
-        let start = Pace::configured(self.config).decision(roster.start_ns, false);
+        let start = Pace::configured(self.config).decision(roster.start.on_reference(), false);
         let stop = Arc::clone(&context.stop);
         let mut rounds = Rounds { config: self.config, collective, plan: self.plan, node, stop };
         let result = rounds.run(
@@ -201,7 +201,7 @@ impl Setup<'_> {
 
     fn start_node(&self, bound: Bound, roster: &Roster, edges: &[Edge], rank: usize) -> Result<NodeRounds, Error> {
         let node = bound.prober.node();
-        let clock = truth::virtual_clock(self.config, node, roster.start_ns);
+        let clock = truth::virtual_clock(self.config, node, roster.start.as_ns());
         let addresses = roster.nodes.iter().map(|presence| presence.address).collect();
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
         let directory = RunDirectory::join(&self.config.out)?;

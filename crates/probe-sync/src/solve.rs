@@ -22,7 +22,7 @@ use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::{Decision, EdgeCut, SolvedRound, Solver, WindowCut, fit_window};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
-use probe_sync_time::{Duration, Edge, Exchange, NodeId, Timestamp};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
 
 use crate::files::{JsonLines, ProbeLine, ProbeWindowLine, RecordedLine};
 use crate::rounds::{fit_options, solver_options};
@@ -118,9 +118,9 @@ type TakeLine = fn(&mut Recording, &Path, usize, &[u8]);
 /// Everything read from the files.
 #[derive(Debug, Default)]
 struct Recording {
-    exchanges: BTreeMap<(u64, NodeId), WindowRecord>,
+    exchanges: BTreeMap<(RoundId, NodeId), WindowRecord>,
     /// Fitted windows by round and node.
-    windows: BTreeMap<u64, BTreeMap<NodeId, NodeWindowData>>,
+    windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindowData>>,
     nodes: BTreeSet<NodeId>,
     solved: Solved,
 }
@@ -268,8 +268,8 @@ impl Recording {
             };
             let solved = solver.solve(round_id, &reference, &windows);
             let mut round = solved.map_err(|source| Error::Graph { round_id, source })?;
-            let length = round.data.window_end_ns.saturating_sub(round.data.window_start_ns);
-            round.data.decision = Decision { next_window_ns: length, ..Decision::default() };
+            let length = round.data.window_end - round.data.window_start;
+            round.data.decision = Decision { next_window: length, stop: false, ..Decision::STOP };
             rounds.push(round);
         }
         Ok(rounds)
@@ -330,10 +330,10 @@ impl Recording {
 
 impl WindowRecord {
     fn cut(&self, node: NodeId) -> WindowCut {
-        let sends = || self.edges.values().flatten().map(|exchange| exchange.t[0].as_ns());
-        let (start_ns, end_ns) = match &self.close {
-            Some(close) => (close.window_start_ns, close.window_end_ns),
-            None => (sends().min().unwrap_or(0), sends().max().unwrap_or(0)),
+        let sends = || self.edges.values().flatten().map(|exchange| exchange.t[0]);
+        let (start, end) = match &self.close {
+            Some(close) => (close.window_start, close.window_end),
+            None => (sends().min().unwrap_or(NEVER), sends().max().unwrap_or(NEVER)),
         };
         let lost: BTreeMap<NodeId, u32> = self.close.iter().flat_map(|close| close.lost.iter().copied()).collect();
         let peers: BTreeSet<NodeId> = self.edges.keys().chain(lost.keys()).copied().collect();
@@ -346,7 +346,7 @@ impl WindowRecord {
             })
             .collect();
         let packets = self.close.iter().flat_map(|close| close.packets.iter().copied()).collect();
-        WindowCut { node, start_ns, end_ns, edges, clock_event: None, packets }
+        WindowCut { node, start, end, edges, clock_event: None, packets }
     }
 }
 
@@ -357,12 +357,12 @@ fn reference_window(windows: &[NodeWindowData]) -> Option<NodeWindowData> {
     }
     windows.iter().find_map(|window| {
         let edge = window.edges.iter().find(|edge| edge.dst_node_id == truth::REFERENCE)?;
-        let theta = edge.beta as i64;
-        let [start, end] = [window.window_start_ns, window.window_end_ns].map(|ns| ns.saturating_add(theta));
+        let theta = Duration::from_ns(edge.beta as i64);
+        let [start, end] = [window.window_start + theta, window.window_end + theta];
         implausible_span(start, end).is_none().then(|| NodeWindowData {
             node_id: truth::REFERENCE,
-            window_start_ns: start,
-            window_end_ns: end,
+            window_start: start,
+            window_end: end,
             edges: Vec::new(),
             ..window.clone()
         })
@@ -392,11 +392,7 @@ fn implausible(probe: &ProbeLine) -> Option<&'static str> {
 fn implausible_close(close: &ProbeWindowLine) -> Option<&'static str> {
     let peers = close.lost.iter().map(|(dst, _)| *dst).chain(close.packets.iter().map(|packets| packets.peer));
     let largest = peers.map(|peer| peer.0).fold(close.src.0, u32::max);
-    if largest >= MAX_NODES {
-        Some(NODE_TOO_LARGE)
-    } else {
-        implausible_span(close.window_start_ns, close.window_end_ns)
-    }
+    if largest >= MAX_NODES { Some(NODE_TOO_LARGE) } else { implausible_span(close.window_start, close.window_end) }
 }
 
 fn implausible_window(window: &NodeWindowData) -> Option<&'static str> {
@@ -409,19 +405,21 @@ fn implausible_window(window: &NodeWindowData) -> Option<&'static str> {
         Some("an edge of another node")
     } else if window.edges.iter().any(|edge| edge.src_node_id == edge.dst_node_id) {
         Some("source and destination are the same node")
-    } else if window.edges.iter().any(|edge| !TIMES_NS.contains(&edge.midpoint_ns)) {
+    } else if window.edges.iter().any(|edge| !TIMES_NS.contains(&edge.midpoint.as_ns())) {
         Some(TIME_TOO_FAR)
     } else {
-        implausible_span(window.window_start_ns, window.window_end_ns)
+        implausible_span(window.window_start, window.window_end)
     }
 }
 
 /// A clock that is set back ends its window before it started it: that is no mistake.
-fn implausible_span(start_ns: i64, end_ns: i64) -> Option<&'static str> {
-    let near = TIMES_NS.contains(&start_ns) && TIMES_NS.contains(&end_ns);
+fn implausible_span(start: Timestamp<System>, end: Timestamp<System>) -> Option<&'static str> {
+    let near = TIMES_NS.contains(&start.as_ns()) && TIMES_NS.contains(&end.as_ns());
     (!near).then_some(TIME_TOO_FAR)
 }
 
+/// Where a window lies of which nothing was recorded.
+const NEVER: Timestamp<System> = Timestamp::from_ns(0);
 const MAX_LINE_BYTES: usize = 1 << 20;
 const MAX_NODES: u32 = 1 << 16;
 const NODE_TOO_LARGE: &str = "a node number above 65535";

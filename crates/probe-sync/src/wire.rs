@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 4;
+pub const WIRE_VERSION: u8 = 5;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -47,14 +47,14 @@ mod tests {
     use probe_sync_estimate::faults::{Culprit, Fault, FaultKind, Verdict};
     use probe_sync_estimate::round::{Decision, GlobalWindowData};
     use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets};
-    use probe_sync_time::{Edge, NodeId, StampSource};
+    use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
     use proptest::prelude::*;
 
     fn window() -> NodeWindowData {
         let edge = EdgeAlphaBeta {
             src_node_id: NodeId(3),
             dst_node_id: NodeId(0),
-            midpoint_ns: i64::MIN,
+            midpoint: Timestamp::from_ns(i64::MIN),
             alpha: -5e-5,
             beta: 1e13,
             pairs_count: 9,
@@ -70,10 +70,9 @@ mod tests {
         };
         NodeWindowData {
             node_id: NodeId(3),
-            window_id: 2,
-            round_id: 2,
-            window_start_ns: -1,
-            window_end_ns: i64::MAX,
+            round_id: RoundId(2),
+            window_start: Timestamp::from_ns(-1),
+            window_end: Timestamp::from_ns(i64::MAX),
             edges: vec![edge],
             clock_event: None,
             stop_requested: true,
@@ -87,12 +86,12 @@ mod tests {
             kind: FaultKind::Partition,
             culprit: Culprit::Nodes(vec![NodeId(1), NodeId(2)]),
             size: 2.0,
-            began: 3,
-            round: 4,
+            began: RoundId(3),
+            round: RoundId(4),
         };
         Verdict {
             faults: vec![fault],
-            left_out: vec![(3, Edge::new(0, 1))],
+            left_out: vec![(RoundId(3), Edge::new(0, 1))],
             spoilt: vec![NodeId(1)],
             breaks: Vec::new(),
         }
@@ -121,13 +120,18 @@ mod tests {
             edges_excluded: 7,
         };
         let extra_edges = vec![Edge::new(3, 1)];
-        let decision = Decision { next_window_end_ns: 1, next_window_ns: 2, cadence_ns: 3, stop: true, extra_edges };
+        let decision = Decision {
+            next_window_end: Timestamp::from_ns(1),
+            next_window: Duration::from_ns(2),
+            cadence: Duration::from_ns(3),
+            stop: true,
+            extra_edges,
+        };
         let global = GlobalWindowData {
-            window_id: 1,
-            round_id: 1,
-            sequence_number: 1,
-            window_start_ns: 0,
-            window_end_ns: 1,
+            round_id: RoundId(1),
+            reference: NodeId(1),
+            window_start: Timestamp::from_ns(0),
+            window_end: Timestamp::from_ns(1),
             all_nodes: vec![estimate],
             excluded_edges: vec![(Edge::new(0, 1), "MAD outlier".into())],
             worst_edge: Some((Edge::new(0, 1), 5.0)),

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingRound, PacingStep};
 use probe_sync_estimate::smoother::{self, Online, SmoothedOffset};
 use probe_sync_estimate::window::NodeEstimate;
-use probe_sync_time::{Duration, Edge, NodeId, Timestamp};
+use probe_sync_time::{Duration, Edge, NodeId};
 
 use crate::runs::rounds::{REFERENCE, Round, Rounds};
 use crate::scenario::Scenario;
@@ -91,7 +91,7 @@ struct Master<'a> {
 impl Master<'_> {
     fn take(&mut self, round: &Round, rounds: &mut Rounds<'_>) -> Result<(), Error> {
         let disturbed: Vec<NodeId> = round.clock_events().map(|(node, _)| node).collect();
-        let view = smoother::Round::solved(round.reference_midpoint_ns, &round.edges, &round.solution, &[]);
+        let view = smoother::Round::solved(round.reference_midpoint, &round.edges, &round.solution, &[]);
         let live = self.online.observe(&view, &disturbed);
         self.judge(round, &live, rounds);
         let Some(pacer) = &mut self.pacer else { return Ok(()) };
@@ -113,7 +113,7 @@ impl Master<'_> {
     }
 
     fn judge(&mut self, round: &Round, live: &[Option<SmoothedOffset>], rounds: &Rounds<'_>) {
-        let at = Timestamp::from_ns(round.reference_midpoint_ns);
+        let at = round.reference_midpoint.of_reference_node();
         for (node, live) in round.solution.nodes.iter().zip(live).filter(|(node, _)| node.node_id != REFERENCE) {
             let truth = rounds.running().offset_ns(node.node_id, at);
             match live.as_ref().filter(|_| node.reachable) {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use probe_sync_estimate::faults::{DirectionCount, RoundView, Verdict, Watch};
 use probe_sync_estimate::smoother::Break;
 use probe_sync_probe::Counters;
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Edge, NodeId, RoundId};
 
 use crate::runs::rounds::{REFERENCE, Round};
 use crate::runs::running::Running;
@@ -33,8 +33,8 @@ impl Course {
         let directions = directions(&self.counted, &now);
         self.counted = now;
         let verdict = self.observe(round, &directions);
-        self.breaks.extend(verdict.breaks.iter().map(|of| Break { node: of.node, round: of.round }));
-        self.left_out.extend(verdict.left_out.iter().copied());
+        self.breaks.extend(verdict.breaks.iter().map(|of| Break { node: of.node, round: of.round.0 as usize }));
+        self.left_out.extend(verdict.left_out.iter().map(|(round, edge)| (round.0 as usize, *edge)));
         self.spoilt.extend(verdict.spoilt.iter().map(|node| (round.index, *node)));
         verdict
     }
@@ -65,9 +65,9 @@ impl Course {
         let fitted: BTreeSet<Edge> = round.edges.iter().map(|edge| edge.edge()).collect();
         let unfitted: Vec<(Edge, u32)> = round.losses().filter(|(edge, _)| !fitted.contains(edge)).collect();
         self.watch.observe(&RoundView {
-            round: round.index as u64,
+            round: RoundId(round.index as u64),
             reference: REFERENCE,
-            reference_midpoint_ns: round.reference_midpoint_ns,
+            reference_midpoint: round.reference_midpoint,
             edges: &round.edges,
             nodes: &round.solution.nodes,
             excluded: &round.solution.excluded,

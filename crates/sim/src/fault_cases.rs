@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync_estimate::faults::{Culprit, Fault as Named, FaultKind as Kind};
 use probe_sync_estimate::smoother::{self, SmootherOptions};
-use probe_sync_time::{Edge, NodeId, Timestamp};
+use probe_sync_time::{Edge, NodeId};
 
 use crate::course::Course;
 use crate::scenario::faults::{Fault, FaultKind, LieStamps};
@@ -214,7 +214,7 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     let judged: Vec<NodeId> =
         (1..base.nodes).map(NodeId).filter(|node| healthy(*node) || case.sick == [REFERENCE]).collect();
     let truth =
-        |node: NodeId, round: &Round| rounds.running().offset_ns(node, Timestamp::from_ns(round.reference_midpoint_ns));
+        |node: NodeId, round: &Round| rounds.running().offset_ns(node, round.reference_midpoint.of_reference_node());
     let smoothed = smooth(base.nodes as usize, &kept, &course);
     for round in &kept {
         for node in judged.iter().copied().filter(|node| usable(round.index, *node)) {
@@ -223,7 +223,7 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
             if estimate.reachable {
                 outcome.errors.insert(key, estimate.offset_ns - truth(node, round));
             }
-            if let Some(at) = smoothed.at(node, round.reference_midpoint_ns).filter(|_| estimate.reachable) {
+            if let Some(at) = smoothed.at(node, round.reference_midpoint).filter(|_| estimate.reachable) {
                 outcome.smoothed.insert(key, at.offset_ns - truth(node, round));
             }
         }
@@ -236,7 +236,7 @@ fn smooth(nodes: usize, rounds: &[Round], course: &Course) -> smoother::RunSolut
     let given: Vec<smoother::Round<'_>> = rounds
         .iter()
         .zip(&left_out)
-        .map(|(round, out)| smoother::Round::solved(round.reference_midpoint_ns, &round.edges, &round.solution, out))
+        .map(|(round, out)| smoother::Round::solved(round.reference_midpoint, &round.edges, &round.solution, out))
         .collect();
     smoother::smooth_run(nodes, &given, course.breaks(), &SmootherOptions::default())
 }
@@ -250,8 +250,8 @@ impl CaseOutcome {
             let at = self
                 .named
                 .iter()
-                .position(|named| kinds.contains(&named.kind) && named.culprit == *culprit && named.round >= begin);
-            self.delays.push(at.map(|at| self.named[at].round - begin));
+                .position(|named| kinds.contains(&named.kind) && named.culprit == *culprit && named.round.0 >= begin);
+            self.delays.push(at.map(|at| self.named[at].round.0 - begin));
             at.into_iter().for_each(|at| expected_ones[at] = true);
         }
         // A node that is expected to be named may be named twice; a return is no alarm.

@@ -35,7 +35,7 @@ mod packets;
 mod spread;
 mod svm;
 
-use probe_sync_time::{Edge, Exchange, StampSource};
+use probe_sync_time::{Edge, Exchange, StampSource, System, Timestamp};
 
 use self::hull::{Envelope, Gap};
 pub use self::one_way::{OneWayPacket, PacketWindow, fit_packets};
@@ -49,8 +49,8 @@ use crate::window::EdgeAlphaBeta;
 pub struct EdgeWindow<'a> {
     /// The edge; exchanges of another edge are left out and counted.
     pub edge: Edge,
-    /// Where x = 0 shall be, ns on the source's clock.
-    pub midpoint_ns: i64,
+    /// Where x = 0 shall be, on the source's clock.
+    pub midpoint: Timestamp<System>,
     /// Finished exchanges, in any order.
     pub exchanges: &'a [Exchange],
     /// Exchanges started and not finished.
@@ -167,7 +167,7 @@ pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Op
     let fitted = EdgeAlphaBeta {
         src_node_id: window.edge.src,
         dst_node_id: window.edge.dst,
-        midpoint_ns: window.midpoint_ns,
+        midpoint: window.midpoint,
         alpha: line.slope,
         beta,
         pairs_count: packets.exchanges() as u32,

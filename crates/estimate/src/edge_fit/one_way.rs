@@ -41,7 +41,7 @@ pub struct PacketWindow<'a> {
     /// The edge i→j; theta is offset_j − offset_i.
     pub edge: Edge,
     /// Where x = 0 shall be, ns on the source's clock.
-    pub midpoint_ns: i64,
+    pub midpoint: Timestamp<System>,
     /// From i to j, in any order.
     pub forward: &'a [OneWayPacket],
     /// From j to i, in any order.
@@ -68,7 +68,7 @@ pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(E
     let fitted = EdgeAlphaBeta {
         src_node_id: window.edge.src,
         dst_node_id: window.edge.dst,
-        midpoint_ns: window.midpoint_ns,
+        midpoint: window.midpoint,
         alpha: line.slope,
         beta,
         pairs_count: u32::try_from(window.forward.len().min(window.reverse.len())).unwrap_or(u32::MAX),
@@ -98,7 +98,7 @@ fn covariance(gap: &Gap, [limit, allowance]: [f64; 2], line: Line, quantum: f64)
 
 /// The envelopes of both directions, ordinates above `base`.
 fn gap(window: &PacketWindow<'_>, base: i64) -> Option<Gap> {
-    let since = |at: Timestamp<System>| (i128::from(at.as_ns()) - i128::from(window.midpoint_ns)) as f64;
+    let since = |at: Timestamp<System>| (i128::from(at.as_ns()) - i128::from(window.midpoint.as_ns())) as f64;
     let above = |from: Timestamp<System>, to: Timestamp<System>| {
         (i128::from(to.as_ns()) - i128::from(from.as_ns()) - i128::from(base)) as f64
     };

@@ -49,7 +49,7 @@ impl Packets {
         let weights: f64 = changes.map(|change| purity::weight(change, epsilon)).sum();
 
         let base = median_ordinate(&kept);
-        let since = |at: i64| (i128::from(at) - i128::from(window.midpoint_ns)) as f64;
+        let since = |at: i64| (i128::from(at) - i128::from(window.midpoint.as_ns())) as f64;
         let above = |ordinate: Duration| (i128::from(ordinate.as_ns()) - i128::from(base)) as f64;
         let mut packets = Self {
             forward: Vec::with_capacity(2 * kept.len()),

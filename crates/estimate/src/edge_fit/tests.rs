@@ -76,7 +76,7 @@ impl Path {
 }
 
 fn window(exchanges: &[Exchange]) -> EdgeWindow<'_> {
-    EdgeWindow { edge: NODES, midpoint_ns: MIDPOINT, exchanges, lost: 0 }
+    EdgeWindow { edge: NODES, midpoint: Timestamp::from_ns(MIDPOINT), exchanges, lost: 0 }
 }
 
 /// Sorted |error| of beta over `seeds` windows, and how many truths were inside the hard bounds.
@@ -228,7 +228,7 @@ fn the_covariance_is_never_zero_and_moves_with_the_midpoint() {
     let fitted = line(&exchanges);
     assert!(fitted.covariance[0] >= 1.0 / 12.0 && fitted.covariance[2] > 0.0);
     // Seen from a midpoint a window away the same line is as uncertain as its rate makes it.
-    let far = EdgeWindow { midpoint_ns: MIDPOINT + 4_000_000_000, ..window(&exchanges) };
+    let far = EdgeWindow { midpoint: Timestamp::from_ns(MIDPOINT + 4_000_000_000), ..window(&exchanges) };
     let moved = fit(&far, &FitOptions::default()).expect("exchanges");
     let expected = shift_covariance(fitted.covariance, 4e9);
     for (found, expected) in moved.covariance.iter().zip(expected) {

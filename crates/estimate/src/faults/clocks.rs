@@ -14,7 +14,7 @@
 //! What it does not do: tell two nodes apart. Where only one node is measured, it is named and not the reference, unless the reference saw
 //! its own step.
 
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, RoundId};
 
 use super::paths::Lies;
 use super::presence::Heard;
@@ -40,7 +40,7 @@ struct Track {
 /// Something is wrong since a round; `broken` when its window proved it.
 #[derive(Copy, Clone, Debug)]
 struct Suspicion {
-    since: u64,
+    since: RoundId,
     broken: bool,
 }
 
@@ -142,7 +142,7 @@ impl Clocks {
             .iter()
             .zip(&measured)
             .map(|(track, measured)| {
-                Some(track.filter?.innovation(view.reference_midpoint_ns, measured.as_ref()?, scales))
+                Some(track.filter?.innovation(view.reference_midpoint.as_ns(), measured.as_ref()?, scales))
             })
             .collect();
         let common = common(&innovations);
@@ -191,7 +191,7 @@ impl Clocks {
                     let within = innovation.map(|i| [0, 1].map(|k| i.off[k] / i.deviation[k]));
                     within.into_iter().for_each(|within| (0..2).for_each(|k| self.scales[k].learn(within[k])));
                     if settled {
-                        self.tracks[node].take_in(view.reference_midpoint_ns, &measured);
+                        self.tracks[node].take_in(view.reference_midpoint.as_ns(), &measured);
                     }
                 }
             }
@@ -272,7 +272,7 @@ impl Clocks {
             verdict.faults.truncate(faults);
         }
         *track = Track::default();
-        track.take_in(view.reference_midpoint_ns, measured);
+        track.take_in(view.reference_midpoint.as_ns(), measured);
     }
 
     /// A course too young to be judged by does not go on behind a broken window: what the node saw itself is all there is.
@@ -283,7 +283,7 @@ impl Clocks {
         }
         *track = Track::default();
         let id = NodeId(node as u32);
-        verdict.breaks.push(Break { node: id, round: view.round as usize, kind: BreakKind::Restart });
+        verdict.breaks.push(Break { node: id, round: view.round, kind: BreakKind::Restart });
         if let Some((_, event)) = view.clock_events.iter().find(|(of, event)| *of == id && event.step_ns != 0) {
             verdict.faults.push(Fault::new(FaultKind::Step, Culprit::Node(id), event.step_ns as f64, view.round));
         }
@@ -301,14 +301,14 @@ impl Clocks {
 }
 
 /// Adds a break and its fault: by the rate when that is off, else by the offset.
-fn name(node: NodeId, off: [f64; 2], rate_limit: f64, since: u64, kind: FaultKind, verdict: &mut Verdict) {
+fn name(node: NodeId, off: [f64; 2], rate_limit: f64, since: RoundId, kind: FaultKind, verdict: &mut Verdict) {
     let rate = off[1].abs() > rate_limit;
     let free = if rate || kind == FaultKind::Restart { BreakKind::Restart } else { BreakKind::Step };
     let (kind, size) = match kind {
         FaultKind::Step if rate => (FaultKind::RateJump, off[1] / NS_PER_S_PER_PPM),
         kind => (kind, off[0]),
     };
-    verdict.breaks.push(Break { node, round: since as usize, kind: free });
+    verdict.breaks.push(Break { node, round: since, kind: free });
     verdict.faults.push(Fault::new(kind, Culprit::Node(node), size, since));
 }
 

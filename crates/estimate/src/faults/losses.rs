@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::presence::Heard;
 use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
@@ -28,7 +28,7 @@ pub(super) struct Losses {
 
 #[derive(Copy, Clone, Debug)]
 struct Lossy {
-    since: u64,
+    since: RoundId,
     named: bool,
     share: f64,
 }

@@ -26,7 +26,7 @@ mod paths;
 mod presence;
 mod scale;
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::clocks::Clocks;
@@ -92,9 +92,9 @@ pub struct Fault {
     /// How much, in the unit that [`FaultKind`] states.
     pub size: f64,
     /// The first round that shows it.
-    pub began: u64,
+    pub began: RoundId,
     /// The round in which it was named.
-    pub round: u64,
+    pub round: RoundId,
 }
 
 /// How a clock's course is broken.
@@ -112,7 +112,7 @@ pub struct Break {
     /// The node.
     pub node: NodeId,
     /// The first round after the break.
-    pub round: usize,
+    pub round: RoundId,
     /// What is free.
     pub kind: BreakKind,
 }
@@ -134,11 +134,11 @@ pub struct DirectionCount {
 #[derive(Copy, Clone, Debug)]
 pub struct RoundView<'a> {
     /// The round, counted from 0; rounds come in order.
-    pub round: u64,
+    pub round: RoundId,
     /// The node whose offset is zero.
     pub reference: NodeId,
     /// The instant of the solution on the reference's clock.
-    pub reference_midpoint_ns: i64,
+    pub reference_midpoint: Timestamp<Reference>,
     /// The fitted edges.
     pub edges: &'a [EdgeAlphaBeta],
     /// The solution, in order of node.
@@ -161,7 +161,7 @@ pub struct Verdict {
     /// Where courses are broken, in this round or one of the two before.
     pub breaks: Vec<Break>,
     /// Edges that say nothing in a round, this one or one of the two before.
-    pub left_out: Vec<(usize, Edge)>,
+    pub left_out: Vec<(RoundId, Edge)>,
     /// Nodes whose estimates of this round must not be used; the reference: nobody's.
     pub spoilt: Vec<NodeId>,
 }
@@ -194,18 +194,18 @@ impl Watch {
 
     /// Lists this round's useless edges, and the edges of broken courses in the rounds in which they broke.
     fn leave_out(&self, view: &RoundView<'_>, lies: &paths::Lies, verdict: &mut Verdict) {
-        let now = view.round as usize;
+        let now = view.round;
         let touches = |edge: Edge, nodes: &[NodeId]| nodes.contains(&edge.src) || nodes.contains(&edge.dst);
         let all = || view.edges.iter().map(EdgeAlphaBeta::edge);
         // A reference that is spoilt takes nobody else's edges with it.
-        let mut left: Vec<(usize, Edge)> =
+        let mut left: Vec<(RoundId, Edge)> =
             all().filter(|edge| touches(*edge, &verdict.spoilt)).map(|e| (now, e)).collect();
         left.extend(view.excluded.iter().map(|(edge, _)| (now, *edge)));
         left.extend(lies.bad_edges.iter().map(|edge| (now, *edge)));
         let moved = [FaultKind::Step, FaultKind::Restart, FaultKind::RateJump];
         for fault in verdict.faults.iter().filter(|fault| moved.contains(&fault.kind)) {
             if let Culprit::Node(node) = fault.culprit {
-                left.extend(all().filter(|edge| touches(*edge, &[node])).map(|edge| (fault.began as usize, edge)));
+                left.extend(all().filter(|edge| touches(*edge, &[node])).map(|edge| (fault.began, edge)));
             }
         }
         left.sort_unstable();
@@ -238,7 +238,7 @@ impl FaultKind {
 }
 
 impl Fault {
-    fn new(kind: FaultKind, culprit: Culprit, size: f64, began: u64) -> Self {
+    fn new(kind: FaultKind, culprit: Culprit, size: f64, began: RoundId) -> Self {
         Self { kind, culprit, size, began, round: began }
     }
 }

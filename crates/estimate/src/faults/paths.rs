@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::clocks::Course;
 use super::scale::Scale;
@@ -40,7 +40,7 @@ struct Track {
     level: [f64; 2],
     count: u32,
     seen: u32,
-    last: u64,
+    last: RoundId,
     /// Off in the round before: by how much, and since when.
     suspicion: Option<Off>,
     /// Rounds running that `graph` excluded it.
@@ -54,7 +54,7 @@ struct Track {
 struct Off {
     residual: f64,
     margin: f64,
-    since: u64,
+    since: RoundId,
 }
 
 /// An edge that is off for the second time.
@@ -133,8 +133,8 @@ impl Paths {
                 sure.push(Sure { edge: edge.edge(), off });
             }
         }
-        if view.round.is_multiple_of(PRUNE_ROUNDS) {
-            self.edges.retain(|_, track| track.last + PRUNE_ROUNDS >= view.round);
+        if view.round.0.is_multiple_of(PRUNE_ROUNDS) {
+            self.edges.retain(|_, track| track.last.0 + PRUNE_ROUNDS >= view.round.0);
         }
         let mut lies = Lies { telling: vec![false; nodes], explained: vec![false; nodes], bad_edges: Vec::new() };
         self.name_margins(course, &mut sure, &mut lies, verdict);
@@ -157,7 +157,7 @@ impl Paths {
             let (of_node, others): (Vec<Sure>, Vec<Sure>) =
                 sure.iter().partition(|sure| ends(sure.edge).contains(&worst) && sure.off.residual == 0.0);
             let size = 2.0 * median(of_node.iter().map(|sure| sure.off.margin));
-            let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or(0);
+            let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or_default();
             let culprit = Culprit::Node(NodeId(worst as u32));
             lies.explained[worst] = course.innovations[worst].is_some_and(|i| i.off[0].abs() > 0.25 * size.abs());
             let kind = if lies.explained[worst] { FaultKind::Liar } else { FaultKind::RouteChange };
@@ -193,7 +193,7 @@ impl Paths {
             let of_node: Vec<&Sure> =
                 sure.iter().filter(|sure| sure.off.residual != 0.0 && liar(sure.edge) == Some(node)).collect();
             let size = of_node.iter().map(|sure| sure.off.residual.abs()).fold(0.0, f64::max);
-            let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or(0);
+            let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or_default();
             if !of_node.is_empty() && before.get(node) != Some(&true) {
                 verdict.faults.push(Fault::new(FaultKind::Liar, Culprit::Node(NodeId(node as u32)), size, since));
             }
@@ -243,7 +243,7 @@ impl Track {
     /// Compares with the level; Some when the edge is off for the second time and that was not said yet.
     fn look(
         &mut self,
-        round: u64,
+        round: RoundId,
         edge: &EdgeAlphaBeta,
         measured: [f64; 2],
         scales: [f64; 2],
@@ -315,7 +315,7 @@ impl Track {
 fn residual(view: &RoundView<'_>, edge: &EdgeAlphaBeta) -> f64 {
     let offset = |node: NodeId| view.nodes[node.index()].offset_ns;
     let (from, to) = (offset(edge.src_node_id), offset(edge.dst_node_id));
-    let apart = (i128::from(view.reference_midpoint_ns) - i128::from(edge.midpoint_ns)) as f64 + from;
+    let apart = (i128::from(view.reference_midpoint.as_ns()) - i128::from(edge.midpoint.as_ns())) as f64 + from;
     (edge.beta - (to - from)) + edge.alpha * apart
 }
 

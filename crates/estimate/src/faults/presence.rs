@@ -6,7 +6,7 @@
 //!
 //! What it does not do: tell a dead node from a dead link to its only peer.
 
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, RoundId};
 
 use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
 
@@ -20,7 +20,7 @@ pub(super) struct Presence {
 struct Seen {
     ever: bool,
     /// The first round without it.
-    missing_since: Option<u64>,
+    missing_since: Option<RoundId>,
 }
 
 /// Who is heard in a round.
@@ -48,7 +48,7 @@ impl Presence {
             match (heard.now[node], seen.missing_since) {
                 (true, None) => {}
                 (true, Some(since)) => {
-                    heard.missed[node] = view.round - since;
+                    heard.missed[node] = view.round.0 - since.0;
                     seen.missing_since = None;
                     if seen.ever {
                         heard.back[node] = true;
@@ -88,7 +88,7 @@ fn name_lost(view: &RoundView<'_>, part: &[usize], home: usize, lost: &[usize], 
     }
 }
 
-fn fault(kind: FaultKind, nodes: &[usize], size: f64, round: u64) -> Fault {
+fn fault(kind: FaultKind, nodes: &[usize], size: f64, round: RoundId) -> Fault {
     let named: Vec<NodeId> = nodes.iter().map(|node| NodeId(*node as u32)).collect();
     let culprit = if let [one] = named[..] { Culprit::Node(one) } else { Culprit::Nodes(named) };
     Fault::new(kind, culprit, if kind == FaultKind::Silent { 0.0 } else { size }, round)

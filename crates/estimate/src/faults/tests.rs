@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::graph::{GraphInput, GraphOptions, solve};
-use probe_sync_time::StampSource;
+use probe_sync_time::{StampSource, Timestamp};
 
 const NODES: usize = 16;
 const ROUNDS: u64 = 14;
@@ -47,7 +47,7 @@ fn watched(seed: u64, spoil: Spoil) -> Vec<Verdict> {
             let mut edge = EdgeAlphaBeta {
                 src_node_id: NodeId(src as u32),
                 dst_node_id: NodeId(dst as u32),
-                midpoint_ns: midpoint + moved[src].round() as i64,
+                midpoint: Timestamp::from_ns(midpoint + moved[src].round() as i64),
                 alpha,
                 beta,
                 pairs_count: 80,
@@ -65,12 +65,17 @@ fn watched(seed: u64, spoil: Spoil) -> Vec<Verdict> {
                 edges.push(edge);
             }
         }
-        let input = GraphInput { nodes: NODES, reference: NodeId(0), reference_midpoint_ns: midpoint, edges: &edges };
+        let input = GraphInput {
+            nodes: NODES,
+            reference: NodeId(0),
+            reference_midpoint: Timestamp::from_ns(midpoint),
+            edges: &edges,
+        };
         let solution = solve(&input, &GraphOptions::default()).expect("our own nodes");
         verdicts.push(watch.observe(&RoundView {
-            round,
+            round: RoundId(round),
             reference: NodeId(0),
-            reference_midpoint_ns: midpoint,
+            reference_midpoint: Timestamp::from_ns(midpoint),
             edges: &edges,
             nodes: &solution.nodes,
             excluded: &solution.excluded,
@@ -115,7 +120,7 @@ fn check(what: &str, spoil: Spoil, expected: &[(FaultKind, Culprit, u64)], sick:
         let wanted: Vec<(FaultKind, Culprit)> = expected.iter().map(|(kind, who, _)| (*kind, who.clone())).collect();
         assert_eq!(found, wanted, "{what}, seed {seed}: {faults:?}");
         for (fault, (.., begin)) in faults.iter().zip(expected) {
-            assert!((*begin..=begin + 2).contains(&fault.round), "{what}, seed {seed}: {fault:?}");
+            assert!((*begin..=begin + 2).contains(&fault.round.0), "{what}, seed {seed}: {fault:?}");
         }
         let healthy = verdicts.iter().flat_map(|verdict| &verdict.left_out).find(|(_, edge)| !sick(*edge));
         assert_eq!(healthy, None, "{what}, seed {seed}");
@@ -313,8 +318,9 @@ fn losses_name_edge_node_or_network() {
 
 #[test]
 fn faults_read_as_sentences() {
-    let said = Fault::new(FaultKind::Step, node(5), 1e7, 7).to_string();
+    let said = Fault::new(FaultKind::Step, node(5), 1e7, RoundId(7)).to_string();
     assert_eq!(said, "round 7: node 5 stepped by 10.000 ms");
-    let cut = Fault::new(FaultKind::Partition, Culprit::Nodes((0..12).map(NodeId).collect()), 12.0, 3).to_string();
+    let cut =
+        Fault::new(FaultKind::Partition, Culprit::Nodes((0..12).map(NodeId).collect()), 12.0, RoundId(3)).to_string();
     assert_eq!(cut, "round 3: nodes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more are cut off from the reference");
 }

@@ -4,8 +4,8 @@
 //! are nanoseconds, so a node's offset is an integer potential (i128, from a spanning tree) plus an f64 correction, and
 //! an edge keeps only `beta − (potential_j − potential_i)`, a small number formed without loss.
 //!
-//! Moving. An edge's line holds around its `midpoint_ns` on the SOURCE's clock; wanted is θ when the REFERENCE reads
-//! M₀. There the source reads M₀ + offset_i, so with `dx = M₀ + offset_i − midpoint_ns`: `beta' = beta + alpha·dx`,
+//! Moving. An edge's line holds around its `midpoint` on the SOURCE's clock; wanted is θ when the REFERENCE reads
+//! M₀. There the source reads M₀ + offset_i, so with `dx = M₀ + offset_i − midpoint`: `beta' = beta + alpha·dx`,
 //! covariance and bounds alike. At 60 ppm a midpoint wrong by 20 ms costs 1.2 µs without it. alpha is per ns of the
 //! source's clock; per ns of the reference's it is `alpha·(1 + r_i)`.
 
@@ -77,7 +77,7 @@ impl Equation {
             index,
             parallel: 1.0,
             asymmetry_scale: 1.0,
-            midpoint: i128::from(fitted.midpoint_ns),
+            midpoint: i128::from(fitted.midpoint.as_ns()),
             beta: (whole as i128, fitted.beta - whole),
             alpha: fitted.alpha,
             covariance: [a + doubt, ab * PER_SECOND, b * PER_SECOND * PER_SECOND],

@@ -24,7 +24,7 @@ pub mod linear;
 mod robust;
 mod solution;
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Edge, NodeId, Reference, Timestamp};
 
 pub use self::covariance::covariance;
 use self::edges::Equation;
@@ -40,7 +40,7 @@ pub struct GraphInput<'a> {
     /// The node whose offset is zero.
     pub reference: NodeId,
     /// The window's midpoint M₀ on the reference's clock: the instant at which the offsets hold.
-    pub reference_midpoint_ns: i64,
+    pub reference_midpoint: Timestamp<Reference>,
     /// Fitted edges, in any order; the same two nodes may be joined more than once.
     pub edges: &'a [EdgeAlphaBeta],
 }

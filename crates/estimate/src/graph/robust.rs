@@ -92,7 +92,7 @@ impl Problem {
             solver_steps: 0,
             laplacian: Laplacian::new(Vec::new(), Vec::new()),
             weights: Vec::new(),
-            midpoint: i128::from(input.reference_midpoint_ns),
+            midpoint: i128::from(input.reference_midpoint.as_ns()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tests of GraphCalc: the examples of `docs/graph_calc.md`, faults by name, and a seeded simulation with known truth.
 
-use probe_sync_time::StampSource;
+use probe_sync_time::{StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -13,7 +13,7 @@ fn edge(src: u32, dst: u32, midpoint_ns: i64, beta: f64, alpha: f64) -> EdgeAlph
     EdgeAlphaBeta {
         src_node_id: NodeId(src),
         dst_node_id: NodeId(dst),
-        midpoint_ns,
+        midpoint: Timestamp::from_ns(midpoint_ns),
         alpha,
         beta,
         pairs_count: 100,
@@ -30,7 +30,7 @@ fn edge(src: u32, dst: u32, midpoint_ns: i64, beta: f64, alpha: f64) -> EdgeAlph
 }
 
 fn solved(nodes: usize, edges: &[EdgeAlphaBeta]) -> GraphSolution {
-    let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint_ns: M0, edges };
+    let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint: Timestamp::from_ns(M0), edges };
     solve(&input, &GraphOptions::default()).expect("nodes exist")
 }
 
@@ -277,7 +277,8 @@ fn broken_fits_are_left_out_with_the_reason() {
         assert!(solution.excluded[0].1.contains(word), "{:?}", solution.excluded);
         near(solution.nodes[1].offset_ns, 1000.0, 1e-9);
     }
-    let input = GraphInput { nodes: 1, reference: NodeId(0), reference_midpoint_ns: 0, edges: &[good] };
+    let input =
+        GraphInput { nodes: 1, reference: NodeId(0), reference_midpoint: Timestamp::from_ns(0), edges: &[good] };
     assert_eq!(solve(&input, &GraphOptions::default()), Err(Error::NoSuchNode { edge: Edge::new(0, 1), nodes: 1 }));
     let input = GraphInput { reference: NodeId(1), edges: &[], ..input };
     assert_eq!(solve(&input, &GraphOptions::default()), Err(Error::NoSuchReference { reference: NodeId(1), nodes: 1 }));

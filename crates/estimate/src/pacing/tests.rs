@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use probe_sync_time::StampSource;
+use probe_sync_time::{StampSource, Timestamp};
 
 use super::*;
 use crate::graph::covariance;
@@ -57,7 +57,7 @@ impl World {
         EdgeAlphaBeta {
             src_node_id: edge.src,
             dst_node_id: edge.dst,
-            midpoint_ns: 0,
+            midpoint: Timestamp::from_ns(0),
             alpha: 0.0,
             beta: 0.0,
             pairs_count: pairs as u32,

@@ -4,7 +4,7 @@
 //! [`WindowCut`]; [`fit_window`] turns it into what the node contributes to the round.
 //! What it does not do: choose when to cut; count packets.
 
-use probe_sync_time::{Edge, Exchange, NodeId};
+use probe_sync_time::{Edge, Exchange, NodeId, RoundId, System, Timestamp};
 
 use crate::edge_fit::{self, EdgeWindow, FitOptions};
 use crate::window::{ClockEvent, NodeWindowData, PeerPackets};
@@ -15,9 +15,9 @@ pub struct WindowCut {
     /// The node.
     pub node: NodeId,
     /// The window's start on this node's clock.
-    pub start_ns: i64,
+    pub start: Timestamp<System>,
     /// The window's end on this node's clock.
-    pub end_ns: i64,
+    pub end: Timestamp<System>,
     /// The out-edges, in order of their destination.
     pub edges: Vec<EdgeCut>,
     /// A disturbance of the system clock, if the node saw it.
@@ -39,16 +39,16 @@ pub struct EdgeCut {
 
 impl WindowCut {
     /// The middle of the window on the node's own clock, where x of its edges is 0.
-    pub fn midpoint_ns(&self) -> i64 {
-        self.start_ns.midpoint(self.end_ns)
+    pub fn midpoint(&self) -> Timestamp<System> {
+        self.start.midpoint(self.end)
     }
 
     /// The edges as the fits take them.
     pub fn edge_windows(&self) -> impl Iterator<Item = EdgeWindow<'_>> {
-        let midpoint_ns = self.midpoint_ns();
+        let midpoint = self.midpoint();
         self.edges.iter().map(move |EdgeCut { edge, exchanges, lost }| EdgeWindow {
             edge: *edge,
-            midpoint_ns,
+            midpoint,
             exchanges,
             lost: *lost,
         })
@@ -56,7 +56,12 @@ impl WindowCut {
 }
 
 /// Fits every edge of a cut window; also how many exchanges no fit used.
-pub fn fit_window(cut: &WindowCut, round_id: u64, options: &FitOptions, stop_requested: bool) -> (NodeWindowData, u64) {
+pub fn fit_window(
+    cut: &WindowCut,
+    round_id: RoundId,
+    options: &FitOptions,
+    stop_requested: bool,
+) -> (NodeWindowData, u64) {
     let (mut left_out, mut unfitted) = (0, Vec::new());
     let edges = cut
         .edge_windows()
@@ -71,10 +76,9 @@ pub fn fit_window(cut: &WindowCut, round_id: u64, options: &FitOptions, stop_req
         .collect();
     let data = NodeWindowData {
         node_id: cut.node,
-        window_id: round_id,
         round_id,
-        window_start_ns: cut.start_ns,
-        window_end_ns: cut.end_ns,
+        window_start: cut.start,
+        window_end: cut.end,
         edges,
         clock_event: cut.clock_event,
         stop_requested,

@@ -3,7 +3,7 @@
 //! Place in the flow: made by [`super::Solver`]; the master adds its [`Decision`] and broadcasts it.
 //! What it does not do: decide, or say how bytes look on the wire.
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::Verdict;
@@ -11,17 +11,16 @@ use crate::window::{ClockEvent, NodeEstimate};
 
 /// One solved round, as the master broadcasts it. All ranks receive identical bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "GlobalWindowKeys", into = "GlobalWindowKeys")]
 pub struct GlobalWindowData {
-    /// The window.
-    pub window_id: u64,
-    /// The round.
-    pub round_id: u64,
-    /// Counts the master's broadcasts; a gap means that a decision was missed.
-    pub sequence_number: u64,
+    /// The round, which is the window's number and the broadcast's too; a gap means that a decision was missed.
+    pub round_id: RoundId,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
     /// The window's start on the reference clock.
-    pub window_start_ns: i64,
+    pub window_start: Timestamp<Reference>,
     /// The window's end on the reference clock. The offsets hold at the middle.
-    pub window_end_ns: i64,
+    pub window_end: Timestamp<Reference>,
     /// Every node of the run, in order of `node_id`.
     pub all_nodes: Vec<NodeEstimate>,
     /// Edges left out, each with the reason.
@@ -39,32 +38,122 @@ pub struct GlobalWindowData {
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
     /// What the rounds so far say of clocks and paths that went wrong.
-    #[serde(default)]
     pub watch: Verdict,
     /// What happens next.
     pub decision: Decision,
 }
 
 impl GlobalWindowData {
+    /// The instant at which the offsets hold: the middle of the window on the reference clock.
+    pub const fn midpoint(&self) -> Timestamp<Reference> {
+        self.window_start.midpoint(self.window_end)
+    }
+
     /// Whether the node's clock, or the reference's, was disturbed during the window: the system said so, or its packets do.
     pub fn clock_disturbed(&self, node: NodeId) -> bool {
-        let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == NodeId(0);
+        let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == self.reference;
         self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.spoilt).any(concerned)
     }
 }
 
 /// The master's decision about the next round.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// When the next window ends, on the reference clock.
-    pub next_window_end_ns: i64,
-    /// Length of the next window, ns; what counts for a node whose offset is unknown.
-    pub next_window_ns: i64,
-    /// Gap between exchanges started by one host, ns.
-    pub cadence_ns: i64,
+    #[serde(rename = "next_window_end_ns")]
+    pub next_window_end: Timestamp<Reference>,
+    /// Length of the next window; what counts for a node whose offset is unknown.
+    #[serde(rename = "next_window_ns")]
+    pub next_window: Duration,
+    /// Gap between exchanges started by one host.
+    #[serde(rename = "cadence_ns")]
+    pub cadence: Duration,
     /// The run is over.
     pub stop: bool,
     /// Edges to probe besides the run's own, all of them: what is missing here is no longer probed.
     #[serde(default)]
     pub extra_edges: Vec<Edge>,
+}
+
+impl Decision {
+    /// The run ends; nothing comes next.
+    pub const STOP: Self = Self {
+        next_window_end: Timestamp::from_ns(0),
+        next_window: Duration::ZERO,
+        cadence: Duration::ZERO,
+        stop: true,
+        extra_edges: Vec::new(),
+    };
+}
+
+/// The keys of [`GlobalWindowData`] in files and on the wire, where the one number of a round has three names.
+#[derive(Serialize, Deserialize)]
+struct GlobalWindowKeys {
+    window_id: RoundId,
+    round_id: RoundId,
+    sequence_number: RoundId,
+    /// Older files do not state it; it was node 0.
+    #[serde(default = "first_node")]
+    reference: NodeId,
+    window_start_ns: Timestamp<Reference>,
+    window_end_ns: Timestamp<Reference>,
+    all_nodes: Vec<NodeEstimate>,
+    excluded_edges: Vec<(Edge, String)>,
+    worst_edge: Option<(Edge, f64)>,
+    asymmetry_sd_ns: f64,
+    loops: (u32, f64),
+    clamped: u32,
+    contradictions: Vec<Vec<Edge>>,
+    clock_events: Vec<(NodeId, ClockEvent)>,
+    #[serde(default)]
+    watch: Verdict,
+    decision: Decision,
+}
+
+fn first_node() -> NodeId {
+    NodeId(0)
+}
+
+impl From<GlobalWindowData> for GlobalWindowKeys {
+    fn from(data: GlobalWindowData) -> Self {
+        Self {
+            window_id: data.round_id,
+            round_id: data.round_id,
+            sequence_number: data.round_id,
+            reference: data.reference,
+            window_start_ns: data.window_start,
+            window_end_ns: data.window_end,
+            all_nodes: data.all_nodes,
+            excluded_edges: data.excluded_edges,
+            worst_edge: data.worst_edge,
+            asymmetry_sd_ns: data.asymmetry_sd_ns,
+            loops: data.loops,
+            clamped: data.clamped,
+            contradictions: data.contradictions,
+            clock_events: data.clock_events,
+            watch: data.watch,
+            decision: data.decision,
+        }
+    }
+}
+
+impl From<GlobalWindowKeys> for GlobalWindowData {
+    fn from(keys: GlobalWindowKeys) -> Self {
+        Self {
+            round_id: keys.round_id,
+            reference: keys.reference,
+            window_start: keys.window_start_ns,
+            window_end: keys.window_end_ns,
+            all_nodes: keys.all_nodes,
+            excluded_edges: keys.excluded_edges,
+            worst_edge: keys.worst_edge,
+            asymmetry_sd_ns: keys.asymmetry_sd_ns,
+            loops: keys.loops,
+            clamped: keys.clamped,
+            contradictions: keys.contradictions,
+            clock_events: keys.clock_events,
+            watch: keys.watch,
+            decision: keys.decision,
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! What it does not do: decide what comes next, or look at later rounds (`run`).
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::{Decision, GlobalWindowData, directions, unfitted};
 use crate::Error;
@@ -60,21 +60,21 @@ impl Solver {
     /// When an edge names a node that does not exist.
     pub fn solve(
         &mut self,
-        round_id: u64,
+        round_id: RoundId,
         reference: &NodeWindowData,
         windows: &[NodeWindowData],
     ) -> Result<SolvedRound, Error> {
         let SolverOptions { nodes, reference: reference_node, graph } = self.options;
         let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
-        let reference_midpoint_ns = reference.window_start_ns.midpoint(reference.window_end_ns);
-        let input = GraphInput { nodes, reference: reference_node, reference_midpoint_ns, edges: &edges };
+        let reference_midpoint = reference.midpoint().on_reference();
+        let input = GraphInput { nodes, reference: reference_node, reference_midpoint, edges: &edges };
         let alone = graph::solve(&input, &graph)?;
         let event = |window: &NodeWindowData| window.clock_event.map(|event| (window.node_id, event));
         let clock_events: Vec<_> = windows.iter().filter_map(event).collect();
         let verdict = self.watch.observe(&RoundView {
             round: round_id,
             reference: reference_node,
-            reference_midpoint_ns,
+            reference_midpoint,
             edges: &edges,
             nodes: &alone.nodes,
             excluded: &alone.excluded,
@@ -83,9 +83,9 @@ impl Solver {
             directions: &directions(windows, nodes),
         });
         let left_out: Vec<Edge> =
-            verdict.left_out.iter().filter(|(round, _)| *round as u64 == round_id).map(|(_, edge)| *edge).collect();
+            verdict.left_out.iter().filter(|(round, _)| *round == round_id).map(|(_, edge)| *edge).collect();
         let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
-        let view = smoother::Round::solved(reference_midpoint_ns, &edges, &alone, &left_out);
+        let view = smoother::Round::solved(reference_midpoint, &edges, &alone, &left_out);
         let smoothed = self.smoother.observe(&view, &broken);
         // The edges of a node that is spoilt told the smoother nothing, and its prediction is not where the clock is now.
         let (mut all_nodes, mut clamped) = (alone.nodes.clone(), alone.clamped);
@@ -94,11 +94,10 @@ impl Solver {
             clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
         }
         let data = GlobalWindowData {
-            window_id: round_id,
             round_id,
-            sequence_number: round_id,
-            window_start_ns: reference.window_start_ns,
-            window_end_ns: reference.window_end_ns,
+            reference: reference_node,
+            window_start: reference.window_start.on_reference(),
+            window_end: reference.window_end.on_reference(),
             all_nodes,
             excluded_edges: alone.excluded.clone(),
             worst_edge: alone.worst_edge,
@@ -108,7 +107,7 @@ impl Solver {
             contradictions: alone.negative_cycles.clone(),
             clock_events,
             watch: verdict,
-            decision: Decision { stop: true, ..Decision::default() },
+            decision: Decision::STOP,
         };
         Ok(SolvedRound { data, edges, alone, smoothed })
     }

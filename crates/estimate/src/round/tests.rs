@@ -1,6 +1,6 @@
 //! Counts of both ends, laid out by direction, through the whole solver of a round.
 
-use probe_sync_time::{Edge, NodeId, StampSource};
+use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 
 use super::{Solver, SolverOptions, directions};
 use crate::faults::{Culprit, Fault, FaultKind};
@@ -21,7 +21,7 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
     let edges = (node + 1..NODES).map(|peer| EdgeAlphaBeta {
         src_node_id: NodeId(node),
         dst_node_id: NodeId(peer),
-        midpoint_ns: start + WINDOW_NS / 2,
+        midpoint: Timestamp::from_ns(start + WINDOW_NS / 2),
         alpha: 0.0,
         beta: f64::from((node * 7 + peer * 3 + round as u32) % 5) - 2.0,
         pairs_count: 40,
@@ -42,10 +42,9 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
     });
     NodeWindowData {
         node_id: NodeId(node),
-        window_id: round,
-        round_id: round,
-        window_start_ns: start,
-        window_end_ns: start + WINDOW_NS,
+        round_id: RoundId(round),
+        window_start: Timestamp::from_ns(start),
+        window_end: Timestamp::from_ns(start + WINDOW_NS),
         edges: edges.collect(),
         clock_event: None,
         stop_requested: false,
@@ -62,7 +61,7 @@ fn named(counted: Counted, spoil: fn(u64, &mut Vec<NodeWindowData>)) -> Vec<Faul
         let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(round, node, counted)).collect();
         spoil(round, &mut windows);
         let reference = windows[0].clone();
-        solver.solve(round, &reference, &windows).expect("our own nodes").data.watch.faults
+        solver.solve(RoundId(round), &reference, &windows).expect("our own nodes").data.watch.faults
     };
     (0..ROUNDS).flat_map(solve).collect()
 }
@@ -86,7 +85,7 @@ fn one_way_loss_is_named_with_its_direction_within_two_rounds() {
     }
     check("30 % from 3 to 1", lossy, |_, _| (), &[(FaultKind::OneWayLoss, Edge::new(3, 1))]);
     let fault = named(lossy, |_, _| ()).remove(0);
-    assert_eq!((fault.began, fault.round), (3, 4));
+    assert_eq!((fault.began, fault.round), (RoundId(3), RoundId(4)));
     assert!((fault.size - 0.3).abs() < 0.01, "{fault:?}");
 
     fn both(round: u64, from: u32, to: u32) -> [u64; 2] {

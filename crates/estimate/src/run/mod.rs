@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_time::{Duration, Edge, Exchange, NodeId};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, Reference, RoundId, Timestamp};
 
 use crate::Error;
 use crate::faults::Fault;
@@ -29,8 +29,11 @@ use crate::window::{EdgeAlphaBeta, NodeEstimate};
 /// The exchanges of one edge in one round.
 #[derive(Copy, Clone, Debug)]
 pub struct Recorded<'a> {
-    pub round_id: u64,
+    /// The round in whose window they finished.
+    pub round_id: RoundId,
+    /// The edge.
     pub edge: Edge,
+    /// The exchanges.
     pub exchanges: &'a [Exchange],
 }
 
@@ -50,9 +53,9 @@ pub struct Smoothed {
 }
 
 /// By node, the times between which its clock was broken: midpoints of the last round before and of the first after that tell
-/// about it, ns on the reference's clock.
+/// about it, on the reference's clock.
 #[derive(Clone, Debug, Default)]
-struct Torn(BTreeMap<NodeId, Vec<[i64; 2]>>);
+struct Torn(BTreeMap<NodeId, Vec<[Timestamp<Reference>; 2]>>);
 
 impl Smoothed {
     /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
@@ -71,7 +74,7 @@ impl Smoothed {
             .map(|place| {
                 let SolvedRound { data, edges, .. } = &rounds[*place];
                 smoother::Round {
-                    reference_midpoint_ns: midpoint_ns(data),
+                    reference_midpoint: data.midpoint(),
                     edges,
                     nodes: &data.all_nodes,
                     excluded: &data.excluded_edges,
@@ -92,7 +95,7 @@ impl Smoothed {
         };
         for place in &in_order {
             let data = &mut rounds[*place].data;
-            let middle = midpoint_ns(data);
+            let middle = data.midpoint();
             for node in &mut data.all_nodes {
                 if let Some(smoothed) = solution.at(node.node_id, middle) {
                     node.take(&smoothed);
@@ -103,7 +106,7 @@ impl Smoothed {
     }
 
     /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.
-    pub fn unsmoothed(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn unsmoothed(&self) -> impl Iterator<Item = RoundId> + '_ {
         let places = (0..self.rounds.len()).filter(|place| self.in_order.binary_search(place).is_err());
         places.map(|place| self.rounds[place].data.round_id)
     }
@@ -129,7 +132,7 @@ impl Smoothed {
 
     /// A line per round and node.
     pub fn round_lines(&self) -> impl Iterator<Item = OffsetRecord> {
-        let torn = |round: &GlobalWindowData, node: NodeId| self.torn.holds(node, midpoint_ns(round));
+        let torn = |round: &GlobalWindowData, node: NodeId| self.torn.holds(node, round.midpoint());
         self.rounds.iter().flat_map(move |SolvedRound { data, .. }| {
             OffsetRecord::of_round(data).map(move |line| OffsetRecord {
                 clock_disturbed: line.clock_disturbed || torn(data, line.estimate.node_id),
@@ -148,9 +151,11 @@ impl Smoothed {
             return Err(wrong(format!("{} ms is too close; take 1ms or more", spacing.as_ns() as f64 / NS_PER_MS)));
         }
         let ends = self.in_order.first().zip(self.in_order.last());
-        let Some((first, last)) = ends else { return Ok(Knots { start_ns: 0, spacing_ns: 1, count: 0 }) };
-        let start_ns = self.rounds[*first].data.window_start_ns;
-        let span = i128::from(self.rounds[*last].data.window_end_ns) - i128::from(start_ns);
+        let Some((first, last)) = ends else {
+            return Ok(Knots { start: Timestamp::from_ns(0), spacing_ns: 1, count: 0 });
+        };
+        let start = self.rounds[*first].data.window_start;
+        let span = i128::from(self.rounds[*last].data.window_end.as_ns()) - i128::from(start.as_ns());
         let spacing_ns = i128::from(spacing.as_ns());
         let count = (span.max(0) + spacing_ns - 1) / spacing_ns;
         if count * nodes as i128 > LINES_MAX {
@@ -159,42 +164,42 @@ impl Smoothed {
                 spacing.as_ns() as f64 / NS_PER_MS
             )));
         }
-        Ok(Knots { start_ns, spacing_ns: spacing.as_ns(), count: count as u64 })
+        Ok(Knots { start, spacing_ns: spacing.as_ns(), count: count as u64 })
     }
 
     /// A line per knot and node, in order of time.
     pub fn knot_lines(&self, knots: Knots) -> impl Iterator<Item = OffsetRecord> {
         let mut here = 0;
         (0..knots.count).flat_map(move |knot| {
-            let at_ns = knots.at_ns(knot);
-            while self.in_order.get(here + 1).is_some_and(|_| self.boundary_ns(here) <= at_ns) {
+            let at = knots.at(knot);
+            while self.in_order.get(here + 1).is_some_and(|_| self.boundary(here) <= at) {
                 here += 1;
             }
             let data = &self.rounds[self.in_order[here]].data;
-            let half = knots.spacing_ns / 2;
+            let half = Duration::from_ns(knots.spacing_ns / 2);
             data.all_nodes.iter().map(move |node| OffsetRecord {
                 round_id: data.round_id,
                 window_id: knot,
-                window_start_ns: at_ns.saturating_sub(half),
-                window_end_ns: at_ns.saturating_add(half),
-                estimate: self.carried(node, midpoint_ns(data), at_ns),
-                clock_disturbed: data.clock_disturbed(node.node_id) || self.torn.holds(node.node_id, at_ns),
+                window_start: at - half,
+                window_end: at + half,
+                estimate: self.carried(node, data.midpoint(), at),
+                clock_disturbed: data.clock_disturbed(node.node_id) || self.torn.holds(node.node_id, at),
             })
         })
     }
 
     /// Where the smoothed round `here` gives way to the next.
-    fn boundary_ns(&self, here: usize) -> i64 {
+    fn boundary(&self, here: usize) -> Timestamp<Reference> {
         let [this, next] = [here, here + 1].map(|at| &self.rounds[self.in_order[at]].data);
-        this.window_end_ns.midpoint(next.window_start_ns)
+        this.window_end.midpoint(next.window_start)
     }
 
     /// A round's estimate taken from its midpoint to another time.
-    fn carried(&self, node: &NodeEstimate, middle_ns: i64, at_ns: i64) -> NodeEstimate {
+    fn carried(&self, node: &NodeEstimate, middle: Timestamp<Reference>, at: Timestamp<Reference>) -> NodeEstimate {
         let mut carried = node.clone();
-        let smoothed = |at_ns: i64| self.solution.at(node.node_id, at_ns);
-        let known = smoothed(at_ns).zip(smoothed(middle_ns)).filter(|_| !self.torn.holds(node.node_id, at_ns));
-        let Some((there, middle)) = known else {
+        let smoothed = |at| self.solution.at(node.node_id, at);
+        let known = smoothed(at).zip(smoothed(middle)).filter(|_| !self.torn.holds(node.node_id, at));
+        let Some((there, here)) = known else {
             // Reached within the round, but no packet that may be used says where the clock was.
             carried.reachable = false;
             (carried.sigma_ns, carried.drift_sigma_ppm) = (f64::INFINITY, f64::INFINITY);
@@ -203,8 +208,9 @@ impl Smoothed {
         };
         let walk = |node: NodeId| self.solution.walk_density.get(node.index()).copied().unwrap_or(0.0);
         let wander = if node.node_id == self.reference { 0.0 } else { walk(node.node_id) + walk(self.reference) };
-        let moved = there.offset_ns - middle.offset_ns;
-        let doubt = doubt_ns(&middle, (i128::from(at_ns) - i128::from(middle_ns)) as f64 / NS_PER_S, wander);
+        let moved = there.offset_ns - here.offset_ns;
+        let seconds = (i128::from(at.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
+        let doubt = doubt_ns(&here, seconds, wander);
         carried.bound_lo_ns += moved - doubt;
         carried.bound_hi_ns += moved + doubt;
         carried.take(&there);
@@ -214,35 +220,35 @@ impl Smoothed {
 
 impl Torn {
     fn new(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], breaks: &[Break]) -> Self {
-        let mut torn: BTreeMap<NodeId, Vec<[i64; 2]>> = BTreeMap::new();
+        let mut torn: BTreeMap<NodeId, Vec<[Timestamp<Reference>; 2]>> = BTreeMap::new();
         for Break { node, round } in breaks {
             let tells = |place: &usize| useful[*place].iter().any(|edge| [edge.src, edge.dst].contains(node));
-            let before = (0..*round).rev().find(tells).map_or(i64::MIN, |place| views[place].reference_midpoint_ns);
-            let after = (*round..views.len()).find(tells).map_or(i64::MAX, |place| views[place].reference_midpoint_ns);
+            let before = (0..*round).rev().find(tells).map_or(FIRST, |place| views[place].reference_midpoint);
+            let after = (*round..views.len()).find(tells).map_or(LAST, |place| views[place].reference_midpoint);
             torn.entry(*node).or_default().push([before, after]);
         }
         Self(torn)
     }
 
-    fn holds(&self, node: NodeId, at_ns: i64) -> bool {
+    fn holds(&self, node: NodeId, at: Timestamp<Reference>) -> bool {
         let stretches = self.0.get(&node).into_iter().flatten();
-        stretches.into_iter().any(|[before, after]| *before < at_ns && at_ns < *after)
+        stretches.into_iter().any(|[before, after]| *before < at && at < *after)
     }
 }
 
 /// Knots at equal distances; each stands in the middle of its stretch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Knots {
-    start_ns: i64,
+    start: Timestamp<Reference>,
     spacing_ns: i64,
     count: u64,
 }
 
 impl Knots {
-    fn at_ns(self, knot: u64) -> i64 {
+    fn at(self, knot: u64) -> Timestamp<Reference> {
         let since = i128::from(self.spacing_ns) * i128::from(knot) + i128::from(self.spacing_ns / 2);
         // Never clamped: the last knot is less than a spacing beyond a time that is an i64.
-        (i128::from(self.start_ns) + since).clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        Timestamp::from_ns((i128::from(self.start.as_ns()) + since).clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 }
 
@@ -253,15 +259,11 @@ fn doubt_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
     DOUBT_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
 }
 
-fn midpoint_ns(round: &GlobalWindowData) -> i64 {
-    round.window_start_ns.midpoint(round.window_end_ns)
-}
-
 /// Places of the rounds whose midpoints lie after those of all before.
 fn in_order(rounds: &[SolvedRound]) -> Vec<usize> {
     let mut last = None;
     let later = |round: &SolvedRound| {
-        let middle = midpoint_ns(&round.data);
+        let middle = round.data.midpoint();
         let later = last.is_none_or(|last| middle > last);
         last = if later { Some(middle) } else { last };
         later
@@ -271,10 +273,10 @@ fn in_order(rounds: &[SolvedRound]) -> Vec<usize> {
 }
 
 /// By round, the edges that the verdicts call useless.
-fn left_out(rounds: &[SolvedRound]) -> BTreeMap<u64, Vec<Edge>> {
-    let mut left_out: BTreeMap<u64, Vec<Edge>> = BTreeMap::new();
+fn left_out(rounds: &[SolvedRound]) -> BTreeMap<RoundId, Vec<Edge>> {
+    let mut left_out: BTreeMap<RoundId, Vec<Edge>> = BTreeMap::new();
     for (round, edge) in rounds.iter().flat_map(|round| &round.data.watch.left_out) {
-        left_out.entry(*round as u64).or_default().push(*edge);
+        left_out.entry(*round).or_default().push(*edge);
     }
     left_out
 }
@@ -282,9 +284,9 @@ fn left_out(rounds: &[SolvedRound]) -> BTreeMap<u64, Vec<Edge>> {
 /// Breaks by place among the smoothed rounds. One in a round that is missing concerns the next that is there.
 fn breaks(rounds: &[SolvedRound], in_order: &[usize]) -> Vec<Break> {
     let named = rounds.iter().flat_map(|round| &round.data.watch.breaks);
-    let place = |round: u64| in_order.partition_point(|place| rounds[*place].data.round_id < round);
+    let place = |round: RoundId| in_order.partition_point(|place| rounds[*place].data.round_id < round);
     let mut breaks: Vec<Break> = named
-        .map(|named| Break { node: named.node, round: place(named.round as u64) })
+        .map(|named| Break { node: named.node, round: place(named.round) })
         .filter(|named| named.round < in_order.len())
         .collect();
     breaks.sort_unstable_by_key(|named| (named.node, named.round));
@@ -300,7 +302,7 @@ fn useful(view: &smoother::Round<'_>) -> BTreeSet<Edge> {
 }
 
 /// The exchanges of edges that are used in their round. Packets of a clock that lied would bend what delays look like.
-fn exchanges<'a>(useful: &BTreeMap<u64, &BTreeSet<Edge>>, recorded: &[Recorded<'a>]) -> Exchanges<'a> {
+fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Recorded<'a>]) -> Exchanges<'a> {
     let mut exchanges = Exchanges::new();
     for Recorded { round_id, edge, exchanges: some } in recorded {
         if useful.get(round_id).is_some_and(|useful| useful.contains(edge)) {
@@ -309,6 +311,10 @@ fn exchanges<'a>(useful: &BTreeMap<u64, &BTreeSet<Edge>>, recorded: &[Recorded<'
     }
     exchanges
 }
+
+/// Before and after every time.
+const FIRST: Timestamp<Reference> = Timestamp::from_ns(i64::MIN);
+const LAST: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
 
 /// Closest knots.
 const SPACING_MIN: Duration = Duration::from_ms(1);
@@ -348,7 +354,7 @@ mod tests {
             let edge = EdgeAlphaBeta {
                 src_node_id: NodeId(0),
                 dst_node_id: NodeId(1),
-                midpoint_ns: middle_ns,
+                midpoint: Timestamp::from_ns(middle_ns),
                 alpha: rate / NS_PER_S,
                 beta,
                 pairs_count: 500,
@@ -367,7 +373,7 @@ mod tests {
                 "window_start_ns": middle_ns - 500_000_000, "window_end_ns": middle_ns + 500_000_000,
             });
             let window: NodeWindowData = serde_json::from_value(window).expect("a line of windows/node0.jsonl");
-            solver.solve(*id, &window, std::slice::from_ref(&window)).expect("two nodes")
+            solver.solve(RoundId(*id), &window, std::slice::from_ref(&window)).expect("two nodes")
         };
         ids.iter().map(round).collect()
     }
@@ -383,9 +389,9 @@ mod tests {
         let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
         assert_eq!(lines.len(), 2 * 8 * 8, "eight rounds of a second");
         for (number, line) in lines.iter().enumerate() {
-            let middle_ns = line.window_start_ns.midpoint(line.window_end_ns);
+            let middle_ns = line.window_start.midpoint(line.window_end).as_ns();
             assert_eq!(line.window_id, number as u64 / 2);
-            assert_eq!(line.round_id, number as u64 / 16, "each knot is in the round that it lies in");
+            assert_eq!(line.round_id.0, number as u64 / 16, "each knot is in the round that it lies in");
             assert_eq!(middle_ns, -437_500_000 + 125_000_000 * (number as i64 / 2));
             let expected = if line.estimate.node_id == NodeId(1) { swing(middle_ns as f64 / NS_PER_S) } else { 0.0 };
             let NodeEstimate { offset_ns, bound_lo_ns, bound_hi_ns, sigma_ns, reachable, .. } = line.estimate;
@@ -403,13 +409,13 @@ mod tests {
         for round in &mut rounds {
             round.data.watch = faults::Verdict::default();
         }
-        let step = faults::Break { node: NodeId(1), round: 4, kind: BreakKind::Step };
+        let step = faults::Break { node: NodeId(1), round: RoundId(4), kind: BreakKind::Step };
         rounds[5].data.watch.breaks = vec![step, step];
         let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
         assert_eq!(smoothed.breaks, 1, "one step, told twice");
         let knots = smoothed.knots(Duration::from_ms(100), 2).expect("not many");
         for line in smoothed.knot_lines(knots).filter(|line| line.estimate.node_id == NodeId(1)) {
-            let middle = line.window_start_ns.midpoint(line.window_end_ns) as f64 / NS_PER_S;
+            let middle = line.window_start.midpoint(line.window_end).as_ns() as f64 / NS_PER_S;
             let torn = middle > 3.0 && middle < 4.0;
             assert_eq!((line.clock_disturbed, line.estimate.reachable), (torn, !torn), "{middle} s");
             let wrong = (line.estimate.offset_ns - stepped(middle)).abs();
@@ -425,10 +431,10 @@ mod tests {
         for round in &mut rounds {
             round.data.watch = faults::Verdict::default();
         }
-        rounds[2].data.watch.breaks = vec![faults::Break { node: NodeId(1), round: 2, kind: BreakKind::Step }];
+        rounds[2].data.watch.breaks = vec![faults::Break { node: NodeId(1), round: RoundId(2), kind: BreakKind::Step }];
         assert_eq!(breaks(&rounds, &in_order(&rounds)), [Break { node: NodeId(1), round: 2 }], "round 3 is the third");
         let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
-        assert_eq!(smoothed.unsmoothed().collect::<Vec<u64>>(), [5, 6]);
+        assert_eq!(smoothed.unsmoothed().collect::<Vec<RoundId>>(), [RoundId(5), RoundId(6)]);
         assert_eq!(smoothed.round_lines().count(), 2 * 8);
         for line in smoothed.round_lines().filter(|line| line.estimate.node_id == NodeId(1)) {
             assert!((line.estimate.offset_ns - 700.0).abs() < 20.0, "{line:?}");

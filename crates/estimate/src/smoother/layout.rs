@@ -78,8 +78,8 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(nodes: usize, rounds: &[Round<'_>], breaks: &[Break]) -> Self {
-        let origin_ns = rounds.first().map_or(0, |round| round.reference_midpoint_ns);
-        let since = |round: &Round<'_>| (i128::from(round.reference_midpoint_ns) - i128::from(origin_ns)) as f64;
+        let origin_ns = rounds.first().map_or(0, |round| round.reference_midpoint.as_ns());
+        let since = |round: &Round<'_>| (i128::from(round.reference_midpoint.as_ns()) - i128::from(origin_ns)) as f64;
         let knots: Vec<f64> = rounds.iter().map(|round| since(round) / PER_SECOND).collect();
         let usable: Vec<Vec<(Equation, f64)>> = rounds.iter().map(|round| equations(nodes, round)).collect();
         let spans = spans(nodes, rounds, breaks, &usable);
@@ -222,7 +222,7 @@ fn measure(
         let x = belief(&rounds[knot], &spans[at]).unwrap_or([0.0; 2]);
         State { potential: spans[at].potential, x }
     });
-    let moved = equation.at(i128::from(rounds[knot].reference_midpoint_ns), &a, &b);
+    let moved = equation.at(i128::from(rounds[knot].reference_midpoint.as_ns()), &a, &b);
     let value = [0, 1].map(|k| moved.residual[k] + b.x[k] - a.x[k]);
     let sign = if equation.from < equation.to { 1.0 } else { -1.0 };
     sound(&moved).then_some(Measure { from, to, knot, sign, value, covariance: moved.covariance })

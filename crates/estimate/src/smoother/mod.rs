@@ -27,7 +27,7 @@ mod variance;
 
 use std::collections::BTreeSet;
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::{Edge, NodeId, Reference, Timestamp};
 
 use self::evidence::Deviation;
 use self::layout::{Bond, Layout};
@@ -46,7 +46,7 @@ use crate::window::{EdgeAlphaBeta, NodeEstimate};
 #[derive(Copy, Clone, Debug)]
 pub struct Round<'a> {
     /// The instant at which the round's offsets hold, ns on the reference's clock. Rounds come in order of it.
-    pub reference_midpoint_ns: i64,
+    pub reference_midpoint: Timestamp<Reference>,
     /// The round's fitted edges.
     pub edges: &'a [EdgeAlphaBeta],
     /// What the graph made of them, in order of node.
@@ -60,13 +60,13 @@ pub struct Round<'a> {
 impl<'a> Round<'a> {
     /// A round as the graph solved it.
     pub fn solved(
-        reference_midpoint_ns: i64,
+        reference_midpoint: Timestamp<Reference>,
         edges: &'a [EdgeAlphaBeta],
         solution: &'a GraphSolution,
         left_out: &'a [Edge],
     ) -> Self {
         let GraphSolution { nodes, excluded, .. } = solution;
-        Self { reference_midpoint_ns, edges, nodes, excluded, left_out }
+        Self { reference_midpoint, edges, nodes, excluded, left_out }
     }
 }
 
@@ -139,7 +139,7 @@ fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: N
 
 /// Whether a round is so much later than the one before that a clock can be followed from one to the other.
 fn follows(before: &Round<'_>, round: &Round<'_>) -> bool {
-    i128::from(round.reference_midpoint_ns) - i128::from(before.reference_midpoint_ns) >= KNOTS_APART_MIN_NS
+    i128::from(round.reference_midpoint.as_ns()) - i128::from(before.reference_midpoint.as_ns()) >= KNOTS_APART_MIN_NS
 }
 
 /// The iteration's present belief.

@@ -112,11 +112,11 @@ impl Online {
     /// Takes a round; `broken` are the nodes whose clocks do not continue from the round before. Returns every node's
     /// offset at the round's midpoint, None where no packet tells.
     pub fn observe(&mut self, round: &Round<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
-        let delta = self.last_ns.map_or(0, |last| i128::from(round.reference_midpoint_ns) - i128::from(last));
+        let delta = self.last_ns.map_or(0, |last| i128::from(round.reference_midpoint.as_ns()) - i128::from(last));
         // The reference's clock was set back: no course goes on from there.
         let set_back = self.last_ns.is_some() && delta <= 0;
         let delta = delta.max(0) as f64 / PER_SECOND;
-        self.last_ns = Some(round.reference_midpoint_ns);
+        self.last_ns = Some(round.reference_midpoint.as_ns());
         // Windows tile time; a longer gap is a round that is missing.
         if delta > 0.0 {
             self.window = if self.window > 0.0 { self.window.min(delta) } else { delta };
@@ -184,7 +184,7 @@ impl Online {
         let line = |(equation, margin): (Equation, f64)| {
             let (from, to) = (equation.from, equation.to);
             let (a, b) = (belief(from), belief(to));
-            let moved = equation.at(i128::from(round.reference_midpoint_ns), &a, &b);
+            let moved = equation.at(i128::from(round.reference_midpoint.as_ns()), &a, &b);
             let sign = if from < to { 1.0 } else { -1.0 };
             Line { from, to, key: [from.min(to), from.max(to)], sign, moved, believed: b.x[0] - a.x[0], margin }
         };

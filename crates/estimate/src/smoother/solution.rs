@@ -9,7 +9,7 @@
 //!
 //! What it does not do: extrapolate further than a window beyond the last packet.
 
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use super::layout::NS_PER_S_PER_PPM;
 use super::motion::{between, bridge, hermite, square, walk, window_excess};
@@ -254,19 +254,19 @@ fn with_excess([a, ab, b]: Block, walk: f64, window: f64) -> Block {
 
 impl RunSolution {
     /// The offset of `node` from the reference when the reference's clock shows `reference_ns`. None where no packet tells.
-    pub fn at(&self, node: NodeId, reference_ns: i64) -> Option<SmoothedOffset> {
-        let t = self.seconds(reference_ns);
+    pub fn at(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
+        let t = self.seconds(at.as_ns());
         let stretch = self.stretch(node.index(), t)?;
         Some(stretch.at(&self.knots, t))
     }
 
     /// The offset of `first` from `second`, with the error of this difference: smaller than the two errors against the
     /// reference suggest, because much of these is common.
-    pub fn between(&self, first: NodeId, second: NodeId, reference_ns: i64) -> Option<SmoothedOffset> {
-        let t = self.seconds(reference_ns);
+    pub fn between(&self, first: NodeId, second: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
+        let t = self.seconds(at.as_ns());
         let (a, b) = (self.stretch(first.index(), t)?, self.stretch(second.index(), t)?);
         if first == second {
-            return self.at(first, reference_ns).map(|_| SmoothedOffset::ZERO);
+            return self.at(first, at).map(|_| SmoothedOffset::ZERO);
         }
         let [x, y] = [a, b].map(|stretch| stretch.at(&self.knots, t));
         let noise = self.difference(&self.random, [first, second], 2)?;

@@ -1,7 +1,7 @@
 //! The smoother against what it must equal: a textbook smoother on one edge, a dense solution on a small graph, the truth.
 
 use nalgebra::{DMatrix, DVector, Matrix2, Vector2};
-use probe_sync_time::StampSource;
+use probe_sync_time::{Reference, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -76,7 +76,7 @@ impl Run {
                 EdgeAlphaBeta {
                     src_node_id: NodeId(*from as u32),
                     dst_node_id: NodeId(*to as u32),
-                    midpoint_ns: midpoint + i[0].round() as i64,
+                    midpoint: Timestamp::from_ns(midpoint + i[0].round() as i64),
                     alpha: (j[1] - i[1] + rate_noise * noise[1]) * 1e-9 / (1.0 + i[1] * 1e-9),
                     beta: j[0] - i[0] + bias + make.noise_ns * noise[0],
                     pairs_count: 100,
@@ -97,8 +97,12 @@ impl Run {
             .iter()
             .zip(&edges)
             .map(|(midpoint, edges)| {
-                let input =
-                    GraphInput { nodes: make.nodes, reference: NodeId(0), reference_midpoint_ns: *midpoint, edges };
+                let input = GraphInput {
+                    nodes: make.nodes,
+                    reference: NodeId(0),
+                    reference_midpoint: Timestamp::from_ns(*midpoint),
+                    edges,
+                };
                 solve(&input, &GraphOptions::default()).expect("sound edges")
             })
             .collect();
@@ -107,13 +111,17 @@ impl Run {
 
     fn rounds(&self) -> Vec<Round<'_>> {
         (0..self.midpoints.len())
-            .map(|k| Round::solved(self.midpoints[k], &self.edges[k], &self.solutions[k], &[]))
+            .map(|k| Round::solved(Timestamp::from_ns(self.midpoints[k]), &self.edges[k], &self.solutions[k], &[]))
             .collect()
     }
 
     fn smoothed(&self, breaks: &[Break], options: &SmootherOptions) -> RunSolution {
         smooth_run(self.nodes, &self.rounds(), breaks, options)
     }
+}
+
+fn at(ns: i64) -> Timestamp<Reference> {
+    Timestamp::from_ns(ns)
 }
 
 /// Nothing estimated but the states.
@@ -175,7 +183,7 @@ fn on_one_edge_it_is_the_textbook_smoother() {
     let times: Vec<f64> = (0..make.rounds).map(|k| k as f64 * WINDOW_S).collect();
     let expected = textbook(&times, &measured, &vec![noise; make.rounds], 2.0 * make.walk);
     for (k, (mean, covariance)) in expected.iter().enumerate() {
-        let found = solution.at(NodeId(1), run.midpoints[k]).expect("measured");
+        let found = solution.at(NodeId(1), at(run.midpoints[k])).expect("measured");
         // The textbook smooths what the clocks wander within a window, too; that is this little.
         assert!(
             (found.offset_ns - base - mean[0]).abs() < 0.5,
@@ -217,11 +225,11 @@ fn on_a_small_graph_it_is_the_dense_solution_and_its_error() {
     let inverse = dense.inverse();
     for node in 1..run.nodes {
         for (k, midpoint) in run.midpoints.iter().enumerate() {
-            let found = solution.at(NodeId(node as u32), *midpoint).expect("measured").sigma_ns;
+            let found = solution.at(NodeId(node as u32), at(*midpoint)).expect("measured").sigma_ns;
             let (own, zero) = (2 * (node * make.rounds + k), 2 * k);
             let exact = (inverse[(own, own)] + inverse[(zero, zero)] - 2.0 * inverse[(own, zero)]).sqrt();
             assert!((0.97..1.2).contains(&(found / exact)), "node {node} round {k}: {found} against {exact}");
-            let pair = solution.between(NodeId(node as u32), NodeId(0), *midpoint).expect("measured");
+            let pair = solution.between(NodeId(node as u32), NodeId(0), at(*midpoint)).expect("measured");
             assert!((pair.sigma_ns / found - 1.0).abs() < 0.05, "{pair:?} against {found}");
         }
     }
@@ -297,7 +305,7 @@ fn coverage(make: Make, seeds: std::ops::Range<u64>) -> (f64, f64) {
         assert!(solution.converged, "seed {seed}");
         for node in 1..make.nodes {
             for (k, midpoint) in run.midpoints.iter().enumerate() {
-                let found = solution.at(NodeId(node as u32), *midpoint).expect("measured");
+                let found = solution.at(NodeId(node as u32), at(*midpoint)).expect("measured");
                 let error = found.offset_ns - run.truth[k][node][0];
                 inside += u32::from(error.abs() <= found.half_width_95_ns);
                 squares += error * error;
@@ -331,7 +339,7 @@ fn a_step_splits_the_clock_and_hurts_nobody() {
         let solution = run.smoothed(&breaks, &SmootherOptions::default());
         for n in 1..make.nodes {
             for (k, midpoint) in run.midpoints.iter().enumerate() {
-                let found = solution.at(NodeId(n as u32), *midpoint).expect("measured");
+                let found = solution.at(NodeId(n as u32), at(*midpoint)).expect("measured");
                 let error = found.offset_ns - run.truth[k][n][0];
                 assert!(error.abs() < 60.0, "step of {node}: node {n} round {k}: {error} ns");
             }
@@ -356,7 +364,7 @@ fn live_intervals_hold_too_and_later_packets_help() {
                 count += 1;
                 if k >= 4 {
                     live += error.powi(2);
-                    let later = smoothed.at(NodeId(node as u32), run.midpoints[k]).expect("measured");
+                    let later = smoothed.at(NodeId(node as u32), at(run.midpoints[k])).expect("measured");
                     whole += (later.offset_ns - run.truth[k][node][0]).powi(2);
                 }
             }

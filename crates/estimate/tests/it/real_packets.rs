@@ -39,7 +39,7 @@ impl Capture {
     fn fit(&self, max_skew: f64) -> (EdgeAlphaBeta, FitDiagnostics) {
         let window = PacketWindow {
             edge: Edge::new(0, 1),
-            midpoint_ns: self.middle_ns(),
+            midpoint: Timestamp::from_ns(self.middle_ns()),
             forward: &self.forward,
             reverse: &self.reverse,
             stamp: StampSource::Kernel,
@@ -108,7 +108,7 @@ fn the_other_direction_gives_the_opposite_line() {
     let there = capture.middle_ns() + line.beta.round() as i64;
     let window = PacketWindow {
         edge: Edge::new(1, 0),
-        midpoint_ns: there,
+        midpoint: Timestamp::from_ns(there),
         forward: &capture.reverse,
         reverse: &capture.forward,
         stamp: StampSource::Kernel,

@@ -23,7 +23,7 @@ impl Observer for Counting {
     }
 
     fn round(&mut self, round: &GlobalWindowData, _latency: StdDuration) {
-        assert_eq!(round.sequence_number, self.rounds as u64);
+        assert_eq!(round.round_id.0, self.rounds as u64);
         self.rounds += 1;
         if let Some((rounds, stop)) = &self.stop_after
             && self.rounds == *rounds
@@ -109,7 +109,7 @@ fn a_policy_changes_the_pace_of_all_nodes() {
     for (node, counted) in counted.iter_mut().enumerate() {
         let text = std::fs::read_to_string(out.join(format!("windows/node{node}.jsonl"))).expect("the node's windows");
         let windows: Vec<NodeWindowData> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        let length = |window: &NodeWindowData| window.window_end_ns - window.window_start_ns;
+        let length = |window: &NodeWindowData| (window.window_end - window.window_start).as_ns();
         assert!(length(&windows[0]) > 2 * length(windows.last().expect("windows")), "node {node}");
         for packets in windows.iter().flat_map(|window| &window.packets) {
             assert_eq!(packets.peer.index(), 1 - node);
@@ -156,7 +156,7 @@ struct Join(Edge);
 
 impl Policy for Join {
     fn next(&mut self, round: &GlobalWindowData, _: &[NodeWindowData], current: &Pace) -> Pace {
-        let extra_edges = if (0..3).contains(&round.round_id) { vec![self.0] } else { Vec::new() };
+        let extra_edges = if (0..3).contains(&round.round_id.0) { vec![self.0] } else { Vec::new() };
         Pace { extra_edges, ..current.clone() }
     }
 }

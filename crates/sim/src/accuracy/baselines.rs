@@ -127,17 +127,17 @@ pub(super) fn fastest(window: &EdgeWindow<'_>) -> Option<Fastest> {
 /// The line of one window alone: through the smallest round trip, with the slope between those of the two halves.
 pub(super) fn ntp(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
     let (early, late): (Vec<Exchange>, Vec<Exchange>) =
-        window.exchanges.iter().partition(|exchange| round_trip(exchange).1.at_ns < window.midpoint_ns);
+        window.exchanges.iter().partition(|exchange| round_trip(exchange).1.at_ns < window.midpoint.as_ns());
     let half = |exchanges| fastest(&EdgeWindow { exchanges, ..*window });
     let best = fastest(window)?;
     let alpha = match (half(&early[..]), half(&late[..])) {
         (Some(a), Some(b)) => (b.theta_ns - a.theta_ns) / (b.at_ns - a.at_ns) as f64,
         _ => return None,
     };
-    let beta_ns = best.theta_ns + alpha * (window.midpoint_ns - best.at_ns) as f64;
+    let beta_ns = best.theta_ns + alpha * (window.midpoint.as_ns() - best.at_ns) as f64;
     (alpha.abs() <= svm::SLOPE_MAX).then_some(EdgeLine {
         edge: window.edge,
-        midpoint_ns: window.midpoint_ns,
+        midpoint_ns: window.midpoint.as_ns(),
         alpha,
         beta_ns,
     })
@@ -173,11 +173,11 @@ fn base(window: &EdgeWindow<'_>) -> Option<i64> {
 }
 
 fn point(window: &EdgeWindow<'_>, base: i64, (at, difference): Packet) -> Point {
-    ((at.as_ns() - window.midpoint_ns) as f64, (difference.as_ns() - base) as f64)
+    ((at.as_ns() - window.midpoint.as_ns()) as f64, (difference.as_ns() - base) as f64)
 }
 
 fn edge_line(window: &EdgeWindow<'_>, base: i64, (intercept, slope): (f64, f64)) -> EdgeLine {
-    EdgeLine { edge: window.edge, midpoint_ns: window.midpoint_ns, alpha: slope, beta_ns: base as f64 + intercept }
+    EdgeLine { edge: window.edge, midpoint_ns: window.midpoint.as_ns(), alpha: slope, beta_ns: base as f64 + intercept }
 }
 
 /// A millisecond is little against any window.
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn window(exchanges: &[Exchange]) -> EdgeWindow<'_> {
-        EdgeWindow { edge: Edge::new(0, 1), midpoint_ns: 0, exchanges, lost: 0 }
+        EdgeWindow { edge: Edge::new(0, 1), midpoint: Timestamp::from_ns(0), exchanges, lost: 0 }
     }
 
     fn check(line: Option<EdgeLine>, expected_ns: f64, tolerance_ns: f64) {

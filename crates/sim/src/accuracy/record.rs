@@ -12,7 +12,7 @@ use probe_sync_estimate::smoother::{
     self, Exchanges, Online, RunSolution, SmoothedOffset, SmootherOptions, smooth_packets, smooth_run,
 };
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
-use probe_sync_time::{Edge, NodeId, System, Timestamp};
+use probe_sync_time::{Duration, Edge, NodeId, Reference, System, Timestamp};
 
 use super::baselines::{self, Fastest, Version};
 use super::joining::{EdgeLine, Joining, join};
@@ -34,9 +34,9 @@ pub(super) struct Record<'a> {
 }
 
 struct WindowRecord {
-    reference_midpoint_ns: i64,
+    reference_midpoint: Timestamp<Reference>,
     /// Where each edge's source has the middle of its window.
-    midpoints: Vec<(usize, i64)>,
+    midpoints: Vec<(usize, Timestamp<System>)>,
     /// Our edges.
     fitted: Vec<EdgeAlphaBeta>,
     solution: GraphSolution,
@@ -72,8 +72,8 @@ impl<'a> Record<'a> {
         let live = if self.plan.methods.contains(&Method::Live) {
             let left_out = self.course.left_out(round.index);
             let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
-            let Round { reference_midpoint_ns, edges, solution, .. } = &round;
-            let seen = smoother::Round::solved(*reference_midpoint_ns, edges, solution, &left_out);
+            let Round { reference_midpoint, edges, solution, .. } = &round;
+            let seen = smoother::Round::solved(*reference_midpoint, edges, solution, &left_out);
             let online = || Online::new(solution.nodes.len(), REFERENCE);
             self.live.get_or_insert_with(online).observe(&seen, &broken)
         } else {
@@ -81,7 +81,7 @@ impl<'a> Record<'a> {
         };
         let edge_windows: Vec<EdgeWindow<'_>> = round.cuts.iter().flat_map(WindowCut::edge_windows).collect();
         let place = |edge: &Edge| self.edges.binary_search(edge).ok();
-        let midpoints = edge_windows.iter().filter_map(|w| Some((place(&w.edge)?, w.midpoint_ns))).collect();
+        let midpoints = edge_windows.iter().filter_map(|w| Some((place(&w.edge)?, w.midpoint))).collect();
         let lines = |method: &Method| Some((*method, self.lines(*method, &edge_windows)?));
         let lines = self.plan.methods.iter().filter_map(lines).collect();
         if self.plan.methods.contains(&Method::NtpPlus) {
@@ -92,9 +92,9 @@ impl<'a> Record<'a> {
             }
         }
         drop(edge_windows);
-        let Round { edges: fitted, reference_midpoint_ns, solution, cuts, .. } = round;
+        let Round { edges: fitted, reference_midpoint, solution, cuts, .. } = round;
         let cuts = if self.plan.methods.contains(&Method::Ours) { cuts } else { Vec::new() };
-        self.windows.push(WindowRecord { reference_midpoint_ns, midpoints, fitted, solution, lines, cuts, live });
+        self.windows.push(WindowRecord { reference_midpoint, midpoints, fitted, solution, lines, cuts, live });
     }
 
     /// Every method's judgements in the plan's order, and ours in between.
@@ -142,7 +142,7 @@ impl<'a> Record<'a> {
     fn judgements(&self, method: Method, smoothed: &Smoothed, running: &Running<'_>) -> Vec<Judgement> {
         let judged = self.windows.iter().enumerate().flat_map(|(index, window)| {
             let estimates = self.estimates(method, smoothed, window);
-            let at_ns = window.reference_midpoint_ns;
+            let at_ns = window.reference_midpoint.as_ns();
             let judge = move |(node, estimate): (usize, Estimate)| estimate.judged(running, node, index, at_ns);
             estimates.into_iter().enumerate().skip(1).map(judge).collect::<Vec<_>>()
         });
@@ -152,15 +152,15 @@ impl<'a> Record<'a> {
     fn estimates(&self, method: Method, smoothed: &Smoothed, window: &WindowRecord) -> Vec<Estimate> {
         let nodes = window.solution.nodes.len();
         let joined = |lines: &[EdgeLine], joining| {
-            let offsets = join(nodes, window.reference_midpoint_ns, lines, joining);
+            let offsets = join(nodes, window.reference_midpoint.as_ns(), lines, joining);
             offsets.into_iter().map(Estimate::bare).collect()
         };
         let own = || window.lines.iter().find(|(of, _)| *of == method).map_or(&[][..], |(_, lines)| lines);
         match method {
             Method::Ntp => joined(own(), Joining::Tree),
             Method::NtpPlus => {
-                let line = |(at, midpoint_ns): &(usize, i64)| {
-                    baselines::between(self.edges[*at], *midpoint_ns, &self.fastest[*at])
+                let line = |(at, midpoint): &(usize, Timestamp<System>)| {
+                    baselines::between(self.edges[*at], midpoint.as_ns(), &self.fastest[*at])
                 };
                 joined(&window.midpoints.iter().filter_map(line).collect::<Vec<_>>(), Joining::Tree)
             }
@@ -169,8 +169,8 @@ impl<'a> Record<'a> {
             }
             Method::Hull => window.solution.nodes.iter().map(Estimate::of_node).collect(),
             Method::Live => window.smooth(|node| window.live.get(node.index()).copied().flatten()),
-            Method::Smooth => window.smooth(|node| smoothed.rounds.as_ref()?.at(node, window.reference_midpoint_ns)),
-            Method::Ours => window.smooth(|node| smoothed.packets.as_ref()?.at(node, window.reference_midpoint_ns)),
+            Method::Smooth => window.smooth(|node| smoothed.rounds.as_ref()?.at(node, window.reference_midpoint)),
+            Method::Ours => window.smooth(|node| smoothed.packets.as_ref()?.at(node, window.reference_midpoint)),
         }
     }
 
@@ -180,11 +180,11 @@ impl<'a> Record<'a> {
         for (index, window) in self.windows.iter().enumerate() {
             let last = index + 1 == self.windows.len();
             for quarter in [-1, 1, 2].into_iter().filter(|quarter| *quarter < 2 || !last) {
-                let at_ns = window.reference_midpoint_ns + self.plan.window.as_ns() / 4 * quarter;
+                let at = window.reference_midpoint + Duration::from_ns(self.plan.window.as_ns() / 4 * quarter);
                 let nodes = 1..window.solution.nodes.len();
                 judged.extend(nodes.map(|node| {
-                    let estimate = Estimate::smooth(smoothed.at(NodeId(node as u32), at_ns));
-                    estimate.judged(running, node, index, at_ns)
+                    let estimate = Estimate::smooth(smoothed.at(NodeId(node as u32), at));
+                    estimate.judged(running, node, index, at.as_ns())
                 }));
             }
         }
@@ -194,7 +194,7 @@ impl<'a> Record<'a> {
 
 impl WindowRecord {
     fn as_round<'a>(&'a self, left_out: &'a [Edge]) -> smoother::Round<'a> {
-        smoother::Round::solved(self.reference_midpoint_ns, &self.fitted, &self.solution, left_out)
+        smoother::Round::solved(self.reference_midpoint, &self.fitted, &self.solution, left_out)
     }
 
     /// What a smoother says at the window's middle, with the window's own hard intervals.

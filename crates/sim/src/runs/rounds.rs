@@ -10,7 +10,7 @@ use probe_sync_estimate::edge_fit::{self, FitOptions};
 use probe_sync_estimate::graph::{self, GraphInput, GraphOptions, GraphSolution};
 use probe_sync_estimate::round::WindowCut;
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta};
-use probe_sync_time::{Duration, Edge, NodeId, System, Timestamp};
+use probe_sync_time::{Duration, Edge, NodeId, Reference, System, Timestamp};
 
 use crate::runs::running::Running;
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub struct Round {
     /// The fitted edges of all nodes, in order of their source.
     pub edges: Vec<EdgeAlphaBeta>,
     /// The middle of the reference's window on its own clock: the instant of the solution.
-    pub reference_midpoint_ns: i64,
+    pub reference_midpoint: Timestamp<Reference>,
     /// Offsets and bounds of all nodes.
     pub solution: GraphSolution,
 }
@@ -80,15 +80,16 @@ impl<'a> Rounds<'a> {
         let middle = self.begun + Duration::from_ns(self.window.as_ns() / 2);
         let own = cuts.iter().find(|cut| cut.node == REFERENCE);
         // A reference that is silent still has a clock, and truth is asked for on it.
-        let reference_midpoint_ns =
-            own.map_or_else(|| self.running.clocks()[REFERENCE.index()].apply(middle).as_ns(), WindowCut::midpoint_ns);
+        let reference_midpoint = own
+            .map_or_else(|| self.running.clocks()[REFERENCE.index()].apply(middle), WindowCut::midpoint)
+            .on_reference();
         let edges: Vec<EdgeAlphaBeta> =
             cuts.iter().flat_map(WindowCut::edge_windows).filter_map(|w| edge_fit::fit(&w, &self.fit)).collect();
-        let input = GraphInput { nodes: self.nodes, reference: REFERENCE, reference_midpoint_ns, edges: &edges };
+        let input = GraphInput { nodes: self.nodes, reference: REFERENCE, reference_midpoint, edges: &edges };
         let solution = graph::solve(&input, &self.graph).expect("the simulation's edges join its own nodes");
         let index = self.index;
         (self.index, self.begun) = (index + 1, end);
-        Some(Round { index, cuts, edges, reference_midpoint_ns, solution })
+        Some(Round { index, cuts, edges, reference_midpoint, solution })
     }
 
     /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing here.

@@ -73,8 +73,8 @@ impl<'a> Running<'a> {
         });
         Some(WindowCut {
             node,
-            start_ns: clock.apply(start).as_ns(),
-            end_ns: clock.apply(end).as_ns(),
+            start: clock.apply(start),
+            end: clock.apply(end),
             edges: edges.collect(),
             clock_event: clock.event_in(start, end),
             packets: passed.map(|(peer, sent, received)| PeerPackets { peer, sent, received }).collect(),

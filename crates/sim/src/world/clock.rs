@@ -84,7 +84,7 @@ impl WanderingClock {
         Some(ClockEvent {
             step_ns: seen.iter().map(|seen| seen.step_ns).sum(),
             slew_ppm: largest.unwrap_or(0.0),
-            at_ns: self.apply(first).as_ns(),
+            at: self.apply(first),
         })
     }
 

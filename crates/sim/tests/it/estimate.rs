@@ -27,16 +27,16 @@ fn middle(outcome: &Outcome) -> Timestamp<System> {
 fn edges(outcome: &Outcome, misplaced: Duration) -> Vec<EdgeAlphaBeta> {
     let middle = middle(outcome);
     let windows = outcome.exchanges.iter().map(|(edge, exchanges)| {
-        let midpoint_ns = (outcome.clocks[edge.src.index()].apply(middle) + misplaced).as_ns();
-        EdgeWindow { edge: *edge, midpoint_ns, exchanges, lost: 0 }
+        let midpoint = outcome.clocks[edge.src.index()].apply(middle) + misplaced;
+        EdgeWindow { edge: *edge, midpoint, exchanges, lost: 0 }
     });
     windows.filter_map(|window| fit(&window, &FitOptions::default())).collect()
 }
 
 fn solved(outcome: &Outcome, edges: &[EdgeAlphaBeta]) -> GraphSolution {
     let nodes = outcome.clocks.len();
-    let reference_midpoint_ns = middle(outcome).as_ns();
-    let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint_ns, edges };
+    let reference_midpoint = middle(outcome).on_reference();
+    let input = GraphInput { nodes, reference: NodeId(0), reference_midpoint, edges };
     solve(&input, &GraphOptions::default()).expect("the edges join existing nodes")
 }
 

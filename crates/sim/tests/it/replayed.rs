@@ -9,7 +9,7 @@ use std::path::Path;
 
 use probe_sync_sim::Rounds;
 use probe_sync_sim::{Clocks, Network, Replay, Scenario, Simulation, Stamps};
-use probe_sync_time::{Duration, NodeId, Timestamp};
+use probe_sync_time::{Duration, NodeId};
 
 /// Seconds of the series that are replayed, from here on.
 const SECONDS: usize = 90;
@@ -70,7 +70,7 @@ fn run(values: &[f64], window: Duration) -> Judged {
     let mut judged = Judged::default();
     while let Some(round) = rounds.step() {
         let node = &round.solution.nodes[1];
-        let truth = rounds.running().offset_ns(NodeId(1), Timestamp::from_ns(round.reference_midpoint_ns));
+        let truth = rounds.running().offset_ns(NodeId(1), round.reference_midpoint.of_reference_node());
         let error = node.offset_ns - truth;
         judged.errors.push(error.abs());
         judged.covered += usize::from(error.abs() <= 1.96 * node.sigma_ns);

@@ -51,9 +51,9 @@ fn windows_join_without_a_gap_on_each_nodes_clock() {
         let mut expected = clock.apply(Simulation::START).as_ns();
         for (window, cut) in windows.iter().enumerate() {
             assert_eq!(cut[node].node, NodeId(node as u32));
-            assert_eq!(cut[node].start_ns, expected);
+            assert_eq!(cut[node].start.as_ns(), expected);
             expected = clock.apply(Simulation::START + Duration::from_ms(100 * (window as i64 + 1))).as_ns();
-            assert_eq!(cut[node].end_ns, expected);
+            assert_eq!(cut[node].end.as_ns(), expected);
         }
     }
 }

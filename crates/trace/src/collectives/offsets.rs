@@ -183,7 +183,7 @@ pub fn from_collectives(nodes: &[NodeCollectives<'_>], options: &OffsetOptions) 
     let input = GraphInput {
         nodes: nodes.len(),
         reference: NodeId(reference as u32),
-        reference_midpoint_ns: middle,
+        reference_midpoint: Timestamp::from_ns(middle),
         edges: &edges,
     };
     // Some nodes end later than others every time.
@@ -292,7 +292,8 @@ fn line(edge: Edge, points: &[[Visit; 2]], options: &OffsetOptions) -> Option<Ed
     let user_ns = options.wander_ns / (3.0 * std::f64::consts::SQRT_2);
     let stamp_noise = StampNoise { user_ns, ..FitOptions::default().stamp_noise };
     let fitting = FitOptions { stamp_noise, max_skew: options.max_skew, ..FitOptions::default() };
-    let bounded = fit(&EdgeWindow { edge, midpoint_ns, exchanges: &exchanges, lost: 0 }, &fitting)?;
+    let bounded =
+        fit(&EdgeWindow { edge, midpoint: Timestamp::from_ns(midpoint_ns), exchanges: &exchanges, lost: 0 }, &fitting)?;
     let [slowest, fastest] = bounded.alpha_bounds;
     let (beta, alpha, covariance) = ends(points, midpoint_ns, bounded.margin_ns);
     Some(EdgeAlphaBeta { beta, alpha: alpha.clamp(slowest, fastest.max(slowest)), covariance, ..bounded })

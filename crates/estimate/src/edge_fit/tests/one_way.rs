@@ -10,7 +10,13 @@ fn packet(sent: i64, received: i64) -> OneWayPacket {
 }
 
 fn fitted(forward: &[OneWayPacket], reverse: &[OneWayPacket], max_skew: f64) -> Option<EdgeAlphaBeta> {
-    let window = PacketWindow { edge: NODES, midpoint_ns: MIDPOINT, forward, reverse, stamp: StampSource::Kernel };
+    let window = PacketWindow {
+        edge: NODES,
+        midpoint: Timestamp::from_ns(MIDPOINT),
+        forward,
+        reverse,
+        stamp: StampSource::Kernel,
+    };
     let (line, _) = fit_packets(&window, &FitOptions { max_skew, ..FitOptions::default() })?;
     let [a, ab, b] = line.covariance;
     assert!(a > 0.0 && b > 0.0 && a * b - ab * ab > 0.0, "a covariance that GraphCalc takes: {line:?}");

@@ -46,7 +46,9 @@ fn spoil(run: &mut Run, random: &mut ChaCha8Rng) {
             8 if !edges.is_empty() => edges[at].margin_ns = nasty(random),
             9 if !edges.is_empty() => edges[at].covariance = [nasty(random), nasty(random), nasty(random)],
             10 if !edges.is_empty() => edges[at].covariance = [nasty(random).abs(), 0.0, nasty(random).abs()],
-            11 if !edges.is_empty() => edges[at].midpoint_ns = NASTY_NS[random.random_range(0..NASTY_NS.len())],
+            11 if !edges.is_empty() => {
+                edges[at].midpoint = Timestamp::from_ns(NASTY_NS[random.random_range(0..NASTY_NS.len())])
+            }
             12 if !edges.is_empty() => edges[at].dst_node_id = NodeId(random.random()),
             13 if !edges.is_empty() => edges[at].feasible = false,
             _ => {}
@@ -85,8 +87,8 @@ fn survive(seed: u64) {
     for t in times.chain(NASTY_NS) {
         for node in 0..make.nodes as u32 + 2 {
             let what = format!("seed {seed}, node {node} at {t}");
-            solution.at(NodeId(node), t).iter().for_each(|found| sound(found, &what));
-            solution.between(NodeId(node), NodeId(1), t).iter().for_each(|found| sound(found, &what));
+            solution.at(NodeId(node), at(t)).iter().for_each(|found| sound(found, &what));
+            solution.between(NodeId(node), NodeId(1), at(t)).iter().for_each(|found| sound(found, &what));
         }
     }
     let mut online = Online::new(claimed, reference);

@@ -47,7 +47,7 @@ fn wandering(make: Make, seed: u64) -> Run {
         let input = GraphInput {
             nodes: make.nodes,
             reference: NodeId(0),
-            reference_midpoint_ns: run.midpoints[k],
+            reference_midpoint: Timestamp::from_ns(run.midpoints[k]),
             edges: &run.edges[k],
         };
         run.solutions[k] = solve(&input, &GraphOptions::default()).expect("sound edges");
@@ -70,7 +70,7 @@ fn intervals_hold_what_clocks_wander_within_a_window() {
             for (k, round) in run.rounds().iter().enumerate() {
                 let live = online.observe(round, &[]);
                 for node in 1..make.nodes {
-                    let whole = smoothed.at(NodeId(node as u32), run.midpoints[k]).expect("measured");
+                    let whole = smoothed.at(NodeId(node as u32), at(run.midpoints[k])).expect("measured");
                     let live = live[node].expect("measured");
                     count += 1;
                     for (at, found) in [whole, live].iter().enumerate() {
