@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use probe_sync_probe::Counters;
-use probe_sync_time::{Edge, Exchange, NodeId, System, Timestamp};
+use probe_sync_time::{Edge, Exchange, NodeId, Reference, System, Timestamp};
 
 use crate::world::clock::{WanderingClock, offset_ns};
-use crate::world::ground_truth::Ledger;
+use crate::world::ground_truth::GroundTruth;
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +19,11 @@ pub struct Outcome {
     /// What each node counted.
     pub counters: Vec<Counters>,
     /// What really happened to the packets.
-    pub ledger: Ledger,
+    pub ground_truth: GroundTruth,
     /// Each node's clock. Node 0's shows true time unless the scenario says otherwise.
     pub clocks: Vec<WanderingClock>,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
     /// The run's first instant, true time.
     pub start: Timestamp<System>,
     /// When the last packet and timer were done, true time.
@@ -31,8 +33,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The truth: offset of `node` from node 0 when node 0's clock shows `at`, ns.
-    pub fn offset_ns(&self, node: NodeId, at: Timestamp<System>) -> f64 {
-        offset_ns(&self.clocks, node, at)
+    /// The truth: offset of `node` from the reference when the reference's clock shows `at`, ns.
+    pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> f64 {
+        offset_ns(&self.clocks, node, self.reference, at)
     }
 }

@@ -1,30 +1,30 @@
-//! The round loop over a simulated run: the stages of a live round, window by window.
+//! The round loop over a simulated run: the code of a live round, window by window.
 //!
-//! Place in the flow: above [`Running`], below `accuracy` and whoever wants to look at each round and steer the next. One
-//! step advances to the window's end, cuts every node's window, fits each edge about the middle of its source's OWN window and
-//! solves the graph at the middle of node 0's window: what `probe-sync::rounds` does with processes and messages.
+//! Place in the flow: above [`Running`], below `accuracy`, `fault_cases`, `adaptive` and whoever wants to look at each round and
+//! steer the next. One step advances to the window's end, cuts every node's window, makes each node's contribution with
+//! [`fit_window`] and solves the round with one [`Solver`] for the whole run: graph, watch, live smoother, clamp. A live run
+//! calls the same functions, with processes and messages in between.
 //!
-//! What it does not do: lose a node's results on their way to the master, smooth over rounds, or judge; see `accuracy`.
+//! What it does not do: lose a node's results on their way to the master, smooth the run as a whole
+//! ([`Smoothed`](probe_sync_estimate::run::Smoothed)), or judge.
 
-use probe_sync_estimate::edge_fit::{self, FitOptions};
-use probe_sync_estimate::graph::{self, GraphInput, GraphOptions, GraphSolution};
-use probe_sync_estimate::round::WindowCut;
-use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta};
-use probe_sync_time::{Duration, Edge, NodeId, Reference, System, Timestamp};
+use probe_sync_estimate::edge_fit::FitOptions;
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_time::{Duration, NodeId, Reference, RoundId, System, Timestamp};
 
-use crate::runs::running::Running;
 use crate::error::Error;
+use crate::runs::running::Running;
 use crate::runs::simulation::Simulation;
 
 /// A simulated run, one window at a time.
 #[derive(Debug)]
 pub struct Rounds<'a> {
-    /// How edges are fitted.
-    pub fit: FitOptions,
-    /// How rounds are solved.
-    pub graph: GraphOptions,
+    solver: Solver,
     running: Running<'a>,
     nodes: usize,
+    reference: NodeId,
     window: Duration,
     /// True time when the window under way began, and when the run ends.
     begun: Timestamp<System>,
@@ -39,12 +39,8 @@ pub struct Round {
     pub index: usize,
     /// What every live node collected.
     pub cuts: Vec<WindowCut>,
-    /// The fitted edges of all nodes, in order of their source.
-    pub edges: Vec<EdgeAlphaBeta>,
-    /// The middle of the reference's window on its own clock: the instant of the solution.
-    pub reference_midpoint: Timestamp<Reference>,
-    /// Offsets and bounds of all nodes.
-    pub solution: GraphSolution,
+    /// What the master of a live run has of the round.
+    pub solved: SolvedRound,
 }
 
 impl<'a> Rounds<'a> {
@@ -53,15 +49,29 @@ impl<'a> Rounds<'a> {
     /// # Errors
     /// [`Error::Window`] unless `window` is positive and fits into `duration`.
     pub fn new(simulation: &'a Simulation, duration: Duration, window: Duration) -> Result<Self, Error> {
+        Self::with_graph(simulation, duration, window, GraphOptions::default())
+    }
+
+    /// The same where the graph may assume something else.
+    ///
+    /// # Errors
+    /// As [`Rounds::new`].
+    pub fn with_graph(
+        simulation: &'a Simulation,
+        duration: Duration,
+        window: Duration,
+        graph: GraphOptions,
+    ) -> Result<Self, Error> {
         let begun = Simulation::START;
         if window.as_ns() <= 0 || window > duration {
             return Err(Error::Window { window, duration });
         }
+        let (nodes, reference) = (simulation.scenario().nodes as usize, simulation.scenario().reference);
         Ok(Self {
-            fit: FitOptions::default(),
-            graph: GraphOptions::default(),
+            solver: Solver::new(SolverOptions { nodes, reference, graph }),
             running: simulation.start(duration),
-            nodes: simulation.scenario().nodes as usize,
+            nodes,
+            reference,
             window,
             begun,
             end: begun + duration,
@@ -71,25 +81,40 @@ impl<'a> Rounds<'a> {
 
     /// The next window, solved; None when less than a whole window is left.
     pub fn step(&mut self) -> Option<Round> {
-        let end = self.begun + self.window;
+        let (begun, end) = (self.begun, self.begun + self.window);
         if end > self.end {
             return None;
         }
         self.running.advance_to(end);
         let cuts = self.running.cut();
-        let middle = self.begun + Duration::from_ns(self.window.as_ns() / 2);
-        let own = cuts.iter().find(|cut| cut.node == REFERENCE);
-        // A reference that is silent still has a clock, and truth is asked for on it.
-        let reference_midpoint = own
-            .map_or_else(|| self.running.clocks()[REFERENCE.index()].apply(middle), WindowCut::midpoint)
-            .on_reference();
-        let edges: Vec<EdgeAlphaBeta> =
-            cuts.iter().flat_map(WindowCut::edge_windows).filter_map(|w| edge_fit::fit(&w, &self.fit)).collect();
-        let input = GraphInput { nodes: self.nodes, reference: REFERENCE, reference_midpoint, edges: &edges };
-        let solution = graph::solve(&input, &self.graph).expect("the simulation's edges join its own nodes");
         let index = self.index;
+        let id = RoundId(index as u64);
+        let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
+        let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
+        let own = windows.iter().find(|window| window.node_id == self.reference);
+        // A reference that is silent still has a clock, and truth is asked for on it.
+        let silent = own.is_none().then(|| fitted(&self.silent_reference([begun, end])));
+        let reference = own.or(silent.as_ref()).expect("either its own window or the one made of its clock");
+        let solved = self.solver.solve(id, reference, &windows);
+        let solved = solved.expect("the simulation's edges join its own nodes");
         (self.index, self.begun) = (index + 1, end);
-        Some(Round { index, cuts, edges, reference_midpoint, solution })
+        Some(Round { index, cuts, solved })
+    }
+
+    /// The window of a reference that says nothing, from its clock alone.
+    fn silent_reference(&self, window: [Timestamp<System>; 2]) -> WindowCut {
+        let [start, end] = window.map(|at| self.running.clocks()[self.reference.index()].apply(at));
+        WindowCut { node: self.reference, start, end, edges: Vec::new(), clock_event: None, packets: Vec::new() }
+    }
+
+    /// How many nodes the run has.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The node whose offset is zero.
+    pub fn reference(&self) -> NodeId {
+        self.reference
     }
 
     /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing here.
@@ -104,16 +129,8 @@ impl<'a> Rounds<'a> {
 }
 
 impl Round {
-    /// Disturbances of clocks that the nodes themselves saw.
-    pub fn clock_events(&self) -> impl Iterator<Item = (NodeId, ClockEvent)> {
-        self.cuts.iter().filter_map(|cut| cut.clock_event.map(|event| (cut.node, event)))
-    }
-
-    /// Exchanges given up, by edge.
-    pub fn losses(&self) -> impl Iterator<Item = (Edge, u32)> {
-        self.cuts.iter().flat_map(|cut| &cut.edges).map(|edge| (edge.edge, edge.lost))
+    /// The instant at which the round's offsets hold.
+    pub const fn midpoint(&self) -> Timestamp<Reference> {
+        self.solved.data.midpoint()
     }
 }
-
-/// The node whose offset is zero.
-pub const REFERENCE: NodeId = NodeId(0);

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_estimate::window::PeerPackets;
 use probe_sync_probe::{Counters, Schedule};
-use probe_sync_time::{Duration, Edge, Exchange, NodeId, System, Timestamp};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, Reference, System, Timestamp};
 
-use crate::world::clock::{WanderingClock, offset_ns};
-use crate::world::network::constant_ns;
-use crate::scenario::Scenario;
 use crate::error::Error;
 use crate::runs::outcome::Outcome;
+use crate::scenario::Scenario;
+use crate::world::clock::{WanderingClock, offset_ns};
 use crate::world::events::{START, World};
+use crate::world::network::constant_ns;
 
 /// A run under way.
 #[derive(Debug)]
@@ -111,9 +111,9 @@ impl<'a> Running<'a> {
         &self.world.clocks
     }
 
-    /// The truth: offset of `node` from node 0 when node 0's clock shows `at`, ns.
-    pub fn offset_ns(&self, node: NodeId, at: Timestamp<System>) -> f64 {
-        offset_ns(&self.world.clocks, node, at)
+    /// The truth: offset of `node` from the reference when the reference's clock shows `at`, ns.
+    pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> f64 {
+        offset_ns(&self.world.clocks, node, self.scenario.reference, at)
     }
 
     /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns, for packets that leave at `at` of
@@ -141,8 +141,9 @@ impl<'a> Running<'a> {
         Outcome {
             exchanges,
             counters: self.world.nodes.iter().map(|node| node.endpoint.counters()).collect(),
-            ledger: self.world.books.close(),
+            ground_truth: self.world.counter.finish(),
             clocks: self.world.clocks,
+            reference: self.scenario.reference,
             start: START,
             end,
             events: self.world.events,

@@ -8,13 +8,13 @@
 use probe_sync_probe::{Endpoint, EndpointConfig, topology};
 use probe_sync_time::{Duration, Edge, NodeId, RunId, System, Timestamp};
 
-use crate::world::network::constant_ns;
-use crate::world::oscillator;
 use crate::error::Error;
 use crate::runs::outcome::Outcome;
 use crate::runs::running::{Running, schedule};
 use crate::scenario::Scenario;
 use crate::world::events::{START, World};
+use crate::world::network::constant_ns;
+use crate::world::oscillator;
 
 /// A run that is ready to go.
 #[derive(Debug)]

@@ -14,4 +14,5 @@ pub(crate) mod oscillator;
 mod pairs;
 mod queue;
 mod random;
+mod stamp_errors;
 mod stamps;

@@ -11,10 +11,10 @@
 
 use probe_sync_time::{Duration, NodeId, SkewedClock, Step, System, Timestamp, Wave};
 
-use crate::world::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
 use crate::scenario::faults::{FaultKind, nanoseconds};
-use crate::world::random::{Draws, Purpose};
 use crate::scenario::{Clocks, Scenario};
+use crate::world::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
+use crate::world::random::{Draws, Purpose};
 
 /// The clock of `node` in a run of `scenario`; its wander is drawn for `horizon`, later it keeps its last rate.
 pub(crate) fn clock(
