@@ -24,6 +24,7 @@
 //! jump of the load and lets clocks wander as T³; the pace is the better lever. It does not read clocks or speak.
 
 mod prospect;
+mod solved;
 
 use std::collections::BTreeSet;
 

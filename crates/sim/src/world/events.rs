@@ -12,15 +12,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Stamp, Tally, Transmit, TxContext};
 use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, System, Timestamp};
 
-use crate::clock::WanderingClock;
-use crate::faults::{Lie, Span};
-use crate::ledger::Bookkeeper;
-use crate::network::Wires;
-use crate::parcels::{Parcel, Parcels};
-use crate::random::{Draws, Purpose};
+use crate::error::Error;
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Simulation};
-use crate::stamps::Side;
+use crate::scenario::faults::Span;
+use crate::world::clock::WanderingClock;
+use crate::world::ground_truth::PacketCounter;
+use crate::world::in_flight::{Packet, PacketsInFlight};
+use crate::world::network::Wires;
+use crate::world::random::{Draws, Purpose};
+use crate::world::stamp_errors::StampError;
+use crate::world::stamps::Side;
 
 /// Everything that a run is made of.
 #[derive(Debug)]
@@ -29,8 +30,8 @@ pub(crate) struct World<'a> {
     pub(crate) nodes: Vec<Node>,
     pub(crate) clocks: Vec<WanderingClock>,
     wires: Wires<'a>,
-    parcels: Parcels,
-    pub(crate) books: Bookkeeper,
+    in_flight: PacketsInFlight,
+    pub(crate) counter: PacketCounter,
     heap: BinaryHeap<Reverse<Event>>,
     order: u64,
     /// Time since the start, ns.
@@ -55,7 +56,7 @@ pub(crate) struct Node {
     draws: Draws,
     /// When it says and hears nothing.
     silences: Vec<Span>,
-    lies: Vec<Lie>,
+    stamp_errors: Vec<StampError>,
 }
 
 /// Something that happens at a true time, ns since the start.
@@ -96,8 +97,8 @@ impl<'a> World<'a> {
             nodes: (0..).zip(endpoints).map(node).collect(),
             clocks,
             wires: Wires::new(scenario.network, &scenario.faults, seed, scenario.nodes),
-            parcels: Parcels::default(),
-            books: Bookkeeper::new(scenario.nodes, scenario.exchange_timeout.as_ns()),
+            in_flight: PacketsInFlight::default(),
+            counter: PacketCounter::new(scenario.nodes, scenario.exchange_timeout.as_ns()),
             heap: BinaryHeap::new(),
             order: 0,
             now: 0,
@@ -190,9 +191,9 @@ impl<'a> World<'a> {
     }
 
     fn receive(&mut self, number: u32, now: i64) -> NodeId {
-        let Parcel { from, to, context, copies, bytes, length } = self.parcels.take(number);
+        let Packet { from, to, context, copies, bytes, length } = self.in_flight.take(number);
         if let Some(context) = context {
-            self.books.note_arrival(from, context, copies, now);
+            self.counter.note_arrival(from, context, copies, now);
         }
         let received = self.stamp(to, from, Side::Receive, now);
         self.nodes[to.index()].endpoint.handle_packet(&bytes[..length], received, monotonic(now));
@@ -225,7 +226,7 @@ impl<'a> World<'a> {
         let sender = &mut self.nodes[from.index()];
         if sender.draws.chance(self.scenario.stamps.unsendable) {
             sender.endpoint.handle_send_failed(context, monotonic(now));
-            self.books.direction(from, to).unsendable += 1;
+            self.counter.counts(from, to).unsendable += 1;
             return;
         }
         self.packets_sent += 1;
@@ -234,22 +235,22 @@ impl<'a> World<'a> {
         let delays =
             self.wires.carry(from, to, now).map(|delay| delay.filter(|delay| !receiver.is_silent(now + delay)));
         let copies = delays.iter().flatten().count() as u8;
-        self.books.note_sent(from, context, copies, now);
+        self.counter.note_sent(from, context, copies, now);
         for delay in delays.into_iter().flatten() {
-            let parcel = Parcel { from, to, context: Some(context), copies, bytes, length: PACKET_BYTES };
-            self.post(parcel, now + delay);
+            let packet = Packet { from, to, context: Some(context), copies, bytes, length: PACKET_BYTES };
+            self.post(packet, now + delay);
         }
         let arrives_at = now + self.scenario.network.delay_ns;
         if self.scenario.network.foreign > 0.0 && !self.nodes[to.index()].is_silent(arrives_at) {
-            let counters = &mut self.books.foreign[to.index()];
+            let counters = &mut self.counter.foreign[to.index()];
             if let Some((bytes, length)) = self.wires.foreign(&bytes, counters) {
-                self.post(Parcel { from, to, context: None, copies: 1, bytes, length }, arrives_at);
+                self.post(Packet { from, to, context: None, copies: 1, bytes, length }, arrives_at);
             }
         }
     }
 
-    fn post(&mut self, parcel: Parcel, at: i64) {
-        let number = self.parcels.put(parcel);
+    fn post(&mut self, packet: Packet, at: i64) {
+        let number = self.in_flight.put(packet);
         self.push(at, What::Arrival(number));
     }
 
@@ -261,7 +262,7 @@ impl<'a> World<'a> {
         let stamp = self.stamp(from, context.peer, Side::Transmit, now);
         let sender = &mut self.nodes[from.index()];
         let withheld = sender.draws.chance(self.scenario.stamps.missing) || sender.is_silent(reported_at);
-        self.books.direction(from, context.peer).stamps_withheld += u64::from(withheld);
+        self.counter.counts(from, context.peer).stamps_withheld += u64::from(withheld);
         self.push(reported_at, What::Sent { from, context, stamp: (!withheld).then_some(stamp) });
     }
 
@@ -269,9 +270,10 @@ impl<'a> World<'a> {
     fn stamp(&mut self, node: NodeId, peer: NodeId, side: Side, now: i64) -> Stamp {
         let exact = self.clocks[node.index()].apply(true_time(now));
         let state = &mut self.nodes[node.index()];
-        let lie_ns = state.lies.iter().map(|lie| lie.error_ns(now, peer, side == Side::Receive)).sum();
+        let received = side == Side::Receive;
+        let wrong_by_ns = state.stamp_errors.iter().map(|error| error.error_ns(now, peer, received)).sum();
         let stamps = &self.scenario.stamps;
-        Stamp { at: stamps.take(exact, lie_ns, side, &mut state.draws), source: stamps.source }
+        Stamp { at: stamps.take(exact, wrong_by_ns, side, &mut state.draws), source: stamps.source }
     }
 
     fn push(&mut self, at: i64, what: What) {
@@ -291,7 +293,7 @@ impl Node {
             armed: None,
             draws: Draws::new(seed, Purpose::Node, u64::from(node.0)),
             silences: silences.filter(|(silent, _)| *silent == node).map(|(_, span)| span).collect(),
-            lies: Lie::of(node, &scenario.faults, edges),
+            stamp_errors: StampError::of(node, &scenario.faults, edges),
         }
     }
 
@@ -334,5 +336,8 @@ fn monotonic(now: i64) -> Timestamp<Monotonic> {
 }
 
 fn true_time(now: i64) -> Timestamp<System> {
-    Simulation::START + Duration::from_ns(now)
+    START + Duration::from_ns(now)
 }
+
+/// The first instant of every run, true time. A plausible present: clock arithmetic at this scale must not lose nanoseconds.
+pub(crate) const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);

@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_estimate::window::PeerPackets;
-use probe_sync_probe::Counters;
-use probe_sync_time::{Duration, Edge, Exchange, NodeId, System, Timestamp};
+use probe_sync_probe::{Counters, Schedule};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, Reference, System, Timestamp};
 
-use crate::clock::{WanderingClock, offset_ns};
-use crate::network::constant_ns;
+use crate::error::Error;
+use crate::runs::outcome::Outcome;
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Outcome, Simulation, schedule};
-use crate::world::World;
+use crate::world::clock::{WanderingClock, offset_ns};
+use crate::world::events::{START, World};
+use crate::world::network::constant_ns;
 
 /// A run under way.
 #[derive(Debug)]
@@ -32,12 +33,12 @@ pub struct Running<'a> {
 
 impl<'a> Running<'a> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64, edges: &'a [Edge], world: World<'a>) -> Self {
-        Self { scenario, seed, edges, world, window_start: Simulation::START }
+        Self { scenario, seed, edges, world, window_start: START }
     }
 
     /// Handles everything that happens up to `at`, true time. Going back is not possible: an earlier `at` does nothing.
     pub fn advance_to(&mut self, at: Timestamp<System>) {
-        self.world.advance((at - Simulation::START).as_ns());
+        self.world.advance((at - START).as_ns());
     }
 
     /// How far the run has come, true time.
@@ -63,7 +64,7 @@ impl<'a> Running<'a> {
             return None;
         }
         let clock = &self.world.clocks[node.index()];
-        let began = Simulation::START + Duration::from_ns(state.began_at.max(0));
+        let began = START + Duration::from_ns(state.began_at.max(0));
         let start = start.max(began);
         let edges = counts.into_iter().map(|count| EdgeCut {
             edge: Edge { src: node, dst: count.peer },
@@ -110,15 +111,15 @@ impl<'a> Running<'a> {
         &self.world.clocks
     }
 
-    /// The truth: offset of `node` from node 0 when node 0's clock shows `at`, ns.
-    pub fn offset_ns(&self, node: NodeId, at: Timestamp<System>) -> f64 {
-        offset_ns(&self.world.clocks, node, at)
+    /// The truth: offset of `node` from the reference when the reference's clock shows `at`, ns.
+    pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> f64 {
+        offset_ns(&self.world.clocks, node, self.scenario.reference, at)
     }
 
     /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns, for packets that leave at `at` of
     /// true time: half the difference between the least forward and reverse delays, faults included.
     pub fn asymmetry_ns(&self, edge: Edge, at: Timestamp<System>) -> f64 {
-        let since = (at - Simulation::START).as_ns();
+        let since = (at - START).as_ns();
         let delay = |from, to| {
             let faults = self.scenario.faults.iter().filter(|fault| fault.span().contains(since));
             let extra: f64 = faults.filter_map(|fault| fault.extra_ns(from, to)).sum();
@@ -140,11 +141,18 @@ impl<'a> Running<'a> {
         Outcome {
             exchanges,
             counters: self.world.nodes.iter().map(|node| node.endpoint.counters()).collect(),
-            ledger: self.world.books.close(),
+            ground_truth: self.world.counter.finish(),
             clocks: self.world.clocks,
-            start: Simulation::START,
+            reference: self.scenario.reference,
+            start: START,
             end,
             events: self.world.events,
         }
     }
+}
+
+/// One start per `gap`; the nodes' phases are spread evenly over it. `None` unless `gap` is positive.
+pub(crate) fn schedule(node: NodeId, nodes: u32, gap: Duration) -> Option<Schedule> {
+    let phase = i128::from(gap.as_ns()) * i128::from(node.0) / i128::from(nodes.max(1));
+    Schedule::new(gap, Duration::from_ns(phase as i64))
 }

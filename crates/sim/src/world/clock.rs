@@ -7,7 +7,7 @@
 //! What it does not do: know who moved it; what a node notices of steps and slews is in [`WanderingClock::event_in`].
 
 use probe_sync_estimate::window::ClockEvent;
-use probe_sync_time::{Duration, NodeId, SkewedClock, System, Timestamp};
+use probe_sync_time::{Duration, NodeId, Reference, SkewedClock, System, Timestamp};
 
 /// A simulated system clock.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,10 +117,10 @@ impl Slew {
     }
 }
 
-/// The truth: offset of `node` from node 0 when node 0's clock shows `at`, ns.
-pub(crate) fn offset_ns(clocks: &[WanderingClock], node: NodeId, at: Timestamp<System>) -> f64 {
-    let Some(reference) = clocks.first() else { return 0.0 };
-    let real = reference.invert(at);
+/// The truth: offset of `node` from `reference` when the reference's clock shows `at`, ns.
+pub(crate) fn offset_ns(clocks: &[WanderingClock], node: NodeId, reference: NodeId, at: Timestamp<Reference>) -> f64 {
+    let reference = &clocks[reference.index()];
+    let real = reference.invert(at.of_reference_node());
     clocks[node.index()].error_ns(real) - reference.error_ns(real)
 }
 

@@ -5,12 +5,15 @@
 //!
 //! What it does not do: read files, or check ranges (`check` does).
 
+mod check;
+pub(crate) mod faults;
+
 use probe_sync_probe::EndpointConfig;
 use probe_sync_time::{Duration, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 
-use crate::faults::Fault;
-use crate::simulation::Error;
+use crate::error::Error;
+use crate::scenario::faults::Fault;
 
 /// A simulated run. The defaults are a quiet network of good clocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,9 +25,11 @@ pub struct Scenario {
     pub nodes: u32,
     /// Undirected neighbours per node, as [`probe_sync_probe::topology::edges`] takes it.
     pub neighbors: u32,
-    /// How long the run is, s. The simulator's own functions are told; this is for those who call them.
+    /// The node whose offset is zero. It changes neither clocks nor packets: those are the same whatever the reference.
+    pub reference: NodeId,
+    /// How long the run is, s. For those who call the simulator: its own functions take the time as an argument.
     pub duration_s: f64,
-    /// How long a window is, s; for those who call the simulator, too.
+    /// How long a window is, s; for those who call the simulator as well.
     pub window_s: f64,
     /// Gap between the exchanges that one node starts. The nodes' phases are spread evenly over it.
     #[serde(rename = "gap_us", with = "micros")]
@@ -236,6 +241,7 @@ impl Default for Scenario {
             description: String::new(),
             nodes: 16,
             neighbors: 10,
+            reference: NodeId(0),
             duration_s: 64.0,
             window_s: 4.0,
             gap: Duration::from_ms(2),

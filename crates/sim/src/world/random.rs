@@ -30,8 +30,8 @@ pub(crate) enum Purpose {
     Packets,
     /// The loads of one direction.
     Loads,
-    /// Datagrams from elsewhere.
-    Strangers,
+    /// Foreign datagrams.
+    Foreign,
 }
 
 impl Draws {

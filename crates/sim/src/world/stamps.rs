@@ -8,8 +8,8 @@
 
 use probe_sync_time::{Duration, System, Timestamp};
 
-use crate::random::Draws;
 use crate::scenario::Stamps;
+use crate::world::random::Draws;
 
 /// Which end of its way a packet is at.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -19,11 +19,11 @@ pub(crate) enum Side {
 }
 
 impl Stamps {
-    /// The stamp that is taken when the clock shows `exact`; `lie_ns` is added.
+    /// The stamp that is taken when the clock shows `exact`; `wrong_by_ns` is added.
     pub(crate) fn take(
         &self,
         exact: Timestamp<System>,
-        lie_ns: f64,
+        wrong_by_ns: f64,
         side: Side,
         draws: &mut Draws,
     ) -> Timestamp<System> {
@@ -32,7 +32,7 @@ impl Stamps {
             late_ns += draws.exponential(self.spike_ns_mean);
         }
         let one_sided_ns = if side == Side::Receive { late_ns } else { -late_ns };
-        let mut error_ns = one_sided_ns + draws.normal(self.noise_sd_ns) + lie_ns;
+        let mut error_ns = one_sided_ns + draws.normal(self.noise_sd_ns) + wrong_by_ns;
         if self.noise_ns_max > 0 {
             error_ns += draws.symmetric(self.noise_ns_max as f64);
         }
@@ -44,7 +44,7 @@ impl Stamps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Purpose;
+    use crate::world::random::Purpose;
 
     /// Mean and standard deviation of 50 000 errors.
     fn moments(stamps: &Stamps, side: Side) -> (f64, f64) {

@@ -1,9 +1,9 @@
 //! The clocks against the laws that they are drawn from.
 
 use super::*;
-use crate::clock::offset_ns;
-use crate::faults::Fault;
+use crate::scenario::faults::Fault;
 use crate::scenario::{Replay, Slews, Thermal};
+use crate::world::clock::offset_ns;
 
 const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
 const HORIZON: Duration = Duration::from_ms(100_000);
@@ -146,7 +146,7 @@ fn a_recorded_series_is_replayed() {
 }
 
 #[test]
-fn truth_is_told_at_the_instant_that_node_0_shows() {
+fn truth_holds_at_the_instant_that_the_reference_shows() {
     let node = NodeId(0);
     let faults = vec![fault(50.0, None, FaultKind::Step { node, step_ns: 10_000_000, seen: true })];
     let laws = Clocks { wander_ppm: 0.1, reference_wanders: true, ..Clocks::default() };
@@ -154,11 +154,11 @@ fn truth_is_told_at_the_instant_that_node_0_shows() {
     let clocks: Vec<WanderingClock> = (0..3).map(|node| drawn(&scenario, node)).collect();
     for ms in [0, 20_000, 49_000, 51_000, 90_000] {
         let real = after_ms(ms);
-        let shown = clocks[0].apply(real);
+        let shown = clocks[0].apply(real).on_reference();
         let expected = clocks[2].error_ns(real) - clocks[0].error_ns(real);
         // What is shown is a whole number of ns, and rates differ by 100 ppm.
-        assert!((offset_ns(&clocks, NodeId(2), shown) - expected).abs() < 1e-3, "at {ms} ms");
-        assert_eq!(offset_ns(&clocks, NodeId(0), shown), 0.0);
+        assert!((offset_ns(&clocks, NodeId(2), NodeId(0), shown) - expected).abs() < 1e-3, "at {ms} ms");
+        assert_eq!(offset_ns(&clocks, NodeId(0), NodeId(0), shown), 0.0);
     }
 }
 

@@ -11,11 +11,11 @@
 use probe_sync_probe::{ForeignCounters, PACKET_BYTES, Reject};
 use probe_sync_time::NodeId;
 
-use crate::faults::{Fault, Span, nanoseconds};
-use crate::pairs::PairMap;
-use crate::queue::Workload;
-use crate::random::{Draws, Purpose};
 use crate::scenario::Network;
+use crate::scenario::faults::{Fault, Span, nanoseconds};
+use crate::world::pairs::PairMap;
+use crate::world::queue::Workload;
+use crate::world::random::{Draws, Purpose};
 
 /// One-way delays of a packet's copies, ns; none when it is lost.
 pub(crate) type Delays = [Option<i64>; 2];
@@ -28,7 +28,7 @@ pub(crate) struct Wires<'a> {
     seed: u64,
     directions: PairMap<Direction>,
     /// For foreign datagrams.
-    strangers: Draws,
+    foreign_draws: Draws,
 }
 
 /// One direction between two nodes.
@@ -49,8 +49,8 @@ struct Direction {
 
 impl<'a> Wires<'a> {
     pub(crate) fn new(network: Network, faults: &'a [Fault], seed: u64, nodes: u32) -> Self {
-        let strangers = Draws::new(seed, Purpose::Strangers, 0);
-        Self { network, faults, seed, directions: PairMap::new(nodes), strangers }
+        let foreign_draws = Draws::new(seed, Purpose::Foreign, 0);
+        Self { network, faults, seed, directions: PairMap::new(nodes), foreign_draws }
     }
 
     /// Draws the fate of one packet that leaves at `at`, ns since the start; never earlier than the one before.
@@ -71,14 +71,14 @@ impl<'a> Wires<'a> {
         packet: &[u8; PACKET_BYTES],
         counters: &mut ForeignCounters,
     ) -> Option<([u8; PACKET_BYTES], usize)> {
-        if !self.strangers.chance(self.network.foreign) {
+        if !self.foreign_draws.chance(self.network.foreign) {
             return None;
         }
         let mut bytes = *packet;
         let mut length = PACKET_BYTES;
-        let defect = DEFECTS[self.strangers.below(DEFECTS.len())];
+        let defect = DEFECTS[self.foreign_draws.below(DEFECTS.len())];
         match defect {
-            Reject::Length => length = self.strangers.below(PACKET_BYTES),
+            Reject::Length => length = self.foreign_draws.below(PACKET_BYTES),
             Reject::Magic => bytes[0] ^= 1,
             Reject::Version => bytes[4] ^= 1,
             Reject::Run => bytes[15] ^= 1,

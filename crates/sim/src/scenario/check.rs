@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 
 use probe_sync_time::NodeId;
 
-use crate::faults::{Fault, FaultKind};
+use crate::error::Error;
 use crate::scenario::Scenario;
-use crate::simulation::Error;
+use crate::scenario::faults::{Fault, FaultKind};
 
 impl Scenario {
     /// Checks every number; [`crate::Simulation::new`] does so as well.
@@ -18,6 +18,7 @@ impl Scenario {
     pub fn check(&self) -> Result<(), Error> {
         within("nodes", f64::from(self.nodes), 1.0..=1e6)?;
         within("neighbors", f64::from(self.neighbors), 0.0..=1e6)?;
+        self.known("reference", self.reference)?;
         within("duration_s", self.duration_s, 1e-3..=MAX_DURATION_S)?;
         within("window_s", self.window_s, 1e-3..=MAX_S)?;
         within("gap_us", self.gap.as_ns_f64() * 1e-3, 1e-3..=MAX_S * 1e6)?;
@@ -125,10 +126,10 @@ impl Scenario {
                 within(&name("what.reboot.offset_ns"), *offset_ns as f64, -MAX_NS..=MAX_NS)
             }
             FaultKind::LateJoin { node } => self.known(&name("what.late_join.node"), *node),
-            FaultKind::Liar { node, constant_ns, ramp_ns_per_s, .. } => {
-                self.known(&name("what.liar.node"), *node)?;
-                within(&name("what.liar.constant_ns"), *constant_ns, -MAX_NS..=MAX_NS)?;
-                within(&name("what.liar.ramp_ns_per_s"), *ramp_ns_per_s, -MAX_NS..=MAX_NS)
+            FaultKind::Falseticker { node, constant_ns, ramp_ns_per_s, .. } => {
+                self.known(&name("what.falseticker.node"), *node)?;
+                within(&name("what.falseticker.constant_ns"), *constant_ns, -MAX_NS..=MAX_NS)?;
+                within(&name("what.falseticker.ramp_ns_per_s"), *ramp_ns_per_s, -MAX_NS..=MAX_NS)
             }
             FaultKind::Asymmetry { src, dst, extra_ns } => {
                 self.check_path(&name("what.asymmetry"), *src, *dst, *extra_ns)

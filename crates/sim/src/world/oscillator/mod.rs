@@ -11,10 +11,10 @@
 
 use probe_sync_time::{Duration, NodeId, SkewedClock, Step, System, Timestamp, Wave};
 
-use crate::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
-use crate::faults::{FaultKind, nanoseconds};
-use crate::random::{Draws, Purpose};
+use crate::scenario::faults::{FaultKind, nanoseconds};
 use crate::scenario::{Clocks, Scenario};
+use crate::world::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
+use crate::world::random::{Draws, Purpose};
 
 /// The clock of `node` in a run of `scenario`; its wander is drawn for `horizon`, later it keeps its last rate.
 pub(crate) fn clock(
@@ -151,5 +151,4 @@ const STEP_SEEN_NS: i64 = 1_000;
 const SLEW_SEEN_PPM: f64 = 2.0;
 
 #[cfg(test)]
-#[path = "oscillator_tests.rs"]
 mod tests;

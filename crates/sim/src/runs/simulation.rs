@@ -5,83 +5,16 @@
 //!
 //! What it does not do: fit or solve; it hands out exchanges and truth.
 
-use std::collections::BTreeMap;
+use probe_sync_probe::{Endpoint, EndpointConfig, topology};
+use probe_sync_time::{Duration, Edge, NodeId, RunId, System, Timestamp};
 
-use probe_sync_probe::{Counters, Endpoint, EndpointConfig, Schedule, topology};
-use probe_sync_time::{Duration, Edge, Exchange, NodeId, RunId, System, Timestamp};
-
-use crate::clock::{WanderingClock, offset_ns};
-use crate::ledger::Ledger;
-use crate::network::constant_ns;
-use crate::oscillator;
-use crate::running::Running;
+use crate::error::Error;
+use crate::runs::outcome::Outcome;
+use crate::runs::running::{Running, schedule};
 use crate::scenario::Scenario;
-use crate::world::World;
-
-/// Why a scenario cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The text is not a scenario: not TOML, an unknown key, a value of the wrong type.
-    #[error("not a scenario: {0}")]
-    Toml(String),
-    /// A number is out of its range.
-    #[error("{field} = {value} is out of range: it must be from {} to {}", range.0, range.1)]
-    Range {
-        /// The field, by its path in the file.
-        field: String,
-        /// Its value.
-        value: String,
-        /// Least and largest value.
-        range: (String, String),
-    },
-    /// Parts of the scenario contradict each other.
-    #[error("{field}: {problem}")]
-    Contradiction {
-        /// The field, by its path in the file.
-        field: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The windows are not positive, or longer than the run.
-    #[error("a window of {window:?} must be positive and fit into the run of {duration:?}")]
-    Window {
-        /// Length of a window.
-        window: Duration,
-        /// Length of the run.
-        duration: Duration,
-    },
-    /// The endpoints refuse their configuration.
-    #[error(transparent)]
-    Endpoint(#[from] probe_sync_probe::Error),
-}
-
-/// What came of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// Finished exchanges of every edge that no cut took away, in the order in which they finished. Edges without any
-    /// have an empty list.
-    pub exchanges: BTreeMap<Edge, Vec<Exchange>>,
-    /// What each node counted.
-    pub counters: Vec<Counters>,
-    /// What really happened to the packets.
-    pub ledger: Ledger,
-    /// Each node's clock. Node 0's shows true time unless the scenario says otherwise.
-    pub clocks: Vec<WanderingClock>,
-    /// The run's first instant, true time.
-    pub start: Timestamp<System>,
-    /// When the last packet and timer were done, true time.
-    pub end: Timestamp<System>,
-    /// Events handled: the cost of the run.
-    pub events: u64,
-}
-
-impl Outcome {
-    /// The truth: offset of `node` from node 0 when node 0's clock shows `at`, ns.
-    pub fn offset_ns(&self, node: NodeId, at: Timestamp<System>) -> f64 {
-        offset_ns(&self.clocks, node, at)
-    }
-}
+use crate::world::events::{START, World};
+use crate::world::network::constant_ns;
+use crate::world::oscillator;
 
 /// A run that is ready to go.
 #[derive(Debug)]
@@ -92,9 +25,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The first instant of every run, true time. A plausible present: clock arithmetic at this scale must not lose
-    /// nanoseconds.
-    pub const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
+    /// The first instant of every run, true time.
+    pub const START: Timestamp<System> = START;
 
     /// Prepares a run of `scenario`.
     ///
@@ -160,10 +92,4 @@ impl Simulation {
         };
         (0..nodes).zip(out_edges).map(endpoint).collect()
     }
-}
-
-/// One start per `gap`; the nodes' phases are spread evenly over it. `None` unless `gap` is positive.
-pub(crate) fn schedule(node: NodeId, nodes: u32, gap: Duration) -> Option<Schedule> {
-    let phase = i128::from(gap.as_ns()) * i128::from(node.0) / i128::from(nodes.max(1));
-    Schedule::new(gap, Duration::from_ns(phase as i64))
 }

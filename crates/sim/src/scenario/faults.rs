@@ -8,9 +8,11 @@
 //! what.step = { node = 5, step_ns = 10_000_000 }
 //! ```
 //!
-//! What it does not do: carry the faults out; clocks, network and event loop ask it.
+//! Place in the flow: a part of the scenario; clocks, network and event loop ask it.
+//!
+//! What it does not do: carry the faults out.
 
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_time::NodeId;
 use serde::{Deserialize, Serialize};
 
 /// Something that goes wrong.
@@ -31,7 +33,7 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultKind {
-    /// A clock jumps; node 0's is the reference's.
+    /// A clock jumps.
     Step {
         /// Whose clock.
         node: NodeId,
@@ -64,22 +66,22 @@ pub enum FaultKind {
         /// The node.
         node: NodeId,
     },
-    /// A node's stamps are wrong by `constant_ns + ramp_ns_per_s · time since start`.
-    Liar {
+    /// A node's timestamps are wrong by `constant_ns + ramp_ns_per_s · time since start`.
+    Falseticker {
         /// The node.
         node: NodeId,
-        /// The constant part of the lie, ns.
+        /// The constant part of the error, ns.
         #[serde(default)]
         constant_ns: f64,
         /// The growing part, ns per s.
         #[serde(default)]
         ramp_ns_per_s: f64,
-        /// Each peer is told another multiple of the lie: −1, +1, −2, +2, … in order of the peers.
+        /// The error differs between peers: −1, +1, −2, +2, … times, in order of the peers.
         #[serde(default)]
         per_peer: bool,
         /// Which stamps are wrong.
         #[serde(default)]
-        stamps: LieStamps,
+        stamps: WrongStamps,
     },
     /// Packets from one node to another take longer, those back do not.
     Asymmetry {
@@ -123,10 +125,10 @@ pub enum FaultKind {
     },
 }
 
-/// Which stamps of a liar are wrong.
+/// Which stamps of a falseticker are wrong.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LieStamps {
+pub enum WrongStamps {
     /// Transmit and receive stamps: like a clock that is wrong by as much.
     #[default]
     All,
@@ -192,58 +194,6 @@ impl Span {
     pub fn contains(&self, at: i64) -> bool {
         (self.start_ns..self.end_ns).contains(&at)
     }
-}
-
-/// What a liar tells its peers.
-#[derive(Clone, Debug)]
-pub(crate) struct Lie {
-    span: Span,
-    constant_ns: f64,
-    ramp_ns_per_s: f64,
-    stamps: LieStamps,
-    /// Peer and multiple, sorted by peer; empty: the same to all.
-    multiples: Vec<(NodeId, f64)>,
-}
-
-impl Lie {
-    /// The lies of `node`, which talks to the peers that `edges` gives it.
-    pub(crate) fn of(node: NodeId, faults: &[Fault], edges: &[Edge]) -> Vec<Self> {
-        let lie = |fault: &Fault| match fault.what {
-            FaultKind::Liar { node: liar, constant_ns, ramp_ns_per_s, per_peer, stamps } if liar == node => {
-                let multiples = if per_peer { multiples(node, edges) } else { Vec::new() };
-                Some(Self { span: fault.span(), constant_ns, ramp_ns_per_s, stamps, multiples })
-            }
-            _ => None,
-        };
-        faults.iter().filter_map(lie).collect()
-    }
-
-    /// By how much a stamp is wrong that is taken at `at` of a packet to or from `peer`, ns.
-    pub(crate) fn error_ns(&self, at: i64, peer: NodeId, received: bool) -> f64 {
-        if !self.span.contains(at) || self.stamps == LieStamps::Receive && !received {
-            return 0.0;
-        }
-        let place = self.multiples.binary_search_by_key(&peer, |(peer, _)| *peer);
-        let multiple = place.map_or(1.0, |place| self.multiples[place].1);
-        multiple * (self.constant_ns + self.ramp_ns_per_s * (at - self.span.start_ns) as f64 * 1e-9)
-    }
-}
-
-/// −1, +1, −2, +2, … for the peers of `node` in order.
-fn multiples(node: NodeId, edges: &[Edge]) -> Vec<(NodeId, f64)> {
-    let peer = |edge: &Edge| match (edge.src == node, edge.dst == node) {
-        (true, _) => Some(edge.dst),
-        (_, true) => Some(edge.src),
-        _ => None,
-    };
-    let mut peers: Vec<NodeId> = edges.iter().filter_map(peer).collect();
-    peers.sort_unstable();
-    peers.dedup();
-    let multiple = |place: usize| {
-        let size = (place / 2 + 1) as f64;
-        if place.is_multiple_of(2) { -size } else { size }
-    };
-    peers.into_iter().enumerate().map(|(place, peer)| (peer, multiple(place))).collect()
 }
 
 /// Seconds as whole nanoseconds.

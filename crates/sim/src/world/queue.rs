@@ -14,7 +14,7 @@
 //!
 //! What it does not do: let packets overtake each other (a queue keeps their order), or lose them when it is long.
 
-use crate::random::Draws;
+use crate::world::random::Draws;
 
 /// The workload of one direction.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ const MEMORY: f64 = 2.5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Purpose;
+    use crate::world::random::Purpose;
 
     const BURST_NS: f64 = 20_000.0;
 

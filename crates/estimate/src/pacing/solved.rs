@@ -1,0 +1,31 @@
+//! The pace after a round, as a live run and every simulation decide it.
+//!
+//! Place in the flow: between [`crate::round::Solver`] and the [`Decision`](crate::round::Decision). Takes from a solved round
+//! what the [`Pacer`] looks at.
+//!
+//! What it does not do: decide (`pacing`), keep an account of decisions, apply them.
+
+use probe_sync_time::NodeId;
+
+use super::{Pacer, PacingRound, PacingStep};
+use crate::round::SolvedRound;
+
+impl Pacer {
+    /// Looks at a solved round that was measured at the pace in force, and decides the next.
+    pub fn after(&mut self, round: &SolvedRound) -> PacingStep {
+        let data = &round.data;
+        let seen = data.clock_events.iter().map(|(node, _)| node);
+        let disturbed: Vec<NodeId> = seen.chain(&data.watch.spoilt).copied().collect();
+        let asymmetries: Vec<f64> = data.all_nodes.iter().map(|node| node.asymmetry_sigma_ns).collect();
+        self.next(&PacingRound {
+            nodes: &data.all_nodes,
+            reference: data.reference,
+            edges: &round.edges,
+            excluded: &data.excluded_edges,
+            asymmetry_sd_ns: data.asymmetry_sd_ns,
+            assumed_sd_ns: 0.0,
+            asymmetry_sigma_ns: Some(&asymmetries),
+            disturbed: &disturbed,
+        })
+    }
+}
