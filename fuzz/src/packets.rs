@@ -10,7 +10,8 @@ pub fn packet(data: &[u8]) {
     }
 }
 
-/// Datagrams one after another, with time passing: nothing is sent to strangers, and what is in flight is bounded.
+/// Datagrams one after another, with time passing: nothing is sent to nodes outside the run, and what is in flight is
+/// bounded.
 pub fn endpoint(data: &[u8]) {
     let (spacing, timeout) = (Duration::from_us(100), Duration::from_ms(100));
     let Some(schedule) = Schedule::new(Duration::from_us(800), Duration::ZERO) else { return };

@@ -1,4 +1,4 @@
-//! The TCP backend as its root: a peer greets properly and then sends arbitrary frames, or a stranger says anything.
+//! The TCP backend as its root: a peer greets properly and then sends arbitrary frames, or a foreign connection sends anything.
 //!
 //! Real sockets on loopback. The peer closes its side when its bytes are sent, so nobody waits for a deadline.
 
@@ -29,23 +29,23 @@ pub fn frames(data: &[u8]) {
     });
 }
 
-/// A stranger says `data` to the open port; then the real rank 1 comes, and must be let in.
+/// A foreign connection sends `data` to the open port; then the real rank 1 comes, and must be let in.
 pub fn rendezvous(data: &[u8]) {
-    // A stranger that holds a right greeting IS rank 1, as far as anybody can tell.
+    // A foreign connection with a right greeting IS rank 1, as far as anybody can tell.
     if greeting().is_some_and(|greeting| data.starts_with(greeting)) {
         return;
     }
     let Some((listener, address)) = listener() else { return };
     std::thread::scope(|scope| {
         let root = scope.spawn(|| Tcp::host(listener, RANKS, JOB, &deadline()));
-        if let Ok(mut stranger) = TcpStream::connect(address) {
-            let _ = stranger.write_all(data).and_then(|()| stranger.shutdown(Shutdown::Write));
+        if let Ok(mut foreign) = TcpStream::connect(address) {
+            let _ = foreign.write_all(data).and_then(|()| foreign.shutdown(Shutdown::Write));
         }
         let joined = Tcp::join(&address.to_string(), 1, RANKS, JOB, &deadline());
         let root = root.join().expect("the root does not panic");
         match (root, joined) {
             (Ok(root), Ok(joined)) => assert_eq!((root.size(), joined.rank()), (RANKS, 1)),
-            (root, joined) => panic!("a stranger kept rank 1 out: {:?}, {:?}", root.err(), joined.err()),
+            (root, joined) => panic!("a foreign connection kept rank 1 out: {:?}, {:?}", root.err(), joined.err()),
         }
     });
 }

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use probe_sync_trace::clocks::{Offsets, RunDirectory, Timeline, node_clock, read_snapshots};
-use probe_sync_trace::formats::{FactOptions, Format, kineto, xspace};
+use probe_sync_trace::formats::{
+    FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, TraceFormat, XSpace, detect,
+};
 use probe_sync_trace::model::{Picoseconds, TraceFacts};
 use regex::Regex;
 
@@ -18,33 +20,20 @@ pub fn xspace(data: &[u8]) {
     with_directory(|directory| {
         let (input, output) = (directory.join("in.xplane.pb"), directory.join("out.xplane.pb"));
         write(&input, data);
-        let Ok(facts) = xspace::read_facts(&input, &options()) else { return };
-        check_facts(&facts);
-        let rewrite = |from: &Path, map: &mut dyn FnMut(Picoseconds) -> Picoseconds, annotate| {
-            let options = xspace::RewriteOptions { annotate, ..xspace::RewriteOptions::default() };
-            xspace::rewrite(from, &output, &options, map).is_ok()
-        };
-        if rewrite(&input, &mut |time| time, false) {
+        let Some(facts) = accepted(&XSpace, &input) else { return };
+        let plain = RewriteOptions::default();
+        if XSpace.rewrite(&input, &output, &plain, &mut |time| time).is_ok() {
             // Writers do not spell zeros out, and put a line's fields before its events; what does is brought into that
             // form once, with the same content.
             let once = read(&output);
-            assert_eq!(xspace::read_facts(&output, &options()).ok(), Some(facts), "the identity changed something");
+            assert_eq!(XSpace.read_facts(&output, &options()).ok(), Some(facts), "the identity changed something");
             let again = directory.join("again.xplane.pb");
             write(&again, &once);
-            assert!(rewrite(&again, &mut |time| time, false), "refuses what it wrote");
+            let rewritten = XSpace.rewrite(&again, &output, &plain, &mut |time| time);
+            assert!(rewritten.is_ok(), "refuses what it wrote");
             assert_eq!(read(&output), once, "the identity changed what it wrote");
         }
-        if rewrite(&input, &mut shifted, true) {
-            assert!(xspace::read_facts(&output, &options()).is_ok(), "refuses what it wrote");
-        }
-        let (mut one, mut two) = (shifted, |time| time);
-        let mut inputs = [
-            xspace::MergeInput { path: input.clone(), node: 0, name: "node0".into(), map: &mut two },
-            xspace::MergeInput { path: input.clone(), node: 1, name: "node1".into(), map: &mut one },
-        ];
-        if xspace::merge(&mut inputs, &output, &xspace::MergeOptions::default()).is_ok() {
-            assert!(xspace::read_facts(&output, &options()).is_ok(), "refuses what it merged");
-        }
+        move_and_merge(&XSpace, &input, &output);
     });
 }
 
@@ -55,28 +44,39 @@ pub fn kineto(data: &[u8]) {
         let input = directory.join(format!("in.{ending}"));
         let output = directory.join("out.json");
         write(&input, data);
-        let Ok(facts) = kineto::read_facts(&input, &options()) else { return };
-        check_facts(&facts);
-        let rewrite = |map: &mut dyn FnMut(Picoseconds) -> Picoseconds, annotate| {
-            let options = kineto::RewriteOptions { annotate, ..kineto::RewriteOptions::default() };
-            kineto::rewrite(&input, &output, &options, map).ok()
-        };
+        if accepted(&Kineto, &input).is_none() {
+            return;
+        }
+        let rewritten = Kineto.rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time);
         // Metadata before the base is put at it, which the statistics say.
-        if rewrite(&mut |time| time, false).is_some_and(|stats| stats.metadata_clamped == 0) && !packed(data) {
+        if rewritten.is_ok_and(|stats| stats.metadata_clamped == 0) && !packed(data) {
             assert_eq!(read(&output), data, "the identity changed something");
         }
-        if rewrite(&mut shifted, true).is_some() {
-            assert!(kineto::read_facts(&output, &options()).is_ok(), "refuses what it wrote");
-        }
-        let (mut one, mut two) = (shifted, |time| time);
-        let mut inputs = [
-            kineto::MergeInput { path: input.clone(), node: 0, name: "node0".into(), map: &mut two },
-            kineto::MergeInput { path: input.clone(), node: 1, name: "node1".into(), map: &mut one },
-        ];
-        if kineto::merge(&mut inputs, &output, &kineto::MergeOptions::default()).is_ok() {
-            assert!(kineto::read_facts(&output, &options()).is_ok(), "refuses what it merged");
-        }
+        move_and_merge(&Kineto, &input, &output);
     });
+}
+
+/// The facts of a file that its format accepts.
+fn accepted(format: &dyn TraceFormat, input: &Path) -> Option<TraceFacts> {
+    let facts = format.read_facts(input, &options()).ok()?;
+    check_facts(&facts);
+    Some(facts)
+}
+
+/// Through another map, and merged with itself: what is written is read again.
+fn move_and_merge(format: &dyn TraceFormat, input: &Path, output: &Path) {
+    let annotated = RewriteOptions { annotate: true, ..RewriteOptions::default() };
+    if format.rewrite(input, output, &annotated, &mut shifted).is_ok() {
+        assert!(format.read_facts(output, &options()).is_ok(), "refuses what it wrote");
+    }
+    let (mut one, mut two) = (shifted, |time| time);
+    let mut inputs = [
+        MergeInput { path: input.to_owned(), node: 0, name: "node0".into(), map: &mut two },
+        MergeInput { path: input.to_owned(), node: 1, name: "node1".into(), map: &mut one },
+    ];
+    if format.merge(&mut inputs, output, &MergeOptions::default()).is_ok() {
+        assert!(format.read_facts(output, &options()).is_ok(), "refuses what it merged");
+    }
 }
 
 /// Any bytes as a trace of unknown format.
@@ -84,7 +84,7 @@ pub fn trace_format(data: &[u8]) {
     with_directory(|directory| {
         let input = directory.join("in");
         write(&input, data);
-        if let Ok(format) = Format::detect(&input) {
+        if let Ok(format) = detect(&input) {
             let _ = format.read_facts(&input, &options());
         }
     });
@@ -95,7 +95,7 @@ pub fn offsets(data: &[u8]) {
     with_directory(|directory| {
         let path = directory.join("offsets");
         write(&path, data);
-        if let Ok(offsets) = Offsets::read(&path, None) {
+        if let Ok(offsets) = Offsets::read(&path) {
             check_clocks(&offsets, None);
         }
     });
@@ -109,7 +109,7 @@ pub fn snapshot_files(data: &[u8]) {
         let Ok(pairs) = read_snapshots(&path) else { return };
         let offsets = directory.join("offsets.csv");
         write(&offsets, OFFSETS);
-        let offsets = Offsets::read(&offsets, None).expect("well-formed");
+        let offsets = Offsets::read(&offsets).expect("well-formed");
         check_clocks(&offsets, Some(&pairs));
     });
 }

@@ -12,19 +12,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::GroupExt as _;
 
-/// How long the others wait for the rank that does not come.
-const TIMEOUT: Duration = Duration::from_secs(2);
-
 /// How the waiting is done.
 #[derive(Args)]
-pub struct WaitOptions {
+pub(crate) struct WaitOptions {
     /// How long the root lets the others wait, seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
 }
 
 /// The last rank never comes; the root names it and ends the job.
-pub fn late(mut group: MpiCollective) -> Result<(), String> {
+pub(crate) fn late(mut group: MpiCollective) -> Result<(), String> {
     meet(&mut group)?;
     let last = group.size() - 1;
     if group.rank() == last && last > 0 {
@@ -47,7 +44,7 @@ pub fn late(mut group: MpiCollective) -> Result<(), String> {
 }
 
 /// The others wait for the root; the root prints the processor time that all ranks used meanwhile.
-pub fn wait(mut group: MpiCollective, options: &WaitOptions) -> Result<(), String> {
+pub(crate) fn wait(mut group: MpiCollective, options: &WaitOptions) -> Result<(), String> {
     meet(&mut group)?;
     let (cpu, wall) = (cpu_seconds(), Instant::now());
     let pause = Duration::from_secs(options.seconds);
@@ -71,7 +68,7 @@ pub fn wait(mut group: MpiCollective, options: &WaitOptions) -> Result<(), Strin
 }
 
 /// The last rank panics while the others wait.
-pub fn panic(mut group: MpiCollective) -> Result<(), String> {
+pub(crate) fn panic(mut group: MpiCollective) -> Result<(), String> {
     meet(&mut group)?;
     let last = group.size() - 1;
     assert!(group.rank() != last, "rank {last} panics on purpose");
@@ -81,7 +78,7 @@ pub fn panic(mut group: MpiCollective) -> Result<(), String> {
 }
 
 /// The last rank ends the job while the others wait.
-pub fn abort(mut group: MpiCollective) -> Result<(), String> {
+pub(crate) fn abort(mut group: MpiCollective) -> Result<(), String> {
     meet(&mut group)?;
     if group.rank() == group.size() - 1 {
         eprintln!("rank {} ends the job: the disk is full", group.rank());
@@ -92,7 +89,7 @@ pub fn abort(mut group: MpiCollective) -> Result<(), String> {
 }
 
 /// Processor time of this process, seconds.
-pub fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
 }
@@ -106,3 +103,6 @@ fn meet(group: &mut MpiCollective) -> Result<(), String> {
 fn text(error: Error) -> String {
     error.to_string()
 }
+
+/// How long the others wait for the rank that does not come.
+const TIMEOUT: Duration = Duration::from_secs(2);

@@ -23,7 +23,7 @@ use crate::packet::{Header, Protocol};
 ///
 /// # Errors
 /// A device cannot be polled.
-pub fn relay(hosts: &[Host], links: Links, stop: &AtomicBool) -> Result<(Links, Punctuality)> {
+pub(crate) fn relay(hosts: &[Host], links: Links, stop: &AtomicBool) -> Result<(Links, Punctuality)> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).context("setting the timer slack")?;
     let mut relay = Relay {
         hosts,
@@ -45,7 +45,7 @@ pub fn relay(hosts: &[Host], links: Links, stop: &AtomicBool) -> Result<(Links, 
 
 /// How late packets were delivered, after the time that the link had decided.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct Punctuality {
+pub(crate) struct Punctuality {
     packets: u64,
     sum: Duration,
     worst: Duration,
@@ -53,7 +53,7 @@ pub struct Punctuality {
 
 impl Punctuality {
     /// Mean delay beyond the decided one, and the worst.
-    pub fn mean_and_worst(self) -> (Duration, Duration) {
+    pub(crate) fn mean_and_worst(self) -> (Duration, Duration) {
         let packets = u32::try_from(self.packets.max(1)).unwrap_or(u32::MAX);
         (self.sum / packets, self.worst)
     }

@@ -1,6 +1,6 @@
 //! What happens to a packet on its way: the seeded model of every direction of every link.
 //!
-//! Place in the flow: the emulator asks [`Links::admit`] once per packet and obeys. Pure: no clock, no sockets.
+//! Place in the flow: the emulator asks [`Links::admit`] once per packet and does what it answers. Pure: no clock, no sockets.
 //! Formula for the direction a→b: lost with probability `loss`, otherwise delayed by
 //! `delay + asymmetry(a, b) + jitter·U`, U uniform in [−1, 1], where `asymmetry(b, a) = −asymmetry(a, b)`; half the
 //! difference of the two directions, `asymmetry(a, b)`, is exactly the error that no estimator can see on this link.
@@ -20,39 +20,39 @@ use crate::packet::Protocol;
 
 /// How all links behave.
 #[derive(Clone, Debug, Args)]
-pub struct LinkOptions {
+pub(crate) struct LinkOptions {
     /// One-way delay
     #[arg(long, default_value = "2ms", value_parser = humantime::parse_duration)]
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// Largest deviation from the delay, uniformly distributed to both sides
     #[arg(long, default_value = "300us", value_parser = humantime::parse_duration)]
-    pub jitter: Duration,
+    pub(crate) jitter: Duration,
     /// Packets lost, percent
     #[arg(long, default_value_t = 1.0)]
-    pub loss: f64,
+    pub(crate) loss: f64,
     /// Range of the seeded asymmetry: a link is up to this much slower one way and faster the other way
     #[arg(long, default_value = "0us", value_parser = humantime::parse_duration)]
-    pub asymmetry: Duration,
+    pub(crate) asymmetry: Duration,
     /// Never let a packet overtake an earlier one of its direction
     #[arg(long)]
-    pub keep_order: bool,
+    pub(crate) keep_order: bool,
     /// UDP packets lost besides on the way from one host to another, FROM:TO:PERCENT
     #[arg(long, value_name = "FROM:TO:PERCENT")]
-    pub one_way_loss: Option<OneWayLoss>,
+    pub(crate) one_way_loss: Option<OneWayLoss>,
     /// Seed of delays and losses
     #[arg(long, default_value_t = 1)]
-    pub link_seed: u64,
+    pub(crate) link_seed: u64,
 }
 
 /// A direction that loses more than the others; TCP, which carries the run's control, is spared.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub struct OneWayLoss {
+pub(crate) struct OneWayLoss {
     /// The host that sends.
-    pub from: usize,
+    pub(crate) from: usize,
     /// The host that misses packets.
-    pub to: usize,
+    pub(crate) to: usize,
     /// Chance to be lost.
-    pub percent: f64,
+    pub(crate) percent: f64,
 }
 
 impl FromStr for OneWayLoss {
@@ -69,7 +69,7 @@ impl FromStr for OneWayLoss {
 }
 
 /// Every direction between hosts, with its counts.
-pub struct Links {
+pub(crate) struct Links {
     options: LinkOptions,
     directions: BTreeMap<(usize, usize), Direction>,
 }
@@ -84,15 +84,15 @@ struct Direction {
 
 /// Exact counts of one protocol in one direction. `seen = dropped + delivered + refused + what is still under way`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Packets that entered the link.
-    pub seen: u64,
+    pub(crate) seen: u64,
     /// Packets that the link lost on purpose.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
     /// Packets handed to the receiving host.
-    pub delivered: u64,
+    pub(crate) delivered: u64,
     /// Packets that the receiving host's device did not take, or for which the queue had no room.
-    pub refused: u64,
+    pub(crate) refused: u64,
 }
 
 impl LinkOptions {
@@ -104,7 +104,7 @@ impl LinkOptions {
 
 impl Links {
     /// Links between all pairs of `hosts` hosts.
-    pub fn new(options: &LinkOptions, hosts: usize) -> Self {
+    pub(crate) fn new(options: &LinkOptions, hosts: usize) -> Self {
         let pairs = (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))).filter(|(from, to)| from != to);
         let directions = pairs.map(|(from, to)| ((from, to), Direction::new(options, from, to))).collect();
         Self { options: options.clone(), directions }
@@ -112,7 +112,7 @@ impl Links {
 
     /// Decides a packet's fate: `None` when it is lost, otherwise when it comes out, given that it came in at `now`
     /// (both since the emulator started).
-    pub fn admit(&mut self, from: usize, to: usize, protocol: Protocol, now: Duration) -> Option<Duration> {
+    pub(crate) fn admit(&mut self, from: usize, to: usize, protocol: Protocol, now: Duration) -> Option<Duration> {
         let direction = self.directions.get_mut(&(from, to))?;
         let counts = direction.counts.entry(protocol).or_default();
         counts.seen += 1;
@@ -133,7 +133,7 @@ impl Links {
     }
 
     /// Notes that the packet came out, or that the receiver did not take it.
-    pub fn settle(&mut self, from: usize, to: usize, protocol: Protocol, taken: bool) {
+    pub(crate) fn settle(&mut self, from: usize, to: usize, protocol: Protocol, taken: bool) {
         if let Some(direction) = self.directions.get_mut(&(from, to)) {
             let counts = direction.counts.entry(protocol).or_default();
             *(if taken { &mut counts.delivered } else { &mut counts.refused }) += 1;
@@ -141,13 +141,13 @@ impl Links {
     }
 
     /// The counts of one protocol in one direction.
-    pub fn counts(&self, from: usize, to: usize, protocol: Protocol) -> Counts {
+    pub(crate) fn counts(&self, from: usize, to: usize, protocol: Protocol) -> Counts {
         let direction = self.directions.get(&(from, to));
         direction.and_then(|direction| direction.counts.get(&protocol)).copied().unwrap_or_default()
     }
 
     /// How much slower than `delay` the direction is, ns.
-    pub fn asymmetry_ns(&self, from: usize, to: usize) -> f64 {
+    pub(crate) fn asymmetry_ns(&self, from: usize, to: usize) -> f64 {
         self.directions.get(&(from, to)).map_or(0.0, |direction| direction.asymmetry_ns)
     }
 }

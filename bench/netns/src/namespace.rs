@@ -15,23 +15,23 @@ use anyhow::{Context, Result, bail};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 /// Hosts that vanish when this is dropped.
-pub struct Namespaces {
+pub(crate) struct Namespaces {
     hosts: Vec<Host>,
 }
 
 /// One namespace.
-pub struct Host {
+pub(crate) struct Host {
     /// Its name, for `ip netns exec`.
-    pub name: String,
+    pub(crate) name: String,
     /// Its only address beside loopback.
-    pub address: Ipv4Addr,
+    pub(crate) address: Ipv4Addr,
     /// The other end of its only interface.
-    pub device: SyncDevice,
+    pub(crate) device: SyncDevice,
 }
 
 /// This machine or user may not make namespaces.
 #[derive(Debug)]
-pub struct NotPermitted(String);
+pub(crate) struct NotPermitted(String);
 
 impl fmt::Display for NotPermitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,7 +46,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// [`NotPermitted`] where namespaces or TUN devices cannot be had; anything else is a failure.
-    pub fn new(count: u8) -> Result<Self> {
+    pub(crate) fn new(count: u8) -> Result<Self> {
         permitted()?;
         remove_stale();
         let mut made = Self { hosts: Vec::new() };
@@ -61,7 +61,7 @@ impl Namespaces {
     }
 
     /// The hosts in order of their addresses.
-    pub fn hosts(&self) -> &[Host] {
+    pub(crate) fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 }
@@ -93,7 +93,7 @@ impl Host {
     }
 
     /// A command that runs `program` inside.
-    pub fn command(&self, program: &Path) -> Command {
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).arg(program);
         command
@@ -103,7 +103,7 @@ impl Host {
     ///
     /// # Errors
     /// The interface's statistics cannot be read.
-    pub fn device_drops(&self) -> Result<u64> {
+    pub(crate) fn device_drops(&self) -> Result<u64> {
         let path = format!("/sys/class/net/{INTERFACE}/statistics/tx_dropped");
         let output = self.command(Path::new("cat")).arg(path).output().context("reading the interface's statistics")?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -114,7 +114,7 @@ impl Host {
     ///
     /// # Errors
     /// The statistics cannot be read.
-    pub fn socket_drops(&self) -> Result<(u64, u64)> {
+    pub(crate) fn socket_drops(&self) -> Result<(u64, u64)> {
         let output = self.command(Path::new("cat")).arg("/proc/net/snmp").output().context("reading /proc/net/snmp")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let field = |name| udp_statistic(&text, name).with_context(|| format!("/proc/net/snmp has no Udp {name}"));

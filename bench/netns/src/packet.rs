@@ -9,19 +9,19 @@ use serde::Serialize;
 
 /// Where a packet comes from and goes to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// Sender.
-    pub source: Ipv4Addr,
+    pub(crate) source: Ipv4Addr,
     /// Receiver.
-    pub destination: Ipv4Addr,
+    pub(crate) destination: Ipv4Addr,
     /// What it carries.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
 }
 
 /// What is counted apart.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// Probe packets.
     Udp,
     /// Control traffic.
@@ -32,7 +32,7 @@ pub enum Protocol {
 
 impl Header {
     /// The header of an IPv4 packet; `None` for anything else.
-    pub fn parse(packet: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
         let header = packet.first_chunk::<SHORTEST>()?;
         if header[0] >> 4 != 4 {
             return None;

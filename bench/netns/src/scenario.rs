@@ -28,7 +28,7 @@ use crate::verify::{Limits, verify};
 
 /// What to run and under which conditions.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The program probe_sync
     #[arg(long, default_value = "target/debug/probe_sync")]
     program: PathBuf,
@@ -61,7 +61,7 @@ pub struct Options {
 ///
 /// # Errors
 /// `NotPermitted` where namespaces cannot be had; otherwise what failed or does not agree.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(options.program.is_file(), "no program {}; build it first", options.program.display());
     let program = options.program.canonicalize().context("finding the program")?;
     fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;

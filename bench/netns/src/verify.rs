@@ -17,32 +17,32 @@ use serde::Deserialize;
 
 /// What the figures of a run must satisfy.
 #[derive(Clone, Debug, Args)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Nodes of the run; every round must hold all of them
     #[arg(long)]
-    pub nodes: u32,
+    pub(crate) nodes: u32,
     /// Largest |error| from the second round on, ns
     #[arg(long)]
-    pub worst_ns: Option<f64>,
+    pub(crate) worst_ns: Option<f64>,
     /// Largest median of |error| from the second round on, ns
     #[arg(long)]
-    pub median_ns: Option<f64>,
+    pub(crate) median_ns: Option<f64>,
     /// Largest ratio of the median 95 % half-width to the median |error|
     #[arg(long)]
-    pub width_ratio: Option<f64>,
+    pub(crate) width_ratio: Option<f64>,
     /// Smallest share of errors inside the claimed 95 %
     #[arg(long, default_value_t = 0.9)]
-    pub coverage: f64,
+    pub(crate) coverage: f64,
     /// Fewest rounds that the run must have
     #[arg(long, default_value_t = 2)]
-    pub rounds: u64,
+    pub(crate) rounds: u64,
 }
 
 /// Compares, prints the figures, and names what is out of its limit.
 ///
 /// # Errors
 /// A file is missing or unreadable, or a figure is out of its limit.
-pub fn verify(directory: &Path, limits: &Limits) -> Result<()> {
+pub(crate) fn verify(directory: &Path, limits: &Limits) -> Result<()> {
     let truth = read_truth(&directory.join("truth.json"))?;
     let lines = read_offsets(&directory.join("offsets.jsonl"))?;
     let figures = Figures::new(&truth, &lines, limits)?;

@@ -69,10 +69,6 @@ impl Collective for InProcess {
         "in-process"
     }
 
-    fn hosts(&self) -> Option<Vec<usize>> {
-        Some(vec![0; self.size])
-    }
-
     fn gather(
         &mut self,
         participants: &[bool],

@@ -22,9 +22,6 @@ use std::time::{Duration, Instant};
 /// A rank of the run, `0..size`.
 pub type Rank = usize;
 
-/// The rank that gathers and decides.
-pub const ROOT: Rank = 0;
-
 /// When a wait ends without its data, and what can end it sooner.
 #[derive(Clone, Debug)]
 pub struct Deadline {
@@ -217,12 +214,6 @@ pub trait Collective {
         false
     }
 
-    /// For each rank, the index of its host (hosts numbered by their lowest rank). Backends that cannot know
-    /// return `None`, and the caller compares host names.
-    fn hosts(&self) -> Option<Vec<usize>> {
-        None
-    }
-
     /// Brings every participant's `payload` to [`ROOT`]. `participants` is indexed by rank, equal on all ranks, and
     /// includes the root; the others contribute nothing and return at once. At the root `frames` holds one frame per
     /// rank afterwards; elsewhere it is left empty.
@@ -281,6 +272,9 @@ pub fn check_participants(rank: Rank, size: usize, participants: &[bool]) -> Res
     };
     Err(Error::Protocol { operation: "gather", rank, what })
 }
+
+/// The rank that gathers and decides.
+pub const ROOT: Rank = 0;
 
 /// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need a moment to
 /// contribute, but mpirun kills a second after it has asked to end.

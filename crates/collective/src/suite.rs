@@ -18,8 +18,8 @@ pub struct Case {
     pub name: &'static str,
     /// The smallest group for which it means something.
     pub smallest_size: usize,
-    /// Afterwards some ranks' ends are unusable, so that they cannot part in order.
-    pub spoils: bool,
+    /// Afterwards some ranks' ends are unusable, so that the group cannot end in order.
+    pub breaks_group: bool,
     /// It ends with [`Collective::abort`], which some backends do not survive.
     pub aborts: bool,
     /// Runs one rank's part.
@@ -37,34 +37,22 @@ pub const CASES: [Case; 11] = [
     Case::new("many rounds", 1, many_rounds),
     Case::new("gathers and broadcasts back to back", 1, back_to_back),
     Case::new("everyone gets everything", 1, everyone_gets_everything),
-    Case::new("a late rank is named", 2, late_rank_is_named).spoiling(),
-    Case::new("two late ranks are named", 4, two_late_ranks_are_named).spoiling(),
-    Case::new("a late root is named", 2, late_root_is_named).spoiling(),
-    Case::new("an interrupt ends the wait", 2, interrupt_ends_the_wait).spoiling(),
-    Case { aborts: true, ..Case::new("an abort reaches everyone", 2, abort_reaches_everyone).spoiling() },
+    Case::new("a late rank is named", 2, late_rank_is_named).breaking_group(),
+    Case::new("two late ranks are named", 4, two_late_ranks_are_named).breaking_group(),
+    Case::new("a late root is named", 2, late_root_is_named).breaking_group(),
+    Case::new("an interrupt ends the wait", 2, interrupt_ends_the_wait).breaking_group(),
+    Case { aborts: true, ..Case::new("an abort reaches everyone", 2, abort_reaches_everyone).breaking_group() },
 ];
 
 impl Case {
     const fn new(name: &'static str, smallest_size: usize, run: fn(&mut dyn Collective) -> Result<(), String>) -> Self {
-        Self { name, smallest_size, spoils: false, aborts: false, run }
+        Self { name, smallest_size, breaks_group: false, aborts: false, run }
     }
 
-    const fn spoiling(self) -> Self {
-        Self { spoils: true, ..self }
+    const fn breaking_group(self) -> Self {
+        Self { breaks_group: true, ..self }
     }
 }
-
-/// A wait that is long enough for any machine, and still ends.
-const LONG: Duration = Duration::from_secs(60);
-
-/// A wait that is meant to fail.
-const SHORT: Duration = Duration::from_millis(500);
-
-/// How late a late rank is.
-const LATE: Duration = Duration::from_millis(1200);
-
-/// Payload lengths around every boundary that a backend may have: nothing, small, one slot, several slots.
-const LENGTHS: [usize; 9] = [0, 1, 7, 1024, 65_535, 65_536, 65_537, 200_000, 1 << 20];
 
 fn payloads_of_every_length(group: &mut dyn Collective) -> Result<(), String> {
     for (round, length) in LENGTHS.into_iter().enumerate() {
@@ -260,3 +248,15 @@ fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
 fn text(error: Error) -> String {
     error.to_string()
 }
+
+/// A wait that is long enough for any machine, and still ends.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A wait that is meant to fail.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// How late a late rank is.
+const LATE: Duration = Duration::from_millis(1200);
+
+/// Payload lengths around every boundary that a backend may have: nothing, small, one slot, several slots.
+const LENGTHS: [usize; 9] = [0, 1, 7, 1024, 65_535, 65_536, 65_537, 200_000, 1 << 20];

@@ -1,10 +1,10 @@
 //! Files that appear under their names only when they are whole.
 //!
 //! Place in the flow: under every writer of whole files (rewritten traces, solved offsets, reports). [`AtomicFile`] writes to
-//! `NAME.partial` beside the wanted file and renames it at the end, so that a reader never meets half a file and a failed
+//! `NAME.PID.partial` beside the wanted file and renames it at the end, so that a reader never meets half a file and a failed
 //! writer leaves an earlier file as it was. The standard library is its only dependency.
 //!
-//! What it does not do: appended streams, locks, several writers of one name at the same time, or the directory's own sync
+//! What it does not do: appended streams, locks, several writers of one name within one process, or the directory's own sync
 //! (after a power cut an earlier file may still bear the name; it is whole, too).
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,8 @@ impl AtomicFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
         };
         let mut name = name.to_owned();
-        name.push(PARTIAL_SUFFIX);
+        // Two processes that write the same file each have their own; the later rename wins, with a whole file.
+        name.push(format!(".{}{PARTIAL_SUFFIX}", std::process::id()));
         let partial = path.with_file_name(name);
         // Readable, for writers that move what they have written.
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&partial)?;
@@ -150,7 +151,7 @@ mod tests {
         std::fs::write(&path, "earlier").expect("writable");
         let mut file = AtomicFile::create(&path).expect("created");
         file.write_all(b"later").expect("written");
-        assert_eq!(names(folder.path()), ["out", "out.partial"]);
+        assert_eq!(names(folder.path()), ["out".to_owned(), format!("out.{}.partial", std::process::id())]);
         assert_eq!(std::fs::read(&path).expect("the file"), b"earlier");
         file.commit_without_sync().expect("renamed");
         assert_eq!(names(folder.path()), ["out"]);

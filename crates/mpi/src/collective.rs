@@ -15,7 +15,7 @@ use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank, Wai
 
 use crate::board::Board;
 use crate::layout::Layout;
-use crate::leaders::{Between, Leaders, Report};
+use crate::leaders::{Leaders, Report};
 use crate::raw::Communicator;
 use crate::session::{self, Session};
 use crate::window::Window;
@@ -25,8 +25,6 @@ use crate::window::Window;
 pub struct MpiOptions {
     /// Every that many ranks of a host count as a host of their own, so that one machine can play several.
     pub ranks_per_host: Option<usize>,
-    /// How frames travel between hosts.
-    pub between: Between,
 }
 
 /// One rank of a job under `mpirun`. The thread that makes it owns MPI; the type cannot leave that thread.
@@ -57,26 +55,10 @@ impl MpiCollective {
     /// # Errors
     /// [`Error::Setup`] or [`Error::Backend`] with what MPI says.
     pub fn init() -> Result<Self, Error> {
-        Self::init_with(MpiOptions::default())
-    }
-
-    /// As [`MpiCollective::init`], with every `ranks_per_host` ranks of a host as a host of their own.
-    ///
-    /// # Errors
-    /// As [`MpiCollective::init`].
-    pub fn with_hosts(ranks_per_host: usize) -> Result<Self, Error> {
-        Self::init_with(MpiOptions { ranks_per_host: Some(ranks_per_host), ..MpiOptions::default() })
-    }
-
-    /// As [`MpiCollective::init`], with options.
-    ///
-    /// # Errors
-    /// As [`MpiCollective::init`].
-    pub fn init_with(options: MpiOptions) -> Result<Self, Error> {
         let session = Session::start()?;
         // SAFETY: MPI is initialised, and the world is valid as long as it is.
         let comm = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD) }?;
-        let mut group = Self::on(comm, options)?;
+        let mut group = Self::on(comm, MpiOptions::default())?;
         group.session = Some(session);
         Ok(group)
     }
@@ -143,7 +125,7 @@ impl MpiCollective {
                 // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
                 // sleeps until its own ranks come.
                 board.work_while_waiting(PROGRESS_EVERY, move || copy.progress());
-                Some(Leaders::new(leaders, layout.clone(), options.between))
+                Some(Leaders::new(leaders, layout.clone()))
             }
             Some(single) => {
                 single.free()?;
@@ -295,10 +277,6 @@ impl Collective for MpiCollective {
         "mpi"
     }
 
-    fn hosts(&self) -> Option<Vec<usize>> {
-        Some(self.layout.host_of().to_vec())
-    }
-
     fn gather(
         &mut self,
         participants: &[bool],
@@ -334,7 +312,7 @@ impl Drop for MpiCollective {
             std::mem::forget(self.parts.take());
             return;
         }
-        let deadline = Deadline::new(FAREWELL, None);
+        let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
         let (mut frames, mut nothing) = (Frames::default(), Vec::new());
         let met = self
             .gather(&vec![true; self.size], &[], &mut frames, &deadline)
@@ -344,18 +322,12 @@ impl Drop for MpiCollective {
             (Ok(()), Some(session)) => session.finish(),
             (Ok(()), None) => {}
             (Err(error), _) => {
-                tracing::warn!(rank = self.rank, %error, "the ranks did not part in order");
+                tracing::warn!(rank = self.rank, %error, "the last gather and broadcast failed; MPI is not finalised");
                 std::mem::forget(self.parts.take());
             }
         }
     }
 }
-
-/// How long the last meeting of all ranks may take.
-const FAREWELL: Duration = Duration::from_secs(60);
-
-/// How often a sleeping leader lets MPI move messages to other hosts.
-const PROGRESS_EVERY: Duration = Duration::from_millis(10);
 
 /// The ranks that share this host's memory.
 fn split_by_host(comm: &Communicator) -> Result<Communicator, Error> {
@@ -406,3 +378,9 @@ fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
         }
     }
 }
+
+/// How long the gather and broadcast before the end may take.
+const LAST_ROUND_LIMIT: Duration = Duration::from_secs(60);
+
+/// How often a sleeping leader lets MPI move messages to other hosts.
+const PROGRESS_EVERY: Duration = Duration::from_millis(10);

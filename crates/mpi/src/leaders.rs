@@ -2,8 +2,11 @@
 //!
 //! Place in the flow: one leader per host, after it has collected from its own ranks and before it announces to them.
 //! Gather: every leader sends the root a report, a header of 24 bytes (sequence, kind, length) and the frames of its host,
-//! or the list of ranks that did not come. One receive per leader, so that the root can name who is missing. With
-//! [`Between::AllGather`] the report is the header alone, and the frames travel by `MPI_Iallgatherv`.
+//! or the list of ranks that did not come. One receive per leader, so that the root can name who is missing. Hosts
+//! without participants send nothing. `MPI_Iallgatherv` between the leaders was rejected for this: only the root needs
+//! the frames. With 4, 8 and 16 hosts of 2 ranks played on one machine a round straight to the root took 0.56, 0.71 and
+//! 0.71 of one by `MPI_Iallgatherv` back to back, and 0.41, 0.59 and 0.45 of it with ranks that arrive apart.
+//! Allgather, whose result every rank wants: the report is the header alone, and the frames travel by `MPI_Iallgatherv`.
 //! Broadcast: `MPI_Ibcast` of a first part, whose size every leader can compute from the last broadcast, then of the rest.
 //! Waiting: look for 50 µs, then sleep longer and longer; a deadline always. What is under way then is leaked.
 //! What it does not do: know the ranks' payloads.
@@ -16,26 +19,10 @@ use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Wait};
 use crate::layout::Layout;
 use crate::raw::{Communicator, Parts, Requests};
 
-/// How the leaders' frames travel.
-///
-/// Only the root needs them, so sending them to everyone buys nothing: with 4, 8 and 16 hosts of 2 ranks played on one
-/// machine a round straight to the root took 0.56, 0.71 and 0.71 of one by `MPI_Iallgatherv` back to back, and 0.41, 0.59
-/// and 0.45 of it with ranks that arrive apart. [`probe_sync_collective::Collective::allgather`], whose result every
-/// rank wants, always uses `MPI_Iallgatherv`.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Between {
-    /// Straight to the root. Hosts without participants send nothing.
-    #[default]
-    GatherToRoot,
-    /// By `MPI_Iallgatherv` to all leaders, where every host has a participant; straight to the root otherwise.
-    AllGather,
-}
-
 /// A leader's end.
 pub(crate) struct Leaders {
     comm: Communicator,
     layout: Layout,
-    between: Between,
     /// Gathers so far; equal on all leaders.
     sequence: u64,
     /// Bytes of the first part of the next broadcast; equal on all leaders.
@@ -51,8 +38,8 @@ pub(crate) enum Report {
 }
 
 impl Leaders {
-    pub(crate) fn new(comm: Communicator, layout: Layout, between: Between) -> Self {
-        Self { comm, layout, between, sequence: 0, first_part: FIRST_PART_MIN }
+    pub(crate) fn new(comm: Communicator, layout: Layout) -> Self {
+        Self { comm, layout, sequence: 0, first_part: FIRST_PART_MIN }
     }
 
     pub(crate) fn into_comm(self) -> Communicator {
@@ -71,9 +58,6 @@ impl Leaders {
         let takes_part: Vec<bool> = (0..self.layout.hosts())
             .map(|host| self.layout.ranks(host).iter().any(|&rank| participants[rank]))
             .collect();
-        if self.between == Between::AllGather && takes_part.iter().all(|&takes_part| takes_part) {
-            return self.gather_by_allgather(participants, report, deadline);
-        }
         let mut wait = Wait::begin("gather", deadline);
         if self.comm.rank() != ROOT_LEADER {
             if takes_part[self.comm.rank()] {
@@ -85,11 +69,34 @@ impl Leaders {
         self.frames_of(reports, report, &wait)
     }
 
-    /// Brings the frames of all hosts to all leaders.
+    /// Brings the frames of all hosts to all leaders. The reports go first, so that the root can say who is missing, and
+    /// so that a leader with missing ranks need not enter the collective calls.
     pub(crate) fn allgather(&mut self, report: &Report, deadline: &Deadline) -> Result<Vec<Frames>, Error> {
         self.sequence += 1;
-        let everyone = vec![true; self.layout.host_of().len()];
-        self.exchange(&everyone, report, deadline)
+        let hosts = self.layout.hosts();
+        let mut wait = Wait::begin("gather", deadline);
+        if self.comm.rank() == ROOT_LEADER {
+            let everyone = vec![true; self.layout.host_of().len()];
+            let reports = self.receive_reports(&vec![true; hosts], &everyone, report, &mut wait)?;
+            let missing = Self::missing_of(&reports, report);
+            if !missing.is_empty() {
+                return Err(wait.late(missing));
+            }
+        } else {
+            self.send_report(report, false, &mut wait)?;
+        }
+        let frames = match report {
+            Report::Frames(frames) => frames,
+            Report::Missing(ranks) => return Err(wait.late(ranks.clone())),
+        };
+        let mut own = Vec::new();
+        frames.encode(&mut own);
+        let lengths =
+            self.all_to_all((own.len() as u64).to_le_bytes().to_vec(), &Parts::new(vec![8; hosts])?, &mut wait)?;
+        let lengths = (0..hosts).map(|host| read_u64(&lengths, host * 8).unwrap_or(0) as usize);
+        let parts = Parts::new(lengths)?;
+        let encoded = self.all_to_all(own, &parts, &mut wait)?;
+        (0..hosts).map(|host| self.decode(host, &encoded[parts.range(host)])).collect()
     }
 
     /// Brings the root's `buffer` to all leaders.
@@ -126,45 +133,6 @@ impl Leaders {
             return Err(wait.late(if self.comm.rank() == ROOT_LEADER { others() } else { vec![ROOT] }));
         }
         Ok(requests.take(index))
-    }
-
-    fn gather_by_allgather(
-        &self,
-        participants: &[bool],
-        report: &Report,
-        deadline: &Deadline,
-    ) -> Result<Vec<Frames>, Error> {
-        let frames = self.exchange(participants, report, deadline)?;
-        Ok(if self.comm.rank() == ROOT_LEADER { frames } else { Vec::new() })
-    }
-
-    /// The collective exchange. The reports go first, so that the root can say who is missing, and so that a leader
-    /// with missing ranks need not enter the collective calls.
-    fn exchange(&self, participants: &[bool], report: &Report, deadline: &Deadline) -> Result<Vec<Frames>, Error> {
-        let mut wait = Wait::begin("gather", deadline);
-        let everyone = vec![true; self.layout.hosts()];
-        if self.comm.rank() == ROOT_LEADER {
-            let reports = self.receive_reports(&everyone, participants, report, &mut wait)?;
-            let missing = Self::missing_of(&reports, report);
-            if !missing.is_empty() {
-                return Err(wait.late(missing));
-            }
-        } else {
-            self.send_report(report, false, &mut wait)?;
-        }
-        let frames = match report {
-            Report::Frames(frames) => frames,
-            Report::Missing(ranks) => return Err(wait.late(ranks.clone())),
-        };
-        let mut own = Vec::new();
-        frames.encode(&mut own);
-        let hosts = self.layout.hosts();
-        let lengths =
-            self.all_to_all((own.len() as u64).to_le_bytes().to_vec(), &Parts::new(vec![8; hosts])?, &mut wait)?;
-        let lengths = (0..hosts).map(|host| read_u64(&lengths, host * 8).unwrap_or(0) as usize);
-        let parts = Parts::new(lengths)?;
-        let encoded = self.all_to_all(own, &parts, &mut wait)?;
-        (0..hosts).map(|host| self.decode(host, &encoded[parts.range(host)])).collect()
     }
 
     fn all_to_all(&self, own: Vec<u8>, parts: &Parts, wait: &mut Wait<'_>) -> Result<Vec<u8>, Error> {
@@ -320,6 +288,37 @@ impl Incoming {
     }
 }
 
+/// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts included. False when the
+/// wait is over before; the requests then keep their memory for ever.
+fn complete(
+    requests: &mut Requests,
+    wait: &mut Wait<'_>,
+    mut on_done: impl FnMut(&mut Requests, usize, usize) -> Result<(), Error>,
+) -> Result<bool, Error> {
+    loop {
+        let newly_done = requests.poll()?;
+        for &(index, bytes) in &newly_done {
+            on_done(requests, index, bytes)?;
+        }
+        if requests.pending().next().is_none() {
+            return Ok(true);
+        }
+        if !newly_done.is_empty() {
+            continue;
+        }
+        if wait.may_spin() {
+            rustix::thread::sched_yield();
+            continue;
+        }
+        let Some(slice) = wait.slice() else { return Ok(false) };
+        std::thread::sleep((wait.elapsed() / 16).clamp(SLEEP_MIN, SLEEP_MAX).min(slice));
+    }
+}
+
+fn read_u64(bytes: &[u8], start: usize) -> Option<u64> {
+    bytes.get(start..)?.first_chunk::<8>().map(|number| u64::from_le_bytes(*number))
+}
+
 /// The root's place among the leaders: hosts are numbered by their lowest rank.
 const ROOT_LEADER: usize = 0;
 
@@ -348,36 +347,5 @@ const PAYLOAD_MAX: usize = 1 << 30;
 
 /// Sleeps between looks at requests: a sixteenth of the time waited so far, within these bounds. The upper one keeps a
 /// long wait below 1 % of a core, the fraction keeps what the sleep adds to a short one below 7 %.
-const NAP_MIN: Duration = Duration::from_micros(20);
-const NAP_MAX: Duration = Duration::from_millis(1);
-
-/// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts included. False when the
-/// wait is over before; the requests then keep their memory for ever.
-fn complete(
-    requests: &mut Requests,
-    wait: &mut Wait<'_>,
-    mut on_done: impl FnMut(&mut Requests, usize, usize) -> Result<(), Error>,
-) -> Result<bool, Error> {
-    loop {
-        let newly_done = requests.poll()?;
-        for &(index, bytes) in &newly_done {
-            on_done(requests, index, bytes)?;
-        }
-        if requests.pending().next().is_none() {
-            return Ok(true);
-        }
-        if !newly_done.is_empty() {
-            continue;
-        }
-        if wait.may_spin() {
-            rustix::thread::sched_yield();
-            continue;
-        }
-        let Some(slice) = wait.slice() else { return Ok(false) };
-        std::thread::sleep((wait.elapsed() / 16).clamp(NAP_MIN, NAP_MAX).min(slice));
-    }
-}
-
-fn read_u64(bytes: &[u8], start: usize) -> Option<u64> {
-    bytes.get(start..)?.first_chunk::<8>().map(|number| u64::from_le_bytes(*number))
-}
+const SLEEP_MIN: Duration = Duration::from_micros(20);
+const SLEEP_MAX: Duration = Duration::from_millis(1);

@@ -14,4 +14,3 @@ mod session;
 mod window;
 
 pub use collective::{MpiCollective, MpiOptions};
-pub use leaders::Between;

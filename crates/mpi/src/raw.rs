@@ -76,7 +76,7 @@ impl Communicator {
     }
 
     /// This process's rank.
-    pub fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
@@ -89,7 +89,7 @@ impl Communicator {
     ///
     /// # Errors
     /// What MPI says.
-    pub fn split(&self, color: Option<usize>) -> Result<Option<Self>, Error> {
+    pub(crate) fn split(&self, color: Option<usize>) -> Result<Option<Self>, Error> {
         let color = match color {
             Some(color) => length_as_int(color, "MPI_Comm_split")?,
             None => ffi::MPI_UNDEFINED,
@@ -109,7 +109,7 @@ impl Communicator {
     ///
     /// # Errors
     /// What MPI says.
-    pub fn free(mut self) -> Result<(), Error> {
+    pub(crate) fn free(mut self) -> Result<(), Error> {
         // SAFETY: the handle is ours; `self` is gone afterwards.
         check(unsafe { ffi::MPI_Comm_free(&mut self.handle) }, "MPI_Comm_free")
     }
@@ -127,7 +127,7 @@ impl Communicator {
     ///
     /// # Errors
     /// What MPI says, or a length or root that MPI cannot express.
-    pub fn broadcast(&self, buffer: &mut [u8], root: usize) -> Result<(), Error> {
+    pub(crate) fn broadcast(&self, buffer: &mut [u8], root: usize) -> Result<(), Error> {
         let (count, root) = (length_as_int(buffer.len(), "MPI_Bcast")?, self.known_rank(root, "MPI_Bcast")?);
         let pointer = buffer.as_mut_ptr().cast();
         // SAFETY: the buffer has `count` bytes and is ours for the whole call.
@@ -138,7 +138,7 @@ impl Communicator {
     ///
     /// # Errors
     /// What MPI says.
-    pub fn allgather(&self, value: u64) -> Result<Vec<u64>, Error> {
+    pub(crate) fn allgather(&self, value: u64) -> Result<Vec<u64>, Error> {
         let mut values = vec![0u64; self.size];
         let (send, receive) = ((&raw const value).cast(), values.as_mut_ptr().cast());
         // SAFETY: one number is sent, and the vector has room for one of each rank.
@@ -351,7 +351,7 @@ impl Parts {
     ///
     /// # Panics
     /// When there is no such rank.
-    pub fn range(&self, rank: usize) -> std::ops::Range<usize> {
+    pub(crate) fn range(&self, rank: usize) -> std::ops::Range<usize> {
         let start = self.starts[rank] as usize;
         start..start + self.counts[rank] as usize
     }

@@ -61,9 +61,6 @@ pub(crate) fn abort_job() {
     }
 }
 
-/// The exit code of an aborted job.
-const ABORT_CODE: i32 = 1;
-
 /// MPI that somebody else initialised must accept calls from this thread.
 fn check_thread() -> Result<(), Error> {
     let mut main_thread = 0;
@@ -88,3 +85,6 @@ fn install_panic_hook() {
         }));
     });
 }
+
+/// The exit code of an aborted job.
+const ABORT_CODE: i32 = 1;

@@ -158,24 +158,24 @@ impl AddAssign for AnswerCounters {
     }
 }
 
-/// Datagrams that were not probe packets for this node, by the reason.
+/// Datagrams that were not probe packets for this node, by the reason ([`Reject`]).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignCounters {
-    /// [`Reject::Length`].
+    /// Not as long as a probe packet.
     pub length: u64,
-    /// [`Reject::Magic`].
+    /// Something else's traffic.
     pub magic: u64,
-    /// [`Reject::Version`].
+    /// From another release.
     pub version: u64,
-    /// [`Reject::Kind`].
+    /// No such kind of packet, or the reserved byte is used.
     pub kind: u64,
-    /// [`Reject::Run`].
+    /// From another run on the same port.
     pub run: u64,
-    /// [`Reject::Destination`].
+    /// Meant for another node.
     pub destination: u64,
-    /// [`Reject::Source`].
+    /// From a node that is not in the run, or from this node itself.
     pub source: u64,
-    /// [`Reject::Stamps`].
+    /// Carries other stamps than its kind does.
     pub stamps: u64,
 }
 

@@ -1,6 +1,9 @@
 //! The queue of packets that wait for the driver to send them.
 //!
-//! Bounded: a driver that stops sending makes exchanges fail, counted, instead of memory grow.
+//! Place in the flow: prober and responder queue here; the endpoint hands out. Bounded: when a driver stops sending,
+//! exchanges fail and are counted, and memory does not grow.
+//!
+//! What it does not do: send, or repeat what could not be sent.
 
 use std::collections::VecDeque;
 

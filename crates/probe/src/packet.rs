@@ -22,12 +22,6 @@
 
 use probe_sync_time::{NodeId, RunId, StampSource, System, Timestamp};
 
-/// Length of every probe packet on the wire, bytes.
-pub const PACKET_BYTES: usize = 60;
-
-/// The format's version. Another version is refused, not guessed at.
-pub const PACKET_VERSION: u8 = 1;
-
 /// A reading of the system clock, and where it was taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
@@ -162,7 +156,7 @@ impl Packet {
         bytes
     }
 
-    /// Reads a datagram. Checks the format only; [`Packet::check_addressee`] does the rest.
+    /// Reads a datagram. Checks the format only; the endpoint checks the run and the nodes.
     ///
     /// # Errors
     /// The first reason, in the order of the fields, for which these bytes are not a probe packet.
@@ -199,7 +193,7 @@ impl Packet {
     ///
     /// # Errors
     /// The reason why not: another run, another destination, or a source that cannot be.
-    pub fn check_addressee(&self, run: RunId, node: NodeId, nodes: u32) -> Result<(), Reject> {
+    pub(crate) fn check_addressee(&self, run: RunId, node: NodeId, nodes: u32) -> Result<(), Reject> {
         if self.run != run {
             Err(Reject::Run)
         } else if self.dst != node {
@@ -245,6 +239,12 @@ fn u64_at(bytes: &[u8; PACKET_BYTES], start: usize) -> u64 {
     field.copy_from_slice(&bytes[start..start + 8]);
     u64::from_be_bytes(field)
 }
+
+/// Length of every probe packet on the wire, bytes.
+pub const PACKET_BYTES: usize = 60;
+
+/// The format's version. Another version is refused, not guessed at.
+pub(crate) const PACKET_VERSION: u8 = 1;
 
 const MAGIC: [u8; 4] = *b"pSyn";
 const STAMPS_START: usize = 28;

@@ -2,7 +2,7 @@
 //!
 //! All processes of a host read the same monotonic clock, so ranks that are given equal gaps and different phases
 //! interleave without talking to each other. A start that was missed, because the process did not run, is skipped and
-//! counted: catching up in a burst would queue the packets behind each other and spoil what they measure.
+//! counted: catching up in a burst would queue the packets behind each other and falsify what they measure.
 //!
 //! What it does not do: choose the peer; randomise.
 
@@ -35,7 +35,7 @@ impl Schedule {
     }
 
     /// The first start strictly after `now`. Saturates at the end of time.
-    pub fn next_after(&self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
+    pub(crate) fn next_after(&self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
         let past_start = self.past_start(now);
         Timestamp::from_ns(now.as_ns().saturating_add(self.gap_ns - past_start))
     }

@@ -6,10 +6,6 @@
 //!
 //! What it does not do: decide what happens to the packet.
 
-/// How many of the latest sequence numbers are remembered. At the default gap of 800 µs towards a single peer this
-/// covers the default exchange timeout of 100 ms.
-pub(crate) const SPAN: u32 = 128;
-
 /// What the window says about a packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
@@ -54,6 +50,10 @@ impl SeenWindow {
 pub(crate) fn is_newer(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
+
+/// How many of the latest sequence numbers are remembered. At the default gap of 800 µs towards a single peer this
+/// covers the default exchange timeout of 100 ms.
+pub(crate) const SPAN: u32 = 128;
 
 #[cfg(test)]
 mod tests {

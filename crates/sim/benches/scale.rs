@@ -38,7 +38,7 @@ fn measure(wanted: &str, name: &str, scenario: Scenario, milliseconds: i64) -> R
     let outcome = simulation.run(Duration::from_ms(milliseconds));
     let seconds = begin.elapsed().as_secs_f64();
     let exchanges: usize = outcome.exchanges.values().map(Vec::len).sum();
-    let packets: u64 = outcome.ledger.directions.values().map(|direction| direction.sent).sum();
+    let packets: u64 = outcome.ground_truth.directions.values().map(|direction| direction.sent).sum();
     let per_packet = seconds * 1e9 / packets as f64;
     println!("{name:>14} {exchanges:>9} {packets:>10} {:>10} {seconds:>9.3} {per_packet:>10.0}", outcome.events);
     Ok(())

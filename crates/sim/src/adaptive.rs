@@ -1,23 +1,24 @@
 //! Adaptive probing over a simulated run: what it sends, and how wrong the offsets are meanwhile.
 //!
-//! Place in the flow: beside `accuracy`, above [`Rounds`]. Every round goes through the stages of a live master: fits, graph, the
-//! live smoother ([`Online`]), [`Pacer`]; the pacer's decision is applied to all nodes before the next window. The same seed without
-//! a pacer is the fixed pace to compare with.
+//! Place in the flow: beside `accuracy`, above [`Rounds`]. Every round is solved as in a live run, the [`Pacer`] decides as there
+//! ([`Pacer::after`]), and its decision is applied to all nodes before the next window. The same seed without a pacer is the
+//! fixed pace to compare with.
 //!
 //! The graph's assumption about asymmetry common to all edges of a node is left out: the simulated paths have none.
 //!
-//! What it does not do: lose rounds, name faults (`fault_cases`), print.
+//! What it does not do: lose rounds, judge what the watch says (`fault_cases`), print.
 
 use std::collections::BTreeSet;
 
-use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingRound, PacingStep};
-use probe_sync_estimate::smoother::{self, Online, SmoothedOffset};
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingStep};
 use probe_sync_time::{Duration, Edge, NodeId};
 
-use crate::rounds::{REFERENCE, Round, Rounds};
+use crate::accuracy::SIGMAS_95;
+use crate::error::Error;
+use crate::runs::rounds::{Round, Rounds};
+use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Simulation};
 
 /// What became of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,11 +57,10 @@ pub fn run(
     let simulation = Simulation::new(scenario, seed)?;
     let count = simulation.scenario().nodes;
     let nodes = count as usize;
-    let mut rounds = Rounds::new(&simulation, duration, window)?;
-    rounds.graph.common_asymmetry = 0.0;
+    let graph = GraphOptions { common_asymmetry: 0.0, ..GraphOptions::default() };
+    let mut rounds = Rounds::with_graph(&simulation, duration, window, graph)?;
     let mut master = Master {
         nodes: count,
-        online: Online::new(nodes, REFERENCE),
         pacer: pacing.map(|options| Pacer::new(nodes, simulation.edges(), options)),
         edges: simulation.edges(),
         extra: Vec::new(),
@@ -76,10 +76,9 @@ pub fn run(
     Ok(Some(master.run))
 }
 
-/// What a live master keeps from round to round.
+/// What is kept from round to round.
 struct Master<'a> {
     nodes: u32,
-    online: Online,
     pacer: Option<Pacer>,
     /// The run's own.
     edges: &'a [Edge],
@@ -89,39 +88,24 @@ struct Master<'a> {
 
 impl Master<'_> {
     fn take(&mut self, round: &Round, rounds: &mut Rounds<'_>) -> Result<(), Error> {
-        let disturbed: Vec<NodeId> = round.clock_events().map(|(node, _)| node).collect();
-        let view = smoother::Round::solved(round.reference_midpoint, &round.edges, &round.solution, &[]);
-        let live = self.online.observe(&view, &disturbed);
-        self.judge(round, &live, rounds);
+        self.judge(round, rounds);
         let Some(pacer) = &mut self.pacer else { return Ok(()) };
-        let nodes = overlaid(&round.solution.nodes, &live);
-        let asymmetry: Vec<f64> = live.iter().map(|of| of.as_ref().map_or(0.0, |of| of.asymmetry_sigma_ns)).collect();
-        let step = pacer.next(&PacingRound {
-            nodes: &nodes,
-            reference: REFERENCE,
-            edges: &round.edges,
-            excluded: &round.solution.excluded,
-            asymmetry_sd_ns: self.online.asymmetry_sd_ns(),
-            assumed_sd_ns: 0.0,
-            asymmetry_sigma_ns: Some(&asymmetry),
-            disturbed: &disturbed,
-        });
+        let step = pacer.after(&round.solved);
         self.apply(&step, rounds)?;
         self.run.steps.push(step);
         Ok(())
     }
 
-    fn judge(&mut self, round: &Round, live: &[Option<SmoothedOffset>], rounds: &Rounds<'_>) {
-        let at = round.reference_midpoint.of_reference_node();
-        for (node, live) in round.solution.nodes.iter().zip(live).filter(|(node, _)| node.node_id != REFERENCE) {
-            let truth = rounds.running().offset_ns(node.node_id, at);
-            match live.as_ref().filter(|_| node.reachable) {
-                Some(live) => {
-                    self.run.window_errors_ns.push((node.offset_ns - truth).abs());
-                    self.run.live_errors_ns.push((live.offset_ns - truth).abs());
-                    self.run.half_widths_ns.push(live.half_width_95_ns);
-                }
-                None => self.run.missing += 1,
+    fn judge(&mut self, round: &Round, rounds: &Rounds<'_>) {
+        let both = round.solved.alone.nodes.iter().zip(&round.solved.data.all_nodes);
+        for (alone, live) in both.filter(|(node, _)| node.node_id != rounds.reference()) {
+            let truth = rounds.running().offset_ns(live.node_id, round.midpoint());
+            if live.reachable {
+                self.run.window_errors_ns.push((alone.offset_ns - truth).abs());
+                self.run.live_errors_ns.push((live.offset_ns - truth).abs());
+                self.run.half_widths_ns.push(SIGMAS_95 * live.sigma_ns);
+            } else {
+                self.run.missing += 1;
             }
         }
     }
@@ -142,13 +126,4 @@ impl Master<'_> {
         }
         Ok(())
     }
-}
-
-/// The round's nodes as the live smoother has them.
-fn overlaid(nodes: &[NodeEstimate], live: &[Option<SmoothedOffset>]) -> Vec<NodeEstimate> {
-    let overlay = |(node, live): (&NodeEstimate, &Option<SmoothedOffset>)| match live {
-        Some(live) => NodeEstimate { sigma_ns: live.sigma_ns, ..node.clone() },
-        None => node.clone(),
-    };
-    nodes.iter().zip(live).map(overlay).collect()
 }

@@ -1,8 +1,8 @@
 //! The faults to survive, each run through the whole chain and held against the same run without it.
 //!
-//! Place in the flow: beside `accuracy`, above [`Rounds`]: a [`FaultCase`] puts its faults into a scenario, [`run_case`] lets
-//! [`Watch`](probe_sync_estimate::faults::Watch) look at every round, smooths the run with its verdicts, and notes what was named when, which
-//! healthy things were left out, and the healthy nodes' errors. [`compare`] holds them against the clean run of the same seed.
+//! Place in the flow: beside `accuracy`, above [`Rounds`]: a [`FaultCase`] puts its faults into a scenario; [`run_case`] solves
+//! every round as a live run does, smooths the run as `solve` does, and notes what was named when, which healthy things were left
+//! out, and the healthy nodes' errors. [`compare`] holds them against the clean run of the same seed.
 //!
 //! Faults begin in the middle of a window, where they hurt most. What counts as healthy: every node that the case does not list as
 //! sick; nodes that are cut off count again two rounds after they are back. Errors are compared where both runs have an estimate.
@@ -12,14 +12,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync_estimate::faults::{Culprit, Fault as Named, FaultKind as Kind};
-use probe_sync_estimate::smoother::{self, SmootherOptions};
-use probe_sync_time::{Edge, NodeId};
+use probe_sync_estimate::round::SolvedRound;
+use probe_sync_estimate::run::Smoothed;
+use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_time::{Edge, NodeId, RoundId};
 
-use crate::course::Course;
-use crate::faults::{Fault, FaultKind, LieStamps};
-use crate::rounds::{REFERENCE, Round, Rounds};
+use crate::accuracy::quantile;
+use crate::error::Error;
+use crate::runs::rounds::Rounds;
+use crate::runs::running::Running;
+use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
-use crate::simulation::{Error, Simulation};
+use crate::scenario::faults::{Fault, FaultKind, WrongStamps};
 
 /// A fault and what must be said of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,37 +50,47 @@ pub struct CaseOutcome {
     /// Faults named that were not expected.
     pub others: Vec<Named>,
     /// Edges between healthy nodes that were left out, and the round.
-    pub healthy_left_out: BTreeSet<(usize, Edge)>,
-    /// Rounds of healthy nodes that were called spoilt.
-    pub healthy_spoilt: usize,
-    /// Errors of usable estimates of healthy nodes by round and node, ns.
-    pub errors: BTreeMap<(usize, NodeId), f64>,
+    pub healthy_left_out: BTreeSet<(RoundId, Edge)>,
+    /// Rounds of healthy nodes whose estimates were called invalid.
+    pub healthy_invalid: usize,
+    /// Errors of usable live estimates of healthy nodes by round and node, ns.
+    pub live: Errors,
     /// The same with the smoother over the whole run.
-    pub smoothed: BTreeMap<(usize, NodeId), f64>,
+    pub smoothed: Errors,
     /// Rounds of the run.
     pub rounds: usize,
 }
 
+/// Errors by round and node, ns.
+pub type Errors = BTreeMap<(RoundId, NodeId), f64>;
+
 /// 99th percentiles of |error| of a case and of the clean runs, over the same rounds and nodes, ns.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// Per round, with the fault and without.
-    pub per_round_ns: [f64; 2],
+    /// Live, with the fault and without.
+    pub live_ns: [f64; 2],
     /// Smoothed, with the fault and without.
     pub smoothed_ns: [f64; 2],
 }
 
 /// The faults to survive, on the edges that the seed gives. Needs nine nodes and `start_s` a good way into the run.
-pub fn cases(edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
-    let node = NodeId(5);
-    let edge = edges.iter().copied().find(|edge| edge.src == node).unwrap_or(Edge { src: node, dst: NodeId(6) });
-    let maker = Maker { node, edge, start_s };
-    [maker.clocks(), maker.liars(), maker.paths(), maker.presence()].concat()
+pub fn cases(base: &Scenario, edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
+    let after_reference = |places: u32| NodeId((base.reference.0 + places) % base.nodes.max(1));
+    let node = after_reference(5);
+    let edge = edges.iter().copied().find(|edge| edge.src == node);
+    let edge = edge.unwrap_or(Edge { src: node, dst: after_reference(6) });
+    let mut far: Vec<NodeId> = (4..8).map(after_reference).collect();
+    far.sort_unstable();
+    let maker = Maker { reference: base.reference, node, edge, far, start_s };
+    [maker.clocks(), maker.falsetickers(), maker.paths(), maker.losses()].concat()
 }
 
 /// Makes cases about one node or one of its edges.
 struct Maker {
+    reference: NodeId,
     node: NodeId,
+    /// Those that a partition cuts off.
+    far: Vec<NodeId>,
     edge: Edge,
     start_s: f64,
 }
@@ -86,9 +100,9 @@ impl Maker {
         let step = |node, seen| self.once(FaultKind::Step { node, step_ns: 10_000_000, seen });
         let reboot = FaultKind::Reboot { node: self.node, offset_ns: -300_000_000 };
         let reference = |name, seen| FaultCase {
-            expected: vec![(vec![Kind::Step], Culprit::Node(REFERENCE), self.start_s)],
-            sick: vec![REFERENCE],
-            ..self.of_node(name, step(REFERENCE, seen), &[])
+            expected: vec![(vec![Kind::Step], Culprit::Node(self.reference), self.start_s)],
+            sick: vec![self.reference],
+            ..self.of_node(name, step(self.reference, seen), &[])
         };
         let returns = (vec![Kind::Restart], Culprit::Node(self.node), self.start_s + 10.0);
         let mut long = self.of_node("reboot, 10 s", self.during(10.0, reboot.clone()), &[Kind::Silent]);
@@ -103,17 +117,26 @@ impl Maker {
         ]
     }
 
-    fn liars(&self) -> Vec<FaultCase> {
-        let lie = |constant_ns, ramp_ns_per_s, per_peer, stamps| {
-            self.once(FaultKind::Liar { node: self.node, constant_ns, ramp_ns_per_s, per_peer, stamps })
+    fn falsetickers(&self) -> Vec<FaultCase> {
+        let wrong = |constant_ns, ramp_ns_per_s, per_peer, stamps| {
+            self.once(FaultKind::Falseticker { node: self.node, constant_ns, ramp_ns_per_s, per_peer, stamps })
         };
-        // Told alike to all with all stamps, a lie is what a wrong clock would say.
+        let inconsistent = &[Kind::Liar];
+        // Where all stamps are wrong alike for all peers it cannot be told from a wrong clock.
         vec![
-            self.of_node("liar, 10 µs to all", lie(10e3, 0.0, false, LieStamps::All), &[Kind::Step, Kind::Liar]),
-            self.of_node("liar, 200 ns/s to all", lie(0.0, 200.0, false, LieStamps::All), &[Kind::RateJump]),
-            self.of_node("liar, 10 µs per peer", lie(10e3, 0.0, true, LieStamps::All), &[Kind::Liar]),
-            self.of_node("liar, 200 ns/s per peer", lie(0.0, 200.0, true, LieStamps::All), &[Kind::Liar]),
-            self.of_node("liar, receive stamps 10 µs", lie(10e3, 0.0, false, LieStamps::Receive), &[Kind::Liar]),
+            self.of_node(
+                "falseticker, 10 µs to all",
+                wrong(10e3, 0.0, false, WrongStamps::All),
+                &[Kind::Step, Kind::Liar],
+            ),
+            self.of_node("falseticker, 200 ns/s to all", wrong(0.0, 200.0, false, WrongStamps::All), &[Kind::RateJump]),
+            self.of_node("falseticker, 10 µs per peer", wrong(10e3, 0.0, true, WrongStamps::All), inconsistent),
+            self.of_node("falseticker, 200 ns/s per peer", wrong(0.0, 200.0, true, WrongStamps::All), inconsistent),
+            self.of_node(
+                "falseticker, receive stamps 10 µs",
+                wrong(10e3, 0.0, false, WrongStamps::Receive),
+                inconsistent,
+            ),
         ]
     }
 
@@ -132,9 +155,9 @@ impl Maker {
         ]
     }
 
-    fn presence(&self) -> Vec<FaultCase> {
+    fn losses(&self) -> Vec<FaultCase> {
         let loss = |from, to, both_ways| self.once(FaultKind::Loss { probability: 0.3, from, to, both_ways });
-        let far: Vec<NodeId> = (4..8).map(NodeId).collect();
+        let far = self.far.clone();
         let group = Culprit::Nodes(far.clone());
         let Edge { src, dst } = self.edge;
         let mut one_way = self.of_edge("loss 30 %, one way", loss(Some(src), Some(dst), false), &[Kind::OneWayLoss]);
@@ -195,49 +218,39 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     let (duration, window) = (scenario.duration(), scenario.window());
     let simulation = Simulation::new(scenario, seed)?;
     let mut rounds = Rounds::new(&simulation, duration, window)?;
-    let mut course = Course::default();
-    let mut outcome = CaseOutcome::default();
-    let mut kept: Vec<Round> = Vec::new();
+    let reference = rounds.reference();
+    let mut solved: Vec<SolvedRound> = Vec::new();
     while let Some(round) = rounds.step() {
-        outcome.named.extend(course.take(&round, rounds.running()).faults);
-        kept.push(round);
+        solved.push(round.solved);
     }
-    let spoilt = course.spoilt();
-    let healthy = |node: NodeId| !case.sick.contains(&node);
-    outcome.rounds = kept.len();
-    outcome.healthy_spoilt = spoilt.iter().filter(|(_, node)| healthy(*node)).count();
-    let fine = |edge: &Edge| Some(*edge) != case.sick_edge && healthy(edge.src) && healthy(edge.dst);
-    outcome.healthy_left_out = course.all_left_out().iter().filter(|(_, edge)| fine(edge)).copied().collect();
+    let healthy = |node: &NodeId| !case.sick.contains(node);
+    let mut outcome = CaseOutcome { rounds: solved.len(), ..CaseOutcome::default() };
+    let fine = |edge: &Edge| Some(*edge) != case.sick_edge && healthy(&edge.src) && healthy(&edge.dst);
+    for verdict in solved.iter().map(|round| &round.data.watch) {
+        outcome.named.extend_from_slice(&verdict.faults);
+        outcome.healthy_invalid += verdict.spoilt.iter().filter(|node| healthy(node)).count();
+        outcome.healthy_left_out.extend(verdict.left_out.iter().filter(|(_, edge)| fine(edge)).copied());
+    }
     outcome.judge_names(case, window_s);
-    let usable = |round: usize, node: NodeId| !spoilt.contains(&(round, node)) && !spoilt.contains(&(round, REFERENCE));
-    let judged: Vec<NodeId> =
-        (1..base.nodes).map(NodeId).filter(|node| healthy(*node) || case.sick == [REFERENCE]).collect();
-    let truth =
-        |node: NodeId, round: &Round| rounds.running().offset_ns(node, round.reference_midpoint.of_reference_node());
-    let smoothed = smooth(base.nodes as usize, &kept, &course);
-    for round in &kept {
-        for node in judged.iter().copied().filter(|node| usable(round.index, *node)) {
-            let key = (round.index, node);
-            let estimate = &round.solution.nodes[node.index()];
-            if estimate.reachable {
-                outcome.errors.insert(key, estimate.offset_ns - truth(node, round));
-            }
-            if let Some(at) = smoothed.at(node, round.reference_midpoint).filter(|_| estimate.reachable) {
-                outcome.smoothed.insert(key, at.offset_ns - truth(node, round));
-            }
-        }
-    }
+    let judged = |node: &NodeId| *node != reference && (healthy(node) || case.sick == [reference]);
+    let of_run = |solved: &[SolvedRound]| errors(solved, &judged, rounds.running());
+    outcome.live = of_run(&solved);
+    outcome.smoothed = of_run(Smoothed::new(rounds.nodes(), reference, solved, None).rounds());
     Ok(outcome)
 }
 
-fn smooth(nodes: usize, rounds: &[Round], course: &Course) -> smoother::RunSolution {
-    let left_out: Vec<Vec<Edge>> = rounds.iter().map(|round| course.left_out(round.index)).collect();
-    let given: Vec<smoother::Round<'_>> = rounds
-        .iter()
-        .zip(&left_out)
-        .map(|(round, out)| smoother::Round::solved(round.reference_midpoint, &round.edges, &round.solution, out))
-        .collect();
-    smoother::smooth_run(nodes, &given, course.breaks(), &SmootherOptions::default())
+/// Errors of the judged nodes' estimates, where they may be used.
+fn errors(rounds: &[SolvedRound], judged: &dyn Fn(&NodeId) -> bool, running: &Running<'_>) -> Errors {
+    let mut errors = Errors::new();
+    for data in rounds.iter().map(|round| &round.data) {
+        let valid = |node: NodeId| !data.watch.spoilt.contains(&node) && !data.watch.spoilt.contains(&data.reference);
+        let usable = |node: &&NodeEstimate| node.reachable && judged(&node.node_id) && valid(node.node_id);
+        for node in data.all_nodes.iter().filter(usable) {
+            let truth_ns = running.offset_ns(node.node_id, data.midpoint());
+            errors.insert((data.round_id, node.node_id), node.offset_ns - truth_ns);
+        }
+    }
+    errors
 }
 
 impl CaseOutcome {
@@ -262,7 +275,7 @@ impl CaseOutcome {
 
 /// Percentiles over pooled seeds: pairs of a case's run and the clean run of the same seed.
 pub fn compare(pairs: &[(CaseOutcome, CaseOutcome)]) -> Comparison {
-    let of = |which: fn(&CaseOutcome) -> &BTreeMap<(usize, NodeId), f64>| {
+    let of = |which: fn(&CaseOutcome) -> &Errors| {
         let mut both: [Vec<f64>; 2] = Default::default();
         for (faulty, clean) in pairs {
             for (key, error) in which(faulty) {
@@ -274,11 +287,10 @@ pub fn compare(pairs: &[(CaseOutcome, CaseOutcome)]) -> Comparison {
         }
         both.map(p99)
     };
-    Comparison { per_round_ns: of(|outcome| &outcome.errors), smoothed_ns: of(|outcome| &outcome.smoothed) }
+    Comparison { live_ns: of(|outcome| &outcome.live), smoothed_ns: of(|outcome| &outcome.smoothed) }
 }
 
 fn p99(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
-    let at = (values.len() * 99).div_ceil(100).saturating_sub(1);
-    values.get(at).copied().unwrap_or(0.0)
+    quantile(&values, 0.99)
 }

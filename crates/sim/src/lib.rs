@@ -4,35 +4,30 @@
 //! run cannot: the true offset of every clock at any instant, and the exact fate of every packet. Timing claims and the
 //! accounting of lost, late, duplicated and foreign packets are tested against these.
 //!
-//! Time here is one true time, shown by node 0's clock unless a scenario lets that wander or step. The same scenario and seed give the same bytes.
+//! One way through the folders: `scenario` (what a run is like) → `world` (clocks, network, stamps, the event loop) → `runs` (a run
+//! driven window by window; [`Rounds`] sends each window through the code of a live round) → [`accuracy`] (all methods on the same
+//! packets), [`fault_cases`] (every fault, named in time?), [`adaptive`] (the pace).
+//!
+//! Time here is one true time, shown by node 0's clock unless a scenario lets that wander or step. Which node is the reference changes
+//! neither clocks nor packets. The same scenario and seed give the same bytes.
 //!
 //! What it does not do: simulate hosts (each node has its own clock and network address) or bandwidth.
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
 pub mod adaptive;
-mod check;
-mod clock;
-pub mod course;
+mod error;
 pub mod fault_cases;
-mod faults;
-mod ledger;
-mod network;
-mod oscillator;
-mod pairs;
-mod parcels;
-mod queue;
-mod random;
-pub mod rounds;
-mod running;
+mod runs;
 mod scenario;
-mod simulation;
-mod stamps;
 mod world;
 
-pub use clock::WanderingClock;
-pub use faults::{Fault, FaultKind, LieStamps, Span};
-pub use ledger::{DirectionCounts, Ledger};
-pub use running::Running;
+pub use error::Error;
+pub use runs::outcome::Outcome;
+pub use runs::rounds::{Round, Rounds};
+pub use runs::running::Running;
+pub use runs::simulation::Simulation;
+pub use scenario::faults::{Fault, FaultKind, Span, WrongStamps};
 pub use scenario::{Clocks, Network, Replay, Scenario, Slews, Stamps, Thermal, Waves};
-pub use simulation::{Error, Outcome, Simulation};
+pub use world::clock::WanderingClock;
+pub use world::ground_truth::{DirectionCounts, GroundTruth};

@@ -61,7 +61,7 @@ pub struct Pair<A: Domain, B: Domain> {
     pub bracket: Duration,
 }
 
-/// Reads `a` between two readings of `b`. Tries until the bracket is at most `narrow`, at most [`PAIR_ATTEMPTS`]
+/// Reads `a` between two readings of `b`. Tries until the bracket is at most `narrow`, at most `PAIR_ATTEMPTS`
 /// times, and keeps the narrowest.
 pub fn read_pair<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>, narrow: Duration) -> Pair<A, B> {
     let mut best = read_pair_once(a, b);
@@ -107,7 +107,7 @@ impl Tsc {
 
 /// What `/proc/cpuinfo` says about the time-stamp counter.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TscFlags {
+pub(crate) struct TscFlags {
     /// Ticks at one rate whatever the CPU's frequency.
     pub constant: bool,
     /// Ticks on in deep sleep states.
@@ -116,12 +116,12 @@ pub struct TscFlags {
 
 impl TscFlags {
     /// The flags of this machine; none where there is no such counter.
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         std::fs::read_to_string("/proc/cpuinfo").map(|text| Self::parse(&text)).unwrap_or_default()
     }
 
     /// True when the counter can serve as a clock.
-    pub fn steady(self) -> bool {
+    pub(crate) fn steady(self) -> bool {
         cfg!(target_arch = "x86_64") && self.constant && self.nonstop
     }
 
@@ -141,12 +141,6 @@ impl TscFlags {
     }
 }
 
-/// A bracket that a vDSO clock read on an undisturbed CPU stays below.
-pub const NARROW_BRACKET: Duration = Duration::from_ns(150);
-
-/// How often [`read_pair`] tries for a narrow bracket.
-pub const PAIR_ATTEMPTS: usize = 8;
-
 fn read<D: Domain>(clock: ClockId) -> Timestamp<D> {
     from_timespec(clock_gettime(clock))
 }
@@ -161,6 +155,12 @@ fn read_pair_once<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>) ->
     let after = b.now();
     Pair { a: middle, b: before.midpoint(after), bracket: after - before }
 }
+
+/// A bracket that a vDSO clock read on an undisturbed CPU stays below.
+pub const NARROW_BRACKET: Duration = Duration::from_ns(150);
+
+/// How often [`read_pair`] tries for a narrow bracket.
+pub(crate) const PAIR_ATTEMPTS: usize = 8;
 
 #[cfg(test)]
 mod tests {

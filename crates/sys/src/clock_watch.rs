@@ -4,12 +4,12 @@
 //! at the window's end; an event marks the window. Pure: no clock is read here.
 //!
 //! Between two pairs the system clock gains `g = Δsystem − Δraw`, of which the brackets of the readings leave
-//! `n = (bracket₁ + bracket₂)/2` in doubt. A clock of constant rate r has `g = r·Δraw`; r may be anything up to
+//! `n = (bracket₁ + bracket₂)/2` uncertain. A clock of constant rate r has `g = r·Δraw`; r may be anything up to
 //! ± some hundred ppm. Only changes count:
-//! - **Step**: g lies further than [`STEP_LIMIT_NS`] + doubt outside of what the rates just before and just after explain.
+//! - **Step**: g lies further than [`STEP_LIMIT_NS`] + uncertainty outside of what the rates just before and just after explain.
 //!   An interval in which a slew begins has a rate between the two, and is not taken for a step.
 //! - **Slew**: with steps taken out, the rate over a block of at least [`BLOCK_NS`] differs from the rate at the end of the
-//!   window before by more than [`SLEW_LIMIT_PPM`] + doubt.
+//!   window before by more than [`SLEW_LIMIT_PPM`] + uncertainty.
 //!
 //! By hand, brackets 100 ns, pairs every 100 ms at 20 ppm: each interval gains 2000 ± 100 ns. One that gains 7000 holds a
 //! step of 5000 ns. Two in a row that gain 2500 are a slew of +5 ppm.
@@ -53,7 +53,7 @@ impl ClockWatch {
     }
 
     /// Takes a pair of readings; `bracket` as [`crate::Pair`] defines it. Pairs with a bracket wider than
-    /// [`BRACKET_MAX_NS`] are discarded, as are pairs in quick succession.
+    /// `BRACKET_MAX_NS` are discarded, as are pairs in quick succession.
     pub fn observe(&mut self, system: Timestamp<System>, raw: Timestamp<Raw>, bracket: Duration) {
         let point = Point { system_ns: system.as_ns(), raw_ns: raw.as_ns(), bracket_ns: bracket.as_ns() };
         if !(0..=BRACKET_MAX_NS).contains(&point.bracket_ns) {
@@ -104,12 +104,12 @@ impl ClockWatch {
         let latest = blocks.last()?.rate();
         let known = self.rate.unwrap_or_else(|| median(blocks.iter().map(Interval::rate)).unwrap_or(latest));
         let change = |block: &Interval| block.rate() - known;
-        let changed = |block: &&Interval| change(block).abs() > SLEW_LIMIT_PPM * 1e-6 + block.rate_doubt();
+        let changed = |block: &&Interval| change(block).abs() > SLEW_LIMIT_PPM * 1e-6 + block.rate_uncertainty();
         // A sudden change below the limit of a step must not count as a slew for having hit a short block.
         let moved_ns: f64 = blocks.iter().filter(changed).map(|block| (change(block) * block.length_ns).abs()).sum();
         let largest = blocks.iter().filter(changed).max_by(|a, b| change(a).abs().total_cmp(&change(b).abs()));
         let slew = largest
-            .filter(|block| moved_ns > STEP_LIMIT_NS + block.doubt_ns)
+            .filter(|block| moved_ns > STEP_LIMIT_NS + block.uncertainty_ns)
             .map(|block| Slew { change: change(block), at_ns: block.end_ns });
         // In a quiet window several blocks know the rate better than one.
         let settled = median(blocks.iter().rev().take(SETTLED_BLOCKS).map(Interval::rate)).unwrap_or(latest);
@@ -117,26 +117,6 @@ impl ClockWatch {
         slew
     }
 }
-
-/// Least sudden change that counts, ns, on top of the readings' doubt.
-pub const STEP_LIMIT_NS: f64 = 1_000.0;
-
-/// Least change of rate that counts, ppm, on top of the readings' doubt.
-pub const SLEW_LIMIT_PPM: f64 = 2.0;
-
-/// Least time over which a rate is judged, ns.
-pub const BLOCK_NS: i64 = 100_000_000;
-
-/// A wider bracket means that the reading thread was interrupted, ns.
-pub const BRACKET_MAX_NS: i64 = 5_000;
-
-/// Doubt of a block's rate; a block grows until it is this sure.
-const RATE_DOUBT_MAX: f64 = 1e-6;
-const SPACING_NS: i64 = 5_000_000;
-const POINTS_MAX: usize = 4096;
-const SETTLED_BLOCKS: usize = 5;
-/// How many intervals on either side tell the rate around an interval.
-const NEIGHBOURS: usize = 3;
 
 #[derive(Copy, Clone, Debug)]
 struct Point {
@@ -151,7 +131,7 @@ struct Interval {
     /// By `CLOCK_MONOTONIC_RAW`; positive.
     length_ns: f64,
     gain_ns: f64,
-    doubt_ns: f64,
+    uncertainty_ns: f64,
     /// The end, on the system clock.
     end_ns: i64,
 }
@@ -165,7 +145,7 @@ impl Interval {
             length_ns: length_ns as f64,
             gain_ns: gain_ns as f64,
             // A nanosecond for each reading's rounding.
-            doubt_ns: (a.bracket_ns.saturating_add(b.bracket_ns)) as f64 / 2.0 + 2.0,
+            uncertainty_ns: (a.bracket_ns.saturating_add(b.bracket_ns)) as f64 / 2.0 + 2.0,
             end_ns: b.system_ns,
         }
     }
@@ -174,8 +154,8 @@ impl Interval {
         self.gain_ns / self.length_ns
     }
 
-    fn rate_doubt(&self) -> f64 {
-        self.doubt_ns / self.length_ns
+    fn rate_uncertainty(&self) -> f64 {
+        self.uncertainty_ns / self.length_ns
     }
 
     /// This interval and the one after it, as one. Doubts of inner ends cancel, so the larger one stands for both.
@@ -183,7 +163,7 @@ impl Interval {
         Self {
             length_ns: self.length_ns + next.length_ns,
             gain_ns: self.gain_ns + next.gain_ns,
-            doubt_ns: self.doubt_ns.max(next.doubt_ns),
+            uncertainty_ns: self.uncertainty_ns.max(next.uncertainty_ns),
             end_ns: next.end_ns,
         }
     }
@@ -211,11 +191,11 @@ fn take_steps(intervals: &mut [Interval], known: Option<f64>) -> Option<Step> {
         let before = surrounding(earlier.iter().rev()).or(known.map(|rate| (rate, 0.0)));
         let after = surrounding(later.iter());
         let Some((before, after)) = before.or(after).zip(after.or(before)) else { continue };
-        let doubt_ns = interval.doubt_ns + before.1.max(after.1) * interval.length_ns;
+        let uncertainty_ns = interval.uncertainty_ns + before.1.max(after.1) * interval.length_ns;
         let explained = [before.0, after.0].map(|rate| rate * interval.length_ns);
         let (low, high) = (explained[0].min(explained[1]), explained[0].max(explained[1]));
         let excess = interval.gain_ns - interval.gain_ns.clamp(low, high);
-        if excess.abs() > STEP_LIMIT_NS + doubt_ns {
+        if excess.abs() > STEP_LIMIT_NS + uncertainty_ns {
             intervals[index].gain_ns -= excess;
             let step = found.get_or_insert(Step { size_ns: 0.0, at_ns: interval.end_ns });
             step.size_ns += excess;
@@ -224,12 +204,12 @@ fn take_steps(intervals: &mut [Interval], known: Option<f64>) -> Option<Step> {
     found
 }
 
-/// Median rate of the nearest intervals on one side, and its doubt.
+/// Median rate of the nearest intervals on one side, and its uncertainty.
 fn surrounding<'a>(nearest: impl Iterator<Item = &'a Interval>) -> Option<(f64, f64)> {
     let nearest: Vec<&Interval> = nearest.take(NEIGHBOURS).collect();
     let rate = median(nearest.iter().map(|interval| interval.rate()))?;
-    let doubt = median(nearest.iter().map(|interval| interval.rate_doubt()))?;
-    Some((rate, doubt))
+    let uncertainty = median(nearest.iter().map(|interval| interval.rate_uncertainty()))?;
+    Some((rate, uncertainty))
 }
 
 /// Joins intervals until each is long enough to judge a rate; a remainder joins the last.
@@ -238,7 +218,7 @@ fn blocks(intervals: &[Interval]) -> Vec<Interval> {
     let mut open: Option<Interval> = None;
     for interval in intervals {
         let joined = open.map_or(*interval, |open| open.join(interval));
-        if joined.length_ns >= BLOCK_NS as f64 && joined.rate_doubt() <= RATE_DOUBT_MAX {
+        if joined.length_ns >= BLOCK_NS as f64 && joined.rate_uncertainty() <= RATE_UNCERTAINTY_MAX {
             blocks.push(joined);
             open = None;
         } else {
@@ -257,6 +237,26 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
+
+/// Least sudden change that counts, ns, on top of the readings' uncertainty.
+const STEP_LIMIT_NS: f64 = 1_000.0;
+
+/// Least change of rate that counts, ppm, on top of the readings' uncertainty.
+const SLEW_LIMIT_PPM: f64 = 2.0;
+
+/// Least time over which a rate is judged, ns.
+const BLOCK_NS: i64 = 100_000_000;
+
+/// A wider bracket means that the reading thread was interrupted, ns.
+const BRACKET_MAX_NS: i64 = 5_000;
+
+/// Uncertainty of a block's rate; a block grows until it is this sure.
+const RATE_UNCERTAINTY_MAX: f64 = 1e-6;
+const SPACING_NS: i64 = 5_000_000;
+const POINTS_MAX: usize = 4096;
+const SETTLED_BLOCKS: usize = 5;
+/// How many intervals on either side tell the rate around an interval.
+const NEIGHBOURS: usize = 3;
 
 #[cfg(test)]
 mod tests {

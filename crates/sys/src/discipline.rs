@@ -1,19 +1,17 @@
 //! Who steers the system clock, and whether it was disturbed.
 //!
-//! Place in the flow: [`Discipline`] is asked once for `run.json` and by `doctor`; [`ClockWatch`] runs beside the probes
+//! Place in the flow: `Discipline` is asked by `doctor`; [`ClockWatch`] runs beside the probes
 //! and marks windows in which the clock was stepped or slewed. Reference: `adjtimex(2)`; `modes = 0` only reads, and
 //! needs no rights.
 //!
 //! What it does not do: change the clock. Nothing in this project does.
 
-use serde::Serialize;
-
 use crate::Error;
-pub use crate::clock_watch::{BLOCK_NS, BRACKET_MAX_NS, ClockEvent, ClockWatch, SLEW_LIMIT_PPM, STEP_LIMIT_NS};
+pub use crate::clock_watch::{ClockEvent, ClockWatch};
 
 /// What the kernel knows about the steering of `CLOCK_REALTIME`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Discipline {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Discipline {
     /// Some program (chrony, ntpd, phc2sys, systemd-timesyncd) keeps the clock synchronised, and says so.
     pub synchronized: bool,
     /// The kernel's phase-locked loop is on.
@@ -37,7 +35,7 @@ impl Discipline {
     ///
     /// # Errors
     /// Where a sandbox forbids even to ask.
-    pub fn read() -> Result<Self, Error> {
+    pub(crate) fn read() -> Result<Self, Error> {
         // SAFETY: `timex` is plain data for which all zeroes is a valid value; `modes = 0` asks only.
         let mut timex: libc::timex = unsafe { std::mem::zeroed() };
         // SAFETY: `timex` is the structure that the call reads and writes, and lives through it.

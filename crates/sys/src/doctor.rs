@@ -61,16 +61,16 @@ impl Fact {
 }
 
 /// What the packets to itself showed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SelfTest {
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct SelfTest {
     /// Packets sent.
-    pub sent: u32,
+    sent: u32,
     /// Packets received.
-    pub received: u32,
+    received: u32,
     /// Packets with kernel stamps on both sides.
-    pub stamped: u32,
+    stamped: u32,
     /// Least difference between both stamps of a packet, ns.
-    pub least_delay_ns: Option<i64>,
+    least_delay_ns: Option<i64>,
 }
 
 /// Everything this machine can be asked, in order of printing.
@@ -92,7 +92,7 @@ pub fn examine() -> Vec<Fact> {
 ///
 /// # Errors
 /// When the socket cannot be opened, kernel stamps are refused, or the socket breaks.
-pub fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
+fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
     let bind = SocketAddr::new(loopback, 0);
     let mut udp = TimestampedUdp::bind(&UdpOptions { timestamps: TimestampMode::Kernel, ..UdpOptions::new(bind) })?;
     let mut result = SelfTest { sent: 0, received: 0, stamped: 0, least_delay_ns: None };
@@ -130,18 +130,6 @@ pub fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
     }
     Ok(result)
 }
-
-/// Packets of a [`self_test`].
-pub const SELF_TEST_PACKETS: u32 = 200;
-
-/// Looks for one packet and its stamp, some 50 µs apart.
-const SELF_TEST_ATTEMPTS: u32 = 400;
-
-/// Packets after which a test without a single stamp ends.
-const SELF_TEST_HOPELESS: u32 = 10;
-
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_SYS_NICE: u32 = 23;
 
 fn stamping_facts() -> Vec<Fact> {
     let tests = [("IPv4", IpAddr::from(Ipv4Addr::LOCALHOST)), ("IPv6", IpAddr::from(Ipv6Addr::LOCALHOST))];
@@ -309,6 +297,18 @@ fn slack_fact(slack: Result<u64, Error>) -> Fact {
         Err(error) => Fact::warn(topic, error.to_string(), "waits may be late by some 50 µs"),
     }
 }
+
+/// Packets of a [`self_test`].
+const SELF_TEST_PACKETS: u32 = 200;
+
+/// Looks for one packet and its stamp, some 50 µs apart.
+const SELF_TEST_ATTEMPTS: u32 = 400;
+
+/// Packets after which a test without a single stamp ends.
+const SELF_TEST_HOPELESS: u32 = 10;
+
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_NICE: u32 = 23;
 
 #[cfg(test)]
 mod tests {

@@ -46,7 +46,7 @@ impl Host {
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Interface {
+pub(crate) struct Interface {
     /// Its name.
     pub name: String,
     /// It is switched on.
@@ -61,7 +61,7 @@ pub struct Interface {
 ///
 /// # Errors
 /// When the system refuses.
-pub fn interfaces() -> Result<Vec<Interface>, Error> {
+pub(crate) fn interfaces() -> Result<Vec<Interface>, Error> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: on success `first` points to a list that stays valid until `freeifaddrs`.
     if unsafe { libc::getifaddrs(&raw mut first) } < 0 {
@@ -101,7 +101,7 @@ pub fn interface_of_address(address: IpAddr) -> Option<String> {
 
 /// The interface through which packets to the world leave: the one of the default route with the least metric, IPv4
 /// before IPv6.
-pub fn default_interface() -> Option<String> {
+pub(crate) fn default_interface() -> Option<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     default_route_v4(&read("/proc/net/route")).or_else(|| default_route_v6(&read("/proc/net/ipv6_route")))
 }
@@ -132,7 +132,7 @@ pub fn local_cpus(interface: &str) -> Option<Vec<usize>> {
 ///
 /// # Errors
 /// When the system refuses.
-pub fn allowed_cpus() -> Result<Vec<usize>, Error> {
+pub(crate) fn allowed_cpus() -> Result<Vec<usize>, Error> {
     let set = rustix::thread::sched_getaffinity(None).map_err(Error::system("read the thread's CPUs"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
@@ -158,7 +158,7 @@ pub fn pin_thread(cpus: &[usize]) -> Result<(), Error> {
 ///
 /// # Errors
 /// When it is not such a list.
-pub fn parse_cpu_list(text: &str) -> Result<Vec<usize>, Error> {
+pub(crate) fn parse_cpu_list(text: &str) -> Result<Vec<usize>, Error> {
     let refuse = |reason| Error::Cpus { list: text.to_owned(), reason };
     let number = |part: &str| match part.trim().parse::<usize>() {
         Ok(cpu) if cpu < CpuSet::MAX_CPU => Ok(cpu),
@@ -214,9 +214,6 @@ fn choose_address(addresses: &[IpAddr]) -> Option<IpAddr> {
     addresses.iter().filter(usable).min_by_key(|address| address.is_ipv6()).copied()
 }
 
-const ROUTE_UP: u32 = 0x1;
-const ROUTE_REJECT: u32 = 0x200;
-
 /// `/proc/net/route`: interface, destination, gateway, flags, references, use, metric (decimal), mask, …; hexadecimal.
 fn default_route_v4(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
@@ -246,6 +243,9 @@ fn default_route_v6(table: &str) -> Option<String> {
 fn usable_route(is_default: bool, flags: u32, interface: &str) -> bool {
     is_default && flags & ROUTE_UP != 0 && flags & ROUTE_REJECT == 0 && interface != "lo"
 }
+
+const ROUTE_UP: u32 = 0x1;
+const ROUTE_REJECT: u32 = 0x200;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@
 //! | [`udp`] | the probe socket with its timestamps |
 //! | [`timer`] | a timer of nanosecond resolution for a tokio task |
 //! | [`discipline`] | was the system clock stepped or slewed, who steers it |
-//! | [`host`], [`topology`], [`nic`] | which host this is, its CPUs, its interfaces and what they can stamp |
+//! | [`host`], [`topology`], `nic` | which host this is, its CPUs, its interfaces and what they can stamp |
 //! | [`doctor`] | all of it as a list of facts with advice |
 //! | [`process`] | ties of a process to its parent |
 //!
@@ -22,7 +22,7 @@ pub mod discipline;
 pub mod doctor;
 mod error;
 pub mod host;
-pub mod nic;
+mod nic;
 mod phc;
 pub mod process;
 pub mod timer;

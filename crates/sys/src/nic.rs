@@ -16,22 +16,22 @@ use crate::Error;
 
 /// Which timestamps an interface's driver says it can take.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TimestampingOffer {
+pub(crate) struct TimestampingOffer {
     /// The driver hands packets to the kernel's stamper as it sends them.
-    pub kernel_transmit: bool,
+    pub(crate) kernel_transmit: bool,
     /// The kernel stamps received packets.
-    pub kernel_receive: bool,
+    pub(crate) kernel_receive: bool,
     /// The interface stamps packets that it sends.
-    pub hardware_transmit: bool,
+    pub(crate) hardware_transmit: bool,
     /// The interface stamps all packets that it receives, not only those of PTP.
-    pub hardware_receive: bool,
+    pub(crate) hardware_receive: bool,
     /// The interface's clock, `/dev/ptpN`.
-    pub phc_index: Option<u32>,
+    pub(crate) phc_index: Option<u32>,
 }
 
 impl TimestampingOffer {
     /// True when hardware stamps in both directions can be put on the system clock.
-    pub fn hardware_complete(&self) -> bool {
+    pub(crate) fn hardware_complete(&self) -> bool {
         self.hardware_transmit && self.hardware_receive && self.phc_index.is_some()
     }
 }
@@ -40,7 +40,7 @@ impl TimestampingOffer {
 ///
 /// # Errors
 /// When there is no such interface or its driver cannot be asked.
-pub fn timestamping_offer(interface: &str) -> Result<TimestampingOffer, Error> {
+pub(crate) fn timestamping_offer(interface: &str) -> Result<TimestampingOffer, Error> {
     let mut info = TsInfo { command: ETHTOOL_GET_TS_INFO, ..TsInfo::default() };
     request(interface, libc::SIOCETHTOOL, &mut info)
         .map_err(Error::system("ask the interface for its timestamping"))?;
@@ -106,8 +106,6 @@ unsafe impl Payload for TsInfo {}
 // SAFETY: `libc` mirrors the kernel's structure, three words.
 unsafe impl Payload for libc::hwtstamp_config {}
 
-const ETHTOOL_GET_TS_INFO: u32 = 0x41;
-
 /// A request about an interface by its name.
 fn request<T: Payload>(interface: &str, request: libc::c_ulong, payload: &mut T) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), None)?;
@@ -125,6 +123,8 @@ fn request<T: Payload>(interface: &str, request: libc::c_ulong, payload: &mut T)
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut message) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 
 #[cfg(test)]
 mod tests {

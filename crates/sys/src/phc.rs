@@ -29,7 +29,7 @@ pub(crate) struct Phc {
 
 impl Phc {
     /// Opens `/dev/ptp{index}` and takes the first two points. Takes [`PERIOD`].
-    pub fn open(index: u32) -> Result<Self, Error> {
+    pub(crate) fn open(index: u32) -> Result<Self, Error> {
         let path = format!("/dev/ptp{index}");
         let fail = |error: io::Error| Error::File { path: path.clone(), reason: error.to_string() };
         let device = File::open(&path).map_err(fail)?;
@@ -42,7 +42,7 @@ impl Phc {
     }
 
     /// Takes another point when the last is older than [`PERIOD`]. A failure makes the conversion go stale.
-    pub fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         let now = MonotonicClock.now();
         if now - self.sampled < PERIOD {
             return;
@@ -54,7 +54,7 @@ impl Phc {
     }
 
     /// A stamp of the interface on the system clock.
-    pub fn to_system(&self, phc_ns: i64) -> Option<Timestamp<System>> {
+    pub(crate) fn to_system(&self, phc_ns: i64) -> Option<Timestamp<System>> {
         self.map.to_system(phc_ns)
     }
 
@@ -73,17 +73,6 @@ impl Phc {
         narrowest(triples).ok_or_else(|| io::Error::other("the clock gave no reading"))
     }
 }
-
-/// How often a conversion point is taken.
-const PERIOD: Duration = Duration::from_ms(100);
-/// Readings per point.
-const SAMPLES: u32 = 5;
-/// Points kept: a second's worth.
-const POINTS: usize = 11;
-/// How far from the latest point a stamp may lie, ns.
-const STALE_NS: i64 = 2_000_000_000;
-/// A point further than this from where the others put it means that a clock was stepped, ns.
-const STEP_NS: f64 = 20_000.0;
 
 #[derive(Copy, Clone, Debug, PartialEq)]
 struct Point {
@@ -139,6 +128,17 @@ impl PhcMap {
         latest.offset_ns.saturating_add(change.round() as i64)
     }
 }
+
+/// How often a conversion point is taken.
+const PERIOD: Duration = Duration::from_ms(100);
+/// Readings per point.
+const SAMPLES: u32 = 5;
+/// Points kept: a second's worth.
+const POINTS: usize = 11;
+/// How far from the latest point a stamp may lie, ns.
+const STALE_NS: i64 = 2_000_000_000;
+/// A point further than this from where the others put it means that a clock was stepped, ns.
+const STEP_NS: f64 = 20_000.0;
 
 #[cfg(test)]
 mod tests {

@@ -108,6 +108,6 @@ pub fn reduce_timer_slack() -> Result<(), Error> {
 ///
 /// # Errors
 /// When the system refuses.
-pub fn timer_slack_ns() -> Result<u64, Error> {
+pub(crate) fn timer_slack_ns() -> Result<u64, Error> {
     rustix::thread::current_timer_slack().map_err(Error::system("read the timer slack"))
 }

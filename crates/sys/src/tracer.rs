@@ -12,7 +12,7 @@
 //! | `cupti` | `CUptiResult cuptiGetTimestamp(uint64_t *)` of libcupti | NVIDIA |
 //!
 //! `tsc`: ns = ticks · rate, ns 0 at tick 0. The rate is measured when the clock is opened, against `CLOCK_MONOTONIC_RAW`,
-//! over [`CALIBRATION`]; two brackets of some 100 ns over 100 ms leave about 1 ppm. That error is the same in all pairs
+//! over `CALIBRATION`; two brackets of some 100 ns over 100 ms leave about 1 ppm. That error is the same in all pairs
 //! of one opened clock, and the map made of them takes it out again, provided that the trace's ticks are turned into ns
 //! by the same rate: [`TracerClock::ns_per_tick`] states it, and the sampler records it.
 //!
@@ -92,7 +92,7 @@ pub struct TracerPair {
 }
 
 impl TracerClock {
-    /// Opens a clock: loads the vendor's library, or measures the rate of the counter (takes [`CALIBRATION`]).
+    /// Opens a clock: loads the vendor's library, or measures the rate of the counter (takes `CALIBRATION`).
     ///
     /// # Errors
     /// [`Error::TracerClock`] names the clock and says what is missing.
@@ -147,7 +147,7 @@ impl TracerClock {
     }
 
     /// Reads this clock between two readings of `system`. Tries until the bracket is below `narrow`, at most
-    /// [`PAIR_ATTEMPTS`] times, and keeps the narrowest.
+    /// `PAIR_ATTEMPTS` times, and keeps the narrowest.
     ///
     /// # Errors
     /// As [`TracerClock::now`].
@@ -221,34 +221,6 @@ struct Vendor {
     advice: &'static str,
 }
 
-/// Versions from ROCm 6.2 (0) and 7 (1) on; the function has had this form in all of them.
-const ROCPROFILER: Vendor = Vendor {
-    libraries: &[
-        c"librocprofiler-sdk.so.1",
-        c"librocprofiler-sdk.so.0",
-        c"librocprofiler-sdk.so",
-        c"/opt/rocm/lib/librocprofiler-sdk.so.1",
-        c"/opt/rocm/lib/librocprofiler-sdk.so.0",
-    ],
-    function: c"rocprofiler_get_timestamp",
-    advice: "install rocprofiler-sdk (ROCm 6.2 or later) or put its lib directory on LD_LIBRARY_PATH; on Linux its clock \
-             is CLOCK_BOOTTIME, which the tracer clock boottime reads without it",
-};
-
-/// CUDA 11 to 13.
-const CUPTI: Vendor = Vendor {
-    libraries: &[
-        c"libcupti.so.13",
-        c"libcupti.so.12",
-        c"libcupti.so.11.8",
-        c"libcupti.so",
-        c"/usr/local/cuda/lib64/libcupti.so",
-        c"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so",
-    ],
-    function: c"cuptiGetTimestamp",
-    advice: "install CUPTI, part of the CUDA toolkit, or put its lib64 directory on LD_LIBRARY_PATH",
-};
-
 /// The C signature that both vendors' functions share: a status, 0 for success, and the time in ns through the pointer.
 type ReadTime = unsafe extern "C" fn(*mut u64) -> c_int;
 
@@ -316,11 +288,39 @@ fn last_loader_error() -> String {
     text.to_string_lossy().into_owned()
 }
 
+/// Versions from ROCm 6.2 (0) and 7 (1) on; the function has had this form in all of them.
+const ROCPROFILER: Vendor = Vendor {
+    libraries: &[
+        c"librocprofiler-sdk.so.1",
+        c"librocprofiler-sdk.so.0",
+        c"librocprofiler-sdk.so",
+        c"/opt/rocm/lib/librocprofiler-sdk.so.1",
+        c"/opt/rocm/lib/librocprofiler-sdk.so.0",
+    ],
+    function: c"rocprofiler_get_timestamp",
+    advice: "install rocprofiler-sdk (ROCm 6.2 or later) or put its lib directory on LD_LIBRARY_PATH; on Linux its clock \
+             is CLOCK_BOOTTIME, which the tracer clock boottime reads without it",
+};
+
+/// CUDA 11 to 13.
+const CUPTI: Vendor = Vendor {
+    libraries: &[
+        c"libcupti.so.13",
+        c"libcupti.so.12",
+        c"libcupti.so.11.8",
+        c"libcupti.so",
+        c"/usr/local/cuda/lib64/libcupti.so",
+        c"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so",
+    ],
+    function: c"cuptiGetTimestamp",
+    advice: "install CUPTI, part of the CUDA toolkit, or put its lib64 directory on LD_LIBRARY_PATH",
+};
+
 /// What the bracket of a snapshot must stay below; a wider one is worth less than the clocks' own disagreement.
 pub const SNAPSHOT_BRACKET: Duration = Duration::from_us(5);
 
 /// How long the rate of the counter is measured.
-pub const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
+const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Bits after the point of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a million years.
 const RATE_BITS: u32 = 48;

@@ -56,6 +56,17 @@ impl Wave {
 }
 
 /// A virtual clock with exactly known error, laid over a real clock.
+///
+/// ```
+/// use probe_sync_time::{SkewedClock, Timestamp};
+///
+/// // 1000 ns ahead at t = 0, and 10 ppm fast: 10 000 ns more a second later.
+/// let clock = SkewedClock { t0_ns: 0, off_ns: 1000, ppm: 10.0, ..SkewedClock::default() };
+/// let real = Timestamp::from_ns(1_000_000_000);
+/// assert_eq!(clock.apply(real), Timestamp::from_ns(1_000_011_000));
+/// // Virtual minus real: positive is ahead.
+/// assert!((clock.error_ns(real) - 11_000.0).abs() < 1e-6);
+/// ```
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct SkewedClock {
     /// The time on the clock underneath at which the error is exactly `off_ns`.

@@ -7,6 +7,8 @@
 //!
 //! Two nodes by hand: j is 1000 ns ahead, one-way delay 200 ns. i sends at 0, j stamps 1200: `u = 1200 ≥ 1000`.
 //! j sends at its 2000, i stamps 1200: `l = 800 ≤ 1000`.
+//!
+//! What it does not do: judge an exchange, or fit several; crate `estimate` does.
 
 use std::fmt;
 
@@ -102,6 +104,21 @@ impl StampSource {
 ///
 /// All stamps are on the system clock of the node that took them: `…_tx` of `Pt` and `…_rx` of `Pr` on the
 /// source's, the others on the destination's.
+///
+/// ```
+/// use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
+///
+/// // Node 1 is 1000 ns ahead of node 0, a packet takes 200 ns each way, the two packets of a pair are 100 ns apart.
+/// // [pt1_tx, pt1_rx, pt2_tx, pt2_rx, pr1_tx, pr1_rx, pr2_tx, pr2_rx], each on the clock of its own node.
+/// let t = [0, 1200, 100, 1300, 2000, 1200, 2100, 1300].map(Timestamp::from_ns);
+/// let exchange = Exchange { edge: Edge::new(0, 1), seq: 0, stamp: StampSource::Kernel, t };
+///
+/// // Every forward packet bounds theta = offset_1 − offset_0 from above, every reverse packet from below.
+/// let [(sent, upper), _] = exchange.forward();
+/// let [(received, lower), _] = exchange.reverse();
+/// assert_eq!((sent.as_ns(), upper.as_ns()), (0, 1000 + 200));
+/// assert_eq!((received.as_ns(), lower.as_ns()), (1200, 1000 - 200));
+/// ```
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     /// The edge.

@@ -65,6 +65,24 @@ domain!(
 );
 
 /// A point on timeline `D`, in nanoseconds since that timeline's epoch.
+///
+/// ```
+/// use probe_sync_time::{Duration, System, Timestamp};
+///
+/// let begin = Timestamp::<System>::from_ns(1_795_187_183_227_565_825);
+/// let end = begin + Duration::from_us(3);
+/// assert_eq!((end - begin).as_ns(), 3000);
+/// assert_eq!((begin - end).as_ns(), -3000);
+/// assert!(end > begin);
+/// ```
+///
+/// Timestamps of two timelines cannot be subtracted:
+///
+/// ```compile_fail,E0308
+/// # use probe_sync_time::{Monotonic, System, Timestamp};
+/// let (system, monotonic) = (Timestamp::<System>::from_ns(1), Timestamp::<Monotonic>::from_ns(1));
+/// let _ = system - monotonic;
+/// ```
 pub struct Timestamp<D: Domain> {
     ns: i64,
     domain: PhantomData<D>,
@@ -286,19 +304,9 @@ impl Skew {
         Self(ppm * 1e-6)
     }
 
-    /// From nanoseconds gained per nanosecond.
-    pub const fn from_ratio(ratio: f64) -> Self {
-        Self(ratio)
-    }
-
     /// Parts per million.
     pub const fn as_ppm(self) -> f64 {
         self.0 * 1e6
-    }
-
-    /// Nanoseconds gained per nanosecond.
-    pub const fn as_ratio(self) -> f64 {
-        self.0
     }
 
     /// Nanoseconds gained over a span.

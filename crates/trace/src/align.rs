@@ -1,146 +1,140 @@
-//! Rewrites one trace through a node's time map, and says what that did.
+//! Rewrites every trace onto one clock, each in its own format.
 //!
-//! Place in the flow: `clocks` made the map; the format does the rewriting; [`Counting`] stands between them and counts.
-//! Both ends of every event go through the map, so durations follow the clock too. A time on the trace's timeline R becomes
-//! one on the reference clock by subtracting the correction: with node 1 2.5 ms ahead, its event at 10.0 ms is written at 7.5.
+//! Place in the flow: after [`calibrate()`](crate::calibrate()). Both ends of every event go through the map, so durations follow
+//! the clock too. A time on the trace's timeline R becomes one on the reference clock by subtracting the correction: with node 1
+//! 2.5 ms ahead, its event at 10.0 ms is written at 7.5. Formats whose viewers draw each node from its own session start get one
+//! base for all nodes.
 //!
-//! What it does not do: make maps, choose a base for several nodes (the caller gives one).
+//! What it does not do: make maps; print.
 
-use std::path::Path;
-
-use probe_sync_estimate::series::{Cursor, Place, TimeMap};
-use serde::Serialize;
+use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::formats::{Format, kineto, xspace};
+use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::counting::{AlignmentStats, Counting};
+use crate::formats::{RewriteOptions, refuse_other_ending};
 use crate::model::Picoseconds;
+use crate::outputs;
 
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct AlignOptions {
-    /// The base of the output's times, ns; `None`: the format's own choice. Viewers that draw each host from its own session
-    /// start need one base for all nodes.
-    pub base_ns: Option<i64>,
-    /// Keep each event's correction in the output.
+pub struct AlignSettings {
+    /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
     pub annotate: bool,
 }
 
-/// What aligning a trace did: the content of `alignment_stats.json`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct AlignmentStats {
-    /// Events with a time.
-    pub events: u64,
-    /// Times that were mapped: lines, starts and ends.
-    pub times: u64,
-    /// Times held back so that order on a line is kept; 0 on a continuous map.
-    pub clamped: u64,
-    /// Times before the first point at which the clocks are known.
-    pub extrapolated_before: u64,
-    /// Times after the last.
-    pub extrapolated_after: u64,
-    /// Smallest, median and largest correction (new time minus old), ns.
-    pub correction_ns: Option<[f64; 3]>,
-    /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is not known.
-    pub uncertainty_ns: f64,
-    /// The base of the output's times, ns.
-    pub base_ns: Option<i64>,
-    /// What the user should know.
-    pub notes: Vec<String>,
+/// One trace that was written.
+#[derive(Clone, Debug)]
+pub struct Aligned<'a> {
+    /// The input, its map and its notes.
+    pub calibrated: &'a CalibratedTrace,
+    /// The file that was written.
+    pub output: PathBuf,
+    /// The content of its statistics file.
+    pub stats: AlignmentStats,
 }
 
-/// Writes `input` with its times mapped to `output`, which appears when it is whole.
+/// Traces being aligned: every [`Iterator::next`] writes one, and nothing is written before.
+#[derive(Debug)]
+#[must_use = "traces are written as the iterator is driven"]
+pub struct Aligning<'a> {
+    calibrated: &'a Calibrated,
+    outputs: Vec<PathBuf>,
+    options: RewriteOptions,
+    next: usize,
+}
+
+/// Aligns every trace into `output`: a file for a single trace, else a directory, which is made. Each output appears when it is
+/// whole, and its statistics with it; after an error there is nothing more, and what was written before stays.
+///
+/// ```
+/// use probe_sync_trace::{AlignSettings, ClockSource, Request, align, calibrate};
+///
+/// let folder = tempfile::tempdir()?;
+/// let [trace, offsets, output] = ["node1.json", "offsets.csv", "aligned.json"].map(|name| folder.path().join(name));
+/// std::fs::write(&trace, r#"{"baseTimeNanoseconds": 0, "traceEvents": [{"ph": "X", "ts": 10000, "dur": 5}]}"#)?;
+/// std::fs::write(&offsets, "node,node_realtime_ns,offset_vs_node0_ns\n1,0,2500000\n1,90000000,2500000\n")?;
+/// let clocks = ClockSource::Offsets(offsets);
+/// let calibrated = calibrate(&Request { traces: vec![trace], nodes: vec![1], clocks, ..Request::default() })?;
+///
+/// for aligned in align(&calibrated, &output, AlignSettings::default())? {
+///     // Smallest, median and largest correction, new time minus old, ns: node 1's clock is 2.5 ms ahead.
+///     assert_eq!(aligned?.stats.correction_ns, Some([-2_500_000.0; 3]));
+/// }
+/// assert!(std::fs::read_to_string(&output)?.contains(r#""ts": 7500.000, "dur": 5"#)); // µs
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// Those of the format's reader, with file and byte, and of writing.
-pub fn align(
-    input: &Path,
-    format: Format,
+/// A trace whose clock is not known; outputs that would overwrite an input or each other. While it runs: those of the formats,
+/// with file and byte, and of writing.
+pub fn align<'a>(
+    calibrated: &'a Calibrated,
     output: &Path,
-    map: &TimeMap,
-    options: AlignOptions,
+    settings: AlignSettings,
+) -> Result<Aligning<'a>, Error> {
+    if let Some(unknown) = calibrated.traces.iter().find(|trace| trace.map.is_none()) {
+        let reason =
+            unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
+        let problem = format!("no clock is known for {}: {reason}", unknown.trace.path.display());
+        return Err(Error::Nodes { problem });
+    }
+    let outputs = outputs::for_each(&calibrated.traces, output)?;
+    calibrated.refuse_overwriting(&outputs)?;
+    let options = RewriteOptions { base_ns: common_base(&calibrated.traces)?, annotate: settings.annotate };
+    Ok(Aligning { calibrated, outputs, options, next: 0 })
+}
+
+impl<'a> Iterator for Aligning<'a> {
+    type Item = Result<Aligned<'a>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let output = self.outputs.get(self.next)?;
+        let calibrated = &self.calibrated.traces[self.next];
+        let several = self.outputs.len() > 1;
+        let written = write(calibrated, output, &self.options, several);
+        let aligned = written.map(|stats| Aligned { calibrated, output: output.clone(), stats });
+        self.next = if aligned.is_ok() { self.next + 1 } else { self.outputs.len() };
+        Some(aligned)
+    }
+}
+
+/// Writes one trace and its statistics.
+fn write(
+    calibrated: &CalibratedTrace,
+    output: &Path,
+    options: &RewriteOptions,
+    several: bool,
 ) -> Result<AlignmentStats, Error> {
-    format.refuse_other_ending(output)?;
+    let CalibratedTrace { trace, map, notes } = calibrated;
+    let map = map.as_ref().expect("align refuses traces without a map before it writes");
+    refuse_other_ending(trace.format, output)?;
     let mut counting = Counting::new(map);
-    let AlignOptions { base_ns, annotate } = options;
-    let (events, base_ns) = match format {
-        Format::XSpace => {
-            let options = xspace::RewriteOptions { base_ns, annotate };
-            let stats = xspace::rewrite(input, output, &options, &mut |time| counting.map(time))?;
-            (stats.events, stats.base_ns)
-        }
-        Format::Kineto => {
-            let options = kineto::RewriteOptions { base_ns, annotate, ..kineto::RewriteOptions::default() };
-            let stats = kineto::rewrite(input, output, &options, &mut |time| counting.map(time))?;
-            (stats.events, stats.base_ns)
-        }
-    };
-    Ok(AlignmentStats { events, base_ns, ..counting.stats() })
+    let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
+    let mut stats =
+        AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats() };
+    stats.notes.splice(0..0, notes.iter().cloned());
+    let statistics =
+        if several { outputs::statistics_in_folder(output)? } else { outputs::statistics_beside(output) };
+    outputs::write_json(&statistics, &stats)?;
+    Ok(stats)
 }
 
-/// A map that counts what it does.
-pub struct Counting<'a> {
-    cursor: Cursor<'a>,
-    stats: AlignmentStats,
-    least: Picoseconds,
-    most: Picoseconds,
-    /// Every `stride`-th correction, for the median.
-    kept: Vec<Picoseconds>,
-    stride: u64,
+/// One base for several nodes whose format needs one, because viewers draw each host from its own session start: the earliest
+/// start after mapping.
+fn common_base(traces: &[CalibratedTrace]) -> Result<Option<i64>, Error> {
+    let mixed = traces.windows(2).any(|pair| pair[0].trace.format != pair[1].trace.format);
+    if traces.len() < 2 || mixed {
+        return Ok(None);
+    }
+    let mut earliest: Option<i64> = None;
+    for CalibratedTrace { trace, map, .. } in traces {
+        if let Some((start_ns, map)) = trace.format.session_start_ns(&trace.path)?.zip(map.as_ref()) {
+            let mapped = map.map(Picoseconds::from(start_ns) * 1000).time_ps.div_euclid(1000);
+            let mapped = i64::try_from(mapped)
+                .map_err(|_| Error::malformed(&trace.path, 0, "the mapped session start does not fit 64 bits"))?;
+            earliest = Some(earliest.map_or(mapped, |earliest| earliest.min(mapped)));
+        }
+    }
+    Ok(earliest)
 }
-
-impl<'a> Counting<'a> {
-    /// A count of nothing yet.
-    pub fn new(map: &'a TimeMap) -> Self {
-        Self {
-            cursor: map.cursor(),
-            stats: AlignmentStats::default(),
-            least: Picoseconds::MAX,
-            most: Picoseconds::MIN,
-            kept: Vec::new(),
-            stride: 1,
-        }
-    }
-
-    /// Maps a time.
-    pub fn map(&mut self, time: Picoseconds) -> Picoseconds {
-        let mapped = self.cursor.map(time);
-        let correction = mapped.time_ps - time;
-        self.least = self.least.min(correction);
-        self.most = self.most.max(correction);
-        if self.stats.times.is_multiple_of(self.stride) {
-            self.keep(correction);
-        }
-        self.stats.times += 1;
-        self.stats.clamped += u64::from(mapped.clamped);
-        self.stats.extrapolated_before += u64::from(mapped.place == Place::Before);
-        self.stats.extrapolated_after += u64::from(mapped.place == Place::After);
-        self.stats.uncertainty_ns = self.stats.uncertainty_ns.max(mapped.sigma_ns);
-        mapped.time_ps
-    }
-
-    /// What was counted.
-    pub fn stats(mut self) -> AlignmentStats {
-        if !self.kept.is_empty() {
-            let middle = self.kept.len() / 2;
-            let median = *self.kept.select_nth_unstable(middle).1;
-            self.stats.correction_ns = Some([self.least, median, self.most].map(|ps| ps as f64 * 1e-3));
-        }
-        self.stats
-    }
-
-    /// Keeps a bounded sample, evenly spread over the trace.
-    fn keep(&mut self, correction: Picoseconds) {
-        if self.kept.len() == KEPT_MAX {
-            let mut index = 0;
-            self.kept.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.stride *= 2;
-        }
-        self.kept.push(correction);
-    }
-}
-
-/// Corrections kept for the median: a megabyte.
-const KEPT_MAX: usize = 1 << 16;

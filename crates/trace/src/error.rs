@@ -35,6 +35,12 @@ pub enum Error {
         /// What does not fit, naming traces and nodes.
         problem: String,
     },
+    /// What was asked for does not go together or cannot be done.
+    #[error("{problem}")]
+    Request {
+        /// Why, as a sentence without a full stop.
+        problem: String,
+    },
     /// The collectives of the traces do not carry what was asked of them.
     #[error("offsets from collectives: {problem}")]
     Collectives {

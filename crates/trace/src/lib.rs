@@ -1,17 +1,31 @@
 //! From raw profiler traces to traces on one clock, and the proof that causality holds on it.
 //!
-//! Flow: [`formats`] read what a trace knows of its clock and its collectives ([`model`]) → `clocks` make a node's time map
-//! out of offsets and snapshot pairs → `align` rewrites a trace through the map → `merge` puts all nodes into one file →
-//! `collectives` proves or disproves happens-before. What it does not do: measure (crate `probe-sync`), draw.
+//! Flow: [`calibrate()`] reads what the traces know of their clocks and collectives ([`formats`], [`model`]), settles whose each
+//! is, and makes a time map per trace out of offsets and snapshot pairs ([`clocks`]) → [`align()`] rewrites every trace through its
+//! map, [`merge()`] puts all into one file, [`check()`] proves or disproves happens-before. The command line, launchers and other
+//! languages call these four. What it does not do: measure (crate `probe-sync`), draw, print.
 #![forbid(unsafe_code)]
 
-pub mod align;
+mod align;
+mod calibrate;
+mod check;
 pub mod clocks;
-pub mod collectives;
-pub mod error;
+mod collectives;
+mod counting;
+mod error;
 pub mod formats;
-pub mod merge;
+mod merge;
 pub mod model;
-pub mod nodes;
+mod nodes;
+mod outputs;
+pub mod protobuf;
 
+pub use align::{AlignSettings, Aligned, Aligning, align};
+pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
+pub use check::{Verdict, check};
+pub use collectives::{CheckReport, CollectiveOffsets};
+pub use counting::AlignmentStats;
 pub use error::Error;
+pub use formats::PlaneLayout;
+pub use merge::{MergeReport, MergeSettings, merge};
+pub use nodes::NodeTrace;

@@ -1,7 +1,8 @@
 //! Puts the traces of all nodes into one file of their own format, each through its node's map.
 //!
-//! Place in the flow: after `clocks`; the formats do the joining. Nodes without a known clock are refused unless the caller
-//! allows them; then they go in unchanged and the output's metadata names them. What it does not do: mix formats.
+//! Place in the flow: after [`calibrate()`](crate::calibrate()); the formats do the joining. Nodes without a known clock are
+//! refused unless the caller allows them; then they go in unchanged and the output's metadata names them. What it does not do: mix
+//! formats, print.
 
 use std::path::Path;
 
@@ -9,31 +10,28 @@ use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
 
 use crate::Error;
-use crate::align::{AlignmentStats, Counting};
-use crate::formats::xspace::PlaneLayout;
-use crate::formats::{Format, kineto, xspace};
+use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::counting::{AlignmentStats, Counting};
+use crate::formats::{MergeInput, MergeOptions, PlaneLayout, TraceFormat, label, refuse_other_ending};
 use crate::model::Picoseconds;
 use crate::nodes::NodeTrace;
+use crate::outputs;
 
 /// What to do beside mapping and joining.
-#[derive(Clone, Debug, Default)]
-pub struct MergeOptions {
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct MergeSettings {
     /// How XSpace planes are laid out.
     pub layout: PlaneLayout,
     /// Merge nodes without a map too.
     pub allow_uncalibrated: bool,
-    /// Keep each event's correction in the output.
+    /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
     pub annotate: bool,
-    /// How the clocks were learnt, for the output's metadata.
-    pub method: String,
-    /// Which clock the times are on afterwards, for the output's metadata.
-    pub timeline: String,
 }
 
 /// What merging did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MergeReport {
-    /// Per trace, in the order given.
+    /// Per trace, in the order of [`Calibrated::traces`].
     pub traces: Vec<AlignmentStats>,
     /// The common base, ns.
     pub base_ns: i64,
@@ -41,52 +39,60 @@ pub struct MergeReport {
     pub uncalibrated: Vec<String>,
 }
 
-/// Merges `traces`, each through its map, into `output`, which appears when it is whole.
+/// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics are beside it.
+///
+/// ```
+/// use probe_sync_trace::{ClockSource, MergeSettings, Request, calibrate, merge};
+///
+/// let folder = tempfile::tempdir()?;
+/// let at = |name: &str| folder.path().join(name);
+/// for (name, ts) in [("node0.json", 7500), ("node1.json", 10000)] {
+///     let event = format!(r#"{{"ph": "i", "pid": 1, "tid": 1, "ts": {ts}, "name": "barrier"}}"#);
+///     std::fs::write(at(name), format!(r#"{{"traceEvents": [{event}], "baseTimeNanoseconds": 0}}"#))?;
+/// }
+/// std::fs::write(at("offsets.csv"), "node,node_realtime_ns,offset_vs_node0_ns\n1,0,2500000\n1,90000000,2500000\n")?;
+/// let request = Request {
+///     traces: vec![at("node0.json"), at("node1.json")],
+///     nodes: vec![0, 1],
+///     clocks: ClockSource::Offsets(at("offsets.csv")),
+///     ..Request::default()
+/// };
+///
+/// let report = merge(&calibrate(&request)?, &at("all.json"), MergeSettings::default())?;
+/// // New time minus old, ns: node 1's clock is 2.5 ms ahead, so both events are at 7.5 ms now.
+/// assert_eq!(report.traces[1].correction_ns, Some([-2_500_000.0; 3]));
+/// assert!(at("all.json.alignment_stats.json").exists());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// Traces of two formats, a node without a map where that is not allowed, and whatever reading and writing meet.
-pub fn merge(
-    traces: &[NodeTrace],
-    maps: &[Option<TimeMap>],
-    output: &Path,
-    options: &MergeOptions,
-) -> Result<MergeReport, Error> {
+/// Traces of two formats, a node without a map where that is not allowed, an output that would overwrite an input, and whatever
+/// reading and writing meet.
+pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) -> Result<MergeReport, Error> {
+    calibrated.refuse_overwriting(&[output.to_owned()])?;
+    let traces = &calibrated.traces;
     let format = one_format(traces)?;
-    format.refuse_other_ending(output)?;
-    let uncalibrated: Vec<String> =
-        traces.iter().zip(maps).filter(|(_, map)| map.is_none()).map(|(trace, _)| label(trace)).collect();
-    if !(uncalibrated.is_empty() || options.allow_uncalibrated) {
+    refuse_other_ending(format, output)?;
+    let unknown = traces.iter().filter(|calibrated| calibrated.map.is_none());
+    let uncalibrated: Vec<String> = unknown.map(|calibrated| name(&calibrated.trace)).collect();
+    if !(uncalibrated.is_empty() || settings.allow_uncalibrated) {
         let names = uncalibrated.join(", ");
         let problem =
             format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
         return Err(Error::Nodes { problem });
     }
-    let identity = TimeMap::identity();
-    let mut counts: Vec<Counting<'_>> =
-        maps.iter().map(|map| Counting::new(map.as_ref().unwrap_or(&identity))).collect();
-    let metadata = metadata(traces, maps, options, &uncalibrated);
-    let (base_ns, events) = match format {
-        Format::XSpace => merge_xspace(traces, &mut counts, output, options, metadata)?,
-        Format::Kineto => merge_kineto(traces, &mut counts, output, options, metadata)?,
-    };
-    let stats = counts.into_iter().zip(events).zip(maps);
-    let traces = stats
-        .map(|((count, events), map)| {
-            let mut stats = AlignmentStats { events, base_ns: Some(base_ns), ..count.stats() };
-            if map.is_none() {
-                // Unchanged times on an unknown clock: zero would be a claim.
-                stats.uncertainty_ns = f64::INFINITY;
-                stats.notes.push("its clock is not known; its times are as they were".to_owned());
-            }
-            stats
-        })
-        .collect();
-    Ok(MergeReport { traces, base_ns, uncalibrated })
+    let metadata = metadata(calibrated, &uncalibrated);
+    let options = MergeOptions { base_ns: None, annotate: settings.annotate, layout: settings.layout, metadata };
+    let (base_ns, stats) = write(format, traces, output, &options)?;
+    let report = MergeReport { traces: stats, base_ns, uncalibrated };
+    outputs::write_json(&outputs::statistics_beside(output), &report)?;
+    Ok(report)
 }
 
-fn one_format(traces: &[NodeTrace]) -> Result<Format, Error> {
-    let first = traces.first().ok_or_else(|| Error::Nodes { problem: "there are no traces to merge".into() })?;
-    match traces.iter().find(|trace| trace.format != first.format) {
+fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Error> {
+    let mut all = traces.iter().map(|calibrated| &calibrated.trace);
+    let first = all.next().ok_or_else(|| Error::Nodes { problem: "there are no traces to merge".into() })?;
+    match all.find(|trace| trace.format != first.format) {
         None => Ok(first.format),
         Some(other) => Err(Error::Nodes {
             problem: format!("{} and {} are of different formats", first.path.display(), other.path.display()),
@@ -94,69 +100,56 @@ fn one_format(traces: &[NodeTrace]) -> Result<Format, Error> {
     }
 }
 
-fn merge_xspace(
-    traces: &[NodeTrace],
-    counts: &mut [Counting<'_>],
+/// Writes the output; its base, and what was done to each trace.
+fn write(
+    format: &dyn TraceFormat,
+    traces: &[CalibratedTrace],
     output: &Path,
     options: &MergeOptions,
-    metadata: Vec<(String, String)>,
-) -> Result<(i64, Vec<u64>), Error> {
+) -> Result<(i64, Vec<AlignmentStats>), Error> {
+    let identity = TimeMap::identity();
+    let mut counts: Vec<Counting<'_>> =
+        traces.iter().map(|calibrated| Counting::new(calibrated.map.as_ref().unwrap_or(&identity))).collect();
     let mut maps: Vec<_> = counts.iter_mut().map(|count| |time: Picoseconds| count.map(time)).collect();
-    let mut inputs: Vec<xspace::MergeInput<'_>> = traces
+    let mut inputs: Vec<MergeInput<'_>> = traces
         .iter()
         .zip(&mut maps)
-        .map(|(trace, map)| xspace::MergeInput { path: trace.path.clone(), node: trace.part, name: label(trace), map })
-        .collect();
-    let options = xspace::MergeOptions { layout: options.layout, base_ns: None, annotate: options.annotate, metadata };
-    let stats = xspace::merge(&mut inputs, output, &options)?;
-    Ok((stats.base_ns, stats.inputs.iter().map(|input| input.events).collect()))
-}
-
-fn merge_kineto(
-    traces: &[NodeTrace],
-    counts: &mut [Counting<'_>],
-    output: &Path,
-    options: &MergeOptions,
-    metadata: Vec<(String, String)>,
-) -> Result<(i64, Vec<u64>), Error> {
-    let mut maps: Vec<_> = counts.iter_mut().map(|count| |time: Picoseconds| count.map(time)).collect();
-    let mut inputs: Vec<kineto::MergeInput<'_>> = traces
-        .iter()
-        .zip(&mut maps)
-        .map(|(trace, map)| kineto::MergeInput {
+        .map(|(CalibratedTrace { trace, .. }, map)| MergeInput {
             path: trace.path.clone(),
             node: trace.part,
             name: trace.name.clone(),
             map,
         })
         .collect();
-    let options = kineto::MergeOptions { base_ns: None, annotate: options.annotate, metadata };
-    let stats = kineto::merge(&mut inputs, output, &options)?;
-    Ok((stats.base_ns, stats.nodes.iter().map(|node| node.events).collect()))
+    let merged = format.merge(&mut inputs, output, options)?;
+    let stats = counts.into_iter().zip(&merged.inputs).zip(traces).map(|((count, input), calibrated)| {
+        let mut stats = AlignmentStats { events: input.events, base_ns: Some(merged.base_ns), ..count.stats() };
+        stats.notes.splice(0..0, calibrated.notes.iter().cloned());
+        if calibrated.map.is_none() {
+            // Unchanged times on an unknown clock: zero would be a claim.
+            stats.uncertainty_ns = f64::INFINITY;
+            stats.notes.push("its clock is not known; its times are as they were".to_owned());
+        }
+        stats
+    });
+    Ok((merged.base_ns, stats.collect()))
 }
 
-/// `node1` or, where its host is known by another name, `rank1 (gpu-07)`.
-fn label(trace: &NodeTrace) -> String {
-    let plain = format!("node{}", trace.part);
-    if trace.name == plain { plain } else { format!("rank{} ({})", trace.part, trace.name) }
+fn name(trace: &NodeTrace) -> String {
+    label(trace.part, &trace.name)
 }
 
-fn metadata(
-    traces: &[NodeTrace],
-    maps: &[Option<TimeMap>],
-    options: &MergeOptions,
-    uncalibrated: &[String],
-) -> Vec<(String, String)> {
+fn metadata(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(String, String)> {
     let mut pairs = vec![
         ("probe_sync_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-        ("probe_sync_method".to_owned(), options.method.clone()),
-        ("probe_sync_timeline".to_owned(), options.timeline.clone()),
+        ("probe_sync_method".to_owned(), calibrated.method.to_owned()),
+        ("probe_sync_timeline".to_owned(), calibrated.timeline.clone()),
     ];
-    for (trace, map) in traces.iter().zip(maps) {
+    for CalibratedTrace { trace, map, .. } in &calibrated.traces {
         let middle = trace.facts.span.map(|(first, last)| first + (last - first) / 2);
         if let (Some(map), Some(middle)) = (map, middle) {
             let sigma = map.map(middle).sigma_ns;
-            pairs.push((format!("probe_sync_sigma_ns {}", label(trace)), format!("{sigma:.1}")));
+            pairs.push((format!("probe_sync_sigma_ns {}", name(trace)), format!("{sigma:.1}")));
         }
     }
     if !uncalibrated.is_empty() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
-use crate::formats::{FactOptions, Format};
+use crate::formats::{FactOptions, TraceFormat, detect};
 use crate::model::TraceFacts;
 use probe_sync_estimate::series::TimeMap;
 
@@ -19,7 +19,7 @@ pub struct NodeTrace {
     /// The file.
     pub path: PathBuf,
     /// Its format.
-    pub format: Format,
+    pub format: &'static dyn TraceFormat,
     /// What tells it from the others: its rank, else its place in the list.
     pub part: u32,
     /// The node whose clock it is on; ranks of one host share it.
@@ -32,11 +32,11 @@ pub struct NodeTrace {
 
 /// What is known of the nodes whose offsets will be applied.
 #[derive(Clone, Debug, Default)]
-pub struct KnownNodes {
+pub(crate) struct KnownNodes {
     /// The nodes that have offsets, the reference included; empty where none will be applied.
-    pub nodes: BTreeSet<u32>,
+    pub(crate) nodes: BTreeSet<u32>,
     /// Their hosts, where stated.
-    pub hosts: BTreeMap<u32, String>,
+    pub(crate) hosts: BTreeMap<u32, String>,
 }
 
 /// Reads the facts of all traces and settles whose they are. `named` are the caller's node numbers, empty or one per trace.
@@ -46,7 +46,7 @@ pub struct KnownNodes {
 ///
 /// # Errors
 /// Names the trace that cannot be read, has no node, or contradicts the caller or the run.
-pub fn read(
+pub(crate) fn read(
     paths: &[PathBuf],
     named: &[u32],
     known: &KnownNodes,
@@ -58,7 +58,7 @@ pub fn read(
     }
     let mut traces: Vec<NodeTrace> = Vec::with_capacity(paths.len());
     for (index, path) in paths.iter().enumerate() {
-        let format = Format::detect(path)?;
+        let format = detect(path)?;
         let mut facts = format.read_facts(path, options)?;
         let node = match named.get(index).copied().or_else(|| known.node_of(&facts)) {
             Some(node) => node,
@@ -147,9 +147,9 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
 
 /// What the check needs of each trace, seen through the maps. Without any map all are seen as they are; where only some have
 /// one, the others are left out: nothing can be said of a clock that is not known.
-pub fn with_collectives<T>(
-    traces: &[NodeTrace],
-    maps: &[Option<TimeMap>],
+pub(crate) fn with_collectives<T>(
+    traces: &[&NodeTrace],
+    maps: &[Option<&TimeMap>],
     judge: impl FnOnce(&[NodeCollectives<'_>]) -> T,
 ) -> T {
     let looks: Vec<Box<MapTime<'_>>> = maps
@@ -187,8 +187,10 @@ pub fn with_collectives<T>(
 ///
 /// # Errors
 /// When the collectives join nobody to the reference.
-pub fn offsets_from_collectives(traces: &[NodeTrace], own: &[Option<TimeMap>]) -> Result<CollectiveOffsets, Error> {
+pub(crate) fn offsets_from_collectives(traces: &[NodeTrace], own: &[TimeMap]) -> Result<CollectiveOffsets, Error> {
     let reference = traces.first().map_or(0, |trace| trace.part);
     let options = OffsetOptions { reference, ..OffsetOptions::default() };
-    with_collectives(traces, own, |nodes| from_collectives(nodes, &options))
+    let traces: Vec<&NodeTrace> = traces.iter().collect();
+    let own: Vec<Option<&TimeMap>> = own.iter().map(Some).collect();
+    with_collectives(&traces, &own, |nodes| from_collectives(nodes, &options))
 }

@@ -88,6 +88,9 @@ impl Runner {
                     print!("{output}");
                 }
                 self.pass(name, start, counted, &output);
+                if count == Count::Tests {
+                    print!("{}", slowest(&output));
+                }
             }
             Ok(status) => self.fail(name, start, counted, &format!("{status}\n{}", tail(&output))),
             Err(error) => self.fail(name, start, counted, &format!("{error:#}\n{}", tail(&output))),
@@ -277,6 +280,25 @@ fn skip_reasons(output: &str) -> String {
     reasons.iter().map(|(reason, count)| format!("{count} × {reason}")).collect::<Vec<_>>().join(", ")
 }
 
+/// A line with the programs that took longest, from cargo's `Running PROGRAM` and libtest's `finished in 1.23s`; empty when
+/// nothing took a second.
+fn slowest(output: &str) -> String {
+    let mut program = "";
+    let mut times = Vec::new();
+    for line in output.lines() {
+        if let Some(started) = ["Running ", "Doc-tests "].iter().find_map(|word| line.trim_start().strip_prefix(word)) {
+            program = started.rsplit_once("deps/").map_or(started, |(_, file)| file.trim_end_matches(')'));
+        }
+        let finished = line.strip_prefix("test result: ").and_then(|result| result.rsplit_once("finished in "));
+        let seconds = finished.and_then(|(_, time)| time.trim_end_matches('s').parse::<f64>().ok());
+        times.extend(seconds.filter(|seconds| *seconds >= 1.0).map(|seconds| (seconds, program)));
+    }
+    times.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let longest = times.iter().take(SLOWEST).map(|(seconds, program)| format!("{program} {seconds:.1} s"));
+    let longest: Vec<String> = longest.collect();
+    if longest.is_empty() { String::new() } else { format!("   slowest: {}\n", longest.join(", ")) }
+}
+
 fn last_line(output: &str) -> &str {
     output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason given")
 }
@@ -287,6 +309,9 @@ pub const EXIT_SKIPPED: i32 = 77;
 const POLL: Duration = Duration::from_millis(20);
 
 const TAIL_LINES: usize = 120;
+
+/// So many programs are named as slow.
+const SLOWEST: usize = 6;
 
 #[cfg(test)]
 mod tests {
@@ -309,6 +334,16 @@ mod tests {
         let output = "ok   a (1 ms)\nskip b, 2 ranks: needs more ranks\nskip c: needs more ranks\n\
                       test d ... ignored, takes long\ntest e ... ignored\ntest f ... ok\n";
         assert_eq!(skip_reasons(output), "1 × ignored, 2 × needs more ranks, 1 × takes long");
+    }
+
+    #[test]
+    fn the_slowest_programs_are_named() {
+        let output = "     Running unittests src/lib.rs (target/debug/deps/sim-12ab)\ntest a ... ok\n\
+                      test result: ok. 1 passed; 0 failed; finished in 2.34s\n\
+                      \x20    Running tests/it/main.rs (target/debug/deps/it-34cd)\ntest result: ok. 1 passed; finished in 65.00s\n\
+                      \x20  Doc-tests time\ntest result: ok. 1 passed; 0 failed; finished in 0.40s\n";
+        assert_eq!(slowest(output), "   slowest: it-34cd 65.0 s, sim-12ab 2.3 s\n");
+        assert_eq!(slowest("no tests"), "");
     }
 
     #[test]

@@ -15,32 +15,29 @@ use probe_sync_mpi::{MpiCollective, MpiOptions};
 use super::TIMEOUT;
 use crate::GroupExt as _;
 
-pub const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
-pub const RAW_ALLGATHERV: &str = "MPI allgatherv";
-pub const WRAPPER: &str = "our allgatherv";
-pub const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
-pub const DEFAULT: &str = "our default round";
-pub const TCP: &str = "our TCP round";
-
 /// One way.
-pub struct Candidate {
+pub(crate) struct Candidate {
     name: &'static str,
     round: Box<dyn FnMut() -> Result<(), Error>>,
 }
 
 impl Candidate {
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
     /// One round, on all ranks.
-    pub fn round(&mut self) -> Result<(), Error> {
+    pub(crate) fn round(&mut self) -> Result<(), Error> {
         (self.round)()
     }
 }
 
 /// All ways, between the ranks of `group`.
-pub fn candidates(group: &mut MpiCollective, layout: MpiOptions, payload: usize) -> Result<Vec<Candidate>, Error> {
+pub(crate) fn candidates(
+    group: &mut MpiCollective,
+    layout: MpiOptions,
+    payload: usize,
+) -> Result<Vec<Candidate>, Error> {
     // SAFETY: the group's communicator is valid as long as the group, and all ranks come here.
     let copy = |group: &MpiCollective| unsafe { Communicator::duplicate(group.comm()?.handle()) };
     let mut all = Vec::new();
@@ -106,11 +103,6 @@ fn tcp(group: &mut MpiCollective) -> Result<Tcp, Error> {
         None => Tcp::join(&String::from_utf8_lossy(&address), group.rank(), group.size(), JOB, &deadline),
     }
 }
-
-const JOB: JobKey = JobKey(0x62_656e_6368);
-
-/// Bytes of the decision for each rank.
-const DECISION_PER_RANK: usize = 24;
 
 /// Direct calls, with their buffers.
 struct Raw {
@@ -194,3 +186,15 @@ impl Raw {
         check(code, "MPI_Bcast")
     }
 }
+
+pub(crate) const RAW_ALLGATHER: &str = "MPI allgather + allgatherv + bcast (A)";
+pub(crate) const RAW_ALLGATHERV: &str = "MPI allgatherv";
+pub(crate) const WRAPPER: &str = "our allgatherv";
+pub(crate) const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
+pub(crate) const DEFAULT: &str = "our default round";
+pub(crate) const TCP: &str = "our TCP round";
+
+const JOB: JobKey = JobKey(0x62_656e_6368);
+
+/// Bytes of the decision for each rank.
+const DECISION_PER_RANK: usize = 24;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use probe_sync_collective::{Collective as _, Deadline, Frames};
-use probe_sync_mpi::{Between, MpiCollective, MpiOptions};
+use probe_sync_mpi::{MpiCollective, MpiOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::GroupExt as _;
@@ -23,7 +23,7 @@ use candidates::{Candidate, candidates};
 
 /// How to measure.
 #[derive(Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Blocks per candidate.
     #[arg(long, default_value_t = 20)]
     blocks: usize,
@@ -39,19 +39,15 @@ pub struct Options {
     /// Let every that many ranks play a host.
     #[arg(long)]
     ranks_per_host: Option<usize>,
-    /// Between hosts, gather by MPI_Iallgatherv instead of straight to the root.
-    #[arg(long)]
-    allgather_between_hosts: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 /// Measures and prints.
-pub fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
+pub(crate) fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
     let text = |error: probe_sync_collective::Error| error.to_string();
-    let between = if options.allgather_between_hosts { Between::AllGather } else { Between::GatherToRoot };
-    let layout = MpiOptions { ranks_per_host: options.ranks_per_host, between };
+    let layout = MpiOptions { ranks_per_host: options.ranks_per_host };
     let mut candidates = candidates(&mut group, layout, options.payload).map_err(text)?;
     let mut reports = Vec::new();
     for (variant, rounds) in [(Variant::BackToBack, options.rounds), (Variant::Skewed, options.skewed_rounds)] {
@@ -156,14 +152,6 @@ fn summarise(
     Ok(Block { median_us: median(&mut took_us), mean_us, cpu_us: cpu * 1e6 / rounds as f64 })
 }
 
-/// Ratios that the targets speak of: ours against the direct calls.
-const RATIOS: [(&str, &str); 4] = [
-    (candidates::WRAPPER, candidates::RAW_ALLGATHERV),
-    (candidates::DEFAULT, candidates::RAW_GATHER),
-    (candidates::DEFAULT, candidates::RAW_ALLGATHER),
-    (candidates::TCP, candidates::RAW_GATHER),
-];
-
 fn print_table(names: &[&str], variant: Variant, blocks: &[Vec<Block>], size: usize) {
     println!("{size} ranks, {variant:?}: µs per round");
     println!("{:<44} {:>10} {:>10} {:>12}", "", "median", "mean", "CPU, all");
@@ -195,8 +183,8 @@ fn json(names: &[&str], reports: &[(Variant, Vec<Vec<Block>>)], size: usize, opt
     });
     let variants: Vec<_> = variants.collect();
     serde_json::json!({ "ranks": size, "ranks_per_host": options.ranks_per_host,
-        "allgather_between_hosts": options.allgather_between_hosts, "payload": options.payload, "blocks": options.blocks, "variants": variants })
-        .to_string()
+        "payload": options.payload, "blocks": options.blocks, "variants": variants })
+    .to_string()
 }
 
 /// Median over the blocks of the ratio of medians, and of the ratio of means.
@@ -206,12 +194,6 @@ fn ratios(names: &[&str], blocks: &[Vec<Block>], ours: &str, other: &str) -> Opt
     let by = |pick: fn(&Block) -> f64| median(&mut pairs.iter().map(|(a, b)| pick(a) / pick(b)).collect::<Vec<_>>());
     Some([by(|b| b.median_us), by(|b| b.mean_us)])
 }
-
-/// Rounds before each block that do not count.
-const WARM_UP: usize = 5;
-
-/// How long a round may take before the bench gives up.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A reading that all processes of this machine share.
 fn now_ns() -> i64 {
@@ -236,3 +218,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 }
+
+/// Ratios that the targets speak of: ours against the direct calls.
+const RATIOS: [(&str, &str); 4] = [
+    (candidates::WRAPPER, candidates::RAW_ALLGATHERV),
+    (candidates::DEFAULT, candidates::RAW_GATHER),
+    (candidates::DEFAULT, candidates::RAW_ALLGATHER),
+    (candidates::TCP, candidates::RAW_GATHER),
+];
+
+/// Rounds before each block that do not count.
+const WARM_UP: usize = 5;
+
+/// How long a round may take before the bench gives up.
+const TIMEOUT: Duration = Duration::from_secs(60);

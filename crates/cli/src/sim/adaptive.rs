@@ -16,8 +16,8 @@ use probe_sync_sim::accuracy::quantile;
 use probe_sync_sim::adaptive::{self, AdaptiveRun};
 use probe_sync_time::{Duration, StampSource};
 
+use super::args::{SimArgs, cell_scenario};
 use super::seeds::Seeds;
-use super::{CELL_SCENARIO, SimArgs};
 use crate::Usage;
 use crate::table::unsigned;
 
@@ -93,10 +93,9 @@ fn scenarios(arguments: &SimArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
     if arguments.scenario.is_some() {
         return Ok(vec![("scenario".into(), arguments.scenario()?)]);
     }
-    let base = Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")?;
+    let base = cell_scenario()?;
     let mut base = Scenario { pairs_per_second: None, gap: Config::default().cadence, ..base };
-    base.nodes = arguments.nodes.unwrap_or(base.nodes);
-    base.neighbors = arguments.neighbors.unwrap_or(base.neighbors);
+    arguments.change(&mut base)?;
     let loads = arguments.load.map_or(LOADS.to_vec(), |load| vec![load]);
     let mut all = Vec::new();
     for (kind, source) in [("hw", StampSource::Hardware), ("sw", StampSource::Kernel)] {

@@ -1,4 +1,4 @@
-//! `probe_sync sim --faults`: every fault of the list, what was named and when, and what the healthy nodes suffered.
+//! `probe_sync sim --faults`: every fault of the list, what was named and when, and the errors of the healthy nodes.
 //!
 //! Place in the flow: `fault_cases` of the pure crate runs and judges; this runs its cases over the seeds, prints a table and
 //! writes `faults.csv`. The last lines are clean runs of the twelve cells: whatever is named there is a false alarm.
@@ -12,8 +12,8 @@ use probe_sync_sim::fault_cases::{CaseOutcome, FaultCase, cases, clean, compare,
 use probe_sync_sim::{Scenario, Simulation};
 use probe_sync_time::StampSource;
 
+use super::args::{SimArgs, StampKind, cell_scenario};
 use super::seeds::Seeds;
-use super::{CELL_SCENARIO, SimArgs, StampKind};
 use crate::Usage;
 use crate::table::unsigned;
 
@@ -29,8 +29,8 @@ struct Row {
     unnamed: usize,
     others: usize,
     healthy_left_out: usize,
-    healthy_spoilt: usize,
-    /// Per round and smoothed, with the fault and without, ns; None for clean runs.
+    healthy_invalid: usize,
+    /// Live and smoothed, with the fault and without, ns; None for clean runs.
     p99_ns: Option<[[f64; 2]; 2]>,
     example: String,
 }
@@ -48,7 +48,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
                 .context(Usage)
         );
     }
-    let names: Vec<&str> = cases(&[], start_s).iter().map(|case| case.name).collect();
+    let names: Vec<&str> = cases(&base, &[], start_s).iter().map(|case| case.name).collect();
     let cells = if arguments.scenario.is_some() { Vec::new() } else { Cell::all().to_vec() };
     seeds.expect(names.len() + 1 + cells.len());
     let stopped = || anyhow::anyhow!("stopped by a signal; nothing was written");
@@ -57,7 +57,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     for (at, name) in names.iter().enumerate() {
         let of_seed = |seed, _: &dyn Fn() -> bool| {
             let edges = Simulation::new(base.clone(), seed)?.edges().to_vec();
-            let case: FaultCase = cases(&edges, start_s).swap_remove(at);
+            let case: FaultCase = cases(&base, &edges, start_s).swap_remove(at);
             run_case(&base, &case, seed).map(Some)
         };
         let runs = seeds.map(name, of_seed)?.with_context(stopped)?;
@@ -65,8 +65,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     }
     rows.push(Row::new("clean", without, None));
     for cell in cells {
-        let scenario =
-            cell.scenario(&Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")?);
+        let scenario = cell.scenario(&cell_scenario()?);
         let name = format!("clean, {}", cell.name());
         let runs = seeds.map(&name, |seed, _| run_case(&scenario, &clean(), seed).map(Some))?.with_context(stopped)?;
         rows.push(Row::new(&name, runs, None));
@@ -85,11 +84,8 @@ fn scenario(arguments: &SimArgs) -> anyhow::Result<Scenario> {
     if arguments.scenario.is_some() {
         return arguments.scenario();
     }
-    let mut scenario = Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")?;
-    scenario.nodes = arguments.nodes.unwrap_or(scenario.nodes);
-    scenario.neighbors = arguments.neighbors.unwrap_or(scenario.neighbors);
-    scenario.network.load = arguments.load.unwrap_or(scenario.network.load);
-    scenario.pairs_per_second = arguments.rate.or(scenario.pairs_per_second);
+    let mut scenario = cell_scenario()?;
+    arguments.change(&mut scenario)?;
     scenario.duration_s = arguments.duration.map_or(scenario.duration_s, |duration| duration.as_ns_f64() * 1e-9);
     scenario.window_s = arguments.window.map_or(scenario.window_s, |window| window.as_ns_f64() * 1e-9);
     let source = if arguments.stamps == Some(StampKind::Hw) { StampSource::Hardware } else { StampSource::Kernel };
@@ -111,14 +107,14 @@ impl Row {
             unnamed,
             others: runs.iter().map(|run| run.others.len()).sum(),
             healthy_left_out: runs.iter().map(|run| run.healthy_left_out.len()).sum(),
-            healthy_spoilt: runs.iter().map(|run| run.healthy_spoilt).sum(),
+            healthy_invalid: runs.iter().map(|run| run.healthy_invalid).sum(),
             p99_ns: None,
             example,
         };
         if let Some(without) = without {
             let pairs: Vec<(CaseOutcome, CaseOutcome)> = runs.into_iter().zip(without.iter().cloned()).collect();
             let comparison = compare(&pairs);
-            row.p99_ns = Some([comparison.per_round_ns, comparison.smoothed_ns]);
+            row.p99_ns = Some([comparison.live_ns, comparison.smoothed_ns]);
         }
         row
     }
@@ -134,8 +130,8 @@ fn table(rows: &[Row]) -> String {
         "unnamed",
         "others",
         "left out",
-        "spoilt",
-        "p99 per round",
+        "invalid",
+        "p99 live",
         "of clean",
         "smoothed",
         "of clean",
@@ -147,7 +143,8 @@ fn table(rows: &[Row]) -> String {
             (None, None) => String::new(),
             (None, Some(_)) => "NEVER".into(),
         };
-        let counts = [row.unnamed, row.others, row.healthy_left_out, row.healthy_spoilt].map(|count| count.to_string());
+        let counts =
+            [row.unnamed, row.others, row.healthy_left_out, row.healthy_invalid].map(|count| count.to_string());
         let mut cells = vec![row.name.clone(), row.runs.to_string(), delay];
         cells.extend(counts);
         match row.p99_ns {
@@ -165,21 +162,22 @@ fn table(rows: &[Row]) -> String {
     }
     format!(
         "named after: most rounds from a fault's begin to its name; others: names that nobody expected; left out: rounds of \
-         healthy edges; spoilt: rounds of healthy nodes; p99: healthy nodes' error\n{table}\n"
+         healthy edges; invalid: rounds of healthy nodes; p99: healthy nodes' error\n{table}\n"
     )
 }
 
 fn csv(rows: &[Row]) -> String {
-    let mut text = "fault,runs,worst_delay_rounds,unnamed,others,healthy_left_out,healthy_spoilt,p99_ns,p99_clean_ns,\
+    let mut text =
+        "fault,runs,worst_delay_rounds,unnamed,others,healthy_left_out,healthy_invalid,p99_live_ns,p99_live_clean_ns,\
                     p99_smoothed_ns,p99_smoothed_clean_ns\n"
-        .to_owned();
+            .to_owned();
     for row in rows {
         let delay = row.worst_delay.map_or_else(String::new, |delay| delay.to_string());
         let numbers =
             row.p99_ns.map_or_else(|| ",,,".into(), |[[a, b], [c, d]]| format!("{a:.3},{b:.3},{c:.3},{d:.3}"));
         text.push_str(&format!(
             "\"{}\",{},{delay},{},{},{},{},{numbers}\n",
-            row.name, row.runs, row.unnamed, row.others, row.healthy_left_out, row.healthy_spoilt
+            row.name, row.runs, row.unnamed, row.others, row.healthy_left_out, row.healthy_invalid
         ));
     }
     text

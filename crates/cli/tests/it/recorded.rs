@@ -130,7 +130,7 @@ fn knots_follow_a_clock_that_swings() {
     let ends = [&written[1], &written[written.len() - 1]].map(|line| line["window_start_ns"].as_i64().expect("a time"));
     // What alignment makes of both files, on the node's own clock, between the first knot and the last.
     let worst = |path: &Path| {
-        let offsets = Offsets::read(path, None).expect("our own file");
+        let offsets = Offsets::read(path).expect("our own file");
         let error = |node: u32, at_ns: i64| {
             let map = offsets.map(node).expect("offsets").expect("not the reference").map;
             let own_ns = at_ns as f64 - ends[0] as f64 + true_offset_ns(&truth, node.into(), at_ns);

@@ -72,6 +72,8 @@ fn wrong_arguments_are_refused_with_status_2() {
     let path = scenario.path().to_str().expect("a plain path");
     let cases: &[(&[&str], &str)] = &[
         (&["sim", "--nodes", "1"], "1"),
+        (&["sim", "--nodes", "5", "--reference", "5"], "reference = 5 is out of range"),
+        (&["sim", "--faults", "--reference", "16"], "reference = 16 is out of range"),
         (&["sim", "--load", "2"], "0 to 0.95"),
         (&["sim", "--rate", "many"], "pairs per second"),
         (&["sim", "--methods", "ntp,best"], "there are ntp, ntp+, huygens"),

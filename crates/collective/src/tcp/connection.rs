@@ -14,12 +14,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::{Error, Rank};
 
-/// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a broken stream.
-pub(super) const FRAME_MAX: usize = 256 << 20;
-
-/// Bytes of a frame's header.
-pub(super) const HEADER: usize = 16;
-
 /// What a frame is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -219,12 +213,6 @@ pub(super) fn poll_sockets(
     }
 }
 
-/// Reason bytes that an abort carries.
-const ABORT_REASON_MAX: usize = 4096;
-
-/// Reads with which an abort empties the socket.
-const ABORT_DRAIN_READS: usize = 256;
-
 /// Length, kind and sequence, when they are there.
 fn header(bytes: &[u8]) -> Option<(usize, u32, u64)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
@@ -232,3 +220,15 @@ fn header(bytes: &[u8]) -> Option<(usize, u32, u64)> {
     let (sequence, _) = rest.split_first_chunk::<8>()?;
     Some((u32::from_le_bytes(*length) as usize, u32::from_le_bytes(*kind), u64::from_le_bytes(*sequence)))
 }
+
+/// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a broken stream.
+pub(super) const FRAME_MAX: usize = 256 << 20;
+
+/// Bytes of a frame's header.
+pub(super) const HEADER: usize = 16;
+
+/// Reason bytes that an abort carries.
+const ABORT_REASON_MAX: usize = 4096;
+
+/// Reads with which an abort empties the socket.
+const ABORT_DRAIN_READS: usize = 256;

@@ -37,7 +37,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Rank 0: waits on `listener` until the `size - 1` others have joined. Strangers and duplicates are refused and
+    /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and duplicates are refused and
     /// otherwise ignored. The listener is closed afterwards.
     ///
     /// # Errors

@@ -122,31 +122,6 @@ pub(super) fn join(
     }
 }
 
-const OPERATION: &str = "rendezvous";
-const MAGIC: [u8; 8] = *b"prbsync\x01";
-const VERSION: u32 = 1;
-const HELLO: usize = 32;
-const ANSWER: usize = 16;
-
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 1024;
-
-/// Connections accepted between two looks at the others.
-const ACCEPT_BURST: usize = 64;
-
-/// Newcomers beyond the number of ranks that may be undecided at one time; then the oldest is dropped.
-const STRANGERS_MAX: usize = 64;
-
-/// How long a newcomer has for its greeting.
-const GREETING_TIME: Duration = Duration::from_secs(5);
-
-/// The longest a single attempt to connect may take.
-const CONNECT_TIME: Duration = Duration::from_secs(1);
-
-/// Pauses between attempts to connect, doubled each time.
-const RETRY_FIRST: Duration = Duration::from_millis(10);
-const RETRY_LAST: Duration = Duration::from_millis(200);
-
 /// What a rank says when it connects.
 #[derive(Debug)]
 struct Hello {
@@ -289,8 +264,7 @@ fn accept(listener: &TcpListener, newcomers: &mut Vec<Newcomer>, size: usize) ->
         let (stream, from) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) if matches!(error.raw_os_error(), Some(code) if out_of_descriptors(code)) => {
-                let reason =
-                    format!("{error}; raise the limit of open files (ulimit -n) above {}", size + STRANGERS_MAX);
+                let reason = format!("{error}; raise the limit of open files (ulimit -n) above {}", size + FOREIGN_MAX);
                 return Err(Error::Setup { what: "accepting ranks".to_owned(), reason });
             }
             // Nothing left, or a connection that ended before it was accepted.
@@ -299,7 +273,7 @@ fn accept(listener: &TcpListener, newcomers: &mut Vec<Newcomer>, size: usize) ->
         if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
             continue;
         }
-        if newcomers.len() >= size + STRANGERS_MAX {
+        if newcomers.len() >= size + FOREIGN_MAX {
             newcomers.remove(0);
         }
         newcomers.push(Newcomer { stream, from, bytes: [0; HELLO], filled: 0, since: Instant::now() });
@@ -366,3 +340,28 @@ fn unreachable(address: &str, wait: &Wait<'_>, failure: &str) -> Error {
     let advice = "is rank 0 running, and are MASTER_ADDR and MASTER_PORT right?";
     Error::Setup { what, reason: format!("{failure}; {advice}") }
 }
+
+const OPERATION: &str = "rendezvous";
+const MAGIC: [u8; 8] = *b"prbsync\x01";
+const VERSION: u32 = 1;
+const HELLO: usize = 32;
+const ANSWER: usize = 16;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Connections accepted between two looks at the others.
+const ACCEPT_BURST: usize = 64;
+
+/// Newcomers beyond the number of ranks that may be undecided at one time; then the oldest is dropped.
+const FOREIGN_MAX: usize = 64;
+
+/// How long a newcomer has for its greeting.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+
+/// The longest a single attempt to connect may take.
+const CONNECT_TIME: Duration = Duration::from_secs(1);
+
+/// Pauses between attempts to connect, doubled each time.
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_LAST: Duration = Duration::from_millis(200);

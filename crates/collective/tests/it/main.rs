@@ -1,6 +1,6 @@
-//! The shared suite on the in-process and TCP backends, and what only TCP can suffer: strangers, wrong greetings,
-//! killed peers.
+//! The shared suite on the in-process and TCP backends, and what only TCP must withstand: foreign connections,
+//! wrong greetings, killed peers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod backends;
-mod strangers;
+mod foreign_connections;

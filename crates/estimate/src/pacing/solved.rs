@@ -11,15 +11,15 @@ use super::{Pacer, PacingRound, PacingStep};
 use crate::round::SolvedRound;
 
 impl Pacer {
-    /// Looks at a solved round that was measured at the pace in force, and decides the next. The offset of `reference` is zero.
-    pub fn after(&mut self, round: &SolvedRound, reference: NodeId) -> PacingStep {
+    /// Looks at a solved round that was measured at the pace in force, and decides the next.
+    pub fn after(&mut self, round: &SolvedRound) -> PacingStep {
         let data = &round.data;
         let seen = data.clock_events.iter().map(|(node, _)| node);
         let disturbed: Vec<NodeId> = seen.chain(&data.watch.spoilt).copied().collect();
         let asymmetries: Vec<f64> = data.all_nodes.iter().map(|node| node.asymmetry_sigma_ns).collect();
         self.next(&PacingRound {
             nodes: &data.all_nodes,
-            reference,
+            reference: data.reference,
             edges: &round.edges,
             excluded: &data.excluded_edges,
             asymmetry_sd_ns: data.asymmetry_sd_ns,

@@ -105,6 +105,19 @@ impl Smoothed {
         Self { reference, breaks: breaks.len(), rounds, in_order, solution, torn }
     }
 
+    /// All rounds, their estimates smoothed and kept inside their hard intervals.
+    pub fn rounds(&self) -> &[SolvedRound] {
+        &self.rounds
+    }
+
+    /// The estimate of a node at any time of the reference's clock, as a line of a knot there has it; None without rounds.
+    pub fn at(&self, node: NodeId, at: Timestamp<Reference>) -> Option<NodeEstimate> {
+        let boundaries = self.in_order.len().checked_sub(1)?;
+        let here = (0..boundaries).position(|here| at < self.boundary(here)).unwrap_or(boundaries);
+        let data = &self.rounds[self.in_order[here]].data;
+        data.all_nodes.get(node.index()).map(|node| self.carried(node, data.midpoint(), at))
+    }
+
     /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.
     pub fn unsmoothed(&self) -> impl Iterator<Item = RoundId> + '_ {
         let places = (0..self.rounds.len()).filter(|place| self.in_order.binary_search(place).is_err());

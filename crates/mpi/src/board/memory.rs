@@ -7,15 +7,6 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Bytes that a slot or a page holds. Longer payloads go in pieces.
-pub(super) const PIECE: usize = 64 << 10;
-
-/// Pages of the broadcast ring: how many broadcasts the slowest member may lag behind before the leader waits for it.
-pub(super) const PAGES: usize = 4;
-
-/// What the memory must be aligned to.
-pub(crate) const ALIGNMENT: usize = align_of::<Head>();
-
 /// Bytes that a board for `members` needs.
 pub(crate) const fn bytes(members: usize) -> usize {
     size_of::<Head>() + members * size_of::<Slot>() + (members + PAGES) * STRIDE
@@ -139,6 +130,15 @@ impl Memory {
         unsafe { self.base.byte_add(start) }
     }
 }
+
+/// Bytes that a slot or a page holds. Longer payloads go in pieces.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// Pages of the broadcast ring: how many broadcasts the slowest member may lag behind before the leader waits for it.
+pub(super) const PAGES: usize = 4;
+
+/// What the memory must be aligned to.
+pub(crate) const ALIGNMENT: usize = align_of::<Head>();
 
 /// Distance between slots' data. Not a power of two: slots exactly 64 KiB apart would share the same cache sets.
 const STRIDE: usize = PIECE + 5 * 64;

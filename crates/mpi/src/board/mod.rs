@@ -38,8 +38,8 @@ pub(crate) struct Board {
     /// More members than cores: looking without giving up the core would keep the awaited peer from running.
     crowded: bool,
     /// The longest sleep, and what to do after it.
-    nap: Duration,
-    after_nap: Option<Box<dyn Fn()>>,
+    sleep_max: Duration,
+    after_sleep: Option<Box<dyn Fn()>>,
     /// Pieces published by this member; at the leader, pieces taken from each.
     published: Vec<u32>,
     /// Pieces announced or heard so far.
@@ -58,8 +58,8 @@ impl Board {
             memory,
             crowded: ranks.len() > cores,
             index,
-            nap: Wait::SLICE,
-            after_nap: None,
+            sleep_max: Wait::SLICE,
+            after_sleep: None,
             published: vec![0; ranks.len()],
             announced: 0,
             heard_by_all: 0,
@@ -67,10 +67,10 @@ impl Board {
         }
     }
 
-    /// Calls `work` at least every `nap` of a sleep.
-    pub(crate) fn work_while_waiting(&mut self, nap: Duration, work: impl Fn() + 'static) {
-        self.nap = nap;
-        self.after_nap = Some(Box::new(work));
+    /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep.
+    pub(crate) fn work_while_waiting(&mut self, sleep_max: Duration, work: impl Fn() + 'static) {
+        self.sleep_max = sleep_max;
+        self.after_sleep = Some(Box::new(work));
     }
 
     /// Member: hands `payload` to the leader. Waits only while the leader has not taken earlier pieces.
@@ -245,7 +245,7 @@ impl Board {
         let head = self.memory.head();
         let rung = head.doorbell.fetch_add(1, SeqCst).wrapping_add(1);
         if rung == head.wake_at.load(SeqCst) {
-            // Cannot fail on a word of mapped memory; if it did, the leader would look again after its nap.
+            // Cannot fail on a word of mapped memory; if it did, the leader would look again after its sleep.
             let _ = wake(&head.doorbell, 1);
         }
     }
@@ -326,12 +326,12 @@ impl Board {
             return Ok(true);
         }
         let Some(slice) = wait.slice() else { return Ok(false) };
-        let slice = slice.min(self.nap);
+        let slice = slice.min(self.sleep_max);
         let limit = futex::Timespec { tv_sec: slice.as_secs() as i64, tv_nsec: i64::from(slice.subsec_nanos()) };
         match futex::wait(word, futex::Flags::empty(), seen, Some(&limit)) {
             Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(Errno::TIMEDOUT) => {
-                if let Some(work) = &self.after_nap {
+                if let Some(work) = &self.after_sleep {
                     work();
                 }
             }
@@ -360,15 +360,6 @@ impl Board {
     }
 }
 
-/// The longest payload: a length beyond it is damage, not data.
-const PAYLOAD_MAX: u64 = 1 << 30;
-
-/// Pauses of the processor between two looks.
-const LOOK_PAUSES: u32 = 16;
-
-/// Sleepers to wake: all of them.
-const EVERYONE: u32 = i32::MAX as u32;
-
 /// A payload in pieces; nothing is one empty piece.
 fn pieces(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     (0..payload.len().div_ceil(PIECE).max(1)).map(|piece| {
@@ -383,3 +374,12 @@ fn wake(word: &AtomicU32, sleepers: u32) -> Result<(), Error> {
         Err(error) => Err(Error::Backend { operation: "waking", reason: format!("futex: {error}") }),
     }
 }
+
+/// The longest payload: a length beyond it is damage, not data.
+const PAYLOAD_MAX: u64 = 1 << 30;
+
+/// Pauses of the processor between two looks.
+const LOOK_PAUSES: u32 = 16;
+
+/// Sleepers to wake: all of them.
+const EVERYONE: u32 = i32::MAX as u32;

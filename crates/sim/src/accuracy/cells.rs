@@ -8,8 +8,8 @@
 
 use probe_sync_time::StampSource;
 
+use super::plan::{Method, SeedRun};
 use super::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
-use super::{Method, SeedRun};
 use crate::scenario::{Scenario, Stamps};
 
 /// One point of the comparison.
@@ -286,15 +286,15 @@ const WORST_RATIO_MAX: f64 = 1.05;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accuracy::Judgement;
-    use probe_sync_time::NodeId;
+    use crate::accuracy::plan::Judgement;
+    use probe_sync_time::{NodeId, Timestamp};
 
     /// Every method errs by `error(method)` everywhere; ours claims ±`half_width`.
     fn outcome(cell: Cell, error: impl Fn(Method) -> f64, half_width: f64) -> CellOutcome {
         let judgement = |method: Method| Judgement {
             node: NodeId(1),
             window: 0,
-            at_ns: 0,
+            at: Timestamp::from_ns(0),
             truth_ns: 0.0,
             estimate_ns: Some(error(method)),
             half_width_95_ns: (method == Method::Ours).then_some(half_width),
@@ -358,7 +358,7 @@ mod tests {
         let nothing = Judgement {
             node: NodeId(2),
             window: 0,
-            at_ns: 0,
+            at: Timestamp::from_ns(0),
             truth_ns: 0.0,
             estimate_ns: None,
             half_width_95_ns: None,

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use probe_sync_estimate::graph::linear::{Laplacian, Link};
-use probe_sync_time::Edge;
+use probe_sync_time::{Edge, NodeId};
 
 /// What a baseline says about one edge in one window.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -29,28 +29,39 @@ pub(super) struct EdgeLine {
 /// How edges become nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Joining {
-    /// Along the tree of fewest hops from node 0; of equals the edge that comes first.
+    /// Along the tree of fewest hops from the reference; of equals the edge that comes first.
     Tree,
     /// Unweighted least squares over all edges.
     LeastSquares,
 }
 
-/// Offset of every node from node 0 when node 0 reads `reference_midpoint_ns`; None where no edge leads to.
-pub(super) fn join(nodes: usize, reference_midpoint_ns: i64, lines: &[EdgeLine], joining: Joining) -> Vec<Option<f64>> {
-    let along_tree = along_tree(nodes, reference_midpoint_ns, lines);
+/// Whose offsets are wanted, and when.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Instant {
+    /// How many nodes there are.
+    pub(super) nodes: usize,
+    /// The node whose offset is zero.
+    pub(super) reference: NodeId,
+    /// What the reference's clock reads, ns.
+    pub(super) midpoint_ns: i64,
+}
+
+/// Offset of every node from the reference at an instant; None where no edge leads to.
+pub(super) fn join(instant: Instant, lines: &[EdgeLine], joining: Joining) -> Vec<Option<f64>> {
+    let along_tree = along_tree(instant, lines);
     match joining {
         Joining::Tree => along_tree,
-        Joining::LeastSquares => corrected(&along_tree, reference_midpoint_ns, lines),
+        Joining::LeastSquares => corrected(&along_tree, instant, lines),
     }
 }
 
-/// Least-squares potentials of `values` on `edges` with node 0 at zero; every node must be joined to node 0 or stays at zero.
-pub(super) fn potentials(nodes: usize, edges: &[(usize, usize)], values: &[f64]) -> Vec<f64> {
+/// Least-squares potentials of `values` on `edges` with the reference at zero; every node must be joined to it or stays at zero.
+pub(super) fn potentials(nodes: usize, reference: NodeId, edges: &[(usize, usize)], values: &[f64]) -> Vec<f64> {
     let mut fixed = vec![true; nodes];
     for &(from, to) in edges {
         (fixed[from], fixed[to]) = (false, false);
     }
-    fixed[0] = true;
+    fixed[reference.index()] = true;
     let links = edges.iter().map(|&(from, to)| Link { from, to, weight: [1.0, 0.0, 1.0] }).collect();
     let laplacian = Laplacian::new(links, fixed);
     let right = laplacian.right_side(values.iter().map(|value| [*value, 0.0]));
@@ -59,7 +70,8 @@ pub(super) fn potentials(nodes: usize, edges: &[(usize, usize)], values: &[f64])
     x.iter().map(|pair| pair[0]).collect()
 }
 
-fn along_tree(nodes: usize, reference_midpoint_ns: i64, lines: &[EdgeLine]) -> Vec<Option<f64>> {
+fn along_tree(instant: Instant, lines: &[EdgeLine]) -> Vec<Option<f64>> {
+    let Instant { nodes, reference, midpoint_ns } = instant;
     let mut touching = vec![Vec::new(); nodes];
     for (index, line) in lines.iter().enumerate() {
         touching[line.edge.src.index()].push(index);
@@ -67,9 +79,9 @@ fn along_tree(nodes: usize, reference_midpoint_ns: i64, lines: &[EdgeLine]) -> V
     }
     let mut offsets = vec![None; nodes];
     let mut queue = VecDeque::new();
-    if let Some(reference) = offsets.first_mut() {
-        *reference = Some(0.0);
-        queue.push_back((0, 0.0));
+    if let Some(own) = offsets.get_mut(reference.index()) {
+        *own = Some(0.0);
+        queue.push_back((reference.index(), 0.0));
     }
     while let Some((node, offset)) = queue.pop_front() {
         for line in touching[node].iter().map(|index| &lines[*index]) {
@@ -80,7 +92,7 @@ fn along_tree(nodes: usize, reference_midpoint_ns: i64, lines: &[EdgeLine]) -> V
             }
             // Against the arrow the source's offset is what is sought; beta gives it well enough for dx.
             let source = if forward { offset } else { offset - line.beta_ns };
-            let theta = moved(line, reference_midpoint_ns, source);
+            let theta = moved(line, midpoint_ns, source);
             let found = if forward { offset + theta } else { offset - theta };
             offsets[other] = Some(found);
             queue.push_back((other, found));
@@ -90,17 +102,17 @@ fn along_tree(nodes: usize, reference_midpoint_ns: i64, lines: &[EdgeLine]) -> V
 }
 
 /// The tree's offsets plus the least-squares solution of what the edges still disagree by.
-fn corrected(along_tree: &[Option<f64>], reference_midpoint_ns: i64, lines: &[EdgeLine]) -> Vec<Option<f64>> {
+fn corrected(along_tree: &[Option<f64>], instant: Instant, lines: &[EdgeLine]) -> Vec<Option<f64>> {
     let mut edges = Vec::with_capacity(lines.len());
     let mut left = Vec::with_capacity(lines.len());
     for line in lines {
         let (from, to) = (line.edge.src.index(), line.edge.dst.index());
         if let (Some(source), Some(destination)) = (along_tree[from], along_tree[to]) {
             edges.push((from, to));
-            left.push(moved(line, reference_midpoint_ns, source) - (destination - source));
+            left.push(moved(line, instant.midpoint_ns, source) - (destination - source));
         }
     }
-    let corrections = potentials(along_tree.len(), &edges, &left);
+    let corrections = potentials(along_tree.len(), instant.reference, &edges, &left);
     along_tree.iter().zip(corrections).map(|(offset, by)| offset.map(|offset| offset + by)).collect()
 }
 
@@ -130,7 +142,8 @@ mod tests {
     }
 
     fn check(lines: &[EdgeLine], joining: Joining, expected: &[Option<f64>]) {
-        let found = join(expected.len(), MIDPOINT_NS, lines, joining);
+        let instant = Instant { nodes: expected.len(), reference: NodeId(0), midpoint_ns: MIDPOINT_NS };
+        let found = join(instant, lines, joining);
         for (found, expected) in found.iter().zip(expected) {
             let near = found.zip(*expected).is_some_and(|(a, b)| (a - b).abs() < 1e-3);
             assert!(near || found == expected, "{found:?} {expected:?} by {joining:?}");
@@ -143,6 +156,21 @@ mod tests {
         let lines = [line(0, 1, 100.0, 5_000_000), line(2, 1, -50.0, 0)];
         check(&lines, Joining::Tree, &[Some(0.0), Some(100.0), Some(150.0), None]);
         check(&lines, Joining::LeastSquares, &[Some(0.0), Some(100.0), Some(150.0), None]);
+    }
+
+    #[test]
+    fn another_reference_shifts_everybody_alike() {
+        let lines = [line(0, 1, 100.0, 0), line(2, 1, -50.0, 0), line(0, 2, 156.0, 0)];
+        for (joining, expected) in [(Joining::Tree, [-100.0, 0.0, 50.0]), (Joining::LeastSquares, [-102.0, 0.0, 52.0])]
+        {
+            let found = join(Instant { nodes: 3, reference: NodeId(1), midpoint_ns: MIDPOINT_NS }, &lines, joining);
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(
+                    found.is_some_and(|found| (found - expected).abs() < 1e-3),
+                    "{found:?} {expected} by {joining:?}"
+                );
+            }
+        }
     }
 
     #[test]

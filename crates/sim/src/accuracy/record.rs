@@ -1,84 +1,68 @@
 //! What is kept of a run while it is judged, and what each method makes of it.
 //!
-//! Place in the flow: the middle of `accuracy`. Each round's packets become the baselines' lines at once; packets are kept only where
-//! our smoother will look at them again. After the last round every method's estimates are set beside the truth.
+//! Place in the flow: the middle of `accuracy`. Each round's packets become the baselines' lines at once; packets are kept only
+//! where our smoother will look at them again. After the last round every method's estimates are set beside the truth.
+//! Ours are those that the files of a live run and of `solve` hold: the solved rounds, and [`Smoothed`] without and with the
+//! recorded exchanges.
 //!
 //! What it does not do: fit or solve; `baselines`, `joining` and the crate `estimate` do.
 
 use probe_sync_estimate::edge_fit::EdgeWindow;
-use probe_sync_estimate::graph::GraphSolution;
-use probe_sync_estimate::round::WindowCut;
-use probe_sync_estimate::smoother::{
-    self, Exchanges, Online, RunSolution, SmoothedOffset, SmootherOptions, smooth_packets, smooth_run,
-};
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
-use probe_sync_time::{Duration, Edge, NodeId, Reference, System, Timestamp};
+use probe_sync_estimate::round::{SolvedRound, WindowCut};
+use probe_sync_estimate::run::{Recorded, Smoothed};
+use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, System, Timestamp};
 
 use super::baselines::{self, Fastest, Version};
-use super::joining::{EdgeLine, Joining, join};
-use super::{Judgement, Method, Plan};
-use crate::course::Course;
-use crate::rounds::{REFERENCE, Round};
-use crate::running::Running;
+use super::joining::{EdgeLine, Instant, Joining, join};
+use super::plan::{Judgement, Method, Plan};
+use super::statistics::SIGMAS_95;
+use crate::runs::rounds::{Round, Rounds};
+use crate::runs::running::Running;
 
 /// A run so far.
 pub(super) struct Record<'a> {
     plan: &'a Plan,
     edges: &'a [Edge],
+    nodes: usize,
+    reference: NodeId,
+    solved: Vec<SolvedRound>,
     windows: Vec<WindowRecord>,
     /// NTP's samples of each edge, in order of time.
     fastest: Vec<Vec<Fastest>>,
-    /// What the watch said.
-    course: Course,
-    live: Option<Online>,
 }
 
+/// What is kept of a window beside the solved round.
 struct WindowRecord {
-    reference_midpoint: Timestamp<Reference>,
     /// Where each edge's source has the middle of its window.
     midpoints: Vec<(usize, Timestamp<System>)>,
-    /// Our edges.
-    fitted: Vec<EdgeAlphaBeta>,
-    solution: GraphSolution,
     /// By method, for those that fit windows.
     lines: Vec<(Method, Vec<EdgeLine>)>,
     /// The packets, where they will be looked at again; else empty.
     cuts: Vec<WindowCut>,
-    /// What the live smoother said of the round, where the plan wants it.
-    live: Vec<Option<SmoothedOffset>>,
 }
 
 /// Our two smoothed runs, each where the plan wants it.
-struct Smoothed {
-    rounds: Option<RunSolution>,
-    packets: Option<RunSolution>,
+struct SmoothedRuns {
+    rounds: Option<Smoothed>,
+    packets: Option<Smoothed>,
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn new(plan: &'a Plan, edges: &'a [Edge]) -> Self {
+    pub(super) fn new(plan: &'a Plan, edges: &'a [Edge], rounds: &Rounds<'_>) -> Self {
         Self {
             plan,
             edges,
+            nodes: rounds.nodes(),
+            reference: rounds.reference(),
+            solved: Vec::new(),
             windows: Vec::new(),
             fastest: vec![Vec::new(); edges.len()],
-            course: Course::default(),
-            live: None,
         }
     }
 
     /// Takes in a round of the run.
-    pub(super) fn take(&mut self, round: Round, running: &Running<'_>) {
-        let verdict = self.course.take(&round, running);
-        let live = if self.plan.methods.contains(&Method::Live) {
-            let left_out = self.course.left_out(round.index);
-            let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
-            let Round { reference_midpoint, edges, solution, .. } = &round;
-            let seen = smoother::Round::solved(*reference_midpoint, edges, solution, &left_out);
-            let online = || Online::new(solution.nodes.len(), REFERENCE);
-            self.live.get_or_insert_with(online).observe(&seen, &broken)
-        } else {
-            Vec::new()
-        };
+    pub(super) fn take(&mut self, round: Round) {
         let edge_windows: Vec<EdgeWindow<'_>> = round.cuts.iter().flat_map(WindowCut::edge_windows).collect();
         let place = |edge: &Edge| self.edges.binary_search(edge).ok();
         let midpoints = edge_windows.iter().filter_map(|w| Some((place(&w.edge)?, w.midpoint))).collect();
@@ -92,9 +76,9 @@ impl<'a> Record<'a> {
             }
         }
         drop(edge_windows);
-        let Round { edges: fitted, reference_midpoint, solution, cuts, .. } = round;
-        let cuts = if self.plan.methods.contains(&Method::Ours) { cuts } else { Vec::new() };
-        self.windows.push(WindowRecord { reference_midpoint, midpoints, fitted, solution, lines, cuts, live });
+        let cuts = if self.plan.methods.contains(&Method::Ours) { round.cuts } else { Vec::new() };
+        self.windows.push(WindowRecord { midpoints, lines, cuts });
+        self.solved.push(round.solved);
     }
 
     /// Every method's judgements in the plan's order, and ours in between.
@@ -121,38 +105,37 @@ impl<'a> Record<'a> {
         Some(windows.iter().filter_map(fit).collect())
     }
 
-    fn smoothed(&self) -> Smoothed {
+    fn smoothed(&self) -> SmoothedRuns {
         let wants = |method| self.plan.methods.contains(&method);
-        let left_out: Vec<Vec<Edge>> = (0..self.windows.len()).map(|round| self.course.left_out(round)).collect();
-        let solved = self.windows.iter().zip(&left_out);
-        let rounds: Vec<smoother::Round<'_>> = solved.map(|(window, left_out)| window.as_round(left_out)).collect();
-        let breaks = self.course.breaks();
-        let nodes = self.windows.first().map_or(0, |window| window.solution.nodes.len());
-        let options = SmootherOptions::default();
+        let smooth = |recorded: Option<&[Recorded<'_>]>| {
+            Smoothed::new(self.nodes, self.reference, self.solved.clone(), recorded)
+        };
+        let rounds = wants(Method::Smooth).then(|| smooth(None));
         let packets = wants(Method::Ours).then(|| {
-            let mut exchanges = Exchanges::new();
-            for edge in self.windows.iter().flat_map(|window| &window.cuts).flat_map(|cut| &cut.edges) {
-                exchanges.entry(edge.edge).or_default().push(&edge.exchanges);
-            }
-            smooth_packets(nodes, &rounds, breaks, &exchanges, &options)
+            let recorded: Vec<Recorded<'_>> = self.solved.iter().zip(&self.windows).flat_map(recorded).collect();
+            smooth(Some(&recorded))
         });
-        Smoothed { rounds: wants(Method::Smooth).then(|| smooth_run(nodes, &rounds, breaks, &options)), packets }
+        SmoothedRuns { rounds, packets }
     }
 
-    fn judgements(&self, method: Method, smoothed: &Smoothed, running: &Running<'_>) -> Vec<Judgement> {
-        let judged = self.windows.iter().enumerate().flat_map(|(index, window)| {
-            let estimates = self.estimates(method, smoothed, window);
-            let at_ns = window.reference_midpoint.as_ns();
-            let judge = move |(node, estimate): (usize, Estimate)| estimate.judged(running, node, index, at_ns);
-            estimates.into_iter().enumerate().skip(1).map(judge).collect::<Vec<_>>()
+    fn judgements(&self, method: Method, smoothed: &SmoothedRuns, running: &Running<'_>) -> Vec<Judgement> {
+        let judged = (0..self.solved.len()).flat_map(|index| {
+            let at = self.solved[index].data.midpoint();
+            let estimates = self.estimates(method, smoothed, index);
+            let nodes = (0..).map(NodeId).zip(estimates).filter(|(node, _)| *node != self.reference);
+            nodes.map(|(node, estimate)| estimate.judged(running, node, index, at)).collect::<Vec<_>>()
         });
         judged.collect()
     }
 
-    fn estimates(&self, method: Method, smoothed: &Smoothed, window: &WindowRecord) -> Vec<Estimate> {
-        let nodes = window.solution.nodes.len();
+    fn estimates(&self, method: Method, smoothed: &SmoothedRuns, index: usize) -> Vec<Estimate> {
+        let (solved, window) = (&self.solved[index], &self.windows[index]);
+        let ours = |nodes: &[NodeEstimate]| nodes.iter().map(Estimate::of_node).collect();
+        let of_run =
+            |run: Option<&Smoothed>| run.map_or_else(Vec::new, |run| ours(&run.rounds()[index].data.all_nodes));
         let joined = |lines: &[EdgeLine], joining| {
-            let offsets = join(nodes, window.reference_midpoint.as_ns(), lines, joining);
+            let midpoint_ns = solved.data.midpoint().as_ns();
+            let offsets = join(Instant { nodes: self.nodes, reference: self.reference, midpoint_ns }, lines, joining);
             offsets.into_iter().map(Estimate::bare).collect()
         };
         let own = || window.lines.iter().find(|(of, _)| *of == method).map_or(&[][..], |(_, lines)| lines);
@@ -167,24 +150,25 @@ impl<'a> Record<'a> {
             Method::Huygens | Method::HuygensPlus | Method::Svm | Method::SvmPlus | Method::Mean => {
                 joined(own(), Joining::LeastSquares)
             }
-            Method::Hull => window.solution.nodes.iter().map(Estimate::of_node).collect(),
-            Method::Live => window.smooth(|node| window.live.get(node.index()).copied().flatten()),
-            Method::Smooth => window.smooth(|node| smoothed.rounds.as_ref()?.at(node, window.reference_midpoint)),
-            Method::Ours => window.smooth(|node| smoothed.packets.as_ref()?.at(node, window.reference_midpoint)),
+            Method::Hull => ours(&solved.alone.nodes),
+            Method::Live => ours(&solved.data.all_nodes),
+            Method::Smooth => of_run(smoothed.rounds.as_ref()),
+            Method::Ours => of_run(smoothed.packets.as_ref()),
         }
     }
 
-    /// Ours in between: a quarter and half a window after each middle, and a quarter before it.
-    fn between(&self, smoothed: &RunSolution, running: &Running<'_>) -> Vec<Judgement> {
+    /// Ours in between: a quarter and half a window after each middle, and a quarter before it. The hard intervals there are
+    /// carried along and so not unconditional; they are not judged.
+    fn between(&self, smoothed: &Smoothed, running: &Running<'_>) -> Vec<Judgement> {
         let mut judged = Vec::new();
-        for (index, window) in self.windows.iter().enumerate() {
-            let last = index + 1 == self.windows.len();
+        for (index, solved) in self.solved.iter().enumerate() {
+            let last = index + 1 == self.solved.len();
             for quarter in [-1, 1, 2].into_iter().filter(|quarter| *quarter < 2 || !last) {
-                let at = window.reference_midpoint + Duration::from_ns(self.plan.window.as_ns() / 4 * quarter);
-                let nodes = 1..window.solution.nodes.len();
+                let at = solved.data.midpoint() + Duration::from_ns(self.plan.window.as_ns() / 4 * quarter);
+                let nodes = (0..self.nodes as u32).map(NodeId).filter(|node| *node != self.reference);
                 judged.extend(nodes.map(|node| {
-                    let estimate = Estimate::smooth(smoothed.at(NodeId(node as u32), at));
-                    estimate.judged(running, node, index, at.as_ns())
+                    let estimate = smoothed.at(node, at).map_or(Estimate::bare(None), |at| Estimate::of_node(&at));
+                    Estimate { hard_ns: None, ..estimate }.judged(running, node, index, at)
                 }));
             }
         }
@@ -192,19 +176,11 @@ impl<'a> Record<'a> {
     }
 }
 
-impl WindowRecord {
-    fn as_round<'a>(&'a self, left_out: &'a [Edge]) -> smoother::Round<'a> {
-        smoother::Round::solved(self.reference_midpoint, &self.fitted, &self.solution, left_out)
-    }
-
-    /// What a smoother says at the window's middle, with the window's own hard intervals.
-    fn smooth(&self, at: impl Fn(NodeId) -> Option<SmoothedOffset>) -> Vec<Estimate> {
-        let estimate = |node: &NodeEstimate| Estimate {
-            hard_ns: Estimate::of_node(node).hard_ns,
-            ..Estimate::smooth(at(node.node_id))
-        };
-        self.solution.nodes.iter().map(estimate).collect()
-    }
+/// The exchanges of a round, as a recorded run has them.
+fn recorded<'a>((solved, window): (&SolvedRound, &'a WindowRecord)) -> impl Iterator<Item = Recorded<'a>> + use<'a> {
+    let round_id: RoundId = solved.data.round_id;
+    let edges = window.cuts.iter().flat_map(|cut| &cut.edges);
+    edges.map(move |cut| Recorded { round_id, edge: cut.edge, exchanges: &cut.exchanges })
 }
 
 /// What a method says about one node at one instant.
@@ -220,14 +196,6 @@ impl Estimate {
         Self { offset_ns, half_width_95_ns: None, hard_ns: None }
     }
 
-    fn smooth(smoothed: Option<SmoothedOffset>) -> Self {
-        Self {
-            offset_ns: smoothed.map(|smoothed| smoothed.offset_ns),
-            half_width_95_ns: smoothed.map(|smoothed| smoothed.half_width_95_ns),
-            hard_ns: None,
-        }
-    }
-
     fn of_node(node: &NodeEstimate) -> Self {
         let claimed = node.reachable.then_some(node);
         Self {
@@ -237,13 +205,9 @@ impl Estimate {
         }
     }
 
-    fn judged(self, running: &Running<'_>, node: usize, window: usize, at_ns: i64) -> Judgement {
-        let node = NodeId(node as u32);
+    fn judged(self, running: &Running<'_>, node: NodeId, window: usize, at: Timestamp<Reference>) -> Judgement {
         let Self { offset_ns: estimate_ns, half_width_95_ns, hard_ns } = self;
-        let truth_ns = running.offset_ns(node, Timestamp::<System>::from_ns(at_ns));
-        Judgement { node, window, at_ns, truth_ns, estimate_ns, half_width_95_ns, hard_ns }
+        let truth_ns = running.offset_ns(node, at);
+        Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns }
     }
 }
-
-/// Half-width of a 95 % interval of the normal distribution, in standard deviations.
-const SIGMAS_95: f64 = 1.959964;

@@ -5,7 +5,7 @@
 //!
 //! What it does not do: weigh; each node of each window counts once.
 
-use super::Judgement;
+use super::plan::Judgement;
 
 /// Judgements under collection.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -159,10 +159,13 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
     if count == 0 { 1.0 } else { (sum / f64::from(count)).exp() }
 }
 
+/// Half-width of a 95 % interval of the normal distribution, in standard deviations.
+pub(crate) const SIGMAS_95: f64 = 1.959964;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use probe_sync_time::NodeId;
+    use probe_sync_time::{NodeId, Timestamp};
 
     #[test]
     fn quantiles_are_values_that_occurred() {
@@ -179,7 +182,7 @@ mod tests {
         let judgement = |error: f64, half_width_95_ns, hard_ns| Judgement {
             node: NodeId(1),
             window: 0,
-            at_ns: 0,
+            at: Timestamp::from_ns(0),
             truth_ns: 100.0,
             estimate_ns: Some(100.0 + error),
             half_width_95_ns,

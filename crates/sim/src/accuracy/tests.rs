@@ -1,9 +1,10 @@
 //! Small runs judged from end to end.
 
-use probe_sync_time::Duration;
+use probe_sync_time::{Duration, NodeId};
 
 use super::*;
-use crate::scenario::Stamps;
+use crate::scenario::{Scenario, Stamps};
+use crate::{Error, Simulation};
 
 /// Five nodes for 12 s, 20 pairs/s, half loaded, paths asymmetric by 20 ns.
 fn scenario() -> Scenario {
@@ -48,6 +49,20 @@ fn every_method_finds_the_offsets_of_a_small_run() {
     }
     assert_eq!(run.between.len(), 4 * (2 * 3 + 2));
     assert!(run.between.iter().all(|judgement| judgement.error_ns().is_some_and(|error| error.abs() < 500.0)));
+}
+
+#[test]
+fn any_node_can_be_the_reference() {
+    let (usual, other) = (judged(&scenario(), 1, &Method::ALL), Scenario { reference: NodeId(3), ..scenario() });
+    let run = judged(&other, 1, &Method::ALL);
+    assert_eq!((run.packets, run.edges), (usual.packets, usual.edges), "the packets are the same");
+    for (method, judgements) in &run.methods {
+        let nodes: Vec<u32> = judgements[..4].iter().map(|judgement| judgement.node.0).collect();
+        assert_eq!((nodes, judgements.len()), (vec![0, 1, 2, 4], 4 * 3), "{method:?}");
+        let limit_ns = if matches!(method, Method::Mean) { 30_000.0 } else { 2_000.0 };
+        assert!(judgements.iter().all(|judgement| judgement.error_ns().is_some_and(|error| error.abs() < limit_ns)));
+    }
+    assert_eq!(run.floor_ns.len(), 4);
 }
 
 #[test]

@@ -13,11 +13,11 @@ fn about(outcome: &Outcome, node: NodeId, peer: NodeId) -> PeerCounters {
     outcome.counters[node.index()].peers.get(&peer).copied().unwrap_or_default()
 }
 
-/// Holds every counter against the ledger; returns the ledger's sum over all directions.
+/// Holds every counter against the ground truth; returns the ground truth's sum over all directions.
 fn check(name: &str, scenario: &Scenario, seed: u64) -> DirectionCounts {
     let outcome = run(scenario, seed, Duration::from_ms(400));
     let mut sum = DirectionCounts::default();
-    for (&(from, to), truth) in &outcome.ledger.directions {
+    for (&(from, to), truth) in &outcome.ground_truth.directions {
         let (sender, receiver) = (about(&outcome, from, to), about(&outcome, to, from));
         let case = format!("{name}, {from}→{to}: {truth:?}\n{sender:?}\n{receiver:?}");
         assert_eq!(sender.sent, truth.sent, "sent: {case}");
@@ -36,7 +36,7 @@ fn check(name: &str, scenario: &Scenario, seed: u64) -> DirectionCounts {
         sum.stamps_withheld += truth.stamps_withheld;
     }
     for (node, counters) in outcome.counters.iter().enumerate() {
-        assert_eq!(counters.foreign, outcome.ledger.foreign[node], "{name}, node {node}");
+        assert_eq!(counters.foreign, outcome.ground_truth.foreign[node], "{name}, node {node}");
         let exchanges = counters.total().exchanges;
         assert_eq!(exchanges.in_flight(), 0, "{name}, node {node}");
         let finished = outcome.exchanges.iter().filter(|(edge, _)| edge.src.index() == node);
@@ -101,7 +101,7 @@ fn two_nodes_that_probe_each_other() {
 #[test]
 fn every_reason_of_foreign_datagrams_occurs() {
     let outcome = run(&hostile(5), 4, Duration::from_ms(400));
-    let sum = outcome.ledger.foreign.iter().fold([0; 8], |sum, f| {
+    let sum = outcome.ground_truth.foreign.iter().fold([0; 8], |sum, f| {
         let reasons = [f.length, f.magic, f.version, f.kind, f.run, f.destination, f.source, f.stamps];
         std::array::from_fn(|i| sum[i] + reasons[i])
     });

@@ -44,7 +44,7 @@ fn solved(outcome: &Outcome, edges: &[EdgeAlphaBeta]) -> GraphSolution {
 fn check(outcome: &Outcome, solution: &GraphSolution) -> Vec<(f64, f64)> {
     let at = middle(outcome);
     let judged = solution.nodes.iter().skip(1).map(|node| {
-        let truth = outcome.offset_ns(node.node_id, at);
+        let truth = outcome.offset_ns(node.node_id, at.on_reference());
         assert!(node.reachable && node.converged, "{node:?}");
         assert!(node.bound_lo_ns <= truth && truth <= node.bound_hi_ns, "truth {truth} outside {node:?}");
         // Each hop from node 0 adds a round trip of 20 µs, and two hops reach every node.

@@ -1,7 +1,7 @@
 //! Each kind of fault does what it says, when it says, and nothing else.
 
 use probe_sync_estimate::round::WindowCut;
-use probe_sync_sim::{Fault, FaultKind, LieStamps, Network, Outcome, Scenario, Simulation};
+use probe_sync_sim::{Fault, FaultKind, Network, Outcome, Scenario, Simulation, WrongStamps};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId};
 
 const FIVE: NodeId = NodeId(5);
@@ -65,37 +65,42 @@ fn check(what: FaultKind, expected: impl Fn(Edge) -> [f64; 2]) {
 }
 
 #[test]
-fn a_liar_lies_to_all_or_to_each() {
-    let liar =
-        |per_peer, stamps| FaultKind::Liar { node: FIVE, constant_ns: 700.0, ramp_ns_per_s: 0.0, per_peer, stamps };
+fn a_falseticker_is_wrong_alike_for_all_or_differently_for_each() {
+    let falseticker = |per_peer, stamps| FaultKind::Falseticker {
+        node: FIVE,
+        constant_ns: 700.0,
+        ramp_ns_per_s: 0.0,
+        per_peer,
+        stamps,
+    };
     // A stamp that is ahead by d makes what arrives seem later and what leaves seem earlier.
-    check(liar(false, LieStamps::All), |edge| match edge {
+    check(falseticker(false, WrongStamps::All), |edge| match edge {
         Edge { src: FIVE, .. } => [-700.0, 700.0],
         Edge { dst: FIVE, .. } => [700.0, -700.0],
         _ => [0.0; 2],
     });
-    check(liar(false, LieStamps::Receive), |edge| match edge {
+    check(falseticker(false, WrongStamps::Receive), |edge| match edge {
         Edge { src: FIVE, .. } => [0.0, 700.0],
         Edge { dst: FIVE, .. } => [700.0, 0.0],
         _ => [0.0; 2],
     });
-    // Peers 0, 1, 2, 3, 4, 6, 7 are told −1, +1, −2, +2, −3, +3, −4 times the lie.
-    let told = |peer: NodeId| [-1.0, 1.0, -2.0, 2.0, -3.0, 0.0, 3.0, -4.0][peer.index()] * 700.0;
-    check(liar(true, LieStamps::All), |edge| match edge {
-        Edge { src: FIVE, dst } => [-told(dst), told(dst)],
-        Edge { src, dst: FIVE } => [told(src), -told(src)],
+    // Peers 0, 1, 2, 3, 4, 6, 7 see −1, +1, −2, +2, −3, +3, −4 times the error.
+    let error = |peer: NodeId| [-1.0, 1.0, -2.0, 2.0, -3.0, 0.0, 3.0, -4.0][peer.index()] * 700.0;
+    check(falseticker(true, WrongStamps::All), |edge| match edge {
+        Edge { src: FIVE, dst } => [-error(dst), error(dst)],
+        Edge { src, dst: FIVE } => [error(src), -error(src)],
         _ => [0.0; 2],
     });
 }
 
 #[test]
 fn a_ramp_grows() {
-    let ramp = FaultKind::Liar {
+    let ramp = FaultKind::Falseticker {
         node: FIVE,
         constant_ns: 0.0,
         ramp_ns_per_s: 10_000.0,
         per_peer: false,
-        stamps: LieStamps::Receive,
+        stamps: WrongStamps::Receive,
     };
     let outcome = run(Some(ramp));
     let to_five = outcome.exchanges.iter().filter(|(edge, _)| edge.dst == FIVE).flat_map(|(_, list)| list);
@@ -136,7 +141,7 @@ fn running_tells_the_asymmetry_that_holds() {
 
 /// Packets lost between each pair of nodes, and packets sent.
 fn losses(what: FaultKind) -> impl Fn(u32, u32) -> f64 {
-    let directions = run(Some(what)).ledger.directions;
+    let directions = run(Some(what)).ground_truth.directions;
     move |from, to| {
         let counts = directions[&(NodeId(from), NodeId(to))];
         counts.dropped as f64 / counts.sent as f64
@@ -182,7 +187,7 @@ fn a_node_that_reboots_is_silent_and_comes_back_with_another_clock() {
     assert!(began.iter().all(|ms| *ms < 500.0 || *ms >= 999.0));
     assert!(began.iter().any(|ms| *ms < 400.0) && began.iter().any(|ms| *ms > 1_100.0), "it is back");
     let jump = |ms| {
-        let at = Simulation::START + Duration::from_ms(ms);
+        let at = (Simulation::START + Duration::from_ms(ms)).on_reference();
         outcome.offset_ns(FIVE, at) - clean.offset_ns(FIVE, at)
     };
     assert_eq!([jump(499), jump(1_000)], [0.0, 2e6]);
@@ -225,7 +230,7 @@ fn clock_events_come_with_the_window_that_holds_them() {
     assert!(cuts(step(false)).iter().flatten().all(|cut| cut.clock_event.is_none()));
     let reference = FaultKind::Step { node: NodeId(0), step_ns: 10_000_000, seen: true };
     let (moved, clean) = (run(Some(reference)), run(None));
-    let at = |ms| Simulation::START + Duration::from_ms(ms);
+    let at = |ms| (Simulation::START + Duration::from_ms(ms)).on_reference();
     let change = |node| moved.offset_ns(NodeId(node), at(1_500)) - clean.offset_ns(NodeId(node), at(1_490));
     for node in 1..8 {
         // Truth at 1500 of the stepped reference is that of 10 ms earlier; rates of 50 ppm make 500 ns of 10 ms.
@@ -235,12 +240,12 @@ fn clock_events_come_with_the_window_that_holds_them() {
 
 #[test]
 fn a_fault_leaves_the_others_packets_alone() {
-    let faulty = run(Some(FaultKind::Liar {
+    let faulty = run(Some(FaultKind::Falseticker {
         node: FIVE,
         constant_ns: 700.0,
         ramp_ns_per_s: 0.0,
         per_peer: true,
-        stamps: LieStamps::All,
+        stamps: WrongStamps::All,
     }));
     let clean = run(None);
     for (edge, exchanges) in &clean.exchanges {

@@ -6,6 +6,7 @@ mod faults;
 mod injected;
 mod paths;
 mod replayed;
+mod rounds;
 mod running;
 mod scenarios;
 mod truth;

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use probe_sync_sim::rounds::Rounds;
+use probe_sync_sim::Rounds;
 use probe_sync_sim::{Clocks, Network, Replay, Scenario, Simulation, Stamps};
 use probe_sync_time::{Duration, NodeId};
 
@@ -69,8 +69,8 @@ fn run(values: &[f64], window: Duration) -> Judged {
     let mut rounds = Rounds::new(&simulation, span, window).expect("windows fit");
     let mut judged = Judged::default();
     while let Some(round) = rounds.step() {
-        let node = &round.solution.nodes[1];
-        let truth = rounds.running().offset_ns(NodeId(1), round.reference_midpoint.of_reference_node());
+        let node = &round.solved.alone.nodes[1];
+        let truth = rounds.running().offset_ns(NodeId(1), round.midpoint());
         let error = node.offset_ns - truth;
         judged.errors.push(error.abs());
         judged.covered += usize::from(error.abs() <= 1.96 * node.sigma_ns);

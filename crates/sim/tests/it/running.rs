@@ -36,7 +36,7 @@ fn windows_hold_exactly_what_the_whole_run_holds() {
         joined.entry(*edge).or_default().extend(exchanges);
     }
     assert_eq!(joined, whole.exchanges);
-    assert_eq!((rest.counters, rest.ledger, rest.end), (whole.counters, whole.ledger, whole.end));
+    assert_eq!((rest.counters, rest.ground_truth, rest.end), (whole.counters, whole.ground_truth, whole.end));
     let lost: u32 = windows.iter().flatten().flat_map(|cut| &cut.edges).map(|edge| edge.lost).sum();
     assert!(lost > 100, "{lost} of some 4500 exchanges of six packets lost at 2 %");
 }

@@ -52,7 +52,7 @@ fn a_scenario_survives_being_written_and_read() {
 
 #[test]
 fn same_file_and_seed_same_bytes_however_the_run_is_driven() {
-    for name in ["virtual_machines", "reboot", "liar_per_peer"] {
+    for name in ["virtual_machines", "reboot", "falseticker_per_peer"] {
         let text = files().into_iter().find(|(file, _)| file == name).expect("the file exists").1;
         let mut scenario = Scenario::from_toml(&text).expect("checked in another test");
         scenario.pairs_per_second = Some(100.0);
@@ -85,7 +85,7 @@ fn the_ends_of_all_ranges_run() {
                 [stamps]\nnoise_ns_max = 1_000_000_000_000_000\nnoise_sd_ns = 1e15\nlate_ns_mean = 1e15\nspike = 1.0\n\
                 spike_ns_mean = 1e15\ntick_ns = 1_000_000_000_000_000\nreport_ns = 1_000_000_000_000_000\n\
                 [[faults]]\nstart_s = 1e9\nwhat.late_join = { node = 2 }\n\
-                [[faults]]\nwhat.liar = { node = 1, constant_ns = 1e15, ramp_ns_per_s = 1e15, per_peer = true }\n\
+                [[faults]]\nwhat.falseticker = { node = 1, constant_ns = 1e15, ramp_ns_per_s = 1e15, per_peer = true }\n\
                 [[faults]]\nwhat.asymmetry = { src = 0, dst = 1, extra_ns = -1_000_000_000_000_000 }";
     let mut scenario = Scenario::from_toml(text).expect("the ends belong to the ranges");
     for gap in [Duration::from_us(1_000_000_000_000_000), Duration::from_ms(10)] {

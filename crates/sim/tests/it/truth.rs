@@ -11,7 +11,7 @@ fn theta(outcome: &Outcome, edge: Edge, at: Timestamp<System>) -> f64 {
     for _ in 0..3 {
         real = at - Duration::from_ns_f64(source.error_ns(real));
     }
-    outcome.offset_ns(edge.dst, real) - outcome.offset_ns(edge.src, real)
+    outcome.offset_ns(edge.dst, real.on_reference()) - outcome.offset_ns(edge.src, real.on_reference())
 }
 
 #[test]

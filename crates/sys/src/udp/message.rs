@@ -13,9 +13,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use probe_sync_time::{System, Timestamp};
 
-// `struct timespec` and `cmsg_len` are read as 64-bit fields below.
-const _: () = assert!(size_of::<libc::timespec>() == 16 && size_of::<usize>() == 8, "64-bit Linux only");
-
 /// Sends one datagram. `stamp_id` names the packet to the error queue (Linux ≥ 6.13; `EINVAL` before).
 pub(super) fn send(
     socket: BorrowedFd<'_>,
@@ -50,43 +47,43 @@ pub(super) fn send(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
     /// The kernel's own stamp.
-    pub kernel: Option<Timestamp<System>>,
+    pub(super) kernel: Option<Timestamp<System>>,
     /// The interface's stamp, ns on the interface's clock.
-    pub hardware_ns: Option<i64>,
+    pub(super) hardware_ns: Option<i64>,
     /// Datagrams that found the receive buffer full since the socket was made, modulo 2^32.
-    pub dropped: Option<u32>,
+    pub(super) dropped: Option<u32>,
     /// What an error-queue message is about.
-    pub error: Option<ExtendedError>,
+    pub(super) error: Option<ExtendedError>,
 }
 
 /// `struct sock_extended_err`: why a message is on the error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExtendedError {
     /// The error number; `ENOMSG` for a timestamp.
-    pub errno: i32,
+    pub(super) errno: i32,
     /// Who says so: `SO_EE_ORIGIN_…`.
-    pub origin: u8,
+    pub(super) origin: u8,
     /// For a timestamp its kind, `SCM_TSTAMP_…`.
-    pub info: u32,
+    pub(super) info: u32,
     /// For a timestamp the packet's id.
-    pub data: u32,
+    pub(super) data: u32,
 }
 
 impl ExtendedError {
     /// True for a transmit stamp taken when the packet left, as opposed to scheduled or acknowledged.
-    pub fn is_transmit_stamp(&self) -> bool {
+    pub(super) fn is_transmit_stamp(&self) -> bool {
         self.origin == libc::SO_EE_ORIGIN_TIMESTAMPING && self.errno == libc::ENOMSG && self.info == SCM_TSTAMP_SND
     }
 }
 
 /// One datagram of a [`Batch`].
 pub(super) struct Message<'a> {
-    pub bytes: &'a [u8],
+    pub(super) bytes: &'a [u8],
     /// The datagram was longer than a slot.
-    pub truncated: bool,
+    pub(super) truncated: bool,
     /// The sender; on the error queue the destination of the packet that failed.
-    pub peer: Option<SocketAddr>,
-    pub control: Control,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) control: Control,
 }
 
 /// Room for a few datagrams that one system call fetches together.
@@ -101,13 +98,13 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let slots = std::array::from_fn(|_| Slot::EMPTY);
         Self { slots: Box::new(slots), filled: 0, next: 0, emptied: false, told: true }
     }
 
     /// The next datagram fetched before.
-    pub fn pop(&mut self) -> Option<Message<'_>> {
+    pub(super) fn pop(&mut self) -> Option<Message<'_>> {
         if self.next == self.filled {
             return None;
         }
@@ -116,18 +113,18 @@ impl Batch {
     }
 
     /// True once after a fetch that emptied the queue, so that no call is wasted on asking again.
-    pub fn tell_emptied(&mut self) -> bool {
+    pub(super) fn tell_emptied(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true) && self.emptied
     }
 
     /// True when nothing is left here and the queue was empty after the last fetch: only then will a readiness edge
     /// announce the next datagram.
-    pub fn exhausted(&self) -> bool {
+    pub(super) fn exhausted(&self) -> bool {
         self.next == self.filled && self.emptied
     }
 
     /// Fetches up to `limit` datagrams without waiting; `flags` selects the queue. Returns how many came.
-    pub fn fetch(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> io::Result<usize> {
+    pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> io::Result<usize> {
         let limit = limit.min(BATCH);
         // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
         let (mut headers, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
@@ -171,24 +168,6 @@ impl Batch {
         Ok(received)
     }
 }
-
-/// Datagrams fetched by one call.
-pub(super) const BATCH: usize = 8;
-
-/// Longest datagram that is received whole, bytes; a probe packet has some hundred.
-pub(super) const DATAGRAM_MAX: usize = 2048;
-
-const NAME_SPACE: usize = size_of::<libc::sockaddr_storage>();
-/// Stamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
-const CONTROL_SPACE: usize = 256;
-const CONTROL_HEADER: usize = 16;
-const STAMP_ID_SPACE: usize = 24;
-
-/// `include/uapi/asm-generic/socket.h`, since Linux 6.13; `libc` has no name for it.
-const SCM_TS_OPT_ID: libc::c_int = 81;
-/// `include/uapi/linux/errqueue.h`: the stamp was taken as the packet was handed to the interface.
-const SCM_TSTAMP_SND: u32 = 0;
-const SCM_TIMESTAMPING: libc::c_int = libc::SO_TIMESTAMPING;
 
 #[repr(C, align(16))]
 struct Aligned<const N: usize>([u8; N]);
@@ -287,6 +266,27 @@ fn parse_extended_error(data: &[u8]) -> Option<ExtendedError> {
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
+
+// `struct timespec` and `cmsg_len` are read as 64-bit fields above.
+const _: () = assert!(size_of::<libc::timespec>() == 16 && size_of::<usize>() == 8, "64-bit Linux only");
+
+/// Datagrams fetched by one call.
+pub(super) const BATCH: usize = 8;
+
+/// Longest datagram that is received whole, bytes; a probe packet has some hundred.
+pub(super) const DATAGRAM_MAX: usize = 2048;
+
+const NAME_SPACE: usize = size_of::<libc::sockaddr_storage>();
+/// Stamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
+const CONTROL_SPACE: usize = 256;
+const CONTROL_HEADER: usize = 16;
+const STAMP_ID_SPACE: usize = 24;
+
+/// `include/uapi/asm-generic/socket.h`, since Linux 6.13; `libc` has no name for it.
+const SCM_TS_OPT_ID: libc::c_int = 81;
+/// `include/uapi/linux/errqueue.h`: the stamp was taken as the packet was handed to the interface.
+const SCM_TSTAMP_SND: u32 = 0;
+const SCM_TIMESTAMPING: libc::c_int = libc::SO_TIMESTAMPING;
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@
 //! packet it claims to belong to, or belongs to none, and is dropped and counted.
 //!
 //! Without kernel stamps the clock is read before a send and after a receive: counted, and visible in each stamp's
-//! source. In mode [`TimestampMode::Auto`] a socket whose first [`GIVE_UP_AFTER`] stamps all fail to come steps down
+//! source. In mode [`TimestampMode::Auto`] a socket whose first `GIVE_UP_AFTER` stamps all fail to come steps down
 //! from hardware to kernel to user.
 //!
 //! # Errors of the network
@@ -28,6 +28,7 @@
 mod message;
 mod pending;
 mod readiness;
+mod socket;
 mod stamping;
 mod types;
 
@@ -37,12 +38,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use probe_sync_time::{Clock, Duration, StampSource};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{SockAddr, Socket};
 
 use crate::{Error, SystemClock};
 use message::{BATCH, Batch, Control};
 use pending::Pending;
 pub use readiness::{AsyncUdp, Wake, wait};
+use socket::{fetch, is_network_error, open};
 use stamping::Stamping;
 pub use types::{NetworkError, Received, SendError, SendToken, Stamp, TimestampMode, UdpCounters, UdpOptions};
 
@@ -132,7 +134,7 @@ impl TimestampedUdp {
         self.pending.len() + self.ready.len()
     }
 
-    /// The next network error, oldest first; at most [`NETWORK_ERRORS_KEPT`] are kept.
+    /// The next network error, oldest first; at most `NETWORK_ERRORS_KEPT` are kept.
     pub fn take_network_error(&mut self) -> Option<NetworkError> {
         self.network_errors.pop_front()
     }
@@ -211,7 +213,7 @@ impl TimestampedUdp {
         Ok(None)
     }
 
-    /// A packet whose transmit stamp will not come: it has been awaited for [`STAMP_PATIENCE`], or was given up. Ask now
+    /// A packet whose transmit stamp will not come: it has been awaited for `STAMP_TIMEOUT`, or was given up. Ask now
     /// and then, at least once a second.
     pub fn try_lost_stamp(&mut self) -> Option<SendToken> {
         if let Some(token) = self.pending.pop_lost() {
@@ -220,7 +222,7 @@ impl TimestampedUdp {
         if self.pending.len() == 0 {
             return None;
         }
-        let missing = self.pending.expire(SystemClock.now(), STAMP_PATIENCE);
+        let missing = self.pending.expire(SystemClock.now(), STAMP_TIMEOUT);
         self.count_missing(missing);
         self.pending.pop_lost()
     }
@@ -430,90 +432,16 @@ impl AsFd for TimestampedUdp {
 }
 
 /// How long a transmit stamp is waited for. The kernel takes it when the packet leaves the interface's queue.
-pub const STAMP_PATIENCE: Duration = Duration::from_ms(50);
+const STAMP_TIMEOUT: Duration = Duration::from_ms(50);
 
 /// Transmit stamps missing, with not one received, before mode [`TimestampMode::Auto`] steps down.
-pub const GIVE_UP_AFTER: u64 = 16;
+const GIVE_UP_AFTER: u64 = 16;
 
 /// Network errors kept for [`TimestampedUdp::take_network_error`].
-pub const NETWORK_ERRORS_KEPT: usize = 16;
+const NETWORK_ERRORS_KEPT: usize = 16;
 
 /// Most messages looked at in one call that returns none of them.
 const RECEIVE_ROUNDS: usize = 256;
-
-/// Most repetitions of a receive that reported an earlier packet's ICMP error.
-const FETCH_ATTEMPTS: usize = 16;
-
-fn open(options: &UdpOptions) -> Result<Socket, Error> {
-    let address = options.bind;
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
-        .map_err(|source| bind_error(address, source))?;
-    if address.is_ipv6() {
-        // One family per socket: an IPv4 peer seen as ::ffff:a.b.c.d would not equal its configured address.
-        socket.set_only_v6(true).map_err(Error::system("restrict the socket to IPv6"))?;
-    }
-    let bytes = libc::c_int::try_from(options.receive_buffer_bytes).unwrap_or(libc::c_int::MAX);
-    // With CAP_NET_ADMIN beyond net.core.rmem_max, otherwise up to it.
-    if stamping::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
-        socket.set_recv_buffer_size(options.receive_buffer_bytes).map_err(Error::system("set the receive buffer"))?;
-    }
-    let (level, kind) =
-        if address.is_ipv6() { (libc::SOL_IPV6, libc::IPV6_RECVERR) } else { (libc::SOL_IP, libc::IP_RECVERR) };
-    stamping::set_option(socket.as_fd(), level, kind, 1).map_err(Error::system("ask for ICMP errors"))?;
-    stamping::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
-        .map_err(Error::system("ask for the count of dropped packets"))?;
-    socket.bind(&SockAddr::from(address)).map_err(|source| bind_error(address, source))?;
-    Ok(socket)
-}
-
-fn bind_error(address: SocketAddr, source: io::Error) -> Error {
-    let advice = match source.raw_os_error() {
-        Some(libc::EADDRINUSE) => {
-            "another program (or rank) uses this port: choose another with --port, 0 lets the system choose"
-        }
-        Some(libc::EADDRNOTAVAIL) => {
-            "no interface of this host has this address: see `ip addr`, choose one with --bind"
-        }
-        Some(libc::EACCES | libc::EPERM) => "ports below 1024 need privileges: choose another with --port",
-        Some(libc::EAFNOSUPPORT) => "this kernel has no such address family: use the other one with --bind",
-        Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise `ulimit -n`",
-        _ => "check --bind and --port",
-    };
-    Error::Bind { address, source, advice }
-}
-
-/// False when nothing is there at present.
-fn fetch(batch: &mut Batch, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> Result<bool, Error> {
-    for _ in 0..FETCH_ATTEMPTS {
-        match batch.fetch(socket, flags, limit) {
-            Ok(received) => return Ok(received > 0),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // An ICMP error about an earlier packet; the error queue has the details.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted || is_network_error(&error) => {}
-            Err(error) => return Err(Error::System { operation: "receive from the probe socket", source: error }),
-        }
-    }
-    Ok(false)
-}
-
-/// Errors that the network, not the call at hand, has caused.
-fn is_network_error(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::ECONNREFUSED
-                | libc::EHOSTUNREACH
-                | libc::ENETUNREACH
-                | libc::EHOSTDOWN
-                | libc::ENETDOWN
-                | libc::ENOPROTOOPT
-                | libc::EPROTO
-                | libc::EOPNOTSUPP
-                | libc::EACCES
-                | libc::EMSGSIZE
-        )
-    )
-}
 
 #[cfg(test)]
 mod tests {

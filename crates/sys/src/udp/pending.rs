@@ -31,7 +31,7 @@ struct Waiting {
 }
 
 impl Pending {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             ring: vec![None; RING].into_boxed_slice(),
             oldest: 0,
@@ -43,17 +43,17 @@ impl Pending {
     }
 
     /// The token that the next sent packet gets.
-    pub fn next_token(&self) -> u32 {
+    pub(super) fn next_token(&self) -> u32 {
         self.next
     }
 
     /// How many packets wait for their stamp.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.waiting
     }
 
     /// Enters a packet that was sent just now.
-    pub fn push(&mut self, sent: Timestamp<System>) -> SendToken {
+    pub(super) fn push(&mut self, sent: Timestamp<System>) -> SendToken {
         let token = self.advance();
         self.ring[token as usize % RING] = Some(Waiting { token, sent });
         self.waiting += 1;
@@ -61,7 +61,7 @@ impl Pending {
     }
 
     /// Hands out a token for a packet that needs no stamp.
-    pub fn skip(&mut self) -> SendToken {
+    pub(super) fn skip(&mut self) -> SendToken {
         SendToken(self.advance())
     }
 
@@ -82,7 +82,7 @@ impl Pending {
     }
 
     /// Strikes a packet out; returns when it was sent. `None` if it was not waiting.
-    pub fn take(&mut self, token: u32) -> Option<Timestamp<System>> {
+    pub(super) fn take(&mut self, token: u32) -> Option<Timestamp<System>> {
         let slot = &mut self.ring[token as usize % RING];
         let sent = slot.filter(|entry| entry.token == token)?.sent;
         *slot = None;
@@ -90,24 +90,24 @@ impl Pending {
         Some(sent)
     }
 
-    /// Gives up on packets that were sent longer than `patience` before `now`. Returns how many were given up since the
+    /// Gives up on packets that were sent longer than `timeout` before `now`. Returns how many were given up since the
     /// last call, for want of room too.
-    pub fn expire(&mut self, now: Timestamp<System>, patience: Duration) -> usize {
-        self.lose_while(|entry| now - entry.sent > patience)
+    pub(super) fn expire(&mut self, now: Timestamp<System>, timeout: Duration) -> usize {
+        self.lose_while(|entry| now - entry.sent > timeout)
     }
 
     /// Reports a packet that was taken already as lost after all.
-    pub fn give_up(&mut self, token: u32) {
+    pub(super) fn give_up(&mut self, token: u32) {
         Self::lose(&mut self.lost, token);
     }
 
     /// Gives up on all packets. Returns how many.
-    pub fn forget_all(&mut self) -> usize {
+    pub(super) fn forget_all(&mut self) -> usize {
         self.lose_while(|_| true)
     }
 
     /// The next packet that was given up.
-    pub fn pop_lost(&mut self) -> Option<SendToken> {
+    pub(super) fn pop_lost(&mut self) -> Option<SendToken> {
         self.lost.pop_front()
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Stamping {
 
 impl Stamping {
     /// Asks for stamps of the kind that `options` wants.
-    pub fn start(socket: BorrowedFd<'_>, options: &UdpOptions) -> Result<Self, Error> {
+    pub(super) fn start(socket: BorrowedFd<'_>, options: &UdpOptions) -> Result<Self, Error> {
         let interface = options.interface.clone().or_else(|| interface_of_address(options.bind.ip()));
         let mut stamping = Self { source: StampSource::User, phc: None, notes: Vec::new() };
         match options.timestamps {
@@ -38,16 +38,16 @@ impl Stamping {
         Ok(stamping)
     }
 
-    pub fn source(&self) -> StampSource {
+    pub(super) fn source(&self) -> StampSource {
         self.source
     }
 
-    pub fn notes(&self) -> &[String] {
+    pub(super) fn notes(&self) -> &[String] {
         &self.notes
     }
 
     /// The best stamp in a control message, at most as good as [`Self::source`].
-    pub fn stamp(&self, control: Control) -> Option<Stamp> {
+    pub(super) fn stamp(&self, control: Control) -> Option<Stamp> {
         let converted = |phc: &Phc| control.hardware_ns.and_then(|raw| phc.to_system(raw));
         if let Some(at) = self.phc.as_ref().and_then(converted) {
             return Some(Stamp { at, source: StampSource::Hardware });
@@ -56,14 +56,14 @@ impl Stamping {
     }
 
     /// Keeps the conversion from the interface's clock fresh. Costs nothing without one.
-    pub fn refresh(&mut self) {
+    pub(super) fn refresh(&mut self) {
         if let Some(phc) = &mut self.phc {
             phc.refresh();
         }
     }
 
     /// Makes the kernel count packets from zero again.
-    pub fn restart_ids(&self, socket: BorrowedFd<'_>) {
+    pub(super) fn restart_ids(&self, socket: BorrowedFd<'_>) {
         let flags = self.flags();
         // Granted before with the same rights, so neither can fail; if they did, stamps would count as unmatched.
         let _ = set_flags(socket, flags & !libc::SOF_TIMESTAMPING_OPT_ID);
@@ -71,7 +71,7 @@ impl Stamping {
     }
 
     /// To the next poorer kind of stamps.
-    pub fn step_down(&mut self, socket: BorrowedFd<'_>) {
+    pub(super) fn step_down(&mut self, socket: BorrowedFd<'_>) {
         let before = self.source;
         self.phc = None;
         self.source = if before == StampSource::Hardware { StampSource::Kernel } else { StampSource::User };
@@ -94,7 +94,7 @@ impl Stamping {
         if self.source == StampSource::Hardware {
             return;
         }
-        // A driver that never takes software transmit stamps says so. One that says nothing gets the benefit.
+        // A driver that never takes software transmit stamps says so. One that says nothing is tried.
         let offer = interface.and_then(|name| nic::timestamping_offer(name).ok());
         if offer.is_some_and(|offer| !offer.kernel_transmit) {
             let name = interface.unwrap_or("?");
@@ -167,6 +167,18 @@ pub(super) fn set_option(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+fn set_flags(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
+}
+
+fn missing_hardware(offer: &TimestampingOffer) -> &'static str {
+    match offer {
+        TimestampingOffer { hardware_transmit: false, .. } => "it does not stamp what it sends",
+        TimestampingOffer { hardware_receive: false, .. } => "it does not stamp all that it receives",
+        _ => "it names no clock device (/dev/ptp…), so its stamps cannot be put on the system clock",
+    }
+}
+
 /// About a millisecond each.
 const SETTLE_ATTEMPTS: usize = 50;
 
@@ -186,15 +198,3 @@ const HARDWARE_FLAGS: u32 = COMMON_FLAGS
     | libc::SOF_TIMESTAMPING_TX_HARDWARE
     | libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
-
-fn set_flags(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as libc::c_int)
-}
-
-fn missing_hardware(offer: &TimestampingOffer) -> &'static str {
-    match offer {
-        TimestampingOffer { hardware_transmit: false, .. } => "it does not stamp what it sends",
-        TimestampingOffer { hardware_receive: false, .. } => "it does not stamp all that it receives",
-        _ => "it names no clock device (/dev/ptp…), so its stamps cannot be put on the system clock",
-    }
-}

@@ -200,6 +200,4 @@ const SECOND_PS: Picoseconds = 1_000_000_000_000;
 const DAY_PS: Picoseconds = 86_400 * SECOND_PS;
 
 #[cfg(test)]
-mod data_sets;
-#[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! Offsets of a run's nodes, read from `offsets.jsonl` or a table.
 //!
-//! Place in the flow: what `probe_sync` measured → [`Offsets`] → a map S_i → S_0 per node. Read are
+//! Place in the flow: what `probe_sync` measured → [`Offsets`] → a map S_i → S_reference per node. Read are
 //! - JSON lines of this project: `window_start_ns`, `window_end_ns` (reference clock; the offset holds at the middle),
-//!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line `{"meta":true,"nodes":[…]}`;
+//!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line
+//!   `{"meta":true,"reference":0,"nodes":[…]}`;
 //! - the same with older keys: `midpoint_sys_ns` (reference clock, like the window's times) and `slope_ppm`;
 //! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock) and `offset_vs_node0_ns`, in any order.
 //!
@@ -22,6 +23,8 @@ use crate::Error;
 pub struct Offsets {
     /// Where they were read; for messages.
     pub path: PathBuf,
+    /// The node whose clock the offsets are against.
+    pub reference: u32,
     /// Whose clock their times are on.
     pub axis: Axis,
     /// Per node in order of time, reachable rounds only.
@@ -39,6 +42,7 @@ impl Offsets {
     pub fn new(origin: impl Into<PathBuf>, axis: Axis) -> Self {
         Self {
             path: origin.into(),
+            reference: 0,
             axis,
             nodes: BTreeMap::new(),
             hostnames: BTreeMap::new(),
@@ -47,17 +51,16 @@ impl Offsets {
         }
     }
 
-    /// Reads a file; of `wanted` nodes only, where given.
+    /// Reads a file.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or one too many.
-    pub fn read(path: &Path, wanted: Option<&[u32]>) -> Result<Self, Error> {
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let mut lines = Lines::open(path)?;
         let is_json = lines.next()?.is_none_or(|first| first.text.starts_with(b"{"));
         let mut reader = Reader {
             lines: Lines::open(path)?,
             offsets: Self::new(path, if is_json { Axis::Reference } else { Axis::Own }),
-            wanted,
             kept: 0,
             unreachable: 0,
         };
@@ -73,12 +76,12 @@ impl Offsets {
         Ok(offsets)
     }
 
-    /// The map S_i → S_0 of a node. Node 0's is the identity: it is the reference.
+    /// The map S_i → S_reference of a node; None for the reference, whose map is the identity.
     ///
     /// # Errors
     /// [`Error::NoOffsets`] when the file has none for the node, [`Error::Clock`] when no map runs through them.
     pub fn map(&self, node: u32) -> Result<Option<OffsetMap>, Error> {
-        if node == 0 {
+        if node == self.reference {
             return Ok(None);
         }
         let samples = self.nodes.get(&node).ok_or_else(|| Error::NoOffsets { path: self.path.clone(), node })?;
@@ -87,10 +90,9 @@ impl Offsets {
     }
 }
 
-struct Reader<'a> {
+struct Reader {
     lines: Lines,
     offsets: Offsets,
-    wanted: Option<&'a [u32]>,
     kept: usize,
     unreachable: usize,
 }
@@ -100,6 +102,9 @@ struct Reader<'a> {
 struct JsonLine {
     #[serde(default)]
     meta: bool,
+    /// The node whose offset is zero by definition; files of earlier versions do not say, theirs is node 0.
+    #[serde(default)]
+    reference: u32,
     #[serde(default)]
     nodes: Vec<MetaNode>,
     node_id: Option<u32>,
@@ -122,16 +127,17 @@ struct MetaNode {
 
 /// What a line came to.
 enum Found {
-    Meta(Vec<MetaNode>),
+    Meta { reference: u32, nodes: Vec<MetaNode> },
     Sample(u32, OffsetSample),
     Unreachable,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn json(&mut self) -> Result<(), Error> {
         while let Some(Line { number, text, may_be_cut }) = self.lines.next()? {
             match parse_json(text) {
-                Ok(Found::Meta(nodes)) => {
+                Ok(Found::Meta { reference, nodes }) => {
+                    self.offsets.reference = reference;
                     let named = nodes.into_iter().filter_map(|node| Some((node.node_id, node.hostname?)));
                     self.offsets.hostnames.extend(named);
                 }
@@ -179,14 +185,11 @@ impl Reader<'_> {
     }
 
     fn keep(&mut self, line: u64, node: u32, sample: OffsetSample) -> Result<(), Error> {
-        if self.wanted.is_some_and(|wanted| !wanted.contains(&node)) {
-            return Ok(());
-        }
         self.kept += 1;
         if self.kept > MOST_SAMPLES {
             return Err(self
                 .lines
-                .problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file or name the nodes")));
+                .problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file")));
         }
         self.offsets.nodes.entry(node).or_default().push(sample);
         Ok(())
@@ -200,7 +203,7 @@ impl Reader<'_> {
 fn parse_json(text: &[u8]) -> Result<Found, String> {
     let line: JsonLine = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     if line.meta {
-        return Ok(Found::Meta(line.nodes));
+        return Ok(Found::Meta { reference: line.reference, nodes: line.nodes });
     }
     let node = line.node_id.ok_or("no node_id")?;
     if line.reachable == Some(false) {
@@ -230,5 +233,100 @@ fn text(cell: &[u8]) -> String {
 const MOST_SAMPLES: usize = 1 << 20;
 
 #[cfg(test)]
-#[path = "offsets_tests.rs"]
-mod tests;
+mod tests {
+    //! Every spelling of offsets that is read, and bad lines named by file and line.
+
+    use super::*;
+
+    fn read(content: &[u8]) -> Result<Offsets, String> {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("offsets");
+        std::fs::write(&path, content).expect("writable");
+        Offsets::read(&path).map_err(|error| error.to_string())
+    }
+
+    const META: &str =
+        r#"{"meta":true,"nodes":[{"node_id":0,"hostname":"a","start_walltime_ns":1},{"node_id":1,"hostname":"b"}]}"#;
+    const ROUND: &str = r#"{"round_id":0,"window_id":0,"window_start_ns":1000,"window_end_ns":3000,"node_id":1,"offset_ns":500.5,"drift_ppm":2.5,"residual":1,"reachable":true,"converged":true,"sigma_ns":7,"bound_lo_ns":null,"extra":[{}]}"#;
+
+    #[test]
+    fn own_lines_older_keys_and_tables() {
+        let found = read(format!("{META}\n{ROUND}\n").as_bytes()).expect("offsets");
+        assert_eq!((found.hostnames[&1].as_str(), found.reference), ("b", 0));
+        let other = META.replace("\"meta\":true,", "\"meta\":true,\"reference\":1,");
+        assert_eq!(read(format!("{other}\n").as_bytes()).expect("offsets").reference, 1);
+        let sample = OffsetSample {
+            at_ns: 2000,
+            offset_ns: 500.5,
+            drift_ppm: Some(2.5),
+            sigma_ns: Some(7.0),
+            drift_sigma_ppm: None,
+        };
+        assert_eq!((found.axis, &found.nodes[&1]), (Axis::Reference, &vec![sample]));
+
+        let older = br#"{"node_id":1,"midpoint_sys_ns":2000,"offset_ns":500.5,"slope_ppm":2.5}"#;
+        let found = read(older).expect("offsets");
+        assert_eq!(found.nodes[&1], [OffsetSample { sigma_ns: None, ..sample }]);
+
+        let table = b"offset_vs_node0_ns,node,node_realtime_ns\r\n-3,2,77\r\n";
+        let found = read(table).expect("offsets");
+        assert_eq!((found.axis, found.nodes[&2][0].at_ns, found.nodes[&2][0].offset_ns), (Axis::Own, 77, -3.0));
+    }
+
+    #[test]
+    fn unreachable_rounds_are_left_out_and_counted() {
+        let unreachable = ROUND.replace("\"reachable\":true", "\"reachable\":false").replace("500.5", "0");
+        let found = read(format!("{ROUND}\n{unreachable}\n").as_bytes()).expect("offsets");
+        assert_eq!(found.nodes[&1].len(), 1);
+        assert!(found.notes[0].contains("1 rounds left out"), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn a_last_line_cut_short_is_left_out_and_noted() {
+        for end in [20, ROUND.len() - 1] {
+            let found = read(format!("{ROUND}\n{}", &ROUND[..end]).as_bytes()).expect("offsets");
+            assert_eq!((found.nodes[&1].len(), found.notes.len()), (1, 1));
+        }
+        // In a table a number cut short would look whole.
+        let found = read(b"node,node_realtime_ns,offset_vs_node0_ns\n1,1000,5\n1,2000,50").expect("offsets");
+        assert_eq!((found.nodes[&1].len(), found.notes.len()), (1, 1));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        let spaces = vec![b' '; super::super::lines::LONGEST_LINE + 10];
+        let cases: [(&[u8], &str); 8] = [
+            (b"{\"node_id\":1}\n{}\n", "line 1: no window_start_ns"),
+            (b"{\"meta\":true}\n{\"node_id\":1,\n", "line 2: "),
+            (b"{\"node_id\":1,\"midpoint_sys_ns\":5,\"offset_ns\":null}\n", "no offset_ns"),
+            (b"{\"node_id\":-1,\"midpoint_sys_ns\":5,\"offset_ns\":1}\n", "line 1"),
+            (b"time,offset\n1,2\n", "line 1: neither JSON lines nor a table"),
+            (b"node,node_realtime_ns,offset_vs_node0_ns\n1,1000\n", "line 2: not a node"),
+            (b"node,node_realtime_ns,offset_vs_node0_ns\n1,1000,inf\n", "line 2: not a node"),
+            (&spaces, "line 1: longer than"),
+        ];
+        for (content, expected) in cases {
+            let error = read(content).expect_err(expected);
+            assert!(error.contains(expected), "{error}");
+        }
+        let missing = Offsets::read(Path::new("/nonexistent/offsets.jsonl")).expect_err("no file");
+        assert!(missing.to_string().contains("/nonexistent/offsets.jsonl"), "{missing}");
+    }
+
+    #[test]
+    fn only_known_nodes_have_maps() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("offsets.jsonl");
+        std::fs::write(&path, format!("{ROUND}\n{}\n", ROUND.replace("\"node_id\":1", "\"node_id\":2")))
+            .expect("writable");
+        let mut found = Offsets::read(&path).expect("offsets");
+        assert!(found.map(0).expect("the reference needs none").is_none());
+        assert!(matches!(found.map(3), Err(Error::NoOffsets { node: 3, .. })));
+        // Node 2 reads M + offset = 2500.5; half a nanosecond is kept.
+        let map = found.map(2).expect("offsets").expect("not the reference").map;
+        assert_eq!(map.map(2_500_500).time_ps, 2_000_000);
+        found.reference = 2;
+        assert!(found.map(2).expect("the reference needs none").is_none());
+        assert!(matches!(found.map(0), Err(Error::NoOffsets { node: 0, .. })));
+    }
+}

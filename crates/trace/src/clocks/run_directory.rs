@@ -27,7 +27,7 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::Io`] when `offsets.jsonl` cannot be read, [`Error::Line`] naming file and line.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mut offsets = Offsets::read(&path.join("offsets.jsonl"), None)?;
+        let mut offsets = Offsets::read(&path.join("offsets.jsonl"))?;
         let windows = path.join("global_windows.jsonl");
         if windows.exists() {
             read_steps(&windows, &mut offsets)?;
@@ -35,19 +35,13 @@ impl RunDirectory {
         Ok(Self { path: path.to_path_buf(), offsets })
     }
 
-    /// The host of a node, where the run says.
-    pub fn hostname(&self, node: u32) -> Option<&str> {
-        self.offsets.hostnames.get(&node).map(String::as_str)
-    }
-
-    /// The only node on a host; None where there is none or several.
-    pub fn node_of(&self, hostname: &str) -> Option<u32> {
-        let mut found = self.offsets.hostnames.iter().filter(|(_, name)| name.as_str() == hostname);
-        found.next().filter(|_| found.next().is_none()).map(|(node, _)| *node)
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A node's snapshot file: the whole document, else the lines of a run that did not end.
-    pub fn snapshot_file(&self, node: u32) -> Option<PathBuf> {
+    fn snapshot_file(&self, node: u32) -> Option<PathBuf> {
         ["pb", "jsonl"]
             .map(|ending| self.path.join(format!("snapshots/node{node}.snapshot_pairs.{ending}")))
             .into_iter()
@@ -102,5 +96,42 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
 const MOST_STEPS: usize = 10_000;
 
 #[cfg(test)]
-#[path = "run_directory_tests.rs"]
-mod tests;
+mod tests {
+    //! A run's directory: hosts, steps that the run saw, snapshot files.
+
+    use super::*;
+
+    #[test]
+    fn a_run_gives_hosts_offsets_steps_and_pairs() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path();
+        let write = |name: &str, content: &str| std::fs::write(path.join(name), content).expect("writable");
+        assert!(matches!(RunDirectory::open(path), Err(Error::Io { .. })));
+        write(
+            "offsets.jsonl",
+            "{\"meta\":true,\"nodes\":[{\"node_id\":0,\"hostname\":\"a\"},{\"node_id\":1,\"hostname\":\"b\"},\
+             {\"node_id\":2,\"hostname\":\"b\"}]}\n\
+             {\"node_id\":1,\"window_start_ns\":0,\"window_end_ns\":8,\"offset_ns\":5,\"reachable\":true}\n",
+        );
+        let bare = RunDirectory::open(path).expect("offsets are enough");
+        assert_eq!((bare.offsets.hostnames[&1].as_str(), bare.offsets.hostnames.get(&7)), ("b", None));
+        assert_eq!(bare.snapshots(1).expect("no file is no error"), None);
+
+        write(
+            "global_windows.jsonl",
+            "{\"round_id\":3,\"clock_events\":[[1,{\"step_ns\":-900,\"slew_ppm\":0.0,\"at_ns\":77}],\
+             [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
+        );
+        std::fs::create_dir(path.join("snapshots")).expect("writable");
+        write("snapshots/node1.snapshot_pairs.jsonl", "{\"sys_clock_ns\":2,\"tracer_clock_ns\":1}\n");
+        let run = RunDirectory::open(path).expect("a run");
+        assert_eq!(run.offsets.steps_ns.get(&1), Some(&vec![77]));
+        assert_eq!(run.offsets.steps_ns.get(&2), None, "a change of rate is no step");
+        assert_eq!(run.snapshots(1).expect("a file").expect("pairs").len(), 1);
+        write("snapshots/node1.snapshot_pairs.pb", "");
+        assert!(run.snapshots(1).is_err(), "the document counts, and says nothing");
+
+        write("global_windows.jsonl", "{\"clock_events\":7}\n");
+        assert!(RunDirectory::open(path).expect_err("not a list").to_string().contains("line 1"));
+    }
+}

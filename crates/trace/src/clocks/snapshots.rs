@@ -6,7 +6,7 @@
 //! counts as [`UNSTATED_BRACKET_NS`], what samplers retry for. What it does not do: say which clock the tracer's was.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use super::lines::{Line, Lines};
 use crate::Error;
 use crate::model::{ClockPair, PairKind};
+use crate::protobuf::{Fault, Fields, Source, Value};
 
 /// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf.
 ///
@@ -23,7 +24,11 @@ pub fn read_snapshots(path: &Path) -> Result<Vec<ClockPair>, Error> {
     let mut first = [0];
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let read = file.read(&mut first).map_err(Error::io(path, "read"))?;
-    let pairs = if read == 1 && first[0] == b'{' { read_lines(path)? } else { Wire::open(path)?.pairs()? };
+    let pairs = match (read, first[0]) {
+        (0, _) => Vec::new(),
+        (_, b'{') => read_lines(path)?,
+        _ => read_protobuf(path)?,
+    };
     if pairs.is_empty() {
         return Err(Error::malformed(path, 0, "holds no snapshot pairs"));
     }
@@ -58,103 +63,37 @@ fn clock_pair(system_ns: i64, tracer_ns: i64, bracket_ns: Option<f64>) -> ClockP
     ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(width) }
 }
 
-/// Protobuf, a byte at a time.
-struct Wire<'a> {
-    path: &'a Path,
-    reader: BufReader<File>,
-    offset: u64,
+fn read_protobuf(path: &Path) -> Result<Vec<ClockPair>, Error> {
+    let mut source = Source::open(path)?;
+    let mut pairs = Vec::new();
+    while let Some(field) = source.next_header(source.limit())? {
+        if (field.number, field.wire) != (1, 2) {
+            source.skip(field.body())?;
+            continue;
+        }
+        let pair = parse_pair(source.piece(field.body())?);
+        pairs.push(pair.map_err(|fault| source.fault(field.body_at(), fault))?);
+        source.consume(field.body() as usize);
+        if pairs.len() > MOST_PAIRS {
+            return Err(source.malformed(field.at, format!("more than {MOST_PAIRS} pairs")));
+        }
+    }
+    Ok(pairs)
 }
 
-/// A field's number and what its wire type says of its length.
-enum Field {
-    Varint(u32, u64),
-    Bytes(u32, u64),
-}
-
-impl<'a> Wire<'a> {
-    fn open(path: &'a Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
-        Ok(Self { path, reader: BufReader::new(file), offset: 0 })
-    }
-
-    fn pairs(mut self) -> Result<Vec<ClockPair>, Error> {
-        let mut pairs = Vec::new();
-        while let Some(field) = self.field()? {
-            match field {
-                Field::Bytes(1, length) => pairs.push(self.pair(length)?),
-                Field::Bytes(_, length) => self.skip(length)?,
-                Field::Varint(..) => {}
-            }
-            if pairs.len() > MOST_PAIRS {
-                return Err(self.problem(format!("more than {MOST_PAIRS} pairs")));
-            }
+fn parse_pair(message: &[u8]) -> Result<ClockPair, Fault> {
+    // proto3 leaves zeros out.
+    let (mut system_ns, mut tracer_ns, mut bracket_ns) = (0, 0, None);
+    for field in Fields::of(message) {
+        let field = field?;
+        match (field.number, field.value) {
+            (1, Value::Number(value)) => system_ns = value as i64,
+            (2, Value::Number(value)) => tracer_ns = value as i64,
+            (3, Value::Number(value)) => bracket_ns = Some(value as f64),
+            _ => {}
         }
-        Ok(pairs)
     }
-
-    fn pair(&mut self, length: u64) -> Result<ClockPair, Error> {
-        let end = self.offset.saturating_add(length);
-        // proto3 leaves zeros out.
-        let (mut system, mut tracer, mut bracket) = (0, 0, None);
-        while self.offset < end {
-            match self.field()? {
-                Some(Field::Varint(1, value)) => system = value as i64,
-                Some(Field::Varint(2, value)) => tracer = value as i64,
-                Some(Field::Varint(3, value)) => bracket = Some(value as f64),
-                Some(Field::Varint(..)) => {}
-                Some(Field::Bytes(_, length)) => self.skip(length)?,
-                None => return Err(self.problem("ends within a pair")),
-            }
-        }
-        if self.offset > end {
-            return Err(self.problem("a field reaches beyond its pair"));
-        }
-        Ok(clock_pair(system, tracer, bracket))
-    }
-
-    /// The next field; None at the end of the file.
-    fn field(&mut self) -> Result<Option<Field>, Error> {
-        if self.reader.fill_buf().map_err(Error::io(self.path, "read"))?.is_empty() {
-            return Ok(None);
-        }
-        let key = self.varint()?;
-        let number = u32::try_from(key >> 3).ok().filter(|number| *number > 0);
-        let number = number.ok_or_else(|| self.problem("a field without a number"))?;
-        Ok(Some(match key & 7 {
-            0 => Field::Varint(number, self.varint()?),
-            1 => Field::Bytes(0, 8),
-            2 => Field::Bytes(number, self.varint()?),
-            5 => Field::Bytes(0, 4),
-            other => return Err(self.problem(format!("wire type {other}, which snapshot pairs do not use"))),
-        }))
-    }
-
-    fn varint(&mut self) -> Result<u64, Error> {
-        let mut value = 0u64;
-        for shift in (0..70).step_by(7) {
-            let mut byte = [0];
-            if self.reader.read(&mut byte).map_err(Error::io(self.path, "read"))? == 0 {
-                return Err(self.problem("ends within a number"));
-            }
-            self.offset += 1;
-            value |= u64::from(byte[0] & 0x7f) << shift;
-            if byte[0] < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(self.problem("a number of more than ten bytes"))
-    }
-
-    fn skip(&mut self, length: u64) -> Result<(), Error> {
-        let skipped = std::io::copy(&mut (&mut self.reader).take(length), &mut std::io::sink());
-        let skipped = skipped.map_err(Error::io(self.path, "read"))?;
-        self.offset += skipped;
-        if skipped < length { Err(self.problem("ends within a field")) } else { Ok(()) }
-    }
-
-    fn problem(&self, problem: impl Into<String>) -> Error {
-        Error::malformed(self.path, self.offset, problem)
-    }
+    Ok(clock_pair(system_ns, tracer_ns, bracket_ns))
 }
 
 /// The bracket that samplers retry for.
@@ -163,5 +102,68 @@ const UNSTATED_BRACKET_NS: f64 = 5000.0;
 const MOST_PAIRS: usize = 1 << 20;
 
 #[cfg(test)]
-#[path = "snapshots_tests.rs"]
-mod tests;
+mod tests {
+    //! Snapshot files in both encodings, cut and damaged ones included.
+
+    use super::*;
+
+    fn read(content: &[u8]) -> Result<Vec<ClockPair>, String> {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("pairs");
+        std::fs::write(&path, content).expect("writable");
+        read_snapshots(&path).map_err(|error| error.to_string())
+    }
+
+    fn pair(system_ns: i64, tracer_ns: i64, width: f64) -> ClockPair {
+        ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(width) }
+    }
+
+    /// Pairs (150, 7) and (−1, 0 by omission, bracket 200), a period, and unknown fields of every wire type.
+    const PAIRS: &[u8] = &[
+        0x0a, 0x05, 0x08, 0x96, 0x01, 0x10, 0x07, // pairs: sys 150, tracer 7
+        0x0a, 0x11, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x18, 0xc8, 0x01, 0x22, 0x01,
+        0x00, 0x10, 0x80, 0x08, // sampling period
+        0x29, 1, 2, 3, 4, 5, 6, 7, 8, 0x35, 1, 2, 3, 4, 0x3a, 0x02, 0xff, 0xff,
+    ];
+
+    #[test]
+    fn protobuf_and_lines_say_the_same() {
+        assert_eq!(read(PAIRS), Ok(vec![pair(150, 7, 5000.0), pair(-1, 0, 200.0)]));
+        let lines =
+            br#"{"sys_clock_ns":150,"tracer_clock_ns":7,"sampling_period_ns":4000000000,"tracer_clock":"boottime"}
+    {"sys_clock_ns":-1,"tracer_clock_ns":0,"bracket_ns":200}
+    {"sys_clock_ns":-1,"trac"#;
+        assert_eq!(read(lines), Ok(vec![pair(150, 7, 5000.0), pair(-1, 0, 200.0)]));
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        for (content, expected) in [
+            (&b""[..], "no snapshot pairs"),
+            (b"    ", "no snapshot pairs"),
+            (&PAIRS[..4], "runs past the end"),
+            (&PAIRS[..30], "cut short"),
+            (b"\x0a\x02\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "cut short or longer than 64 bits"),
+            (b"\x0a\x02\x08\x96\x01", "cut short"),
+            (b"\x00\x01", "field 0"),
+            (b"\x0b", "wire type 3"),
+            (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "runs past the end"),
+            (b"{\"sys_clock_ns\":1}\n", "line 1: missing field"),
+        ] {
+            let error = read(content).expect_err(expected);
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_prefix_and_no_flipped_byte_panics() {
+        for end in 0..PAIRS.len() {
+            let _ = read(&PAIRS[..end]);
+            for flip in [0x01, 0x80, 0xff] {
+                let mut bent = PAIRS.to_vec();
+                bent[end] ^= flip;
+                let _ = read(&bent);
+            }
+        }
+    }
+}

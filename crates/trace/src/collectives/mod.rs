@@ -1,6 +1,6 @@
 //! Collective operations: which parts belong together, whether causality holds, and what they say about the clocks.
 //!
-//! Place in the flow: formats deliver [`CollectiveEvent`]s per node → [`match_operations`] groups the parts of one operation
+//! Place in the flow: formats deliver [`CollectiveEvent`]s per node → `matching` groups the parts of one operation
 //! over the nodes → [`check()`] judges happens-before under any time map; [`from_collectives`] turns the same groups into
 //! bounds on the clocks when nobody probed them.
 //!
@@ -22,38 +22,39 @@ mod offsets;
 mod report;
 
 #[cfg(test)]
-mod data_sets;
-#[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
-pub use self::check::{BrokenEdge, CheckOptions, CheckReport, NodeLine, OperationLine, check};
-pub use self::matching::{Ambiguous, Evidence, MatchOptions, Matching, Operation, Order, Part, match_operations};
-pub use self::offsets::{CollectiveOffsets, NodeOffset, OffsetOptions, from_collectives};
-pub use self::report::table;
+pub(crate) use self::check::{CheckOptions, check};
+pub use self::check::CheckReport;
+pub use self::offsets::CollectiveOffsets;
+pub(crate) use self::offsets::{OffsetOptions, from_collectives};
+pub(crate) use self::report::table;
 
 use crate::model::{CollectiveEvent, GroupKey, Picoseconds};
 
 /// A time map: a time on the trace's timeline R to a time in ps, with its standard deviation in ns.
-pub type MapTime<'a> = dyn Fn(Picoseconds) -> (Picoseconds, f64) + 'a;
+pub(crate) type MapTime<'a> = dyn Fn(Picoseconds) -> (Picoseconds, f64) + 'a;
 
 /// What one node brings: its collectives, and the map under which they are looked at.
 #[derive(Copy, Clone)]
-pub struct NodeCollectives<'a> {
+pub(crate) struct NodeCollectives<'a> {
     /// What tells it from the others: its rank or number.
-    pub node: u32,
+    pub(crate) node: u32,
     /// The node whose clock it is on; ranks of one host share it.
-    pub clock: u32,
+    pub(crate) clock: u32,
     /// For people: the host's name.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// The rank in the job; the node's number where the trace does not say.
-    pub rank: Option<u32>,
+    pub(crate) rank: Option<u32>,
     /// Every process group that the trace lists ([`crate::model::TraceFacts::groups`]).
-    pub groups: &'a [GroupKey],
+    pub(crate) groups: &'a [GroupKey],
     /// The parts, in any order.
-    pub events: &'a [CollectiveEvent],
+    pub(crate) events: &'a [CollectiveEvent],
     /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For [`from_collectives`]: R → the node's own
     /// clock.
-    pub map: &'a MapTime<'a>,
+    pub(crate) map: &'a MapTime<'a>,
 }
 
 impl NodeCollectives<'_> {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{BUILD, selected};
+use super::selection::{BUILD, everything};
 use crate::setup::Tools;
 use crate::steps::{self, Count, Runner};
 
@@ -35,7 +35,7 @@ fn prepare(runner: &mut Runner, root: &Path, tools: Tools) -> Result<(), &'stati
         return Err("python3 with venv is not installed");
     }
     // The selection of the whole runs before, so that nothing is compiled twice.
-    let mut build = selected(root, tools, &["build", "--bins", "--tests"]);
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
     if !runner.prerequisite("build programs for readers", Count::Step, BUILD, &mut build) {
         return Err("the programs do not build");
     }

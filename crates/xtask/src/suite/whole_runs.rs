@@ -9,21 +9,18 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{BUILD, selected};
+use super::selection::{BUILD, everything};
 use crate::demo::fresh_directory;
 use crate::setup::{MPI_ENVIRONMENT, Tools};
 use crate::steps::{Count, Runner};
 
 /// Builds the programs and runs everything that can run here.
 pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
-    let of_scenarios = SCENARIOS.iter().map(|scenario| scenario.name);
-    let of_namespaces = NAMESPACES.iter().map(|(name, _)| *name);
-    if !of_scenarios.chain(of_namespaces).chain([MPI_SUITE]).any(|name| runner.wants(name)) {
+    if !names().any(|name| runner.wants(name)) {
         return;
     }
-    // The default members' tests leave programs without features behind. With `--tests` the dependencies have the same
-    // features as in the tests before, and are not compiled once more.
-    let mut build = selected(root, tools, &["build", "--bins", "--tests"]);
+    // With `--tests` the dependencies have the same features as in the tests before, and are not compiled once more.
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
     if !runner.prerequisite("build programs", Count::Step, BUILD, &mut build) {
         runner.skip("whole runs", "the programs do not build");
         return;
@@ -33,6 +30,12 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
         measure(runner, root, tools, scenario);
     }
     namespaces(runner, root);
+}
+
+/// What `--only` can ask for here.
+fn names() -> impl Iterator<Item = &'static str> {
+    let of_namespaces = NAMESPACES.iter().map(|(name, _)| *name);
+    [MPI_SUITE].into_iter().chain(SCENARIOS.iter().map(|scenario| scenario.name)).chain(of_namespaces)
 }
 
 /// The shared suite of all collectives, over MPI.
@@ -187,3 +190,24 @@ const NAMESPACES: [(&str, &[&str]); 3] = [
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_whole_run_keeps_its_name() {
+        let expected = [
+            "mpi suite",
+            "run of 8 ranks over MPI",
+            "run of 64 ranks over MPI",
+            "run of 8 ranks over TCP",
+            "run of 8 ranks over TCP, swinging clocks",
+            "run of 8 ranks over TCP, stepping clocks",
+            "namespaces, symmetric paths",
+            "namespaces, asymmetric paths",
+            "namespaces, loss one way",
+        ];
+        assert_eq!(names().collect::<Vec<_>>(), expected);
+    }
+}

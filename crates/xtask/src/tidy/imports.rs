@@ -141,6 +141,6 @@ mod tests {
             "[package]\nname = \"probe-sync-sys\"\n[dependencies]\ntokio = \"1\"\nprobe-sync = \"1\"\n",
             &["later stage"],
         );
-        check("[package]\nname = \"stranger\"\n", &["no place"]);
+        check("[package]\nname = \"unknown\"\n", &["no place"]);
     }
 }

@@ -57,6 +57,21 @@ impl Source {
         })
     }
 
+    /// The code, tests included, comments and literals blanked.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// The code with everything under `#[cfg(test)]` blanked too; lines keep their numbers.
+    pub fn code_without_tests(&self) -> String {
+        let mut code = self.code.clone().into_bytes();
+        for range in &self.tests {
+            code[range.clone()].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
+        }
+        // Blanks replace whole items, so no letter is cut in two.
+        String::from_utf8_lossy(&code).into_owned()
+    }
+
     /// The functions outside tests, nested ones too.
     pub fn functions(&self) -> impl Iterator<Item = Function> {
         let starts = self.code.match_indices("fn ").map(|(at, _)| at);

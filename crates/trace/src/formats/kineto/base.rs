@@ -13,47 +13,6 @@ use super::document::{Document, Item};
 use crate::Error;
 use crate::model::Picoseconds;
 
-/// The key.
-pub(super) const BASE_KEY: &[u8] = b"baseTimeNanoseconds";
-/// Kineto's quarter of a year, ns.
-const QUARTER_NS: i64 = 7_889_238_000_000_000;
-/// What may come before the first event in a file whose base is chosen from it, ns: metadata, or events out of order.
-const LEEWAY_NS: i64 = 3_600_000_000_000;
-/// How much of a file's end is searched for the base.
-const TAIL_BYTES: u64 = 1 << 20;
-/// Times from here on (2001, in µs) are taken as absolute; relative ones reach a quarter of a year.
-const ABSOLUTE_FROM_PS: Picoseconds = 1_000_000_000_000_000_000_000;
-
-/// How a file states its times.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// Absolute, whole microseconds.
-    Microseconds,
-    /// Absolute microseconds with digits after the point.
-    Nanoseconds,
-    /// Microseconds since `baseTimeNanoseconds`.
-    Based,
-}
-
-/// What a caller knows of an input's base, for instance from [`super::read_kineto`].
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum InputBase {
-    /// Nothing: it is looked for, which may cost a pass over a gzip file.
-    #[default]
-    Unknown,
-    /// The file has none.
-    Absent,
-    /// The file states this one, ns.
-    At(i64),
-}
-
-impl InputBase {
-    /// The base that a file of this kind states.
-    pub(super) fn of(base_ns: Option<i64>) -> InputBase {
-        base_ns.map_or(InputBase::Absent, InputBase::At)
-    }
-}
-
 /// Reads the value of the key.
 pub(super) fn parse(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(value).ok()?.parse().ok()
@@ -107,3 +66,14 @@ fn search_tail(path: &Path) -> Result<Option<i64>, Error> {
     let digits = rest[begin..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'-').count();
     Ok(parse(&rest[begin..begin + digits]))
 }
+
+/// The key.
+pub(super) const BASE_KEY: &[u8] = b"baseTimeNanoseconds";
+/// Kineto's quarter of a year, ns.
+const QUARTER_NS: i64 = 7_889_238_000_000_000;
+/// What may come before the first event in a file whose base is chosen from it, ns: metadata, or events out of order.
+const LEEWAY_NS: i64 = 3_600_000_000_000;
+/// How much of a file's end is searched for the base.
+const TAIL_BYTES: u64 = 1 << 20;
+/// Times from here on (2001, in µs) are taken as absolute; relative ones reach a quarter of a year.
+const ABSOLUTE_FROM_PS: Picoseconds = 1_000_000_000_000_000_000_000;

@@ -21,17 +21,6 @@ use memchr::memmem::Finder;
 use super::scan::{self, EventSpans, Fault};
 use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Picoseconds};
 
-/// Memory for collectives; what comes after is counted.
-const BYTES_MAX: usize = 64 << 20;
-/// Longer lists of members are not repeated in every event; `TraceFacts::groups` has them.
-const RANKS_PER_EVENT_MAX: usize = 64;
-/// Groups that are remembered.
-const GROUPS_MAX: usize = 10_000;
-/// Calls of send and receive that are remembered.
-const CALLS_MAX: usize = 500_000;
-/// Strings longer than this are no name of an operation or group.
-const TEXT_MAX: usize = 4096;
-
 /// Collectives found so far; times count from the file's base, which may not be known yet.
 pub(super) struct Collector {
     found: Vec<CollectiveEvent>,
@@ -286,7 +275,7 @@ fn kind_of(name: &str) -> CollectiveKind {
     }
 }
 
-/// The call on this track and in this direction in which `start` lies.
+/// The call on this track and in this direction in which `start` falls.
 fn enclosing(calls: &[Call], track: u64, send: bool, start: Picoseconds) -> Option<&Call> {
     let after = calls.partition_point(|call| (call.track, call.send, call.start_ps) <= (track, send, start));
     let call = calls[..after].last()?;
@@ -362,6 +351,17 @@ fn integer<T: std::str::FromStr>(value: &[u8]) -> Option<T> {
 fn kernel_name(full: &str) -> String {
     full.split('(').next().unwrap_or(full).to_owned()
 }
+
+/// Memory for collectives; what comes after is counted.
+const BYTES_MAX: usize = 64 << 20;
+/// Longer lists of members are not repeated in every event; `TraceFacts::groups` has them.
+const RANKS_PER_EVENT_MAX: usize = 64;
+/// Groups that are remembered.
+const GROUPS_MAX: usize = 10_000;
+/// Calls of send and receive that are remembered.
+const CALLS_MAX: usize = 500_000;
+/// Strings longer than this are no name of an operation or group.
+const TEXT_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -6,27 +6,6 @@
 
 use crate::model::Picoseconds;
 
-/// Beyond this no value is a time: 10^24 ps are 31 700 years. It keeps every later sum far from overflow.
-const LARGEST: u128 = 1_000_000_000_000_000_000_000_000;
-/// More digits than this are refused: no writer of times has them, and 10^38 is what `u128` holds.
-const DIGITS_MAX: u32 = 38;
-/// Powers of ten for the usual scales.
-const POWERS: [u128; 13] = [
-    1,
-    10,
-    100,
-    1_000,
-    10_000,
-    100_000,
-    1_000_000,
-    10_000_000,
-    100_000_000,
-    1_000_000_000,
-    10_000_000_000,
-    100_000_000_000,
-    1_000_000_000_000,
-];
-
 /// A time or duration as it was written.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decimal {
@@ -196,6 +175,27 @@ fn finish(negative: bool, mantissa: u128, fraction: u32, scale: i64) -> Option<D
     let ps = if negative { -value - i128::from(lost) } else { value };
     Some(Decimal { ps, fraction, inexact: lost })
 }
+
+/// Beyond this no value is a time: 10^24 ps are 31 700 years. It keeps every later sum far from overflow.
+const LARGEST: u128 = 1_000_000_000_000_000_000_000_000;
+/// More digits than this are refused: no writer of times has them, and 10^38 is what `u128` holds.
+const DIGITS_MAX: u32 = 38;
+/// Powers of ten for the usual scales.
+const POWERS: [u128; 13] = [
+    1,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+    1_000_000_000,
+    10_000_000_000,
+    100_000_000_000,
+    1_000_000_000_000,
+];
 
 #[cfg(test)]
 mod tests {

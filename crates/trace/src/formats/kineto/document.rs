@@ -11,15 +11,6 @@ use super::scan::{self, Brackets, EventSpans, Fault};
 use super::source::Source;
 use crate::Error;
 
-/// How much is read at a time; it fits into a core's own cache.
-const BUFFER_START: usize = 512 << 10;
-/// What has no end within this many bytes is refused, white space included.
-pub(super) const BUFFER_MAX: usize = 32 << 20;
-/// What some editors put before UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// The key of the events.
-const EVENTS: &[u8] = b"traceEvents";
-
 /// A part of the file.
 pub(super) enum Item<'a> {
     /// White space and the root's opening brace.
@@ -401,6 +392,15 @@ impl Nested {
         Ok((bytes.len(), false))
     }
 }
+
+/// How much is read at a time; it fits into a core's own cache.
+const BUFFER_START: usize = 512 << 10;
+/// What has no end within this many bytes is refused, white space included.
+pub(super) const BUFFER_MAX: usize = 32 << 20;
+/// What some editors put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// The key of the events.
+const EVENTS: &[u8] = b"traceEvents";
 
 #[cfg(test)]
 mod tests {

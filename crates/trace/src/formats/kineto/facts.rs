@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::base::{self, BASE_KEY, Dialect, InputBase};
+use super::base::{self, BASE_KEY};
 use super::collectives::Collector;
 use super::decimal;
 use super::document::{Document, Event, Item};
@@ -17,46 +17,11 @@ use crate::Error;
 use crate::formats::FactOptions;
 use crate::model::{ClockPair, GroupKey, Identity, PairKind, Picoseconds, TraceFacts};
 
-/// Markers that are kept; a marker a millisecond for a quarter of an hour.
-const PAIRS_MAX: usize = 1_000_000;
-/// A longer description of the job is left unread.
-const DISTRIBUTED_MAX: usize = 8 << 20;
-/// The markers of this project.
-const MARKER: &[u8] = b"probe_sync.clock#";
-/// The markers of the data sets: true time, then the node's.
-const SET_MARKER: &[u8] = b"clkmark#";
-
-/// The facts, and how the file states its times.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KinetoFacts {
-    /// What is the same for all formats.
-    pub facts: TraceFacts,
-    /// How times are stated.
-    pub dialect: Dialect,
-    /// `baseTimeNanoseconds`.
-    pub base_ns: Option<i64>,
-}
-
-impl KinetoFacts {
-    /// The base, for [`super::RewriteOptions`].
-    pub fn input_base(&self) -> InputBase {
-        InputBase::of(self.base_ns)
-    }
-}
-
-/// Reads the facts that all formats have.
-///
-/// # Errors
-/// As [`read_kineto`].
-pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
-    read_kineto(path, options).map(|kineto| kineto.facts)
-}
-
 /// Reads a trace's facts in one pass.
 ///
 /// # Errors
 /// The file cannot be read, is no Kineto trace, is cut short, or states times that are no numbers; with the byte's offset.
-pub fn read_kineto(path: &Path, options: &FactOptions) -> Result<KinetoFacts, Error> {
+pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let mut document = Document::open(path, &[BASE_KEY, b"distributedInfo", b"host_name"])?;
     let mut reader = Reader::new(options);
     let mut key = Vec::new();
@@ -91,7 +56,6 @@ struct Reader<'a> {
     pairs: Vec<ClockPair>,
     pairs_left_out: u64,
     unreadable_markers: u64,
-    with_fraction: bool,
     untimed: u64,
     collector: Collector,
     notes: Vec<String>,
@@ -109,7 +73,6 @@ impl<'a> Reader<'a> {
             pairs: Vec::new(),
             pairs_left_out: 0,
             unreadable_markers: 0,
-            with_fraction: false,
             untimed: 0,
             collector: Collector::new(),
             notes: Vec::new(),
@@ -137,7 +100,6 @@ impl<'a> Reader<'a> {
             self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
         }
         self.events += 1;
-        self.with_fraction |= ts.fraction > 0;
         let (first, last) = self.span.unwrap_or((ts.ps, end));
         self.span = Some((first.min(ts.ps), last.max(end).max(ts.ps)));
         self.marker(bytes, event, ts.ps);
@@ -207,7 +169,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn finish(mut self) -> KinetoFacts {
+    fn finish(mut self) -> TraceFacts {
         let base_ps = i128::from(self.base_ns.unwrap_or(0)) * 1000;
         for pair in &mut self.pairs {
             pair.tracer_ps += base_ps;
@@ -232,12 +194,7 @@ impl<'a> Reader<'a> {
                 None => self.groups.push(group),
             }
         }
-        let dialect = match (self.base_ns, self.with_fraction) {
-            (Some(_), _) => Dialect::Based,
-            (None, true) => Dialect::Nanoseconds,
-            (None, false) => Dialect::Microseconds,
-        };
-        let facts = TraceFacts {
+        TraceFacts {
             identity: self.identity,
             events: self.events,
             span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
@@ -245,7 +202,15 @@ impl<'a> Reader<'a> {
             collectives,
             groups: self.groups,
             notes: self.notes,
-        };
-        KinetoFacts { facts, dialect, base_ns: self.base_ns }
+        }
     }
 }
+
+/// Markers that are kept; a marker a millisecond for a quarter of an hour.
+const PAIRS_MAX: usize = 1_000_000;
+/// A longer description of the job is left unread.
+const DISTRIBUTED_MAX: usize = 8 << 20;
+/// The markers of this project.
+const MARKER: &[u8] = b"probe_sync.clock#";
+/// The markers of the data sets: true time, then the node's.
+const SET_MARKER: &[u8] = b"clkmark#";

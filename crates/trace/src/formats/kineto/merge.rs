@@ -5,70 +5,27 @@
 //! not a time or a number listed in `tracks`. What an input says beside its events goes under `nodes`, what the caller says
 //! under `probe_sync`. What it does not do: decide which nodes are fit to be merged, sort events.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Serialize;
 use serde_json::Value;
 
 use super::base::{self, BASE_KEY};
 use super::decimal;
 use super::document::{Document, Item};
 use super::edits::Edits;
-use super::rewrite::{RewriteStats, Times};
+use super::rewrite::Times;
 use super::sink::Sink;
 use super::tracks::{self, NODES_MAX, Tracks};
 use crate::Error;
+use crate::formats::{MergeInput, MergeOptions, MergeStats, RewriteStats};
 use crate::model::Picoseconds;
-
-/// Memory for what the inputs say beside their events; values beyond it are left out and counted.
-const HEADERS_MAX: usize = 32 << 20;
-/// Readers in JavaScript hold whole numbers up to here.
-const ID_LIMIT: u64 = 1 << 53;
-
-/// One node's trace.
-pub struct MergeInput<'a> {
-    /// The file.
-    pub path: PathBuf,
-    /// The node.
-    pub node: u32,
-    /// Its host's name or whatever tells people which node it is; processes are shown as `node1 NAME: python`.
-    pub name: String,
-    /// From absolute picoseconds on the file's timeline to those that all nodes share.
-    pub map: &'a mut dyn FnMut(Picoseconds) -> Picoseconds,
-}
-
-/// How to merge.
-#[derive(Clone, Debug, Default)]
-pub struct MergeOptions {
-    /// What all times count from, ns; `None` is the start of Kineto's quarter of a year before the first event.
-    pub base_ns: Option<i64>,
-    /// Whether each event is told by how much its start was moved, ns: arg `timestamp_correction_ns`, new minus old.
-    pub annotate: bool,
-    /// What readers are told of the method: object `probe_sync` of the output.
-    pub metadata: Vec<(String, String)>,
-}
-
-/// What was done.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MergeStats {
-    /// What all times count from, ns.
-    pub base_ns: i64,
-    /// Per input, in the order given.
-    pub nodes: Vec<RewriteStats>,
-    /// Keys of the inputs' root objects that are not in the output.
-    pub headers_left_out: u64,
-    /// By how much the ids of a node are above those of the one before.
-    pub id_stride: u64,
-    /// Bytes written, before compression.
-    pub bytes_out: u64,
-}
 
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
 ///
 /// # Errors
 /// Whatever is wrong with an input, with its offset; more nodes, tracks or larger ids than can be told apart; failures of
 /// reading and writing. No output appears then.
-pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     if inputs.len() > NODES_MAX {
         return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes cannot be told apart")));
     }
@@ -78,9 +35,9 @@ pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOption
     }
     let first = inputs.iter_mut().zip(&surveys).filter_map(|(input, found)| found.first_ps.map(&mut *input.map)).min();
     let base_ns = options.base_ns.unwrap_or_else(|| base::quarter_before(first.unwrap_or(0)));
-    let id_stride = id_stride(inputs, &surveys)?;
+    let stride = id_stride(inputs, &surveys)?;
     let mut merger = Merger { sink: Sink::create(output)?, headers: Vec::new(), events: 0, options };
-    let mut stats = MergeStats { base_ns, id_stride, ..MergeStats::default() };
+    let mut stats = MergeStats { base_ns, stride, ..MergeStats::default() };
     let head = format!(
         "{{\n  \"schemaVersion\": 1,\n  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {base_ns},\n  \"traceEvents\": ["
     );
@@ -91,10 +48,10 @@ pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOption
         } else {
             format!("node{} {}: ", input.node, input.name)
         };
-        let tracks = Tracks::new(index, &label, id_stride);
+        let tracks = Tracks::new(index, &label, stride);
         let times = Times::new(found.base_ns, Some(base_ns));
         let (node, left_out) = merger.node(input, tracks, times)?;
-        stats.nodes.push(node);
+        stats.inputs.push(node);
         stats.headers_left_out += left_out;
     }
     merger.sink.put(b"\n  ],\n  \"nodes\": [")?;
@@ -103,7 +60,7 @@ pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOption
     let metadata = options.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
     let metadata = Value::Object(metadata.collect());
     merger.sink.put(format!("\n  ],\n  \"probe_sync\": {metadata}\n}}\n").as_bytes())?;
-    stats.bytes_out = merger.sink.finish()?;
+    stats.bytes_written = merger.sink.finish()?;
     Ok(stats)
 }
 
@@ -213,7 +170,7 @@ impl Merger<'_> {
             tracks.name_the_rest(self.sink.out());
             self.sink.relieve()?;
         }
-        Ok((RewriteStats { bytes_in: document.position(), base_ns: times.output_base, ..times.stats }, left_out))
+        Ok((RewriteStats { bytes_read: document.position(), base_ns: times.output_base, ..times.stats }, left_out))
     }
 }
 
@@ -270,3 +227,8 @@ impl<'a> Header<'a> {
         self.left_out
     }
 }
+
+/// Memory for what the inputs say beside their events; values beyond it are left out and counted.
+const HEADERS_MAX: usize = 32 << 20;
+/// Readers in JavaScript hold whole numbers up to here.
+const ID_LIMIT: u64 = 1 << 53;

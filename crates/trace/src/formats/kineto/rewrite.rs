@@ -7,53 +7,14 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
-use super::base::{self, BASE_KEY, InputBase};
+use super::base::{self, BASE_KEY};
 use super::decimal::{self, Decimal};
 use super::document::{Document, Event, Item};
 use super::edits::Edits;
 use super::sink::Sink;
 use crate::Error;
+use crate::formats::{MapFunction, RewriteOptions, RewriteStats};
 use crate::model::Picoseconds;
-
-/// Attempts at one file: a guess of the base may prove wrong, and a base may turn out to be needed.
-const ATTEMPTS_MAX: u32 = 3;
-
-/// How to rewrite.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct RewriteOptions {
-    /// What the output's times count from, ns. `None` keeps the file's; a file without one gets one, as soon as the map
-    /// changes a time.
-    pub base_ns: Option<i64>,
-    /// Whether each event is told by how much its start was moved, ns: arg `timestamp_correction_ns`, new minus old.
-    pub annotate: bool,
-    /// What is known of the input's base.
-    pub input_base: InputBase,
-}
-
-/// What was done.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RewriteStats {
-    /// Events in the file.
-    pub events: u64,
-    /// Events without `ts`, and metadata events at 0, passed as they were.
-    pub untimed: u64,
-    /// Events whose time or duration the map changed.
-    pub changed: u64,
-    /// Events whose digits below the picosecond were lost; an event that the map leaves alone loses none.
-    pub rounded: u64,
-    /// Events that begin before the output's base: some viewers drop times below zero.
-    pub before_base: u64,
-    /// Metadata events before the output's base, put at it.
-    pub metadata_clamped: u64,
-    /// The output's base.
-    pub base_ns: Option<i64>,
-    /// Bytes read, after decompression.
-    pub bytes_in: u64,
-    /// Bytes written, before compression.
-    pub bytes_out: u64,
-}
 
 /// Rewrites `input` as `output`, gzip if its name ends in `.gz`.
 ///
@@ -63,15 +24,13 @@ pub struct RewriteStats {
 ///
 /// # Errors
 /// Whatever is wrong with the input, with its offset; failures of reading and writing. No output appears then.
-pub fn rewrite<F>(input: &Path, output: &Path, options: &RewriteOptions, map: &mut F) -> Result<RewriteStats, Error>
-where
-    F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
-{
-    let mut input_base = match options.input_base {
-        InputBase::Unknown => base::find(input)?,
-        InputBase::Absent => None,
-        InputBase::At(base_ns) => Some(base_ns),
-    };
+pub(super) fn rewrite(
+    input: &Path,
+    output: &Path,
+    options: &RewriteOptions,
+    map: &mut MapFunction<'_>,
+) -> Result<RewriteStats, Error> {
+    let mut input_base = base::find(input)?;
     let mut output_base = options.base_ns;
     for _ in 0..ATTEMPTS_MAX {
         let times = Times::new(input_base, output_base.or(input_base));
@@ -103,10 +62,7 @@ pub(super) enum Repeat {
 }
 
 impl Attempt<'_> {
-    fn run<F>(&mut self, map: &mut F) -> Result<Option<Repeat>, Error>
-    where
-        F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
-    {
+    fn run(&mut self, map: &mut MapFunction<'_>) -> Result<Option<Repeat>, Error> {
         let (mut stated, mut edits) = (None, Edits::default());
         let insert = self.times.input_base.is_none();
         loop {
@@ -160,10 +116,10 @@ impl Attempt<'_> {
     }
 
     fn finish(self) -> Result<RewriteStats, Error> {
-        let bytes_in = self.document.position();
+        let bytes_read = self.document.position();
         Ok(RewriteStats {
-            bytes_in,
-            bytes_out: self.sink.finish()?,
+            bytes_read,
+            bytes_written: self.sink.finish()?,
             base_ns: self.times.output_base,
             ..self.times.stats
         })
@@ -195,16 +151,13 @@ impl Times {
 
     /// Adds what has to change in an event.
     #[inline]
-    pub(super) fn edit<F>(
+    pub(super) fn edit(
         &mut self,
         event: &Event<'_>,
-        map: &mut F,
+        map: &mut MapFunction<'_>,
         annotate: bool,
         edits: &mut Edits,
-    ) -> Result<Option<Repeat>, EventFault>
-    where
-        F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
-    {
+    ) -> Result<Option<Repeat>, EventFault> {
         let spans = &event.spans;
         self.stats.events += 1;
         if spans.ts.is_empty() {
@@ -225,7 +178,6 @@ impl Times {
         let new_start = map(start);
         let lasting = dur.map(|dur| (dur, map(start + dur.ps)));
         let moved = new_start != start || lasting.is_some_and(|(dur, new_end)| new_end != start + dur.ps);
-        self.stats.changed += u64::from(moved);
         if moved && self.output_base.is_none() {
             return Ok(Some(Repeat::OutputBase(base::quarter_before(new_start))));
         }
@@ -316,3 +268,6 @@ fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
 fn decimal_of_ps(ps: Picoseconds) -> Picoseconds {
     ps * 1000
 }
+
+/// Attempts at one file: a guess of the base may prove wrong, and a base may turn out to be needed.
+const ATTEMPTS_MAX: u32 = 3;

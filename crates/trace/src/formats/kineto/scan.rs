@@ -2,13 +2,10 @@
 //!
 //! Place in the flow: `document` feeds it buffers; facts, rewriting and merging ask it where the values of an event are.
 //! Nothing is decoded or copied: strings may hold control characters and bytes that are no UTF-8, as real traces do. What
-//! lies deeper than an object's own members is only checked for balanced brackets. Everything answers `None` when the
+//! is deeper than an object's own members is only checked for balanced brackets. Everything answers `None` when the
 //! buffer ends too early, and the caller comes again with more. What it does not do: validate all of JSON.
 
 use std::ops::Range;
-
-/// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
-pub(super) const DEPTH_MAX: u32 = 120;
 
 /// What is wrong, and where relative to the slice that was scanned.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -255,6 +252,9 @@ fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
     memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|offset| at + offset)
 }
+
+/// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
+pub(super) const DEPTH_MAX: u32 = 120;
 
 #[cfg(test)]
 mod tests {

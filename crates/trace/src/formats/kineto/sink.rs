@@ -6,62 +6,43 @@
 //! file is ONE gzip member: readers that stop after the first member (there are some) get everything. The blocks' checksums
 //! are combined. What it does not do: know JSON.
 
-use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use flate2::{Compress, Compression, Crc, FlushCompress};
+use probe_sync_files::AtomicFile;
 
 use crate::Error;
-
-/// Bytes per block: with more a file loses less to forgotten history, with fewer threads start sooner.
-const BLOCK_BYTES: usize = 512 << 10;
-/// Room for what goes into a block after it is full.
-const BLOCK_SLACK: usize = 64 << 10;
-/// Blocks that may wait for each worker, and results that may wait for the writer.
-const BLOCKS_AHEAD: usize = 2;
-/// Threads that deflate, at most.
-const WORKERS_MAX: usize = 8;
-/// Kineto traces shrink to a tenth at any level; beyond this one more seconds than bytes are spent.
-const LEVEL: u32 = 3;
-/// Gzip: deflate, no flags, no time, no system.
-const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
-/// An empty last block of deflate.
-const LAST_BLOCK: [u8; 2] = [3, 0];
 
 /// A file in the making.
 pub(super) struct Sink {
     path: PathBuf,
-    partial: PathBuf,
     buffer: Vec<u8>,
     bytes: u64,
     to: To,
-    finished: bool,
 }
 
 enum To {
-    Plain(File),
-    Gzip(Option<Deflater>),
+    Plain(AtomicFile),
+    Gzip(Deflater),
+    /// Finished, or failed for good.
+    Nobody,
 }
 
 impl Sink {
     /// Begins a file beside `path`.
     pub(super) fn create(path: &Path) -> Result<Sink, Error> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        let partial = PathBuf::from(name);
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&partial);
-        let file = file.map_err(Error::io(path, "create"))?;
+        let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
         let gzip = path.extension().is_some_and(|extension| extension == "gz");
         let to = if gzip {
-            To::Gzip(Some(Deflater::start(file).map_err(Error::io(path, "start threads for"))?))
+            To::Gzip(Deflater::start(file).map_err(Error::io(path, "start threads for"))?)
         } else {
             To::Plain(file)
         };
         let buffer = Vec::with_capacity(BLOCK_BYTES + BLOCK_SLACK);
-        Ok(Sink { path: path.to_path_buf(), partial, buffer, bytes: 0, to, finished: false })
+        Ok(Sink { path: path.to_path_buf(), buffer, bytes: 0, to })
     }
 
     /// What is written goes in here; [`Sink::relieve`] follows.
@@ -85,13 +66,13 @@ impl Sink {
     /// Makes the file appear under its name; its length before compression.
     pub(super) fn finish(mut self) -> Result<u64, Error> {
         self.flush()?;
-        if let To::Gzip(deflater) = &mut self.to
-            && let Some(deflater) = deflater.take()
-        {
-            deflater.finish().map_err(Error::io(&self.path, "write"))?;
-        }
-        std::fs::rename(&self.partial, &self.path).map_err(Error::io(&self.path, "rename"))?;
-        self.finished = true;
+        let file = match std::mem::replace(&mut self.to, To::Nobody) {
+            To::Plain(file) => file,
+            To::Gzip(deflater) => deflater.finish().map_err(Error::io(&self.path, "write"))?,
+            To::Nobody => return Err(Error::io(&self.path, "write")(stopped())),
+        };
+        // A trace can be written again from its input: no reason to wait for the disk.
+        file.commit_without_sync().map_err(Error::io(&self.path, "rename"))?;
         Ok(self.bytes)
     }
 
@@ -105,36 +86,31 @@ impl Sink {
             To::Gzip(deflater) => {
                 let next = Vec::with_capacity(BLOCK_BYTES + BLOCK_SLACK);
                 let block = std::mem::replace(&mut self.buffer, next);
-                let accepted = deflater.as_mut().is_some_and(|deflater| deflater.send(block));
-                if !accepted {
+                if !deflater.send(block) {
                     // The writer has stopped: it knows why.
-                    let reason = deflater.take().map_or(Ok(()), Deflater::finish);
-                    let stopped = || Err(std::io::Error::other("the writing thread stopped"));
-                    return reason.and_then(|()| stopped()).map_err(Error::io(&self.path, "write"));
+                    let reason = match std::mem::replace(&mut self.to, To::Nobody) {
+                        To::Gzip(deflater) => deflater.finish().err(),
+                        _ => None,
+                    };
+                    return Err(Error::io(&self.path, "write")(reason.unwrap_or_else(stopped)));
                 }
             }
+            To::Nobody => return Err(Error::io(&self.path, "write")(stopped())),
         }
         Ok(())
     }
 }
 
-impl Drop for Sink {
-    fn drop(&mut self) {
-        if !self.finished {
-            if let To::Gzip(deflater) = &mut self.to {
-                *deflater = None;
-            }
-            // Nothing better can be done with a failure to clean up while another error is on its way.
-            let _ = std::fs::remove_file(&self.partial);
-        }
-    }
+fn stopped() -> std::io::Error {
+    std::io::Error::other("the writing thread stopped")
 }
 
 /// The threads that compress and the one that writes.
 struct Deflater {
     blocks: Vec<SyncSender<Vec<u8>>>,
     next: usize,
-    writer: Option<JoinHandle<std::io::Result<usize>>>,
+    /// Gives back the file, and how many blocks it wrote.
+    writer: Option<JoinHandle<std::io::Result<(AtomicFile, usize)>>>,
 }
 
 /// A compressed block.
@@ -144,7 +120,7 @@ struct Deflated {
 }
 
 impl Deflater {
-    fn start(file: File) -> std::io::Result<Deflater> {
+    fn start(file: AtomicFile) -> std::io::Result<Deflater> {
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         let mut blocks = Vec::with_capacity(workers);
         let mut results = Vec::with_capacity(workers);
@@ -171,13 +147,13 @@ impl Deflater {
     }
 
     /// Waits until all is written.
-    fn finish(mut self) -> std::io::Result<()> {
+    fn finish(mut self) -> std::io::Result<AtomicFile> {
         self.blocks.clear();
         let lost = || std::io::Error::other("a compressing thread ended early");
-        let Some(writer) = self.writer.take() else { return Ok(()) };
-        let written = writer.join().unwrap_or_else(|_| Err(lost()))?;
+        let Some(writer) = self.writer.take() else { return Err(lost()) };
+        let (file, written) = writer.join().unwrap_or_else(|_| Err(lost()))?;
         // A worker that died looks like the end to the writer: only the count tells.
-        if written == self.next { Ok(()) } else { Err(lost()) }
+        if written == self.next { Ok(file) } else { Err(lost()) }
     }
 }
 
@@ -185,7 +161,7 @@ impl Drop for Deflater {
     fn drop(&mut self) {
         self.blocks.clear();
         if let Some(writer) = self.writer.take() {
-            // Whoever drops it unfinished has an error of its own to report.
+            // Whoever drops it unfinished has an error of its own to report. The file goes with the thread's result.
             let _ = writer.join();
         }
     }
@@ -219,8 +195,8 @@ fn deflate(compress: &mut Compress, block: &[u8]) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// The writer's life: results in the order in which the blocks were given out; how many there were.
-fn write_blocks(mut file: File, results: &[Receiver<Deflated>]) -> std::io::Result<usize> {
+/// The writer's life: results in the order in which the blocks were given out; the file, and how many there were.
+fn write_blocks(mut file: AtomicFile, results: &[Receiver<Deflated>]) -> std::io::Result<(AtomicFile, usize)> {
     file.write_all(&HEADER)?;
     let (mut checksum, mut written) = (Crc::new(), 0);
     for worker in (0..results.len()).cycle() {
@@ -232,11 +208,27 @@ fn write_blocks(mut file: File, results: &[Receiver<Deflated>]) -> std::io::Resu
     file.write_all(&LAST_BLOCK)?;
     file.write_all(&checksum.sum().to_le_bytes())?;
     file.write_all(&checksum.amount().to_le_bytes())?;
-    Ok(written)
+    Ok((file, written))
 }
+
+/// Bytes per block: with more a file loses less to forgotten history, with fewer threads start sooner.
+const BLOCK_BYTES: usize = 512 << 10;
+/// Room for what goes into a block after it is full.
+const BLOCK_SLACK: usize = 64 << 10;
+/// Blocks that may wait for each worker, and results that may wait for the writer.
+const BLOCKS_AHEAD: usize = 2;
+/// Threads that deflate, at most.
+const WORKERS_MAX: usize = 8;
+/// Kineto traces shrink to a tenth at any level; beyond this one more seconds than bytes are spent.
+const LEVEL: u32 = 3;
+/// Gzip: deflate, no flags, no time, no system.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+/// An empty last block of deflate.
+const LAST_BLOCK: [u8; 2] = [3, 0];
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Read;
 
     use super::*;

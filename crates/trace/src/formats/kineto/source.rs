@@ -4,7 +4,7 @@
 //! several members are read whole. At most [`PIECES_AHEAD`] pieces wait between the threads. What it does not do: know JSON.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -12,13 +12,7 @@ use std::thread::JoinHandle;
 use flate2::bufread::MultiGzDecoder;
 
 use crate::Error;
-
-/// Bytes that are inflated at a time.
-const PIECE_BYTES: usize = 256 << 10;
-/// Pieces that may wait to be read.
-const PIECES_AHEAD: usize = 8;
-/// What a gzip file begins with.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+use crate::formats::gzip;
 
 /// Where bytes come from.
 pub(super) enum Source {
@@ -32,13 +26,8 @@ impl Source {
     /// Opens a file.
     pub(super) fn open(path: &Path) -> Result<Source, Error> {
         let mut file = File::open(path).map_err(Error::io(path, "open"))?;
-        let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-        Read::by_ref(&mut file)
-            .take(GZIP_MAGIC.len() as u64)
-            .read_to_end(&mut magic)
-            .map_err(Error::io(path, "read"))?;
-        file.rewind().map_err(Error::io(path, "read"))?;
-        if magic != GZIP_MAGIC {
+        let head = gzip::head(&mut file, HEAD_BYTES).map_err(Error::io(path, "read"))?;
+        if !gzip::is_packed(&head) {
             return Ok(Source::Plain(file));
         }
         Ok(Source::Gzip(Inflater::start(file).map_err(Error::io(path, "start a thread for"))?))
@@ -123,3 +112,10 @@ fn inflate(file: File, pieces: &SyncSender<std::io::Result<Vec<u8>>>) {
         }
     }
 }
+
+/// Bytes that are inflated at a time.
+const PIECE_BYTES: usize = 256 << 10;
+/// Pieces that may wait to be read.
+const PIECES_AHEAD: usize = 8;
+/// Enough to tell gzip.
+const HEAD_BYTES: usize = 2;

@@ -15,18 +15,6 @@ use super::edits::Edits;
 use super::rewrite::EventFault;
 use super::scan::{self, EventSpans, Fault};
 
-/// Numbers per node.
-pub(super) const STRIDE: u64 = 1_000_000;
-/// Nodes whose numbers stay below 2^31.
-pub(super) const NODES_MAX: usize = 2000;
-/// Processes and threads per node: memory.
-const TRACKS_MAX: u64 = 200_000;
-/// Kineto sorts GPUs from here on, and its own spans from `SPANS_FROM` on.
-const DEVICES_FROM: u64 = 5_000_000;
-const SPANS_FROM: u64 = 1 << 29;
-/// Args that hold ids which other events refer to.
-const ID_ARGS: [&[u8]; 3] = [b"External id", b"External Id", b"correlation"];
-
 /// One node's numbers.
 pub(super) struct Tracks {
     /// What names are prefixed with, as the inside of a JSON string.
@@ -282,3 +270,15 @@ fn metadata_event(out: &mut Vec<u8>, name: &[u8], pid: u64, tid: u64, key: &[u8]
     out.extend_from_slice(value);
     out.extend_from_slice(b"}}");
 }
+
+/// Numbers per node.
+pub(super) const STRIDE: u64 = 1_000_000;
+/// Nodes whose numbers stay below 2^31.
+pub(super) const NODES_MAX: usize = 2000;
+/// Processes and threads per node: memory.
+const TRACKS_MAX: u64 = 200_000;
+/// Kineto sorts GPUs from here on, and its own spans from `SPANS_FROM` on.
+const DEVICES_FROM: u64 = 5_000_000;
+const SPANS_FROM: u64 = 1 << 29;
+/// Args that hold ids which other events refer to.
+const ID_ARGS: [&[u8]; 3] = [b"External id", b"External Id", b"correlation"];

@@ -7,31 +7,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use super::event::EventTimes;
+use super::fields::{event, line, plane, space};
 use super::names;
-use super::outline::{self, MetadataVisitor, Stat, StatValue, plane, space};
-use super::rewrite::{ABSOLUTE_NS_MIN, EventTimes, PS_PER_NS, event, line};
-use super::source::{Header, Source};
-use super::wire::{Fault, Fields, Value};
+use super::outline::{self, MetadataVisitor, Stat, StatValue};
+use super::rewrite::{ABSOLUTE_NS_MIN, PS_PER_NS};
+use crate::protobuf::{Header, Source};
+use crate::protobuf::{Fault, Fields, Value};
 use crate::Error;
 use crate::formats::FactOptions;
 use crate::model::{ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, PairKind, Picoseconds, TraceFacts};
-
-/// Collectives of a file at most; with their names they take some 300 bytes each.
-const COLLECTIVES_MAX: usize = 300_000;
-/// Pairs of a file at most.
-const PAIRS_MAX: usize = 1_000_000;
-/// Bytes of names that are kept of one plane at most.
-const NAME_BYTES_MAX: usize = 48 << 20;
-/// Notes at most.
-const NOTES_MAX: usize = 32;
-/// The bracket assumed for a snapshot that does not state its own, ns: the widest that the sampler accepts.
-const SNAPSHOT_BRACKET_NS: f64 = 5000.0;
-/// The name of this project's own markers.
-const OWN_MARKER: &str = "probe_sync.clock";
-/// Markers of the data sets, which state true and system time.
-const DATA_SET_MARKER: &str = "clkmark";
-/// How an event is named that only marks another's end.
-const END_PREFIX: &str = "end: ";
 
 /// Reads the facts of a file, plain or packed with gzip.
 ///
@@ -422,3 +407,20 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
         StatValue::Other => None,
     }
 }
+
+/// Collectives of a file at most; with their names they take some 300 bytes each.
+const COLLECTIVES_MAX: usize = 300_000;
+/// Pairs of a file at most.
+const PAIRS_MAX: usize = 1_000_000;
+/// Bytes of names that are kept of one plane at most.
+const NAME_BYTES_MAX: usize = 48 << 20;
+/// Notes at most.
+const NOTES_MAX: usize = 32;
+/// The bracket assumed for a snapshot that does not state its own, ns: the widest that the sampler accepts.
+const SNAPSHOT_BRACKET_NS: f64 = 5000.0;
+/// The name of this project's own markers.
+const OWN_MARKER: &str = "probe_sync.clock";
+/// Markers of the data sets, which state true and system time.
+const DATA_SET_MARKER: &str = "clkmark";
+/// How an event is named that only marks another's end.
+const END_PREFIX: &str = "end: ";

@@ -6,88 +6,23 @@
 //! by exact name. What it does not do: join metadata of equal programs, or draw.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::Serialize;
-
-use super::outline::{self, Outline, plane, space, stat};
-use super::rewrite::{PS_PER_NS, Renaming, RewriteOptions, RewriteStats, Rewriter, put_stat_metadata};
+use super::event::put_stat_metadata;
+use super::fields::{plane, space, stat};
+use super::outline::{self, Outline};
+use super::rewrite::{PS_PER_NS, Renaming, Rewriter};
 use super::sink::Sink;
-use super::wire::{put_bytes, put_number};
+use crate::protobuf::{put_bytes, put_number};
 use crate::Error;
+use crate::formats::{MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteOptions};
 use crate::model::Picoseconds;
-
-/// The plane that holds what the caller says of the merge.
-const METADATA_PLANE: &str = "probe_sync";
-/// Prefix of planes of devices.
-const DEVICE_PREFIX: &str = "/device:";
-/// Prefix of the planes that show as graphics processors.
-const GPU_PREFIX: &str = "/device:GPU:";
-/// Prefix of planes of host threads.
-const HOST_THREADS: &str = "/host:CPU";
-/// Larger device numbers are part of a name, not a count of devices.
-const ORDINAL_MAX: u64 = 1 << 20;
-/// Line ids that are remembered; later lines are numbered anew without looking at their own.
-const LINE_IDS_MAX: usize = 1 << 20;
-/// Where new line ids begin: above the stream and thread numbers that people know, below what a script's number holds exactly.
-const FRESH_LINE_ID: u64 = 1 << 40;
-/// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of an id within a `flow`.
-const LINK_SHIFT: u32 = 44;
-
-/// One node's file.
-pub struct MergeInput<'a> {
-    /// The file, plain or packed with gzip.
-    pub path: PathBuf,
-    /// The node's number.
-    pub node: u32,
-    /// What its planes are called beside their own names, such as `node1`.
-    pub name: String,
-    /// Absolute picoseconds on the file's timeline to the common one.
-    pub map: &'a mut dyn FnMut(Picoseconds) -> Picoseconds,
-}
-
-/// How planes are laid out.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PlaneLayout {
-    /// `/host:CPU`, `/host:CPU node1`…, devices `/device:GPU:<node·stride+local>`: for xprof.
-    #[default]
-    Xprof,
-    /// Host planes of other nodes become device tracks above all devices, for viewers that know only standard names.
-    GpuTracks,
-}
-
-/// What to do beside mapping and naming.
-#[derive(Clone, Debug, Default)]
-pub struct MergeOptions {
-    /// How planes are laid out.
-    pub layout: PlaneLayout,
-    /// The common session start, Unix ns; `None`: the earliest mapped one.
-    pub base_ns: Option<i64>,
-    /// Keeps each event's correction as a stat.
-    pub annotate: bool,
-    /// Written into a plane of its own as text: method, uncertainty, versions.
-    pub metadata: Vec<(String, String)>,
-}
-
-/// What was done.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MergeStats {
-    /// Per input, in the order given; `bytes_written` is not told per input.
-    pub inputs: Vec<RewriteStats>,
-    /// The common session start, Unix ns.
-    pub base_ns: i64,
-    /// From one node's devices to the next one's.
-    pub stride: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-}
 
 /// Writes all inputs into `output`, which appears when it is whole.
 ///
 /// # Errors
 /// When a file cannot be read or written, or when an input is not XSpace.
-pub fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     let outlines = inputs.iter().map(|input| outline::outline(&input.path)).collect::<Result<Vec<_>, _>>()?;
     let stride = device_stride(&outlines);
     let base_ns = common_base(inputs, &outlines, options)?;
@@ -188,9 +123,9 @@ impl Names {
         if self.layout == PlaneLayout::GpuTracks && name.starts_with(HOST_THREADS) {
             let ordinal = self.next_track;
             self.next_track += 1;
-            return self.claim(&format!("{GPU_PREFIX}{ordinal} {} {name}", input.name), Some(ordinal));
+            return self.claim(&format!("{GPU_PREFIX}{ordinal} {} {name}", input.label()), Some(ordinal));
         }
-        self.claim(&format!("{name} {}", input.name), None)
+        self.claim(&format!("{name} {}", input.label()), None)
     }
 
     /// The wanted name, or one like it; the wanted id, or a new one.
@@ -246,10 +181,11 @@ fn hostnames(inputs: &[MergeInput<'_>], outlines: &[Outline]) -> Vec<String> {
     }
     let mut names = Vec::new();
     for (input, outline) in inputs.iter().zip(outlines) {
-        let own = if outline.hostnames.is_empty() { std::slice::from_ref(&input.name) } else { &outline.hostnames[..] };
+        let label = input.label();
+        let own = if outline.hostnames.is_empty() { std::slice::from_ref(&label) } else { &outline.hostnames[..] };
         for hostname in own {
             let shared = owners.get(hostname.as_str()).is_some_and(|nodes| nodes.len() > 1);
-            let name = if shared { format!("{hostname} ({})", input.name) } else { hostname.clone() };
+            let name = if shared { format!("{hostname} ({label})") } else { hostname.clone() };
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -274,3 +210,20 @@ fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) -> Vec<u8> 
     }
     message
 }
+
+/// The plane that holds what the caller says of the merge.
+const METADATA_PLANE: &str = "probe_sync";
+/// Prefix of planes of devices.
+const DEVICE_PREFIX: &str = "/device:";
+/// Prefix of the planes that show as graphics processors.
+const GPU_PREFIX: &str = "/device:GPU:";
+/// Prefix of planes of host threads.
+const HOST_THREADS: &str = "/host:CPU";
+/// Larger device numbers are part of a name, not a count of devices.
+const ORDINAL_MAX: u64 = 1 << 20;
+/// Line ids that are remembered; later lines are numbered anew without looking at their own.
+const LINE_IDS_MAX: usize = 1 << 20;
+/// Where new line ids begin: above the stream and thread numbers that people know, below what a script's number holds exactly.
+const FRESH_LINE_ID: u64 = 1 << 40;
+/// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of an id within a `flow`.
+const LINK_SHIFT: u32 = 44;

@@ -7,24 +7,6 @@
 
 use crate::model::CollectiveKind;
 
-/// Operations of XLA, JAX's older spellings included, without their running number; `-` and `_` are one.
-const ALL_TO_ALL: [&str; 14] = [
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "psum",
-    "pmean",
-    "pmax",
-    "pmin",
-    "psum-scatter",
-    "psum-invariant",
-    "all-gather-invariant",
-    "cross-replica-sum",
-    "barrier",
-];
-
 /// The kind of a host operation or `hlo_op`, or `None` when it is not a collective.
 ///
 /// Halves of asynchronous operations (`all-reduce-start`, `-done`) are `Unknown`: the first half may end before another
@@ -86,6 +68,24 @@ fn library_kind(lower: &str) -> Option<CollectiveKind> {
         None
     }
 }
+
+/// Operations of XLA, JAX's older spellings included, without their running number; `-` and `_` are one.
+const ALL_TO_ALL: [&str; 14] = [
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "psum",
+    "pmean",
+    "pmax",
+    "pmin",
+    "psum-scatter",
+    "psum-invariant",
+    "all-gather-invariant",
+    "cross-replica-sum",
+    "barrier",
+];
 
 #[cfg(test)]
 mod tests {

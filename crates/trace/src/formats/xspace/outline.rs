@@ -6,54 +6,10 @@
 
 use std::path::Path;
 
-use super::source::{Header, Source};
-use super::wire::{Fault, Fields, Value};
+use super::fields::{plane, space, stat};
+use crate::protobuf::{Header, Source};
+use crate::protobuf::{Fault, Fields, Value};
 use crate::Error;
-
-/// Planes of a file at most.
-const PLANES_MAX: usize = 1 << 14;
-/// Longer names are cut, for looking at; they are never cut in what is written.
-const NAME_BYTES_MAX: u64 = 4 << 10;
-/// Longer stats of a plane are not looked at.
-const STAT_BYTES_MAX: u64 = 4 << 10;
-/// Stats of a plane that are remembered until their names are known.
-const PLANE_STATS_MAX: usize = 1 << 10;
-/// Host names of a file that are remembered.
-const HOSTNAMES_MAX: usize = 1 << 12;
-
-/// The plane that holds the start and stop of the session.
-const SESSION_PLANE: &str = "Task Environment";
-/// The plane that holds pairs of clock readings.
-const SNAPSHOT_PLANE: &str = "/host:snapshots";
-/// The stat that holds a correction, where it was asked for.
-pub(super) const CORRECTION_STAT: &str = "timestamp_correction_ns";
-/// Stats of events whose values name things of one host.
-const LINKING_STATS: [&str; 4] = ["correlation_id", "flow", "_p", "_c"];
-
-/// Field numbers of the outermost message.
-pub(super) mod space {
-    pub(in super::super) const PLANES: u32 = 1;
-    pub(in super::super) const HOSTNAMES: u32 = 4;
-}
-
-/// Field numbers of a plane.
-pub(super) mod plane {
-    pub(in super::super) const ID: u32 = 1;
-    pub(in super::super) const NAME: u32 = 2;
-    pub(in super::super) const LINES: u32 = 3;
-    pub(in super::super) const EVENT_METADATA: u32 = 4;
-    pub(in super::super) const STAT_METADATA: u32 = 5;
-    pub(in super::super) const STATS: u32 = 6;
-}
-
-/// Field numbers of a stat.
-pub(super) mod stat {
-    pub(in super::super) const METADATA_ID: u32 = 1;
-    pub(in super::super) const UINT64: u32 = 3;
-    pub(in super::super) const INT64: u32 = 4;
-    pub(in super::super) const STRING: u32 = 5;
-    pub(in super::super) const REFERENCE: u32 = 7;
-}
 
 /// A file without its lines.
 #[derive(Debug, Default)]
@@ -314,3 +270,23 @@ impl<'a> Stat<'a> {
         Ok(parsed)
     }
 }
+
+/// Planes of a file at most.
+const PLANES_MAX: usize = 1 << 14;
+/// Longer names are cut, for looking at; they are never cut in what is written.
+const NAME_BYTES_MAX: u64 = 4 << 10;
+/// Longer stats of a plane are not looked at.
+const STAT_BYTES_MAX: u64 = 4 << 10;
+/// Stats of a plane that are remembered until their names are known.
+const PLANE_STATS_MAX: usize = 1 << 10;
+/// Host names of a file that are remembered.
+const HOSTNAMES_MAX: usize = 1 << 12;
+
+/// The plane that holds the start and stop of the session.
+const SESSION_PLANE: &str = "Task Environment";
+/// The plane that holds pairs of clock readings.
+const SNAPSHOT_PLANE: &str = "/host:snapshots";
+/// The stat that holds a correction, where it was asked for.
+pub(super) const CORRECTION_STAT: &str = "timestamp_correction_ns";
+/// Stats of events whose values name things of one host.
+const LINKING_STATS: [&str; 4] = ["correlation_id", "flow", "_p", "_c"];

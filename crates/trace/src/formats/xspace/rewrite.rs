@@ -13,83 +13,27 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
-use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline, Stat, StatValue, plane, space, stat};
+use super::event::{EventTimes, put_correction, put_event, put_stat_metadata, relink, replace_numbers};
+use super::fields::{event, line, plane, space, stat};
+use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline, Stat, StatValue};
 use super::sink::Sink;
-use super::source::{Header, Source};
-use super::wire::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
+use crate::protobuf::{Header, Source};
+use crate::protobuf::{put_bytes, put_number};
 use crate::Error;
+use crate::formats::{MapFunction, RewriteOptions, RewriteStats};
 use crate::model::Picoseconds;
-
-/// Picoseconds in a nanosecond.
-pub(super) const PS_PER_NS: Picoseconds = 1000;
-/// A line start beyond this, ns, cannot count from a session's start (it would be three years long): it is Unix time.
-pub(super) const ABSOLUTE_NS_MIN: i64 = 100_000_000_000_000_000;
-
-/// Field numbers of a line.
-pub(super) mod line {
-    pub(in super::super) const ID: u32 = 1;
-    pub(in super::super) const TIMESTAMP_NS: u32 = 3;
-    pub(in super::super) const EVENTS: u32 = 4;
-    pub(in super::super) const DURATION_PS: u32 = 9;
-    pub(in super::super) const DISPLAY_ID: u32 = 10;
-}
-
-/// Field numbers of an event.
-pub(super) mod event {
-    pub(in super::super) const METADATA_ID: u32 = 1;
-    pub(in super::super) const OFFSET_PS: u32 = 2;
-    pub(in super::super) const DURATION_PS: u32 = 3;
-    pub(in super::super) const STATS: u32 = 4;
-    pub(in super::super) const OCCURRENCES: u32 = 5;
-}
-
-/// Tags of an event's usual fields, each one byte.
-const METADATA_TAG: u8 = (event::METADATA_ID << 3) as u8;
-const OFFSET_TAG: u8 = (event::OFFSET_PS << 3) as u8;
-const DURATION_TAG: u8 = (event::DURATION_PS << 3) as u8;
-const STATS_TAG: u8 = (event::STATS << 3 | 2) as u8;
-
-/// What to do beside mapping.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct RewriteOptions {
-    /// The session start of the output, Unix ns, to which its lines are relative; `None`: where the map puts the input's own.
-    pub base_ns: Option<i64>,
-    /// Adds to each timed event the stat `timestamp_correction_ns`: mapped start minus start, rounded to ns.
-    pub annotate: bool,
-}
-
-/// What was done.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RewriteStats {
-    /// Planes.
-    pub planes: u64,
-    /// Lines.
-    pub lines: u64,
-    /// Events with a time.
-    pub events: u64,
-    /// Events that have a count instead of a time; they stay as they are.
-    pub aggregated: u64,
-    /// Lines that now start before the base; viewers may not show them.
-    pub lines_before_base: u64,
-    /// The session start of the output, Unix ns, where the input states one or the caller gave one.
-    pub base_ns: Option<i64>,
-    /// Bytes read, after unpacking.
-    pub bytes_read: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
-}
 
 /// Writes `input` with all its times mapped to `output`, which appears when it is whole. `map` takes and gives absolute
 /// picoseconds, is asked once per line, start and end of an event, and must be monotone if order is to be kept.
 ///
 /// # Errors
 /// When a file cannot be read or written, when the input is not XSpace, when a mapped time does not fit 64 bits.
-pub fn rewrite<F>(input: &Path, output: &Path, options: &RewriteOptions, map: &mut F) -> Result<RewriteStats, Error>
-where
-    F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
-{
+pub(super) fn rewrite(
+    input: &Path,
+    output: &Path,
+    options: &RewriteOptions,
+    map: &mut MapFunction<'_>,
+) -> Result<RewriteStats, Error> {
     let outline = outline::outline(input)?;
     let mut sink = Sink::create(output)?;
     let mut stats = Rewriter::open(input, &outline, *options, None, &mut sink, map)?.run(&outline)?;
@@ -108,10 +52,10 @@ pub(super) struct Renaming<'a> {
 }
 
 /// One input on its way.
-pub(super) struct Rewriter<'a, F: ?Sized> {
+pub(super) struct Rewriter<'a> {
     source: Source,
     sink: &'a mut Sink,
-    map: &'a mut F,
+    map: &'a mut MapFunction<'a>,
     options: RewriteOptions,
     renaming: Option<Renaming<'a>>,
     /// Session start of the input and of the output.
@@ -141,10 +85,7 @@ struct LineStart {
     new_ps: Picoseconds,
 }
 
-impl<'a, F> Rewriter<'a, F>
-where
-    F: FnMut(Picoseconds) -> Picoseconds + ?Sized,
-{
+impl<'a> Rewriter<'a> {
     /// Opens an input and fixes the base.
     pub(super) fn open(
         input: &Path,
@@ -152,7 +93,7 @@ where
         options: RewriteOptions,
         renaming: Option<Renaming<'a>>,
         sink: &'a mut Sink,
-        map: &'a mut F,
+        map: &'a mut MapFunction<'a>,
     ) -> Result<Self, Error> {
         let source = Source::open(input)?;
         let start_ps = Picoseconds::from(outline.start_ns.unwrap_or(0)) * PS_PER_NS;
@@ -188,7 +129,6 @@ where
 
     /// Writes a plane.
     fn plane(&mut self, header: &Header, index: usize, outline: &PlaneOutline) -> Result<(), Error> {
-        self.stats.planes += 1;
         self.sink.open(header.tag(), header.value, header.value_raw());
         let annotates = self.options.annotate && outline.has_lines && !outline.is_snapshots();
         let annotation = annotates.then(|| outline.correction_stat.unwrap_or(outline.largest_stat.saturating_add(1)));
@@ -240,7 +180,6 @@ where
 
     /// Writes a line.
     fn line(&mut self, header: &Header, context: &PlaneContext<'_>) -> Result<(), Error> {
-        self.stats.lines += 1;
         self.sink.open(header.tag(), header.value, header.value_raw());
         let mut start = LineStart::default();
         let mut id = None;
@@ -321,7 +260,7 @@ where
         let new_ps = self.base_ps + new_ns * PS_PER_NS;
         let new_ns = fit(&self.source, field.at, new_ns)?;
         *start = LineStart { stated_ns, begun: true, old_ps, new_ps };
-        self.stats.lines_before_base += u64::from(new_ns < 0);
+        self.stats.before_base += u64::from(new_ns < 0);
         let from_file = field.number == line::TIMESTAMP_NS && field.wire == 0;
         match (from_file, new_ns == stated_ns) {
             (true, true) => self.sink.out().extend_from_slice(field.raw()),
@@ -373,7 +312,7 @@ where
         appended.clear();
         let (mut new_offset, mut new_duration) = (times.offset.value, times.duration.value);
         if times.aggregated {
-            stats.aggregated += 1;
+            stats.untimed += 1;
         } else {
             stats.events += 1;
         }
@@ -409,192 +348,12 @@ where
     }
 }
 
-/// A number in an event and where it stands; `end` is 0 when it does not stand there.
-#[derive(Copy, Clone, Debug, Default)]
-pub(super) struct Placed {
-    /// The number.
-    pub(super) value: i64,
-    value_at: usize,
-    end: usize,
-}
-
-/// An event's times.
-#[derive(Copy, Clone, Debug, Default)]
-pub(super) struct EventTimes {
-    /// From the line's start, ps.
-    pub(super) offset: Placed,
-    /// How long it took, ps.
-    pub(super) duration: Placed,
-    /// It has a count instead of an offset.
-    pub(super) aggregated: bool,
-    /// The number of its name.
-    pub(super) metadata: u64,
-}
-
-impl EventTimes {
-    /// Finds the times of an event; of repeated fields the last counts, as everywhere in protobuf.
-    #[inline]
-    pub(super) fn parse(bytes: &[u8]) -> Result<EventTimes, Fault> {
-        match EventTimes::parse_usual(bytes) {
-            Some(times) => Ok(times),
-            None => EventTimes::parse_any(bytes),
-        }
-    }
-
-    /// The events that all profilers write: nothing but name, offset, duration and stats shorter than 128 bytes. About twice
-    /// as fast as the general way, which decides whatever this one does not.
-    #[inline]
-    fn parse_usual(bytes: &[u8]) -> Option<EventTimes> {
-        let mut times = EventTimes::default();
-        let mut at = 0;
-        while let [tag, rest @ ..] = bytes.get(at..)? {
-            let value_at = at + 1;
-            if *tag == STATS_TAG {
-                let length = *rest.first().filter(|&&length| length < 0x80)?;
-                at = value_at + 1 + usize::from(length);
-                continue;
-            }
-            let (value, width) = wire::varint(rest)?;
-            at = value_at + width;
-            let placed = Placed { value: value as i64, value_at, end: at };
-            match *tag {
-                METADATA_TAG => times.metadata = value,
-                OFFSET_TAG => times.offset = placed,
-                DURATION_TAG => times.duration = placed,
-                _ => return None,
-            }
-        }
-        Some(times)
-    }
-
-    /// The times of any event.
-    fn parse_any(bytes: &[u8]) -> Result<EventTimes, Fault> {
-        let mut times = EventTimes::default();
-        for field in Fields::of(bytes) {
-            let field = field?;
-            match (field.number, field.value) {
-                (event::STATS, Value::Bytes(_)) => {}
-                (event::METADATA_ID, Value::Number(value)) => times.metadata = value,
-                (event::OFFSET_PS, Value::Number(value)) => {
-                    times.offset = Placed { value: value as i64, value_at: field.value_at, end: field.end };
-                    times.aggregated = false;
-                }
-                (event::DURATION_PS, Value::Number(value)) => {
-                    times.duration = Placed { value: value as i64, value_at: field.value_at, end: field.end };
-                }
-                (event::OCCURRENCES, Value::Number(_)) => times.aggregated = true,
-                (event::METADATA_ID..=event::OCCURRENCES, _) => {
-                    return Err(Fault {
-                        at: field.at,
-                        problem: format!("field {} of an event has a wrong type", field.number),
-                    });
-                }
-                _ => {}
-            }
-        }
-        Ok(times)
-    }
-}
-
-/// Writes an event with other times; numbers that stayed keep their bytes.
-#[inline]
-fn put_event(
-    out: &mut Vec<u8>,
-    header: &Header,
-    bytes: &[u8],
-    times: &EventTimes,
-    offset: i64,
-    duration: i64,
-    appended: &[u8],
-) {
-    let mut patches = [(times.offset, offset), (times.duration, duration)];
-    if patches[0].0.value_at > patches[1].0.value_at {
-        patches.swap(0, 1);
-    }
-    let mut length = bytes.len() + appended.len();
-    out.reserve(length + 4 * wire::VARINT_MAX);
-    for (old, new) in &patches {
-        if old.end > 0 && old.value != *new {
-            length = length + varint_width(*new as u64) - (old.end - old.value_at);
-        }
-    }
-    out.extend_from_slice(header.tag());
-    if length as u64 == header.value {
-        out.extend_from_slice(header.value_raw());
-    } else {
-        put_varint(out, length as u64);
-    }
-    let mut done = 0;
-    for (old, new) in &patches {
-        if old.end > 0 && old.value != *new {
-            out.extend_from_slice(&bytes[done..old.value_at]);
-            put_varint(out, *new as u64);
-            done = old.end;
-        }
-    }
-    out.extend_from_slice(&bytes[done..]);
-    out.extend_from_slice(appended);
-}
-
-/// Copies a message into `out`, with those numbers replaced for which `replace` has something.
-fn replace_numbers(out: &mut Vec<u8>, bytes: &[u8], mut replace: impl FnMut(&Field<'_>) -> Option<u64>) {
-    for field in Fields::of(bytes).map_while(Result::ok) {
-        match replace(&field) {
-            Some(value) => put_number(out, field.number, value),
-            None => out.extend_from_slice(&bytes[field.at..field.end]),
-        }
-    }
-}
-
-/// Copies an event into `out` with `addend` added to the values of linking stats.
-fn relink(out: &mut Vec<u8>, bytes: &[u8], links: &[u64], addend: u64) -> Result<(), Fault> {
-    out.clear();
-    for field in Fields::of(bytes) {
-        let field = field?;
-        let linked = match (field.number, field.value) {
-            (event::STATS, Value::Bytes(inner)) => {
-                let stat = Stat::parse(inner).map_err(|fault| fault.within(field.value_at))?;
-                match stat.value {
-                    StatValue::Number(value) if value != 0 && links.contains(&stat.number) => Some((inner, value)),
-                    _ => None,
-                }
-            }
-            _ => None,
-        };
-        let Some((inner, value)) = linked else {
-            out.extend_from_slice(&bytes[field.at..field.end]);
-            continue;
-        };
-        let mut changed = Vec::with_capacity(inner.len() + 10);
-        let shifted = value.wrapping_add(addend);
-        replace_numbers(&mut changed, inner, |field| {
-            matches!(field.number, stat::UINT64 | stat::INT64).then_some(shifted)
-        });
-        put_bytes(out, event::STATS, &changed);
-    }
-    Ok(())
-}
-
-/// Appends the stat that keeps an event's correction.
-fn put_correction(out: &mut Vec<u8>, number: u64, correction_ns: i64) {
-    let length = 2 + varint_width(number) + varint_width(correction_ns as u64);
-    put_varint(out, u64::from(event::STATS) << 3 | 2);
-    put_varint(out, length as u64);
-    put_number(out, stat::METADATA_ID, number);
-    put_number(out, stat::INT64, correction_ns as u64);
-}
-
-/// Appends an entry that names a stat.
-pub(super) fn put_stat_metadata(out: &mut Vec<u8>, number: u64, name: &str) {
-    let (mut metadata, mut entry) = (Vec::new(), Vec::new());
-    put_number(&mut metadata, 1, number);
-    put_bytes(&mut metadata, 2, name.as_bytes());
-    put_number(&mut entry, 1, number);
-    put_bytes(&mut entry, 2, &metadata);
-    put_bytes(out, plane::STAT_METADATA, &entry);
-}
-
 /// A number that the format can hold.
 fn fit(source: &Source, at: u64, value: Picoseconds) -> Result<i64, Error> {
     i64::try_from(value).map_err(|_| source.malformed(at, "a mapped time does not fit 64 bits"))
 }
+
+/// Picoseconds in a nanosecond.
+pub(super) const PS_PER_NS: Picoseconds = 1000;
+/// A line start beyond this, ns, cannot count from a session's start (it would be three years long): it is Unix time.
+pub(super) const ABSOLUTE_NS_MIN: i64 = 100_000_000_000_000_000;

@@ -6,29 +6,24 @@
 //! happens at most once per factor of 128). So each event is mapped once, memory is bounded, and an unchanged length is
 //! written as it was. What it does not do: know what the messages mean.
 
-use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::wire::{self, put_varint};
-use crate::Error;
+use probe_sync_files::AtomicFile;
 
-/// How much is held before it goes to the file; the processor's cache should still hold it when the kernel copies it.
-const BUFFER_BYTES: usize = 256 << 10;
-/// How much is moved at a time when a length outgrew its place.
-const MOVE_BYTES: u64 = 1 << 20;
+use crate::protobuf::{self, put_varint};
+use crate::Error;
 
 /// A file that appears under its name when it is whole.
 pub(super) struct Sink {
     path: PathBuf,
-    partial: PathBuf,
-    file: File,
+    /// Written in blocks and at places, so past its own buffer.
+    file: AtomicFile,
     /// Bytes that are in the file already.
     flushed: u64,
     buffer: Vec<u8>,
     holes: Vec<Hole>,
-    finished: bool,
     /// How much is held before it goes to the file.
     limit: usize,
 }
@@ -49,15 +44,10 @@ impl Sink {
 
     /// Like [`Self::create`], with another size of the buffer.
     fn with_limit(path: &Path, limit: usize) -> Result<Sink, Error> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        let partial = PathBuf::from(name);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        let file = options.open(&partial).map_err(Error::io(path, "create"))?;
+        let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
         let buffer = Vec::with_capacity(limit + (limit >> 2));
         let path = path.to_path_buf();
-        Ok(Sink { path, partial, file, flushed: 0, buffer, holes: Vec::new(), finished: false, limit })
+        Ok(Sink { path, file, flushed: 0, buffer, holes: Vec::new(), limit })
     }
 
     /// The buffer, to append to.
@@ -95,26 +85,27 @@ impl Sink {
         }
         if hole.at >= self.flushed {
             let at = (hole.at - self.flushed) as usize;
-            let mut prefix = Vec::with_capacity(wire::VARINT_MAX);
+            let mut prefix = Vec::with_capacity(protobuf::VARINT_MAX);
             put_varint(&mut prefix, length);
             self.buffer.splice(at..at + width, prefix);
             return self.relieve();
         }
         self.flush()?;
-        let needed = wire::varint_width(length);
+        let needed = protobuf::varint_width(length);
         if needed > width {
             self.make_room(hole.at + width as u64, (needed - width) as u64)?;
         }
-        let prefix = wire::padded_varint(length, needed.max(width));
-        self.file.write_all_at(&prefix, hole.at).map_err(Error::io(&self.path, "write"))
+        let prefix = protobuf::padded_varint(length, needed.max(width));
+        let written = self.file.file().and_then(|file| file.write_all_at(&prefix, hole.at));
+        written.map_err(Error::io(&self.path, "write"))
     }
 
     /// Makes the file appear under its name; the number of bytes written.
     pub(super) fn finish(mut self) -> Result<u64, Error> {
         debug_assert!(self.holes.is_empty(), "every message is closed");
         self.flush()?;
-        std::fs::rename(&self.partial, &self.path).map_err(Error::io(&self.path, "rename"))?;
-        self.finished = true;
+        // A trace can be written again from its input: no reason to wait for the disk.
+        self.file.commit_without_sync().map_err(Error::io(&self.path, "rename"))?;
         Ok(self.flushed)
     }
 
@@ -125,7 +116,7 @@ impl Sink {
 
     /// Writes the buffer to the file, holes and all.
     fn flush(&mut self) -> Result<(), Error> {
-        self.file.write_all(&self.buffer).map_err(Error::io(&self.path, "write"))?;
+        self.file.file().and_then(|file| file.write_all(&self.buffer)).map_err(Error::io(&self.path, "write"))?;
         self.flushed += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -133,35 +124,32 @@ impl Sink {
 
     /// Moves everything from `from` on by `by` bytes; the buffer is empty.
     fn make_room(&mut self, from: u64, by: u64) -> Result<(), Error> {
+        let file = self.file.file().map_err(Error::io(&self.path, "write"))?;
         let mut chunk = vec![0; MOVE_BYTES as usize];
         let mut end = self.flushed;
         while end > from {
             let count = (end - from).min(MOVE_BYTES);
             let piece = &mut chunk[..count as usize];
-            self.file.read_exact_at(piece, end - count).map_err(Error::io(&self.path, "read"))?;
-            self.file.write_all_at(piece, end - count + by).map_err(Error::io(&self.path, "write"))?;
+            file.read_exact_at(piece, end - count).map_err(Error::io(&self.path, "read"))?;
+            file.write_all_at(piece, end - count + by).map_err(Error::io(&self.path, "write"))?;
             end -= count;
         }
-        // Inner messages are closed by now and outer holes lie before `from`: nothing else has to move.
+        // Inner messages are closed by now and outer holes are before `from`: nothing else has to move.
         self.flushed += by;
-        std::io::Seek::seek(&mut self.file, std::io::SeekFrom::Start(self.flushed))
+        std::io::Seek::seek(file, std::io::SeekFrom::Start(self.flushed))
             .map_err(Error::io(&self.path, "write"))?;
         Ok(())
     }
 }
 
-impl Drop for Sink {
-    fn drop(&mut self) {
-        if !self.finished {
-            // Nothing better can be done with a failure to clean up while another error is on its way.
-            let _ = std::fs::remove_file(&self.partial);
-        }
-    }
-}
+/// How much is held before it goes to the file; the processor's cache should still hold it when the kernel copies it.
+const BUFFER_BYTES: usize = 256 << 10;
+/// How much is moved at a time when a length outgrew its place.
+const MOVE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{Fields, Value, put_bytes};
+    use crate::protobuf::{Fields, Value, put_bytes};
     use super::*;
 
     /// Writes a message in a message through a buffer of `limit` bytes, with lengths said to be `inner_length` in the input,

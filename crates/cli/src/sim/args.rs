@@ -1,0 +1,189 @@
+//! Flags of `probe_sync sim`, and the scenario and plan that they ask for.
+//!
+//! Place in the flow: between the command line and the simulations.
+//!
+//! What it does not do: run anything.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use probe_sync_sim::Scenario;
+use probe_sync_sim::accuracy::cells::with_stamps;
+use probe_sync_sim::accuracy::{Method, Plan, Tuning};
+use probe_sync_time::{Duration, NodeId, StampSource};
+
+/// Flags of `sim`.
+#[derive(Args, Debug)]
+pub struct SimArgs {
+    /// Compare all methods in the twelve cells (rate, stamps, load) and judge the demands
+    #[arg(long, conflicts_with_all = ["scenario", "nodes", "neighbors", "load", "rate", "stamps"])]
+    pub cells: bool,
+    /// Put each fault of the list into the scenario: what is named, when, and what it costs the healthy nodes
+    #[arg(long, conflicts_with_all = ["cells", "adaptive", "methods", "truth"])]
+    pub faults: bool,
+    /// Compare the fixed cadence with adaptive probing at --target-error: packets, and errors against the target
+    #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
+    pub adaptive: bool,
+    /// The target of --adaptive [default: 200ns]
+    #[arg(long, value_name = "DURATION", value_parser = probe_sync::config::duration, requires = "adaptive")]
+    pub target_error: Option<Duration>,
+    /// Start from a scenario file (TOML, see bench/scenarios); the flags below change it
+    #[arg(long, value_name = "FILE")]
+    pub scenario: Option<PathBuf>,
+    /// Number of nodes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub nodes: Option<u32>,
+    /// The node whose offset is zero
+    #[arg(long, value_name = "NODE", conflicts_with = "cells")]
+    pub reference: Option<u32>,
+    /// Edges per node in the probing graph
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub neighbors: Option<u32>,
+    /// Share of the time in which a packet finds a queue, 0 to 0.95
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub load: Option<f64>,
+    /// Coded pairs per second, edge and direction [default: the cadence of a real run, 800us per host]
+    #[arg(long, value_name = "PAIRS_PER_S", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Timestamps: hw (8 ns noise) or sw (0.5 us, one-sided)
+    #[arg(long, value_name = "KIND")]
+    pub stamps: Option<StampKind>,
+    /// Simulated time [default: the scenario file's; without one 64s, beyond 64 nodes 16s]
+    #[arg(long, value_parser = probe_sync::config::duration)]
+    pub duration: Option<Duration>,
+    /// Length of a window [default: the scenario's, 4s without a file]
+    #[arg(long, value_parser = probe_sync::config::duration)]
+    pub window: Option<Duration>,
+    /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 5 with --adaptive, otherwise 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "seed")]
+    pub seeds: Option<u64>,
+    /// This seed alone
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
+    /// Methods of ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live, smooth, ours, separated by commas [default: all with
+    /// --cells, otherwise ours per window (hull), round by round (live), over the run (smooth), and from all its packets (ours, up to 64 nodes)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
+    pub methods: Vec<Method>,
+    /// Largest change of a pair's gap that huygens' filter lets pass with hardware stamps, ns
+    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_hardware_ns, value_parser = positive)]
+    pub huygens_hw_ns: f64,
+    /// The same with software stamps
+    #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_software_ns, value_parser = positive)]
+    pub huygens_sw_ns: f64,
+    /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
+    #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
+    pub svm_unit: f64,
+    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory; with --faults or --adaptive faults.csv or
+    /// adaptive.csv alone
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// With --out: also truth.csv, every estimate beside the true offset
+    #[arg(long, requires = "out")]
+    pub truth: bool,
+}
+
+/// Where timestamps are taken.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StampKind {
+    /// In the network interface.
+    Hw,
+    /// In the kernel.
+    Sw,
+}
+
+impl SimArgs {
+    /// What to judge, `methods` where none were named.
+    pub fn plan(&self, methods: &[Method], scenario: &Scenario) -> Plan {
+        let mut chosen = if self.methods.is_empty() { methods.to_vec() } else { self.methods.clone() };
+        chosen.sort_unstable();
+        chosen.dedup();
+        let own = scenario.duration();
+        let short = self.scenario.is_none() && scenario.nodes > LARGE && own > LARGE_DURATION;
+        Plan {
+            duration: self.duration.unwrap_or(if short { LARGE_DURATION } else { own }),
+            window: self.window.unwrap_or(scenario.window()),
+            methods: chosen,
+            tuning: Tuning {
+                huygens_hardware_ns: self.huygens_hw_ns,
+                huygens_software_ns: self.huygens_sw_ns,
+                svm_unit: self.svm_unit,
+            },
+        }
+    }
+
+    /// The file, or the base of the cells at the cadence of a real run with software stamps; changed by the flags.
+    ///
+    /// # Errors
+    /// Names the file or the field that is wrong.
+    pub fn scenario(&self) -> anyhow::Result<Scenario> {
+        let mut scenario = match &self.scenario {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+                Scenario::from_toml(&text).with_context(|| path.display().to_string())?
+            }
+            None => {
+                let base = cell_scenario()?;
+                let base = Scenario { pairs_per_second: None, gap: probe_sync::Config::default().cadence, ..base };
+                with_stamps(&base, StampSource::Kernel)
+            }
+        };
+        self.change(&mut scenario)?;
+        Ok(match self.stamps {
+            Some(StampKind::Hw) => with_stamps(&scenario, StampSource::Hardware),
+            Some(StampKind::Sw) => with_stamps(&scenario, StampSource::Kernel),
+            None => scenario,
+        })
+    }
+
+    /// What the flags say of nodes, edges, load and rate.
+    ///
+    /// # Errors
+    /// When the scenario then contradicts itself.
+    pub fn change(&self, scenario: &mut Scenario) -> anyhow::Result<()> {
+        scenario.nodes = self.nodes.unwrap_or(scenario.nodes);
+        scenario.reference = self.reference.map_or(scenario.reference, NodeId);
+        scenario.neighbors = self.neighbors.unwrap_or(scenario.neighbors);
+        scenario.network.load = self.load.unwrap_or(scenario.network.load);
+        scenario.pairs_per_second = self.rate.or(scenario.pairs_per_second);
+        Ok(scenario.check()?)
+    }
+}
+
+/// The built-in base of the twelve cells.
+///
+/// # Errors
+/// Never but for a mistake in the file.
+pub fn cell_scenario() -> anyhow::Result<Scenario> {
+    Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text).filter(|share| (0.0..=0.95).contains(share)).ok_or_else(|| "must be a number from 0 to 0.95".into())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let message = "must be a number from 0.001 to 100000 pairs per second";
+    number(text).filter(|rate| (1e-3..=1e5).contains(rate)).ok_or_else(|| message.into())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text).filter(|value| *value > 0.0 && value.is_finite()).ok_or_else(|| "must be a positive number".into())
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok()
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    let names = Method::ALL.map(Method::as_str).join(", ");
+    Method::from_name(text.trim()).ok_or_else(|| format!("no such method; there are {names}"))
+}
+
+/// The base of the twelve cells.
+const CELL_SCENARIO: &str = include_str!("../../../../bench/scenarios/cell.toml");
+
+/// Above this many nodes a run is shorter by default, because it has packets enough.
+pub const LARGE: u32 = 64;
+
+const LARGE_DURATION: Duration = Duration::from_ms(16_000);

@@ -1,0 +1,135 @@
+//! `probe_sync sim`: how accurate offsets will be, found by simulation, where the truth is known.
+//!
+//! Place in the flow: `args` become a scenario and a plan for `probe_sync_sim::accuracy`; `seeds` runs the seeds on all
+//! cores, `tables` prints, `files` and `plot` write. Without `--cells` it answers a planner: what error, which bounds, at what
+//! cost. With `--cells` it compares all methods in the twelve cells and judges the demands.
+//!
+//! What it does not do: simulate or judge itself; and the files it writes hold nothing that another run would change.
+
+mod adaptive;
+mod args;
+mod faults;
+mod files;
+mod plot;
+mod seeds;
+mod tables;
+
+use anyhow::{Context, bail};
+use probe_sync_sim::accuracy::cells::{Cell, CellOutcome, Outcome, demands};
+use probe_sync_sim::accuracy::{Cost, Method, Plan, SeedRun};
+use probe_sync_sim::{Scenario, Simulation};
+use probe_sync_time::Duration;
+
+pub use self::args::SimArgs;
+use self::args::{LARGE, cell_scenario};
+use self::seeds::Seeds;
+use crate::{Usage, launch};
+
+/// Runs the command.
+///
+/// # Errors
+/// Names the argument, the file or the field that is wrong, and tells when a signal ended the work.
+pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
+    let numbers = match (arguments.seed, arguments.seeds) {
+        (Some(seed), _) => vec![seed],
+        (None, Some(count)) => (1..=count).collect(),
+        (None, None) if arguments.adaptive => (1..=adaptive::SEEDS).collect(),
+        (None, None) if arguments.faults => (1..=faults::SEEDS).collect(),
+        (None, None) => (1..=if arguments.cells { CELL_SEEDS } else { 1 }).collect(),
+    };
+    if let Some(out) = &arguments.out {
+        std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+    }
+    let mut seeds = Seeds::new(numbers, launch::stop_on_signals()?);
+    match (arguments.cells, arguments.faults) {
+        (true, _) => compare(arguments, &mut seeds),
+        (_, true) => faults::run(arguments, &mut seeds),
+        _ if arguments.adaptive => adaptive::run(arguments, &mut seeds),
+        _ => plan(arguments, &mut seeds),
+    }
+}
+
+/// The twelve cells.
+fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
+    let base = cell_scenario()?;
+    let plan = arguments.plan(&Method::ALL, &base);
+    check(&plan, &base)?;
+    let mut outcomes = Vec::new();
+    let mut truths = files::Truths::new(arguments.truth);
+    seeds.expect(Cell::all().len());
+    for cell in Cell::all() {
+        let scenario = cell.scenario(&base);
+        let Some(runs) = seeds.run(&cell.name(), &scenario, &plan)? else { break };
+        truths.add(&cell.name(), &runs);
+        outcomes.push(CellOutcome { cell, outcome: pooled(&runs) });
+    }
+    seeds.finish();
+    crate::print(&tables::cells(&outcomes, &plan.methods))?;
+    if outcomes.len() < Cell::all().len() {
+        bail!("stopped by a signal after {} of {} cells; nothing was written", outcomes.len(), Cell::all().len());
+    }
+    let demands = demands(&outcomes);
+    crate::print(&tables::demands(&demands))?;
+    if let Some(out) = &arguments.out {
+        let text = tables::markdown(&outcomes, &plan.methods, &demands);
+        probe_sync::files::write_whole(&out.join("accuracy.md"), text.as_bytes())?;
+    }
+    let named: Vec<(String, Outcome)> = outcomes.into_iter().map(|of| (of.cell.name(), of.outcome)).collect();
+    write(arguments, &named, &truths)
+}
+
+/// One scenario.
+fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
+    // One message: of a usage error only the root cause is printed, and that would not name the file.
+    let scenario = arguments.scenario().map_err(|error| anyhow::anyhow!("{error:#}").context(Usage))?;
+    let plan = arguments.plan(if scenario.nodes > LARGE { &LARGE_METHODS } else { &PLANNER_METHODS }, &scenario);
+    check(&plan, &scenario)?;
+    seeds.expect(1);
+    let name = "scenario";
+    let Some(runs) = seeds.run(name, &scenario, &plan)? else { bail!("stopped by a signal; nothing was written") };
+    seeds.finish();
+    let outcome = pooled(&runs);
+    let seconds = Duration::from_ns(plan.duration.as_ns().saturating_mul(runs.len() as i64));
+    let cost = Cost::new(outcome.packets, scenario.nodes, seconds).context("a scenario without nodes or time")?;
+    crate::print(&tables::planner(&scenario, &plan, &outcome, &cost))?;
+    let mut truths = files::Truths::new(arguments.truth);
+    truths.add(name, &runs);
+    write(arguments, &[(name.to_owned(), outcome)], &truths)
+}
+
+/// What is wrong is said before the work begins.
+fn check(plan: &Plan, scenario: &Scenario) -> anyhow::Result<()> {
+    let refused = |error: anyhow::Error| Err(error.context(Usage));
+    if plan.window.as_ns() <= 0 || plan.window > plan.duration {
+        return refused(anyhow::anyhow!("--window must be positive and fit into --duration"));
+    }
+    if plan.duration > DURATION_MAX {
+        return refused(anyhow::anyhow!("--duration is longer than a day; simulate less"));
+    }
+    Simulation::new(scenario.clone(), 0).map(drop).or_else(|error| refused(error.into()))
+}
+
+fn pooled(runs: &[SeedRun]) -> Outcome {
+    let mut outcome = Outcome::default();
+    runs.iter().for_each(|run| outcome.add(run));
+    outcome
+}
+
+fn write(arguments: &SimArgs, named: &[(String, Outcome)], truths: &files::Truths) -> anyhow::Result<()> {
+    let Some(out) = &arguments.out else { return Ok(()) };
+    files::write(out, named, truths)?;
+    plot::write(out, named)?;
+    crate::print(&format!("files in {}\n", out.display()))
+}
+
+/// Seeds of `--cells`.
+const CELL_SEEDS: u64 = 50;
+
+/// The clocks' wander is drawn for the whole run before it begins.
+const DURATION_MAX: Duration = Duration::from_ms(86_400_000);
+
+/// What a planner wants to know: the error live, and after the run.
+const PLANNER_METHODS: [Method; 4] = [Method::Hull, Method::Live, Method::Smooth, Method::Ours];
+
+/// Large runs have too many packets to keep them all.
+const LARGE_METHODS: [Method; 3] = [Method::Hull, Method::Live, Method::Smooth];

@@ -1,0 +1,55 @@
+//! Runs one seed and judges all methods of a plan on the same packets.
+//!
+//! Place in the flow: above [`Rounds`] and `record`; the command runs it for many seeds.
+//!
+//! What it does not do: pool seeds (`cells`, `statistics`).
+
+use super::joining;
+use super::plan::{Plan, SeedRun};
+use super::record::Record;
+use crate::error::Error;
+use crate::runs::rounds::Rounds;
+use crate::runs::simulation::Simulation;
+use crate::scenario::Scenario;
+
+/// Simulates one seed and judges all methods of the plan; None when `stopped` said so.
+///
+/// # Errors
+/// When the scenario cannot be run.
+pub fn judge(
+    scenario: &Scenario,
+    seed: u64,
+    plan: &Plan,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<SeedRun>, Error> {
+    let simulation = Simulation::new(scenario.clone(), seed)?;
+    let mut rounds = Rounds::new(&simulation, plan.duration, plan.window)?;
+    let mut record = Record::new(plan, simulation.edges(), &rounds);
+    while let Some(round) = rounds.step() {
+        if stopped() {
+            return Ok(None);
+        }
+        record.take(round);
+    }
+    let running = rounds.running();
+    let (methods, between) = record.judged(running);
+    let floor_ns = floor_ns(&simulation);
+    Ok(Some(SeedRun {
+        seed,
+        methods,
+        between,
+        floor_ns,
+        packets: running.packets_sent(),
+        edges: simulation.edges().len(),
+    }))
+}
+
+/// |error| of every node but the reference when each edge is known but for its path's asymmetry, ns.
+fn floor_ns(simulation: &Simulation) -> Vec<f64> {
+    let ends: Vec<(usize, usize)> = simulation.edges().iter().map(|e| (e.src.index(), e.dst.index())).collect();
+    let biases: Vec<f64> = simulation.edges().iter().map(|edge| simulation.asymmetry_ns(*edge)).collect();
+    let reference = simulation.scenario().reference;
+    let errors = joining::potentials(simulation.scenario().nodes as usize, reference, &ends, &biases);
+    let others = errors.into_iter().enumerate().filter(|(node, _)| *node != reference.index());
+    others.map(|(_, error)| error.abs()).collect()
+}

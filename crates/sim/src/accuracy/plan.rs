@@ -1,0 +1,131 @@
+//! What is compared: the methods, the plan of a comparison, and what a judged run holds.
+//!
+//! Place in the flow: under all of `accuracy`.
+//!
+//! What it does not do: judge (`judge`).
+
+use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
+
+use super::baselines::Tuning;
+
+/// A way to estimate offsets. A plus marks a baseline with the choices that serve it best in the twelve cells.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Method {
+    /// Smallest round trip per window, summed along a tree.
+    Ntp,
+    /// The same, interpolated between windows.
+    NtpPlus,
+    /// Hard coded-probe filter, soft-margin classifier with C = 1, minimum-norm loop correction.
+    Huygens,
+    /// The same with the best units.
+    HuygensPlus,
+    /// Soft-margin classifier with C = 1 on all packets, least squares.
+    Svm,
+    /// The same with the best units.
+    SvmPlus,
+    /// Mean offset of all exchanges, least squares.
+    Mean,
+    /// Ours for one window: robust hull and graph.
+    Hull,
+    /// Ours round by round, knowing the past only: what the files of a live run hold.
+    Live,
+    /// Ours over the run, from the rounds alone: what `probe_sync solve --windows` makes of it.
+    Smooth,
+    /// Ours over the run, from all packets: what `probe_sync solve --probes` makes of it.
+    Ours,
+}
+
+impl Method {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 11] = [
+        Self::Ntp,
+        Self::NtpPlus,
+        Self::Huygens,
+        Self::HuygensPlus,
+        Self::Svm,
+        Self::SvmPlus,
+        Self::Mean,
+        Self::Hull,
+        Self::Live,
+        Self::Smooth,
+        Self::Ours,
+    ];
+
+    /// The name on the command line and in files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ntp => "ntp",
+            Self::NtpPlus => "ntp+",
+            Self::Huygens => "huygens",
+            Self::HuygensPlus => "huygens+",
+            Self::Svm => "svm",
+            Self::SvmPlus => "svm+",
+            Self::Mean => "mean",
+            Self::Hull => "hull",
+            Self::Live => "live",
+            Self::Smooth => "smooth",
+            Self::Ours => "ours",
+        }
+    }
+
+    /// The method of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == name)
+    }
+}
+
+/// What to judge, and how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Length of the run.
+    pub duration: Duration,
+    /// Length of a window.
+    pub window: Duration,
+    /// The methods, each once.
+    pub methods: Vec<Method>,
+    /// The baselines' free parameters.
+    pub tuning: Tuning,
+}
+
+/// One estimate beside the truth.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The node.
+    pub node: NodeId,
+    /// The window.
+    pub window: usize,
+    /// When.
+    pub at: Timestamp<Reference>,
+    /// The true offset, ns.
+    pub truth_ns: f64,
+    /// The estimated offset, ns; None where the method has none.
+    pub estimate_ns: Option<f64>,
+    /// Half-width of the 95 % interval, ns, where the method states one.
+    pub half_width_95_ns: Option<f64>,
+    /// The hard interval, ns, where the method states one.
+    pub hard_ns: Option<[f64; 2]>,
+}
+
+impl Judgement {
+    /// Estimate minus truth, ns.
+    pub fn error_ns(&self) -> Option<f64> {
+        self.estimate_ns.map(|estimate| estimate - self.truth_ns)
+    }
+}
+
+/// One judged run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeedRun {
+    /// The seed.
+    pub seed: u64,
+    /// By method, in the plan's order: every node but the reference in every window.
+    pub methods: Vec<(Method, Vec<Judgement>)>,
+    /// Ours between the windows' middles; empty unless the plan holds [`Method::Ours`].
+    pub between: Vec<Judgement>,
+    /// |error| that path asymmetry alone causes, per node but the reference, ns.
+    pub floor_ns: Vec<f64>,
+    /// Packets that were sent.
+    pub packets: u64,
+    /// Edges that were probed.
+    pub edges: usize,
+}

@@ -1,0 +1,40 @@
+//! What a finished run gives: exchanges, counters, ground truth, clocks.
+//!
+//! Place in the flow: the end of a simulated run; tests hold the endpoints' counters and the estimates against it.
+
+use std::collections::BTreeMap;
+
+use probe_sync_probe::Counters;
+use probe_sync_time::{Edge, Exchange, NodeId, Reference, System, Timestamp};
+
+use crate::world::clock::{WanderingClock, offset_ns};
+use crate::world::ground_truth::GroundTruth;
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Finished exchanges of every edge that no cut took away, in the order in which they finished. Edges without any
+    /// have an empty list.
+    pub exchanges: BTreeMap<Edge, Vec<Exchange>>,
+    /// What each node counted.
+    pub counters: Vec<Counters>,
+    /// What really happened to the packets.
+    pub ground_truth: GroundTruth,
+    /// Each node's clock. Node 0's shows true time unless the scenario says otherwise.
+    pub clocks: Vec<WanderingClock>,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
+    /// The run's first instant, true time.
+    pub start: Timestamp<System>,
+    /// When the last packet and timer were done, true time.
+    pub end: Timestamp<System>,
+    /// Events handled: the cost of the run.
+    pub events: u64,
+}
+
+impl Outcome {
+    /// The truth: offset of `node` from the reference when the reference's clock shows `at`, ns.
+    pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> f64 {
+        offset_ns(&self.clocks, node, self.reference, at)
+    }
+}

@@ -1,0 +1,136 @@
+//! The round loop over a simulated run: the code of a live round, window by window.
+//!
+//! Place in the flow: above [`Running`], below `accuracy`, `fault_cases`, `adaptive` and whoever wants to look at each round and
+//! steer the next. One step advances to the window's end, cuts every node's window, makes each node's contribution with
+//! [`fit_window`] and solves the round with one [`Solver`] for the whole run: graph, watch, live smoother, clamp. A live run
+//! calls the same functions, with processes and messages in between.
+//!
+//! What it does not do: lose a node's results on their way to the master, smooth the run as a whole
+//! ([`Smoothed`](probe_sync_estimate::run::Smoothed)), or judge.
+
+use probe_sync_estimate::edge_fit::FitOptions;
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_time::{Duration, NodeId, Reference, RoundId, System, Timestamp};
+
+use crate::error::Error;
+use crate::runs::running::Running;
+use crate::runs::simulation::Simulation;
+
+/// A simulated run, one window at a time.
+#[derive(Debug)]
+pub struct Rounds<'a> {
+    solver: Solver,
+    running: Running<'a>,
+    nodes: usize,
+    reference: NodeId,
+    window: Duration,
+    /// True time when the window under way began, and when the run ends.
+    begun: Timestamp<System>,
+    end: Timestamp<System>,
+    index: usize,
+}
+
+/// One window of all nodes, solved.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// Counted from 0.
+    pub index: usize,
+    /// What every live node collected.
+    pub cuts: Vec<WindowCut>,
+    /// What the master of a live run has of the round.
+    pub solved: SolvedRound,
+}
+
+impl<'a> Rounds<'a> {
+    /// Starts a run of `duration` in windows of `window`.
+    ///
+    /// # Errors
+    /// [`Error::Window`] unless `window` is positive and fits into `duration`.
+    pub fn new(simulation: &'a Simulation, duration: Duration, window: Duration) -> Result<Self, Error> {
+        Self::with_graph(simulation, duration, window, GraphOptions::default())
+    }
+
+    /// The same where the graph may assume something else.
+    ///
+    /// # Errors
+    /// As [`Rounds::new`].
+    pub fn with_graph(
+        simulation: &'a Simulation,
+        duration: Duration,
+        window: Duration,
+        graph: GraphOptions,
+    ) -> Result<Self, Error> {
+        let begun = Simulation::START;
+        if window.as_ns() <= 0 || window > duration {
+            return Err(Error::Window { window, duration });
+        }
+        let (nodes, reference) = (simulation.scenario().nodes as usize, simulation.scenario().reference);
+        Ok(Self {
+            solver: Solver::new(SolverOptions { nodes, reference, graph }),
+            running: simulation.start(duration),
+            nodes,
+            reference,
+            window,
+            begun,
+            end: begun + duration,
+            index: 0,
+        })
+    }
+
+    /// The next window, solved; None when less than a whole window is left.
+    pub fn step(&mut self) -> Option<Round> {
+        let (begun, end) = (self.begun, self.begun + self.window);
+        if end > self.end {
+            return None;
+        }
+        self.running.advance_to(end);
+        let cuts = self.running.cut();
+        let index = self.index;
+        let id = RoundId(index as u64);
+        let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
+        let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
+        let own = windows.iter().find(|window| window.node_id == self.reference);
+        // A reference that is silent still has a clock, and truth is asked for on it.
+        let silent = own.is_none().then(|| fitted(&self.silent_reference([begun, end])));
+        let reference = own.or(silent.as_ref()).expect("either its own window or the one made of its clock");
+        let solved = self.solver.solve(id, reference, &windows);
+        let solved = solved.expect("the simulation's edges join its own nodes");
+        (self.index, self.begun) = (index + 1, end);
+        Some(Round { index, cuts, solved })
+    }
+
+    /// The window of a reference that says nothing, from its clock alone.
+    fn silent_reference(&self, window: [Timestamp<System>; 2]) -> WindowCut {
+        let [start, end] = window.map(|at| self.running.clocks()[self.reference.index()].apply(at));
+        WindowCut { node: self.reference, start, end, edges: Vec::new(), clock_event: None, packets: Vec::new() }
+    }
+
+    /// How many nodes the run has.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The node whose offset is zero.
+    pub fn reference(&self) -> NodeId {
+        self.reference
+    }
+
+    /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing here.
+    pub fn running_mut(&mut self) -> &mut Running<'a> {
+        &mut self.running
+    }
+
+    /// The run: truth and counts.
+    pub fn running(&self) -> &Running<'a> {
+        &self.running
+    }
+}
+
+impl Round {
+    /// The instant at which the round's offsets hold.
+    pub const fn midpoint(&self) -> Timestamp<Reference> {
+        self.solved.data.midpoint()
+    }
+}

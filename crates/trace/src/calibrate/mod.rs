@@ -1,0 +1,314 @@
+//! From what a caller names (traces, a run or a file of offsets) to one time map per trace.
+//!
+//! Place in the flow: the first step of [`align()`](crate::align()), [`merge()`](crate::merge()) and
+//! [`check()`](crate::check()), the same for all three and for every front end. A [`Request`] says where the clocks are learnt
+//! from; `source` reads that, `nodes` reads the traces and settles whose they are, `clocks` makes the maps; [`Calibrated`] is
+//! what came of it. Signs: `t_ref = t_i − offset_i`.
+//!
+//! What it does not do: print. What the user should know is in the result's notes and warnings. Nor does it write.
+
+mod source;
+mod traces;
+
+use std::path::PathBuf;
+
+use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
+
+use crate::Error;
+use crate::clocks::{NodeClock, Offsets, Tie, Timeline, node_clock};
+use crate::collectives::CollectiveOffsets;
+use crate::model::ClockPair;
+use crate::nodes::{self, NodeTrace};
+use source::Source;
+
+/// What to calibrate, and with what.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The traces, one per node or rank; empty: those in the run's directory and in its `traces` folder.
+    pub traces: Vec<PathBuf>,
+    /// The nodes that wrote them, in the same order; empty: what the traces say of rank and host.
+    pub nodes: Vec<u32>,
+    /// Where the clocks are learnt from.
+    pub clocks: ClockSource,
+    /// Files of snapshot pairs in the order of the traces; empty: those of the run.
+    pub snapshots: Vec<PathBuf>,
+    /// Further clock markers: names of events, with the system time, ns, in the group named `system_ns`.
+    pub markers: Option<regex::Regex>,
+    /// Take the traces' times as the system clock, whatever markers and snapshots say.
+    pub realtime_only: bool,
+    /// The clock on which times are afterwards.
+    pub timeline: OutputClock,
+    /// What is going to be written: not taken for traces of the run's directory.
+    pub outputs: Vec<PathBuf>,
+}
+
+/// Where the clocks are learnt from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClockSource {
+    /// The directory of a run of `probe_sync`: offsets and snapshots of all nodes.
+    Run(PathBuf),
+    /// A file of offsets: `offsets.jsonl` of a run, or a CSV of node, node time, offset.
+    Offsets(PathBuf),
+    /// The collectives in the traces alone.
+    Collectives,
+    /// Nowhere: traces as they are.
+    #[default]
+    Nothing,
+}
+
+/// A clock of the reference node.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum OutputClock {
+    /// Its system clock.
+    #[default]
+    System,
+    /// Its tracer clock.
+    Tracer,
+}
+
+/// Traces with the maps from their timelines to the reference clock.
+#[derive(Clone, Debug)]
+pub struct Calibrated {
+    /// In order of nodes, then ranks.
+    pub traces: Vec<CalibratedTrace>,
+    /// How the clocks were learnt.
+    pub method: &'static str,
+    /// Which clock the times are on afterwards.
+    pub timeline: String,
+    /// Worth telling the user, of no trace in particular.
+    pub notes: Vec<String>,
+    /// What probably has to be changed.
+    pub warnings: Vec<String>,
+    /// What the collectives say about the clocks, where they were asked.
+    pub collectives: Option<CollectiveOffsets>,
+    /// Files that were read beside the traces; no output may be one of them.
+    pub(crate) inputs: Vec<PathBuf>,
+}
+
+/// One trace and its clock.
+#[derive(Clone, Debug)]
+pub struct CalibratedTrace {
+    /// The trace, and whose it is.
+    pub trace: NodeTrace,
+    /// From its timeline to the reference clock; None where the node's clock is not known.
+    pub map: Option<TimeMap>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// Reads the traces' facts and learns their clocks.
+///
+/// ```
+/// use probe_sync_trace::{ClockSource, Request, calibrate};
+///
+/// let folder = tempfile::tempdir()?;
+/// let (trace, offsets) = (folder.path().join("node1.json"), folder.path().join("offsets.csv"));
+/// // One event at 10 ms of node 1's clock, which is 2.5 ms ahead of node 0's.
+/// std::fs::write(&trace, r#"{"traceEvents": [{"ph": "X", "ts": 10000, "dur": 5, "name": "a"}]}"#)?;
+/// std::fs::write(&offsets, "node,node_realtime_ns,offset_vs_node0_ns\n1,0,2500000\n1,90000000,2500000\n")?;
+///
+/// let request = Request {
+///     traces: vec![trace],
+///     nodes: vec![1],
+///     clocks: ClockSource::Offsets(offsets),
+///     ..Request::default()
+/// };
+/// let calibrated = calibrate(&request)?;
+/// assert_eq!(calibrated.timeline, "system clock of node 0");
+/// let map = calibrated.traces[0].map.as_ref().expect("node 1 has offsets");
+/// assert_eq!(map.map(10_000_000_000).time_ps, 7_500_000_000); // picoseconds: 10 ms becomes 7.5 ms
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Names the file and the line or byte, or what of the request does not go together. A node without offsets is none: its trace
+/// has no map then, and a note says so.
+pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
+    let source = Source::open(&request.clocks)?;
+    let (paths, mut traces) = traces::read(request, &source)?;
+    if request.realtime_only {
+        traces.iter_mut().for_each(|trace| trace.facts.pairs.clear());
+    }
+    let snapshots = traces::snapshots(request, &source, &paths, &traces)?;
+    let mut calibrated = Calibrated {
+        traces: Vec::with_capacity(traces.len()),
+        method: source.method(),
+        timeline: String::new(),
+        notes: Vec::new(),
+        warnings: Vec::new(),
+        collectives: None,
+        inputs: request.snapshots.clone(),
+    };
+    let offsets = match source {
+        Source::Nothing => {
+            calibrated.timeline = "each node's own clock".to_owned();
+            let unknown = |trace: NodeTrace| CalibratedTrace { notes: trace.facts.notes.clone(), map: None, trace };
+            calibrated.traces = traces.into_iter().map(unknown).collect();
+            return Ok(calibrated);
+        }
+        Source::Collectives => {
+            let found = offsets_of_collectives(&traces, &snapshots)?;
+            let offsets = as_offsets(&found);
+            calibrated.collectives = Some(found);
+            offsets
+        }
+        Source::Run(run) => run.offsets,
+        Source::Offsets(offsets) => {
+            calibrated.inputs.push(offsets.path.clone());
+            offsets
+        }
+    };
+    refuse_moving_reference(&offsets)?;
+    calibrated.notes.extend(offsets.notes.iter().cloned());
+    let by_part = calibrated.collectives.is_some();
+    make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request.timeline)?;
+    Ok(calibrated)
+}
+
+/// What the maps are made from.
+struct Clocks {
+    offsets: Offsets,
+    /// In the traces' order.
+    snapshots: Vec<Option<Vec<ClockPair>>>,
+    /// The offsets are of ranks, not of nodes.
+    by_part: bool,
+}
+
+impl Clocks {
+    fn number(&self, trace: &NodeTrace) -> u32 {
+        if self.by_part { trace.part } else { trace.node }
+    }
+
+    fn clock(&self, index: usize, trace: &NodeTrace, timeline: Timeline<'_>) -> Result<NodeClock, Error> {
+        node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_deref(), timeline)
+    }
+}
+
+fn refuse_moving_reference(offsets: &Offsets) -> Result<(), Error> {
+    let reference = offsets.reference;
+    let of_reference = offsets.nodes.get(&reference).into_iter().flatten();
+    match of_reference.map(|sample| sample.offset_ns).find(|offset| *offset != 0.0) {
+        None => Ok(()),
+        Some(other) => Err(Error::Request {
+            problem: format!(
+                "{}: node {reference} is the reference, but has an offset of {other} ns",
+                offsets.path.display()
+            ),
+        }),
+    }
+}
+
+fn make_maps(
+    calibrated: &mut Calibrated,
+    traces: Vec<NodeTrace>,
+    clocks: &Clocks,
+    wanted: OutputClock,
+) -> Result<(), Error> {
+    let reference = clocks.offsets.reference;
+    let mut tracer = None;
+    if wanted == OutputClock::Tracer {
+        let found = traces.iter().enumerate().find(|(_, trace)| clocks.number(trace) == reference);
+        if let Some((index, trace)) = found {
+            tracer = clocks.clock(index, trace, Timeline::Host)?.tracer;
+        }
+        if tracer.is_none() {
+            let problem =
+                "--timeline tracer: no pairs tie the reference node's tracer clock to its system clock".to_owned();
+            return Err(Error::Request { problem });
+        }
+    }
+    let (timeline, clock_name) = match &tracer {
+        Some(map) => (Timeline::Tracer(Some(map)), "tracer clock"),
+        None => (Timeline::Host, "system clock"),
+    };
+    calibrated.timeline = format!("{clock_name} of node {reference}");
+    let mut ties = [false; 2];
+    for (index, trace) in traces.into_iter().enumerate() {
+        let (map, more) = match clocks.clock(index, &trace, timeline) {
+            Ok(clock) => {
+                ties[usize::from(clock.tie == Tie::Assumed)] = true;
+                (Some(clock.chain.whole().clone()), notes(&clock))
+            }
+            // Not an error where the caller can do without: merge asks, check leaves the node as it is.
+            Err(error @ Error::NoOffsets { .. }) => (None, vec![error.to_string()]),
+            Err(error) => return Err(error),
+        };
+        let notes = trace.facts.notes.iter().cloned().chain(more).collect();
+        calibrated.traces.push(CalibratedTrace { trace, map, notes });
+    }
+    if ties == [true; 2] {
+        calibrated.warnings.push(MIXED_TIES.to_owned());
+    }
+    Ok(())
+}
+
+/// What the user should know of a node's clock.
+fn notes(clock: &NodeClock) -> Vec<String> {
+    let mut notes = clock.notes.clone();
+    if let Some(residuals) = &clock.residuals {
+        notes.push(format!(
+            "{} pairs tie the trace to the system clock: residual median {}, 95 % below {}, {} outliers, {} steps",
+            residuals.bracketed + residuals.markers,
+            length(residuals.median_ns),
+            length(residuals.p95_ns),
+            residuals.outliers,
+            residuals.steps
+        ));
+    }
+    if let Some(early) = clock.uncertainty.map(|uncertainty| uncertainty.early_by_up_to_ns).filter(|early| *early > 0.0)
+    {
+        notes.push(format!("all times may be early by up to {}, the tracer's own delay, alike on all nodes", length(early)));
+    }
+    notes
+}
+
+/// A length of time with the unit that suits its size.
+fn length(ns: f64) -> String {
+    match ns {
+        ns if !ns.is_finite() => "∞".to_owned(),
+        ns if ns < 1e3 => format!("{ns:.1} ns"),
+        ns if ns < 1e6 => format!("{:.3} µs", ns * 1e-3),
+        ns if ns < 1e9 => format!("{:.6} ms", ns * 1e-6),
+        ns => format!("{:.9} s", ns * 1e-9),
+    }
+}
+
+/// What the collectives say, with every trace seen on its node's own system clock.
+fn offsets_of_collectives(
+    traces: &[NodeTrace],
+    snapshots: &[Option<Vec<ClockPair>>],
+) -> Result<CollectiveOffsets, Error> {
+    let none = Offsets::new(OF_COLLECTIVES, Axis::Reference);
+    let own = traces.iter().zip(snapshots).map(|(trace, snapshots)| {
+        // As its own reference: the map ends at the node's own system clock.
+        let clock = node_clock(&trace.facts, &none, none.reference, snapshots.as_deref(), Timeline::Host)?;
+        Ok(clock.chain.whole().clone())
+    });
+    let own: Vec<TimeMap> = own.collect::<Result<_, Error>>()?;
+    nodes::offsets_from_collectives(traces, &own)
+}
+
+/// The same as offsets by rank.
+fn as_offsets(found: &CollectiveOffsets) -> Offsets {
+    let mut offsets = Offsets::new(OF_COLLECTIVES, Axis::Reference);
+    offsets.reference = found.reference;
+    for node in found.nodes.iter().filter(|node| node.reachable) {
+        let sample = OffsetSample {
+            at_ns: found.reference_time_ns,
+            offset_ns: node.offset_ns,
+            drift_ppm: Some(node.drift_ppm),
+            sigma_ns: node.sigma_ns,
+            drift_sigma_ppm: node.drift_sigma_ppm,
+        };
+        offsets.nodes.insert(node.node, vec![sample]);
+    }
+    offsets
+}
+
+/// In the place of a file's name.
+const OF_COLLECTIVES: &str = "collectives";
+const MIXED_TIES: &str = "some traces tie their times to the system clock by markers or snapshots and others do not: the \
+                          tracers' own delay, 10 to 20 µs, is between them; --realtime-only treats all alike";
+
+#[cfg(test)]
+mod tests;

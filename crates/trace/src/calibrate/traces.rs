@@ -1,0 +1,83 @@
+//! The traces of a request, and the snapshot pairs that belong to them.
+//!
+//! Place in the flow: second step of `calibrate`, after the source is open, because a run knows its hosts. What it does not
+//! do: read a trace itself; its format does.
+
+use std::path::{Path, PathBuf};
+
+use super::Request;
+use super::source::Source;
+use crate::Error;
+use crate::clocks::read_snapshots;
+use crate::formats::{FORMATS, FactOptions};
+use crate::model::ClockPair;
+use crate::nodes::{self, NodeTrace};
+use crate::outputs;
+
+/// The paths in the caller's order, and the traces in order of nodes.
+pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, Vec<NodeTrace>), Error> {
+    let markers = request.markers.clone();
+    if markers.as_ref().is_some_and(|regex| !regex.capture_names().flatten().any(|name| name == "system_ns")) {
+        let problem =
+            "--snapshot-markers: the pattern needs a group named system_ns, as in clk#(?<system_ns>\\d+)".to_owned();
+        return Err(Error::Request { problem });
+    }
+    let paths = match source {
+        _ if !request.traces.is_empty() => request.traces.clone(),
+        Source::Run(run) => traces_in(run.path(), &request.outputs)?,
+        _ => {
+            let problem = "no traces: give --traces, or --run-dir with traces in it".to_owned();
+            return Err(Error::Request { problem });
+        }
+    };
+    let traces = nodes::read(&paths, &request.nodes, &source.known(), &FactOptions { markers })?;
+    Ok((paths, traces))
+}
+
+/// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from the run.
+pub(super) fn snapshots(
+    request: &Request,
+    source: &Source,
+    paths: &[PathBuf],
+    traces: &[NodeTrace],
+) -> Result<Vec<Option<Vec<ClockPair>>>, Error> {
+    let files = &request.snapshots;
+    if !(files.is_empty() || files.len() == paths.len()) {
+        let problem = format!("{} traces, but {} snapshot files", paths.len(), files.len());
+        return Err(Error::Request { problem });
+    }
+    let of = |trace: &NodeTrace| {
+        let given = paths.iter().position(|path| *path == trace.path).and_then(|at| files.get(at));
+        match (given, source) {
+            (Some(file), _) => Ok(Some(read_snapshots(file)?)),
+            (None, Source::Run(run)) if !request.realtime_only => run.snapshots(trace.node),
+            (None, _) => Ok(None),
+        }
+    };
+    traces.iter().map(of).collect()
+}
+
+/// Traces in a run's directory or in its `traces` folder; not what this program wrote, which has its statistics
+/// beside it.
+fn traces_in(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let endings: Vec<&str> = FORMATS.iter().flat_map(|format| format.profiler_endings()).copied().collect();
+    let mut found = Vec::new();
+    for folder in [directory.to_owned(), directory.join("traces")] {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        found.extend(entries.flatten().map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let trace = endings.iter().any(|ending| name.ends_with(ending));
+            let ours = outputs::statistics_beside(path).exists()
+                || outputs.iter().any(|output| outputs::same_file(output, path));
+            trace && !ours
+        }));
+    }
+    found.sort();
+    if found.is_empty() {
+        let names: Vec<String> = endings.iter().map(|ending| format!("*{ending}")).collect();
+        let (names, directory) = (names.join(" or "), directory.display());
+        let problem = format!("no {names} in {directory} or its traces folder; give --traces");
+        return Err(Error::Request { problem });
+    }
+    Ok(found)
+}

@@ -1,0 +1,100 @@
+//! A time map that counts what it does, for the statistics of `align` and `merge`.
+//!
+//! Place in the flow: between a trace's map and its format. Times pass one by one; of the corrections a bounded sample is kept
+//! for their median. What it does not do: make maps, count what a format does.
+
+use probe_sync_estimate::series::{Cursor, Place, TimeMap};
+use serde::Serialize;
+
+use crate::model::Picoseconds;
+
+/// What aligning a trace did: the content of `alignment_stats.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AlignmentStats {
+    /// Events, as the format counts them.
+    pub events: u64,
+    /// Times that were mapped: lines, starts and ends.
+    pub times: u64,
+    /// Times held back so that order on a line is kept; 0 on a continuous map.
+    pub clamped: u64,
+    /// Times before the first point at which the clocks are known.
+    pub extrapolated_before: u64,
+    /// Times after the last.
+    pub extrapolated_after: u64,
+    /// Smallest, median and largest correction (new time minus old), ns.
+    pub correction_ns: Option<[f64; 3]>,
+    /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is not known.
+    pub uncertainty_ns: f64,
+    /// The base of the output's times, ns.
+    pub base_ns: Option<i64>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// A map that counts what it does.
+pub(crate) struct Counting<'a> {
+    cursor: Cursor<'a>,
+    stats: AlignmentStats,
+    least: Picoseconds,
+    most: Picoseconds,
+    /// Every `stride`-th correction, for the median.
+    kept: Vec<Picoseconds>,
+    stride: u64,
+}
+
+impl<'a> Counting<'a> {
+    /// A count of nothing yet.
+    pub(crate) fn new(map: &'a TimeMap) -> Self {
+        Self {
+            cursor: map.cursor(),
+            stats: AlignmentStats::default(),
+            least: Picoseconds::MAX,
+            most: Picoseconds::MIN,
+            kept: Vec::new(),
+            stride: 1,
+        }
+    }
+
+    /// Maps a time.
+    pub(crate) fn map(&mut self, time: Picoseconds) -> Picoseconds {
+        let mapped = self.cursor.map(time);
+        let correction = mapped.time_ps - time;
+        self.least = self.least.min(correction);
+        self.most = self.most.max(correction);
+        if self.stats.times.is_multiple_of(self.stride) {
+            self.keep(correction);
+        }
+        self.stats.times += 1;
+        self.stats.clamped += u64::from(mapped.clamped);
+        self.stats.extrapolated_before += u64::from(mapped.place == Place::Before);
+        self.stats.extrapolated_after += u64::from(mapped.place == Place::After);
+        self.stats.uncertainty_ns = self.stats.uncertainty_ns.max(mapped.sigma_ns);
+        mapped.time_ps
+    }
+
+    /// What was counted.
+    pub(crate) fn stats(mut self) -> AlignmentStats {
+        if !self.kept.is_empty() {
+            let middle = self.kept.len() / 2;
+            let median = *self.kept.select_nth_unstable(middle).1;
+            self.stats.correction_ns = Some([self.least, median, self.most].map(|ps| ps as f64 * 1e-3));
+        }
+        self.stats
+    }
+
+    /// Keeps a bounded sample, evenly spread over the trace.
+    fn keep(&mut self, correction: Picoseconds) {
+        if self.kept.len() == KEPT_MAX {
+            let mut index = 0;
+            self.kept.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.stride *= 2;
+        }
+        self.kept.push(correction);
+    }
+}
+
+/// Corrections kept for the median: a megabyte.
+const KEPT_MAX: usize = 1 << 16;

@@ -1,0 +1,96 @@
+//! PyTorch Kineto's Chrome JSON (`*.pt.trace.json`, plain or gzip): facts, rewriting and merging, as a stream.
+//!
+//! Place in the flow: [`Kineto`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`, `rewrite`
+//! puts every time through a map, `merge` puts several nodes into one file. Three dialects exist, told apart by what they say
+//! of time:
+//!
+//! | dialect | `ts`, µs | absolute picoseconds |
+//! |---|---|---|
+//! | microseconds (2022–23) | absolute, whole | `ts · 10^6` |
+//! | nanoseconds | absolute, with ns digits | `ts · 10^6` |
+//! | based | since `baseTimeNanoseconds` | `base · 10^3 + ts · 10^6` |
+//!
+//! The base may stand before the events or after them. What is changed is written in the third dialect; what is not changed
+//! keeps its very digits, and what is not a time passes byte for byte, be it valid UTF-8 or not. What it does not do: decide
+//! what the map is.
+
+mod base;
+mod collectives;
+mod decimal;
+mod document;
+mod edits;
+mod facts;
+mod merge;
+mod rewrite;
+mod scan;
+mod sink;
+mod source;
+mod tracks;
+
+use std::path::Path;
+
+use super::{
+    BYTE_ORDER_MARK, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats,
+    TraceFormat,
+};
+use crate::Error;
+use crate::model::TraceFacts;
+
+/// Kineto's Chrome JSON.
+#[derive(Copy, Clone, Debug)]
+pub struct Kineto;
+
+impl TraceFormat for Kineto {
+    fn name(&self) -> &'static str {
+        "kineto"
+    }
+
+    fn profiler_endings(&self) -> &'static [&'static str] {
+        &[".pt.trace.json", ".pt.trace.json.gz"]
+    }
+
+    fn output_ending(&self) -> &'static str {
+        ".json or .json.gz"
+    }
+
+    fn packs_outputs(&self) -> bool {
+        true
+    }
+
+    /// JSON begins with a brace or a bracket.
+    fn detect(&self, evidence: Evidence<'_>) -> bool {
+        match evidence {
+            Evidence::Name(name) => name.ends_with(".json"),
+            Evidence::Head(head) => {
+                let text = head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(head);
+                matches!(text.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'{' | b'['))
+            }
+        }
+    }
+
+    fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+        facts::read_facts(path, options)
+    }
+
+    fn rewrite(
+        &self,
+        input: &Path,
+        output: &Path,
+        options: &RewriteOptions,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        rewrite::rewrite(input, output, options, map)
+    }
+
+    fn merge(
+        &self,
+        inputs: &mut [MergeInput<'_>],
+        output: &Path,
+        options: &MergeOptions,
+    ) -> Result<MergeStats, Error> {
+        merge::merge(inputs, output, options)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What files say of themselves: dialects, identities, collectives, markers.
+
+use super::*;
+
+/// The facts of all nodes of a set.
+fn facts(folder: &Path) -> Vec<TraceFacts> {
+    traces(folder).iter().map(|path| read_facts(path, &FactOptions::default()).unwrap()).collect()
+}
+
+#[test]
+fn bases_and_identities_of_real_traces_are_told() {
+    let Some(folder) = data() else { return };
+    let base_of = |set: &str| base::find(&traces(&folder.join(set))[0]).unwrap();
+    for (set, based, rank, world, host) in [
+        ("x_real_2of128_abs_us", false, Some(0), Some(128), None),
+        ("x_real_abs_ns", false, Some(0), None, None),
+        ("x_real_mi300_8gpu_rank0", true, Some(0), Some(8), None),
+        ("x_real_gloo_300ranks", true, Some(34), Some(300), None),
+        ("x_real_mtia", true, None, None, Some("twshared38393.01.cco6.facebook.com")),
+        ("b_4node_offset_drift", true, Some(0), Some(4), Some("node0")),
+    ] {
+        let found = &facts(&folder.join(set))[0];
+        let identity = &found.identity;
+        assert_eq!((base_of(set).is_some(), identity.rank), (based, rank), "{set}");
+        assert!(world.is_none_or(|world| identity.world_size == Some(world)), "{set}: {identity:?}");
+        assert!(host.is_none_or(|host| identity.hostname.as_deref() == Some(host)), "{set}: {identity:?}");
+    }
+    assert_eq!(base_of("x_real_mi250"), Some(1_735_632_360_000_000_000));
+    assert_eq!(base_of("x_real_2of128_abs_us"), None);
+}
+
+#[test]
+fn collectives_are_taken_from_one_level() {
+    let Some(folder) = data() else { return };
+    let counts = |facts: &TraceFacts| {
+        let mut counts = BTreeMap::new();
+        for event in &facts.collectives {
+            *counts.entry(event.name.clone()).or_insert(0) += 1;
+        }
+        counts
+    };
+    let gloo = facts(&folder.join("b_4node_offset_drift"));
+    for (rank, found) in gloo.iter().enumerate() {
+        let found = counts(found);
+        // Ranks 0 and 2 have a group of their own beside the world's.
+        let all_reduce = if rank % 2 == 0 { 20 } else { 10 };
+        let all: Vec<_> = found.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        let rest = [("barrier", 3), ("broadcast", 10), ("recv", 10), ("reduce", 10), ("send", 10)];
+        assert_eq!(all, [&[("all_gather", 10), ("all_reduce", all_reduce), ("all_to_all", 10)][..], &rest].concat());
+    }
+    let nccl = &facts(&folder.join("x_real_nccl_2gpu_rank0"))[0].facts;
+    assert_eq!(nccl.collectives.len(), 21, "one per kernel");
+    let named =
+        nccl.collectives.iter().filter(|event| event.name == "allreduce" && event.kind == CollectiveKind::AllToAll);
+    assert_eq!(named.count(), 15);
+    let enqueued = &facts(&folder.join("x_real_abs_ns"))[0].facts;
+    assert!(
+        enqueued.collectives.is_empty() && enqueued.notes.iter().any(|note| note.contains("only enqueue")),
+        "{:?}",
+        enqueued.notes
+    );
+}
+
+#[test]
+fn gloo_peers_are_told_where_the_groups_agree() {
+    let Some(folder) = data() else { return };
+    let all = facts(&folder.join("b_4node_offset_drift"));
+    let ends = |rank: usize, name: &str| {
+        let found = all[rank].collectives.iter().filter(|event| event.name == name);
+        found.map(|event| (event.kind.clone(), event.instance.clone())).collect::<Vec<_>>()
+    };
+    let edge = |source, destination| CollectiveKind::PointToPoint { source, destination };
+    for (index, ((kind, sent), (_, received))) in ends(3, "send").into_iter().zip(ends(0, "recv")).enumerate() {
+        assert_eq!(kind, edge(Some(3), Some(0)));
+        assert_eq!(sent, received, "a send and its receive recognise each other");
+        let Instance::Order { signature, .. } = sent else { panic!("{sent:?}") };
+        assert!(signature.ends_with(&format!(" tag {index}")), "{signature}");
+    }
+    assert!(
+        ends(0, "send").iter().all(|(kind, _)| *kind == edge(Some(0), None)),
+        "1 is rank 1 of one group and rank 2 of the other"
+    );
+}
+
+#[test]
+fn kernels_tell_group_and_sequence() {
+    let kernel = |seq: &str, ranks: &str| {
+        format!(
+            "{{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"ncclDevKernel_AllReduce(x)\",\"pid\":0,\"tid\":7,\"ts\":1,\"dur\":2,\"args\":{{\"Collective name\":\"allreduce\",\"dtype\":\"Float\",\"In msg nelems\":8,\"Out msg nelems\":8,\"Group size\":2,\"Process Group Name\":\"5\",\"Process Group Ranks\":\"{ranks}\"{seq}}}}}"
+        )
+    };
+    let text = format!(
+        "{{\"traceEvents\":[{},{},{}],\"baseTimeNanoseconds\":5000}}",
+        kernel(",\"Seq\":9", "[0, 1]"),
+        kernel("", "[0, 1]"),
+        "{\"ph\":\"X\",\"cat\":\"gpu_user_annotation\",\"name\":\"nccl:all_reduce\",\"ts\":1,\"dur\":2}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    std::fs::write(&path, text).unwrap();
+    let found = read_facts(&path, &FactOptions::default()).unwrap();
+    let group = crate::model::GroupKey { name: "5".into(), ranks: Some(vec![0, 1]), size: Some(2) };
+    let instances: Vec<_> = found.collectives.iter().map(|event| event.instance.clone()).collect();
+    let ordered = Instance::Order { group: Some(group.clone()), signature: "allreduce Float 8".into() };
+    assert_eq!(instances, [Instance::Sequence { group: group.clone(), sequence: 9 }, ordered]);
+    assert_eq!((found.collectives[0].start_ps, found.collectives[0].end_ps), (6_000_000, 8_000_000));
+    assert_eq!((found.groups, found.events), (vec![group], 3));
+}
+
+#[test]
+fn markers_are_read_by_name_and_by_pattern() {
+    let event = |category: &str, name: &str| {
+        format!("{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":\"{name}\",\"ts\":1,\"dur\":2}}")
+    };
+    let names = ["probe_sync.clock#41", "clkmark#7#42", "tick at 43 ns", "probe_sync.clock#x", "other"];
+    let mut events: Vec<_> = names.iter().map(|name| event("user_annotation", name)).collect();
+    events.push(event("gpu_user_annotation", "probe_sync.clock#44"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    std::fs::write(&path, format!("{{\"traceEvents\":[{}]}}", events.join(","))).unwrap();
+    let found = |pattern: Option<&str>| {
+        let options = FactOptions { markers: pattern.map(|pattern| regex::Regex::new(pattern).unwrap()) };
+        let facts = read_facts(&path, &options).unwrap();
+        assert!(
+            facts.notes.iter().any(|note| note.contains("1 clock markers carry no readable time")),
+            "{:?}",
+            facts.notes
+        );
+        facts.pairs.iter().map(|pair| pair.system_ns).collect::<Vec<_>>()
+    };
+    assert_eq!(found(None), [41, 42]);
+    assert_eq!(found(Some(r"tick at (?<system_ns>\d+) ns")), [41, 42, 43]);
+}

@@ -1,0 +1,124 @@
+//! Several nodes in one file.
+
+use super::*;
+
+#[test]
+fn merged_nodes_share_no_number_and_keep_their_links() {
+    let Some(folder) = data() else { return };
+    let (set, target) = (folder.join("b_4node_offset_drift"), tempfile::tempdir().unwrap());
+    let offsets = exact_offsets(&set);
+    let output = target.path().join("all.json.gz");
+    let inputs = traces(&set);
+    let mut maps: Vec<_> = (0..inputs.len())
+        .map(|node| {
+            let series = &offsets[&node];
+            move |time| corrected(series, time)
+        })
+        .collect();
+    let mut nodes: Vec<_> = maps
+        .iter_mut()
+        .enumerate()
+        .map(|(node, map)| MergeInput {
+            path: inputs[node].clone(),
+            node: node as u32,
+            name: format!("host{node}"),
+            map,
+        })
+        .collect();
+    let options =
+        MergeOptions { metadata: vec![("method".into(), "exact \"offsets\"".into())], ..MergeOptions::default() };
+    let stats = merge(&mut nodes, &output, &options).unwrap();
+    let merged = json(&contents(&output));
+    assert_eq!(merged["probe_sync"]["method"], "exact \"offsets\"");
+    assert_eq!(merged["nodes"][2]["distributedInfo"]["rank"], 2);
+    assert_eq!(stats.headers_left_out, 0);
+    let events = merged["traceEvents"].as_array().unwrap();
+    let (mut owners, mut names, mut threads) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+    for event in events {
+        let (pid, tid) = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        let node = (pid - 1_000_000) / 1_000_000;
+        assert!(pid < 1 << 32 && tid < 1 << 32 && event["ts"].as_f64().unwrap() >= 0.0);
+        if event["ph"] != "M" {
+            assert_eq!(*threads.entry(tid).or_insert(pid), pid, "a thread belongs to one process");
+        }
+        if let Some(id) = event["id"].as_u64().or(event["args"]["External id"].as_u64()) {
+            assert_eq!(*owners.entry((event["id"].is_null(), id)).or_insert(node), node, "an id belongs to one node");
+        }
+        if event["name"] == "process_name" {
+            names.insert(event["args"]["name"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(names.contains("node1 host1: python (pid 30592)") && names.contains("node3 host3: Spans"), "{names:?}");
+    for (node, input) in inputs.iter().enumerate() {
+        // Flows still begin and end on the same slices.
+        let original = json(&contents(input));
+        let flow = |events: &[Value], shift: u64| -> Vec<(String, u64, String)> {
+            let flows = events.iter().filter(|event| !event["id"].is_null());
+            flows
+                .map(|event| (event["ph"].to_string(), event["id"].as_u64().unwrap() - shift, event["cat"].to_string()))
+                .collect()
+        };
+        let mine: Vec<_> = events
+            .iter()
+            .filter(|event| event["pid"].as_u64().unwrap() / 1_000_000 == node as u64 + 1)
+            .cloned()
+            .collect();
+        assert_eq!(flow(&mine, node as u64 * stats.stride), flow(original["traceEvents"].as_array().unwrap(), 0));
+        let lasting = |events: &[Value]| events.iter().filter(|event| event["ph"] == "X").count();
+        assert_eq!(lasting(&mine), lasting(original["traceEvents"].as_array().unwrap()));
+    }
+}
+
+#[test]
+fn odd_numbers_are_merged_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "{\"traceEvents\":[{\"ph\":\"X\",\"ts\":5,\"name\":\"no pid\"},{\"ph\":\"s\",\"id\":\"0x1f\",\"pid\":\"\",\"tid\":-1,\"ts\":6},{\"ph\":\"s\",\"id\":\"a!\",\"pid\":7,\"tid\":7,\"ts\":7,\"args\":{\"correlation\":12,\"External id\":-1}}],\"name\":\"x\",\"baseTimeNanoseconds\":9000}";
+    let input = folder.path().join("in.json");
+    std::fs::write(&input, text).unwrap();
+    let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
+    let mut nodes = [
+        MergeInput { path: input.clone(), node: 4, name: "a\"b".into(), map: &mut one },
+        MergeInput { path: input.clone(), node: 9, name: String::new(), map: &mut two },
+    ];
+    let output = folder.path().join("out.json");
+    let stats = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(9000), ..MergeOptions::default() }).unwrap();
+    let merged = json(&contents(&output));
+    assert_eq!((stats.stride, stats.base_ns), (100, 9000));
+    assert_eq!(
+        (&merged["nodes"][0]["inputName"], &merged["nodes"][0]["inputBaseTimeNanoseconds"]),
+        (&"x".into(), &9000.into())
+    );
+    let events: Vec<_> = merged["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] != "M").collect();
+    let fields = |key: &str| events.iter().map(|event| event[key].to_string()).collect::<Vec<_>>();
+    assert_eq!(fields("ts"), ["5", "6", "7", "6.0", "7.0", "8.0"]);
+    assert_eq!(fields("id"), ["null", "\"0x1f\"", "\"1:a!\"", "null", "\"0x83\"", "\"2:a!\""]);
+    assert_eq!(fields("pid"), ["1000000", "1000001", "1000003", "2000000", "2000001", "2000003"]);
+    assert_eq!((&events[5]["args"]["correlation"], &events[5]["args"]["External id"]), (&112.into(), &(-1).into()));
+    let names: BTreeSet<_> = merged["traceEvents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["name"] == "process_name")
+        .map(|event| event["args"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names.into_iter().collect::<Vec<_>>(),
+        ["node4 a\"b: instants", "node4 a\"b: pid 7", "node9: instants", "node9: pid 7"]
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_survived(bytes in proptest::collection::vec(proptest::sample::select(&b"{}[]\",:\\ \n1.5-e"[..]), 0..120), cut in 0_usize..140) {
+        let head = b"{\"baseTimeNanoseconds\":5,\"traceEvents\":[{\"ph\":\"X\",\"ts\":1.5,\"dur\":2,\"args\":{\"a\":1}},";
+        let text = [&head[..cut.min(head.len())], &bytes].concat();
+        let folder = tempfile::tempdir().unwrap();
+        let (input, output) = (folder.path().join("in.json"), folder.path().join("out.json"));
+        std::fs::write(&input, &text).unwrap();
+        let _ = read_facts(&input, &FactOptions::default());
+        let _ = rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time + 1000);
+        let mut identity = |time| time;
+        let node = MergeInput { path: input, node: 0, name: String::new(), map: &mut identity };
+        let _ = merge(&mut [node], &output, &MergeOptions::default());
+    }
+}

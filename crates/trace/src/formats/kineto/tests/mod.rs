@@ -1,0 +1,78 @@
+//! Whole files: real traces where they are at hand, small ones by hand for every rule, broken ones for every refusal.
+
+mod facts;
+mod merge;
+mod refusals;
+mod rewrite;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::facts::read_facts;
+use super::merge::merge;
+use super::rewrite::rewrite;
+use super::*;
+use crate::model::{CollectiveKind, Instance, Picoseconds};
+
+/// The real traces; `None`, with a message, where they are not at hand.
+fn data() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/torch");
+    let found = folder.is_dir();
+    if !found {
+        println!("skipped: {} is absent", folder.display());
+    }
+    found.then_some(folder)
+}
+
+fn traces(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.to_string_lossy().ends_with(".gz")).collect();
+    files.sort();
+    files
+}
+
+/// A file's bytes, inflated by a reader that stops after the first gzip member.
+fn contents(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).unwrap();
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
+    } else {
+        std::io::BufReader::new(file).read_to_end(&mut bytes).unwrap();
+    }
+    bytes
+}
+
+/// Text as JSON; numbers stay text.
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+/// Rewrites a text.
+fn rewritten(
+    text: &[u8],
+    options: RewriteOptions,
+    mut map: impl FnMut(Picoseconds) -> Picoseconds,
+) -> Result<(Vec<u8>, RewriteStats), Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.json"), folder.path().join("out.json"));
+    std::fs::write(&input, text).unwrap();
+    let outcome = rewrite(&input, &output, &options, &mut map);
+    assert_eq!(output.exists(), outcome.is_ok(), "a refused file leaves no output");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1 + usize::from(outcome.is_ok()),
+        "nothing is left behind"
+    );
+    outcome.map(|stats| (contents(&output), stats))
+}
+
+fn check_rewrite(text: &str, options: RewriteOptions, map: impl FnMut(Picoseconds) -> Picoseconds, expected: &str) {
+    let (out, _) = rewritten(text.as_bytes(), options, map).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+const MICROSECOND: Picoseconds = 1_000_000;

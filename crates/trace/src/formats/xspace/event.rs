@@ -1,0 +1,200 @@
+//! One event: where its times stand, and how it is written with other times, links and stats.
+//!
+//! Place in the flow: leaves under `rewrite`; `facts` reads times with it, too. An event is one message in memory, at most a few
+//! kilobytes. What it does not do: map times, know lines and planes.
+
+use super::fields::{event, plane, stat};
+use super::outline::{Stat, StatValue};
+use crate::protobuf::Header;
+use crate::protobuf::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
+
+/// A number in an event and where it stands; `end` is 0 when it does not stand there.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Placed {
+    /// The number.
+    pub(super) value: i64,
+    value_at: usize,
+    pub(super) end: usize,
+}
+
+/// An event's times.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct EventTimes {
+    /// From the line's start, ps.
+    pub(super) offset: Placed,
+    /// How long it took, ps.
+    pub(super) duration: Placed,
+    /// It has a count instead of an offset.
+    pub(super) aggregated: bool,
+    /// The number of its name.
+    pub(super) metadata: u64,
+}
+
+impl EventTimes {
+    /// Finds the times of an event; of repeated fields the last counts, as everywhere in protobuf.
+    #[inline]
+    pub(super) fn parse(bytes: &[u8]) -> Result<EventTimes, Fault> {
+        match EventTimes::parse_usual(bytes) {
+            Some(times) => Ok(times),
+            None => EventTimes::parse_any(bytes),
+        }
+    }
+
+    /// The events that all profilers write: nothing but name, offset, duration and stats shorter than 128 bytes. About twice
+    /// as fast as the general way, which decides whatever this one does not.
+    #[inline]
+    fn parse_usual(bytes: &[u8]) -> Option<EventTimes> {
+        let mut times = EventTimes::default();
+        let mut at = 0;
+        while let [tag, rest @ ..] = bytes.get(at..)? {
+            let value_at = at + 1;
+            if *tag == STATS_TAG {
+                let length = *rest.first().filter(|&&length| length < 0x80)?;
+                at = value_at + 1 + usize::from(length);
+                continue;
+            }
+            let (value, width) = protobuf::varint(rest)?;
+            at = value_at + width;
+            let placed = Placed { value: value as i64, value_at, end: at };
+            match *tag {
+                METADATA_TAG => times.metadata = value,
+                OFFSET_TAG => times.offset = placed,
+                DURATION_TAG => times.duration = placed,
+                _ => return None,
+            }
+        }
+        Some(times)
+    }
+
+    /// The times of any event.
+    fn parse_any(bytes: &[u8]) -> Result<EventTimes, Fault> {
+        let mut times = EventTimes::default();
+        for field in Fields::of(bytes) {
+            let field = field?;
+            match (field.number, field.value) {
+                (event::STATS, Value::Bytes(_)) => {}
+                (event::METADATA_ID, Value::Number(value)) => times.metadata = value,
+                (event::OFFSET_PS, Value::Number(value)) => {
+                    times.offset = Placed { value: value as i64, value_at: field.value_at, end: field.end };
+                    times.aggregated = false;
+                }
+                (event::DURATION_PS, Value::Number(value)) => {
+                    times.duration = Placed { value: value as i64, value_at: field.value_at, end: field.end };
+                }
+                (event::OCCURRENCES, Value::Number(_)) => times.aggregated = true,
+                (event::METADATA_ID..=event::OCCURRENCES, _) => {
+                    return Err(Fault {
+                        at: field.at,
+                        problem: format!("field {} of an event has a wrong type", field.number),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(times)
+    }
+}
+
+/// Writes an event with other times; numbers that stayed keep their bytes.
+#[inline]
+pub(super) fn put_event(
+    out: &mut Vec<u8>,
+    header: &Header,
+    bytes: &[u8],
+    times: &EventTimes,
+    offset: i64,
+    duration: i64,
+    appended: &[u8],
+) {
+    let mut patches = [(times.offset, offset), (times.duration, duration)];
+    if patches[0].0.value_at > patches[1].0.value_at {
+        patches.swap(0, 1);
+    }
+    let mut length = bytes.len() + appended.len();
+    out.reserve(length + 4 * protobuf::VARINT_MAX);
+    for (old, new) in &patches {
+        if old.end > 0 && old.value != *new {
+            length = length + varint_width(*new as u64) - (old.end - old.value_at);
+        }
+    }
+    out.extend_from_slice(header.tag());
+    if length as u64 == header.value {
+        out.extend_from_slice(header.value_raw());
+    } else {
+        put_varint(out, length as u64);
+    }
+    let mut done = 0;
+    for (old, new) in &patches {
+        if old.end > 0 && old.value != *new {
+            out.extend_from_slice(&bytes[done..old.value_at]);
+            put_varint(out, *new as u64);
+            done = old.end;
+        }
+    }
+    out.extend_from_slice(&bytes[done..]);
+    out.extend_from_slice(appended);
+}
+
+/// Copies a message into `out`, with those numbers replaced for which `replace` has something.
+pub(super) fn replace_numbers(out: &mut Vec<u8>, bytes: &[u8], mut replace: impl FnMut(&Field<'_>) -> Option<u64>) {
+    for field in Fields::of(bytes).map_while(Result::ok) {
+        match replace(&field) {
+            Some(value) => put_number(out, field.number, value),
+            None => out.extend_from_slice(&bytes[field.at..field.end]),
+        }
+    }
+}
+
+/// Copies an event into `out` with `addend` added to the values of linking stats.
+pub(super) fn relink(out: &mut Vec<u8>, bytes: &[u8], links: &[u64], addend: u64) -> Result<(), Fault> {
+    out.clear();
+    for field in Fields::of(bytes) {
+        let field = field?;
+        let linked = match (field.number, field.value) {
+            (event::STATS, Value::Bytes(inner)) => {
+                let stat = Stat::parse(inner).map_err(|fault| fault.within(field.value_at))?;
+                match stat.value {
+                    StatValue::Number(value) if value != 0 && links.contains(&stat.number) => Some((inner, value)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let Some((inner, value)) = linked else {
+            out.extend_from_slice(&bytes[field.at..field.end]);
+            continue;
+        };
+        let mut changed = Vec::with_capacity(inner.len() + 10);
+        let shifted = value.wrapping_add(addend);
+        replace_numbers(&mut changed, inner, |field| {
+            matches!(field.number, stat::UINT64 | stat::INT64).then_some(shifted)
+        });
+        put_bytes(out, event::STATS, &changed);
+    }
+    Ok(())
+}
+
+/// Appends the stat that keeps an event's correction.
+pub(super) fn put_correction(out: &mut Vec<u8>, number: u64, correction_ns: i64) {
+    let length = 2 + varint_width(number) + varint_width(correction_ns as u64);
+    put_varint(out, u64::from(event::STATS) << 3 | 2);
+    put_varint(out, length as u64);
+    put_number(out, stat::METADATA_ID, number);
+    put_number(out, stat::INT64, correction_ns as u64);
+}
+
+/// Appends an entry that names a stat.
+pub(super) fn put_stat_metadata(out: &mut Vec<u8>, number: u64, name: &str) {
+    let (mut metadata, mut entry) = (Vec::new(), Vec::new());
+    put_number(&mut metadata, 1, number);
+    put_bytes(&mut metadata, 2, name.as_bytes());
+    put_number(&mut entry, 1, number);
+    put_bytes(&mut entry, 2, &metadata);
+    put_bytes(out, plane::STAT_METADATA, &entry);
+}
+
+/// Tags of an event's usual fields, each one byte.
+const METADATA_TAG: u8 = (event::METADATA_ID << 3) as u8;
+const OFFSET_TAG: u8 = (event::OFFSET_PS << 3) as u8;
+const DURATION_TAG: u8 = (event::DURATION_PS << 3) as u8;
+const STATS_TAG: u8 = (event::STATS << 3 | 2) as u8;

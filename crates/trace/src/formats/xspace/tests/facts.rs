@@ -1,0 +1,105 @@
+//! What files say of themselves: pairs, collectives, identities.
+
+use super::*;
+
+#[test]
+fn facts_of_the_data_sets() {
+    let Some(folder) = data() else { return };
+    let check = |set: &str, node: u32, collectives: usize, pairs: usize| {
+        let facts = facts_of(&folder.join(set).join(format!("node{node}.xplane.pb")));
+        assert_eq!(facts.identity.hostname, Some(format!("node{node}")));
+        let judged = facts.collectives.iter().filter(|event| event.kind == CollectiveKind::AllToAll).count();
+        assert_eq!((judged, facts.pairs.len()), (collectives, pairs), "{set} node {node}");
+        assert_eq!(facts.notes, Vec::<String>::new());
+        for collective in &facts.collectives {
+            let Instance::Hlo { module, run_id, op } = &collective.instance else { panic!("{collective:?}") };
+            assert!(!module.is_empty() && *run_id != 0 && op == &collective.name, "{collective:?}");
+            assert_eq!(i64::from(*run_id as i32), *run_id, "{collective:?}");
+        }
+        for pair in &facts.pairs {
+            let late_ns = pair.tracer_ps / 1000 - i128::from(pair.system_ns);
+            assert!((0..2_000_000).contains(&late_ns), "{set} node {node}: {late_ns}");
+        }
+        let (first, last) = facts.span.expect("events");
+        assert!(last > first && facts.events > 100);
+    };
+    for node in 0..4 {
+        check("b_4node_offset_drift", node, 36, 16);
+    }
+    for node in 0..2 {
+        check("a_2node_noskew", node, 12, 10);
+        check("c_2node_pytracer", node, 19, 6);
+    }
+}
+
+#[test]
+fn pairs_come_from_markers_and_snapshot_planes_wherever_their_names_stand() {
+    let number = |stat: i64, value: i64| Message::default().number(1, stat).number(4, value);
+    let line = Message::default()
+        .number(3, 1_000)
+        .message(4, event(1, 2_000_000, 0).message(4, number(9, START_NS + 2_500)))
+        .message(4, event(2, 4_000_000, 0))
+        .message(4, event(3, 6_000_000, 0));
+    let threads = Message::default()
+        .message(3, line)
+        .text(2, "/host:CPU")
+        .entry(4, 1, "probe_sync.clock")
+        .entry(4, 2, "sync at 1700000000000004000 ns")
+        .entry(4, 3, "probe_sync.clock#1700000000000006500")
+        .entry(5, 9, "system_ns");
+    let shots =
+        Message::default().number(3, 5_000).message(4, event(1, 7_000_000, 0).message(4, number(3, START_NS + 5)));
+    let snapshots =
+        Message::default().text(2, "/host:snapshots").message(3, shots).entry(4, 1, "snapshot").entry(5, 3, "rocm_ns");
+    let files = Files::new();
+    let path = files.put("in", &space(&[threads, snapshots]));
+    let markers = regex::Regex::new(r"^sync at (?<system_ns>\d+) ns$").expect("an expression");
+    let facts = read_facts(&path, &FactOptions { markers: Some(markers) }).expect("facts");
+    let marker = |late_ps: i128, late_ns: i64| ClockPair {
+        tracer_ps: START_PS + late_ps,
+        system_ns: START_NS + late_ns,
+        kind: PairKind::Marker,
+    };
+    let snapshot =
+        ClockPair { tracer_ps: START_PS + 5_000, system_ns: START_NS + 12_000, kind: PairKind::Bracketed(5000.0) };
+    assert_eq!(facts.pairs, [marker(3_000_000, 2_500), marker(5_000_000, 4_000), marker(7_000_000, 6_500), snapshot]);
+    assert_eq!(facts.identity.hostname.as_deref(), Some("host7"));
+}
+
+#[test]
+fn collectives_of_devices_are_found_by_library_and_by_operation() {
+    let reference = |stat: i64, value: i64| Message::default().number(1, stat).number(7, value);
+    let hlo = |event: Message, op: i64| {
+        event
+            .message(4, reference(1, op))
+            .message(4, reference(2, 12))
+            .message(4, Message::default().number(1, 3).number(3, 42))
+    };
+    let line = Message::default()
+        .message(4, hlo(event(1, 0, 10), 10))
+        .message(4, hlo(event(2, 20, 10), 11))
+        .message(4, hlo(event(3, 40, 10), 10))
+        .message(4, event(1, 60, 10));
+    let plane = Message::default()
+        .text(2, "/device:GPU:0")
+        .message(3, line)
+        .entry(4, 1, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+        .entry(4, 2, "loop_reduce_fusion")
+        .entry(4, 3, "RaggedAllToAllKernel")
+        .entry(5, 1, "hlo_op")
+        .entry(5, 2, "hlo_module")
+        .entry(5, 3, "run_id")
+        .entry(5, 10, "all-reduce-start.1")
+        .entry(5, 11, "loop_reduce_fusion")
+        .entry(5, 12, "jit_step");
+    let facts = facts_of(&Files::new().keep("in", &space(&[plane])));
+    let found = facts.collectives.iter().map(|event| (event.name.as_str(), event.kind.clone(), event.instance.clone()));
+    let instance = Instance::Hlo { module: "jit_step".to_owned(), run_id: 42, op: "all-reduce-start.1".to_owned() };
+    let loose = Instance::Order { group: None, signature: "ncclDevKernel_AllReduce_Sum_f32_RING_LL".to_owned() };
+    let expected = [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", CollectiveKind::AllToAll, instance.clone()),
+        ("RaggedAllToAllKernel", CollectiveKind::AllToAll, instance),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", CollectiveKind::AllToAll, loose),
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}

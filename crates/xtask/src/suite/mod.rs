@@ -1,0 +1,93 @@
+//! `cargo xtask test`: every check and test there is, in one command; CI runs exactly this.
+//!
+//! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
+//! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
+//! other people's readers on our traces ([`readers`]), then the fuzz targets for a few seconds.
+//! A failing step does not stop the later ones, except where they would only repeat its failure.
+//! [`selection`] says which packages and features each step builds; everything uses the development profile.
+//! What it does not do: benches (`cargo xtask bench`).
+
+mod readers;
+mod selection;
+mod whole_runs;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::codegen;
+use crate::fuzz;
+use crate::setup::{self, Tools};
+use crate::steps::{self, Count, Runner};
+use crate::tidy;
+use selection::{BUILD, cargo, everything, plain};
+
+/// Sets up and runs everything; with `only`, the steps whose name contains it.
+///
+/// # Errors
+/// When anything failed.
+pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
+    let start = Instant::now();
+    let tools = setup::setup(root)?;
+    let mut runner = Runner::new(root, only)?;
+    text(&mut runner, root);
+    checks_and_tests(&mut runner, root, tools);
+    whole_runs::run(&mut runner, root, tools);
+    readers::run(&mut runner, root, tools);
+    fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
+    dependencies(&mut runner, root);
+    println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());
+    runner.finish()
+}
+
+/// What needs no compiler.
+fn text(runner: &mut Runner, root: &Path) {
+    runner.command("format", Count::Step, SHORT, &mut cargo(root, &["fmt", "--all", "--check"]));
+    runner.check("tidy", || tidy::tidy(root));
+    runner.check("codegen", || codegen::codegen(root, true));
+}
+
+/// Both sets of packages and features through clippy, then every test once, in the larger set.
+fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
+    // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its own: features only add.
+    let mut clippy = plain(root, &["clippy", "--all-targets"]);
+    runner.command("clippy", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
+    if !tools.complete() {
+        runner.skip("feature sets", &format!("cannot build all of them: missing {}", tools.missing()));
+    }
+    let mut clippy = everything(root, tools, &["clippy", "--all-targets"]);
+    runner.command("clippy with features", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
+    // Compiled apart, so that the times below tell building from testing.
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
+    if runner.wants("tests") && !runner.prerequisite("build tests", Count::Step, BUILD, &mut build) {
+        runner.skip("tests", "they do not build");
+    } else {
+        let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
+        runner.command("tests", Count::Tests, BUILD, &mut test);
+    }
+    let mut doc = everything(root, tools, &["doc", "--no-deps"]);
+    runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
+}
+
+/// Licences, versions and sources of the dependencies, and where the network allows it the advisories about them.
+fn dependencies(runner: &mut Runner, root: &Path) {
+    if steps::answer("cargo", &["deny", "--version"]).is_none() {
+        runner.skip("cargo deny", "cargo-deny is not installed; `cargo install --locked cargo-deny`");
+        return;
+    }
+    let quiet = ["check", "--hide-inclusion-graph"];
+    let mut command = cargo(root, &["deny", "--locked"]);
+    runner.command("cargo deny", Count::Step, SHORT, command.args(quiet).args(["bans", "licenses", "sources"]));
+    if steps::answer("cargo", &["deny", "fetch", "db"]).is_none() {
+        runner.skip("cargo deny, advisories", "the advisory database cannot be fetched here");
+        return;
+    }
+    let mut command = cargo(root, &["deny", "--locked"]);
+    runner.command("cargo deny, advisories", Count::Step, SHORT, command.args(quiet).arg("advisories"));
+}
+
+/// Enough to notice what changed; `cargo xtask fuzz` looks for longer.
+const FUZZ_SECONDS: u32 = 20;
+
+const SHORT: Duration = Duration::from_secs(120);

@@ -1,0 +1,43 @@
+//! Which packages and features a step of `cargo xtask test` builds.
+//!
+//! Place in the flow: asked by every step that calls cargo. Build time is what the command mostly costs, and cargo compiles
+//! a dependency again for every set of features that it is wanted with. So all steps that build to run use one selection,
+//! [`everything`]; leaving packages out whose tests have run already looks cheaper and is not.
+//! What it does not do: run anything.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::setup::Tools;
+
+/// `cargo VERB …` over all packages and features that build here.
+pub fn everything(root: &Path, tools: Tools, verb: &[&str]) -> Command {
+    let mut command = cargo(root, verb);
+    command.args(["--locked", "--workspace"]);
+    if !tools.mpi() {
+        command.args(["--exclude", "probe-sync-mpi", "--exclude", "probe-sync-mpi-tests"]);
+    }
+    let features = tools.features();
+    if !features.is_empty() {
+        command.args(["--features", &features.join(",")]);
+    }
+    command
+}
+
+/// `cargo VERB …` over what a machine without MPI and libhwloc builds: the default members, no features.
+pub fn plain(root: &Path, verb: &[&str]) -> Command {
+    let mut command = cargo(root, verb);
+    command.arg("--locked");
+    command
+}
+
+/// `cargo …` in the workspace.
+pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root);
+    command
+}
+
+/// Two cores and a cold cache.
+pub const BUILD: Duration = Duration::from_secs(900);

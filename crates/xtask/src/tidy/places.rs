@@ -1,0 +1,20 @@
+//! What the path of a file says about it: its package, whether it is a crate's root, whether it holds only tests.
+//!
+//! Place in the flow: part of `cargo xtask tidy`; all its rules ask here. Paths are those from the workspace's root.
+//! What it does not do: open a file.
+
+/// A file of tests only: it may hold long scenario tables and touch what it likes.
+pub fn is_test_file(name: &str) -> bool {
+    name.ends_with("/tests.rs") || name.contains("/tests/")
+}
+
+/// `lib.rs`, `main.rs` or a program under `src/bin`.
+pub fn is_crate_root(name: &str) -> bool {
+    let crate_root = ["/src/lib.rs", "/src/main.rs"].iter().any(|end| name.ends_with(end));
+    crate_root || name.rsplit_once('/').is_some_and(|(directory, _)| directory.ends_with("/src/bin"))
+}
+
+/// The package's folder: `time` of `crates/time/src/lib.rs`, `mpi-tests` of `mpi-tests/src/main.rs`.
+pub fn package(name: &str) -> &str {
+    name.strip_prefix("crates/").unwrap_or(name).split('/').next().unwrap_or(name)
+}
