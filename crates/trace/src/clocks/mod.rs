@@ -14,7 +14,6 @@ mod run_directory;
 mod snapshots;
 
 pub use offsets::Offsets;
-pub use pairs::{Residuals, TracerMap, tracer_map};
 pub use run_directory::RunDirectory;
 pub use snapshots::read_snapshots;
 
@@ -23,6 +22,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::model::{ClockPair, PairKind, Picoseconds, TraceFacts};
+use pairs::{Residuals, tracer_map};
 
 /// The clock on which aligned times are.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]

@@ -187,9 +187,7 @@ impl Reader {
     fn keep(&mut self, line: u64, node: u32, sample: OffsetSample) -> Result<(), Error> {
         self.kept += 1;
         if self.kept > MOST_SAMPLES {
-            return Err(self
-                .lines
-                .problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file")));
+            return Err(self.lines.problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file")));
         }
         self.offsets.nodes.entry(node).or_default().push(sample);
         Ok(())
