@@ -82,7 +82,7 @@ pub struct NodeClock {
 /// Makes a node's map. `snapshots` are pairs from elsewhere than the trace.
 ///
 /// # Errors
-/// [`Error::NoOffsets`] for a node other than 0 without offsets; [`Error::Clock`] when no map runs through its offsets or
+/// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] when no map runs through its offsets or
 /// pairs.
 pub fn node_clock(
     facts: &TraceFacts,
