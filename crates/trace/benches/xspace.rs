@@ -5,8 +5,6 @@
 
 mod support;
 
-use std::path::Path;
-
 use probe_sync_trace::formats::XSpace;
 use probe_sync_trace::protobuf::{Fields, Value, put_bytes, put_number};
 use support::{Bench, Outcome};

@@ -68,14 +68,9 @@ pub struct Aligning<'a> {
 /// # Errors
 /// A trace whose clock is not known; outputs that would overwrite an input or each other. While it runs: those of the formats,
 /// with file and byte, and of writing.
-pub fn align<'a>(
-    calibrated: &'a Calibrated,
-    output: &Path,
-    settings: AlignSettings,
-) -> Result<Aligning<'a>, Error> {
+pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSettings) -> Result<Aligning<'a>, Error> {
     if let Some(unknown) = calibrated.traces.iter().find(|trace| trace.map.is_none()) {
-        let reason =
-            unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
+        let reason = unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
         let problem = format!("no clock is known for {}: {reason}", unknown.trace.path.display());
         return Err(Error::Nodes { problem });
     }
@@ -111,11 +106,9 @@ fn write(
     refuse_other_ending(trace.format, output)?;
     let mut counting = Counting::new(map);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
-    let mut stats =
-        AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats() };
+    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats() };
     stats.notes.splice(0..0, notes.iter().cloned());
-    let statistics =
-        if several { outputs::statistics_in_folder(output)? } else { outputs::statistics_beside(output) };
+    let statistics = if several { outputs::statistics_in_folder(output)? } else { outputs::statistics_beside(output) };
     outputs::write_json(&statistics, &stats)?;
     Ok(stats)
 }

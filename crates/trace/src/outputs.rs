@@ -22,7 +22,9 @@ impl Calibrated {
             let statistics = statistics_beside(output);
             if let Some(input) = inputs.iter().find(|input| same_file(input, output) || same_file(input, &statistics)) {
                 let (output, input) = (output.display(), input.display());
-                return Err(Error::Request { problem: format!("the output {output} would overwrite the input {input}") });
+                return Err(Error::Request {
+                    problem: format!("the output {output} would overwrite the input {input}"),
+                });
             }
         }
         Ok(())

@@ -54,7 +54,7 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
-    /// Check what the compiler cannot: purity, import order, headers, lengths
+    /// Check what the compiler cannot: purity, order of imports, circles of files, headers, lengths, layout, words
     Tidy,
     /// Run the benches in release mode and print their figures
     Bench {

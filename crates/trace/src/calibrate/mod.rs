@@ -257,7 +257,10 @@ fn notes(clock: &NodeClock) -> Vec<String> {
     }
     if let Some(early) = clock.uncertainty.map(|uncertainty| uncertainty.early_by_up_to_ns).filter(|early| *early > 0.0)
     {
-        notes.push(format!("all times may be early by up to {}, the tracer's own delay, alike on all nodes", length(early)));
+        notes.push(format!(
+            "all times may be early by up to {}, the tracer's own delay, alike on all nodes",
+            length(early)
+        ));
     }
     notes
 }

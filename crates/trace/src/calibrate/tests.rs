@@ -35,7 +35,8 @@ impl Files {
                 start_ns + 2_000_000
             )
         };
-        let meta = format!("{{\"meta\":true,\"reference\":{reference},\"nodes\":[{{\"node_id\":0}},{{\"node_id\":1}}]}}\n");
+        let meta =
+            format!("{{\"meta\":true,\"reference\":{reference},\"nodes\":[{{\"node_id\":0}},{{\"node_id\":1}}]}}\n");
         self.put("offsets.jsonl", &[meta, line(0), line(20_000_000)].concat())
     }
 

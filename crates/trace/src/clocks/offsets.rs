@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::series::{Axis, OffsetMap, OffsetSample, TimeMap};
 use serde::Deserialize;
 
@@ -97,16 +98,9 @@ struct Reader {
     unreachable: usize,
 }
 
-/// What a line of JSON may say.
+/// What a line of other tools and of earlier versions may say. Lines of this version are [`OffsetRecord`]s.
 #[derive(Deserialize)]
-struct JsonLine {
-    #[serde(default)]
-    meta: bool,
-    /// The node whose offset is zero by definition; files of earlier versions do not say, theirs is node 0.
-    #[serde(default)]
-    reference: u32,
-    #[serde(default)]
-    nodes: Vec<MetaNode>,
+struct OtherLine {
     node_id: Option<u32>,
     window_start_ns: Option<i64>,
     window_end_ns: Option<i64>,
@@ -119,15 +113,9 @@ struct JsonLine {
     drift_sigma_ppm: Option<f64>,
 }
 
-#[derive(Deserialize)]
-struct MetaNode {
-    node_id: u32,
-    hostname: Option<String>,
-}
-
 /// What a line came to.
 enum Found {
-    Meta { reference: u32, nodes: Vec<MetaNode> },
+    Header(OffsetsHeader),
     Sample(u32, OffsetSample),
     Unreachable,
 }
@@ -136,9 +124,9 @@ impl Reader {
     fn json(&mut self) -> Result<(), Error> {
         while let Some(Line { number, text, may_be_cut }) = self.lines.next()? {
             match parse_json(text) {
-                Ok(Found::Meta { reference, nodes }) => {
-                    self.offsets.reference = reference;
-                    let named = nodes.into_iter().filter_map(|node| Some((node.node_id, node.hostname?)));
+                Ok(Found::Header(header)) => {
+                    self.offsets.reference = header.reference.0;
+                    let named = header.nodes.into_iter().filter_map(|node| Some((node.node_id.0, node.hostname?)));
                     self.offsets.hostnames.extend(named);
                 }
                 Ok(Found::Sample(node, sample)) => self.keep(number, node, sample)?,
@@ -187,9 +175,7 @@ impl Reader {
     fn keep(&mut self, line: u64, node: u32, sample: OffsetSample) -> Result<(), Error> {
         self.kept += 1;
         if self.kept > MOST_SAMPLES {
-            return Err(self
-                .lines
-                .problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file")));
+            return Err(self.lines.problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file")));
         }
         self.offsets.nodes.entry(node).or_default().push(sample);
         Ok(())
@@ -201,10 +187,34 @@ impl Reader {
 }
 
 fn parse_json(text: &[u8]) -> Result<Found, String> {
-    let line: JsonLine = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    if line.meta {
-        return Ok(Found::Meta { reference: line.reference, nodes: line.nodes });
+    if let Ok(record) = serde_json::from_slice::<OffsetRecord>(text) {
+        return Ok(of_record(&record));
     }
+    if let Ok(header) = serde_json::from_slice::<OffsetsHeader>(text)
+        && header.meta
+    {
+        return Ok(Found::Header(header));
+    }
+    of_other(&serde_json::from_slice(text).map_err(|error| error.to_string())?)
+}
+
+/// A line as this version writes it.
+fn of_record(record: &OffsetRecord) -> Found {
+    let estimate = &record.estimate;
+    if !estimate.reachable {
+        return Found::Unreachable;
+    }
+    let sample = OffsetSample {
+        at_ns: record.window_start.midpoint(record.window_end).as_ns(),
+        offset_ns: estimate.offset_ns,
+        drift_ppm: Some(estimate.drift_ppm),
+        sigma_ns: Some(estimate.sigma_ns).filter(|sigma| sigma.is_finite()),
+        drift_sigma_ppm: Some(estimate.drift_sigma_ppm).filter(|sigma| sigma.is_finite()),
+    };
+    Found::Sample(estimate.node_id.0, sample)
+}
+
+fn of_other(line: &OtherLine) -> Result<Found, String> {
     let node = line.node_id.ok_or("no node_id")?;
     if line.reachable == Some(false) {
         return Ok(Found::Unreachable);
@@ -235,6 +245,10 @@ const MOST_SAMPLES: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     //! Every spelling of offsets that is read, and bad lines named by file and line.
+
+    use probe_sync_estimate::record::NodeRecord;
+    use probe_sync_estimate::window::NodeEstimate;
+    use probe_sync_time::{NodeId, RoundId, Timestamp};
 
     use super::*;
 
@@ -271,6 +285,51 @@ mod tests {
         let table = b"offset_vs_node0_ns,node,node_realtime_ns\r\n-3,2,77\r\n";
         let found = read(table).expect("offsets");
         assert_eq!((found.axis, found.nodes[&2][0].at_ns, found.nodes[&2][0].offset_ns), (Axis::Own, 77, -3.0));
+    }
+
+    #[test]
+    fn what_a_run_writes_is_read_by_the_same_type() {
+        let estimate = NodeEstimate {
+            node_id: NodeId(1),
+            offset_ns: -7.25,
+            drift_ppm: 0.5,
+            residual: 1.0,
+            reachable: true,
+            converged: true,
+            sigma_ns: 3.5,
+            asymmetry_sigma_ns: 1.0,
+            drift_sigma_ppm: 0.125,
+            bound_lo_ns: f64::NEG_INFINITY,
+            bound_hi_ns: 90.0,
+            edges_used: 3,
+            edges_excluded: 0,
+        };
+        let record = OffsetRecord {
+            round_id: RoundId(4),
+            window_id: 4,
+            window_start: Timestamp::from_ns(1_000),
+            window_end: Timestamp::from_ns(3_000),
+            estimate,
+            clock_disturbed: false,
+        };
+        let node = |node, hostname: &str| NodeRecord {
+            hostname: Some(hostname.to_owned()),
+            node_id: NodeId(node),
+            start_gpu_ns: Some(5),
+            start_walltime_ns: None,
+        };
+        let header = OffsetsHeader { meta: true, nodes: vec![node(0, "a"), node(1, "b")], reference: NodeId(0) };
+        let line = serde_json::to_string(&record).expect("our own type");
+        let header = serde_json::to_string(&header).expect("our own type");
+        let found = read(format!("{header}\n{line}\n").as_bytes()).expect("offsets");
+        let expected = OffsetSample {
+            at_ns: 2_000,
+            offset_ns: -7.25,
+            drift_ppm: Some(0.5),
+            sigma_ns: Some(3.5),
+            drift_sigma_ppm: Some(0.125),
+        };
+        assert_eq!((found.nodes[&1].as_slice(), found.hostnames[&1].as_str()), (&[expected][..], "b"));
     }
 
     #[test]

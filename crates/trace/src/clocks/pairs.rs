@@ -41,7 +41,7 @@ pub struct Residuals {
 
 /// The map R → S, and how it was made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TracerMap {
+pub(crate) struct TracerMap {
     /// R → S.
     pub map: TimeMap,
     /// How well the pairs fit.
@@ -53,7 +53,10 @@ pub struct TracerMap {
 ///
 /// # Errors
 /// Those of [`TimeMap::new`], for times beyond any clock's.
-pub fn tracer_map(pairs: &[ClockPair], steps: &[Break]) -> Result<Option<TracerMap>, probe_sync_estimate::Error> {
+pub(crate) fn tracer_map(
+    pairs: &[ClockPair],
+    steps: &[Break],
+) -> Result<Option<TracerMap>, probe_sync_estimate::Error> {
     let mut sorted: Vec<ClockPair> = pairs.to_vec();
     sorted.sort_by_key(|pair| (pair.tracer_ps, pair.system_ns));
     let Some(base) = sorted.first().map(Base::new) else { return Ok(None) };

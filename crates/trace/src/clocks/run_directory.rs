@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_estimate::window::ClockEvent;
+use probe_sync_time::NodeId;
 use serde::Deserialize;
 
 use super::lines::{Line, Lines};
@@ -57,17 +59,12 @@ impl RunDirectory {
     }
 }
 
-/// The part of a line of `global_windows.jsonl` that matters here.
+/// The part of a line of `global_windows.jsonl` that matters here, in the writer's own types. The whole round is not asked
+/// for: a run of an earlier version says the same of its clocks.
 #[derive(Deserialize)]
 struct WindowLine {
     #[serde(default)]
-    clock_events: Vec<(u32, ClockEvent)>,
-}
-
-#[derive(Deserialize)]
-struct ClockEvent {
-    step_ns: i64,
-    at_ns: i64,
+    clock_events: Vec<(NodeId, ClockEvent)>,
 }
 
 fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
@@ -79,7 +76,7 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
                 for (node, event) in window.clock_events.iter().filter(|(_, event)| event.step_ns != 0) {
                     kept += 1;
                     if kept <= MOST_STEPS {
-                        offsets.steps_ns.entry(*node).or_default().push(event.at_ns);
+                        offsets.steps_ns.entry(node.0).or_default().push(event.at.as_ns());
                     }
                 }
             }

@@ -26,8 +26,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::check::{CheckOptions, check};
 pub use self::check::CheckReport;
+pub(crate) use self::check::{CheckOptions, check};
 pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::table;

@@ -10,7 +10,7 @@ use super::check::{BrokenEdge, CheckReport, OperationLine};
 
 /// The table of a check, beside the same check before correction where there is one; then the broken edges, what is
 /// ambiguous, and the verdict.
-pub fn table(before: Option<&CheckReport>, after: &CheckReport) -> String {
+pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String {
     let mut text = String::new();
     let mut rows: Vec<[String; 5]> =
         vec![["operation", "instances", "edges", "broken before", "broken"].map(str::to_owned)];

@@ -77,12 +77,7 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     ///
     /// # Errors
     /// Names file and byte.
-    fn merge(
-        &self,
-        inputs: &mut [MergeInput<'_>],
-        output: &Path,
-        options: &MergeOptions,
-    ) -> Result<MergeStats, Error>;
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error>;
 }
 
 impl PartialEq for dyn TraceFormat + '_ {

@@ -200,7 +200,7 @@ pub(crate) fn field_number(tag: u64) -> Option<u32> {
 /// Why [`field_number`] refused a tag.
 pub(crate) fn bad_tag(tag: u64) -> String {
     let (number, wire) = (tag >> 3, tag & 7);
-    format!("not protobuf of the expected kind: field {number} of wire type {wire}")
+    format!("not the expected protobuf: field {number} of wire type {wire}")
 }
 
 /// Bytes of the longest varint.

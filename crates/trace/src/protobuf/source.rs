@@ -144,8 +144,9 @@ impl Source {
         let overrun = header.end_checked().is_none_or(|header_end| header_end > end);
         if overrun {
             let (number, body) = (header.number, header.body());
-            let problem =
-                format!("field {number} of {body} bytes runs past the end of its message: cut short, or another format");
+            let problem = format!(
+                "field {number} of {body} bytes runs past the end of its message: cut short, or another format"
+            );
             return Err(self.malformed(header.at, problem));
         }
         self.consume(usize::from(header.raw_width));

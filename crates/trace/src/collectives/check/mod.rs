@@ -20,7 +20,7 @@ use crate::model::{Instance, Picoseconds};
 
 /// What a check may assume, and how much it tells.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub struct CheckOptions {
+pub(crate) struct CheckOptions {
     /// How cautious pairing is.
     pub matching: MatchOptions,
     /// Standard deviations that explain a broken edge.
@@ -133,7 +133,7 @@ pub struct BrokenEdge {
 }
 
 /// Judges every edge of the nodes' collectives, each node looked at through its map.
-pub fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> CheckReport {
+pub(crate) fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> CheckReport {
     let matching = match_operations(nodes, options.matching);
     let line = |node: &NodeCollectives<'_>| NodeLine {
         node: node.node,

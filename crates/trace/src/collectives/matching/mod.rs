@@ -32,7 +32,7 @@ use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Picoseco
 
 /// How cautious matching is.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct MatchOptions {
+pub(crate) struct MatchOptions {
     /// Pair all-reduces that name no group by counts, though several groups may exist.
     pub reductions_by_count: bool,
 }
@@ -51,7 +51,7 @@ pub enum Evidence {
 
 /// One part of an operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Part {
+pub(crate) struct Part {
     /// Place in the list of nodes.
     pub node: usize,
     /// Place in the node's events.
@@ -60,7 +60,7 @@ pub struct Part {
 
 /// What must follow what; nodes by their place in the list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Every end follows every start.
     AllToAll,
     /// Every end follows the start of this node.
@@ -78,7 +78,7 @@ pub enum Order {
 
 /// The parts of one operation, on at least two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// What follows what.
     pub order: Order,
     /// Why the parts belong together.
@@ -104,7 +104,7 @@ pub struct Ambiguous {
 
 /// Everything that came out of matching; each part that came in is in exactly one of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Matching {
+pub(crate) struct Matching {
     /// Operations with parts on at least two nodes, in order of their labels and turns.
     pub operations: Vec<Operation>,
     /// What stays without a verdict.
@@ -116,7 +116,7 @@ pub struct Matching {
 }
 
 /// Groups the parts of all nodes into operations.
-pub fn match_operations(nodes: &[NodeCollectives<'_>], options: MatchOptions) -> Matching {
+pub(crate) fn match_operations(nodes: &[NodeCollectives<'_>], options: MatchOptions) -> Matching {
     let mut buckets: BTreeMap<(&Instance, &CollectiveKind), Buckets> = BTreeMap::new();
     let mut found = Matching::default();
     for (place, node) in nodes.iter().enumerate() {
@@ -250,7 +250,10 @@ impl Matcher<'_> {
                 Ok(()) => self.by_order(Some(group), kind, Evidence::GroupOrder, of_nodes),
             }
         } else if is_reduction(signature) && !self.groups.only_one() && !self.options.reductions_by_count {
-            self.mark_ambiguous(of_nodes, "it names no process group, and its shape is the same in every group that may exist");
+            self.mark_ambiguous(
+                of_nodes,
+                "it names no process group, and its shape is the same in every group that may exist",
+            );
         } else {
             let count = |place: usize| of_nodes.get(&place).map_or(0, Vec::len);
             let counts: Vec<usize> = (0..self.nodes.len()).map(count).collect();
@@ -304,7 +307,10 @@ impl Matcher<'_> {
         for (turn, doubtful) in doubtful.into_iter().enumerate() {
             let of_turn: Buckets = of_nodes.iter().map(|(place, events)| (*place, vec![events[turn]])).collect();
             if doubtful {
-                self.mark_ambiguous(&of_turn, "two of it overlap on one rank, so that starts need not be in order of issue");
+                self.mark_ambiguous(
+                    &of_turn,
+                    "two of it overlap on one rank, so that starts need not be in order of issue",
+                );
             } else {
                 self.operation(group, kind, evidence, turn, parts(&of_turn));
             }

@@ -40,7 +40,7 @@ use crate::model::Picoseconds;
 
 /// What may be assumed about the clocks.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub struct OffsetOptions {
+pub(crate) struct OffsetOptions {
     /// How cautious pairing is.
     pub matching: MatchOptions,
     /// The node whose offset is zero, by its number.
@@ -154,7 +154,10 @@ impl NodeOffset {
 ///
 /// # Errors
 /// When the reference is not among the nodes, or shares no all-to-all operation with any other.
-pub fn from_collectives(nodes: &[NodeCollectives<'_>], options: &OffsetOptions) -> Result<CollectiveOffsets, Error> {
+pub(crate) fn from_collectives(
+    nodes: &[NodeCollectives<'_>],
+    options: &OffsetOptions,
+) -> Result<CollectiveOffsets, Error> {
     let problem = |problem: &str| Error::Collectives { problem: problem.to_owned() };
     let reference = nodes.iter().position(|node| node.node == options.reference);
     let reference = reference.ok_or_else(|| problem("the reference node has no trace"))?;

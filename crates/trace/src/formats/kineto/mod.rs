@@ -30,8 +30,8 @@ mod tracks;
 use std::path::Path;
 
 use super::{
-    BYTE_ORDER_MARK, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats,
-    TraceFormat,
+    BYTE_ORDER_MARK, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions,
+    RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -82,12 +82,7 @@ impl TraceFormat for Kineto {
         rewrite::rewrite(input, output, options, map)
     }
 
-    fn merge(
-        &self,
-        inputs: &mut [MergeInput<'_>],
-        output: &Path,
-        options: &MergeOptions,
-    ) -> Result<MergeStats, Error> {
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
         merge::merge(inputs, output, options)
     }
 }

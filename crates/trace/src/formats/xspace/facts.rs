@@ -12,11 +12,11 @@ use super::fields::{event, line, plane, space};
 use super::names;
 use super::outline::{self, MetadataVisitor, Stat, StatValue};
 use super::rewrite::{ABSOLUTE_NS_MIN, PS_PER_NS};
-use crate::protobuf::{Header, Source};
-use crate::protobuf::{Fault, Fields, Value};
 use crate::Error;
 use crate::formats::FactOptions;
 use crate::model::{ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, PairKind, Picoseconds, TraceFacts};
+use crate::protobuf::{Fault, Fields, Value};
+use crate::protobuf::{Header, Source};
 
 /// Reads the facts of a file, plain or packed with gzip.
 ///

@@ -13,10 +13,10 @@ use super::fields::{plane, space, stat};
 use super::outline::{self, Outline};
 use super::rewrite::{PS_PER_NS, Renaming, Rewriter};
 use super::sink::Sink;
-use crate::protobuf::{put_bytes, put_number};
 use crate::Error;
 use crate::formats::{MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteOptions};
 use crate::model::Picoseconds;
+use crate::protobuf::{put_bytes, put_number};
 
 /// Writes all inputs into `output`, which appears when it is whole.
 ///

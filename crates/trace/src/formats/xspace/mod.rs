@@ -79,12 +79,7 @@ impl TraceFormat for XSpace {
         rewrite::rewrite(input, output, options, map)
     }
 
-    fn merge(
-        &self,
-        inputs: &mut [MergeInput<'_>],
-        output: &Path,
-        options: &MergeOptions,
-    ) -> Result<MergeStats, Error> {
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
         merge::merge(inputs, output, options)
     }
 }

@@ -7,9 +7,9 @@
 use std::path::Path;
 
 use super::fields::{plane, space, stat};
-use crate::protobuf::{Header, Source};
-use crate::protobuf::{Fault, Fields, Value};
 use crate::Error;
+use crate::protobuf::{Fault, Fields, Value};
+use crate::protobuf::{Header, Source};
 
 /// A file without its lines.
 #[derive(Debug, Default)]

@@ -17,11 +17,11 @@ use super::event::{EventTimes, put_correction, put_event, put_stat_metadata, rel
 use super::fields::{event, line, plane, space, stat};
 use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline, Stat, StatValue};
 use super::sink::Sink;
-use crate::protobuf::{Header, Source};
-use crate::protobuf::{put_bytes, put_number};
 use crate::Error;
 use crate::formats::{MapFunction, RewriteOptions, RewriteStats};
 use crate::model::Picoseconds;
+use crate::protobuf::{Header, Source};
+use crate::protobuf::{put_bytes, put_number};
 
 /// Writes `input` with all its times mapped to `output`, which appears when it is whole. `map` takes and gives absolute
 /// picoseconds, is asked once per line, start and end of an event, and must be monotone if order is to be kept.

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_files::AtomicFile;
 
-use crate::protobuf::{self, put_varint};
 use crate::Error;
+use crate::protobuf::{self, put_varint};
 
 /// A file that appears under its name when it is whole.
 pub(super) struct Sink {
@@ -136,8 +136,7 @@ impl Sink {
         }
         // Inner messages are closed by now and outer holes are before `from`: nothing else has to move.
         self.flushed += by;
-        std::io::Seek::seek(file, std::io::SeekFrom::Start(self.flushed))
-            .map_err(Error::io(&self.path, "write"))?;
+        std::io::Seek::seek(file, std::io::SeekFrom::Start(self.flushed)).map_err(Error::io(&self.path, "write"))?;
         Ok(())
     }
 }
@@ -149,8 +148,8 @@ const MOVE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
-    use crate::protobuf::{Fields, Value, put_bytes};
     use super::*;
+    use crate::protobuf::{Fields, Value, put_bytes};
 
     /// Writes a message in a message through a buffer of `limit` bytes, with lengths said to be `inner_length` in the input,
     /// and decodes what comes out.

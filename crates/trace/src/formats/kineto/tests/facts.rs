@@ -48,12 +48,12 @@ fn collectives_are_taken_from_one_level() {
         let rest = [("barrier", 3), ("broadcast", 10), ("recv", 10), ("reduce", 10), ("send", 10)];
         assert_eq!(all, [&[("all_gather", 10), ("all_reduce", all_reduce), ("all_to_all", 10)][..], &rest].concat());
     }
-    let nccl = &facts(&folder.join("x_real_nccl_2gpu_rank0"))[0].facts;
+    let nccl = &facts(&folder.join("x_real_nccl_2gpu_rank0"))[0];
     assert_eq!(nccl.collectives.len(), 21, "one per kernel");
     let named =
         nccl.collectives.iter().filter(|event| event.name == "allreduce" && event.kind == CollectiveKind::AllToAll);
     assert_eq!(named.count(), 15);
-    let enqueued = &facts(&folder.join("x_real_abs_ns"))[0].facts;
+    let enqueued = &facts(&folder.join("x_real_abs_ns"))[0];
     assert!(
         enqueued.collectives.is_empty() && enqueued.notes.iter().any(|note| note.contains("only enqueue")),
         "{:?}",

@@ -76,3 +76,22 @@ fn check_rewrite(text: &str, options: RewriteOptions, map: impl FnMut(Picosecond
 }
 
 const MICROSECOND: Picoseconds = 1_000_000;
+
+/// The exact offsets of a set: per node, the node's time and its offset to node 0.
+fn exact_offsets(folder: &Path) -> BTreeMap<usize, Vec<(i128, f64)>> {
+    let mut offsets: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    for line in std::fs::read_to_string(folder.join("offsets.csv")).unwrap().lines().skip(1) {
+        let fields: Vec<_> = line.split(',').collect();
+        let time: i128 = fields[1].parse().unwrap();
+        offsets.entry(fields[0].parse().unwrap()).or_default().push((time * 1000, fields[2].parse().unwrap()));
+    }
+    offsets
+}
+
+/// A node's time on node 0's clock, by straight lines between the exact offsets.
+fn corrected(series: &[(i128, f64)], time: Picoseconds) -> Picoseconds {
+    let after = series.partition_point(|(at, _)| *at <= time).clamp(1, series.len() - 1);
+    let ((x0, y0), (x1, y1)) = (series[after - 1], series[after]);
+    let offset_ns = y0 + (y1 - y0) * ((time - x0) as f64 / (x1 - x0) as f64);
+    time - (offset_ns * 1000.0).round() as i128
+}

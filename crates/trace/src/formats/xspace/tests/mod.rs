@@ -17,8 +17,8 @@ use super::outline::{Stat, StatValue};
 use super::rewrite::rewrite;
 use super::*;
 use crate::formats::PlaneLayout;
-use crate::protobuf::{Fields, Value, put_bytes, put_number};
 use crate::model::{ClockPair, CollectiveKind, Instance, PairKind, Picoseconds, TraceFacts};
+use crate::protobuf::{Fields, Value, put_bytes, put_number};
 
 /// Session start of hand-made files, Unix ns.
 const START_NS: i64 = 1_700_000_000_000_000_000;
@@ -106,6 +106,15 @@ impl Files {
         let (input, output) = (self.put("in", bytes), self.path("out"));
         rewrite(&input, &output, options, map).expect("rewritten");
         std::fs::read(output).expect("the output")
+    }
+}
+
+impl Files {
+    /// A file that outlives this value; for one-line tests.
+    fn keep(self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.put(name, bytes);
+        let _ = self.folder.keep();
+        path
     }
 }
 

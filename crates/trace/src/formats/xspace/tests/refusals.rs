@@ -2,15 +2,6 @@
 
 use super::*;
 
-impl Files {
-    /// A file that outlives this value; for one-line tests.
-    fn keep(self, name: &str, bytes: &[u8]) -> PathBuf {
-        let path = self.put(name, bytes);
-        let _ = self.folder.keep();
-        path
-    }
-}
-
 /// What reading and rewriting say of a file, which must be the same, in one line.
 fn refusal(path: &Path) -> String {
     let facts = read_facts(path, &FactOptions::default()).expect_err("refused by the reader").to_string();
@@ -33,7 +24,7 @@ fn files_that_are_no_xspace_are_refused_with_the_place() {
     };
     check("empty", b"", "byte 0: the file is empty");
     check("spaces", &b" ".repeat(100_000), "byte 0: not XSpace protobuf: field 4 of XSpace has wire type 0");
-    check("JSON", b"{\"traceEvents\": []}", "byte 0: not XSpace protobuf: field 15 of wire type 3");
+    check("JSON", b"{\"traceEvents\": []}", "byte 0: not the expected protobuf: field 15 of wire type 3");
     check("cut", &good[..good.len() - 20], "runs past the end");
     check("cut in a header", &good[..good.len() - 6], "cut short");
     check("huge length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1], "runs past the end");
