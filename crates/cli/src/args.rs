@@ -274,8 +274,9 @@ EXAMPLES
   probe_sync doctor
 
 READING THE TABLE
-  offset   this node's clock minus the reference's, at the middle of the last window. A time on this node becomes
-           a time on the reference clock by SUBTRACTING the offset. The reference is node 0; --reference changes it.
+  offset   this node's clock minus the reference's, at the middle of the last window.
+           SUBTRACTING it turns a time on this node into a time on the reference clock.
+           The reference is node 0 unless --reference names another.
   drift    how fast the offset grows; 1 ppm is 1 us per second.
   ±95 %    the estimate's own error bar, path asymmetry included as far as the graph's loops show it.
   hard     no offset outside this interval can have produced the packets that were seen.

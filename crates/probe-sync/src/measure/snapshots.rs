@@ -31,7 +31,7 @@ use crate::measure::counters::{Counter, Counts};
 use crate::store::{JsonLines, RunDirectory, write_whole};
 
 /// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
-pub struct Sampler {
+pub(crate) struct Sampler {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<Result<Taken, Error>>>,
     document: PathBuf,
@@ -40,7 +40,7 @@ pub struct Sampler {
 
 /// What a sampler did, for the counters of the run.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotCounts {
+pub(crate) struct SnapshotCounts {
     /// Pairs taken.
     pub taken: u64,
     /// Periods that passed without a pair, because the thread did not get to run.
