@@ -54,7 +54,7 @@ impl<'c> Exchange<'c> {
     ///
     /// # Errors
     /// Names the rank that is late or gone, or whose bytes are wrong.
-    pub fn to_master(&mut self, own: Option<&NodeWindowData>, window: Duration) -> Result<Vec<NodeWindowData>, Error> {
+    pub fn gather(&mut self, own: Option<&NodeWindowData>, window: Duration) -> Result<Vec<NodeWindowData>, Error> {
         let payload = own.map(wire::encode).unwrap_or_default();
         let deadline = self.deadline(window);
         self.collective.gather(&self.participants, &payload, &mut self.frames, &deadline)?;
@@ -69,7 +69,7 @@ impl<'c> Exchange<'c> {
     ///
     /// # Errors
     /// When it does not come, or is of another round than `round_id`.
-    pub fn from_master(
+    pub fn broadcast(
         &mut self,
         own: Option<&Broadcast>,
         round_id: RoundId,

@@ -86,7 +86,7 @@ impl<'c> Rounds<'c> {
             Some(node) => node.close_window(round_id, &self.window, &self.stop).map(|(data, at)| (Some(data), at))?,
             None => (None, Instant::now()),
         };
-        let windows = self.exchange.to_master(own.as_ref(), self.pace.window)?;
+        let windows = self.exchange.gather(own.as_ref(), self.pace.window)?;
         let decided = match &mut self.master {
             Some(master) => {
                 let stop = self.stop.load(Ordering::Relaxed);
@@ -95,7 +95,7 @@ impl<'c> Rounds<'c> {
             }
             None => None,
         };
-        let broadcast = self.exchange.from_master(decided.as_ref(), round_id, self.pace.window)?;
+        let broadcast = self.exchange.broadcast(decided.as_ref(), round_id, self.pace.window)?;
         let Broadcast::Solved(round) = broadcast else {
             self.ended = true;
             return Ok(false);

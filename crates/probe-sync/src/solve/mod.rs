@@ -108,7 +108,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config
     recording.report(&smoothed);
     recording.solved.lines = match knots {
         Some(spacing) => {
-            let knots = smoothed.knots(spacing, recording.nodes.len()).map_err(unusable_knots)?;
+            let knots = smoothed.knots(spacing, recording.nodes.len()).map_err(|error| unusable_knots(&error))?;
             recording.write(out, smoothed.knot_lines(knots))?
         }
         None => recording.write(out, smoothed.round_lines())?,
@@ -147,6 +147,6 @@ fn reference(config: &Config) -> Result<NodeId, Error> {
     }
 }
 
-fn unusable_knots(error: probe_sync_estimate::Error) -> Error {
+fn unusable_knots(error: &probe_sync_estimate::Error) -> Error {
     Error::Configuration { origin: "command line".into(), key: "--knots".into(), reason: error.to_string() }
 }

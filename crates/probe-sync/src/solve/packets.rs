@@ -11,6 +11,7 @@
 //!
 //! What it does not do: solve, smooth.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -150,8 +151,8 @@ impl Packets {
         while let Some(node) = frontier.pop() {
             let here = offsets[&node];
             for edge in pairs.iter().flat_map(|edge| [*edge, reversed(*edge)]).filter(|edge| edge.src == node) {
-                if !offsets.contains_key(&edge.dst) {
-                    offsets.insert(edge.dst, here + theta(edge));
+                if let Entry::Vacant(unknown) = offsets.entry(edge.dst) {
+                    unknown.insert(here + theta(edge));
                     frontier.push(edge.dst);
                 }
             }
