@@ -551,5 +551,4 @@ const PRIOR_READINGS: f64 = 1.0;
 const TINY: f64 = 1e-12;
 
 #[cfg(test)]
-#[path = "smooth_tests.rs"]
 mod tests;
