@@ -121,7 +121,7 @@ impl Policy for Adaptive {
     fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], current: &Pace) -> Pace {
         let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
         let seen = round.clock_events.iter().map(|(node, _)| node);
-        let disturbed: Vec<NodeId> = seen.chain(&round.watch.spoilt).copied().collect();
+        let disturbed: Vec<NodeId> = seen.chain(&round.watch.invalid).copied().collect();
         let asymmetries: Vec<f64> = round.all_nodes.iter().map(|node| node.asymmetry_sigma_ns).collect();
         let step = self.pacer.next(&PacingRound {
             nodes: &round.all_nodes,
@@ -129,7 +129,6 @@ impl Policy for Adaptive {
             edges: &edges,
             excluded: &round.excluded_edges,
             asymmetry_sd_ns: round.asymmetry_sd_ns,
-            assumed_sd_ns: 0.0,
             asymmetry_sigma_ns: Some(&asymmetries),
             disturbed: &disturbed,
         });

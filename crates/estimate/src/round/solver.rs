@@ -85,11 +85,11 @@ impl Solver {
         let left_out: Vec<Edge> =
             verdict.left_out.iter().filter(|(round, _)| *round == round_id).map(|(_, edge)| *edge).collect();
         let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
-        let view = smoother::Round::solved(reference_midpoint, &edges, &alone, &left_out);
+        let view = smoother::Round::solved(round_id, reference_midpoint, &edges, &alone, &left_out);
         let smoothed = self.smoother.observe(&view, &broken);
-        // The edges of a node that is spoilt told the smoother nothing, and its prediction is not where the clock is now.
+        // The edges of a node that is invalid told the smoother nothing, and its prediction is not where the clock is now.
         let (mut all_nodes, mut clamped) = (alone.nodes.clone(), alone.clamped);
-        let sound = |node: &NodeId| !verdict.spoilt.contains(node);
+        let sound = |node: &NodeId| !verdict.invalid.contains(node);
         for (node, smoothed) in all_nodes.iter_mut().zip(&smoothed).filter(|(node, _)| sound(&node.node_id)) {
             clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
         }

@@ -10,8 +10,9 @@
 //! matched by size and place; before such a break only the second map's earlier segments apply, after it the later ones;
 //! and across it the composed map runs straight from the last knot before to the first knot after, with nothing to clamp.
 
-use super::map::{Break, Cursor, Mapped, Place, TimeMap, at, flatten};
+use super::map::{Break, Cursor, Mapped, TimeMap, at, flatten};
 use super::piece::{Piece, Slope};
+use super::place::Place;
 
 /// What became of the breaks of two maps when they were joined.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 //! `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file would depend on that order.
 
 use super::piece::{Fast, Piece, Slope};
+use super::place::Place;
 use crate::Error;
 
 /// A point at which the correction is known.
@@ -41,24 +42,6 @@ pub struct Segment {
     pub after: Option<Continuation>,
     /// Where this segment takes over from the one before, ps; by default half-way. Ignored in the first.
     pub start_ps: Option<i128>,
-}
-
-/// Where a time lies, seen from the knots.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// Between the first and the last.
-    Inside,
-    /// Before the first: extrapolated.
-    Before,
-    /// After the last: extrapolated.
-    After,
-}
-
-impl Place {
-    /// The place of a time that has gone through two maps.
-    pub(super) fn and(self, other: Place) -> Place {
-        if self == Place::Inside { other } else { self }
-    }
 }
 
 /// What a map makes of a time.

@@ -9,13 +9,13 @@
 //! than the clock bends the wrong way, which is why it is not simply trusted.
 //!
 //! Steps: a gap between rounds breaks the segment when its slope agrees neither with the measured drifts, nor with its
-//! neighbours on the left, nor with those on the right. A single round between two such gaps, whose window the step has
-//! spoilt, is dropped. What it does not do: see a step smaller than six standard deviations.
+//! neighbours on the left, nor with those on the right. A single round between two such gaps, whose window holds the
+//! step, is dropped. What it does not do: see a step smaller than six standard deviations.
 
 use super::curve::{CurvePoint, hermite, sample_curve};
 use super::map::{Continuation, Segment, TimeMap, unusable};
 use crate::Error;
-use crate::median::{TO_SIGMA, upper};
+use crate::statistics::{TO_SIGMA, upper_median};
 
 /// One round's estimate for one node.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -59,7 +59,7 @@ pub struct OffsetMap {
     pub map: TimeMap,
     /// Samples used.
     pub used: usize,
-    /// Samples dropped: spoilt by a step, out of order, or not numbers.
+    /// Samples dropped: their window holds a step, out of order, or not numbers.
     pub dropped: usize,
     /// What runs between the samples.
     pub interpolation: Interpolation,
@@ -83,7 +83,7 @@ impl TimeMap {
             point.sigma_ns = stated.unwrap_or_else(|| noise.sigma_ns(place));
         }
         let mut breaks = find_breaks(&points, &base, steps_ns);
-        if drop_spoilt(&mut points, &breaks) > 0 {
+        if drop_lone_points(&mut points, &breaks) > 0 {
             breaks = find_breaks(&points, &base, steps_ns);
         }
         let ranges = ranges(points.len(), &breaks);
@@ -177,7 +177,7 @@ impl Noise {
             })
             .collect();
         let mut finite: Vec<f64> = bends.iter().copied().filter(|bend| bend.is_finite()).collect();
-        let overall = upper(&mut finite).unwrap_or(0.0);
+        let overall = upper_median(&mut finite).unwrap_or(0.0);
         Self { bends, overall }
     }
 
@@ -186,7 +186,7 @@ impl Noise {
     fn sigma_ns(&self, place: usize) -> f64 {
         let near = place.saturating_sub(LOCAL_BENDS + 1)..(place + LOCAL_BENDS).min(self.bends.len());
         let mut near: Vec<f64> = self.bends[near].iter().copied().filter(|bend| bend.is_finite()).collect();
-        let typical = upper(&mut near).unwrap_or(0.0).max(self.overall);
+        let typical = upper_median(&mut near).unwrap_or(0.0).max(self.overall);
         (TO_SIGMA * typical / 6f64.sqrt()).max(SMALLEST_SIGMA_NS)
     }
 }
@@ -235,13 +235,13 @@ fn is_step(points: &[Point], secants: &[f64], gap: usize) -> bool {
 }
 
 /// Drops single points between two breaks; returns how many.
-fn drop_spoilt(points: &mut Vec<Point>, breaks: &[Gap]) -> usize {
+fn drop_lone_points(points: &mut Vec<Point>, breaks: &[Gap]) -> usize {
     let before = points.len();
-    let spoilt: Vec<usize> =
+    let lone: Vec<usize> =
         breaks.windows(2).filter(|pair| pair[0].after + 1 == pair[1].after).map(|pair| pair[1].after).collect();
     let mut index = 0;
     points.retain(|_| {
-        let keep = spoilt.binary_search(&index).is_err();
+        let keep = lone.binary_search(&index).is_err();
         index += 1;
         keep
     });
@@ -274,7 +274,7 @@ fn choose(points: &[Point], ranges: &[Range]) -> (Interpolation, Option<f64>) {
             .flat_map(|range| left_out(&points[range.from..range.until], interpolation))
             .map(f64::abs)
             .collect();
-        (errors.len() >= FEWEST_TO_JUDGE).then(|| upper(&mut errors)).flatten()
+        (errors.len() >= FEWEST_TO_JUDGE).then(|| upper_median(&mut errors)).flatten()
     };
     let mut best = (Interpolation::Linear, error(Interpolation::Linear));
     for candidate in [Interpolation::MeasuredSlopes, Interpolation::NeighbourSlopes] {
@@ -334,7 +334,7 @@ fn slope_uncertainty_ppm(points: &[Point]) -> f64 {
         pair[0].0.sigma_ns.hypot(pair[1].0.sigma_ns) / (pair[1].0.x_ns - pair[0].0.x_ns).abs().max(1.0) * 1e6
     });
     let ends = if points.last().is_some_and(|point| point.0.slope.is_some()) { 0.0 } else { ends };
-    let typical = TO_SIGMA * upper(&mut departures).unwrap_or(0.0);
+    let typical = TO_SIGMA * upper_median(&mut departures).unwrap_or(0.0);
     typical.hypot(ends).max(WANDER_ALLOWANCE_PPM)
 }
 
@@ -369,7 +369,7 @@ const RATE_PRIOR_PPM: f64 = 50.0;
 /// Maps from rounds of offsets against simulated clocks that drift, wander and step.
 #[cfg(test)]
 mod tests {
-    use super::super::map::Place;
+    use super::super::place::Place;
     use super::*;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_breaks_the_segment_and_the_spoilt_round_goes() {
+    fn a_step_breaks_the_segment_and_the_round_of_the_step_goes() {
         for step in [2e6, -2e6, 3e9, -3e9] {
             let truth = |t: f64| (1e5 + 10e3 * t + if t < 18.0 { 0.0 } else { step }, 10.0);
             let mut samples = rounds(10, 4.0, truth, (30.0, 0.05));
@@ -462,9 +462,9 @@ mod tests {
             assert_eq!((clean.map.breaks().len(), clean.dropped), (1, 0), "step {step}");
             // The window of the step itself gives something in between.
             samples[5].offset_ns -= 0.4 * step;
-            let spoilt = TimeMap::from_offsets(&samples, Axis::Reference, &[]).expect("offsets");
-            assert_eq!((spoilt.map.breaks().len(), spoilt.dropped), (1, 1), "step {step}");
-            assert!(((spoilt.map.breaks()[0].jump_ps as f64 * 1e-3 - step) / step).abs() < 0.01);
+            let found = TimeMap::from_offsets(&samples, Axis::Reference, &[]).expect("offsets");
+            assert_eq!((found.map.breaks().len(), found.dropped), (1, 1), "step {step}");
+            assert!(((found.map.breaks()[0].jump_ps as f64 * 1e-3 - step) / step).abs() < 0.01);
         }
     }
 
