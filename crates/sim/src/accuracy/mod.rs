@@ -26,5 +26,4 @@ pub use self::baselines::Tuning;
 pub use self::cost::{CPU_SECONDS_PER_PACKET, Cost, HEADER_BYTES};
 pub use self::judge::judge;
 pub use self::plan::{Judgement, Method, Plan, SeedRun};
-pub(crate) use self::statistics::SIGMAS_95;
 pub use self::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
