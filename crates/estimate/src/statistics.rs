@@ -12,6 +12,12 @@ pub(crate) fn upper_median_by<T: Copy>(values: &mut [T], order: impl FnMut(&T, &
 }
 
 /// The upper median; None of nothing. Reorders the values.
+///
+/// ```
+/// use probe_sync_estimate::statistics::upper_median;
+/// assert_eq!(upper_median(&mut [3.0, 1.0, 2.0, 10.0]), Some(3.0));
+/// assert_eq!(upper_median(&mut []), None);
+/// ```
 pub fn upper_median(values: &mut [f64]) -> Option<f64> {
     upper_median_by(values, f64::total_cmp)
 }

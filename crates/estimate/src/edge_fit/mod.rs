@@ -49,6 +49,26 @@ use self::spread::{Constraints, Spread, points};
 use crate::window::EdgeAlphaBeta;
 
 /// Fits a window's line. None when there is no exchange.
+///
+/// ```
+/// use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, fit};
+/// use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
+///
+/// // Node 1 is 1000 ns ahead of node 0, every packet takes 200 ns. Two packets each way: sent, received, sent, received.
+/// let exchange = |seq: u32, at: i64| Exchange {
+///     edge: Edge::new(0, 1),
+///     seq,
+///     stamp: StampSource::Kernel,
+///     t: [at, at + 1200, at + 100, at + 1300, at + 2000, at + 1200, at + 2100, at + 1300].map(Timestamp::from_ns),
+/// };
+/// let exchanges: Vec<Exchange> = (0..20).map(|seq| exchange(seq, i64::from(seq) * 50_000_000)).collect();
+/// let midpoint = Timestamp::from_ns(500_000_000);
+/// let window = EdgeWindow { edge: Edge::new(0, 1), midpoint, exchanges: &exchanges, lost: 0 };
+/// let line = fit(&window, &FitOptions::default()).expect("there are exchanges");
+/// assert!((line.beta - 1000.0).abs() < 1.0, "theta = offset_1 − offset_0 in ns, positive: node 1 is ahead");
+/// assert!((line.margin_ns - 200.0).abs() < 1.0, "half of the round trip");
+/// assert!(line.bound_lo_ns <= 800.0 && line.bound_hi_ns >= 1200.0, "asymmetry can hide no more than the delay");
+/// ```
 pub fn fit(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<EdgeAlphaBeta> {
     fit_with_diagnostics(window, options).map(|(line, _)| line)
 }

@@ -33,6 +33,15 @@ pub type Point = (f64, f64);
 
 /// Intercept, ns, and slope, ns per ns, of the separating line. `trend` (intercept and slope) is taken out first and put back. None when
 /// a class is empty or no line separates by y. The slope is not limited.
+///
+/// ```
+/// use probe_sync_estimate::edge_fit::svm::{Units, separating_line};
+/// // Node j is 1000 ns ahead, the delay is 200 ns: forward points at 1200, reverse points at 800.
+/// let (forward, reverse) = ([(-1e9, 1200.0), (1e9, 1200.0)], [(-1e9, 800.0), (1e9, 800.0)]);
+/// let units = Units { x_ns: 1e6, y_ns: 100.0, bias: 1e3 };
+/// let (intercept, slope) = separating_line(&forward, &reverse, (1000.0, 0.0), units).expect("separable");
+/// assert!((intercept - 1000.0).abs() < 1e-3 && slope.abs() < 1e-12);
+/// ```
 pub fn separating_line(forward: &[Point], reverse: &[Point], trend: (f64, f64), units: Units) -> Option<(f64, f64)> {
     if forward.is_empty() || reverse.is_empty() {
         return None;

@@ -42,6 +42,57 @@ pub use self::view::{DirectionCount, RoundView};
 use crate::window::EdgeAlphaBeta;
 
 /// Looks at a run round by round. Memory is bounded by the nodes and by a million edges.
+///
+/// ```
+/// use probe_sync_estimate::faults::{RoundView, Watch};
+/// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
+/// # use probe_sync_estimate::window::EdgeAlphaBeta;
+/// # use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
+/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
+/// #     EdgeAlphaBeta {
+/// #         src_node_id: NodeId(0),
+/// #         dst_node_id: NodeId(1),
+/// #         midpoint: Timestamp::from_ns(midpoint_ns),
+/// #         alpha: 0.0,
+/// #         beta: theta_ns,
+/// #         pairs_count: 100,
+/// #         lost_count: 0,
+/// #         covariance: [25.0, 0.0, 1e-18],
+/// #         margin_ns: 200.0,
+/// #         bound_lo_ns: theta_ns - 200.0,
+/// #         bound_hi_ns: theta_ns + 200.0,
+/// #         alpha_bounds: [-1e-6, 1e-6],
+/// #         feasible: true,
+/// #         purity: 1.0,
+/// #         stamp: StampSource::Kernel,
+/// #     }
+/// # }
+/// // Node 1 is 1000 ns ahead; before round 5 its clock is set forward by 10 ms.
+/// let mut watch = Watch::default();
+/// let mut named = Vec::new();
+/// for round in 0..8 {
+///     let theta_ns = if round < 5 { 1e3 } else { 1e7 + 1e3 };
+///     let midpoint_ns = round * 1_000_000_000;
+///     let edges = [edge(theta_ns, midpoint_ns)];
+///     let reference_midpoint = Timestamp::from_ns(midpoint_ns);
+///     let input = GraphInput { nodes: 2, reference: NodeId(0), reference_midpoint, edges: &edges };
+///     let solution = solve(&input, &GraphOptions::default())?;
+///     let verdict = watch.observe(&RoundView {
+///         round: RoundId(round as u64),
+///         reference: NodeId(0),
+///         reference_midpoint,
+///         edges: &edges,
+///         nodes: &solution.nodes,
+///         excluded: &solution.excluded,
+///         clock_events: &[],
+///         unfitted: &[],
+///         directions: &[],
+///     });
+///     named.extend(verdict.faults.iter().map(ToString::to_string));
+/// }
+/// assert_eq!(named, ["round 5: node 1 stepped by 10.000 ms"]);
+/// # Ok::<(), probe_sync_estimate::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     clocks: Clocks,

@@ -37,6 +37,41 @@ use crate::window::EdgeAlphaBeta;
 
 /// Solves a round.
 ///
+/// ```
+/// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
+/// # use probe_sync_estimate::window::EdgeAlphaBeta;
+/// # use probe_sync_time::{NodeId, StampSource, Timestamp};
+/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
+/// #     EdgeAlphaBeta {
+/// #         src_node_id: NodeId(0),
+/// #         dst_node_id: NodeId(1),
+/// #         midpoint: Timestamp::from_ns(midpoint_ns),
+/// #         alpha: 0.0,
+/// #         beta: theta_ns,
+/// #         pairs_count: 100,
+/// #         lost_count: 0,
+/// #         covariance: [25.0, 0.0, 1e-18],
+/// #         margin_ns: 200.0,
+/// #         bound_lo_ns: theta_ns - 200.0,
+/// #         bound_hi_ns: theta_ns + 200.0,
+/// #         alpha_bounds: [-1e-6, 1e-6],
+/// #         feasible: true,
+/// #         purity: 1.0,
+/// #         stamp: StampSource::Kernel,
+/// #     }
+/// # }
+/// // One fitted edge 0→1 with theta = offset_1 − offset_0 = +1000 ns, known to ±5 ns, hard bounds ±200 ns.
+/// let edges = [edge(1000.0, 0)];
+/// let reference_midpoint = Timestamp::from_ns(0);
+/// let input = GraphInput { nodes: 3, reference: NodeId(0), reference_midpoint, edges: &edges };
+/// let solution = solve(&input, &GraphOptions::default())?;
+/// let ahead = &solution.nodes[1];
+/// assert!((ahead.offset_ns - 1000.0).abs() < 1e-6, "node 1's clock shows 1000 ns more than the reference's");
+/// assert!(ahead.bound_lo_ns <= 800.0 && ahead.bound_hi_ns >= 1200.0);
+/// assert!(!solution.nodes[2].reachable, "no edge joins node 2 to the reference");
+/// # Ok::<(), probe_sync_estimate::Error>(())
+/// ```
+///
 /// # Errors
 /// When the reference or an edge names a node that does not exist.
 pub fn solve(input: &GraphInput<'_>, options: &GraphOptions) -> Result<GraphSolution, Error> {

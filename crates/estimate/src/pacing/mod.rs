@@ -112,6 +112,18 @@ pub enum Verdict {
 }
 
 /// Chooses the pace of a run, round by round.
+///
+/// ```
+/// use probe_sync_estimate::pacing::{Budget, Pacer, PacingOptions};
+/// use probe_sync_time::Edge;
+///
+/// // Every node shall be known to ±100 ns. An exchange a millisecond is configured, but a host may send 1 Mbit/s only,
+/// // and an exchange costs it six packets of 88 bytes.
+/// let budget = Budget { bits_per_second: Some(1e6), cpu_share: None };
+/// let options = PacingOptions { target_ns: 100.0, cadence_ns: 1_000_000, budget };
+/// let pacer = Pacer::new(2, &[Edge::new(0, 1)], options);
+/// assert_eq!(pacer.cadence_ns(), 6 * 88 * 8 * 1_000, "ns between the exchanges of a host");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pacer {
     options: PacingOptions,

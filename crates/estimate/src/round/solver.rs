@@ -27,6 +27,39 @@ pub struct SolverOptions {
 }
 
 /// Solves rounds from all nodes' windows, each in the light of those before.
+///
+/// ```
+/// use probe_sync_estimate::edge_fit::FitOptions;
+/// use probe_sync_estimate::graph::GraphOptions;
+/// use probe_sync_estimate::round::{EdgeCut, Solver, SolverOptions, WindowCut, fit_window};
+/// use probe_sync_time::{Edge, Exchange, NodeId, RoundId, StampSource, Timestamp};
+///
+/// // Node 1 is 1000 ns ahead of node 0, every packet takes 200 ns. Two packets each way: sent, received, sent, received.
+/// let exchange = |seq: u32, at: i64| Exchange {
+///     edge: Edge::new(0, 1),
+///     seq,
+///     stamp: StampSource::Kernel,
+///     t: [at, at + 1200, at + 100, at + 1300, at + 2000, at + 1200, at + 2100, at + 1300].map(Timestamp::from_ns),
+/// };
+/// let exchanges: Vec<Exchange> = (0..20).map(|seq| exchange(seq, i64::from(seq) * 50_000_000)).collect();
+/// let cut = WindowCut {
+///     node: NodeId(0),
+///     start: Timestamp::from_ns(0),
+///     end: Timestamp::from_ns(1_000_000_000),
+///     edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0 }],
+///     clock_event: None,
+///     packets: Vec::new(),
+/// };
+/// let (window, left_out) = fit_window(&cut, RoundId(0), &FitOptions::default(), false);
+/// assert_eq!((window.edges.len(), left_out), (1, 0));
+///
+/// let options = SolverOptions { nodes: 2, reference: NodeId(0), graph: GraphOptions::default() };
+/// let round = Solver::new(options).solve(RoundId(0), &window, std::slice::from_ref(&window))?;
+/// let ahead = &round.data.all_nodes[1];
+/// assert!((ahead.offset_ns - 1000.0).abs() < 1.0, "node 1 is ahead: {} ns", ahead.offset_ns);
+/// assert!(ahead.bound_lo_ns < 1000.0 && 1000.0 < ahead.bound_hi_ns);
+/// # Ok::<(), probe_sync_estimate::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Solver {
     options: SolverOptions,

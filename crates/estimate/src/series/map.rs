@@ -71,6 +71,29 @@ pub struct Break {
 }
 
 /// A map from one clock's times to another's.
+///
+/// ```
+/// use probe_sync_estimate::series::{Knot, Place, Segment, TimeMap};
+///
+/// // A clock that is 1 µs ahead at its time 0 and 3 µs ahead two seconds later, each known to ±50 ns.
+/// let knot = |at_s: i128, ahead_us: i128| Knot {
+///     at_ps: at_s * 1_000_000_000_000,
+///     correction_ps: ahead_us * 1_000_000,
+///     sigma_ns: 50.0,
+/// };
+/// let map = TimeMap::new(&[Segment { knots: vec![knot(0, 1), knot(2, 3)], ..Segment::default() }])?;
+///
+/// // What it shows minus by how much it is ahead: after one second 2 µs.
+/// let mapped = map.map(1_000_000_000_000);
+/// assert_eq!(mapped.time_ps, 1_000_000_000_000 - 2_000_000);
+/// assert_eq!((mapped.place, mapped.sigma_ns), (Place::Inside, 50.0));
+///
+/// // Beyond the last knot the map goes on, and is less sure.
+/// let later = map.map(12_000_000_000_000);
+/// assert_eq!(later.time_ps, 12_000_000_000_000 - 13_000_000);
+/// assert!(later.place == Place::After && later.sigma_ns > 500.0);
+/// # Ok::<(), probe_sync_estimate::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeMap {
     /// Per segment its pieces, as if there were no other; each covers all times.

@@ -41,6 +41,49 @@ pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 use crate::faults::Break;
 
 /// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times that no packet tells about have no estimate.
+///
+/// ```
+/// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
+/// use probe_sync_estimate::smoother::{Round, SmootherOptions, smooth_run};
+/// # use probe_sync_estimate::window::EdgeAlphaBeta;
+/// # use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
+/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
+/// #     EdgeAlphaBeta {
+/// #         src_node_id: NodeId(0),
+/// #         dst_node_id: NodeId(1),
+/// #         midpoint: Timestamp::from_ns(midpoint_ns),
+/// #         alpha: 0.0,
+/// #         beta: theta_ns,
+/// #         pairs_count: 100,
+/// #         lost_count: 0,
+/// #         covariance: [25.0, 0.0, 1e-18],
+/// #         margin_ns: 200.0,
+/// #         bound_lo_ns: theta_ns - 200.0,
+/// #         bound_hi_ns: theta_ns + 200.0,
+/// #         alpha_bounds: [-1e-6, 1e-6],
+/// #         feasible: true,
+/// #         purity: 1.0,
+/// #         stamp: StampSource::Kernel,
+/// #     }
+/// # }
+/// // Three rounds a second apart measure theta = 990, 1010 and 1000 ns: node 1 is 1000 ns ahead and gains nothing.
+/// let mut rounds = Vec::new();
+/// for (second, theta_ns) in [990.0, 1010.0, 1000.0].into_iter().enumerate() {
+///     let midpoint_ns = second as i64 * 1_000_000_000;
+///     let edges = vec![edge(theta_ns, midpoint_ns)];
+///     let reference_midpoint = Timestamp::from_ns(midpoint_ns);
+///     let input = GraphInput { nodes: 2, reference: NodeId(0), reference_midpoint, edges: &edges };
+///     rounds.push((reference_midpoint, solve(&input, &GraphOptions::default())?, edges));
+/// }
+/// let round = |(id, (at, solution, edges))| Round::solved(RoundId(id), *at, edges, solution, &[]);
+/// let views: Vec<Round<'_>> = (0..).zip(&rounds).map(round).collect();
+///
+/// let smoothed = smooth_run(2, &views, &[], &SmootherOptions::default());
+/// let found = smoothed.at(NodeId(1), Timestamp::from_ns(1_500_000_000)).expect("measured");
+/// assert!((found.offset_ns - 1000.0).abs() < 10.0, "between the rounds too: {} ns", found.offset_ns);
+/// assert!(found.half_width_95_ns > 1.9 * found.sigma_ns);
+/// # Ok::<(), probe_sync_estimate::Error>(())
+/// ```
 pub fn smooth_run(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> RunSolution {
     solution::collect(nodes, fitted(nodes, rounds, breaks, options))
 }
