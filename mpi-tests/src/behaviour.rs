@@ -10,7 +10,7 @@ use probe_sync_collective::{Collective as _, Deadline, Error, Frames};
 use probe_sync_mpi::MpiCollective;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::GroupExt as _;
+use crate::group::GroupExt as _;
 
 /// How the waiting is done.
 #[derive(Args)]

@@ -7,12 +7,15 @@
 
 mod behaviour;
 mod bench;
+mod group;
 mod suite;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use probe_sync_mpi::MpiCollective;
+
+use crate::group::GroupExt as _;
 
 /// Checks and measures the MPI backend; start it with mpirun.
 #[derive(Parser)]
@@ -71,17 +74,5 @@ fn main() -> ExitCode {
             eprintln!("{reason}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Small questions to a group.
-trait GroupExt {
-    /// True on the rank that reports.
-    fn is_root(&self) -> bool;
-}
-
-impl<C: probe_sync_collective::Collective> GroupExt for C {
-    fn is_root(&self) -> bool {
-        self.rank() == probe_sync_collective::ROOT
     }
 }

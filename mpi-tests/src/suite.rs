@@ -10,7 +10,7 @@ use probe_sync_collective::suite::{CASES, Case};
 use probe_sync_collective::{Collective as _, Deadline, Error, Frames};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 
-use crate::GroupExt as _;
+use crate::group::GroupExt as _;
 
 /// Runs everything; an error when anything failed. The root prints one line per case and a summary.
 pub(crate) fn run(mut group: MpiCollective) -> Result<(), String> {

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
-use probe_sync::config::Config;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use probe_sync::config::{Config, KEYS, Key};
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
@@ -58,109 +58,24 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", env = "PROBE_SYNC_CONFIG")]
     pub config: Option<PathBuf>,
 
-    /// How long to run, as in 12s or 10min; without it until Ctrl-C or SIGTERM
-    #[arg(long, help_heading = "Measuring")]
-    duration: Option<String>,
-    /// Length of a window; each window gives one offset per node [default: 4s]
-    #[arg(long, help_heading = "Measuring")]
-    window: Option<String>,
-    /// Gap between exchanges started by one host, shared by its ranks and edges in turn [default: 800us]
-    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
-    cadence: Option<String>,
-    /// Adapt cadence and edges so that the target is met at least cost
-    #[arg(long, help_heading = "Adaptive probing")]
-    adaptive: bool,
-    /// Wanted half-width of the 95 % intervals, as in 200ns; asks for --adaptive by itself [default with --adaptive: 1us]
-    #[arg(long, help_heading = "Adaptive probing", value_name = "DURATION")]
-    target_error: Option<String>,
-    /// Bits per second that a host may send, UDP and IPv4 headers and answers included, as in 500k or 5M [default: none]
-    #[arg(long, help_heading = "Adaptive probing", value_name = "BITS")]
-    budget_bps: Option<String>,
-    /// Share of one core that probing may take on a host, as in 0.1 or 10% [default: 0.2 unless --budget-bps is given]
-    #[arg(long, help_heading = "Adaptive probing", value_name = "SHARE")]
-    budget_cpu: Option<String>,
-    /// Time between the two packets of a coded pair [default: 100us]
-    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
-    spacing: Option<String>,
-    /// An exchange not finished after this long counts as lost [default: 100ms]
-    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
-    exchange_timeout: Option<String>,
-    /// How long a round waits for a rank before it names it and ends [default: 10s]
-    #[arg(long, help_heading = "Measuring", value_name = "DURATION")]
-    round_timeout: Option<String>,
-    /// Edges per node in the probing graph [default: 10, or nodes − 1]
-    #[arg(long, help_heading = "Measuring", value_name = "K")]
-    neighbors: Option<String>,
-    /// Seed of the probing graph [default: 1]
-    #[arg(long, help_heading = "Measuring")]
-    seed: Option<String>,
-    /// How an edge's line is fitted: hull, svm or min-rtt [default: hull]
-    #[arg(long, help_heading = "Measuring", value_name = "METHOD")]
-    fit: Option<String>,
-    /// Which timestamps to use: auto, hardware, kernel or user [default: auto]
-    #[arg(long, help_heading = "Measuring", value_name = "SOURCE")]
-    timestamps: Option<String>,
-    /// Every rank is a node, even where ranks share a host's clock
-    #[arg(long, help_heading = "Measuring")]
-    per_rank: bool,
-
-    /// The profiler's clock, whose pairs with the system clock go to snapshots/: monotonic, monotonic_raw, boottime, tsc,
-    /// rocprofiler, cupti or none [default: boottime]
-    #[arg(long, help_heading = "Measuring", value_name = "CLOCK")]
-    tracer_clock: Option<String>,
-    /// Milliseconds between such pairs [default: 4000]
-    #[arg(long, help_heading = "Measuring", value_name = "MS")]
-    snapshot_pair_period_ms: Option<String>,
-
-    /// Directory for the run's files; an earlier run there moves aside [default: probe_sync_out]
-    #[arg(long, help_heading = "Output", value_name = "DIR")]
-    out: Option<String>,
-    /// Write every raw exchange to probes/nodeN.jsonl
-    #[arg(long, help_heading = "Output")]
-    keep_probes: bool,
-
-    /// Address to probe from [default: chosen from the route to rank 0]
-    #[arg(long, help_heading = "This host", value_name = "ADDRESS")]
-    bind: Option<String>,
-    /// UDP port to probe from; 0 lets the system choose [default: 0]
-    #[arg(long, help_heading = "This host")]
-    port: Option<String>,
-    /// Network interface to probe from
-    #[arg(long, help_heading = "This host", value_name = "NAME")]
-    interface: Option<String>,
-    /// Name and identity of this host [default: ask the system]
-    #[arg(long, help_heading = "This host", value_name = "NAME")]
-    host: Option<String>,
-    /// Pin the probe thread near its network interface: true or false [default: true]
-    #[arg(long, help_heading = "This host", value_name = "BOOL")]
-    pin: Option<String>,
-
-    /// Lay virtual clocks with known error over the real ones, drawn from this seed, and judge the result
-    #[arg(long, help_heading = "Testing against known truth", value_name = "SEED")]
-    inject_skew: Option<String>,
-    /// Virtual offsets are drawn within ± this [default: 10ms]
-    #[arg(long, help_heading = "Testing against known truth", value_name = "DURATION")]
-    skew_offset: Option<String>,
-    /// Virtual rates are drawn within ± this many ppm [default: 50]
-    #[arg(long, help_heading = "Testing against known truth", value_name = "PPM")]
-    skew_ppm: Option<String>,
-    /// What virtual clocks do beside that: constant (nothing), sinusoid or steps [default: constant]
-    #[arg(long, help_heading = "Testing against known truth", value_name = "MODEL")]
-    skew_model: Option<String>,
-    /// NODE@AFTER:STEP, as in 3@5s:1ms: that node's virtual clock jumps
-    #[arg(long, help_heading = "Testing against known truth", value_name = "STEP")]
-    inject_step: Option<String>,
+    /// The settings.
+    #[command(flatten)]
+    settings: Settings,
 }
+
+/// The flags that are configuration keys, as key and text. They come from the configuration's own table.
+#[derive(Clone, Debug, Default)]
+struct Settings(Vec<(String, String)>);
 
 /// Flags of `solve`.
 #[derive(Args, Debug)]
 pub struct SolveArgs {
-    /// Recorded exchanges, probes/nodeN.jsonl of a run with --keep-probes
-    #[arg(long, required_unless_present = "windows", conflicts_with = "windows", num_args = 1.., value_name = "FILE")]
-    pub probes: Vec<PathBuf>,
-    /// Recorded fits, windows/nodeN.jsonl of any run: almost as good, and no packets needed
-    #[arg(long, num_args = 1.., value_name = "FILE")]
-    pub windows: Vec<PathBuf>,
+    /// What was recorded
+    #[command(flatten)]
+    pub input: SolveInput,
+    /// With --packets: cut them into windows of this length [default: one window]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, requires = "packets")]
+    pub window: Option<probe_sync_time::Duration>,
     /// Where to write the offsets
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
@@ -168,9 +83,27 @@ pub struct SolveArgs {
     /// clocks do not wander off by more than five standard deviations
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub knots: Option<probe_sync_time::Duration>,
+    /// The node whose clock is the reference
+    #[arg(long, default_value = "0", value_name = "NODE")]
+    pub reference: String,
     /// How an edge's line is fitted: hull, svm or min-rtt
-    #[arg(long, default_value = "hull", conflicts_with = "windows")]
+    #[arg(long, default_value = "hull", conflicts_with_all = ["windows", "packets"])]
     pub fit: String,
+}
+
+/// What `solve` takes.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct SolveInput {
+    /// Recorded exchanges: probes/nodeN.jsonl of a run with --keep-probes
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub probes: Vec<PathBuf>,
+    /// Recorded fits: windows/nodeN.jsonl of any run. Almost as good as exchanges, and no packets are needed
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub windows: Vec<PathBuf>,
+    /// One-way packets captured on both sides: CSV files with the columns src,dst,send_ns,recv_ns and optionally stamp
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub packets: Vec<PathBuf>,
 }
 
 /// Flags of `doctor`.
@@ -278,41 +211,39 @@ impl RunArgs {
     /// # Errors
     /// Names the place, the key and the remedy.
     pub fn configuration(&self) -> Result<Config, probe_sync::Error> {
-        let texts = [
-            ("duration", &self.duration),
-            ("window", &self.window),
-            ("probe_cadence", &self.cadence),
-            ("target_error", &self.target_error),
-            ("budget_bps", &self.budget_bps),
-            ("budget_cpu", &self.budget_cpu),
-            ("spacing", &self.spacing),
-            ("exchange_timeout", &self.exchange_timeout),
-            ("round_timeout", &self.round_timeout),
-            ("neighbors", &self.neighbors),
-            ("seed", &self.seed),
-            ("fit", &self.fit),
-            ("timestamps", &self.timestamps),
-            ("tracer_clock", &self.tracer_clock),
-            ("snapshot_pair_period_ms", &self.snapshot_pair_period_ms),
-            ("out", &self.out),
-            ("bind", &self.bind),
-            ("port", &self.port),
-            ("interface", &self.interface),
-            ("host", &self.host),
-            ("pin", &self.pin),
-            ("inject_skew", &self.inject_skew),
-            ("skew_offset", &self.skew_offset),
-            ("skew_ppm", &self.skew_ppm),
-            ("skew_model", &self.skew_model),
-            ("inject_step", &self.inject_step),
-        ];
-        let switches = [("adaptive", self.adaptive), ("per_rank", self.per_rank), ("keep_probes", self.keep_probes)];
-        let flags: Vec<(String, String)> = texts
-            .into_iter()
-            .filter_map(|(key, text)| text.clone().map(|text| (key.to_owned(), text)))
-            .chain(switches.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key.to_owned(), "true".to_owned())))
-            .collect();
-        Config::load(self.config.as_deref(), std::env::vars_os(), &flags)
+        Config::load(self.config.as_deref(), std::env::vars_os(), &self.settings.0)
+    }
+}
+
+impl Args for Settings {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flag = |key: &'static Key| {
+            let flag = Arg::new(key.name).long(key.flag).help(key.help()).help_heading(key.section.title());
+            match key.value_name {
+                "" => flag.action(ArgAction::SetTrue),
+                value => flag.value_name(value),
+            }
+        };
+        command.args(KEYS.iter().map(flag))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let text = |key: &Key| match key.value_name {
+            "" => matches.get_flag(key.name).then(|| "true".to_owned()),
+            _ => matches.get_one::<String>(key.name).cloned(),
+        };
+        Ok(Self(KEYS.iter().filter_map(|key| text(key).map(|text| (key.name.to_owned(), text))).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
@@ -339,11 +270,12 @@ EXAMPLES
   RANK=3 WORLD_SIZE=16 MASTER_ADDR=node0 MASTER_PORT=29500 probe_sync
                                              started by any launcher that sets torchrun's variables
   probe_sync solve --probes out/probes/*.jsonl --out offsets.jsonl
+  probe_sync solve --packets capture.csv --window 1s --out offsets.jsonl
   probe_sync doctor
 
 READING THE TABLE
-  offset   this node's clock minus node 0's, at the middle of the last window. A time on this node becomes
-           a time on node 0 by SUBTRACTING the offset.
+  offset   this node's clock minus the reference's, at the middle of the last window. A time on this node becomes
+           a time on the reference clock by SUBTRACTING the offset. The reference is node 0; --reference changes it.
   drift    how fast the offset grows; 1 ppm is 1 us per second.
   ±95 %    the estimate's own error bar, path asymmetry included as far as the graph's loops show it.
   hard     no offset outside this interval can have produced the packets that were seen.
@@ -357,15 +289,15 @@ EXIT STATUS  0 done; 1 the run failed; 2 the command line or the configuration i
 mod tests {
     use super::*;
     use clap::CommandFactory;
-    use probe_sync::config;
 
     #[test]
-    fn every_key_has_its_flag() {
-        let command = Cli::command();
-        for key in config::KEYS {
-            let flag = config::flag_name(key.name);
-            assert!(command.get_arguments().any(|arg| arg.get_long() == Some(&flag)), "no --{flag}");
+    fn every_key_has_its_flag_and_its_help() {
+        let mut command = Cli::command();
+        for key in KEYS {
+            assert!(command.get_arguments().any(|arg| arg.get_long() == Some(key.flag)), "no --{}", key.flag);
         }
+        let help = command.render_long_help().to_string();
+        assert!(help.contains("[default: 800us]") && help.contains("Testing against known truth"), "{help}");
         command.debug_assert();
     }
 

@@ -69,12 +69,12 @@ impl Ranks {
         let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
         let port = master_port()?;
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let patience = Deadline::new(rendezvous_limit()?, None);
+        let deadline = Deadline::new(rendezvous_limit()?, None);
         let job = JobKey(env::var("PROBE_SYNC_JOB").ok().and_then(|key| key.parse().ok()).unwrap_or(0));
         if rank == 0 {
-            Self::host(bind(resolve(&address)?)?, size, job, &patience).map(Some)
+            Self::host(bind(resolve(&address)?)?, size, job, &deadline).map(Some)
         } else {
-            Ok(Some(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job, &patience)?))))
+            Ok(Some(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job, &deadline)?))))
         }
     }
 
@@ -86,9 +86,9 @@ impl Ranks {
         listener: std::net::TcpListener,
         size: usize,
         job: JobKey,
-        patience: &Deadline,
+        deadline: &Deadline,
     ) -> anyhow::Result<Self> {
-        Ok(Self::Tcp(Box::new(Tcp::host(listener, size, job, patience)?)))
+        Ok(Self::Tcp(Box::new(Tcp::host(listener, size, job, deadline)?)))
     }
 
     /// The backend.

@@ -46,8 +46,8 @@ pub fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Childr
             .with_context(|| format!("cannot start rank {rank}"))?;
         children.processes.push(child);
     }
-    let patience = Deadline::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
-    let ranks = Ranks::host(listener, size as usize, JobKey(job), &patience)?;
+    let deadline = Deadline::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
+    let ranks = Ranks::host(listener, size as usize, JobKey(job), &deadline)?;
     Ok((ranks, children))
 }
 

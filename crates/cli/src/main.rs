@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use probe_sync::solve::{Input, Solved};
 
-use args::{Cli, Command, RunArgs, SolveArgs};
+use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
 
 fn main() -> ExitCode {
@@ -106,21 +106,24 @@ fn measure(
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
     let mut config = probe_sync::Config::default();
     config.set("fit", &arguments.fit, "--fit").map_err(|error| anyhow::Error::from(error).context(Usage))?;
-    let input = match arguments.windows.as_slice() {
-        [] => Input::Probes(&arguments.probes),
-        windows => Input::Windows(windows),
+    config.set("reference", &arguments.reference, "--reference").map_err(|e| anyhow::Error::from(e).context(Usage))?;
+    let SolveInput { probes, windows, packets } = &arguments.input;
+    let (input, what) = match (windows.as_slice(), packets.as_slice()) {
+        ([], []) => (Input::Probes(probes), "exchanges"),
+        ([], files) => (Input::Packets { files, window: arguments.window }, "packets"),
+        (windows, _) => (Input::Windows(windows), "exchanges"),
     };
     let solved = probe_sync::solve::solve_files(input, &arguments.out, arguments.knots, &config)?;
     for note in &solved.notes {
         tracing::warn!("{note}");
     }
-    print(&summary(&solved, &arguments.out))
+    print(&summary(&solved, what, &arguments.out))
 }
 
-fn summary(solved: &Solved, out: &Path) -> String {
+fn summary(solved: &Solved, what: &str, out: &Path) -> String {
     let Solved { exchanges, nodes, rounds, lines, skipped_lines, skipped_rounds, left_out_exchanges, .. } = solved;
     let mut text = format!(
-        "{exchanges} exchanges of {nodes} nodes in {rounds} rounds → {lines} lines in {}; left out: {skipped_lines} lines, \
+        "{exchanges} {what} of {nodes} nodes in {rounds} rounds → {lines} lines in {}; left out: {skipped_lines} lines, \
          {skipped_rounds} rounds, {left_out_exchanges} exchanges of mixed stamps\n",
         out.display(),
     );

@@ -32,7 +32,7 @@ impl Progress {
 
 impl Observer for Progress {
     fn started(&mut self, started: &Started<'_>) {
-        tracing::info!("{}", introduction(started));
+        tracing::info!("{}", what_starts(started));
         if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new_spinner();
             let style = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}")
@@ -52,13 +52,14 @@ impl Observer for Progress {
     }
 }
 
-fn introduction(started: &Started<'_>) -> String {
+fn what_starts(started: &Started<'_>) -> String {
     format!(
-        "{} ranks over {}, {} nodes on {} host clock(s), {} edges, {} timestamps, window {}, cadence {}, files in {}",
+        "{} ranks over {}, {} nodes on {} host clock(s), reference node {}, {} edges, {} timestamps, window {}, cadence {}, files in {}",
         started.ranks,
         started.backend,
         started.nodes,
         started.clocks,
+        started.reference,
         started.edges,
         started.stamp.as_str(),
         unsigned(started.config.window.as_ns_f64()),
@@ -68,7 +69,7 @@ fn introduction(started: &Started<'_>) -> String {
 }
 
 fn line(round: &GlobalWindowData, latency: Duration) -> String {
-    let others = |node: &&NodeEstimate| node.node_id != probe_sync::truth::REFERENCE;
+    let others = |node: &&NodeEstimate| node.node_id != round.reference;
     let reached: Vec<f64> = round
         .all_nodes
         .iter()

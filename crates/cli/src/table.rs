@@ -1,7 +1,7 @@
 //! The final report for people: one line per node, then what the truth says, what was lost, and what it cost.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
-use probe_sync::adaptive::PacingReport;
+use probe_sync::PacingReport;
 use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
 
 /// The report as text.
@@ -44,7 +44,7 @@ fn table(report: &RunReport) -> Table {
     }
     table.set_header(header);
     for node in &report.nodes {
-        table.add_row(row(node));
+        table.add_row(row(node, node.node_id == report.reference));
     }
     for column in table.column_iter_mut() {
         if column.index != 1 {
@@ -54,9 +54,9 @@ fn table(report: &RunReport) -> Table {
     table
 }
 
-fn row(node: &NodeRow) -> Vec<String> {
+fn row(node: &NodeRow, is_reference: bool) -> Vec<String> {
     let mut cells = vec![node.node_id.to_string(), node.host.clone()];
-    if node.node_id == probe_sync::truth::REFERENCE {
+    if is_reference {
         cells.extend(["reference".into(), String::new(), String::new(), String::new()]);
     } else if node.reachable {
         cells.extend([
@@ -69,7 +69,7 @@ fn row(node: &NodeRow) -> Vec<String> {
         cells.extend(["unreachable".into(), String::new(), String::new(), String::new()]);
     }
     cells.extend([node.edges.to_string(), node.lost.to_string(), node.stamp.as_str().to_owned()]);
-    if node.node_id != probe_sync::truth::REFERENCE && node.true_offset_ns.is_some() {
+    if !is_reference && node.true_offset_ns.is_some() {
         cells.push(node.error_ns.map_or_else(String::new, signed));
         cells.push(node.bounds_held.map_or("not judged", |held| if held { "yes" } else { "NO" }).into());
     }

@@ -4,9 +4,9 @@
 
 use probe_sync_estimate::window::NodeWindowData;
 
-use crate::report::RankAccount;
-use crate::roster::{Introduction, Presence};
-use crate::rounds::Broadcast;
+use crate::join::{Hello, Ready};
+use crate::measure::account::RankAccount;
+use crate::round::exchange::Broadcast;
 use crate::wire;
 
 /// Every type that a rank decodes from another rank's bytes. The first byte is taken for our own version, whatever it is: seeds
@@ -25,6 +25,6 @@ pub fn round_messages(bytes: &[u8]) {
     }
     let _ = wire::decode::<Broadcast>(bytes, 1);
     let _ = wire::decode::<RankAccount>(bytes, 1);
-    let _ = wire::decode::<Result<Introduction, String>>(bytes, 1);
-    let _ = wire::decode::<Option<Result<Presence, String>>>(bytes, 1);
+    let _ = wire::decode::<Result<Hello, String>>(bytes, 1);
+    let _ = wire::decode::<Option<Result<Ready, String>>>(bytes, 1);
 }

@@ -1,157 +1,43 @@
 //! Measures how the clocks of a cluster's nodes differ while a job runs.
 //!
-//! Flow of a run: [`config`] → `roster` (who takes part) → `probing` (one thread, all edges of a node) →
-//! `rounds` (windows, edge fits, gather, graph, broadcast; [`policy`] chooses the pace) → [`files`] and [`report`]. [`solve`] repeats the estimation
-//! from recorded exchanges alone. [`run()`] is the whole of it; a caller brings a `Collective`.
+//! Flow of a run, and the rooms of this crate; a room imports only earlier ones:
+//! 1. `config` — the settings, from one table of keys;
+//! 2. `store` — the run's directory, its JSON lines, the protobuf export;
+//! 3. `join` — the hand-shake: who takes part, who is a node, where it is reached, who is the reference;
+//! 4. `measure` — the probe thread, snapshot pairs, virtual clocks, counters;
+//! 5. `pace` — how fast the next window probes, fixed or adaptive;
+//! 6. `report` — what the root keeps of a run: shared files, the judge of known truth, metrics, the final report;
+//! 7. `round` — the node's part, the exchange between ranks, the master's part, and the loop that joins them;
+//! 8. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files.
+//!
+//! `error` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
 //!
 //! What it does not do: parse command lines, print, install signal handlers (crate `cli`), touch traces (crate `trace`).
 #![forbid(unsafe_code)]
 
-use std::path::{Path, PathBuf};
-
-use probe_sync_collective::Rank;
-use probe_sync_time::RoundId;
-
-pub mod adaptive;
 pub mod config;
-pub mod export;
-pub mod files;
+mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod metrics;
-pub mod policy;
-mod probing;
-pub mod proto_generated;
+mod join;
+mod measure;
+mod pace;
 pub mod report;
-mod root;
-mod roster;
-mod rounds;
-mod run;
-pub mod snapshots;
+mod round;
+mod session;
 pub mod solve;
-pub mod truth;
+mod store;
 mod wire;
 
 pub use config::Config;
+pub use error::Error;
+pub use measure::counters::Counter;
+pub use measure::snapshots;
+pub use pace::adaptive::PacingReport;
 pub use probe_sync_collective as collective;
 #[cfg(feature = "mpi")]
 pub use probe_sync_mpi as mpi;
 pub use report::RunReport;
-pub use run::{Context, Observer, Started, run, run_with_policy};
-
-/// What can end a run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A configuration value is unusable.
-    #[error("{origin}: {key}: {reason}")]
-    Configuration {
-        /// Where the value came from.
-        origin: String,
-        /// The key.
-        key: String,
-        /// What is wrong, and what would be right.
-        reason: String,
-    },
-    /// A configuration file is unreadable.
-    #[error("configuration file {}: {reason}", path.display())]
-    ConfigurationFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with line and column where known.
-        reason: String,
-    },
-    /// A file could not be used.
-    #[error("cannot {action} {}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        action: &'static str,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The run's directory cannot be taken.
-    #[error("{} {reason}", path.display())]
-    Occupied {
-        /// The directory.
-        path: PathBuf,
-        /// Why not, and what to do.
-        reason: &'static str,
-    },
-    /// The output would overwrite an input.
-    #[error("{} is one of the inputs; write the result to another file", path.display())]
-    OutputIsInput {
-        /// The file.
-        path: PathBuf,
-    },
-    /// There are a thousand older runs beside this one.
-    #[error("{}: a thousand older runs lie beside it; remove some or choose another --out", path.display())]
-    TooManyOldRuns {
-        /// The run's directory.
-        path: PathBuf,
-    },
-    /// The root refused the run; every rank ends with the same reason.
-    #[error("refused: {reason}")]
-    Refused {
-        /// Why, naming rank and key.
-        reason: String,
-    },
-    /// A rank sent bytes that are no message of ours.
-    #[error("message from rank {rank}: {reason}")]
-    Wire {
-        /// The sender.
-        rank: Rank,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The ranks could not talk.
-    #[error(transparent)]
-    Collective(#[from] probe_sync_collective::Error),
-    /// The operating system refused a socket, a clock or a timer.
-    #[error(transparent)]
-    System(#[from] probe_sync_sys::Error),
-    /// The probe thread ended before the run did.
-    #[error("probe thread: {reason}")]
-    ProbeThread {
-        /// Why.
-        reason: String,
-    },
-    /// The thread that takes snapshot pairs ended before the run did.
-    #[error("snapshot thread: {reason}")]
-    SnapshotThread {
-        /// Why.
-        reason: String,
-    },
-    /// The edges of a round could not be solved.
-    #[error("round {round_id}: {source}")]
-    Graph {
-        /// The round.
-        round_id: RoundId,
-        /// What the solver said.
-        source: probe_sync_estimate::Error,
-    },
-    /// The broadcasts of the root do not follow each other.
-    #[error("expected broadcast {expected} of the root, got {got}: a round was missed")]
-    Sequence {
-        /// The sequence number that was due.
-        expected: RoundId,
-        /// The one that came.
-        got: RoundId,
-    },
-    /// No input line could be used.
-    #[error("no usable exchange in {files}")]
-    NothingToSolve {
-        /// The files.
-        files: String,
-    },
-}
-
-impl Error {
-    /// For `map_err`: names the file and what was tried.
-    pub(crate) fn file(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self + use<> {
-        let path = path.to_owned();
-        move |source| Self::File { path, action, source }
-    }
-}
+pub use session::{Context, Observer, Session, Started, State, run};
+pub use store::export;

@@ -1,7 +1,7 @@
 //! The one place that knows how values become bytes between ranks: bincode 2 behind a version byte.
 //!
-//! Place in the flow: `run` and `rounds` encode what they hand to a `Collective` and decode what comes back.
-//! Nothing here reaches a file; files are JSON, and exports are protobuf (`export`).
+//! Place in the flow: `join` and `round` encode what they hand to a `Collective` and decode what comes back.
+//! Nothing here reaches a file; files are JSON, and exports are protobuf (`store::export`).
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -102,6 +102,25 @@ impl SkewedClock {
         t + Duration::from_ns_f64(self.error_ns(t))
     }
 
+    /// The time on the clock underneath at which this clock shows `shown`. Where a step makes it show an instant twice or
+    /// never, some time near the step.
+    ///
+    /// ```
+    /// # use probe_sync_time::{SkewedClock, Timestamp};
+    /// let clock = SkewedClock { off_ns: 1_000, ppm: 10.0, ..SkewedClock::default() };
+    /// let real = Timestamp::from_ns(5_000_000_000);
+    /// assert_eq!(clock.invert(clock.apply(real)), real);
+    /// ```
+    #[must_use]
+    pub fn invert(&self, shown: Timestamp<System>) -> Timestamp<System> {
+        let mut at = shown;
+        // Rates are below 1 %: each turn makes the error a hundred times smaller.
+        for _ in 0..INVERSE_TURNS {
+            at = shown - Duration::from_ns_f64(self.error_ns(at));
+        }
+        at
+    }
+
     /// The clock without its wave: what a comparison with another clock of the same oscillator shows. Temperature moves
     /// `CLOCK_MONOTONIC_RAW` as it moves the system clock; steps, and the rate that a daemon sets, move only the latter.
     #[must_use]
@@ -118,6 +137,9 @@ impl SkewedClock {
         t - Timestamp::from_ns(self.t0_ns)
     }
 }
+
+/// A start that is wrong by hours is right to the nanosecond after these.
+const INVERSE_TURNS: u32 = 8;
 
 #[cfg(test)]
 mod tests {

@@ -12,8 +12,7 @@ use probe_sync_collective::{Collective, Deadline, Error, Frames, JobKey, Tcp, bi
 use probe_sync_mpi::raw::{Communicator, Parts, check};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 
-use super::TIMEOUT;
-use crate::GroupExt as _;
+use crate::group::GroupExt as _;
 
 /// One way.
 pub(crate) struct Candidate {
@@ -198,3 +197,6 @@ const JOB: JobKey = JobKey(0x62_656e_6368);
 
 /// Bytes of the decision for each rank.
 const DECISION_PER_RANK: usize = 24;
+
+/// How long a round may take before the bench gives up.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);

@@ -17,9 +17,9 @@ use probe_sync_collective::{Collective as _, Deadline, Frames};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::GroupExt as _;
 use crate::behaviour::cpu_seconds;
-use candidates::{Candidate, candidates};
+use crate::group::GroupExt as _;
+use candidates::{Candidate, TIMEOUT, candidates};
 
 /// How to measure.
 #[derive(Args)]
@@ -229,6 +229,3 @@ const RATIOS: [(&str, &str); 4] = [
 
 /// Rounds before each block that do not count.
 const WARM_UP: usize = 5;
-
-/// How long a round may take before the bench gives up.
-const TIMEOUT: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@
 //! What it does not do: reconnect, encrypt, or relay through other ranks (the root serves all of them).
 
 mod connection;
+mod job_key;
 mod rendezvous;
 
 pub use rendezvous::bind;
@@ -18,9 +19,7 @@ use rustix::event::PollFlags;
 use crate::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
 use connection::{Connection, Kind, poll_sockets};
 
-/// Distinguishes the runs that might meet on one port; equal on all ranks of a run.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct JobKey(pub u64);
+pub use job_key::JobKey;
 
 /// One rank of a star of connections.
 #[derive(Debug)]

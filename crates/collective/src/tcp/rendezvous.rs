@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::JobKey;
 use super::connection::{Connection, poll_sockets};
+use super::job_key::JobKey;
 use crate::{Deadline, Error, ROOT, Rank, Wait};
 
 /// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`].

@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use probe_sync::collective::InProcess;
-use probe_sync::policy::{Pace, Policy};
-use probe_sync::{Config, Context, Error, Observer, RunReport, Started, run, run_with_policy};
+use probe_sync::{Config, Context, Counter, Error, Observer, RunReport, Started, run};
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::{Duration, Edge};
+use probe_sync_time::{Duration, NodeId};
 
 /// Counts what it is told, and ends the run after some rounds if it shall.
 struct Counting {
@@ -77,55 +75,6 @@ fn raising_the_flag_ends_the_run_with_a_report() {
     assert!(report.interrupted && report.rounds >= 2, "{report:?}");
 }
 
-/// Makes every window after the first shorter, and probes faster.
-struct Hasten;
-
-impl Policy for Hasten {
-    fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], _: &Pace) -> Pace {
-        assert!(windows.len() == 2 && round.all_nodes.iter().all(|node| node.reachable));
-        Pace { cadence: Duration::from_us(400), window: Duration::from_ms(125), extra_edges: Vec::new() }
-    }
-}
-
-#[test]
-fn a_policy_changes_the_pace_of_all_nodes() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let out = directory.path().join("out");
-    let threads: Vec<_> = InProcess::group(2)
-        .into_iter()
-        .map(|mut collective| {
-            let config = config(directory.path());
-            std::thread::spawn(move || {
-                let context = Context { stop: Arc::default(), towards_root: None };
-                let mut observer = Counting { rounds: 0, stop_after: None };
-                run_with_policy(Ok(config), &mut collective, &context, &mut observer, &mut Hasten)
-            })
-        })
-        .collect();
-    let reports: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("no panic").expect("a run")).collect();
-    let report = reports[0].as_ref().expect("the root's report");
-    assert!(report.rounds > 5, "2 s hold more than four windows now");
-    let mut counted = [[0; 2]; 2];
-    for (node, counted) in counted.iter_mut().enumerate() {
-        let text = std::fs::read_to_string(out.join(format!("windows/node{node}.jsonl"))).expect("the node's windows");
-        let windows: Vec<NodeWindowData> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-        let length = |window: &NodeWindowData| (window.window_end - window.window_start).as_ns();
-        assert!(length(&windows[0]) > 2 * length(windows.last().expect("windows")), "node {node}");
-        for packets in windows.iter().flat_map(|window| &window.packets) {
-            assert_eq!(packets.peer.index(), 1 - node);
-            counted[0] += packets.sent;
-            counted[1] += packets.received;
-        }
-    }
-    // The windows tile the run: together they hold what the account holds, but for what came after the last cut.
-    for direction in &report.packets {
-        let (src, dst) = (direction.src.index(), direction.dst.index());
-        let [sent, received] = [counted[src][0], counted[dst][1]];
-        assert!((100..=direction.sent).contains(&sent), "{direction:?}, {counted:?}");
-        assert!((100..=direction.received).contains(&received), "{direction:?}, {counted:?}");
-    }
-}
-
 #[test]
 fn a_target_that_is_easy_lengthens_the_cadence_and_is_reported() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -143,7 +92,7 @@ fn a_target_that_is_easy_lengthens_the_cadence_and_is_reported() {
     assert_eq!(pacing.shortest_cadence_ns, pacing.configured_cadence_ns, "{pacing:?}");
     // 500 ms at 800 µs are 625 exchanges in the first window, and more are lost to slower windows than not.
     let planned = pacing.exchanges_per_host / pacing.exchanges_per_host_fixed;
-    let started = report.counters["exchanges_started"] as f64 / 2_500.0;
+    let started = report.counters[&Counter::ExchangesStarted] as f64 / 2_500.0;
     assert!(planned < 0.7 && started < 0.8, "{planned} planned, {started} started");
     let text = std::fs::read_to_string(directory.path().join("out/run.json")).expect("run.json");
     let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -151,45 +100,31 @@ fn a_target_that_is_easy_lengthens_the_cadence_and_is_reported() {
     assert_eq!(document["configuration"]["adaptive"], "true");
 }
 
-/// Adds an edge after the first round, and takes it away after the third.
-struct Join(Edge);
-
-impl Policy for Join {
-    fn next(&mut self, round: &GlobalWindowData, _: &[NodeWindowData], current: &Pace) -> Pace {
-        let extra_edges = if (0..3).contains(&round.round_id.0) { vec![self.0] } else { Vec::new() };
-        Pace { extra_edges, ..current.clone() }
-    }
-}
-
 #[test]
-fn all_ranks_probe_the_edges_that_the_master_adds() {
+fn any_node_can_be_the_reference() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let out = directory.path().join("out");
-    let stop = Arc::new(AtomicBool::new(false));
-    let threads: Vec<_> = InProcess::group(4)
-        .into_iter()
-        .map(|mut collective| {
-            let config = Config {
-                neighbors: Some(2),
-                window: Duration::from_ms(200),
-                duration: None,
-                ..config(directory.path())
-            };
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || {
-                let context = Context { stop: Arc::clone(&stop), towards_root: None };
-                let mut observer = Counting { rounds: 0, stop_after: Some((7, stop)) };
-                // The ring is 0→1→2→3→0, so 3 never probes 1 by itself.
-                run_with_policy(Ok(config), &mut collective, &context, &mut observer, &mut Join(Edge::new(3, 1)))
-            })
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| drop(thread.join().expect("no panic").expect("a run")));
-    let text = std::fs::read_to_string(out.join("windows/node3.jsonl")).expect("the node's windows");
-    let windows: Vec<NodeWindowData> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let probed = |window: &NodeWindowData| window.edges.iter().any(|edge| edge.dst_node_id.0 == 1);
-    let found: Vec<bool> = windows.iter().map(probed).collect();
-    assert_eq!((found[0], found[2], found.last()), (false, true, Some(&false)), "{found:?}");
+    let against = |text: &str| {
+        let mut config = config(directory.path());
+        config.set("reference", text, "--reference")?;
+        Ok(config)
+    };
+    let mut results = ranks((0..3).map(|_| against("2")).collect(), None);
+    let report = results.remove(0).expect("the root's run").expect("the root's report");
+    assert_eq!((report.reference, report.nodes[2].offset_ns), (NodeId(2), 0.0));
+    let truth = report.truth.expect("known truth");
+    assert_eq!((truth.judged, truth.outside_hard_interval), (6, 0), "{truth:?}");
+    assert!(truth.worst_error_ns < 20_000.0, "{truth:?}");
+    // Node 0 has the real clock; against node 2's it is as wrong as that one is.
+    assert!(report.nodes[0].true_offset_ns.is_some_and(|offset| offset.abs() > 20_000.0), "{:?}", report.nodes);
+
+    let mut results = ranks((0..2).map(|_| against("auto")).collect(), None);
+    let report = results.remove(0).expect("the root's run").expect("the root's report");
+    assert_eq!(report.reference, NodeId(0), "all have the same timestamps");
+
+    for result in ranks((0..2).map(|_| against("9")).collect(), None) {
+        let said = result.expect_err("refused").to_string();
+        assert!(said.contains("reference names node 9") && said.contains("2 nodes"), "{said}");
+    }
 }
 
 #[test]

@@ -35,11 +35,11 @@ impl Cost {
 }
 
 /// UDP (8) and IPv4 (20).
-pub const HEADER_BYTES: usize = 28;
+const HEADER_BYTES: usize = 28;
 
 /// Both ends of a packet, wake-ups included: 22 µs by `cargo bench -p probe-sync-sys --bench loopback`, see docs/RESULTS.md,
 /// "Cost of probing".
-pub const CPU_SECONDS_PER_PACKET: f64 = 22e-6;
+const CPU_SECONDS_PER_PACKET: f64 = 22e-6;
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ mod svm;
 mod tests;
 
 pub use self::baselines::Tuning;
-pub use self::cost::{CPU_SECONDS_PER_PACKET, Cost, HEADER_BYTES};
+pub use self::cost::Cost;
 pub use self::judge::judge;
 pub use self::plan::{Judgement, Method, Plan, SeedRun};
-pub use self::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
+pub use self::statistics::{Coverage, Pool, Summary, quantile};

@@ -112,14 +112,6 @@ impl Pool {
         sorted.sort_unstable_by(f64::total_cmp);
         sorted
     }
-
-    /// Takes in everything of another pool.
-    pub fn merge(&mut self, other: &Self) {
-        self.errors_ns.extend_from_slice(&other.errors_ns);
-        self.missing += other.missing;
-        self.half_widths.merge(&other.half_widths);
-        self.hard.merge(&other.hard);
-    }
 }
 
 impl Claims {
@@ -128,13 +120,6 @@ impl Claims {
         self.held += usize::from(held);
         self.half_width_sum_ns += half_width_ns;
         self.square_sum += error_ns * error_ns;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.held += other.held;
-        self.half_width_sum_ns += other.half_width_sum_ns;
-        self.square_sum += other.square_sum;
     }
 
     fn coverage(&self) -> Option<Coverage> {
@@ -154,7 +139,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 /// exp of the mean logarithm; 1 without values.
-pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(super) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (sum, count) = values.into_iter().fold((0.0, 0), |(sum, count), value| (sum + value.ln(), count + 1));
     if count == 0 { 1.0 } else { (sum / f64::from(count)).exp() }
 }
@@ -185,13 +170,13 @@ mod tests {
             half_width_95_ns,
             hard_ns,
         };
-        let mut pool = Pool::default();
-        pool.add(&judgement(-3.0, Some(2.0), Some([90.0, 110.0])));
-        pool.add(&judgement(4.0, Some(6.0), Some([101.0, 110.0])));
-        pool.add(&Judgement { estimate_ns: None, ..judgement(0.0, None, None) });
-        let mut twice = pool.clone();
-        twice.merge(&pool);
-        for (pool, count) in [(pool, 2), (twice, 4)] {
+        let nothing = Judgement { estimate_ns: None, ..judgement(0.0, None, None) };
+        let all =
+            [judgement(-3.0, Some(2.0), Some([90.0, 110.0])), judgement(4.0, Some(6.0), Some([101.0, 110.0])), nothing];
+        for times in [1, 2] {
+            let mut pool = Pool::default();
+            (0..times).flat_map(|_| &all).for_each(|judgement| pool.add(judgement));
+            let count = 2 * times;
             let summary = pool.summary();
             assert_eq!((summary.count, summary.missing), (count, count / 2));
             assert_eq!((summary.p50_ns, summary.max_ns, summary.rms_ns), (3.0, 4.0, 12.5f64.sqrt()));

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_estimate::window::PeerPackets;
-use probe_sync_probe::{Counters, Schedule};
+use probe_sync_probe::Schedule;
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, Reference, System, Timestamp};
 
 use crate::error::Error;
@@ -18,13 +18,11 @@ use crate::runs::outcome::Outcome;
 use crate::scenario::Scenario;
 use crate::world::clock::{WanderingClock, offset_ns};
 use crate::world::events::{START, World};
-use crate::world::network::constant_ns;
 
 /// A run under way.
 #[derive(Debug)]
 pub struct Running<'a> {
     scenario: &'a Scenario,
-    seed: u64,
     edges: &'a [Edge],
     world: World<'a>,
     /// When the windows under way began, true time.
@@ -32,8 +30,8 @@ pub struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    pub(crate) fn new(scenario: &'a Scenario, seed: u64, edges: &'a [Edge], world: World<'a>) -> Self {
-        Self { scenario, seed, edges, world, window_start: START }
+    pub(crate) fn new(scenario: &'a Scenario, edges: &'a [Edge], world: World<'a>) -> Self {
+        Self { scenario, edges, world, window_start: START }
     }
 
     /// Handles everything that happens up to `at`, true time. Going back is not possible: an earlier `at` does nothing.
@@ -101,11 +99,6 @@ impl<'a> Running<'a> {
         self.world.packets_sent
     }
 
-    /// What each node's endpoint has counted so far; a reboot begins anew.
-    pub fn counters(&self) -> impl Iterator<Item = Counters> {
-        self.world.nodes.iter().map(|node| node.endpoint.counters())
-    }
-
     /// Each node's clock.
     pub fn clocks(&self) -> &[WanderingClock] {
         &self.world.clocks
@@ -114,18 +107,6 @@ impl<'a> Running<'a> {
     /// The truth: offset of `node` from the reference when the reference's clock shows `at`, ns.
     pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> f64 {
         offset_ns(&self.world.clocks, node, self.scenario.reference, at)
-    }
-
-    /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns, for packets that leave at `at` of
-    /// true time: half the difference between the least forward and reverse delays, faults included.
-    pub fn asymmetry_ns(&self, edge: Edge, at: Timestamp<System>) -> f64 {
-        let since = (at - START).as_ns();
-        let delay = |from, to| {
-            let faults = self.scenario.faults.iter().filter(|fault| fault.span().contains(since));
-            let extra: f64 = faults.filter_map(|fault| fault.extra_ns(from, to)).sum();
-            (constant_ns(&self.scenario.network, self.seed, from, to) + extra).max(0.0)
-        };
-        (delay(edge.src, edge.dst) - delay(edge.dst, edge.src)) / 2.0
     }
 
     /// Stops probing and lets everything in flight end.

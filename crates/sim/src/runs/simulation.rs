@@ -63,11 +63,11 @@ impl Simulation {
         let clock = |node| oscillator::clock(&self.scenario, self.seed, NodeId(node), Self::START, horizon);
         let clocks = (0..self.scenario.nodes).map(clock).collect();
         let world = World::new(&self.scenario, self.seed, &self.edges, endpoints, clocks);
-        Running::new(&self.scenario, self.seed, &self.edges, world)
+        Running::new(&self.scenario, &self.edges, world)
     }
 
     /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns: half the difference between the
-    /// least forward and reverse delays. Faults are left out; see [`Running::asymmetry_ns`].
+    /// least forward and reverse delays. Faults are left out.
     pub fn asymmetry_ns(&self, edge: Edge) -> f64 {
         let delay = |from, to| constant_ns(&self.scenario.network, self.seed, from, to);
         (delay(edge.src, edge.dst) - delay(edge.dst, edge.src)) / 2.0

@@ -123,22 +123,6 @@ fn paths_change_one_way_or_both_ways() {
     check(FaultKind::RouteChange { src, dst, extra_ns: -4_000, both_ways: true }, |edge| hit(edge, -4_000.0, -4_000.0));
 }
 
-#[test]
-fn running_tells_the_asymmetry_that_holds() {
-    let (src, dst) = (NodeId(0), NodeId(1));
-    let faulty = scenario(Some(FaultKind::Asymmetry { src, dst, extra_ns: 5_000 }));
-    let simulation = Simulation::new(faulty, 3).expect("a sound scenario");
-    let running = simulation.start(Duration::ZERO);
-    let at = |ms, edge| running.asymmetry_ns(edge, Simulation::START + Duration::from_ms(ms));
-    assert_eq!(
-        [at(0, Edge { src, dst }), at(700, Edge { src, dst }), at(1_000, Edge { src, dst })],
-        [0.0, 2_500.0, 0.0]
-    );
-    assert_eq!(at(700, Edge { src: dst, dst: src }), -2_500.0);
-    assert_eq!(at(700, Edge::new(1, 2)), 0.0);
-    assert_eq!(simulation.asymmetry_ns(Edge { src, dst }), 0.0, "without faults");
-}
-
 /// Packets lost between each pair of nodes, and packets sent.
 fn losses(what: FaultKind) -> impl Fn(u32, u32) -> f64 {
     let directions = run(Some(what)).ground_truth.directions;

@@ -12,8 +12,9 @@ use probe_sync_time::{Edge, StampSource};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use crate::files::{ProbeLine, RecordedLine, write_whole};
-use crate::{Error, proto_generated as proto};
+use super::proto_generated as proto;
+use super::{ProbeLine, RecordedLine, write_whole};
+use crate::Error;
 
 /// Writes the run in `directory` to `out`.
 ///

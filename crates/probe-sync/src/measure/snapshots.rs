@@ -27,7 +27,8 @@ use prost::Message;
 use serde::Serialize;
 
 use crate::Error;
-use crate::files::{JsonLines, RunDirectory, write_whole};
+use crate::measure::counters::{Counter, Counts};
+use crate::store::{JsonLines, RunDirectory, write_whole};
 
 /// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
 pub struct Sampler {
@@ -51,13 +52,14 @@ pub struct SnapshotCounts {
 }
 
 impl SnapshotCounts {
-    /// The counters by name, as a rank's account lists them.
-    pub fn named(&self) -> [(&'static str, u64); 4] {
-        [
-            ("snapshots_taken", self.taken),
-            ("snapshots_missed_deadline", self.missed_deadline),
-            ("snapshots_dropped", self.dropped),
-            ("snapshots_wide", self.wide),
+    /// The counts as a rank's account lists them.
+    pub(crate) fn counts(self) -> Counts {
+        let Self { taken, missed_deadline, dropped, wide } = self;
+        vec![
+            (Counter::SnapshotsTaken, taken),
+            (Counter::SnapshotsMissedDeadline, missed_deadline),
+            (Counter::SnapshotsDropped, dropped),
+            (Counter::SnapshotsWide, wide),
         ]
     }
 }

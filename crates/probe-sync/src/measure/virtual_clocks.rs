@@ -1,13 +1,14 @@
 //! Virtual clocks with known error, laid over the real timestamps to test the whole pipeline against truth.
 //!
-//! `--inject-skew SEED` gives every node but the reference an offset and a rate drawn uniformly from the configured
+//! `--inject-skew SEED` gives every node but node 0 an offset and a rate drawn uniformly from the configured
 //! ranges, and `--skew-model` says what else its clock does ([`SkewModel`]). The estimators never see any of it;
 //! `truth.json` states it, t being the machine's real clock:
 //!
 //! `node(t) = t + off_ns + ppm·1e-6·(t − t0_ns) + amp_ns·sin(2π·(t − t0_ns)/period_ns + phase_rad)
 //!            + Σ step_ns·[t − t0_ns ≥ step_at_ns]`.
 //!
-//! Node 0 is not skewed, so at its midpoint M the true offset of node i is `node_i(M) − M`.
+//! Node 0 is not skewed. When the reference r shows M, the true offset of node i is `node_i(t) − M` with t such that
+//! `node_r(t) = M`; where node 0 is the reference, t is M itself.
 //!
 //! Who sees what. A wave stands for the oscillator's temperature, which moves `CLOCK_MONOTONIC_RAW` too, so the clock watch
 //! is shown the clock without it. A step stands for somebody who sets the clock, and the watch sees it.
@@ -16,31 +17,18 @@
 
 use std::f64::consts::TAU;
 
-use probe_sync_time::{Duration, NodeId, SkewedClock, Step, System, Timestamp, Wave};
+use probe_sync_time::{Duration, NodeId, Reference, SkewedClock, Step, System, Timestamp, Wave};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 
 use crate::Config;
-
-/// What virtual clocks do beside being wrong by an offset and a rate.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum SkewModel {
-    /// Nothing.
-    #[default]
-    Constant,
-    /// They swing: amplitude 5 to 50 µs, period 20 to 60 s, any phase. Rates vary by up to 16 ppm and change by up to 5 ppm
-    /// per second, more than any room's temperature does to a quartz.
-    Sinusoid,
-    /// They jump, once or twice, by 5 µs to 1 ms in either direction, at least a window after the start and before the end
-    /// of the run (without `--duration`: of its first ten windows).
-    Steps,
-}
+use crate::config::SkewModel;
 
 /// The virtual clock of `node` in a run that starts when the real clock shows `start_ns`; the identity without
 /// `--inject-skew`.
-pub fn virtual_clock(config: &Config, node: NodeId, start_ns: i64) -> SkewedClock {
-    let (Some(seed), true) = (config.inject_skew, node != REFERENCE) else { return SkewedClock::default() };
+pub(crate) fn virtual_clock(config: &Config, node: NodeId, start_ns: i64) -> SkewedClock {
+    let (Some(seed), true) = (config.inject_skew, node != UNSKEWED) else { return SkewedClock::default() };
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     // One stream per node: its clock does not depend on how many nodes there are. Models draw after offset and rate, which
     // are therefore the same in all.
@@ -85,23 +73,57 @@ fn steps(config: &Config, start_ns: i64, random: &mut ChaCha8Rng) -> Vec<Step> {
         .collect()
 }
 
-/// True offset of a node when the reference clock shows `reference_ns`.
-pub fn true_offset_ns(clock: &SkewedClock, reference_ns: i64) -> f64 {
-    clock.error_ns(Timestamp::from_ns(reference_ns))
+/// The clocks of all nodes, and what they truly show against the reference.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth {
+    /// By node; empty when nothing is known.
+    clocks: Vec<SkewedClock>,
+    reference: SkewedClock,
 }
 
-/// True rate of a node against the reference when the reference clock shows `reference_ns`, ppm.
-pub fn true_drift_ppm(clock: &SkewedClock, reference_ns: i64) -> f64 {
-    clock.rate_ppm(Timestamp::from_ns(reference_ns))
+impl Truth {
+    /// The truth of a run of `nodes` nodes; empty without `--inject-skew`.
+    pub(crate) fn of(config: &Config, nodes: usize, reference: NodeId, start: Timestamp<System>) -> Self {
+        if config.inject_skew.is_none() {
+            return Self::default();
+        }
+        let clock = |node| virtual_clock(config, NodeId(node), start.as_ns());
+        Self { clocks: (0..nodes as u32).map(clock).collect(), reference: clock(reference.0) }
+    }
+
+    /// True when the run has virtual clocks.
+    pub(crate) fn is_known(&self) -> bool {
+        !self.clocks.is_empty()
+    }
+
+    /// The virtual clocks by node.
+    pub(crate) fn clocks(&self) -> &[SkewedClock] {
+        &self.clocks
+    }
+
+    /// True offset of a node, ns, when the reference's clock shows `at`: `node_i(t) − at` for the t at which `node_r(t) = at`.
+    pub(crate) fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> Option<f64> {
+        let clock = self.clocks.get(node.index())?;
+        let real = self.reference.invert(at.of_reference_node());
+        Some(clock.error_ns(real) - self.reference.error_ns(real))
+    }
+
+    /// True rate of a node against the reference, ppm, when the reference's clock shows `at`.
+    pub(crate) fn drift_ppm(&self, node: NodeId, at: Timestamp<Reference>) -> Option<f64> {
+        let clock = self.clocks.get(node.index())?;
+        let real = self.reference.invert(at.of_reference_node());
+        let of_reference = self.reference.rate_ppm(real);
+        Some((clock.rate_ppm(real) - of_reference) / (1.0 + of_reference * 1e-6))
+    }
 }
 
 /// The content of `truth.json`. The keys of the first step stand beside the others for readers that know no more than one.
-pub fn document(config: &Config, clocks: &[SkewedClock], start_ns: i64) -> Value {
+pub(crate) fn document(config: &Config, clocks: &[SkewedClock], reference: NodeId, start: Timestamp<System>) -> Value {
     let nodes: Map<String, Value> =
-        clocks.iter().enumerate().map(|(node, clock)| (node.to_string(), parameters(clock, start_ns))).collect();
+        clocks.iter().enumerate().map(|(node, clock)| (node.to_string(), parameters(clock, start.as_ns()))).collect();
     json!({
         "reference": "t = CLOCK_REALTIME of the one machine that ran all nodes",
-        "skew_model": config.skew_model.name(),
+        "reference_node": reference, "skew_model": config.skew_model.name(),
         "model": "node(t) = t + off_ns + ppm*1e-6*(t - t0_ns) + amp_ns*sin(2*pi*(t - t0_ns)/period_ns + phase_rad) \
                   + (step_ns if step_ns != 0 and t - t0_ns >= step_at_ns) \
                   + (sum of step_ns of more_steps with t - t0_ns >= their step_at_ns)",
@@ -125,24 +147,8 @@ fn parameters(clock: &SkewedClock, start_ns: i64) -> Value {
     })
 }
 
-impl SkewModel {
-    /// All of them, with the names that they have in configurations.
-    pub const ALL: [(&str, Self); 3] =
-        [("constant", Self::Constant), ("sinusoid", Self::Sinusoid), ("steps", Self::Steps)];
-
-    /// The name that it has in configurations.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, model)| *model == self).map_or("?", |(name, _)| name)
-    }
-
-    /// The fewest windows that a run must have for it: steps keep a window's distance from both ends.
-    pub fn fewest_windows(self) -> i64 {
-        if self == Self::Steps { 3 } else { 0 }
-    }
-}
-
-/// The reference node.
-pub const REFERENCE: NodeId = NodeId(0);
+/// The node whose clock is the real one, whoever is the reference.
+const UNSKEWED: NodeId = NodeId(0);
 
 /// Amplitudes of waves, from and to.
 const WAVE_AMP_NS: [f64; 2] = [5_000.0, 50_000.0];
@@ -162,7 +168,7 @@ mod tests {
     #[test]
     fn the_reference_is_true_and_the_others_stay_in_range() {
         let config = Config { inject_skew: Some(7), ..Config::default() };
-        assert!(virtual_clock(&config, REFERENCE, 5).is_identity());
+        assert!(virtual_clock(&config, UNSKEWED, 5).is_identity());
         assert!(virtual_clock(&Config::default(), NodeId(1), 5).is_identity());
         for node in 1..200 {
             let clock = virtual_clock(&config, NodeId(node), 5);
@@ -198,7 +204,8 @@ mod tests {
         let config = Config { inject_skew: Some(3), skew_model: SkewModel::Sinusoid, ..Config::default() };
         let mut clock = virtual_clock(&config, NodeId(1), 1_000);
         clock.steps = [(7, 300), (-9, 500)].map(|(step_ns, at_ns)| Step { at_ns: 1_000 + at_ns, step_ns }).to_vec();
-        let document = document(&config, &[SkewedClock::default(), clock.clone()], 1_000);
+        let document =
+            document(&config, &[SkewedClock::default(), clock.clone()], NodeId(0), Timestamp::from_ns(1_000));
         let stated = &document["nodes"]["1"];
         let number = |value: &Value| value.as_f64().expect("a number");
         for since in [0, 400, 7_000_000_000_i64] {
@@ -209,7 +216,10 @@ mod tests {
             for step in more.iter().chain([stated]) {
                 expected += if since as f64 >= number(&step["step_at_ns"]) { number(&step["step_ns"]) } else { 0.0 };
             }
-            assert!((true_offset_ns(&clock, 1_000 + since) - expected).abs() < 1e-6, "{since} {document:#}");
+            assert!(
+                (clock.error_ns(Timestamp::from_ns(1_000 + since)) - expected).abs() < 1e-6,
+                "{since} {document:#}"
+            );
         }
         assert_eq!(document["skew_model"], "sinusoid");
     }
@@ -217,7 +227,18 @@ mod tests {
     #[test]
     fn truth_by_hand() {
         // Node 1 is 1000 ns ahead at t0 = 0 and gains 10 ppm: after 1 s it is 11 000 ns ahead.
-        let clock = SkewedClock { t0_ns: 0, off_ns: 1000, ppm: 10.0, ..SkewedClock::default() };
-        assert!((true_offset_ns(&clock, 1_000_000_000) - 11_000.0).abs() < 1e-6);
+        let one = SkewedClock { t0_ns: 0, off_ns: 1000, ppm: 10.0, ..SkewedClock::default() };
+        let clocks = vec![SkewedClock::default(), one.clone()];
+        let second = Timestamp::from_ns(1_000_000_000);
+        let truth = Truth { clocks: clocks.clone(), reference: SkewedClock::default() };
+        assert_eq!(truth.offset_ns(NodeId(1), second), Some(11_000.0));
+        assert_eq!(truth.drift_ppm(NodeId(1), second), Some(10.0));
+        // The other way round: when node 1 shows 1 s, 11 000 ns less 0.11 ns have passed for node 0.
+        let truth = Truth { clocks, reference: one };
+        let offset = truth.offset_ns(NodeId(0), second).expect("known");
+        assert!((offset + 11_000.0 - 0.11).abs() < 0.01, "{offset}");
+        assert_eq!(truth.offset_ns(NodeId(1), second), Some(0.0));
+        let drift = truth.drift_ppm(NodeId(0), second).expect("known");
+        assert!((drift + 10.0).abs() < 1e-3 && drift > -10.0, "{drift}");
     }
 }

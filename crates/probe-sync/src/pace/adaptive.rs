@@ -1,19 +1,14 @@
 //! Adaptive probing in a live run: shows every solved round to `estimate::pacing` and keeps account of what it did.
 //!
-//! Place in the flow: the [`Policy`] that `--target-error` or `--adaptive` chooses, on the root only; its [`PacingReport`]
-//! goes to `run.json`, `report.json`, `metrics.prom` and the table. What cannot be reached is said once, in the log, when it
+//! Place in the flow: what `--target-error` or `--adaptive` asks for, on the root only; its [`PacingReport`] goes to `run.json`, `report.json`, `metrics.prom` and the table. What cannot be reached is said once, in the log, when it
 //! is first known.
 //!
-//! What it does not do: decide (that is pure and in `estimate::pacing`), or apply the decision (`rounds`).
+//! What it does not do: decide (that is pure and in `estimate::pacing`), or apply the decision (`round`).
 
-use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingRound, PacingStep, Verdict};
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
-use probe_sync_time::{Duration, Edge, NodeId};
+use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingStep, Verdict};
+use probe_sync_estimate::round::SolvedRound;
+use probe_sync_time::{Duration, Edge};
 use serde::{Deserialize, Serialize};
-
-use crate::policy::{Pace, Policy};
-use crate::truth;
 
 /// What adaptive probing did in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +49,7 @@ pub struct PacingReport {
 
 /// Chooses the pace by the target.
 #[derive(Clone, Debug)]
-pub struct Adaptive {
+pub(crate) struct Adaptive {
     pacer: Pacer,
     report: PacingReport,
     /// What was said last.
@@ -83,6 +78,20 @@ impl Adaptive {
             extra_edges_most: 0,
         };
         Self { pacer: Pacer::new(nodes, edges, options), report, said: Verdict::Unknown }
+    }
+
+    /// Looks at a solved round that was measured at `cadence`, and decides the next.
+    pub fn next(&mut self, round: &SolvedRound, cadence: Duration) -> PacingStep {
+        let step = self.pacer.after(round, round.data.reference);
+        let window = round.data.window_end - round.data.window_start;
+        self.account(&step, window.as_ns().max(0), cadence.as_ns());
+        self.say(&step);
+        step
+    }
+
+    /// What it did; `None` before the first round.
+    pub fn report(&self) -> Option<PacingReport> {
+        (self.report.rounds > 0).then(|| self.report.clone())
     }
 
     fn account(&mut self, step: &PacingStep, window_ns: i64, cadence_ns: i64) {
@@ -114,32 +123,6 @@ impl Adaptive {
         }
         let (cadence_us, width) = (step.cadence_ns as f64 * 1e-3, length(step.half_width_ns));
         tracing::debug!("adaptive: next cadence {cadence_us} us, {:?} at ±{width}", step.verdict);
-    }
-}
-
-impl Policy for Adaptive {
-    fn next(&mut self, round: &GlobalWindowData, windows: &[NodeWindowData], current: &Pace) -> Pace {
-        let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
-        let seen = round.clock_events.iter().map(|(node, _)| node);
-        let disturbed: Vec<NodeId> = seen.chain(&round.watch.invalid).copied().collect();
-        let asymmetries: Vec<f64> = round.all_nodes.iter().map(|node| node.asymmetry_sigma_ns).collect();
-        let step = self.pacer.next(&PacingRound {
-            nodes: &round.all_nodes,
-            reference: truth::REFERENCE,
-            edges: &edges,
-            excluded: &round.excluded_edges,
-            asymmetry_sd_ns: round.asymmetry_sd_ns,
-            asymmetry_sigma_ns: Some(&asymmetries),
-            disturbed: &disturbed,
-        });
-        let window_ns = (round.window_end - round.window_start).as_ns().max(0);
-        self.account(&step, window_ns, current.cadence.as_ns());
-        self.say(&step);
-        Pace { cadence: Duration::from_ns(step.cadence_ns), window: current.window, extra_edges: step.extra_edges }
-    }
-
-    fn report(&self) -> Option<PacingReport> {
-        (self.report.rounds > 0).then(|| self.report.clone())
     }
 }
 

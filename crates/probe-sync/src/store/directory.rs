@@ -1,22 +1,19 @@
-//! The files of a run, written so that a killed run leaves every finished round readable.
+//! The directory of one run: claimed, joined, and the names in it.
 //!
-//! Place in the flow: last stage of a round. Streams are JSON lines, appended one whole line at a time; a reader copes
-//! with a last line cut short. Whole documents (`run.json`, `truth.json`, `metrics.prom`) are written beside and
-//! renamed. The root claims the directory: an earlier run's moves aside to `NAME.1`, `NAME.2`, …; one that holds anything
-//! else, or that a running root has locked, is refused. The other ranks only add their own files, and never move what
-//! they find: on a shared file system their view of it may be stale.
+//! Place in the flow: before the first round. The root claims the directory: an earlier run's moves aside to `NAME.1`,
+//! `NAME.2`, …; one that holds anything else, or that a running root has locked, is refused. The other ranks only add their own
+//! files, and never move what they find: on a shared file system their view of it may be stale.
 //!
-//! What it does not do: read (see `solve` and the readers of other crates).
+//! What it does not do: read a run (crates `trace` and `cli`, module `solve`).
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::window::PeerPackets;
-use probe_sync_time::{Exchange, NodeId, RoundId, StampSource, System, Timestamp};
-use serde::{Deserialize, Serialize};
+use probe_sync_files::AtomicFile;
 use serde_json::Value;
 
+use super::JsonLines;
 use crate::Error;
 
 /// The directory of one run.
@@ -93,7 +90,13 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn refresh_document(&self, name: &str, content: &str) -> Result<(), Error> {
-        write_beside(&self.path.join(name), content.as_bytes(), false)
+        let path = self.path.join(name);
+        let refresh = || {
+            let mut file = AtomicFile::create(&path)?;
+            file.write_all(content.as_bytes())?;
+            file.commit_without_sync()
+        };
+        refresh().map_err(Error::file(&path, "write"))
     }
 
     /// Starts a JSON-lines stream.
@@ -121,129 +124,8 @@ impl RunDirectory {
 ///
 /// # Errors
 /// [`Error::File`] names the path.
-pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
-    write_beside(path, content, true)
-}
-
-fn write_beside(path: &Path, content: &[u8], durable: bool) -> Result<(), Error> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let beside = path.with_file_name(name);
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&beside)?;
-        file.write_all(content)?;
-        if durable {
-            file.sync_data()?;
-        }
-        fs::rename(&beside, path)
-    };
-    write().map_err(|error| {
-        // Nothing half-written stays; that it cannot be removed either is no news.
-        let _ = fs::remove_file(&beside);
-        Error::file(path, "write")(error)
-    })
-}
-
-/// An append-only stream of JSON objects, one a line.
-#[derive(Debug)]
-pub struct JsonLines {
-    path: PathBuf,
-    writer: BufWriter<File>,
-    line: Vec<u8>,
-}
-
-impl JsonLines {
-    /// Creates the file.
-    ///
-    /// # Errors
-    /// [`Error::File`] names the path.
-    pub fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(Error::file(path, "create"))?;
-        Ok(Self { path: path.into(), writer: BufWriter::new(file), line: Vec::new() })
-    }
-
-    /// Appends one object.
-    ///
-    /// # Errors
-    /// [`Error::File`] names the path, as when the disk is full.
-    pub fn append<T: Serialize>(&mut self, value: &T) -> Result<(), Error> {
-        self.line.clear();
-        serde_json::to_writer(&mut self.line, value).expect("our types serialise to JSON and a Vec takes any bytes");
-        self.line.push(b'\n');
-        self.writer.write_all(&self.line).map_err(Error::file(&self.path, "append to"))
-    }
-
-    /// Hands everything to the operating system: a killed process loses nothing before this point.
-    ///
-    /// # Errors
-    /// [`Error::File`] names the path.
-    pub fn flush(&mut self) -> Result<(), Error> {
-        self.writer.flush().map_err(Error::file(&self.path, "append to"))
-    }
-}
-
-/// A raw exchange: a line of `probes/nodeN.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProbeLine {
-    /// The round whose window the exchange finished in.
-    pub round_id: RoundId,
-    /// The node that probed.
-    pub src: NodeId,
-    /// The node that answered.
-    pub dst: NodeId,
-    /// Counts the exchanges of the edge.
-    pub seq: u32,
-    /// Where the stamps were taken.
-    pub stamp: StampSource,
-    /// `[pt1_tx, pt1_rx, pt2_tx, pt2_rx, pr1_tx, pr1_rx, pr2_tx, pr2_rx]`, ns.
-    pub t: [i64; 8],
-}
-
-impl ProbeLine {
-    /// The line for an exchange.
-    pub fn new(round_id: RoundId, exchange: &Exchange) -> Self {
-        Self {
-            round_id,
-            src: exchange.edge.src,
-            dst: exchange.edge.dst,
-            seq: exchange.seq,
-            stamp: exchange.stamp,
-            t: exchange.t.map(|stamp| stamp.as_ns()),
-        }
-    }
-}
-
-/// Closes a window in `probes/nodeN.jsonl`: where it began and ended and what was lost in it, so that `solve` cuts the
-/// same windows. Readers that know only exchanges skip lines with `meta`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProbeWindowLine {
-    /// Always true.
-    pub meta: bool,
-    /// The round.
-    pub round_id: RoundId,
-    /// The node that probed.
-    pub src: NodeId,
-    /// The window's start on that node's clock.
-    #[serde(rename = "window_start_ns")]
-    pub window_start: Timestamp<System>,
-    /// The window's end on that node's clock.
-    #[serde(rename = "window_end_ns")]
-    pub window_end: Timestamp<System>,
-    /// Lost exchanges by destination.
-    pub lost: Vec<(NodeId, u32)>,
-    /// Packets by peer. Empty: they were not counted.
-    #[serde(default)]
-    pub packets: Vec<PeerPackets>,
-}
-
-/// Any line of `probes/nodeN.jsonl`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum RecordedLine {
-    /// The end of a window.
-    Close(ProbeWindowLine),
-    /// An exchange.
-    Probe(ProbeLine),
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
+    probe_sync_files::write_whole(path, content).map_err(Error::file(path, "write"))
 }
 
 fn run_in(directory: &Path) -> Option<String> {

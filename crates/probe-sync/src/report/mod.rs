@@ -1,59 +1,28 @@
 //! What a run says at its end: the table's content, the truth's verdict, the cost, the exact packet accounts.
 //!
-//! Place in the flow: the round loop feeds solved rounds in; at the end every rank adds its [`RankAccount`]; the CLI
-//! prints the resulting [`RunReport`] as a table or as JSON.
+//! Place in the flow: `recorder` keeps what the root sees of every round, `judge` compares it with known truth, `metrics` writes
+//! it for a node exporter; at the end every rank adds its account, and all of it becomes the [`RunReport`], which the CLI prints
+//! as a table or as JSON.
 //!
-//! The truth's verdict covers rounds from the second on ([`FIRST_JUDGED_ROUND`]), because in the first one the nodes do
-//! not know yet where each other's windows are. Nodes whose clock, or whose reference's clock, was flagged in a round are not judged in it.
+//! What it does not do: print.
+
+mod documents;
+mod judge;
+mod metrics;
+mod recorder;
+
+use std::collections::BTreeMap;
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::ClockEvent;
-pub use probe_sync_estimate::window::PeerPackets;
-use probe_sync_time::{Edge, NodeId, RoundId, SkewedClock, StampSource};
-use serde::{Deserialize, Serialize};
+use probe_sync_time::{NodeId, RoundId, StampSource};
+use serde::Serialize;
 
-use crate::adaptive::PacingReport;
-use crate::roster::Roster;
-use crate::truth;
-
-/// The first round whose errors count.
-pub const FIRST_JUDGED_ROUND: RoundId = RoundId(1);
-
-/// Half-width of a 95 % interval in standard deviations.
-pub const SIGMAS_95: f64 = 1.959_964;
-
-/// What one rank did, gathered at the end.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RankAccount {
-    /// Packets by peer, if the rank probes for a node.
-    pub packets: Vec<PeerPackets>,
-    /// Exchanges started, finished, lost, by out-edge.
-    pub exchanges: Vec<EdgeExchanges>,
-    /// Counters by name: late, duplicate, foreign packets, missing stamps and so on.
-    pub counters: Vec<(String, u64)>,
-    /// Where stamps came from in the end; a socket may have stepped down during the run.
-    pub stamp: Option<StampSource>,
-    /// Peers that packets could not be sent to, with the latest reason.
-    pub unreachable: Vec<(NodeId, String)>,
-    /// Processor time since the rounds began, ns.
-    pub cpu_ns: u64,
-    /// Wall time since the rounds began, ns.
-    pub wall_ns: u64,
-}
-
-/// Exchanges of one out-edge.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EdgeExchanges {
-    /// The edge.
-    pub edge: Edge,
-    /// Begun.
-    pub started: u64,
-    /// Finished with all eight timestamps.
-    pub finished: u64,
-    /// Not finished in time.
-    pub lost: u64,
-}
+pub(crate) use self::recorder::Recorder;
+use crate::join::Roster;
+use crate::measure::account::RankAccount;
+use crate::measure::counters::Counter;
+use crate::pace::adaptive::PacingReport;
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -64,6 +33,8 @@ pub struct RunReport {
     pub backend: String,
     /// Number of ranks.
     pub ranks: usize,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
     /// Solved rounds.
     pub rounds: u64,
     /// True when a signal ended the run.
@@ -81,7 +52,7 @@ pub struct RunReport {
     /// Directions in which packets could not be sent.
     pub unreachable_peers: Vec<UnreachablePeer>,
     /// Counters summed over ranks.
-    pub counters: std::collections::BTreeMap<String, u64>,
+    pub counters: BTreeMap<Counter, u64>,
     /// Processor time of all ranks while probing, as a fraction of one core.
     pub cpu_cores: f64,
     /// Wall time of the rounds, s.
@@ -93,7 +64,7 @@ pub struct RunReport {
     /// Clocks and paths that went wrong, by name, in the order in which they became sure.
     pub faults: Vec<Fault>,
     /// How many of each kind, also of those beyond what is kept.
-    pub faults_by_kind: std::collections::BTreeMap<FaultKind, u64>,
+    pub faults_by_kind: BTreeMap<FaultKind, u64>,
     /// Standard deviation of path asymmetry seen in the last round, ns.
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
@@ -115,7 +86,7 @@ pub struct NodeRow {
     pub reachable: bool,
     /// The node's or the reference's system clock was disturbed in the last round: do not trust its line.
     pub clock_disturbed: bool,
-    /// offset_i = S_i − S_0, ns.
+    /// This clock minus the reference clock, ns.
     pub offset_ns: f64,
     /// Rate against the reference, ppm.
     pub drift_ppm: f64,
@@ -186,95 +157,8 @@ pub struct DirectionPackets {
     pub lost: i64,
 }
 
-/// Collects what the verdict needs while rounds go by.
-#[derive(Clone, Debug, Default)]
-pub struct Judge {
-    clocks: Vec<SkewedClock>,
-    samples: Vec<Judged>,
-    not_judged: usize,
-    held: Vec<Option<bool>>,
-}
-
-#[derive(Copy, Clone, Debug)]
-struct Judged {
-    error_ns: f64,
-    drift_error_ppm: f64,
-    half_width_ns: f64,
-    hard_width_ns: f64,
-    inside_hard: bool,
-}
-
-impl Judge {
-    /// A judge who knows every node's virtual clock; empty when there is no truth.
-    pub fn new(clocks: Vec<SkewedClock>) -> Self {
-        Self { held: vec![None; clocks.len()], clocks, ..Self::default() }
-    }
-
-    /// The true offset of a node at the middle of a round.
-    pub fn true_offset_ns(&self, node: NodeId, round: &GlobalWindowData) -> Option<f64> {
-        let clock = self.clocks.get(node.index())?;
-        Some(truth::true_offset_ns(clock, round.midpoint().as_ns()))
-    }
-
-    fn true_drift_ppm(&self, node: NodeId, round: &GlobalWindowData) -> f64 {
-        truth::true_drift_ppm(&self.clocks[node.index()], round.midpoint().as_ns())
-    }
-
-    /// Whether the truth lay inside the hard interval in every judged round; `None` when none was judged.
-    pub fn bounds_held(&self, node: NodeId) -> Option<bool> {
-        self.held.get(node.index()).copied().flatten()
-    }
-
-    /// Judges a solved round.
-    pub fn observe(&mut self, round: &GlobalWindowData) {
-        if round.round_id < FIRST_JUDGED_ROUND {
-            return;
-        }
-        for estimate in round.all_nodes.iter().filter(|node| node.node_id != truth::REFERENCE) {
-            let Some(true_offset) = self.true_offset_ns(estimate.node_id, round) else { continue };
-            let disturbed = round.clock_disturbed(estimate.node_id);
-            if !estimate.reachable || disturbed || self.samples.len() >= MAX_SAMPLES {
-                self.not_judged += 1;
-                continue;
-            }
-            let inside_hard = (estimate.bound_lo_ns..=estimate.bound_hi_ns).contains(&true_offset);
-            let held = &mut self.held[estimate.node_id.index()];
-            *held = Some(held.unwrap_or(true) && inside_hard);
-            self.samples.push(Judged {
-                error_ns: estimate.offset_ns - true_offset,
-                drift_error_ppm: estimate.drift_ppm - self.true_drift_ppm(estimate.node_id, round),
-                half_width_ns: SIGMAS_95 * estimate.sigma_ns,
-                hard_width_ns: estimate.bound_hi_ns - estimate.bound_lo_ns,
-                inside_hard,
-            });
-        }
-    }
-
-    /// The verdict, if there is truth.
-    pub fn verdict(&self) -> Option<TruthVerdict> {
-        if self.clocks.is_empty() {
-            return None;
-        }
-        let collect = |value: fn(&Judged) -> f64| self.samples.iter().map(value).collect::<Vec<_>>();
-        let worst = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-        let errors = collect(|sample| sample.error_ns.abs());
-        let covered = self.samples.iter().filter(|s| s.error_ns.abs() <= s.half_width_ns).count();
-        Some(TruthVerdict {
-            judged: self.samples.len(),
-            not_judged: self.not_judged,
-            worst_error_ns: worst(&errors),
-            median_error_ns: median(errors),
-            median_half_width_95_ns: median(collect(|sample| sample.half_width_ns)),
-            coverage_95: covered as f64 / self.samples.len().max(1) as f64,
-            median_hard_width_ns: median(collect(|sample| sample.hard_width_ns)),
-            outside_hard_interval: self.samples.iter().filter(|sample| !sample.inside_hard).count(),
-            worst_drift_error_ppm: worst(&collect(|sample| sample.drift_error_ppm.abs())),
-        })
-    }
-}
-
 /// Joins both sides' packet accounts. Indexed by node.
-pub fn directions(accounts: &[&RankAccount]) -> Vec<DirectionPackets> {
+pub(crate) fn directions(accounts: &[&RankAccount]) -> Vec<DirectionPackets> {
     let mut all = Vec::new();
     for (src, account) in accounts.iter().enumerate() {
         for packets in &account.packets {
@@ -318,11 +202,13 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Node-rounds judged at most: some hundred megabytes of memory.
-const MAX_SAMPLES: usize = 1 << 21;
+/// Half-width of a 95 % interval in standard deviations.
+pub const SIGMAS_95: f64 = 1.959_964;
 
 #[cfg(test)]
 mod tests {
+    use probe_sync_estimate::window::PeerPackets;
+
     use super::*;
 
     #[test]

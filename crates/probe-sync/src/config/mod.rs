@@ -1,0 +1,366 @@
+//! Configuration: every key once, with its meaning, its default and who must agree on it.
+//!
+//! A value comes from, in this order, a flag, the environment (`PROBE_SYNC_<KEY>`), a TOML or JSON file, the
+//! default. All four pass through [`Config::set`], so that one text means the same everywhere and an error names
+//! where the value came from. Unknown keys are errors. Ranks compare [`Config::shared_entries`] before they start.
+//!
+//! `table` lists the keys; `values` reads and writes single values; what concerns several keys at once is checked here.
+//!
+//! What it does not do: parse command lines (crate `cli`), check that an address exists (crate `sys`).
+
+mod skew_model;
+mod table;
+mod values;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use probe_sync_estimate::edge_fit::FitOptions;
+use probe_sync_estimate::pacing::{Budget, PacingOptions};
+use probe_sync_time::{Duration, NodeId};
+
+pub use self::skew_model::SkewModel;
+pub use self::table::{Config, KEYS};
+pub use self::values::{InjectedStep, ReferenceChoice, duration};
+use crate::Error;
+
+/// One key of the configuration.
+#[derive(Copy, Clone, Debug)]
+pub struct Key {
+    /// The name in files; `PROBE_SYNC_` and upper case in the environment.
+    pub name: &'static str,
+    /// The flag, without its dashes.
+    pub flag: &'static str,
+    /// What `--help` calls the value; empty for a switch, which takes none.
+    pub value_name: &'static str,
+    /// Where it stands in `--help`.
+    pub section: Section,
+    /// True when ranks may differ in it.
+    pub local: bool,
+    help: &'static str,
+    default_shown: bool,
+    read: fn(&mut Config, &str) -> Result<(), String>,
+    write: fn(&Config) -> String,
+    check: fn(&Config) -> Result<(), String>,
+}
+
+/// A part of `--help`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// What is measured, and how.
+    Measuring,
+    /// What adaptive probing aims at.
+    Adaptive,
+    /// What is written.
+    Output,
+    /// What may differ between hosts.
+    Host,
+    /// Virtual clocks.
+    Truth,
+}
+
+impl Section {
+    /// Its title.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Measuring => "Measuring",
+            Self::Adaptive => "Adaptive probing",
+            Self::Output => "Output",
+            Self::Host => "This host",
+            Self::Truth => "Testing against known truth",
+        }
+    }
+}
+
+impl Key {
+    /// What it means, with its default.
+    pub fn help(&self) -> String {
+        let default = self.default_shown.then(|| format!(" [default: {}]", (self.write)(&Config::default())));
+        format!("{}{}", self.help, default.unwrap_or_default())
+    }
+
+    fn named(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+}
+
+impl Config {
+    /// The defaults, overridden by `file` (TOML, or JSON when its name ends so), then by the environment, then by
+    /// `flags` (key and text).
+    ///
+    /// # Errors
+    /// Names the place, the key and what is wrong with the value.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+        flags: &[(String, String)],
+    ) -> Result<Self, Error> {
+        let mut config = Self::default();
+        if let Some(path) = file {
+            for (key, value) in read_file(path)? {
+                config.set(&key, &value, &path.display().to_string())?;
+            }
+        }
+        for (name, value) in environment {
+            // Other programs' variables may be anything; ours are text.
+            let Some(name) = name.to_str().filter(|name| name.starts_with(ENVIRONMENT_PREFIX)) else { continue };
+            let key = &name[ENVIRONMENT_PREFIX.len()..];
+            let value = value.to_string_lossy();
+            if !RESERVED_ENVIRONMENT.contains(&key) {
+                config.set(&key.to_lowercase(), &value, &format!("environment variable {name}"))?;
+            }
+        }
+        for (key, value) in flags {
+            config.set(key, value, &format!("--{}", Key::named(key).map_or(key.as_str(), |key| key.flag)))?;
+        }
+        if let Some(duration) = config.duration {
+            // A run shorter than a window is one window.
+            config.window = config.window.min(duration);
+        }
+        if let Some(pacing) = config.pacing() {
+            // The budget holds from the first window on.
+            config.cadence = config.cadence.max(Duration::from_ns(pacing.budget.cadence_min_ns()));
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Sets one key from its text. `origin` says in errors where the text came from.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] for an unknown key or an unusable value.
+    pub fn set(&mut self, key: &str, text: &str, origin: &str) -> Result<(), Error> {
+        let wrong = |reason: String| Error::Configuration { origin: origin.into(), key: key.into(), reason };
+        // The older, numeric spelling of the design documents.
+        let in_us = (key == "probe_cadence_us").then(|| format!("{text}us"));
+        let (name, text) = in_us.as_deref().map_or((key, text), |text| ("probe_cadence", text));
+        let known = Key::named(name).ok_or_else(|| wrong(format!("unknown key; known: {}", known_keys())))?;
+        (known.read)(self, text).map_err(wrong)
+    }
+
+    /// What adaptive probing shall reach and may cost; `None` when the pace is fixed.
+    pub fn pacing(&self) -> Option<PacingOptions> {
+        if !self.adaptive && self.target_error.is_none() {
+            return None;
+        }
+        let configured = Budget::cpu_share_of(self.cadence.as_ns());
+        // Whoever asks for a fast cadence asks for its cost.
+        let cpu_share = self.budget_cpu.or(self.budget_bps.is_none().then(|| configured.max(BUDGET_CPU)));
+        Some(PacingOptions {
+            target_ns: self.target_error.unwrap_or(TARGET_ERROR).as_ns_f64(),
+            cadence_ns: self.cadence.as_ns(),
+            budget: Budget { bits_per_second: self.budget_bps, cpu_share },
+        })
+    }
+
+    /// How the run fits its edges.
+    pub(crate) fn fit_options(&self) -> FitOptions {
+        FitOptions { method: self.fit, ..FitOptions::default() }
+    }
+
+    /// Keys on which all ranks must agree, with their values as text.
+    pub fn shared_entries(&self) -> Vec<(String, String)> {
+        KEYS.iter().filter(|key| !key.local).map(|key| (key.name.to_owned(), (key.write)(self))).collect()
+    }
+
+    /// All keys with their values as text, as `run.json` records them.
+    pub fn entries(&self) -> Vec<(String, String)> {
+        KEYS.iter().map(|key| (key.name.to_owned(), (key.write)(self))).collect()
+    }
+
+    /// The value of a key as text.
+    #[cfg(test)]
+    fn text(&self, name: &str) -> Option<String> {
+        Key::named(name).map(|key| (key.write)(self))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |key: &str, reason: String| Error::Configuration {
+            origin: "configuration".into(),
+            key: key.into(),
+            reason,
+        };
+        // A budget that is far too small has lengthened the cadence beyond its limit; say so of the budget.
+        if self.pacing().is_some_and(|pacing| pacing.budget.cadence_min_ns() > table::CADENCE_MAX.as_ns()) {
+            let reason = "allows less than one exchange per minute; raise it";
+            return Err(wrong("budget_bps or budget_cpu", reason.into()));
+        }
+        for key in KEYS {
+            (key.check)(self).map_err(|reason| wrong(key.name, reason))?;
+        }
+        let refused = self.packets_refused().or_else(|| self.virtual_clocks_refused());
+        refused.map_or(Ok(()), |(key, reason)| Err(wrong(key, reason.into())))
+    }
+
+    /// Keys that make no sense together, and why: how much is sent.
+    fn packets_refused(&self) -> Option<(&'static str, &'static str)> {
+        let pacing = self.pacing();
+        let fastest = pacing.as_ref().map_or(self.cadence.as_ns(), |pacing| pacing.budget.cadence_min_ns());
+        let refusals = [
+            (
+                self.window.as_ns() / self.cadence.as_ns() > MAX_EXCHANGES_PER_WINDOW,
+                "window",
+                "brings more than a million exchanges; take a shorter window or a longer cadence",
+            ),
+            (
+                pacing.is_none() && (self.budget_bps.is_some() || self.budget_cpu.is_some()),
+                "budget_bps or budget_cpu",
+                "limits adaptive probing; add --target-error, or set --cadence",
+            ),
+            (
+                self.window.as_ns() / fastest > MAX_EXCHANGES_PER_WINDOW,
+                "budget",
+                "allows more than a million exchanges per window; take a shorter window or less budget",
+            ),
+            (
+                self.spacing.as_ns() * 2 > self.exchange_timeout.as_ns(),
+                "spacing",
+                "more than half of exchange_timeout; no exchange could finish",
+            ),
+        ];
+        refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
+    }
+
+    /// Keys that make no sense together, and why: virtual clocks.
+    fn virtual_clocks_refused(&self) -> Option<(&'static str, &'static str)> {
+        let windows = self.duration.map_or(i64::MAX, |duration| duration.as_ns() / self.window.as_ns());
+        let refusals = [
+            (
+                self.inject_step.is_some_and(|step| step.node == NodeId(0)),
+                "inject_step",
+                "names node 0, whose clock is never virtual; name another node",
+            ),
+            (
+                self.inject_step.is_some() && self.inject_skew.is_none(),
+                "inject_step",
+                "needs --inject-skew: only a virtual clock can be stepped",
+            ),
+            (
+                windows < self.skew_model.fewest_windows(),
+                "skew_model",
+                "steps keep a window away from both ends; give --duration three windows or more",
+            ),
+            (
+                self.skew_model != SkewModel::Constant && self.inject_skew.is_none(),
+                "skew_model",
+                "needs --inject-skew: only a virtual clock can swing or step",
+            ),
+        ];
+        refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
+    }
+}
+
+fn known_keys() -> String {
+    KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+}
+
+fn read_file(path: &Path) -> Result<Vec<(String, String)>, Error> {
+    let wrong = |reason: String| Error::ConfigurationFile { path: path.into(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let json = path.extension().is_some_and(|extension| extension == "json");
+    let table: serde_json::Map<String, serde_json::Value> = if json {
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    } else {
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    };
+    table
+        .into_iter()
+        .map(|(key, value)| match value {
+            serde_json::Value::String(text) => Ok((key, text)),
+            serde_json::Value::Number(number) => Ok((key, number.to_string())),
+            serde_json::Value::Bool(flag) => Ok((key, flag.to_string())),
+            other => Err(wrong(format!("key {key}: expected a text, a number or true/false, found {other}"))),
+        })
+        .collect()
+}
+
+/// Prefix of the environment variables.
+const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
+/// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
+const RESERVED_ENVIRONMENT: [&str; 6] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "PARENT", "RENDEZVOUS_TIMEOUT"];
+/// The target of `--adaptive` without one.
+const TARGET_ERROR: Duration = Duration::from_us(1);
+/// The budget where none is given: the default cadence takes 0.165.
+const BUDGET_CPU: f64 = 0.2;
+/// As many as the probe thread keeps.
+const MAX_EXCHANGES_PER_WINDOW: i64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)], expected: Result<(&str, &str), &str>) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("probe_sync.toml");
+        std::fs::write(&path, file).expect("a writable directory");
+        let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        };
+        let environment = own(environment).into_iter().map(|(name, value)| (name.into(), value.into()));
+        let loaded = Config::load(Some(&path), environment, &own(flags));
+        match (loaded, expected) {
+            (Ok(config), Ok((key, value))) => assert_eq!(config.text(key).expect("a key"), value),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error} lacks {part}"),
+            (Ok(config), Err(part)) => panic!("{config:?} accepted, expected an error with {part}"),
+            (Err(error), Ok(_)) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn precedence_is_flag_environment_file_default() {
+        let environment = [("PROBE_SYNC_WINDOW", "3s"), ("HOME", "/"), ("PROBE_SYNC_LOG", "debug")];
+        check("", &[], &[], Ok(("window", "4s")));
+        check("window = '2s'", &[], &[], Ok(("window", "2s")));
+        check("window = '2s'", &environment, &[], Ok(("window", "3s")));
+        check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
+        check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
+        check("keep_probes = true", &[], &[], Ok(("keep_probes", "true")));
+        check("", &[], &[("duration", "1s")], Ok(("window", "1s")));
+        check("", &[], &[], Ok(("tracer_clock", "boottime")));
+        check("tracer_clock = 'tsc'", &[], &[("tracer_clock", "none")], Ok(("tracer_clock", "none")));
+        let period = [("PROBE_SYNC_SNAPSHOT_PAIR_PERIOD_MS", "250")];
+        check("snapshot_pair_period_ms = 2000", &period, &[], Ok(("snapshot_pair_period_ms", "250")));
+        check("reference = 2", &[], &[("reference", "auto")], Ok(("reference", "auto")));
+        check("inject_skew = 7", &[], &[("inject_step", "3@5s:-200us")], Ok(("inject_step", "3@5s:-200us")));
+    }
+
+    #[test]
+    fn a_budget_holds_from_the_first_window_on() {
+        let target = ("target_error", "200ns");
+        check("", &[], &[target], Ok(("adaptive", "true")));
+        check("", &[], &[target], Ok(("probe_cadence", "800us")));
+        // 6 packets of 88 bytes are 4224 bits.
+        check("", &[], &[target, ("budget_bps", "1.056M")], Ok(("probe_cadence", "4ms")));
+        // 6 packets of 22 µs are 132 µs.
+        check("", &[], &[("adaptive", "true"), ("budget_cpu", "1%")], Ok(("probe_cadence", "13ms 200us")));
+        check("", &[], &[target, ("probe_cadence", "100us")], Ok(("probe_cadence", "100us")));
+    }
+
+    #[test]
+    fn errors_name_place_key_and_remedy() {
+        check("windw = '2s'", &[], &[], Err("unknown key"));
+        check("window = '2s'", &[], &[("window", "2")], Err("--window"));
+        check("", &[("PROBE_SYNC_NEIGHBOURS", "3")], &[], Err("PROBE_SYNC_NEIGHBOURS"));
+        check("", &[], &[("probe_cadence", "-1s")], Err("--cadence"));
+        check("window = [1]", &[], &[], Err("key window"));
+        check("window = ", &[], &[], Err("probe_sync.toml"));
+        check("", &[], &[("window", "1ms")], Err("100ms"));
+        check("", &[], &[("window", "250years")], Err("must lie within"));
+        check("", &[], &[("window", "30min"), ("probe_cadence", "20us")], Err("million exchanges"));
+        check("", &[], &[("bind", "0.0.0.0")], Err("peers could send to"));
+        check("", &[], &[("inject_skew", "1"), ("inject_step", "0@5s:1ms")], Err("never virtual"));
+        check("", &[], &[("tracer_clock", "sundial")], Err("cupti, none"));
+        check("snapshot_pair_period_ms = 0", &[], &[], Err("3600000"));
+        check("", &[], &[("snapshot_pair_period_ms", "4s")], Err("--snapshot-pair-period-ms"));
+        check("", &[], &[("reference", "nobody")], Err("nor auto"));
+        check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
+        check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
+        check("", &[], &[("budget_bps", "1M")], Err("--target-error"));
+        check("", &[], &[("target_error", "1us"), ("budget_cpu", "-1")], Err("above zero"));
+        check("", &[], &[("target_error", "1us"), ("budget_bps", "50")], Err("per minute"));
+        check("", &[], &[("target_error", "1us"), ("budget_cpu", "900%"), ("window", "1min")], Err("less budget"));
+        check("", &[], &[("skew_model", "sinusoid")], Err("--inject-skew"));
+        check("", &[], &[("inject_skew", "1"), ("skew_model", "wild")], Err("constant, sinusoid, steps"));
+        check("duration = '8s'", &[], &[("inject_skew", "1"), ("skew_model", "steps")], Err("three windows"));
+    }
+}

@@ -1,0 +1,229 @@
+//! The table of settings: for every key its name, flag, type, default, reader, writer, check and help, once.
+//!
+//! Place in the flow: [`Config`], its defaults, [`KEYS`], the flags and `--help` of the command line, `run.json` and the
+//! comparison of the ranks' settings all come from this table. A new key is one entry here.
+//!
+//! What it does not do: read single values (`values`), checks that concern several keys at once (`mod`).
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use probe_sync_estimate::edge_fit::FitMethod;
+use probe_sync_sys::TracerClockName;
+use probe_sync_sys::udp::TimestampMode;
+use probe_sync_time::{Duration, NodeId};
+
+use super::values::{
+    FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, choice, duration, injected_step, name_of, number,
+    or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, tracer_clock_text, within,
+};
+use super::{Key, Section};
+use crate::config::SkewModel;
+
+/// Makes [`Config`], its defaults and [`KEYS`] of one list of entries:
+/// `field: type = default; agreement "key" "--flag" "VALUE" in section;` then how it is read, written and checked, and the help.
+/// A flag without a VALUE is a switch. `shown` adds the default's text to the help.
+macro_rules! settings {
+    ($(
+        $(#[doc = $meaning:literal])+
+        $field:ident: $type:ty = $default:expr; $agreement:ident $name:literal $flag:literal $value:literal in $section:ident;
+        read $read:expr; write $write:expr; check $check:expr; help $help:literal $($shown:ident)?;
+    )+) => {
+        /// All settings of a run.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Config { $( $(#[doc = $meaning])+ pub $field: $type, )+ }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $( $field: $default, )+ }
+            }
+        }
+
+        /// Every key there is, in the order of `--help`.
+        pub const KEYS: &[Key] = &[ $( Key {
+            name: $name,
+            flag: $flag,
+            value_name: $value,
+            section: Section::$section,
+            local: settings!(@local $agreement),
+            help: $help,
+            default_shown: settings!(@shown $($shown)?),
+            read: |config, text| $read(text).map(|value| config.$field = value),
+            write: $write,
+            check: $check,
+        }, )+ ];
+    };
+    (@local shared) => { false };
+    (@local local) => { true };
+    (@shown shown) => { true };
+    (@shown) => { false };
+}
+
+settings! {
+    /// How long to run; `None` until a signal.
+    duration: Option<Duration> = None; shared "duration" "duration" "DURATION" in Measuring;
+    read |text| positive(text).map(Some); write |c| c.duration.map_or_else(|| "until stopped".into(), text_of);
+    check |_| Ok(()); help "How long to run, as in 12s or 10min. Without it: until Ctrl-C or SIGTERM";
+
+    /// Length of a window.
+    window: Duration = Duration::from_ms(4_000); shared "window" "window" "DURATION" in Measuring;
+    read positive; write |c| text_of(c.window); check |c| within(c.window, Duration::from_ms(100), Duration::from_ms(3_600_000));
+    help "Length of a window. Each window gives one offset per node" shown;
+
+    /// Gap between exchanges started by one host, shared by its ranks and edges in turn.
+    cadence: Duration = Duration::from_us(800); shared "probe_cadence" "cadence" "DURATION" in Measuring;
+    read positive; write |c| text_of(c.cadence); check |c| within(c.cadence, Duration::from_us(20), CADENCE_MAX);
+    help "Gap between exchanges started by one host, shared by its ranks and edges in turn" shown;
+
+    /// Time between the two packets of a coded pair.
+    spacing: Duration = Duration::from_us(100); shared "spacing" "spacing" "DURATION" in Measuring;
+    read positive; write |c| text_of(c.spacing); check |c| within(c.spacing, Duration::from_us(1), Duration::from_ms(1_000));
+    help "Time between the two packets of a coded pair" shown;
+
+    /// An exchange not finished after this long counts as lost.
+    exchange_timeout: Duration = Duration::from_ms(100); shared "exchange_timeout" "exchange-timeout" "DURATION" in Measuring;
+    read positive; write |c| text_of(c.exchange_timeout);
+    check |c| within(c.exchange_timeout, Duration::from_ms(1), Duration::from_ms(10_000));
+    help "An exchange not finished after this long counts as lost" shown;
+
+    /// How long a round waits for a rank.
+    round_timeout: Duration = Duration::from_ms(10_000); shared "round_timeout" "round-timeout" "DURATION" in Measuring;
+    read positive; write |c| text_of(c.round_timeout);
+    check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
+    help "How long a round waits for a rank. Then the run ends and names that rank" shown;
+
+    /// The node whose offset is zero.
+    reference: ReferenceChoice = ReferenceChoice::Node(NodeId(0)); shared "reference" "reference" "NODE|auto" in Measuring;
+    read reference; write |c| c.reference.to_string(); check |_| Ok(());
+    help "The node whose clock is the reference: its number, or auto for the node with the best timestamps" shown;
+
+    /// Edges per node; `None` means min(10, nodes − 1).
+    neighbors: Option<u32> = None; shared "neighbors" "neighbors" "K" in Measuring;
+    read |text| number(text).map(Some); write |c| or_auto(c.neighbors); check |_| Ok(());
+    help "Edges per node in the probing graph [default: 10, or nodes − 1]";
+
+    /// Seed of the probing graph.
+    seed: u64 = 1; shared "seed" "seed" "SEED" in Measuring;
+    read number; write |c| c.seed.to_string(); check |_| Ok(()); help "Seed of the probing graph" shown;
+
+    /// How an edge's line is fitted.
+    fit: FitMethod = FitMethod::Hull; shared "fit" "fit" "METHOD" in Measuring;
+    read |text| choice(text, &FIT_METHODS); write |c| name_of(c.fit, &FIT_METHODS).into(); check |_| Ok(());
+    help "How an edge's line is fitted: hull, svm or min-rtt" shown;
+
+    /// Which timestamps to use.
+    timestamps: TimestampMode = TimestampMode::Auto; shared "timestamps" "timestamps" "SOURCE" in Measuring;
+    read |text| choice(text, &TIMESTAMP_MODES); write |c| name_of(c.timestamps, &TIMESTAMP_MODES).into(); check |_| Ok(());
+    help "Which timestamps to use: auto, hardware, kernel or user" shown;
+
+    /// Every rank is a node, even where ranks share a host's clock.
+    per_rank: bool = false; shared "per_rank" "per-rank" "" in Measuring;
+    read number; write |c| c.per_rank.to_string(); check |_| Ok(());
+    help "Every rank is a node, even where ranks share a host's clock";
+
+    /// The profiler's clock, to take snapshot pairs of; `None` takes none.
+    tracer_clock: Option<TracerClockName> = Some(TracerClockName::Boottime);
+    local "tracer_clock" "tracer-clock" "CLOCK" in Measuring;
+    read tracer_clock; write |c| tracer_clock_text(c.tracer_clock).into(); check |_| Ok(());
+    help "The profiler's clock. Its pairs with the system clock go to snapshots/: monotonic, monotonic_raw, boottime, tsc, \
+          rocprofiler, cupti or none" shown;
+
+    /// Time between snapshot pairs.
+    snapshot_pair_period: Duration = Duration::from_ms(4_000);
+    shared "snapshot_pair_period_ms" "snapshot-pair-period-ms" "MS" in Measuring;
+    read |text| number(text).map(|ms: u32| Duration::from_ms(ms.into()));
+    write |c| (c.snapshot_pair_period.as_ns() / 1_000_000).to_string();
+    check |c| if PAIR_PERIODS.contains(&(c.snapshot_pair_period.as_ns() / 1_000_000)) { Ok(()) } else {
+        Err("must lie within 1 and 3600000 (an hour)".into())
+    };
+    help "Milliseconds between such pairs" shown;
+
+    /// Adapt cadence and edges to the target.
+    adaptive: bool = false; shared "adaptive" "adaptive" "" in Adaptive;
+    read number; write |c| c.pacing().is_some().to_string(); check |_| Ok(());
+    help "Adapt cadence and edges so that the target is met at least cost";
+
+    /// Half-width of every node's 95 % interval to aim at; asks for adaptive probing by itself.
+    target_error: Option<Duration> = None; shared "target_error" "target-error" "DURATION" in Adaptive;
+    read |text| positive(text).map(Some); write |c| c.target_error.map_or_else(|| "none".into(), text_of); check |_| Ok(());
+    help "Wanted half-width of the 95 % intervals, as in 200ns. Switches --adaptive on [default with --adaptive: 1us]";
+
+    /// Bits per second that a host may send for probing, UDP and IPv4 headers and answers included.
+    budget_bps: Option<f64> = None; shared "budget_bps" "budget-bps" "BITS" in Adaptive;
+    read |text| rate(text).map(Some); write |c| or_none(c.budget_bps); check |_| Ok(());
+    help "Bits per second that a host may send, UDP and IPv4 headers and answers included, as in 500k or 5M [default: none]";
+
+    /// Share of one core that probing may take on a host.
+    budget_cpu: Option<f64> = None; shared "budget_cpu" "budget-cpu" "SHARE" in Adaptive;
+    read |text| rate(text).map(Some); write |c| or_auto(c.budget_cpu); check |_| Ok(());
+    help "Share of one core that probing may take on a host, as in 0.1 or 10% [default: 0.2 unless --budget-bps is given]";
+
+    /// Where the run's files go.
+    out: PathBuf = PathBuf::from("probe_sync_out"); local "out" "out" "DIR" in Output;
+    read |text| Ok::<_, String>(PathBuf::from(text)); write |c| c.out.display().to_string(); check |_| Ok(());
+    help "Directory for the run's files. An earlier run there moves aside" shown;
+
+    /// Write every raw exchange.
+    keep_probes: bool = false; shared "keep_probes" "keep-probes" "" in Output;
+    read number; write |c| c.keep_probes.to_string(); check |_| Ok(());
+    help "Write every raw exchange to probes/nodeN.jsonl";
+
+    /// Address to probe from; `None` chooses.
+    bind: Option<IpAddr> = None; local "bind" "bind" "ADDRESS" in Host;
+    read |text| own_address(text).map(Some); write |c| or_auto(c.bind); check |_| Ok(());
+    help "Address to probe from [default: chosen from the route to rank 0]";
+
+    /// UDP port to probe from; 0 lets the system choose.
+    port: u16 = 0; local "port" "port" "PORT" in Host;
+    read number; write |c| c.port.to_string(); check |_| Ok(());
+    help "UDP port to probe from. 0 lets the system choose" shown;
+
+    /// Interface to probe from; `None` chooses.
+    interface: Option<String> = None; local "interface" "interface" "NAME" in Host;
+    read |text: &str| Ok::<_, String>(Some(text.to_owned())); write |c| or_auto(c.interface.clone()); check |_| Ok(());
+    help "Network interface to probe from";
+
+    /// Name and identity of this host; `None` asks the system.
+    host: Option<String> = None; local "host" "host" "NAME" in Host;
+    read |text: &str| Ok::<_, String>(Some(text.to_owned())); write |c| or_auto(c.host.clone()); check |_| Ok(());
+    help "Name and identity of this host [default: ask the system]";
+
+    /// Pin the probe thread to the processors near its network interface.
+    pin: bool = true; local "pin" "pin" "BOOL" in Host;
+    read number; write |c| c.pin.to_string(); check |_| Ok(());
+    help "Pin the probe thread near its network interface: true or false" shown;
+
+    /// Seed of the virtual clocks laid over the real ones; `None` measures the real clocks.
+    inject_skew: Option<u64> = None; shared "inject_skew" "inject-skew" "SEED" in Truth;
+    read |text| number(text).map(Some); write |c| or_none(c.inject_skew); check |_| Ok(());
+    help "Lay virtual clocks with known error over the real ones, drawn from this seed, and judge the result";
+
+    /// Virtual offsets are drawn within ± this.
+    skew_offset: Duration = Duration::from_ms(10); shared "skew_offset" "skew-offset" "DURATION" in Truth;
+    read duration; write |c| text_of(c.skew_offset);
+    check |c| within(c.skew_offset, Duration::from_ms(0), Duration::from_ms(86_400_000));
+    help "Virtual offsets are drawn within ± this" shown;
+
+    /// Virtual rates are drawn within ± this, ppm.
+    skew_ppm: f64 = 50.0; shared "skew_ppm" "skew-ppm" "PPM" in Truth;
+    read number; write |c| c.skew_ppm.to_string();
+    check |c| if c.skew_ppm.is_finite() && (0.0..=400.0).contains(&c.skew_ppm) { Ok(()) } else {
+        Err("must lie within 0 and 400; real clocks stay below 500".into())
+    };
+    help "Virtual rates are drawn within ± this many ppm" shown;
+
+    /// What virtual clocks do beside being wrong by an offset and a rate.
+    skew_model: SkewModel = SkewModel::Constant; shared "skew_model" "skew-model" "MODEL" in Truth;
+    read |text| choice(text, &SkewModel::ALL); write |c| c.skew_model.name().into(); check |_| Ok(());
+    help "What virtual clocks do beside that: constant (nothing), sinusoid or steps" shown;
+
+    /// A step of one node's virtual clock.
+    inject_step: Option<InjectedStep> = None; shared "inject_step" "inject-step" "NODE@AFTER:STEP" in Truth;
+    read |text| injected_step(text).map(Some); write |c| or_none(c.inject_step); check |_| Ok(());
+    help "That node's virtual clock jumps, as in 3@5s:1ms";
+}
+
+/// The longest gap between exchanges.
+pub(super) const CADENCE_MAX: Duration = Duration::from_ms(60_000);
+/// Milliseconds between snapshot pairs.
+const PAIR_PERIODS: std::ops::RangeInclusive<i64> = 1..=3_600_000;

@@ -1,0 +1,159 @@
+//! How single values are read and written: durations, rates, choices, addresses.
+//!
+//! Place in the flow: the table of settings uses these. Every reader says what is wrong with the text; the caller adds where the
+//! text came from. What it does not do: know keys.
+
+use std::net::IpAddr;
+
+use probe_sync_estimate::edge_fit::FitMethod;
+use probe_sync_sys::TracerClockName;
+use probe_sync_sys::udp::TimestampMode;
+use probe_sync_time::{Duration, NodeId};
+
+/// `NODE@AFTER:STEP`, as in `3@5s:1ms` or `3@5s:-200us`: the virtual clock of a node jumps.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct InjectedStep {
+    /// Whose clock.
+    pub node: NodeId,
+    /// When, since the run's start.
+    pub after: Duration,
+    /// By how much.
+    pub step: Duration,
+}
+
+/// Which node is the reference: a number, or `auto`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ReferenceChoice {
+    /// This node.
+    Node(NodeId),
+    /// The node with the best timestamps; of equal ones the first.
+    Auto,
+}
+
+impl std::fmt::Display for ReferenceChoice {
+    /// As it is read.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "{node}"),
+            Self::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+impl std::fmt::Display for InjectedStep {
+    /// As it is read.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}:{}", self.node, text_of(self.after), text_of(self.step))
+    }
+}
+
+/// A duration with its unit, possibly negative, as in `800us`, `2s`, `-1ms`.
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    let (sign, rest) = trimmed.strip_prefix('-').map_or((1, trimmed), |rest| (-1, rest));
+    let span = humantime::parse_duration(rest)
+        .map_err(|error| format!("\"{text}\": {error}; write a number with its unit, as in 800us, 2s, 10min"))?;
+    let ns = i64::try_from(span.as_nanos()).map_err(|_| format!("\"{text}\" is longer than 292 years"))?;
+    Ok(Duration::from_ns(sign * ns))
+}
+
+pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        format!("\"{text}\" is none of {}", names.join(", "))
+    })
+}
+
+pub(super) fn tracer_clock(text: &str) -> Result<Option<TracerClockName>, String> {
+    if text == NO_TRACER_CLOCK {
+        return Ok(None);
+    }
+    choice(text, &TracerClockName::ALL).map(Some).map_err(|error| format!("{error}, {NO_TRACER_CLOCK}"))
+}
+
+pub(super) fn name_of<T: Copy + PartialEq>(value: T, choices: &[(&'static str, T)]) -> &'static str {
+    choices.iter().find(|(_, candidate)| *candidate == value).map_or("?", |(name, _)| name)
+}
+
+pub(super) fn number<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|error| format!("\"{text}\": {error}"))
+}
+
+pub(super) fn positive(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|d| if d > Duration::ZERO { Ok(d) } else { Err(format!("\"{text}\" is not above zero")) })
+}
+
+pub(super) fn text_of(span: Duration) -> String {
+    let size = humantime::format_duration(std::time::Duration::from_nanos(span.as_ns().unsigned_abs()));
+    format!("{}{size}", if span < Duration::ZERO { "-" } else { "" })
+}
+
+/// A number above zero, with k or M for thousands or millions, or in per cent.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let trimmed = text.trim();
+    let units = [('k', 1e3), ('M', 1e6), ('G', 1e9), ('%', 0.01)];
+    let unit = units.into_iter().find_map(|(unit, factor)| trimmed.strip_suffix(unit).map(|rest| (rest, factor)));
+    let (digits, factor) = unit.unwrap_or((trimmed, 1.0));
+    let value: f64 = number::<f64>(digits)? * factor;
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("\"{text}\" is not above zero")) }
+}
+
+pub(super) fn reference(text: &str) -> Result<ReferenceChoice, String> {
+    match text.trim() {
+        "auto" => Ok(ReferenceChoice::Auto),
+        node => node
+            .parse()
+            .map(|node| ReferenceChoice::Node(NodeId(node)))
+            .map_err(|_| format!("\"{text}\" is neither a node's number nor auto")),
+    }
+}
+
+/// An address that peers can send to.
+pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = number(text)?;
+    if address.is_unspecified() || address.is_multicast() {
+        return Err(format!("\"{text}\" is no address that peers could send to; give one of this host's own"));
+    }
+    Ok(address)
+}
+
+pub(super) fn injected_step(text: &str) -> Result<InjectedStep, String> {
+    let parts = text.split_once('@').and_then(|(node, rest)| rest.split_once(':').map(|(at, step)| (node, at, step)));
+    let (node, after, step) = parts.ok_or_else(|| format!("\"{text}\": write NODE@AFTER:STEP, as in 3@5s:1ms"))?;
+    Ok(InjectedStep { node: NodeId(number(node)?), after: positive(after)?, step: duration(step)? })
+}
+
+/// A value that the program chooses where it is not given.
+pub(super) fn or_auto<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "auto".into(), |value| value.to_string())
+}
+
+/// A value that is absent where it is not given.
+pub(super) fn or_none<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "none".into(), |value| value.to_string())
+}
+
+/// Checks the limits of a duration: above, nothing could be measured; below, the network would be flooded.
+pub(super) fn within(value: Duration, least: Duration, most: Duration) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("must lie within {} and {}", text_of(least), text_of(most)))
+}
+
+pub(super) fn tracer_clock_text(clock: Option<TracerClockName>) -> &'static str {
+    clock.map_or(NO_TRACER_CLOCK, TracerClockName::as_str)
+}
+
+const NO_TRACER_CLOCK: &str = "none";
+pub(super) const FIT_METHODS: [(&str, FitMethod); 3] =
+    [("hull", FitMethod::Hull), ("svm", FitMethod::Svm), ("min-rtt", FitMethod::MinRtt)];
+pub(super) const TIMESTAMP_MODES: [(&str, TimestampMode); 4] = [
+    ("auto", TimestampMode::Auto),
+    ("hardware", TimestampMode::Hardware),
+    ("kernel", TimestampMode::Kernel),
+    ("user", TimestampMode::User),
+];

@@ -1,0 +1,132 @@
+//! What can end a run: one error type for the whole crate.
+//!
+//! Place in the flow: every room returns it. What it does not do: print.
+
+use std::path::{Path, PathBuf};
+
+use probe_sync_collective::Rank;
+use probe_sync_time::{NodeId, RoundId};
+
+/// What can end a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A configuration value is unusable.
+    #[error("{origin}: {key}: {reason}")]
+    Configuration {
+        /// Where the value came from.
+        origin: String,
+        /// The key.
+        key: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A configuration file is unreadable.
+    #[error("configuration file {}: {reason}", path.display())]
+    ConfigurationFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column where known.
+        reason: String,
+    },
+    /// A file could not be used.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The run's directory cannot be taken.
+    #[error("{} {reason}", path.display())]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
+    /// The output would overwrite an input.
+    #[error("{} is one of the inputs; write the result to another file", path.display())]
+    OutputIsInput {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There are a thousand older runs beside this one.
+    #[error("{}: a thousand older runs lie beside it; remove some or choose another --out", path.display())]
+    TooManyOldRuns {
+        /// The run's directory.
+        path: PathBuf,
+    },
+    /// The root refused the run; every rank ends with the same reason.
+    #[error("refused: {reason}")]
+    Refused {
+        /// Why, naming rank and key.
+        reason: String,
+    },
+    /// A rank sent bytes that are no message of ours.
+    #[error("message from rank {rank}: {reason}")]
+    Wire {
+        /// The sender.
+        rank: Rank,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The ranks could not talk.
+    #[error(transparent)]
+    Collective(#[from] probe_sync_collective::Error),
+    /// The operating system refused a socket, a clock or a timer.
+    #[error(transparent)]
+    System(#[from] probe_sync_sys::Error),
+    /// The probe thread ended before the run did.
+    #[error("probe thread: {reason}")]
+    ProbeThread {
+        /// Why.
+        reason: String,
+    },
+    /// The thread that takes snapshot pairs ended before the run did.
+    #[error("snapshot thread: {reason}")]
+    SnapshotThread {
+        /// Why.
+        reason: String,
+    },
+    /// The edges of a round could not be solved.
+    #[error("round {round_id}: {source}")]
+    Graph {
+        /// The round.
+        round_id: RoundId,
+        /// What the solver said.
+        source: probe_sync_estimate::Error,
+    },
+    /// The reference node contributed nothing to a round.
+    #[error("round {round_id}: no window of the reference, node {reference}")]
+    ReferenceMissing {
+        /// The round.
+        round_id: RoundId,
+        /// The reference.
+        reference: NodeId,
+    },
+    /// The broadcasts of the root do not follow each other.
+    #[error("expected broadcast {expected} of the root, got {got}: a round was missed")]
+    Sequence {
+        /// The sequence number that was due.
+        expected: RoundId,
+        /// The one that came.
+        got: RoundId,
+    },
+    /// No input line could be used.
+    #[error("no usable exchange in {files}")]
+    NothingToSolve {
+        /// The files.
+        files: String,
+    },
+}
+
+impl Error {
+    /// For `map_err`: names the file and what was tried.
+    pub(crate) fn file(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::File { path, action, source }
+    }
+}

@@ -1,0 +1,47 @@
+//! What a rank says of itself first.
+//!
+//! Place in the flow: step 1 of the hand-shake. What it does not do: judge what others say (`plan`).
+
+use probe_sync_sys::host;
+use probe_sync_sys::topology::Topology;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::Config;
+
+/// What a rank says of itself first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The crate's version.
+    pub version: String,
+    /// The host's name, for people.
+    pub hostname: String,
+    /// Equal on ranks that share one system clock (the kernel's boot id unless configured).
+    pub clock_identity: String,
+    /// Equal on ranks that can reach each other over loopback (boot id and network namespace).
+    pub network_identity: String,
+    /// The configuration that must agree.
+    pub shared_entries: Vec<(String, String)>,
+    /// What `run.json` says of the host, as JSON text.
+    pub host_facts: String,
+}
+
+impl Hello {
+    /// What this rank says.
+    pub(crate) fn of(config: &Config, host: &host::Host) -> Self {
+        let own = |identity: &str| config.host.clone().unwrap_or_else(|| identity.to_owned());
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            hostname: own(&host.hostname),
+            clock_identity: own(&host.boot_id),
+            network_identity: format!("{} {}", own(&host.boot_id), network_namespace()),
+            shared_entries: config.shared_entries(),
+            host_facts: json!({"host": host, "topology": Topology::detect()}).to_string(),
+        }
+    }
+}
+
+/// Names the network namespace: containers of one host share its clock, not its loopback.
+fn network_namespace() -> String {
+    std::fs::read_link("/proc/self/ns/net").map_or_else(|_| String::new(), |link| link.display().to_string())
+}

@@ -1,0 +1,114 @@
+//! Who takes part: the two-step hand-shake before the first round.
+//!
+//! Step 1, [`agree_on_plan`]: every rank says [`Hello`] with its version, host and configuration; the root refuses ranks that
+//! differ, decides which ranks are nodes, and broadcasts a [`Plan`]. Step 2, [`agree_on_roster`]: every node binds its socket and
+//! says that it is [`Ready`]; the root broadcasts the [`Roster`]. A refusal reaches all ranks, so all end with one message.
+//!
+//! What it does not do: bind sockets, start threads (`session`).
+
+mod hello;
+mod plan;
+mod roster;
+
+use std::time::Duration as StdDuration;
+
+use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
+use probe_sync_time::{Edge, RunId, System, Timestamp};
+use serde::Serialize;
+
+pub(crate) use self::hello::Hello;
+pub(crate) use self::plan::Plan;
+pub(crate) use self::roster::{Ready, Roster, probe_address};
+use crate::config::ReferenceChoice;
+use crate::{Config, Error, wire};
+
+/// Everything that is settled before the first round.
+#[derive(Clone, Debug)]
+pub(crate) struct Joined {
+    /// The settings.
+    pub config: Config,
+    /// Who is a node.
+    pub plan: Plan,
+    /// Where the nodes are, and who is the reference.
+    pub roster: Roster,
+    /// Who probes whom.
+    pub edges: Vec<Edge>,
+    /// How the ranks talk.
+    pub backend: &'static str,
+    /// Number of ranks.
+    pub ranks: usize,
+}
+
+/// Step 1. `own` is this rank's hello or why its configuration is unusable. At the root `run_id` names the run;
+/// elsewhere it is ignored. Returns the plan, and at the root every rank's hello.
+///
+/// # Errors
+/// [`Error::Refused`] on every rank when some configuration is unusable, or versions or configurations differ.
+pub(crate) fn agree_on_plan(
+    collective: &mut dyn Collective,
+    config: Option<&Config>,
+    own: &Result<Hello, String>,
+    run_id: RunId,
+    deadline: &Deadline,
+) -> Result<(Plan, Vec<Hello>), Error> {
+    let mut all = Vec::new();
+    let plan = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
+        for (rank, hello) in hellos.into_iter().flatten().enumerate() {
+            all.push(hello.map_err(|reason| format!("rank {rank}: {reason}"))?);
+        }
+        plan::agree(config.ok_or("rank 0 has no configuration")?, &all, run_id)
+    })?;
+    Ok((plan, all))
+}
+
+/// Step 2. `own` is this node's ready or why it cannot take part; `None` for ranks that are no node.
+///
+/// # Errors
+/// [`Error::Refused`] on every rank when some node could not bind its socket; it names the rank.
+pub(crate) fn agree_on_roster(
+    collective: &mut dyn Collective,
+    plan: &Plan,
+    own: Option<&Result<Ready, String>>,
+    start: Timestamp<System>,
+    reference: ReferenceChoice,
+    deadline: &Deadline,
+) -> Result<Roster, Error> {
+    negotiate(collective, own, deadline, |statements: Vec<Option<Result<Ready, String>>>| {
+        let mut nodes = Vec::with_capacity(plan.nodes());
+        for (rank, ready) in statements.into_iter().enumerate() {
+            match ready {
+                Some(Ok(ready)) => nodes.push(ready),
+                Some(Err(reason)) => return Err(format!("rank {rank} on {}: {reason}", plan.hostnames[rank])),
+                None => {}
+            }
+        }
+        Roster::new(nodes, start, reference)
+    })
+}
+
+/// Gathers every rank's statement, lets the root decide, and brings the decision or the refusal to all.
+fn negotiate<S, D>(
+    collective: &mut dyn Collective,
+    own: Option<&S>,
+    deadline: &Deadline,
+    decide: impl FnOnce(Vec<Option<S>>) -> Result<D, String>,
+) -> Result<D, Error>
+where
+    S: Serialize + serde::de::DeserializeOwned,
+    D: Serialize + serde::de::DeserializeOwned,
+{
+    let everyone = vec![true; collective.size()];
+    let mut frames = Frames::default();
+    collective.gather(&everyone, &wire::encode(&own), &mut frames, deadline)?;
+    let mut decision = Vec::new();
+    if collective.rank() == ROOT {
+        let statements: Result<Vec<Option<S>>, Error> =
+            frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect();
+        decision = wire::encode(&statements.map_err(|error| error.to_string()).and_then(decide));
+    }
+    collective.broadcast(&mut decision, &deadline.extended(ROOT_SPEAKS_FIRST))?;
+    wire::decode::<Result<D, String>>(&decision, ROOT)?.map_err(|reason| Error::Refused { reason })
+}
+
+/// By how much ranks that wait for the root wait longer than the root itself.
+pub(crate) const ROOT_SPEAKS_FIRST: StdDuration = StdDuration::from_secs(2);

@@ -1,0 +1,186 @@
+//! Which ranks are nodes, and which follow one.
+//!
+//! Place in the flow: the root makes the [`Plan`] of all ranks' [`Hello`]s in step 1 of the hand-shake. Ranks of one host share a
+//! clock: one leader per host is a node and the others follow it, unless all ranks share one host or `per_rank` is set. Nodes are
+//! numbered in order of their leaders' ranks; node 0 is rank 0.
+//!
+//! What it does not do: talk to other ranks.
+
+use probe_sync_time::{NodeId, RunId};
+use serde::{Deserialize, Serialize};
+
+use super::Hello;
+use crate::Config;
+use crate::config::ReferenceChoice;
+
+/// What the root makes of the hellos.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// The run.
+    pub run: RunId,
+    /// For each rank, the node that it is or follows.
+    pub node_of_rank: Vec<NodeId>,
+    /// For each node, the rank that probes for it.
+    pub rank_of_node: Vec<u32>,
+    /// For each rank, its place among the probing ranks of its host and how many those are.
+    pub place_on_host: Vec<(u32, u32)>,
+    /// All ranks reach each other over loopback.
+    pub loopback: bool,
+    /// The host names, by rank.
+    pub hostnames: Vec<String>,
+    /// Distinct clocks among the ranks.
+    pub clocks: u32,
+}
+
+impl Plan {
+    /// Number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.rank_of_node.len()
+    }
+
+    /// The node for which `rank` probes, if it does.
+    pub fn probes_for(&self, rank: usize) -> Option<NodeId> {
+        let node = self.node_of_rank[rank];
+        (self.rank_of_node[node.index()] as usize == rank).then_some(node)
+    }
+
+    /// For each rank, whether it takes part in the gather of a round (`probe_participants`).
+    pub fn participants(&self) -> Vec<bool> {
+        (0..self.node_of_rank.len()).map(|rank| self.probes_for(rank).is_some()).collect()
+    }
+
+    /// The host name of a node.
+    pub fn hostname(&self, node: NodeId) -> &str {
+        &self.hostnames[self.rank_of_node[node.index()] as usize]
+    }
+}
+
+/// The plan of all ranks' hellos, or why the run is refused.
+pub(super) fn agree(config: &Config, all: &[Hello], run: RunId) -> Result<Plan, String> {
+    refuse_differences(all)?;
+    let plan = make_plan(config, all, run);
+    let unknown = |node: NodeId| (node.index() >= plan.nodes()).then_some(node);
+    if let Some(node) = config.inject_step.and_then(|step| unknown(step.node)) {
+        return Err(format!("inject_step names node {node}, and the run has {} nodes", plan.nodes()));
+    }
+    if let ReferenceChoice::Node(node) = config.reference
+        && let Some(node) = unknown(node)
+    {
+        return Err(format!("reference names node {node}, and the run has {} nodes, numbered from 0", plan.nodes()));
+    }
+    if config.inject_skew.is_some() && plan.clocks > 1 {
+        return Err(format!(
+            "inject_skew needs ranks that share one real clock, and there are {} different ones: \
+             the truth would not be known",
+            plan.clocks
+        ));
+    }
+    Ok(plan)
+}
+
+fn refuse_differences(all: &[Hello]) -> Result<(), String> {
+    let first = all.first().ok_or("no rank said hello")?;
+    for (rank, other) in all.iter().enumerate().skip(1) {
+        if other.version != first.version {
+            return Err(format!(
+                "rank {rank} on {} runs version {}, rank 0 runs {}: install one version on all nodes",
+                other.hostname, other.version, first.version
+            ));
+        }
+        let difference = first.shared_entries.iter().zip(&other.shared_entries).find(|(a, b)| a != b);
+        if let Some(((key, value), (_, theirs))) = difference {
+            return Err(format!(
+                "configuration differs: {key} is \"{theirs}\" on rank {rank} ({}) and \"{value}\" on rank 0 ({}); \
+                 give all ranks the same flags, environment and file",
+                other.hostname, first.hostname
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn make_plan(config: &Config, all: &[Hello], run: RunId) -> Plan {
+    let mut clocks: Vec<&str> = Vec::new();
+    let clock_of_rank: Vec<usize> = all
+        .iter()
+        .map(|rank| {
+            clocks.iter().position(|clock| *clock == rank.clock_identity).unwrap_or_else(|| {
+                clocks.push(&rank.clock_identity);
+                clocks.len() - 1
+            })
+        })
+        .collect();
+    let every_rank = config.per_rank || clocks.len() == 1;
+    let mut rank_of_node: Vec<u32> = Vec::new();
+    let mut node_of_rank = Vec::with_capacity(all.len());
+    for (rank, clock) in clock_of_rank.iter().enumerate() {
+        let leads = every_rank || clock_of_rank[..rank].iter().all(|earlier| earlier != clock);
+        if leads {
+            node_of_rank.push(NodeId(rank_of_node.len() as u32));
+            rank_of_node.push(rank as u32);
+        } else {
+            let leader = clock_of_rank.iter().position(|other| other == clock).unwrap_or(rank);
+            node_of_rank.push(node_of_rank[leader]);
+        }
+    }
+    let place_on_host = clock_of_rank
+        .iter()
+        .enumerate()
+        .map(|(rank, clock)| {
+            let probers = rank_of_node.iter().filter(|prober| clock_of_rank[**prober as usize] == *clock);
+            let before = probers.clone().filter(|prober| (**prober as usize) < rank).count();
+            (before as u32, probers.count() as u32)
+        })
+        .collect();
+    Plan {
+        run,
+        place_on_host,
+        loopback: all.windows(2).all(|pair| pair[0].network_identity == pair[1].network_identity),
+        hostnames: all.iter().map(|rank| rank.hostname.clone()).collect(),
+        clocks: clocks.len() as u32,
+        node_of_rank,
+        rank_of_node,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hellos(hosts: &[&str]) -> Vec<Hello> {
+        let one = |host: &&str| Hello {
+            version: "1".into(),
+            hostname: (*host).into(),
+            clock_identity: (*host).into(),
+            network_identity: (*host).into(),
+            shared_entries: Config::default().shared_entries(),
+            host_facts: "{}".into(),
+        };
+        hosts.iter().map(one).collect()
+    }
+
+    fn check(hosts: &[&str], per_rank: bool, nodes: &[u32], leaders: &[u32], places: &[(u32, u32)]) {
+        let config = Config { per_rank, ..Config::default() };
+        let plan = make_plan(&config, &hellos(hosts), RunId(1));
+        assert_eq!(plan.node_of_rank, nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
+        assert_eq!(plan.rank_of_node, leaders);
+        assert_eq!(plan.place_on_host, places);
+    }
+
+    #[test]
+    fn one_leader_per_host_unless_there_is_one_host() {
+        check(&["a", "a", "a"], false, &[0, 1, 2], &[0, 1, 2], &[(0, 3), (1, 3), (2, 3)]);
+        check(&["a", "b", "a", "b"], false, &[0, 1, 0, 1], &[0, 1], &[(0, 1), (0, 1), (1, 1), (1, 1)]);
+        check(&["a", "b", "a"], true, &[0, 1, 2], &[0, 1, 2], &[(0, 2), (0, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn differences_name_the_key_and_the_ranks() {
+        let mut all = hellos(&["a", "b"]);
+        all[1].shared_entries = Config { seed: 9, ..Config::default() }.shared_entries();
+        let refusal = refuse_differences(&all).expect_err("seeds differ");
+        assert!(refusal.contains("seed") && refusal.contains("rank 1 (b)"), "{refusal}");
+        all[1].version = "2".into();
+        assert!(refuse_differences(&all).expect_err("versions differ").contains("version 2"));
+    }
+}

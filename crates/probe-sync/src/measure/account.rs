@@ -1,0 +1,42 @@
+//! What one rank did in a run, as it tells the root at the end.
+//!
+//! Place in the flow: filled by the probe thread and the round loop, gathered at the root, summed in the report.
+//! What it does not do: count.
+
+use probe_sync_estimate::window::PeerPackets;
+use probe_sync_time::{Edge, NodeId, StampSource};
+use serde::{Deserialize, Serialize};
+
+use crate::measure::counters::Counts;
+
+/// What one rank did, gathered at the end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RankAccount {
+    /// Packets by peer, if the rank probes for a node.
+    pub packets: Vec<PeerPackets>,
+    /// Exchanges started, finished, lost, by out-edge.
+    pub exchanges: Vec<EdgeExchanges>,
+    /// Everything else that was counted: late, duplicate, foreign packets, missing stamps and so on.
+    pub counters: Counts,
+    /// Where stamps came from in the end; a socket may have stepped down during the run.
+    pub stamp: Option<StampSource>,
+    /// Peers that packets could not be sent to, with the latest reason.
+    pub unreachable: Vec<(NodeId, String)>,
+    /// Processor time since the rounds began, ns.
+    pub cpu_ns: u64,
+    /// Wall time since the rounds began, ns.
+    pub wall_ns: u64,
+}
+
+/// Exchanges of one out-edge.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeExchanges {
+    /// The edge.
+    pub edge: Edge,
+    /// Begun.
+    pub started: u64,
+    /// Finished with all eight timestamps.
+    pub finished: u64,
+    /// Not finished in time.
+    pub lost: u64,
+}

@@ -1,0 +1,237 @@
+//! Everything that a run counts, each with its name and its meaning, once.
+//!
+//! Place in the flow: every rank counts while it measures; [`Counter`] names the counts in the ranks' accounts, in `report.json`
+//! and in `metrics.prom`. The sources are taken apart field by field: a new field does not compile until it is reported here.
+//!
+//! What it does not do: count (the crates `probe` and `sys`, the probe thread and the snapshot thread do).
+
+use probe_sync_probe::{AnswerCounters, Counters, ExchangeCounters, ForeignCounters, PeerCounters};
+use probe_sync_sys::udp::UdpCounters;
+use serde::{Deserialize, Serialize};
+
+/// Makes [`Counter`] of its list: variant, name in files, help.
+macro_rules! counters {
+    ($( $counter:ident $name:literal $help:literal; )+) => {
+        /// What can be counted.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Counter {
+            $( #[doc = $help] #[serde(rename = $name)] $counter, )+
+        }
+
+        impl Counter {
+            /// All of them, in order of their names.
+            pub const ALL: &[Self] = &[ $( Self::$counter, )+ ];
+
+            /// The name in files.
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$counter => $name, )+ }
+            }
+
+            /// What it counts.
+            pub const fn help(self) -> &'static str {
+                match self { $( Self::$counter => $help, )+ }
+            }
+        }
+    };
+}
+
+counters! {
+    AnswersFinished "answers_finished" "Answers whose third packet was queued.";
+    AnswersIncomplete "answers_incomplete" "Requests given up because their packets never were complete.";
+    AnswersSendFailed "answers_send_failed" "Answers ended because a packet could not be sent.";
+    AnswersStarted "answers_started" "Answers whose first packet was queued.";
+    AnswersSuperseded "answers_superseded" "Answers that a newer exchange of the same peer replaced.";
+    AnswersWithoutStamp "answers_without_stamp" "Answers ended because a transmit stamp never came.";
+    ClockReadingsDiscarded "clock_readings_discarded" "Readings of the clock watch that were too imprecise to use.";
+    DatagramsOversized "datagrams_oversized" "Datagrams longer than any probe packet, dropped.";
+    DatagramsReceived "datagrams_received" "Datagrams that the socket received.";
+    DatagramsSent "datagrams_sent" "Datagrams handed to the kernel.";
+    ExchangesBeyondWindowLimit "exchanges_beyond_window_limit" "Finished exchanges that no longer fitted into their window.";
+    ExchangesFinished "exchanges_finished" "Exchanges with all eight timestamps.";
+    ExchangesOfMixedStamps "exchanges_of_mixed_stamps"
+        "Exchanges that no fit used: their stamps came from another source than the window's best.";
+    ExchangesSendFailed "exchanges_send_failed" "Exchanges ended because a packet could not be sent.";
+    ExchangesStarted "exchanges_started" "Exchanges whose first packet was queued.";
+    ExchangesTimedOut "exchanges_timed_out" "Exchanges ended by the exchange timeout.";
+    ExchangesUnread "exchanges_unread" "Finished exchanges that nobody took from the endpoint in time.";
+    ExchangesWithoutStamp "exchanges_without_stamp" "Exchanges ended because a transmit stamp never came.";
+    IcmpOther "icmp_other" "Other ICMP or local errors of the socket.";
+    IcmpRefused "icmp_refused" "ICMP: nobody listens there.";
+    IcmpUnreachable "icmp_unreachable" "ICMP: host or network unreachable.";
+    PacketsDroppedByKernel "packets_dropped_by_kernel" "Datagrams dropped because the receive buffer was full.";
+    PacketsDuplicate "packets_duplicate" "Second and further copies of packets.";
+    PacketsForeign "packets_foreign" "Datagrams that were no probe packet for this node; by reason in packets_foreign_*.";
+    PacketsForeignDestination "packets_foreign_destination" "Foreign datagrams: for another node.";
+    PacketsForeignKind "packets_foreign_kind" "Foreign datagrams: unknown kind of packet.";
+    PacketsForeignLength "packets_foreign_length" "Foreign datagrams: wrong length.";
+    PacketsForeignMagic "packets_foreign_magic" "Foreign datagrams: not of this program.";
+    PacketsForeignRun "packets_foreign_run" "Foreign datagrams: of another run.";
+    PacketsForeignSource "packets_foreign_source" "Foreign datagrams: from a node that does not exist.";
+    PacketsForeignStamps "packets_foreign_stamps" "Foreign datagrams: impossible stamps.";
+    PacketsForeignVersion "packets_foreign_version" "Foreign datagrams: another version of the packet format.";
+    PacketsLate "packets_late" "First copies that came after their exchange had ended.";
+    PacketsOutOfState "packets_out_of_state" "Packets that no exchange of this node can have caused.";
+    PacketsReceived "packets_received" "Well-formed packets of this run, duplicates included.";
+    PacketsSendFailed "packets_send_failed" "Packets that the system refused to send.";
+    PacketsSent "packets_sent" "Packets handed to the network.";
+    PacketsWithoutStamp "packets_without_stamp" "Coded packets whose transmit stamp never came.";
+    SendBufferFull "send_buffer_full" "Sends that found the buffer full.";
+    SendRefused "send_refused" "Sends that the system refused.";
+    SendUnreachable "send_unreachable" "Sends with no route or a dead network.";
+    SnapshotsDropped "snapshots_dropped" "Snapshot pairs that are in the JSON lines only, because there were too many.";
+    SnapshotsMissedDeadline "snapshots_missed_deadline" "Periods that passed without a snapshot pair.";
+    SnapshotsTaken "snapshots_taken" "Snapshot pairs taken.";
+    SnapshotsWide "snapshots_wide" "Snapshot pairs whose bracket was 5 us or wider in every attempt.";
+    StampIdRecoveries "stamp_id_recoveries" "Times that the count of packets was set anew after a failed send.";
+    StampsMissingRx "stamps_missing_rx" "Datagrams without a stamp of the kind in use, which got a poorer one.";
+    StampsMissingTx "stamps_missing_tx" "Transmit stamps that did not come, or came too late.";
+    StampsStray "stamps_stray" "Transmit stamps for exchanges that had ended.";
+    StampsTx "stamps_tx" "Transmit stamps handed out by the socket.";
+    StampsUnmatchedTx "stamps_unmatched_tx" "Transmit stamps that belonged to no waiting packet.";
+    StampsUser "stamps_user" "Times read by the process itself.";
+    StartsRefused "starts_refused" "Exchanges not started because too many were in flight.";
+    StartsSkipped "starts_skipped" "Exchanges not started because the process ran too late for them.";
+}
+
+/// Counts by counter.
+pub type Counts = Vec<(Counter, u64)>;
+
+/// What an endpoint counted.
+pub(crate) fn of_endpoint(counters: &Counters) -> Counts {
+    let Counters { peers: _, foreign, skipped_starts, refused_starts, stray_tx_stamps, unread_exchanges } = counters;
+    let PeerCounters {
+        sent,
+        send_failed,
+        received,
+        duplicates,
+        late,
+        out_of_state,
+        missing_tx_stamps,
+        exchanges,
+        answers,
+    } = counters.total();
+    let mut counts = vec![
+        (Counter::StartsSkipped, *skipped_starts),
+        (Counter::StartsRefused, *refused_starts),
+        (Counter::StampsStray, *stray_tx_stamps),
+        (Counter::ExchangesUnread, *unread_exchanges),
+        (Counter::PacketsSent, sent),
+        (Counter::PacketsSendFailed, send_failed),
+        (Counter::PacketsReceived, received),
+        (Counter::PacketsDuplicate, duplicates),
+        (Counter::PacketsLate, late),
+        (Counter::PacketsOutOfState, out_of_state),
+        (Counter::PacketsWithoutStamp, missing_tx_stamps),
+        (Counter::PacketsForeign, foreign.total()),
+    ];
+    counts.extend(of_foreign(*foreign));
+    counts.extend(of_exchanges(exchanges));
+    counts.extend(of_answers(answers));
+    counts
+}
+
+/// What a socket counted.
+pub(crate) fn of_socket(counters: UdpCounters) -> Counts {
+    let UdpCounters {
+        sent,
+        received,
+        transmit_stamps,
+        transmit_stamps_missing,
+        transmit_stamps_unmatched,
+        user_stamps,
+        receive_stamps_missing,
+        send_full,
+        send_unreachable,
+        send_refused,
+        icmp_refused,
+        icmp_unreachable,
+        icmp_other,
+        dropped_by_kernel,
+        oversized,
+        id_recoveries,
+    } = counters;
+    vec![
+        (Counter::DatagramsSent, sent),
+        (Counter::DatagramsReceived, received),
+        (Counter::StampsTx, transmit_stamps),
+        (Counter::StampsMissingTx, transmit_stamps_missing),
+        (Counter::StampsUnmatchedTx, transmit_stamps_unmatched),
+        (Counter::StampsUser, user_stamps),
+        (Counter::StampsMissingRx, receive_stamps_missing),
+        (Counter::SendBufferFull, send_full),
+        (Counter::SendUnreachable, send_unreachable),
+        (Counter::SendRefused, send_refused),
+        (Counter::IcmpRefused, icmp_refused),
+        (Counter::IcmpUnreachable, icmp_unreachable),
+        (Counter::IcmpOther, icmp_other),
+        (Counter::PacketsDroppedByKernel, dropped_by_kernel),
+        (Counter::DatagramsOversized, oversized),
+        (Counter::StampIdRecoveries, id_recoveries),
+    ]
+}
+
+fn of_foreign(counters: ForeignCounters) -> Counts {
+    let ForeignCounters { length, magic, version, kind, run, destination, source, stamps } = counters;
+    vec![
+        (Counter::PacketsForeignLength, length),
+        (Counter::PacketsForeignMagic, magic),
+        (Counter::PacketsForeignVersion, version),
+        (Counter::PacketsForeignKind, kind),
+        (Counter::PacketsForeignRun, run),
+        (Counter::PacketsForeignDestination, destination),
+        (Counter::PacketsForeignSource, source),
+        (Counter::PacketsForeignStamps, stamps),
+    ]
+}
+
+fn of_exchanges(counters: ExchangeCounters) -> Counts {
+    let ExchangeCounters { started, finished, timed_out, stamp_missing, send_failed } = counters;
+    vec![
+        (Counter::ExchangesStarted, started),
+        (Counter::ExchangesFinished, finished),
+        (Counter::ExchangesTimedOut, timed_out),
+        (Counter::ExchangesWithoutStamp, stamp_missing),
+        (Counter::ExchangesSendFailed, send_failed),
+    ]
+}
+
+fn of_answers(counters: AnswerCounters) -> Counts {
+    let AnswerCounters { started, finished, stamp_missing, send_failed, superseded, incomplete } = counters;
+    vec![
+        (Counter::AnswersStarted, started),
+        (Counter::AnswersFinished, finished),
+        (Counter::AnswersWithoutStamp, stamp_missing),
+        (Counter::AnswersSendFailed, send_failed),
+        (Counter::AnswersSuperseded, superseded),
+        (Counter::AnswersIncomplete, incomplete),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_has_one_name_and_a_help_text() {
+        let names: Vec<&str> = Counter::ALL.iter().map(|counter| counter.name()).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "in order and once: {names:?}");
+        for counter in Counter::ALL {
+            let plain = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            assert!(plain(counter.name()) && counter.help().ends_with('.'), "{counter:?}");
+            let json = serde_json::to_string(counter).expect("a name");
+            assert_eq!(json, format!("\"{}\"", counter.name()));
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_reported_once() {
+        let all = [of_endpoint(&Counters::default()), of_socket(UdpCounters::default())].concat();
+        let mut seen: Vec<Counter> = all.iter().map(|(counter, _)| *counter).collect();
+        seen.sort_unstable();
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+        // The others: four of the snapshot thread, two of the probe thread, one of the fits.
+        assert_eq!(Counter::ALL.len() - count, 7);
+    }
+}

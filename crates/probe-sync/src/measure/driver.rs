@@ -1,0 +1,304 @@
+//! The probe thread's own side: one tokio task that probes and answers on all edges of a node.
+//!
+//! Place in the flow: drives `probe::Endpoint` with the real socket, the real clocks and, under `--inject-skew`, the
+//! virtual clock laid over every stamp; collects finished exchanges into the window under way; watches the system clock
+//! for steps. Other threads reach it by [`Command`]s only (`prober`).
+//!
+//! What it does not do: fit, gather, write files.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::SyncSender;
+
+use probe_sync_estimate::round::{EdgeCut, WindowCut};
+use probe_sync_estimate::window::{ClockEvent, PeerPackets};
+use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Stamp, Tally, TxContext};
+use probe_sync_sys::discipline::ClockWatch;
+use probe_sync_sys::{
+    AsyncUdp, MonotonicClock, NARROW_BRACKET, RawClock, SendToken, SystemClock, Timer, TimestampedUdp, read_pair, wait,
+};
+use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, SkewedClock, System, Timestamp};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::account::{EdgeExchanges, RankAccount};
+use super::counters::{self, Counter};
+use crate::Error;
+
+/// What the probe thread can be asked.
+pub(super) enum Command {
+    Cut(SyncSender<WindowCut>),
+    SetSchedule(Schedule),
+    SetOutEdges(Vec<NodeId>),
+    StopProbing,
+    Account(SyncSender<RankAccount>),
+}
+
+/// The thread's own state.
+pub(super) struct Driver {
+    endpoint: Endpoint,
+    udp: AsyncUdp,
+    timer: Timer,
+    addresses: Vec<SocketAddr>,
+    clock: SkewedClock,
+    awaited: AwaitedStamps,
+    watch: ClockWatch,
+    watch_due: Timestamp<Monotonic>,
+    node: NodeId,
+    window_start: Timestamp<System>,
+    /// The exchanges of the window under way.
+    finished: Vec<Exchange>,
+    tally: Tally,
+    overflowed: u64,
+    /// Peers that packets could not be sent to, with the latest reason.
+    unreachable: BTreeMap<NodeId, String>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        udp: TimestampedUdp,
+        endpoint: EndpointConfig,
+        addresses: Vec<SocketAddr>,
+        clock: SkewedClock,
+    ) -> Result<Self, Error> {
+        let now = MonotonicClock.now();
+        let node = endpoint.node;
+        let endpoint =
+            Endpoint::new(endpoint, now).map_err(|error| Error::ProbeThread { reason: error.to_string() })?;
+        Ok(Self {
+            endpoint,
+            udp: AsyncUdp::new(udp)?,
+            timer: Timer::new()?,
+            addresses,
+            window_start: clock.apply(SystemClock.now()),
+            clock,
+            awaited: AwaitedStamps::new(),
+            watch: ClockWatch::new(),
+            watch_due: now,
+            node,
+            finished: Vec::new(),
+            tally: Tally::default(),
+            overflowed: 0,
+            unreachable: BTreeMap::new(),
+        })
+    }
+
+    /// Serves until the other side of `commands` is gone.
+    pub(super) async fn serve(mut self, mut commands: UnboundedReceiver<Command>) -> Result<(), Error> {
+        loop {
+            let due = self.endpoint.next_timer().map_or(self.watch_due, |timer| timer.min(self.watch_due));
+            self.timer.set(Some(due))?;
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.handle_command(command),
+                    None => return Ok(()),
+                },
+                woken = wait(&mut self.udp, &self.timer) => {
+                    woken?;
+                    self.turn()?;
+                }
+            }
+        }
+    }
+
+    /// One turn: what is due goes out first, then everything that came in is taken.
+    fn turn(&mut self) -> Result<(), Error> {
+        let now = MonotonicClock.now();
+        self.endpoint.handle_timer(now);
+        self.send_all(now)?;
+        self.receive(now)?;
+        self.send_all(now)?;
+        while let Some(exchange) = self.endpoint.poll_exchange() {
+            if self.finished.len() < MAX_EXCHANGES {
+                self.finished.push(exchange);
+            } else {
+                self.overflowed += 1;
+            }
+        }
+        if now >= self.watch_due {
+            self.take_network_errors();
+            self.look_at_the_clock();
+            self.watch_due = now + WATCH_PERIOD;
+        }
+        Ok(())
+    }
+
+    /// Sends until nothing is left to send. A transmit stamp is usually there when the send returns, and releases the
+    /// third packet of its exchange at once.
+    fn send_all(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
+        self.take_stamps(now)?;
+        while let Some(transmit) = self.endpoint.poll_transmit() {
+            // The endpoint names only nodes of the run, and every node has its address.
+            let to = self.addresses[transmit.to.index()];
+            match self.udp.try_send(&transmit.bytes, to) {
+                Ok(token) => {
+                    self.awaited.insert(token, transmit.context);
+                    self.take_stamps(now)?;
+                }
+                // Counted by the socket, by reason; the exchange is given up.
+                Err(error) => {
+                    self.endpoint.handle_send_failed(transmit.context, now);
+                    self.cannot_reach(transmit.to, &error.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_stamps(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
+        for _ in 0..MAX_PER_TURN {
+            let Some((token, stamp)) = self.udp.try_transmit_stamp()? else { break };
+            if let Some(context) = self.awaited.take(token).filter(|context| context.kind.needs_tx_stamp()) {
+                self.endpoint.handle_tx_stamp(context, self.on_virtual_clock(stamp), now);
+            }
+        }
+        while let Some(token) = self.udp.try_lost_stamp() {
+            if let Some(context) = self.awaited.take(token).filter(|context| context.kind.needs_tx_stamp()) {
+                self.endpoint.handle_tx_lost(context, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers why a peer cannot be reached, and says so once.
+    fn cannot_reach(&mut self, peer: NodeId, reason: &str) {
+        if self.unreachable.insert(peer, reason.to_owned()).is_none() {
+            tracing::warn!("node {} cannot send to node {peer}: {reason}", self.node);
+        }
+    }
+
+    /// What the network said of packets that had left.
+    fn take_network_errors(&mut self) {
+        while let Some(error) = self.udp.take_network_error() {
+            if let Some(peer) = self.addresses.iter().position(|address| *address == error.to) {
+                self.cannot_reach(NodeId(peer as u32), &format!("the network says {}", error.kind));
+            }
+        }
+    }
+
+    fn receive(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
+        // One byte more than a packet, so that a longer datagram is seen to be longer.
+        let mut buffer = [0; PACKET_BYTES + 1];
+        for _ in 0..MAX_PER_TURN {
+            let Some(received) = self.udp.try_recv(&mut buffer)? else { break };
+            self.endpoint.handle_packet(&buffer[..received.len], self.on_virtual_clock(received.stamp), now);
+        }
+        Ok(())
+    }
+
+    fn on_virtual_clock(&self, stamp: probe_sync_sys::Stamp) -> Stamp {
+        Stamp { at: self.clock.apply(stamp.at), source: stamp.source }
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let pair = read_pair(&RawClock, &SystemClock, NARROW_BRACKET);
+        // A wave is in the oscillator, and so in both of the clocks that are compared.
+        self.watch.observe(self.clock.without_wave().apply(pair.b), pair.a, pair.bracket);
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        // Whoever asked may have gone away; then nobody misses the answer.
+        match command {
+            Command::Cut(reply) => {
+                let _ = reply.send(self.cut());
+            }
+            Command::SetSchedule(schedule) => self.endpoint.set_schedule(schedule),
+            Command::SetOutEdges(peers) => {
+                if let Err(error) = self.endpoint.set_out_edges(&peers) {
+                    tracing::warn!("the master's edges are refused, the old ones stay: {error}");
+                }
+            }
+            Command::StopProbing => self.endpoint.set_probing(false),
+            Command::Account(reply) => {
+                let _ = reply.send(self.account());
+            }
+        }
+    }
+
+    fn cut(&mut self) -> WindowCut {
+        self.look_at_the_clock();
+        let end = self.clock.apply(SystemClock.now());
+        let start = std::mem::replace(&mut self.window_start, end);
+        let mut finished = std::mem::take(&mut self.finished);
+        finished.sort_by_key(|exchange| (exchange.edge.dst, exchange.seq));
+        let counts = self.endpoint.cut_window();
+        let edges = counts
+            .iter()
+            .map(|count| {
+                let from = finished.partition_point(|exchange| exchange.edge.dst < count.peer);
+                let to = finished.partition_point(|exchange| exchange.edge.dst <= count.peer);
+                EdgeCut {
+                    edge: Edge { src: self.node, dst: count.peer },
+                    exchanges: finished[from..to].to_vec(),
+                    lost: count.lost,
+                }
+            })
+            .collect();
+        let clock_event = self.watch.take_event().map(|event| ClockEvent {
+            step_ns: event.step_ns,
+            slew_ppm: event.slew_ppm,
+            at: Timestamp::from_ns(event.at_ns),
+        });
+        let passed = self.tally.since_last(self.endpoint.counters()).into_iter();
+        let packets = passed.map(|(peer, sent, received)| PeerPackets { peer, sent, received }).collect();
+        WindowCut { node: self.node, start, end, edges, clock_event, packets }
+    }
+
+    fn account(&mut self) -> RankAccount {
+        let counters = self.endpoint.counters();
+        let mut counts = counters::of_endpoint(&counters);
+        counts.extend(counters::of_socket(self.udp.udp().counters()));
+        counts.push((Counter::ExchangesBeyondWindowLimit, self.overflowed));
+        counts.push((Counter::ClockReadingsDiscarded, self.watch.discarded()));
+        let peers = counters.peers.iter();
+        let packets = peers.clone().map(|(peer, count)| PeerPackets {
+            peer: *peer,
+            sent: count.sent,
+            received: count.received - count.duplicates,
+        });
+        let edges = peers.filter(|(_, count)| count.exchanges.started > 0).map(|(peer, count)| EdgeExchanges {
+            edge: Edge { src: self.node, dst: *peer },
+            started: count.exchanges.started,
+            finished: count.exchanges.finished,
+            lost: count.exchanges.lost(),
+        });
+        RankAccount {
+            packets: packets.collect(),
+            exchanges: edges.collect(),
+            stamp: Some(self.udp.udp().stamp_source()),
+            unreachable: self.unreachable.iter().map(|(peer, reason)| (*peer, reason.clone())).collect(),
+            counters: counts,
+            ..RankAccount::default()
+        }
+    }
+}
+
+/// Packets sent whose transmit stamps have not come, by token; tokens count up by one.
+struct AwaitedStamps {
+    slots: Vec<Option<(u32, TxContext)>>,
+}
+
+impl AwaitedStamps {
+    fn new() -> Self {
+        Self { slots: vec![None; AWAITED] }
+    }
+
+    /// The socket gives a packet up long before its slot is needed again.
+    fn insert(&mut self, token: SendToken, context: TxContext) {
+        self.slots[token.0 as usize % AWAITED] = Some((token.0, context));
+    }
+
+    fn take(&mut self, token: SendToken) -> Option<TxContext> {
+        let slot = &mut self.slots[token.0 as usize % AWAITED];
+        slot.take_if(|(waiting, _)| *waiting == token.0).map(|(_, context)| context)
+    }
+}
+
+/// Datagrams or stamps taken in one turn, so that a flood cannot keep the schedule waiting.
+const MAX_PER_TURN: usize = 256;
+/// Exchanges kept for one window: 20 s at the fastest cadence.
+const MAX_EXCHANGES: usize = 1 << 20;
+/// Packets whose stamps can be awaited at once.
+const AWAITED: usize = 1024;
+/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`.
+const WATCH_PERIOD: Duration = Duration::from_ms(250);

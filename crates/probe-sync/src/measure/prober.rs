@@ -1,0 +1,270 @@
+//! The probe thread as the round loop sees it.
+//!
+//! Place in the flow: the round loop starts the thread, cuts windows, changes the pace and asks for the final account through
+//! [`Prober`], by messages; nothing is shared. `driver` is the thread's own side.
+//!
+//! What it does not do: fit, gather, write files.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_estimate::round::WindowCut;
+use probe_sync_probe::{EndpointConfig, Schedule};
+use probe_sync_sys::timer::reduce_timer_slack;
+use probe_sync_sys::{SystemClock, TimestampedUdp, UdpOptions, host};
+use probe_sync_time::{Clock, Duration, NodeId, RunId, SkewedClock, StampSource, System, Timestamp};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::account::RankAccount;
+use super::driver::{Command, Driver};
+use crate::{Config, Error};
+
+/// A node's socket before the peers are known.
+pub struct ProberSetup {
+    node: NodeId,
+    udp: TimestampedUdp,
+}
+
+/// The probe thread of a node.
+pub struct Prober {
+    commands: UnboundedSender<Command>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+    /// Says nothing; disconnects when the thread ends.
+    alive: Receiver<()>,
+    clock: SkewedClock,
+    cadence: Duration,
+    /// The run's own edges of this node, and those that the master added, sorted.
+    out_edges: [Vec<NodeId>; 2],
+    ranks_on_host: (u32, u32),
+    drain: StdDuration,
+}
+
+impl ProberSetup {
+    /// Opens the node's socket.
+    ///
+    /// # Errors
+    /// When the port is taken, the address is not this host's, or the timestamps asked for are not to be had.
+    pub fn bind(config: &Config, node: NodeId, address: SocketAddr) -> Result<Self, Error> {
+        let mut options = UdpOptions::new(address);
+        options.timestamps = config.timestamps;
+        options.interface.clone_from(&config.interface);
+        let udp = TimestampedUdp::bind(&options)?;
+        for note in udp.stamp_notes() {
+            tracing::debug!("{note}");
+        }
+        Ok(Self { node, udp })
+    }
+
+    /// The node.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Where probes are taken.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.udp.local_addr()
+    }
+
+    /// Where stamps come from.
+    pub fn stamp_source(&self) -> StampSource {
+        self.udp.stamp_source()
+    }
+}
+
+impl Prober {
+    /// Starts probing. `addresses` by node; `place_on_host` is this rank's place among the probing ranks of its host and
+    /// their number, which share the cadence.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(
+        setup: ProberSetup,
+        run: RunId,
+        addresses: Vec<SocketAddr>,
+        out_edges: Vec<NodeId>,
+        clock: SkewedClock,
+        place_on_host: (u32, u32),
+        config: &Config,
+    ) -> Result<Self, Error> {
+        let (commands, received) = unbounded_channel();
+        let (liveness, alive) = sync_channel(0);
+        let endpoint = EndpointConfig {
+            run,
+            node: setup.node,
+            nodes: addresses.len() as u32,
+            out_edges: out_edges.clone(),
+            schedule: schedule(config.cadence, place_on_host)?,
+            spacing: config.spacing,
+            exchange_timeout: config.exchange_timeout,
+        };
+        let cpus = cpus_near(config, setup.local_addr());
+        let virtual_clock = clock.clone();
+        let body = move || {
+            let _liveness: SyncSender<()> = liveness;
+            prepare_thread(cpus.as_deref());
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_io()
+                .build()
+                .map_err(|error| Error::ProbeThread { reason: format!("cannot start: {error}") })?;
+            runtime
+                .block_on(async { Driver::new(setup.udp, endpoint, addresses, virtual_clock)?.serve(received).await })
+        };
+        let thread = std::thread::Builder::new()
+            .name("probe".into())
+            .spawn(body)
+            .map_err(|error| Error::ProbeThread { reason: format!("cannot start: {error}") })?;
+        Ok(Self {
+            commands,
+            thread: Some(thread),
+            alive,
+            clock,
+            cadence: config.cadence,
+            out_edges: [out_edges, Vec::new()],
+            ranks_on_host: place_on_host,
+            drain: 2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs()),
+        })
+    }
+
+    /// This node's system clock, the virtual one under `--inject-skew`.
+    pub fn system_now(&self) -> Timestamp<System> {
+        self.clock.apply(SystemClock.now())
+    }
+
+    /// Sleeps for `span`, or until `stop` is raised or the thread ends.
+    ///
+    /// # Errors
+    /// The thread's own error when it has ended.
+    pub fn wait(&mut self, span: Duration, stop: &AtomicBool) -> Result<(), Error> {
+        let deadline = Instant::now() + StdDuration::from_nanos(span.as_ns().max(0).unsigned_abs());
+        while !stop.load(Ordering::Relaxed) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if self.alive.recv_timeout(left.min(STOP_POLL)) == Err(RecvTimeoutError::Disconnected) {
+                return Err(self.why_it_ended());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the window under way and begins the next.
+    ///
+    /// # Errors
+    /// The thread's own error when it has ended.
+    pub fn cut(&mut self) -> Result<WindowCut, Error> {
+        self.ask(Command::Cut)
+    }
+
+    /// The gap between exchanges started by this host.
+    pub fn cadence(&self) -> Duration {
+        self.cadence
+    }
+
+    /// Changes the cadence.
+    ///
+    /// # Errors
+    /// When the cadence is not above zero.
+    pub fn set_cadence(&mut self, cadence: Duration) -> Result<(), Error> {
+        self.cadence = cadence;
+        // A thread that has ended says so at the next cut.
+        let _ = self.commands.send(Command::SetSchedule(schedule(cadence, self.ranks_on_host)?));
+        Ok(())
+    }
+
+    /// Probes these nodes besides the run's own edges, and no others. A node that is probed already is not added twice.
+    pub fn set_extra_edges(&mut self, mut extra: Vec<NodeId>) {
+        let [own, added] = &mut self.out_edges;
+        extra.retain(|peer| !own.contains(peer));
+        extra.sort_unstable();
+        extra.dedup();
+        if *added != extra {
+            let peers = own.iter().chain(&extra).copied().collect();
+            *added = extra;
+            // A thread that has ended says so at the next cut.
+            let _ = self.commands.send(Command::SetOutEdges(peers));
+        }
+    }
+
+    /// Stops starting exchanges.
+    pub fn stop_probing(&mut self) {
+        // A thread that has ended says so when it is asked for its account.
+        let _ = self.commands.send(Command::StopProbing);
+    }
+
+    /// Lets what is under way end, once all nodes have stopped probing, and returns the exact account.
+    ///
+    /// # Errors
+    /// The thread's own error when it has ended.
+    pub fn finish(mut self) -> Result<RankAccount, Error> {
+        std::thread::sleep(self.drain);
+        self.ask(Command::Account)
+    }
+
+    fn ask<T>(&mut self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Error> {
+        let (reply, answer) = sync_channel(1);
+        if self.commands.send(command(reply)).is_err() {
+            return Err(self.why_it_ended());
+        }
+        answer.recv_timeout(ANSWER_LIMIT).map_err(|error| match error {
+            RecvTimeoutError::Disconnected => self.why_it_ended(),
+            RecvTimeoutError::Timeout => Error::ProbeThread { reason: format!("no answer within {ANSWER_LIMIT:?}") },
+        })
+    }
+
+    fn why_it_ended(&mut self) -> Error {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            Some(Err(_)) => Error::ProbeThread { reason: "panicked; its message is on standard error".into() },
+            Some(Ok(Ok(()))) | None => Error::ProbeThread { reason: "ended early".into() },
+        }
+    }
+}
+
+impl Drop for Prober {
+    /// Ends the thread and waits for it, unless it is stuck.
+    fn drop(&mut self) {
+        // Without its commands the thread ends by itself.
+        let (closed, _) = unbounded_channel();
+        self.commands = closed;
+        let ended = self.alive.recv_timeout(ANSWER_LIMIT) == Err(RecvTimeoutError::Disconnected);
+        if let Some(thread) = self.thread.take().filter(|_| ended) {
+            // The run has failed already, or the thread has told what there is to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Every rank of a host starts one exchange per `ranks · cadence`, a cadence after the rank before it.
+fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Error> {
+    let (place, ranks) = place_on_host;
+    let times = |count: u32| Duration::from_ns(cadence.as_ns().saturating_mul(i64::from(count)));
+    Schedule::new(times(ranks), times(place))
+        .ok_or_else(|| Error::ProbeThread { reason: format!("invalid cadence: {cadence:?}") })
+}
+
+/// The processors near the interface that has `address`, where pinning is wanted and means something.
+fn cpus_near(config: &Config, address: SocketAddr) -> Option<Vec<usize>> {
+    if !config.pin || address.ip().is_loopback() {
+        return None;
+    }
+    host::interface_of_address(address.ip()).and_then(|interface| host::local_cpus(&interface))
+}
+
+/// Both are improvements only; a system that refuses them still measures.
+fn prepare_thread(cpus: Option<&[usize]>) {
+    if let Err(error) = reduce_timer_slack() {
+        tracing::debug!("{error}");
+    }
+    if let Some(Err(error)) = cpus.map(host::pin_thread) {
+        tracing::debug!("{error}");
+    }
+}
+
+/// How soon a raised stop flag is seen.
+const STOP_POLL: StdDuration = StdDuration::from_millis(50);
+/// The probe thread answers within microseconds; one that does not is stuck.
+const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(10);

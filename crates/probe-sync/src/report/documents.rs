@@ -1,0 +1,57 @@
+//! What the root writes down before the first round: `run.json` and the head of `offsets.jsonl`.
+//!
+//! Place in the flow: after the hand-shake. What it does not do: write files (`recorder`).
+
+use probe_sync_estimate::record::{NodeRecord, OffsetsHeader};
+use probe_sync_time::NodeId;
+use serde_json::{Value, json};
+
+use crate::join::{Hello, Joined};
+
+/// The content of `run.json`.
+pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
+    let Joined { config, plan, roster, edges, backend, ranks } = joined;
+    let configuration: serde_json::Map<String, Value> =
+        config.entries().into_iter().map(|(key, value)| (key, Value::String(value))).collect();
+    let nodes: Vec<Value> = roster
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(node, ready)| {
+            let rank = plan.rank_of_node[node];
+            json!({"node_id": node, "rank": rank, "hostname": plan.hostnames[rank as usize],
+                   "address": ready.address.to_string(), "stamp": ready.stamp})
+        })
+        .collect();
+    // One entry per clock: ranks of one host say the same.
+    let mut hosts = serde_json::Map::new();
+    for hello in hellos {
+        let facts = serde_json::from_str(&hello.host_facts).unwrap_or(Value::Null);
+        hosts.entry(hello.clock_identity.clone()).or_insert(facts);
+    }
+    json!({
+        "run_id": plan.run.to_string(), "version": env!("CARGO_PKG_VERSION"), "backend": backend,
+        "ranks": ranks, "reference": roster.reference, "start_ns": roster.start.as_ns(),
+        "configuration": configuration, "nodes": nodes, "node_of_rank": plan.node_of_rank,
+        "edges": edges.iter().map(|edge| [edge.src, edge.dst]).collect::<Vec<_>>(), "hosts": hosts,
+    })
+}
+
+/// The first line of `offsets.jsonl`.
+pub(super) fn offsets_header(joined: &Joined) -> OffsetsHeader {
+    let Joined { plan, roster, .. } = joined;
+    let node = |(node, ready): (usize, &crate::join::Ready)| {
+        let node_id = NodeId(node as u32);
+        NodeRecord {
+            hostname: Some(plan.hostname(node_id).to_owned()),
+            node_id,
+            start_gpu_ns: Some(ready.tracer_ns),
+            start_walltime_ns: Some(ready.walltime_ns),
+        }
+    };
+    OffsetsHeader {
+        meta: true,
+        nodes: roster.nodes.iter().enumerate().map(node).collect(),
+        reference: roster.reference,
+    }
+}

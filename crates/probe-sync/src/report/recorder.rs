@@ -1,0 +1,259 @@
+//! What only rank 0 keeps during a run: the shared files, the judge of known truth, the report.
+//!
+//! Place in the flow: the master hands every solved round to [`Recorder::record`] before it is broadcast, and asks for fresh
+//! metrics after; [`Recorder::end`] makes the report, from finished rounds alone when the run failed.
+//!
+//! What it does not do: solve, broadcast, print.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use probe_sync_estimate::faults::{Fault, FaultKind};
+use probe_sync_estimate::record::OffsetRecord;
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::{ClockEvent, NodeEstimate};
+use probe_sync_time::{NodeId, RoundId};
+use serde_json::{Value, json};
+
+use super::judge::Judge;
+use super::metrics::Metrics;
+use super::{NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
+use crate::Error;
+use crate::join::{Hello, Joined};
+use crate::measure::account::RankAccount;
+use crate::measure::virtual_clocks::{self, Truth};
+use crate::pace::adaptive::PacingReport;
+use crate::store::{JsonLines, RunDirectory};
+
+/// Rank 0's records of a run.
+pub(crate) struct Recorder {
+    joined: Arc<Joined>,
+    directory: RunDirectory,
+    /// `run.json` as it was written first.
+    document: Value,
+    offsets: JsonLines,
+    global_windows: JsonLines,
+    judge: Judge,
+    latencies: Latencies,
+    last: Option<GlobalWindowData>,
+    rounds: u64,
+    clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
+    faults: Vec<Fault>,
+    faults_by_kind: BTreeMap<FaultKind, u64>,
+    metrics_failed: bool,
+}
+
+/// Latencies of rounds, in order of size.
+#[derive(Clone, Debug, Default)]
+struct Latencies(Vec<f64>);
+
+impl Recorder {
+    /// Writes `run.json`, `truth.json` where there is truth, and the heads of the streams.
+    pub fn begin(joined: Arc<Joined>, hellos: &[Hello], directory: RunDirectory) -> Result<Self, Error> {
+        let document = documents::run(&joined, hellos);
+        directory.write_document("run.json", &format!("{document:#}\n"))?;
+        let Joined { config, plan, roster, .. } = &*joined;
+        let truth = Truth::of(config, plan.nodes(), roster.reference, roster.start);
+        if truth.is_known() {
+            let document = virtual_clocks::document(config, truth.clocks(), roster.reference, roster.start);
+            directory.write_document("truth.json", &format!("{document:#}\n"))?;
+        }
+        let mut offsets = directory.stream("offsets.jsonl")?;
+        offsets.append(&documents::offsets_header(&joined))?;
+        offsets.flush()?;
+        Ok(Self {
+            judge: Judge::new(truth, roster.reference),
+            offsets,
+            global_windows: directory.stream("global_windows.jsonl")?,
+            directory,
+            document,
+            latencies: Latencies::default(),
+            last: None,
+            rounds: 0,
+            clock_events: Vec::new(),
+            faults: Vec::new(),
+            faults_by_kind: BTreeMap::new(),
+            metrics_failed: false,
+            joined,
+        })
+    }
+
+    /// Writes a solved round; when this returns, a killed process cannot lose it.
+    pub fn record(&mut self, round: &GlobalWindowData, latency: StdDuration) -> Result<(), Error> {
+        for line in OffsetRecord::of_round(round) {
+            self.offsets.append(&line)?;
+        }
+        self.offsets.flush()?;
+        self.global_windows.append(round)?;
+        self.global_windows.flush()?;
+        self.judge.observe(round);
+        self.rounds += 1;
+        self.latencies.add(latency.as_secs_f64() * 1e6);
+        let room = MAX_KEPT - self.clock_events.len();
+        let events = round.clock_events.iter().take(room);
+        self.clock_events.extend(events.map(|(node, event)| (round.round_id, *node, *event)));
+        let room = MAX_KEPT - self.faults.len();
+        self.faults.extend(round.watch.faults.iter().take(room).cloned());
+        for fault in &round.watch.faults {
+            *self.faults_by_kind.entry(fault.kind).or_default() += 1;
+        }
+        self.last = Some(round.clone());
+        Ok(())
+    }
+
+    /// Writes the metrics anew, from the running summary. Not before the broadcast: every rank waits for that.
+    pub fn refresh_metrics(&mut self) {
+        let text = self.metrics().render();
+        self.store_metrics(&text);
+    }
+
+    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
+    pub fn end(
+        mut self,
+        accounts: &[RankAccount],
+        interrupted: bool,
+        error: Option<String>,
+        pacing: Option<PacingReport>,
+    ) -> Result<RunReport, Error> {
+        let mut report = self.report(accounts, self.judge.verdict(), interrupted, error);
+        if let Some(pacing) = &pacing {
+            self.document["pacing"] = json!(pacing);
+            self.directory.write_document("run.json", &format!("{:#}\n", self.document))?;
+        }
+        report.pacing = pacing;
+        let (cpu_cores, counters) = (report.cpu_cores, report.counters.clone());
+        let metrics = Metrics { cpu_cores, counters, pacing: report.pacing.as_ref(), ..self.metrics() }.render();
+        self.store_metrics(&metrics);
+        self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
+        Ok(report)
+    }
+
+    /// What the metrics say while the run goes on: nothing yet of the ranks' accounts.
+    fn metrics(&self) -> Metrics<'_> {
+        let nodes = self.last.iter().flat_map(|last| &last.all_nodes);
+        Metrics {
+            nodes: nodes.map(|node| (node, self.joined.plan.hostname(node.node_id))).collect(),
+            rounds: self.rounds,
+            round_latency_us: self.latencies.median_and_largest_us(),
+            faults_by_kind: self.faults_by_kind.clone(),
+            ..Metrics::default()
+        }
+    }
+
+    /// Metrics are for others to look at: that they cannot be written is said once and ends nothing.
+    fn store_metrics(&mut self, text: &str) {
+        if let Err(error) = self.directory.refresh_document("metrics.prom", text) {
+            if !self.metrics_failed {
+                tracing::warn!("{error}; the run goes on without fresh metrics");
+            }
+            self.metrics_failed = true;
+        }
+    }
+
+    fn report(
+        &self,
+        accounts: &[RankAccount],
+        truth: Option<TruthVerdict>,
+        interrupted: bool,
+        error: Option<String>,
+    ) -> RunReport {
+        let Joined { config, plan, roster, .. } = &*self.joined;
+        let of_nodes: Vec<&RankAccount> =
+            plan.rank_of_node.iter().filter_map(|rank| accounts.get(*rank as usize)).collect();
+        let mut counters = BTreeMap::new();
+        for (counter, count) in accounts.iter().flat_map(|account| &account.counters) {
+            *counters.entry(*counter).or_insert(0) += count;
+        }
+        let wall = accounts.iter().map(|account| account.wall_ns).max().unwrap_or(0);
+        let cpu: u64 = accounts.iter().map(|account| account.cpu_ns).sum();
+        RunReport {
+            run_id: plan.run.to_string(),
+            backend: self.joined.backend.into(),
+            ranks: self.joined.ranks,
+            reference: roster.reference,
+            rounds: self.rounds,
+            interrupted,
+            error,
+            out: config.out.display().to_string(),
+            nodes: self.rows(&of_nodes),
+            truth,
+            packets: super::directions(&of_nodes),
+            unreachable_peers: super::unreachable_peers(&of_nodes, roster),
+            counters,
+            cpu_cores: cpu as f64 / wall.max(1) as f64,
+            seconds: wall as f64 * 1e-9,
+            round_latency_us: self.latencies.median_and_largest_us(),
+            clock_events: self.clock_events.clone(),
+            faults: self.faults.clone(),
+            faults_by_kind: self.faults_by_kind.clone(),
+            asymmetry_sd_ns: self.last.as_ref().map_or(0.0, |round| round.asymmetry_sd_ns),
+            pacing: None,
+        }
+    }
+
+    fn rows(&self, accounts: &[&RankAccount]) -> Vec<NodeRow> {
+        let Some(last) = &self.last else { return Vec::new() };
+        last.all_nodes.iter().map(|estimate| self.row(estimate, last, accounts)).collect()
+    }
+
+    fn row(&self, estimate: &NodeEstimate, last: &GlobalWindowData, accounts: &[&RankAccount]) -> NodeRow {
+        let node = estimate.node_id;
+        let account = accounts.get(node.index());
+        let truth = self.judge.true_offset_ns(node, last);
+        let finite = |bound: f64| bound.is_finite().then_some(bound);
+        NodeRow {
+            node_id: node,
+            rank: self.joined.plan.rank_of_node[node.index()],
+            host: self.joined.plan.hostname(node).into(),
+            stamp: account.and_then(|account| account.stamp).unwrap_or(self.joined.roster.nodes[node.index()].stamp),
+            reachable: estimate.reachable,
+            clock_disturbed: last.clock_disturbed(node),
+            offset_ns: estimate.offset_ns,
+            drift_ppm: estimate.drift_ppm,
+            half_width_95_ns: estimate.sigma_ns * SIGMAS_95,
+            hard_interval_ns: [finite(estimate.bound_lo_ns), finite(estimate.bound_hi_ns)],
+            edges: estimate.edges_used,
+            lost: account.map_or(0, |account| account.exchanges.iter().map(|edge| edge.lost).sum()),
+            true_offset_ns: truth,
+            error_ns: truth.filter(|_| estimate.reachable).map(|truth| estimate.offset_ns - truth),
+            bounds_held: self.judge.bounds_held(node),
+        }
+    }
+}
+
+impl Latencies {
+    fn add(&mut self, us: f64) {
+        if self.0.len() < MAX_KEPT {
+            let place = self.0.partition_point(|other| *other < us);
+            self.0.insert(place, us);
+        }
+    }
+
+    /// Zero where there is none.
+    fn median_and_largest_us(&self) -> [f64; 2] {
+        let sorted = &self.0;
+        let Some(largest) = sorted.last() else { return [0.0; 2] };
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { sorted[middle - 1].midpoint(sorted[middle]) };
+        [median, *largest]
+    }
+}
+
+/// Latencies and clock events kept for the report: two days of rounds of 4 s.
+const MAX_KEPT: usize = 43_200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_in_any_order() {
+        let of = |all: &[f64]| {
+            let mut latencies = Latencies::default();
+            all.iter().for_each(|us| latencies.add(*us));
+            latencies.median_and_largest_us()
+        };
+        assert_eq!((of(&[]), of(&[3.0, 1.0, 2.0]), of(&[4.0, 1.0])), ([0.0, 0.0], [2.0, 3.0], [2.5, 4.0]));
+    }
+}

@@ -1,0 +1,127 @@
+//! What the ranks tell each other in a round: windows to the master, the solved round to everybody.
+//!
+//! Place in the flow: between the node's part and the master's part. This file alone knows `Collective`, deadlines and the
+//! bytes on the wire. Rounds without a master (every rank gathers and solves) would be another file beside it.
+//!
+//! What it does not do: cut, fit, solve.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration as StdDuration;
+
+use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_time::{Duration, RoundId};
+use serde::{Deserialize, Serialize};
+
+use crate::join::{Joined, ROOT_SPEAKS_FIRST};
+use crate::measure::account::RankAccount;
+use crate::{Error, wire};
+
+/// What the master sends to all ranks at the end of a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Broadcast {
+    /// The solved round, with the decision about the next one.
+    Solved(Box<GlobalWindowData>),
+    /// The run ends here; the window under way was too short to be solved.
+    Ended {
+        /// The round that was not solved.
+        round_id: RoundId,
+    },
+}
+
+/// One rank's way to the others.
+pub(crate) struct Exchange<'c> {
+    collective: &'c mut dyn Collective,
+    /// For each rank, whether it contributes a window.
+    participants: Vec<bool>,
+    frames: Frames,
+    round_timeout: Duration,
+    stop: Arc<AtomicBool>,
+}
+
+impl<'c> Exchange<'c> {
+    /// The way to the other ranks of a run; waits end soon after `stop` was raised.
+    pub fn new(collective: &'c mut dyn Collective, joined: &Joined, stop: Arc<AtomicBool>) -> Self {
+        let participants = joined.plan.participants();
+        let round_timeout = joined.config.round_timeout;
+        Self { collective, participants, frames: Frames::default(), round_timeout, stop }
+    }
+
+    /// Brings every node's window to the master; elsewhere the result is empty. Ranks that are no node take part with nothing,
+    /// and return at once. `window` is the length of the windows in force.
+    ///
+    /// # Errors
+    /// Names the rank that is late or gone, or whose bytes are wrong.
+    pub fn to_master(&mut self, own: Option<&NodeWindowData>, window: Duration) -> Result<Vec<NodeWindowData>, Error> {
+        let payload = own.map(wire::encode).unwrap_or_default();
+        let deadline = self.deadline(window);
+        self.collective.gather(&self.participants, &payload, &mut self.frames, &deadline)?;
+        if self.collective.rank() != ROOT {
+            return Ok(Vec::new());
+        }
+        let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
+        present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
+    }
+
+    /// Brings the master's word to every rank. `own` is given at the master.
+    ///
+    /// # Errors
+    /// When it does not come, or is of another round than `round_id`.
+    pub fn from_master(
+        &mut self,
+        own: Option<&Broadcast>,
+        round_id: RoundId,
+        window: Duration,
+    ) -> Result<Broadcast, Error> {
+        let mut bytes = own.map(wire::encode).unwrap_or_default();
+        let deadline = self.deadline(window).extended(ROOT_SPEAKS_FIRST);
+        self.collective.broadcast(&mut bytes, &deadline)?;
+        let broadcast: Broadcast = wire::decode(&bytes, ROOT)?;
+        let got = match &broadcast {
+            Broadcast::Solved(round) => round.round_id,
+            Broadcast::Ended { round_id } => *round_id,
+        };
+        if got == round_id { Ok(broadcast) } else { Err(Error::Sequence { expected: round_id, got }) }
+    }
+
+    /// Returns when every rank has come here.
+    ///
+    /// # Errors
+    /// Names the rank that did not come.
+    pub fn meet(&mut self, window: Duration) -> Result<(), Error> {
+        let everyone = vec![true; self.collective.size()];
+        let deadline = self.deadline(window);
+        self.collective.gather(&everyone, &[], &mut self.frames, &deadline)?;
+        self.collective.broadcast(&mut Vec::new(), &deadline.extended(ROOT_SPEAKS_FIRST))?;
+        Ok(())
+    }
+
+    /// Brings every rank's account to the root; elsewhere the result is empty.
+    ///
+    /// # Errors
+    /// Names the rank that is late or gone, or whose bytes are wrong.
+    pub fn accounts(&mut self, own: &RankAccount, window: Duration) -> Result<Vec<RankAccount>, Error> {
+        let everyone = vec![true; self.collective.size()];
+        let deadline = self.deadline(window);
+        self.collective.gather(&everyone, &wire::encode(own), &mut self.frames, &deadline)?;
+        self.frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
+    }
+
+    /// How long to wait for the others. Their windows end up to half a window later than this one where a clock jumped,
+    /// and a rank that is no node has yet to wait for the whole window.
+    ///
+    /// A signal to this rank alone must not end the run in an error: the others come at their window's end and learn of
+    /// it then. Under a launcher that signals all ranks at once (mpirun, which kills a second later) they come at once,
+    /// and whoever is missing is named before that.
+    fn deadline(&self, window: Duration) -> Deadline {
+        let nanos = |span: Duration| StdDuration::from_nanos(span.as_ns().unsigned_abs());
+        let window = nanos(window) * 3 / 2;
+        let mut deadline = Deadline::new(nanos(self.round_timeout) + window, Some(Arc::clone(&self.stop)));
+        if !self.collective.signals_reach_all() {
+            deadline.grace += window;
+        }
+        deadline
+    }
+}

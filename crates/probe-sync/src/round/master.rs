@@ -1,0 +1,123 @@
+//! The master's part of a round: solve, decide what comes next, keep, observe.
+//!
+//! Place in the flow: after all nodes' windows have come, before the broadcast; at the root only.
+//! What it does not do: gather, broadcast, measure.
+
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::round::{Solver, SolverOptions};
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_time::{Duration, NodeId, RoundId};
+
+use super::exchange::Broadcast;
+use crate::Error;
+use crate::join::Joined;
+use crate::measure::account::RankAccount;
+use crate::pace::{Pace, Policy};
+use crate::report::{Recorder, RunReport};
+
+/// The root's part of a run.
+pub(crate) struct Master {
+    reference: NodeId,
+    solver: Solver,
+    policy: Policy,
+    recorder: Recorder,
+    begun: Instant,
+    /// How long the run lasts; `None` until a signal.
+    duration: Option<Duration>,
+    configured: Pace,
+    latency: StdDuration,
+}
+
+/// What the master knows of the window that has just ended.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Ended<'a> {
+    /// The round.
+    pub round_id: RoundId,
+    /// How long the window should have been.
+    pub length: Duration,
+    /// When the root's own window was cut.
+    pub closed: Instant,
+    /// The pace in force.
+    pub pace: &'a Pace,
+    /// Somebody asked this rank to end the run.
+    pub stop: bool,
+}
+
+impl Master {
+    /// The master of a run that begins now.
+    pub fn new(joined: &Joined, policy: Policy, recorder: Recorder) -> Self {
+        let (nodes, reference) = (joined.plan.nodes(), joined.roster.reference);
+        Self {
+            reference,
+            solver: Solver::new(SolverOptions { nodes, reference, graph: GraphOptions::default() }),
+            policy,
+            recorder,
+            begun: Instant::now(),
+            duration: joined.config.duration,
+            configured: Pace::configured(&joined.config),
+            latency: StdDuration::ZERO,
+        }
+    }
+
+    /// Solves the round, decides the next, and keeps both; what all ranks are to be told.
+    ///
+    /// # Errors
+    /// When the reference contributed no window, the graph cannot be solved, or a file cannot be written.
+    pub fn solve(&mut self, ended: Ended<'_>, windows: &[NodeWindowData]) -> Result<Broadcast, Error> {
+        let Ended { round_id, length, closed, pace, stop } = ended;
+        let reference = windows.iter().find(|window| window.node_id == self.reference);
+        let reference = reference.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
+        let asked = stop || windows.iter().any(|window| window.stop_requested);
+        let ends = asked || self.duration_over(self.configured.window);
+        if ends && too_short(reference, length) {
+            return Ok(Broadcast::Ended { round_id });
+        }
+        let solved = self.solver.solve(round_id, reference, windows);
+        let mut solved = solved.map_err(|source| Error::Graph { round_id, source })?;
+        let next = self.policy.next(&solved, pace);
+        let ends = ends || self.duration_over(next.window);
+        solved.data.decision = next.decision(solved.data.window_end, ends);
+        self.latency = closed.elapsed();
+        self.recorder.record(&solved.data, self.latency)?;
+        Ok(Broadcast::Solved(Box::new(solved.data)))
+    }
+
+    /// What can wait until all ranks have the round.
+    pub fn after_broadcast(&mut self) {
+        self.recorder.refresh_metrics();
+    }
+
+    /// Time from the end of the root's own window to the last solved round: its fits, the gather and the graph.
+    pub fn latency(&self) -> StdDuration {
+        self.latency
+    }
+
+    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn report(
+        self,
+        accounts: &[RankAccount],
+        interrupted: bool,
+        error: Option<String>,
+    ) -> Result<RunReport, Error> {
+        let pacing = self.policy.report();
+        self.recorder.end(accounts, interrupted, error, pacing)
+    }
+
+    /// True when less than half a window of the configured duration is left.
+    fn duration_over(&self, window: Duration) -> bool {
+        self.duration.is_some_and(|duration| {
+            let half = StdDuration::from_nanos(window.as_ns().unsigned_abs() / 2);
+            self.begun.elapsed() + half >= StdDuration::from_nanos(duration.as_ns().unsigned_abs())
+        })
+    }
+}
+
+/// A last window cut short by a signal is solved only if it has half its length.
+fn too_short(reference: &NodeWindowData, length: Duration) -> bool {
+    (reference.window_end - reference.window_start).as_ns() < length.as_ns() / 2
+}

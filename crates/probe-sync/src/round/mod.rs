@@ -1,0 +1,162 @@
+//! The round loop (Variant B, master-controlled): windows are cut, edges fitted, gathered, solved, broadcast.
+//!
+//! Windows tile time: where one is cut the next begins, and probing never pauses. Round k, window k:
+//! 1. [`node`]: every node waits for the window's end, cuts it and fits its edges;
+//! 2. [`exchange`]: the windows of all nodes go to the master;
+//! 3. [`master`]: it solves the graph, decides the next window, and keeps both;
+//! 4. [`exchange`]: the solved round goes to all ranks, identical bytes;
+//! 5. every node follows the decision.
+//!
+//! This file joins the parts. What it does not do: set up a run (`session`), estimate (crate `estimate`).
+
+pub(crate) mod exchange;
+pub(crate) mod master;
+pub(crate) mod node;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_sys::clock;
+use probe_sync_time::{Duration, RoundId};
+
+use self::exchange::{Broadcast, Exchange};
+use self::master::{Ended, Master};
+use self::node::{Node, WindowPlan};
+use crate::Error;
+use crate::join::Joined;
+use crate::measure::account::RankAccount;
+use crate::pace::Pace;
+
+/// One rank's rounds.
+pub(crate) struct Rounds<'c> {
+    exchange: Exchange<'c>,
+    /// Where this rank is a node.
+    node: Option<Node>,
+    /// At the root.
+    master: Option<Master>,
+    stop: Arc<AtomicBool>,
+    /// The round under way.
+    round_id: RoundId,
+    window: WindowPlan,
+    pace: Pace,
+    configured_window: Duration,
+    last: Option<Box<GlobalWindowData>>,
+    ended: bool,
+    begun: (Instant, StdDuration),
+}
+
+impl<'c> Rounds<'c> {
+    /// The rounds of a run that begins now.
+    pub fn new(
+        joined: &Joined,
+        exchange: Exchange<'c>,
+        node: Option<Node>,
+        master: Option<Master>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        let pace = Pace::configured(&joined.config);
+        let start = pace.decision(joined.roster.start.on_reference(), false);
+        Self {
+            exchange,
+            node,
+            master,
+            stop,
+            round_id: RoundId::default(),
+            window: WindowPlan::first(&start),
+            configured_window: pace.window,
+            pace,
+            last: None,
+            ended: false,
+            begun: (Instant::now(), clock::process_cpu_time()),
+        }
+    }
+
+    /// Goes through the next round; false, and nothing happens, when the run has ended.
+    ///
+    /// # Errors
+    /// The first error; finished rounds are in the files by then.
+    pub fn advance(&mut self) -> Result<bool, Error> {
+        if self.ended {
+            return Ok(false);
+        }
+        let round_id = self.round_id;
+        let (own, closed) = match &mut self.node {
+            Some(node) => node.close_window(round_id, &self.window, &self.stop).map(|(data, at)| (Some(data), at))?,
+            None => (None, Instant::now()),
+        };
+        let windows = self.exchange.to_master(own.as_ref(), self.pace.window)?;
+        let decided = match &mut self.master {
+            Some(master) => {
+                let stop = self.stop.load(Ordering::Relaxed);
+                let ended = Ended { round_id, length: self.window.length(), closed, pace: &self.pace, stop };
+                Some(master.solve(ended, &windows)?)
+            }
+            None => None,
+        };
+        let broadcast = self.exchange.from_master(decided.as_ref(), round_id, self.pace.window)?;
+        let Broadcast::Solved(round) = broadcast else {
+            self.ended = true;
+            return Ok(false);
+        };
+        if let Some(master) = &mut self.master {
+            master.after_broadcast();
+        }
+        self.follow(round)?;
+        Ok(true)
+    }
+
+    /// Makes ready for the round after `round`.
+    fn follow(&mut self, round: Box<GlobalWindowData>) -> Result<(), Error> {
+        self.ended = round.decision.stop;
+        if !self.ended {
+            self.pace = Pace::decided(&round.decision);
+            if let Some(node) = &mut self.node {
+                node.follow(&self.pace)?;
+            }
+            self.window = WindowPlan::following(&round, self.node.as_ref().map(Node::id));
+            self.round_id = round.round_id.next();
+        }
+        self.last = Some(round);
+        Ok(())
+    }
+
+    /// The last solved round.
+    pub fn last(&self) -> Option<&GlobalWindowData> {
+        self.last.as_deref()
+    }
+
+    /// Whether the last round has been.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The master, at the root.
+    pub fn master(&self) -> Option<&Master> {
+        self.master.as_ref()
+    }
+
+    /// Takes the master out: nothing is solved after this.
+    pub fn take_master(&mut self) -> Option<Master> {
+        self.master.take()
+    }
+
+    /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
+    /// is empty). Nobody counts before everybody has stopped: what one sent and another received then compares exactly.
+    ///
+    /// # Errors
+    /// Names the rank that did not take part.
+    pub fn settle(&mut self) -> Result<Vec<RankAccount>, Error> {
+        let (instant, cpu) = self.begun;
+        let wall_ns = instant.elapsed().as_nanos() as u64;
+        let cpu_ns = clock::process_cpu_time().saturating_sub(cpu).as_nanos() as u64;
+        if let Some(node) = &mut self.node {
+            node.stop_probing();
+        }
+        self.exchange.meet(self.configured_window)?;
+        let account = self.node.take().map(Node::finish).transpose()?;
+        let account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
+        self.exchange.accounts(&account, self.configured_window)
+    }
+}

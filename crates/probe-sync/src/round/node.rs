@@ -1,0 +1,165 @@
+//! The node's part of a round: wait for the window's end, cut it, fit its edges, keep what was measured.
+//!
+//! Place in the flow: first part of a round, on every rank that probes for a node. The last solved round says when the window
+//! ends on the reference clock; the node translates that with its own offset (`t_i = t_ref + offset_i`); a node without an
+//! offset uses the window's length. Deadlines are on the monotonic clock: a system clock that jumps can shorten or lengthen a
+//! window by half at most.
+//!
+//! What it does not do: talk to other ranks, solve.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use probe_sync_estimate::edge_fit::FitOptions;
+use probe_sync_estimate::round::{Decision, GlobalWindowData, WindowCut, fit_window};
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_sys::TracerClock;
+use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
+
+use crate::Error;
+use crate::join::Joined;
+use crate::measure::account::RankAccount;
+use crate::measure::counters::Counter;
+use crate::measure::prober::{Prober, ProberSetup};
+use crate::measure::snapshots::{Sampler, SnapshotCounts};
+use crate::measure::virtual_clocks;
+use crate::pace::Pace;
+use crate::store::{JsonLines, ProbeLine, ProbeWindowLine, RunDirectory};
+
+/// A node with its threads and files. Dropping it ends the threads.
+pub(crate) struct Node {
+    node: NodeId,
+    prober: Prober,
+    /// `windows/nodeN.jsonl`.
+    windows: JsonLines,
+    /// `probes/nodeN.jsonl`, with `keep_probes`.
+    probes: Option<JsonLines>,
+    /// Takes snapshot pairs, with `tracer_clock`.
+    sampler: Option<Sampler>,
+    fit: FitOptions,
+    /// Exchanges that no fit used, because their stamps came from another source than the window's best.
+    left_out: u64,
+}
+
+/// When the window under way ends.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowPlan {
+    length: Duration,
+    /// The end on this node's clock, where its offset is known.
+    end: Option<Timestamp<System>>,
+}
+
+impl Node {
+    /// Starts probing, and taking snapshot pairs of `tracer` where there is one.
+    ///
+    /// # Errors
+    /// When a file or a thread cannot be made.
+    pub fn start(setup: ProberSetup, tracer: Option<TracerClock>, joined: &Joined, rank: usize) -> Result<Self, Error> {
+        let Joined { config, plan, roster, edges, .. } = joined;
+        let node = setup.node();
+        let clock = virtual_clocks::virtual_clock(config, node, roster.start.as_ns());
+        let addresses = roster.nodes.iter().map(|ready| ready.address).collect();
+        let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
+        let directory = RunDirectory::join(&config.out)?;
+        let windows = directory.stream(&format!("windows/node{node}.jsonl"))?;
+        let probes = config.keep_probes.then(|| directory.stream(&format!("probes/node{node}.jsonl"))).transpose()?;
+        let sample = |tracer| Sampler::start(tracer, clock.clone(), config.snapshot_pair_period, &directory, node);
+        let sampler = tracer.map(sample).transpose()?;
+        let prober = Prober::start(setup, plan.run, addresses, out_edges, clock, plan.place_on_host[rank], config)?;
+        Ok(Self { node, prober, windows, probes, sampler, fit: config.fit_options(), left_out: 0 })
+    }
+
+    /// Which node it is.
+    pub fn id(&self) -> NodeId {
+        self.node
+    }
+
+    /// Waits for the window's end, cuts it, fits its edges and keeps both. Also when it was cut.
+    ///
+    /// # Errors
+    /// When the probe thread has ended, or a file cannot be written.
+    pub fn close_window(
+        &mut self,
+        round_id: RoundId,
+        plan: &WindowPlan,
+        stop: &AtomicBool,
+    ) -> Result<(NodeWindowData, Instant), Error> {
+        self.prober.wait(plan.remaining(self.prober.system_now()), stop)?;
+        let cut = self.prober.cut()?;
+        let closed = Instant::now();
+        let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.load(Ordering::Relaxed));
+        self.left_out += left_out;
+        self.windows.append(&data)?;
+        self.windows.flush()?;
+        if let Some(probes) = &mut self.probes {
+            keep_probes(probes, round_id, &cut)?;
+        }
+        Ok((data, closed))
+    }
+
+    /// Probes at this pace from now on.
+    ///
+    /// # Errors
+    /// When the cadence is not above zero.
+    pub fn follow(&mut self, pace: &Pace) -> Result<(), Error> {
+        if self.prober.cadence() != pace.cadence {
+            self.prober.set_cadence(pace.cadence)?;
+        }
+        let extra = pace.extra_edges.iter().filter(|edge| edge.src == self.node);
+        self.prober.set_extra_edges(extra.map(|edge| edge.dst).collect());
+        Ok(())
+    }
+
+    /// Stops starting exchanges.
+    pub fn stop_probing(&mut self) {
+        self.prober.stop_probing();
+    }
+
+    /// Lets what is under way end, once all nodes have stopped probing, and returns the exact account.
+    ///
+    /// # Errors
+    /// What ended a thread early, or the file of snapshot pairs that cannot be written.
+    pub fn finish(self) -> Result<RankAccount, Error> {
+        let snapshots = self.sampler.map(Sampler::finish).transpose()?;
+        let mut account = self.prober.finish()?;
+        account.counters.extend(snapshots.into_iter().flat_map(SnapshotCounts::counts));
+        account.counters.push((Counter::ExchangesOfMixedStamps, self.left_out));
+        Ok(account)
+    }
+}
+
+impl WindowPlan {
+    /// The first window: nothing is known but its length.
+    pub fn first(decision: &Decision) -> Self {
+        Self { length: decision.next_window, end: None }
+    }
+
+    /// `t_i = t_ref + offset_i`.
+    pub fn following(round: &GlobalWindowData, node: Option<NodeId>) -> Self {
+        let estimate = node.and_then(|node| round.all_nodes.get(node.index())).filter(|estimate| estimate.reachable);
+        let end = estimate.map(|estimate| {
+            round.decision.next_window_end.of_reference_node() + Duration::from_ns_f64(estimate.offset_ns)
+        });
+        Self { length: round.decision.next_window, end }
+    }
+
+    /// The window's length.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// How long to wait from now: between half a window and one and a half, whatever the system clock says.
+    fn remaining(&self, now: Timestamp<System>) -> Duration {
+        let length = self.length.as_ns();
+        let wait = self.end.map_or(length, |end| (end - now).as_ns());
+        Duration::from_ns(wait.clamp(length / 2, length + length / 2))
+    }
+}
+
+fn keep_probes(file: &mut JsonLines, round_id: RoundId, cut: &WindowCut) -> Result<(), Error> {
+    for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {
+        file.append(&ProbeLine::new(round_id, exchange))?;
+    }
+    file.append(&ProbeWindowLine::new(round_id, cut))?;
+    file.flush()
+}

@@ -1,0 +1,115 @@
+//! How a session starts: hand-shake, sockets, directory, threads.
+//!
+//! Place in the flow: before the first round. Until the roster is settled every refusal goes through `join`, so that all ranks
+//! end with one message. What it does not do: go through rounds.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use probe_sync_collective::{Collective, Deadline, ROOT};
+use probe_sync_probe::topology;
+use probe_sync_sys::{TracerClock, clock, host};
+use probe_sync_time::{Clock, Edge, NodeId, RunId};
+
+use super::{Context, Session};
+use crate::join::{self, Hello, Joined, Plan, Ready};
+use crate::measure::prober::ProberSetup;
+use crate::pace::Policy;
+use crate::report::Recorder;
+use crate::round::Rounds;
+use crate::round::exchange::Exchange;
+use crate::round::master::Master;
+use crate::round::node::Node;
+use crate::store::RunDirectory;
+use crate::{Config, Error};
+
+/// Starts a session, at the pace that the configuration asks for unless `policy` is given.
+///
+/// # Errors
+/// The first error; [`Error::Refused`] on every rank alike.
+pub(super) fn start<'c>(
+    config: Result<Config, Error>,
+    collective: &'c mut dyn Collective,
+    context: &Context,
+    policy: Option<Policy>,
+) -> Result<Session<'c>, Error> {
+    let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
+    let hello = config.as_ref().map(|config| Hello::of(config, &host::Host::detect())).map_err(ToString::to_string);
+    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, new_run_id(), &handshake)?;
+    let config = config?;
+    let rank = collective.rank();
+    // The root claims the directory before anyone else writes into it.
+    let claimed = (rank == ROOT).then(|| RunDirectory::claim(&config.out)).transpose();
+    let (claimed, failure) = match claimed {
+        Ok(claimed) => (claimed, None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let bind = |node| failure.map_or_else(|| Bound::bind(&config, &plan, node, context), Err);
+    let bound = plan.probes_for(rank).map(bind);
+    let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
+    let start = clock::SystemClock.now();
+    let roster = join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, &handshake)?;
+    let (backend, ranks) = (collective.backend(), collective.size());
+    let joined = Arc::new(Joined { edges: edges(&config, &plan), config, plan, roster, backend, ranks });
+    // After a successful assembly no node failed to bind.
+    let bound = bound.and_then(Result::ok);
+    let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank)).transpose()?;
+    let master = claimed.map(|directory| {
+        let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory)?;
+        let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges);
+        Ok::<_, Error>(Master::new(&joined, policy.unwrap_or_else(configured), recorder))
+    });
+    let master = master.transpose()?;
+    let stop = Arc::clone(&context.stop);
+    let exchange = Exchange::new(collective, &joined, Arc::clone(&stop));
+    let rounds = Rounds::new(&joined, exchange, node, master, Arc::clone(&stop));
+    Ok(Session { joined, rounds, rank, stop, failed: false })
+}
+
+/// What a node holds before the peers are known.
+struct Bound {
+    prober: ProberSetup,
+    tracer: Option<TracerClock>,
+    ready: Ready,
+}
+
+impl Bound {
+    /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
+    fn bind(config: &Config, plan: &Plan, node: NodeId, context: &Context) -> Result<Self, String> {
+        let outward = host::outward_address(config.interface.as_deref());
+        let address = join::probe_address(config, plan, context.towards_root, outward)?;
+        let prober = ProberSetup::bind(config, node, SocketAddr::new(address, config.port))
+            .map_err(|error| error.to_string())?;
+        let tracer = config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
+        let (walltime_ns, tracer_ns) = start_times(tracer.as_ref()).map_err(|error| error.to_string())?;
+        let ready = Ready { address: prober.local_addr(), stamp: prober.stamp_source(), walltime_ns, tracer_ns };
+        Ok(Self { prober, tracer, ready })
+    }
+}
+
+fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
+    let nodes = plan.nodes() as u32;
+    let neighbors = config.neighbors.unwrap_or(DEFAULT_NEIGHBORS).min(nodes.saturating_sub(1));
+    topology::edges(nodes, neighbors, config.seed)
+}
+
+/// The system clock and the tracer clock at one moment, ns.
+fn start_times(tracer: Option<&TracerClock>) -> Result<(i64, i64), probe_sync_sys::Error> {
+    if let Some(tracer) = tracer {
+        let pair = tracer.read_pair(&clock::SystemClock, clock::NARROW_BRACKET)?;
+        return Ok((pair.system.as_ns(), pair.tracer.as_ns()));
+    }
+    let pair = clock::read_pair(&clock::BootClock, &clock::SystemClock, clock::NARROW_BRACKET);
+    Ok((pair.b.as_ns(), pair.a.as_ns()))
+}
+
+/// Random enough that packets of an older run on the same ports are recognised as foreign.
+fn new_run_id() -> RunId {
+    use std::hash::{BuildHasher, RandomState};
+    RunId(RandomState::new().hash_one((std::process::id(), clock::SystemClock.now().as_ns())))
+}
+
+/// Ranks of a large job start minutes apart on some clusters; one that never comes must still be named.
+const HANDSHAKE_LIMIT: StdDuration = StdDuration::from_secs(60);
+const DEFAULT_NEIGHBORS: u32 = 10;

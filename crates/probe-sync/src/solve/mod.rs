@@ -1,0 +1,183 @@
+//! Recomputes a run from its recorded exchanges (`probes/nodeN.jsonl`) or from its recorded fits alone (`windows/nodeN.jsonl`).
+//!
+//! Exchanges of all files are grouped by round and node into windows and fitted as in the live run. A line that closes a
+//! window states its limits and losses; without one (a file cut short, or written by somebody else) the window is as long as
+//! its exchanges. Windows, fitted here or there, pass through the same graph and the same watch over faults; then `smoothing`
+//! looks at the whole run at once, which the live run cannot. A line that is cut, corrupt or impossible is left out and named
+//! with file and line number; the rest is used.
+//!
+//! Memory: all exchanges are held, 80 MB per million; with everything else that looking at them takes a run of a million was
+//! solved in 225 MB. Fits take some 200 bytes per edge and round.
+//!
+//! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`).
+//!
+//! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
+//! windows and not from exchanges.
+
+mod packets;
+mod plausible;
+mod recording;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::faults::Fault;
+use probe_sync_estimate::run::{Recorded, Smoothed};
+use probe_sync_time::{Duration, NodeId};
+
+use self::packets::Packets;
+use self::recording::{Recording, TakeLine};
+use crate::config::ReferenceChoice;
+use crate::{Config, Error};
+
+/// What a run, or a capture, left behind.
+#[derive(Copy, Clone, Debug)]
+pub enum Input<'a> {
+    /// Files of exchanges: `probes/nodeN.jsonl`.
+    Probes(&'a [PathBuf]),
+    /// Files of fitted windows: `windows/nodeN.jsonl`.
+    Windows(&'a [PathBuf]),
+    /// CSV files of one-way packets that were seen on both sides, with the columns `src,dst,send_ns,recv_ns` and optionally
+    /// `stamp`. Each time is on its own node's clock.
+    Packets {
+        /// The files.
+        files: &'a [PathBuf],
+        /// Length of the windows that they are cut into; `None` makes one window of all.
+        window: Option<Duration>,
+    },
+}
+
+/// What was recomputed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Solved {
+    /// Exchanges used; of windows, those that their fits had used; of packets, the packets.
+    pub exchanges: usize,
+    /// Nodes seen.
+    pub nodes: usize,
+    /// Rounds solved.
+    pub rounds: usize,
+    /// Lines written, the first apart, which says only what the file is.
+    pub lines: usize,
+    /// Lines left out.
+    pub skipped_lines: usize,
+    /// Exchanges that no fit used: their stamps came from another source than their window's best. Of windows it is not known.
+    pub left_out_exchanges: u64,
+    /// Rounds left out for want of the reference node.
+    pub skipped_rounds: usize,
+    /// What was left out and why, by file and line; at most [`MAX_NOTES`].
+    pub notes: Vec<String>,
+    /// Standard deviation of a median path's asymmetry, ns.
+    pub asymmetry_sd_ns: f64,
+    /// Median half-width of the 95 % intervals, ns; None when nobody but the reference was reached.
+    pub half_width_95_ns: Option<f64>,
+    /// Times at which a clock was stepped or restarted.
+    pub breaks: usize,
+    /// Faults of clocks and paths, in the order in which they showed.
+    pub faults: Vec<Fault>,
+}
+
+/// Reads `input`, solves every round, smooths the run and writes `out` in the form of `offsets.jsonl`: a line per round and
+/// node, or with `knots` one every so long. The 95 % intervals are of the smoothed run; hard intervals are the rounds' own,
+/// between their midpoints widened by what the clocks may have wandered and then no longer unconditional.
+///
+/// Of `config` the fit and the reference count. Two nodes whose packets were captured by somebody else:
+///
+/// ```
+/// use probe_sync::Config;
+/// use probe_sync::solve::{Input, solve_files};
+///
+/// let directory = tempfile::tempdir()?;
+/// let packets = directory.path().join("packets.csv");
+/// // Node 1 is 1000 ns ahead of node 0, and a packet takes 200 ns each way.
+/// std::fs::write(&packets, "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n")?;
+/// let out = directory.path().join("offsets.jsonl");
+/// let input = Input::Packets { files: &[packets], window: None };
+/// let solved = solve_files(input, &out, None, &Config::default())?;
+/// assert_eq!((solved.nodes, solved.rounds, solved.skipped_lines), (2, 1, 0));
+/// let last = std::fs::read_to_string(&out)?;
+/// let line: serde_json::Value = serde_json::from_str(last.lines().last().expect("node 1's line"))?;
+/// // Its clock minus the reference's.
+/// assert!((line["offset_ns"].as_f64().expect("a number") - 1000.0).abs() < 1.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// When a file cannot be read or written, nothing in them is usable, the reference is not in them, or `knots` asks for more lines
+/// than are sensible.
+pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config: &Config) -> Result<Solved, Error> {
+    let reference = reference(config)?;
+    let mut recording = Recording::new(reference);
+    let paths = read(input, &mut recording)?;
+    let same = |path: &PathBuf| fs::canonicalize(path).ok() == fs::canonicalize(out).ok();
+    if out.exists() && paths.iter().any(same) {
+        return Err(Error::OutputIsInput { path: out.into() });
+    }
+    if recording.solved.exchanges == 0 {
+        let files = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        return Err(Error::NothingToSolve { files });
+    }
+    recording.drop_strays();
+    if reference.index() >= recording.node_count() {
+        let reason = format!("names node {reference}; the files know {} nodes", recording.node_count());
+        return Err(Error::Configuration { origin: "command line".into(), key: "--reference".into(), reason });
+    }
+    recording.fit(config);
+    let rounds = recording.rounds()?;
+    if rounds.is_empty() {
+        let files = format!("any round: none has node {reference} or an edge to it");
+        return Err(Error::NothingToSolve { files });
+    }
+    recording.solved.rounds = rounds.len();
+    let recorded: Vec<Recorded<'_>> = recording.recorded().collect();
+    let recorded = Some(&recorded[..]).filter(|some| !some.is_empty());
+    let smoothed = Smoothed::new(recording.node_count(), reference, rounds, recorded);
+    recording.report(&smoothed);
+    recording.solved.lines = match knots {
+        Some(spacing) => {
+            let knots = smoothed.knots(spacing, recording.nodes.len()).map_err(unusable_knots)?;
+            recording.write(out, smoothed.knot_lines(knots))?
+        }
+        None => recording.write(out, smoothed.round_lines())?,
+    };
+    Ok(recording.solved)
+}
+
+/// Reads the files; returns their names.
+fn read<'a>(input: Input<'a>, recording: &mut Recording) -> Result<&'a [PathBuf], Error> {
+    let (paths, take): (_, TakeLine) = match input {
+        Input::Probes(paths) => (paths, Recording::take_exchange),
+        Input::Windows(paths) => (paths, Recording::take_window),
+        Input::Packets { files, window } => {
+            let mut packets = Packets::default();
+            for path in files {
+                packets.read(path, recording)?;
+            }
+            packets.fit_into(recording, window)?;
+            return Ok(files);
+        }
+    };
+    for path in paths {
+        recording.read(path, take)?;
+    }
+    Ok(paths)
+}
+
+fn reference(config: &Config) -> Result<NodeId, Error> {
+    match config.reference {
+        ReferenceChoice::Node(node) => Ok(node),
+        ReferenceChoice::Auto => Err(Error::Configuration {
+            origin: "command line".into(),
+            key: "--reference".into(),
+            reason: "auto is for live runs; give a node's number".into(),
+        }),
+    }
+}
+
+fn unusable_knots(error: probe_sync_estimate::Error) -> Error {
+    Error::Configuration { origin: "command line".into(), key: "--knots".into(), reason: error.to_string() }
+}
+
+/// Notes kept; everything is counted.
+pub const MAX_NOTES: usize = 20;

@@ -1,0 +1,60 @@
+//! What cannot have been measured, and why.
+//!
+//! Place in the flow: every line of a recording passes here before it is used. What it does not do: read lines.
+
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_time::{System, Timestamp};
+
+use crate::store::{ProbeLine, ProbeWindowLine};
+
+/// What cannot have been measured.
+pub(super) fn implausible(probe: &ProbeLine) -> Option<&'static str> {
+    let t = &probe.t;
+    if probe.src == probe.dst {
+        Some("source and destination are the same node")
+    } else if probe.src.0.max(probe.dst.0) >= MAX_NODES {
+        Some(NODE_TOO_LARGE)
+    } else if !t.iter().all(|stamp| TIMES_NS.contains(stamp)) {
+        Some(TIME_TOO_FAR)
+    } else if t[2] < t[0] || t[6] < t[4] {
+        Some("the second packet of a pair was sent before the first")
+    } else {
+        None
+    }
+}
+
+pub(super) fn implausible_close(close: &ProbeWindowLine) -> Option<&'static str> {
+    let peers = close.lost.iter().map(|(dst, _)| *dst).chain(close.packets.iter().map(|packets| packets.peer));
+    let largest = peers.map(|peer| peer.0).fold(close.src.0, u32::max);
+    if largest >= MAX_NODES { Some(NODE_TOO_LARGE) } else { implausible_span(close.window_start, close.window_end) }
+}
+
+pub(super) fn implausible_window(window: &NodeWindowData) -> Option<&'static str> {
+    let probed = window.edges.iter().map(|edge| edge.dst_node_id).chain(window.unfitted.iter().map(|(dst, _)| *dst));
+    let peers = probed.chain(window.packets.iter().map(|packets| packets.peer));
+    let largest = peers.map(|peer| peer.0).fold(window.node_id.0, u32::max);
+    if largest >= MAX_NODES {
+        Some(NODE_TOO_LARGE)
+    } else if window.edges.iter().any(|edge| edge.src_node_id != window.node_id) {
+        Some("an edge of another node")
+    } else if window.edges.iter().any(|edge| edge.src_node_id == edge.dst_node_id) {
+        Some("source and destination are the same node")
+    } else if window.edges.iter().any(|edge| !TIMES_NS.contains(&edge.midpoint.as_ns())) {
+        Some(TIME_TOO_FAR)
+    } else {
+        implausible_span(window.window_start, window.window_end)
+    }
+}
+
+/// A clock that is set back ends its window before it started it: that is no mistake.
+pub(super) fn implausible_span(start: Timestamp<System>, end: Timestamp<System>) -> Option<&'static str> {
+    let near = TIMES_NS.contains(&start.as_ns()) && TIMES_NS.contains(&end.as_ns());
+    (!near).then_some(TIME_TOO_FAR)
+}
+
+pub(super) const MAX_NODES: u32 = 1 << 16;
+pub(super) const NODE_TOO_LARGE: &str = "a node number above 65535";
+
+/// Differences of such times fit an i64.
+pub(super) const TIMES_NS: std::ops::RangeInclusive<i64> = -(1 << 62)..=(1 << 62);
+pub(super) const TIME_TOO_FAR: &str = "a time more than 146 years from 1970";

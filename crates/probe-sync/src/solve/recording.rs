@@ -1,0 +1,317 @@
+//! Everything that was read from a run's files, and the rounds that it makes.
+//!
+//! Place in the flow: `mod` reads files into it line by line; exchanges of all files are grouped by round and node into windows
+//! and fitted as in the live run; windows, fitted here or there, are solved round by round.
+//!
+//! What it does not do: smooth the run as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+
+use probe_sync_estimate::faults::{Culprit, Fault};
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
+use probe_sync_estimate::round::{Decision, EdgeCut, SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
+use probe_sync_estimate::run::{Recorded, Smoothed};
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
+use probe_sync_files::AtomicFile;
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
+use serde::Serialize;
+
+use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
+use super::{MAX_NOTES, Solved};
+use crate::store::{ProbeLine, ProbeWindowLine, RecordedLine};
+use crate::{Config, Error};
+
+/// Everything read from the files.
+#[derive(Debug)]
+pub(super) struct Recording {
+    exchanges: BTreeMap<(RoundId, NodeId), WindowRecord>,
+    /// Fitted windows by round and node.
+    windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindowData>>,
+    pub(super) nodes: BTreeSet<NodeId>,
+    pub(super) solved: Solved,
+    reference: NodeId,
+}
+
+#[derive(Debug, Default)]
+struct WindowRecord {
+    edges: BTreeMap<NodeId, Vec<Exchange>>,
+    close: Option<ProbeWindowLine>,
+}
+
+/// Takes one line of a file: the recording, the file, the line's number, its bytes.
+pub(super) type TakeLine = fn(&mut Recording, &Path, usize, &[u8]);
+
+impl Recording {
+    /// Nothing read yet, of a run against `reference`.
+    pub(super) fn new(reference: NodeId) -> Self {
+        Self {
+            exchanges: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            nodes: BTreeSet::new(),
+            solved: Solved::default(),
+            reference,
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        path: &Path,
+        mut take: impl FnMut(&mut Self, &Path, usize, &[u8]),
+    ) -> Result<(), Error> {
+        let file = File::open(path).map_err(Error::file(path, "read"))?;
+        let mut reader = BufReader::new(file);
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let limit = MAX_LINE_BYTES as u64;
+            let read = reader.by_ref().take(limit).read_until(b'\n', &mut line).map_err(Error::file(path, "read"))?;
+            if read == 0 {
+                break;
+            }
+            if read == MAX_LINE_BYTES && line.last() != Some(&b'\n') {
+                self.skip(path, number, "longer than a megabyte");
+                reader.skip_until(b'\n').map_err(Error::file(path, "read"))?;
+                continue;
+            }
+            if !line.trim_ascii().is_empty() {
+                take(self, path, number, &line);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_exchange(&mut self, path: &Path, number: usize, line: &[u8]) {
+        match serde_json::from_slice::<RecordedLine>(line) {
+            // Untagged enums do not say what is wrong; the commoner kind of line does.
+            Err(_) => {
+                let reason = serde_json::from_slice::<ProbeLine>(line).err().map(|e| e.to_string());
+                self.skip(path, number, reason.as_deref().unwrap_or("no exchange"));
+            }
+            Ok(RecordedLine::Close(close)) => match implausible_close(&close) {
+                Some(reason) => self.skip(path, number, reason),
+                None => {
+                    let key = (close.round_id, close.src);
+                    self.exchanges.entry(key).or_default().close = Some(close);
+                }
+            },
+            Ok(RecordedLine::Probe(probe)) => match implausible(&probe) {
+                Some(reason) => self.skip(path, number, reason),
+                None => self.keep(&probe),
+            },
+        }
+    }
+
+    pub(super) fn take_window(&mut self, path: &Path, number: usize, line: &[u8]) {
+        let window = match serde_json::from_slice::<NodeWindowData>(line) {
+            Ok(window) => window,
+            Err(error) => return self.skip(path, number, &error.to_string()),
+        };
+        if let Some(reason) = implausible_window(&window) {
+            return self.skip(path, number, reason);
+        }
+        let of_round = self.windows.entry(window.round_id).or_default();
+        if of_round.contains_key(&window.node_id) {
+            return self.skip(path, number, "a second window of the same node and round");
+        }
+        self.nodes.insert(window.node_id);
+        self.nodes.extend(window.edges.iter().map(|edge| edge.dst_node_id));
+        self.solved.exchanges += window.edges.iter().map(|edge| edge.pairs_count as usize).sum::<usize>();
+        of_round.insert(window.node_id, window);
+    }
+
+    fn keep(&mut self, probe: &ProbeLine) {
+        let edge = Edge { src: probe.src, dst: probe.dst };
+        let exchange = Exchange { edge, seq: probe.seq, stamp: probe.stamp, t: probe.t.map(Timestamp::from_ns) };
+        let window = self.exchanges.entry((probe.round_id, probe.src)).or_default();
+        window.edges.entry(probe.dst).or_default().push(exchange);
+        self.nodes.extend([probe.src, probe.dst]);
+        self.solved.exchanges += 1;
+    }
+
+    /// The node whose offset is zero.
+    pub(super) fn reference(&self) -> NodeId {
+        self.reference
+    }
+
+    /// Takes a window that was fitted elsewhere.
+    pub(super) fn put(&mut self, window: NodeWindowData) {
+        self.windows.entry(window.round_id).or_default().insert(window.node_id, window);
+    }
+
+    pub(super) fn skip(&mut self, path: &Path, number: usize, reason: &str) {
+        self.solved.skipped_lines += 1;
+        self.note(format!("{} line {number}: left out: {reason}", path.display()));
+    }
+
+    pub(super) fn note(&mut self, note: String) {
+        if self.solved.notes.len() < MAX_NOTES {
+            self.solved.notes.push(note);
+        }
+    }
+
+    /// Leaves out nodes whose number is far beyond how many nodes there are: one corrupt digit would make every round
+    /// hold an estimate for each of up to 65536 nodes.
+    pub(super) fn drop_strays(&mut self) {
+        let limit = STRAY_BASE + STRAY_FACTOR * self.nodes.len();
+        let stray = |node: &NodeId| node.index() >= limit;
+        let strays: Vec<NodeId> = self.nodes.iter().copied().filter(stray).collect();
+        if strays.is_empty() {
+            return;
+        }
+        self.nodes.retain(|node| !stray(node));
+        self.exchanges.retain(|(_, node), _| !stray(node));
+        self.exchanges.values_mut().for_each(|window| window.edges.retain(|node, _| !stray(node)));
+        for windows in self.windows.values_mut() {
+            windows.retain(|node, _| !stray(node));
+            let outside = |edge: &EdgeAlphaBeta| stray(&edge.src_node_id) || stray(&edge.dst_node_id);
+            windows.values_mut().for_each(|window| window.edges.retain(|edge| !outside(edge)));
+        }
+        let count = strays.len();
+        let first = strays[0];
+        self.note(format!(
+            "{count} node(s) left out, the first of them {first}: such numbers do not fit a run of {} nodes",
+            self.nodes.len()
+        ));
+    }
+
+    /// Fits the windows of the exchanges.
+    pub(super) fn fit(&mut self, config: &Config) {
+        for ((round_id, node), record) in &self.exchanges {
+            let (fitted, left_out) = fit_window(&record.cut(*node), *round_id, &config.fit_options(), false);
+            self.solved.left_out_exchanges += left_out;
+            self.windows.entry(*round_id).or_default().insert(*node, fitted);
+        }
+    }
+
+    /// Nodes are numbered without gaps up to here.
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.last().map_or(0, |node| node.index() + 1)
+    }
+
+    /// Solves the rounds in order. Their windows are used up.
+    pub(super) fn rounds(&mut self) -> Result<Vec<SolvedRound>, Error> {
+        let nodes = self.node_count();
+        self.solved.nodes = self.nodes.len();
+        let mut rounds = Vec::with_capacity(self.windows.len());
+        let mut solver =
+            Solver::new(SolverOptions { nodes, reference: self.reference, graph: GraphOptions::default() });
+        for (round_id, windows) in std::mem::take(&mut self.windows) {
+            let windows: Vec<NodeWindowData> = windows.into_values().collect();
+            let Some(reference) = reference_window(self.reference, &windows) else {
+                self.solved.skipped_rounds += 1;
+                let node = self.reference;
+                self.note(format!("round {round_id}: left out: no window of node {node} and no edge to it"));
+                continue;
+            };
+            let solved = solver.solve(round_id, &reference, &windows);
+            let mut round = solved.map_err(|source| Error::Graph { round_id, source })?;
+            let length = round.data.window_end - round.data.window_start;
+            round.data.decision = Decision { next_window: length, stop: false, ..Decision::STOP };
+            rounds.push(round);
+        }
+        Ok(rounds)
+    }
+
+    pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded<'_>> {
+        self.exchanges.iter().flat_map(|((round_id, src), window)| {
+            window.edges.iter().map(|(dst, exchanges)| Recorded {
+                round_id: *round_id,
+                edge: Edge { src: *src, dst: *dst },
+                exchanges,
+            })
+        })
+    }
+
+    pub(super) fn report(&mut self, smoothed: &Smoothed) {
+        let node = self.reference;
+        for round in smoothed.unsmoothed() {
+            self.note(format!(
+                "round {round}: not smoothed: node {node}'s clock was set back, and rounds before it lie later"
+            ));
+        }
+        self.solved.asymmetry_sd_ns = smoothed.asymmetry_sd_ns();
+        self.solved.half_width_95_ns = smoothed.half_width_95_ns();
+        self.solved.breaks = smoothed.breaks;
+        // Numbers that nobody bears are not silent nodes.
+        let known = |fault: &&Fault| match &fault.culprit {
+            Culprit::Node(node) => self.nodes.contains(node),
+            _ => true,
+        };
+        self.solved.faults = smoothed.faults().filter(known).cloned().collect();
+    }
+
+    /// Writes the lines of nodes that were seen, beside their place first; returns how many.
+    pub(super) fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetRecord>) -> Result<usize, Error> {
+        let write = || {
+            let mut file = AtomicFile::create(out)?;
+            let header = OffsetsHeader { meta: true, nodes: Vec::new(), reference: self.reference };
+            append(&mut file, &header)?;
+            let mut count = 0;
+            // A stray large node number must not fill the file with nodes that nobody saw.
+            for line in lines.filter(|line| self.nodes.contains(&line.estimate.node_id)) {
+                append(&mut file, &line)?;
+                count += 1;
+            }
+            file.commit()?;
+            Ok(count)
+        };
+        write().map_err(Error::file(out, "write"))
+    }
+}
+
+fn append<T: Serialize>(file: &mut AtomicFile, line: &T) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *file, line)?;
+    file.write_all(b"\n")
+}
+
+impl WindowRecord {
+    fn cut(&self, node: NodeId) -> WindowCut {
+        let sends = || self.edges.values().flatten().map(|exchange| exchange.t[0]);
+        let (start, end) = match &self.close {
+            Some(close) => (close.window_start, close.window_end),
+            None => (sends().min().unwrap_or(NEVER), sends().max().unwrap_or(NEVER)),
+        };
+        let lost: BTreeMap<NodeId, u32> = self.close.iter().flat_map(|close| close.lost.iter().copied()).collect();
+        let peers: BTreeSet<NodeId> = self.edges.keys().chain(lost.keys()).copied().collect();
+        let edges = peers
+            .into_iter()
+            .map(|dst| EdgeCut {
+                edge: Edge { src: node, dst },
+                exchanges: self.edges.get(&dst).cloned().unwrap_or_default(),
+                lost: lost.get(&dst).copied().unwrap_or(0),
+            })
+            .collect();
+        let packets = self.close.iter().flat_map(|close| close.packets.iter().copied()).collect();
+        WindowCut { node, start, end, edges, clock_event: None, packets }
+    }
+}
+
+/// The reference node's window; if it probed nobody, the window of a node that probed it, taken over to its clock.
+fn reference_window(reference: NodeId, windows: &[NodeWindowData]) -> Option<NodeWindowData> {
+    if let Some(own) = windows.iter().find(|window| window.node_id == reference) {
+        return Some(own.clone());
+    }
+    windows.iter().find_map(|window| {
+        let edge = window.edges.iter().find(|edge| edge.dst_node_id == reference)?;
+        let theta = Duration::from_ns(edge.beta as i64);
+        let [start, end] = [window.window_start + theta, window.window_end + theta];
+        implausible_span(start, end).is_none().then(|| NodeWindowData {
+            node_id: reference,
+            window_start: start,
+            window_end: end,
+            edges: Vec::new(),
+            ..window.clone()
+        })
+    })
+}
+
+const MAX_LINE_BYTES: usize = 1 << 20;
+/// Node numbers below this plus the factor times the number of nodes are believed.
+const STRAY_BASE: usize = 64;
+const STRAY_FACTOR: usize = 16;
+/// Where a window lies of which nothing was recorded.
+const NEVER: Timestamp<System> = Timestamp::from_ns(0);

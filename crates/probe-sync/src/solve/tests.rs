@@ -1,0 +1,97 @@
+//! Foreign packets, from the text to the offsets.
+
+use std::path::PathBuf;
+
+use probe_sync_time::Duration;
+use serde_json::Value;
+
+use super::{Input, Solved, solve_files};
+use crate::{Config, Error};
+
+fn solve(text: &str, window: Option<Duration>, config: &Config) -> Result<(Solved, Vec<Value>), Error> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (packets, out) = (directory.path().join("packets.csv"), directory.path().join("offsets.jsonl"));
+    std::fs::write(&packets, text).expect("writable");
+    let solved = solve_files(Input::Packets { files: &[packets], window }, &out, None, config)?;
+    let text = std::fs::read_to_string(&out).expect("written");
+    Ok((solved, text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()))
+}
+
+/// Three nodes in a row, 0 – 1 – 2: node 1 is 80 s behind node 0, node 2 is 5 ms ahead of it. Packets take 100 µs and up.
+fn three_nodes() -> String {
+    let ahead = [0, -80_000_000_000_i64, 5_000_000];
+    let mut text = String::from("# made by hand\nstamp,recv_ns,src,send_ns,dst\n");
+    for packet in 0..400_i64 {
+        for (src, dst) in [(0, 1), (1, 0), (1, 2), (2, 1)] {
+            let at = 1_600_000_000_000_000_000 + packet * 10_000_000;
+            let delay = 100_000 + packet * 7919 % 1000 * 50;
+            text += &format!("kernel,{},{src},{},{dst}\n", at + delay + ahead[dst], at + ahead[src]);
+        }
+    }
+    text
+}
+
+#[test]
+fn packets_of_a_chain_give_every_nodes_offset() {
+    let (solved, lines) = solve(&three_nodes(), Some(Duration::from_ms(1_000)), &Config::default()).expect("packets");
+    assert_eq!((solved.exchanges, solved.nodes, solved.rounds, solved.skipped_lines), (1600, 3, 4, 0), "{solved:?}");
+    assert_eq!(lines.len(), 1 + 4 * 3);
+    for line in &lines[1..] {
+        let expected = [0.0, -80e9, 5e6][line["node_id"].as_u64().expect("a node") as usize];
+        let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
+        assert!((number("offset_ns") - expected).abs() < 5_000.0, "{line}");
+        assert!(number("bound_lo_ns") <= expected && expected <= number("bound_hi_ns"), "{line}");
+    }
+}
+
+#[test]
+fn another_reference_moves_all_offsets() {
+    let config = |text: &str| {
+        let mut config = Config::default();
+        config.set("reference", text, "--reference").expect("a choice");
+        config
+    };
+    let (_, lines) = solve(&three_nodes(), None, &config("2")).expect("packets");
+    assert_eq!(lines[0]["reference"], 2);
+    let offset = |node: usize| lines[1 + node]["offset_ns"].as_f64().expect("a number");
+    assert!((offset(1) + 80.005e9).abs() < 5_000.0 && offset(2) == 0.0, "{lines:?}");
+    for (choice, part) in [("3", "the files know 3 nodes"), ("auto", "a node's number")] {
+        let error = solve(&three_nodes(), None, &config(choice)).expect_err("refused").to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn lines_that_are_no_packets_are_named() {
+    let text = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,5\n0,0,1,2\n0,x,1,2\n0,70000,1,2\n0,1,1,soon\n";
+    let (solved, _) = solve(text, None, &Config::default()).expect("two packets");
+    assert_eq!((solved.exchanges, solved.skipped_lines), (2, 5));
+    for (note, part) in
+        solved.notes.iter().zip(["line 4: left out: too few", "same node", "node \"x\"", "65535", "time \"soon\""])
+    {
+        assert!(note.contains(part), "{note} lacks {part}");
+    }
+    let error = solve("from,to\n0,1\n", None, &Config::default()).expect_err("no packets").to_string();
+    assert!(error.contains("no usable exchange"), "{error}");
+    let error =
+        solve(&three_nodes(), Some(Duration::from_ns(1)), &Config::default()).expect_err("too many").to_string();
+    assert!(error.contains("--window"), "{error}");
+}
+
+#[test]
+fn a_capture_of_two_hosts() {
+    // 46 TCP packets between two hosts, captured on both (Trace Compass); the published line is 79 796 s and some apart.
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let found = root.ancestors().map(|folder| folder.join("shared/data/probes/tracecompass-synctraces-packets.csv"));
+    let Some(capture) = found.into_iter().find(|path| path.exists()) else {
+        println!("skipped: the capture is not here");
+        return;
+    };
+    let text = std::fs::read_to_string(capture).expect("text");
+    let (solved, lines) = solve(&text, None, &Config::default()).expect("packets");
+    assert_eq!((solved.exchanges, solved.skipped_lines), (46, 0), "{solved:?}");
+    let line = lines.last().expect("node 1");
+    let number = |key: &str| line[key].as_f64().expect("a number");
+    assert!(number("bound_lo_ns") <= number("offset_ns") && number("offset_ns") <= number("bound_hi_ns"), "{line}");
+    assert!(number("bound_hi_ns") - number("bound_lo_ns") < 2e6, "{line}");
+}

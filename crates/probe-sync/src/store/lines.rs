@@ -1,0 +1,50 @@
+//! JSON lines: one object a line, appended whole.
+//!
+//! Place in the flow: every stream of a run. A killed run leaves every flushed line readable; a reader copes with a last line
+//! cut short. What it does not do: know what the objects mean.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::Error;
+
+/// An append-only stream of JSON objects, one a line.
+#[derive(Debug)]
+pub struct JsonLines {
+    path: PathBuf,
+    writer: BufWriter<File>,
+    line: Vec<u8>,
+}
+
+impl JsonLines {
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let file = File::create(path).map_err(Error::file(path, "create"))?;
+        Ok(Self { path: path.into(), writer: BufWriter::new(file), line: Vec::new() })
+    }
+
+    /// Appends one object.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path, as when the disk is full.
+    pub fn append<T: Serialize>(&mut self, value: &T) -> Result<(), Error> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, value).expect("our types serialise to JSON and a Vec takes any bytes");
+        self.line.push(b'\n');
+        self.writer.write_all(&self.line).map_err(Error::file(&self.path, "append to"))
+    }
+
+    /// Hands everything to the operating system: a killed process loses nothing before this point.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.writer.flush().map_err(Error::file(&self.path, "append to"))
+    }
+}

@@ -1,0 +1,88 @@
+//! The lines of `probes/nodeN.jsonl`: raw exchanges and the ends of windows.
+//!
+//! Place in the flow: written by a node with `keep_probes`, read by `solve` and by the export, through the same types.
+//! What it does not do: write or read files.
+
+use probe_sync_estimate::round::WindowCut;
+use probe_sync_estimate::window::PeerPackets;
+use probe_sync_time::{Exchange, NodeId, RoundId, StampSource, System, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// A raw exchange: a line of `probes/nodeN.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbeLine {
+    /// The round whose window the exchange finished in.
+    pub round_id: RoundId,
+    /// The node that probed.
+    pub src: NodeId,
+    /// The node that answered.
+    pub dst: NodeId,
+    /// Counts the exchanges of the edge.
+    pub seq: u32,
+    /// Where the stamps were taken.
+    pub stamp: StampSource,
+    /// `[pt1_tx, pt1_rx, pt2_tx, pt2_rx, pr1_tx, pr1_rx, pr2_tx, pr2_rx]`, ns.
+    pub t: [i64; 8],
+}
+
+impl ProbeLine {
+    /// The line for an exchange.
+    pub fn new(round_id: RoundId, exchange: &Exchange) -> Self {
+        Self {
+            round_id,
+            src: exchange.edge.src,
+            dst: exchange.edge.dst,
+            seq: exchange.seq,
+            stamp: exchange.stamp,
+            t: exchange.t.map(|stamp| stamp.as_ns()),
+        }
+    }
+}
+
+/// Closes a window in `probes/nodeN.jsonl`: where it began and ended and what was lost in it, so that `solve` cuts the
+/// same windows. Readers that know only exchanges skip lines with `meta`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbeWindowLine {
+    /// Always true.
+    pub meta: bool,
+    /// The round.
+    pub round_id: RoundId,
+    /// The node that probed.
+    pub src: NodeId,
+    /// The window's start on that node's clock.
+    #[serde(rename = "window_start_ns")]
+    pub window_start: Timestamp<System>,
+    /// The window's end on that node's clock.
+    #[serde(rename = "window_end_ns")]
+    pub window_end: Timestamp<System>,
+    /// Lost exchanges by destination.
+    pub lost: Vec<(NodeId, u32)>,
+    /// Packets by peer. Empty: they were not counted.
+    #[serde(default)]
+    pub packets: Vec<PeerPackets>,
+}
+
+impl ProbeWindowLine {
+    /// The line for the end of a window.
+    pub fn new(round_id: RoundId, cut: &WindowCut) -> Self {
+        Self {
+            meta: true,
+            round_id,
+            src: cut.node,
+            window_start: cut.start,
+            window_end: cut.end,
+            lost: cut.edges.iter().map(|edge| (edge.edge.dst, edge.lost)).collect(),
+            packets: cut.packets.clone(),
+        }
+    }
+}
+
+/// Any line of `probes/nodeN.jsonl`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum RecordedLine {
+    /// The end of a window.
+    Close(ProbeWindowLine),
+    /// An exchange.
+    Probe(ProbeLine),
+}
