@@ -75,8 +75,10 @@ use crate::faults::Break;
 ///     let input = GraphInput { nodes: 2, reference: NodeId(0), reference_midpoint, edges: &edges };
 ///     rounds.push((reference_midpoint, solve(&input, &GraphOptions::default())?, edges));
 /// }
-/// let round = |(id, (at, solution, edges))| Round::solved(RoundId(id), *at, edges, solution, &[]);
-/// let views: Vec<Round<'_>> = (0..).zip(&rounds).map(round).collect();
+/// let views: Vec<Round<'_>> = (0..)
+///     .zip(&rounds)
+///     .map(|(id, (at, solution, edges))| Round::solved(RoundId(id), *at, edges, solution, &[]))
+///     .collect();
 ///
 /// let smoothed = smooth_run(2, &views, &[], &SmootherOptions::default());
 /// let found = smoothed.at(NodeId(1), Timestamp::from_ns(1_500_000_000)).expect("measured");
