@@ -243,7 +243,7 @@ fn a_contradiction_that_cannot_be_pinned_down_is_named_and_claims_nothing() {
 }
 
 #[test]
-fn a_tight_edge_pulls_the_estimate_into_the_interval() {
+fn a_tight_edge_moves_the_estimate_into_the_interval() {
     // The estimate of an infeasible-looking weight: the bounds of 0→1 leave only [990, 1010], its beta says 1100.
     let mut first = edge(0, 1, M0, 1100.0, 0.0);
     (first.bound_lo_ns, first.bound_hi_ns) = (990.0, 1010.0);

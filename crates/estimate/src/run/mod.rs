@@ -226,9 +226,9 @@ impl Smoothed {
         let wander = if node.node_id == self.reference { 0.0 } else { walk(node.node_id) + walk(self.reference) };
         let moved = there.offset_ns - here.offset_ns;
         let seconds = (i128::from(at.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
-        let doubt = doubt_ns(&here, seconds, wander);
-        carried.bound_lo_ns += moved - doubt;
-        carried.bound_hi_ns += moved + doubt;
+        let widening = widening_ns(&here, seconds, wander);
+        carried.bound_lo_ns += moved - widening;
+        carried.bound_hi_ns += moved + widening;
         carried.take(&there);
         carried
     }
@@ -270,10 +270,10 @@ impl Knots {
 }
 
 /// By how much a displacement over `seconds` may be wrong.
-fn doubt_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
+fn widening_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
     let seconds = seconds.abs();
     let rate = middle.drift_sigma_ppm * NS_PER_S_PER_PPM * seconds;
-    DOUBT_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
+    WIDENING_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
 }
 
 /// Places of the rounds whose midpoints lie after those of all before.
@@ -327,7 +327,7 @@ const SPACING_MIN: Duration = Duration::from_ms(1);
 const LINES_MAX: i128 = 10_000_000;
 
 /// Standard deviations by which a carried hard interval is widened.
-const DOUBT_SDS: f64 = 5.0;
+const WIDENING_SDS: f64 = 5.0;
 
 const NS_PER_S: f64 = 1e9;
 const NS_PER_MS: f64 = 1e6;

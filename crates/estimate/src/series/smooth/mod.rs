@@ -82,7 +82,7 @@ fn reweight(readings: &[Reading], states: &[Belief], scale: &Scale, model: &Mode
     }
 }
 
-/// Moves the curve so that half of the readings lie above it: weights have pulled it towards the low ones, by an amount
+/// Moves the curve so that half of the readings lie above it: weights have moved it towards the low ones, by an amount
 /// that depends on how busy the node was.
 fn recentre(readings: &[Reading], states: &mut [Belief], scale: &Scale, model: &Model) {
     if !readings.iter().all(|reading| reading.one_sided) {

@@ -1,4 +1,4 @@
-//! The readings that are fitted: sorted, thinned, without those that are late beyond doubt.
+//! The readings that are fitted: sorted, thinned, without those that are surely late.
 //!
 //! Place in the flow: first step of [`super::smooth`].
 
