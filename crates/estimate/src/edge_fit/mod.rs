@@ -127,14 +127,17 @@ pub(crate) fn fit_with_diagnostics(
         purity: packets.purity,
         stamp: packets.stamp,
     };
+    Some((fitted, diagnostics(&packets, best.bounded, bend)))
+}
+
+fn diagnostics(packets: &Packets, alpha_determined: bool, bend: Option<f64>) -> FitDiagnostics {
     let relaxed = packets.forward.iter().chain(&packets.reverse).filter(|packet| packet.slack > 0.0).count() as u32;
-    let diagnostics = FitDiagnostics {
+    FitDiagnostics {
         left_out: packets.left_out,
         relaxed,
-        alpha_determined: best.bounded,
+        alpha_determined,
         bend_ppm_per_s: bend.map(|bend| bend / PER_NS),
-    };
-    Some((fitted, diagnostics))
+    }
 }
 
 /// The support vector machine's line, |slope| ≤ `limit`; the hull's where the machine finds none. Lengths are in units of their

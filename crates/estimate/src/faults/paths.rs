@@ -294,19 +294,29 @@ impl Track {
             since: round,
         };
         if found.residual == 0.0 && found.margin == 0.0 {
-            self.suspicion = None;
-            self.bad &= self.excluded > 0 && self.count < COUNT_MIN;
             if judged && !moving {
                 (0..2).for_each(|k| learnt[k].learn(off[k] / deviation));
             }
-            if !moving && self.excluded == 0 && self.seen > UNSETTLED {
-                self.take_in(measured);
-            }
+            self.settle(measured, moving);
             return None;
         }
         if self.bad && found.residual != 0.0 {
             return None;
         }
+        self.confirm(found, always, measured[1])
+    }
+
+    /// On its level: what was suspected is over, and the level follows.
+    fn settle(&mut self, measured: [f64; 2], moving: bool) {
+        self.suspicion = None;
+        self.bad &= self.excluded > 0 && self.count < COUNT_MIN;
+        if !moving && self.excluded == 0 && self.seen > UNSETTLED {
+            self.take_in(measured);
+        }
+    }
+
+    /// Off its level: sure when it was so in the round before, in the same direction; `always` for one that never had a level.
+    fn confirm(&mut self, found: Off, always: bool, margin_ns: f64) -> Option<Off> {
         let before = self.suspicion.replace(found)?;
         let same = |a: f64, b: f64| if a * b > 0.0 { b } else { 0.0 };
         let since = before.since;
@@ -318,7 +328,7 @@ impl Track {
             return None;
         }
         if sure.margin != 0.0 {
-            self.level[1] = measured[1];
+            self.level[1] = margin_ns;
         }
         self.suspicion = None;
         Some(sure)
