@@ -17,7 +17,7 @@ pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
     let mut facts = examine();
     facts.push(mpi());
     let text = if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { readable(&facts) };
-    crate::print(&text)?;
+    crate::output::print(&text)?;
     let failures = facts.iter().filter(|fact| fact.level == Level::Fail).count();
     if failures > 0 {
         anyhow::bail!("{failures} finding(s) above prevent a measurement");

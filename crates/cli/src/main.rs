@@ -8,6 +8,7 @@ mod args;
 mod doctor;
 mod launch;
 mod local;
+mod output;
 mod progress;
 mod sim;
 mod table;
@@ -22,6 +23,7 @@ use probe_sync::solve::{Input, Solved};
 
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
+use output::Usage;
 
 fn main() -> ExitCode {
     // Before the arguments are looked at: see above.
@@ -85,8 +87,8 @@ fn measure(
     progress.finish();
     let result = match report {
         // Before the ranks part: mpirun may kill a stopped job while they do.
-        Ok(Some(report)) if run.json => print(&format!("{}\n", serde_json::to_string_pretty(&report)?)),
-        Ok(Some(report)) => print(&table::render(&report)),
+        Ok(Some(report)) if run.json => output::print(&format!("{}\n", serde_json::to_string_pretty(&report)?)),
+        Ok(Some(report)) => output::print(&table::render(&report)),
         Ok(None) => Ok(()),
         Err(error) => {
             // A refusal has reached every rank; anything else the others may not know yet.
@@ -117,7 +119,7 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
     for note in &solved.notes {
         tracing::warn!("{note}");
     }
-    print(&summary(&solved, what, &arguments.out))
+    output::print(&summary(&solved, what, &arguments.out))
 }
 
 fn summary(solved: &Solved, what: &str, out: &Path) -> String {
@@ -144,24 +146,6 @@ fn summary(solved: &Solved, what: &str, out: &Path) -> String {
 
 /// Faults named one by one.
 const FAULTS_SHOWN: usize = 20;
-
-/// Writes to standard output; a closed pipe (as under `| head`) is no failure.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-/// Marks errors of the command line.
-#[derive(Copy, Clone, Debug)]
-struct Usage;
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("see probe_sync --help")
-    }
-}
 
 fn failed(error: &anyhow::Error) -> ExitCode {
     let ours = error.downcast_ref::<probe_sync::Error>();

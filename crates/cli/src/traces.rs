@@ -10,8 +10,8 @@ use probe_sync_trace::{
     Request, Verdict, align, check, merge,
 };
 
-use crate::Usage;
 use crate::args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
+use crate::output::Usage;
 
 /// Violations were found; everything was printed.
 #[derive(Copy, Clone, Debug)]
@@ -33,7 +33,7 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, &[])?;
     for aligned in align(&calibrated, &arguments.output, AlignSettings { annotate: arguments.annotate })? {
         let aligned = aligned?;
-        crate::print(&summary(&aligned.calibrated.trace, &aligned.output, &aligned.stats))?;
+        crate::output::print(&summary(&aligned.calibrated.trace, &aligned.output, &aligned.stats))?;
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
     for (calibrated, stats) in calibrated.traces.iter().zip(&report.traces) {
-        crate::print(&summary(&calibrated.trace, &arguments.output, stats))?;
+        crate::output::print(&summary(&calibrated.trace, &arguments.output, stats))?;
     }
     if arguments.validate { print_verdict(&calibrated, &check(&calibrated)) } else { Ok(()) }
 }
@@ -73,7 +73,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
 fn calibrate(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Calibrated> {
     let calibrated = probe_sync_trace::calibrate(&request(arguments, outputs)?)?;
     if let Some(found) = &calibrated.collectives {
-        crate::print(&found.text())?;
+        crate::output::print(&found.text())?;
     }
     for note in &calibrated.notes {
         tracing::info!("{note}");
@@ -109,9 +109,9 @@ fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request
 }
 
 fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Result<()> {
-    crate::print(&verdict.text())?;
+    crate::output::print(&verdict.text())?;
     for remark in verdict.remarks() {
-        crate::print(&format!("{remark}\n"))?;
+        crate::output::print(&format!("{remark}\n"))?;
     }
     for calibrated in &calibrated.traces {
         for note in &calibrated.notes {

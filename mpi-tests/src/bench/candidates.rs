@@ -6,6 +6,7 @@
 
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use mpi::ffi;
 use probe_sync_collective::{Collective, Deadline, Error, Frames, JobKey, Tcp, bind};

@@ -18,7 +18,7 @@ use probe_sync_time::{Duration, StampSource};
 
 use super::args::{SimArgs, cell_scenario};
 use super::seeds::Seeds;
-use crate::Usage;
+use crate::output::Usage;
 use crate::table::unsigned;
 
 /// Seeds of `--adaptive`.
@@ -81,11 +81,11 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         rows.push(Row::new(name, load, &runs, &options));
     }
     seeds.finish();
-    crate::print(&table(&rows, target))?;
-    crate::print(&demands(&rows))?;
+    crate::output::print(&table(&rows, target))?;
+    crate::output::print(&demands(&rows))?;
     let Some(out) = &arguments.out else { return Ok(()) };
-    probe_sync::files::write_whole(&out.join("adaptive.csv"), csv(&rows).as_bytes())?;
-    crate::print(&format!("files in {}\n", out.display()))
+    crate::output::write_whole(&out.join("adaptive.csv"), csv(&rows).as_bytes())?;
+    crate::output::print(&format!("files in {}\n", out.display()))
 }
 
 /// By name: stamps and loads, at the cadence of a real run.

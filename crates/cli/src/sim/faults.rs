@@ -14,7 +14,7 @@ use probe_sync_time::StampSource;
 
 use super::args::{SimArgs, StampKind, cell_scenario};
 use super::seeds::Seeds;
-use crate::Usage;
+use crate::output::Usage;
 use crate::table::unsigned;
 
 /// Seeds of `--faults`.
@@ -71,10 +71,10 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         rows.push(Row::new(&name, runs, None));
     }
     seeds.finish();
-    crate::print(&table(&rows))?;
+    crate::output::print(&table(&rows))?;
     if let Some(out) = &arguments.out {
-        probe_sync::files::write_whole(&out.join("faults.csv"), csv(&rows).as_bytes())?;
-        crate::print(&format!("files in {}\n", out.display()))?;
+        crate::output::write_whole(&out.join("faults.csv"), csv(&rows).as_bytes())?;
+        crate::output::print(&format!("files in {}\n", out.display()))?;
     }
     Ok(())
 }

@@ -15,9 +15,9 @@ use probe_sync_sim::accuracy::{Coverage, Judgement, SeedRun, Summary};
 /// # Errors
 /// Names the file that cannot be written.
 pub fn write(out: &Path, named: &[(String, Outcome)], truths: &Truths) -> anyhow::Result<()> {
-    probe_sync::files::write_whole(&out.join("accuracy.csv"), accuracy(named).as_bytes())?;
+    crate::output::write_whole(&out.join("accuracy.csv"), accuracy(named).as_bytes())?;
     if let Some(text) = &truths.text {
-        probe_sync::files::write_whole(&out.join("truth.csv"), text.as_bytes())?;
+        crate::output::write_whole(&out.join("truth.csv"), text.as_bytes())?;
     }
     Ok(())
 }

@@ -23,7 +23,8 @@ use probe_sync_time::Duration;
 pub use self::args::SimArgs;
 use self::args::{LARGE, cell_scenario};
 use self::seeds::Seeds;
-use crate::{Usage, launch};
+use crate::launch;
+use crate::output::Usage;
 
 /// Runs the command.
 ///
@@ -64,15 +65,15 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         outcomes.push(CellOutcome { cell, outcome: pooled(&runs) });
     }
     seeds.finish();
-    crate::print(&tables::cells(&outcomes, &plan.methods))?;
+    crate::output::print(&tables::cells(&outcomes, &plan.methods))?;
     if outcomes.len() < Cell::all().len() {
         bail!("stopped by a signal after {} of {} cells; nothing was written", outcomes.len(), Cell::all().len());
     }
     let demands = demands(&outcomes);
-    crate::print(&tables::demands(&demands))?;
+    crate::output::print(&tables::demands(&demands))?;
     if let Some(out) = &arguments.out {
         let text = tables::markdown(&outcomes, &plan.methods, &demands);
-        probe_sync::files::write_whole(&out.join("accuracy.md"), text.as_bytes())?;
+        crate::output::write_whole(&out.join("accuracy.md"), text.as_bytes())?;
     }
     let named: Vec<(String, Outcome)> = outcomes.into_iter().map(|of| (of.cell.name(), of.outcome)).collect();
     write(arguments, &named, &truths)
@@ -91,7 +92,7 @@ fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let outcome = pooled(&runs);
     let seconds = Duration::from_ns(plan.duration.as_ns().saturating_mul(runs.len() as i64));
     let cost = Cost::new(outcome.packets, scenario.nodes, seconds).context("a scenario without nodes or time")?;
-    crate::print(&tables::planner(&scenario, &plan, &outcome, &cost))?;
+    crate::output::print(&tables::planner(&scenario, &plan, &outcome, &cost))?;
     let mut truths = files::Truths::new(arguments.truth);
     truths.add(name, &runs);
     write(arguments, &[(name.to_owned(), outcome)], &truths)
@@ -119,7 +120,7 @@ fn write(arguments: &SimArgs, named: &[(String, Outcome)], truths: &files::Truth
     let Some(out) = &arguments.out else { return Ok(()) };
     files::write(out, named, truths)?;
     plot::write(out, named)?;
-    crate::print(&format!("files in {}\n", out.display()))
+    crate::output::print(&format!("files in {}\n", out.display()))
 }
 
 /// Seeds of `--cells`.

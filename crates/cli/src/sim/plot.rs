@@ -17,8 +17,8 @@ use probe_sync_sim::accuracy::{Method, Pool, quantile};
 /// # Errors
 /// Names the file that cannot be written.
 pub fn write(out: &Path, named: &[(String, Outcome)]) -> anyhow::Result<()> {
-    probe_sync::files::write_whole(&out.join("p99.svg"), bars(named).as_bytes())?;
-    probe_sync::files::write_whole(&out.join("cdf.svg"), distributions(named).as_bytes())?;
+    crate::output::write_whole(&out.join("p99.svg"), bars(named).as_bytes())?;
+    crate::output::write_whole(&out.join("cdf.svg"), distributions(named).as_bytes())?;
     Ok(())
 }
 

@@ -82,7 +82,7 @@ impl Adaptive {
 
     /// Looks at a solved round that was measured at `cadence`, and decides the next.
     pub fn next(&mut self, round: &SolvedRound, cadence: Duration) -> PacingStep {
-        let step = self.pacer.after(round, round.data.reference);
+        let step = self.pacer.after(round);
         let window = round.data.window_end - round.data.window_start;
         self.account(&step, window.as_ns().max(0), cadence.as_ns());
         self.say(&step);

@@ -6,14 +6,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::{self, EdgeAlphaBeta, NodeEstimate, NodeWindowData};
-use probe_sync_time::{Edge, StampSource};
+use probe_sync_estimate::faults::{Break, Culprit, Fault, Verdict};
+use probe_sync_estimate::round::{Decision, GlobalWindowData};
+use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets};
+use probe_sync_time::{Edge, NodeId, RoundId, StampSource};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use super::proto_generated as proto;
-use super::{ProbeLine, RecordedLine, write_whole};
+use super::{ProbeLine, RecordedLine, proto_generated as proto, write_whole};
 use crate::Error;
 
 /// Writes the run in `directory` to `out`.
@@ -91,117 +91,211 @@ fn stamp(stamp: StampSource) -> i32 {
 }
 
 fn edge(edge: Edge) -> proto::Edge {
-    proto::Edge { src_node_id: edge.src.0, dst_node_id: edge.dst.0 }
+    let Edge { src, dst } = edge;
+    proto::Edge { src_node_id: src.0, dst_node_id: dst.0 }
 }
 
-fn clock_event(event: window::ClockEvent) -> proto::ClockEvent {
-    proto::ClockEvent { step_ns: event.step_ns, slew_ppm: event.slew_ppm, at_ns: event.at.as_ns() }
+fn clock_event(event: ClockEvent) -> proto::ClockEvent {
+    let ClockEvent { step_ns, slew_ppm, at } = event;
+    proto::ClockEvent { step_ns, slew_ppm, at_ns: at.as_ns() }
 }
+
+// What follows takes its argument apart without `..`: a field that is added there does not compile until it is exported.
 
 fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
-    let [beta_beta, beta_alpha, alpha_alpha] = line.covariance;
+    let EdgeAlphaBeta {
+        src_node_id,
+        dst_node_id,
+        midpoint,
+        alpha,
+        beta,
+        pairs_count,
+        lost_count,
+        covariance: [beta_beta, beta_alpha, alpha_alpha],
+        margin_ns,
+        bound_lo_ns,
+        bound_hi_ns,
+        alpha_bounds: [alpha_lo, alpha_hi],
+        feasible,
+        purity,
+        stamp: source,
+    } = *line;
     proto::EdgeAlphaBeta {
-        src_node_id: line.src_node_id.0,
-        dst_node_id: line.dst_node_id.0,
-        midpoint_ns: line.midpoint.as_ns(),
-        alpha: line.alpha,
-        beta: line.beta,
-        pairs_count: line.pairs_count,
-        lost_count: line.lost_count,
+        src_node_id: src_node_id.0,
+        dst_node_id: dst_node_id.0,
+        midpoint_ns: midpoint.as_ns(),
+        alpha,
+        beta,
+        pairs_count,
+        lost_count,
         covariance: Some(proto::LineCovariance { beta_beta, beta_alpha, alpha_alpha }),
-        margin_ns: line.margin_ns,
-        bound_lo_ns: finite(line.bound_lo_ns),
-        bound_hi_ns: finite(line.bound_hi_ns),
-        alpha_lo: finite(line.alpha_bounds[0]),
-        alpha_hi: finite(line.alpha_bounds[1]),
-        feasible: line.feasible,
-        purity: line.purity,
-        stamp: stamp(line.stamp),
+        margin_ns,
+        bound_lo_ns: finite(bound_lo_ns),
+        bound_hi_ns: finite(bound_hi_ns),
+        alpha_lo: finite(alpha_lo),
+        alpha_hi: finite(alpha_hi),
+        feasible,
+        purity,
+        stamp: stamp(source),
     }
 }
 
 fn window(window: &NodeWindowData) -> proto::NodeWindowData {
+    let NodeWindowData {
+        node_id,
+        round_id,
+        window_start,
+        window_end,
+        edges,
+        clock_event: event,
+        stop_requested,
+        packets: counted,
+        unfitted,
+    } = window;
     proto::NodeWindowData {
-        node_id: window.node_id.0,
-        window_id: window.round_id.0,
-        round_id: window.round_id.0,
-        window_start_ns: window.window_start.as_ns(),
-        window_end_ns: window.window_end.as_ns(),
-        edges: window.edges.iter().map(line).collect(),
-        clock_event: window.clock_event.map(clock_event),
-        stop_requested: window.stop_requested,
-        packets: window.packets.iter().map(packets).collect(),
-        unfitted: window.unfitted.iter().map(|(dst, lost)| proto::LostExchanges { dst: dst.0, lost: *lost }).collect(),
+        node_id: node_id.0,
+        window_id: round_id.0,
+        round_id: round_id.0,
+        window_start_ns: window_start.as_ns(),
+        window_end_ns: window_end.as_ns(),
+        edges: edges.iter().map(line).collect(),
+        clock_event: event.map(clock_event),
+        stop_requested: *stop_requested,
+        packets: counted.iter().map(packets).collect(),
+        unfitted: unfitted.iter().map(|(dst, lost)| proto::LostExchanges { dst: dst.0, lost: *lost }).collect(),
     }
 }
 
-fn packets(packets: &window::PeerPackets) -> proto::PeerPackets {
-    proto::PeerPackets { peer: packets.peer.0, sent: packets.sent, received: packets.received }
+fn packets(packets: &PeerPackets) -> proto::PeerPackets {
+    let PeerPackets { peer, sent, received } = *packets;
+    proto::PeerPackets { peer: peer.0, sent, received }
 }
 
 fn node(node: &NodeEstimate) -> proto::NodeEstimate {
+    let NodeEstimate {
+        node_id,
+        offset_ns,
+        drift_ppm,
+        residual,
+        reachable,
+        converged,
+        sigma_ns,
+        asymmetry_sigma_ns,
+        drift_sigma_ppm,
+        bound_lo_ns,
+        bound_hi_ns,
+        edges_used,
+        edges_excluded,
+    } = *node;
     proto::NodeEstimate {
-        node_id: node.node_id.0,
-        offset_ns: node.offset_ns,
-        drift_ppm: node.drift_ppm,
-        residual_ns: node.residual,
-        reachable: node.reachable,
-        converged: node.converged,
-        sigma_ns: finite(node.sigma_ns),
-        drift_sigma_ppm: finite(node.drift_sigma_ppm),
-        bound_lo_ns: finite(node.bound_lo_ns),
-        bound_hi_ns: finite(node.bound_hi_ns),
-        edges_used: node.edges_used,
-        edges_excluded: node.edges_excluded,
+        node_id: node_id.0,
+        offset_ns,
+        drift_ppm,
+        residual_ns: residual,
+        reachable,
+        converged,
+        sigma_ns: finite(sigma_ns),
+        asymmetry_sigma_ns,
+        drift_sigma_ppm: finite(drift_sigma_ppm),
+        bound_lo_ns: finite(bound_lo_ns),
+        bound_hi_ns: finite(bound_hi_ns),
+        edges_used,
+        edges_excluded,
     }
 }
 
 fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
-    let excluded = |(edge_left_out, reason): &(Edge, String)| proto::ExcludedEdge {
-        edge: Some(edge(*edge_left_out)),
+    let GlobalWindowData {
+        round_id,
+        reference,
+        window_start,
+        window_end,
+        all_nodes,
+        excluded_edges,
+        worst_edge,
+        asymmetry_sd_ns,
+        loops: (loops, loop_rms_ns),
+        clamped,
+        contradictions,
+        clock_events,
+        watch,
+        decision: next,
+    } = round;
+    let excluded = |(left_out, reason): &(Edge, String)| proto::ExcludedEdge {
+        edge: Some(edge(*left_out)),
         reason: reason.clone(),
     };
-    let events = round.clock_events.iter();
+    let cycle = |edges: &Vec<Edge>| proto::Cycle { edges: edges.iter().copied().map(edge).collect() };
+    let event = |(node, event): &(NodeId, ClockEvent)| proto::NodeClockEvent {
+        node_id: node.0,
+        event: Some(clock_event(*event)),
+    };
     proto::GlobalWindowData {
-        window_id: round.round_id.0,
-        round_id: round.round_id.0,
-        sequence_number: round.round_id.0,
-        window_start_ns: round.window_start.as_ns(),
-        window_end_ns: round.window_end.as_ns(),
-        all_nodes: round.all_nodes.iter().map(node).collect(),
-        excluded_edges: round.excluded_edges.iter().map(excluded).collect(),
-        worst_edge: round
-            .worst_edge
-            .map(|(worst, residual_ns)| proto::WorstEdge { edge: Some(edge(worst)), residual_ns }),
-        asymmetry_sd_ns: round.asymmetry_sd_ns,
-        loops: round.loops.0,
-        loop_rms_ns: round.loops.1,
-        clamped: round.clamped,
-        contradictions: round
-            .contradictions
-            .iter()
-            .map(|cycle| proto::Cycle { edges: cycle.iter().copied().map(edge).collect() })
-            .collect(),
-        clock_events: events
-            .map(|(node, event)| proto::NodeClockEvent { node_id: node.0, event: Some(clock_event(*event)) })
-            .collect(),
-        decision: Some(proto::Decision {
-            next_window_end_ns: round.decision.next_window_end.as_ns(),
-            next_window_ns: round.decision.next_window.as_ns(),
-            cadence_ns: round.decision.cadence.as_ns(),
-            stop: round.decision.stop,
-            extra_edges: round.decision.extra_edges.iter().copied().map(edge).collect(),
-        }),
+        window_id: round_id.0,
+        round_id: round_id.0,
+        sequence_number: round_id.0,
+        reference: reference.0,
+        window_start_ns: window_start.as_ns(),
+        window_end_ns: window_end.as_ns(),
+        all_nodes: all_nodes.iter().map(node).collect(),
+        excluded_edges: excluded_edges.iter().map(excluded).collect(),
+        worst_edge: worst_edge.map(|(worst, residual_ns)| proto::WorstEdge { edge: Some(edge(worst)), residual_ns }),
+        asymmetry_sd_ns: *asymmetry_sd_ns,
+        loops: *loops,
+        loop_rms_ns: *loop_rms_ns,
+        clamped: *clamped,
+        contradictions: contradictions.iter().map(cycle).collect(),
+        clock_events: clock_events.iter().map(event).collect(),
+        watch: Some(verdict(watch)),
+        decision: Some(decision(next)),
+    }
+}
+
+fn verdict(verdict: &Verdict) -> proto::Verdict {
+    let Verdict { faults, breaks, left_out, spoilt: invalid } = verdict;
+    // What is free after a break is not told on: nobody reads it.
+    let broken = |Break { node, round, kind: _ }: &Break| proto::Break { node_id: node.0, round: round.0 };
+    let left = |(round, left_out): &(RoundId, Edge)| proto::LeftOut { round: round.0, edge: Some(edge(*left_out)) };
+    proto::Verdict {
+        faults: faults.iter().map(fault).collect(),
+        breaks: breaks.iter().map(broken).collect(),
+        left_out: left_out.iter().map(left).collect(),
+        invalid: invalid.iter().map(|node| node.0).collect(),
+    }
+}
+
+fn fault(fault: &Fault) -> proto::Fault {
+    let Fault { kind, culprit, size, began, round } = fault;
+    let culprit = match culprit {
+        Culprit::Node(node) => proto::fault::Culprit::Node(node.0),
+        Culprit::Nodes(nodes) => {
+            proto::fault::Culprit::Nodes(proto::Nodes { node_ids: nodes.iter().map(|node| node.0).collect() })
+        }
+        Culprit::Edge(one) => proto::fault::Culprit::Edge(edge(*one)),
+        Culprit::Everyone => proto::fault::Culprit::Everyone(true),
+    };
+    proto::Fault { kind: kind.as_str().to_owned(), culprit: Some(culprit), size: *size, began: began.0, round: round.0 }
+}
+
+fn decision(decision: &Decision) -> proto::Decision {
+    let Decision { next_window_end, next_window, cadence, stop, extra_edges } = decision;
+    proto::Decision {
+        next_window_end_ns: next_window_end.as_ns(),
+        next_window_ns: next_window.as_ns(),
+        cadence_ns: cadence.as_ns(),
+        stop: *stop,
+        extra_edges: extra_edges.iter().copied().map(edge).collect(),
     }
 }
 
 fn exchange(probe: &ProbeLine) -> proto::Exchange {
-    let [pt1_tx_ns, pt1_rx_ns, pt2_tx_ns, pt2_rx_ns, pr1_tx_ns, pr1_rx_ns, pr2_tx_ns, pr2_rx_ns] = probe.t;
+    let ProbeLine { round_id, src, dst, seq, stamp: source, t } = probe;
+    let [pt1_tx_ns, pt1_rx_ns, pt2_tx_ns, pt2_rx_ns, pr1_tx_ns, pr1_rx_ns, pr2_tx_ns, pr2_rx_ns] = *t;
     proto::Exchange {
-        src_node_id: probe.src.0,
-        dst_node_id: probe.dst.0,
-        seq: probe.seq,
-        stamp: stamp(probe.stamp),
+        src_node_id: src.0,
+        dst_node_id: dst.0,
+        seq: *seq,
+        stamp: stamp(*source),
         pt1_tx_ns,
         pt1_rx_ns,
         pt2_tx_ns,
@@ -210,6 +304,75 @@ fn exchange(probe: &ProbeLine) -> proto::Exchange {
         pr1_rx_ns,
         pr2_tx_ns,
         pr2_rx_ns,
-        round_id: probe.round_id.0,
+        round_id: round_id.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use probe_sync_estimate::faults::FaultKind;
+    use probe_sync_time::Timestamp;
+
+    use super::*;
+
+    fn solved() -> GlobalWindowData {
+        let estimate = NodeEstimate {
+            node_id: NodeId(1),
+            offset_ns: 1.0,
+            drift_ppm: 2.0,
+            residual: 3.0,
+            reachable: true,
+            converged: true,
+            sigma_ns: 4.0,
+            asymmetry_sigma_ns: 3.5,
+            drift_sigma_ppm: 5.0,
+            bound_lo_ns: f64::NEG_INFINITY,
+            bound_hi_ns: 9.0,
+            edges_used: 6,
+            edges_excluded: 7,
+        };
+        let fault = |kind, culprit| Fault { kind, culprit, size: 0.5, began: RoundId(3), round: RoundId(4) };
+        let faults = vec![
+            fault(FaultKind::Silent, Culprit::Node(NodeId(0))),
+            fault(FaultKind::Partition, Culprit::Nodes(vec![NodeId(1), NodeId(2)])),
+            fault(FaultKind::OneWayLoss, Culprit::Edge(Edge::new(2, 1))),
+        ];
+        let watch = Verdict { faults, left_out: vec![(RoundId(3), Edge::new(0, 1))], ..Verdict::default() };
+        GlobalWindowData {
+            round_id: RoundId(4),
+            reference: NodeId(2),
+            window_start: Timestamp::from_ns(10),
+            window_end: Timestamp::from_ns(20),
+            all_nodes: vec![estimate],
+            excluded_edges: vec![(Edge::new(0, 1), "MAD outlier".into())],
+            worst_edge: Some((Edge::new(0, 1), 5.0)),
+            asymmetry_sd_ns: 6.0,
+            loops: (3, 2.5),
+            clamped: 1,
+            contradictions: vec![vec![Edge::new(0, 1), Edge::new(1, 0)]],
+            clock_events: Vec::new(),
+            watch,
+            decision: Decision { extra_edges: vec![Edge::new(2, 0)], ..Decision::STOP },
+        }
+    }
+
+    #[test]
+    fn an_exported_round_says_what_the_json_says() {
+        let export = proto::RunExport { rounds: vec![round(&solved())], ..proto::RunExport::default() };
+        let read = read(&export.encode_to_vec()).expect("our own bytes");
+        let round = &read.rounds[0];
+        assert_eq!((round.round_id, round.sequence_number, round.reference), (4, 4, 2));
+        assert_eq!(round.all_nodes[0].asymmetry_sigma_ns, 3.5);
+        assert_eq!((round.all_nodes[0].bound_lo_ns, round.all_nodes[0].bound_hi_ns), (None, Some(9.0)));
+        let decision = round.decision.as_ref().expect("a decision");
+        assert_eq!(decision.extra_edges, [edge(Edge::new(2, 0))]);
+        let watch = round.watch.as_ref().expect("a verdict");
+        let kinds: Vec<&str> = watch.faults.iter().map(|fault| fault.kind.as_str()).collect();
+        assert_eq!(kinds, ["silent", "partition", "one_way_loss"]);
+        // Node 0 is a culprit like any other: a oneof tells zero from nothing.
+        assert_eq!(watch.faults[0].culprit, Some(proto::fault::Culprit::Node(0)));
+        let nodes = proto::Nodes { node_ids: vec![1, 2] };
+        assert_eq!(watch.faults[1].culprit, Some(proto::fault::Culprit::Nodes(nodes)));
+        assert_eq!((watch.left_out[0].round, watch.left_out[0].edge), (3, Some(edge(Edge::new(0, 1)))));
     }
 }

@@ -231,6 +231,9 @@ pub struct NodeEstimate {
     /// Edges of this node left out as outliers or as proven faulty.
     #[prost(uint32, tag = "12")]
     pub edges_excluded: u32,
+    /// The part of sigma_ns that path asymmetry causes and no amount of probing reduces, ns; 0 where it is not told apart.
+    #[prost(double, tag = "13")]
+    pub asymmetry_sigma_ns: f64,
 }
 /// An edge that was left out of the solution.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -268,6 +271,87 @@ pub struct Cycle {
     /// In no particular order.
     #[prost(message, repeated, tag = "1")]
     pub edges: ::prost::alloc::vec::Vec<Edge>,
+}
+/// What the rounds so far say of clocks and paths that went wrong.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Verdict {
+    /// Faults that have become sure.
+    #[prost(message, repeated, tag = "1")]
+    pub faults: ::prost::alloc::vec::Vec<Fault>,
+    /// Where clocks do not continue, in this round or one of the two before.
+    #[prost(message, repeated, tag = "2")]
+    pub breaks: ::prost::alloc::vec::Vec<Break>,
+    /// Edges that say nothing in a round, this one or one of the two before.
+    #[prost(message, repeated, tag = "3")]
+    pub left_out: ::prost::alloc::vec::Vec<LeftOut>,
+    /// Nodes whose estimates of this round must not be used; the reference: nobody's.
+    #[prost(uint32, repeated, tag = "4")]
+    pub invalid: ::prost::alloc::vec::Vec<u32>,
+}
+/// A fault, named once, when it is sure.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Fault {
+    /// What happened, as the JSON files name it: step, restart, loss and so on.
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// How much: ns for times, ppm for rates, a share for losses, else a count.
+    #[prost(double, tag = "6")]
+    pub size: f64,
+    /// The first round that shows it.
+    #[prost(uint64, tag = "7")]
+    pub began: u64,
+    /// The round in which it was named.
+    #[prost(uint64, tag = "8")]
+    pub round: u64,
+    /// Who it happened to.
+    #[prost(oneof = "fault::Culprit", tags = "2, 3, 4, 5")]
+    pub culprit: ::core::option::Option<fault::Culprit>,
+}
+/// Nested message and enum types in `Fault`.
+pub mod fault {
+    /// Who it happened to.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Culprit {
+        /// A node.
+        #[prost(uint32, tag = "2")]
+        Node(u32),
+        /// Several nodes together.
+        #[prost(message, tag = "3")]
+        Nodes(super::Nodes),
+        /// An edge; where a direction matters it runs from source to destination.
+        #[prost(message, tag = "4")]
+        Edge(super::Edge),
+        /// The network as a whole; always true.
+        #[prost(bool, tag = "5")]
+        Everyone(bool),
+    }
+}
+/// Some nodes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Nodes {
+    /// In order.
+    #[prost(uint32, repeated, tag = "1")]
+    pub node_ids: ::prost::alloc::vec::Vec<u32>,
+}
+/// A node's clock does not continue from the round before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Break {
+    /// The node.
+    #[prost(uint32, tag = "1")]
+    pub node_id: u32,
+    /// The first round after the break.
+    #[prost(uint64, tag = "2")]
+    pub round: u64,
+}
+/// An edge that says nothing in a round.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeftOut {
+    /// The round.
+    #[prost(uint64, tag = "1")]
+    pub round: u64,
+    /// The edge.
+    #[prost(message, optional, tag = "2")]
+    pub edge: ::core::option::Option<Edge>,
 }
 /// The master's decision about the next round.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -333,9 +417,15 @@ pub struct GlobalWindowData {
     /// Nodes whose estimate was moved into its hard interval.
     #[prost(uint32, tag = "14")]
     pub clamped: u32,
-    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a stamp lies.
+    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a stamp is wrong.
     #[prost(message, repeated, tag = "15")]
     pub contradictions: ::prost::alloc::vec::Vec<Cycle>,
+    /// The node whose offset is zero.
+    #[prost(uint32, tag = "16")]
+    pub reference: u32,
+    /// What the rounds so far say of clocks and paths that went wrong.
+    #[prost(message, optional, tag = "17")]
+    pub watch: ::core::option::Option<Verdict>,
 }
 /// A whole run in one message.
 #[derive(Clone, PartialEq, ::prost::Message)]

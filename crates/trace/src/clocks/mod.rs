@@ -1,4 +1,4 @@
-//! A node's time map: tracer clock R → system clock S → reference clock S_0 (→ a tracer clock again).
+//! A node's time map: tracer clock R → system clock S → reference clock (→ a tracer clock again).
 //!
 //! Place in the flow: facts of a trace, offsets of a run and snapshot pairs → [`node_clock`] → [`NodeClock`], whose chain
 //! `align` and `merge` send every time through. Signs: `t_ref = t_i − offset_i`.
@@ -82,7 +82,7 @@ pub struct NodeClock {
 /// Makes a node's map. `snapshots` are pairs from elsewhere than the trace.
 ///
 /// # Errors
-/// [`Error::NoOffsets`] for a node other than 0 without offsets; [`Error::Clock`] when no map runs through its offsets or
+/// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] when no map runs through its offsets or
 /// pairs.
 pub fn node_clock(
     facts: &TraceFacts,

@@ -157,7 +157,7 @@ fn bounds(name: &str, error_ns: f64) {
 }
 
 #[test]
-fn truth_lies_inside_the_bounds_of_the_real_sets() {
+fn truth_is_inside_the_bounds_of_the_real_sets() {
     bounds("jax/b_4node_offset_drift", 120_000.0);
     bounds("torch/b_4node_offset_drift", 120_000.0);
 }

@@ -85,7 +85,7 @@ proptest! {
     /// Truth is inside, whatever the waits: clocks with offsets of seconds and drifts to 400 ppm, operations of which each
     /// node ends after all have begun.
     #[test]
-    fn truth_lies_inside_the_bounds(
+    fn truth_is_inside_the_bounds(
         clocks in prop::collection::vec((-3_000_000_000i64..3_000_000_000, -200i64..200), 1..4),
         turns in prop::collection::vec(prop::collection::vec((0i64..2_000_000, 0i64..2_000_000), 4), 2..30),
     ) {
