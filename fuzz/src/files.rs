@@ -21,7 +21,9 @@ pub fn probe_lines(data: &[u8]) {
     with_directory(|directory| {
         let (input, output) = ([directory.join("probes.jsonl")], directory.join("offsets.jsonl"));
         write(&input[0], data);
-        // The same bytes as fits: most are none.
+        // The same bytes as packets of others, and as fits: most are none.
+        let packets = Input::Packets { files: &input, window: None };
+        let _ = solve_files(packets, &output, None, &Config::default());
         let _ = solve_files(Input::Windows(&input), &output, None, &Config::default());
         let solve = || solve_files(Input::Probes(&input), &output, None, &Config::default());
         let Ok(solved) = solve() else { return };

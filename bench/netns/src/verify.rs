@@ -2,7 +2,8 @@
 //!
 //! Place in the flow: after a run with `--inject-skew`, from outside: only `truth.json` and `offsets.jsonl` are read.
 //! Formula, for node i in a round whose window has the middle M on the reference clock:
-//! error = offset_i − (off_i + ppm_i·1e-6·(M − t0_i) + amp_i·sin(2π·(M − t0_i)/period_i + phase_i) + Σ step·[M − t0_i ≥ step_at]);
+//! error = offset_i − (e_i(t) − e_r(t)) with t such that t + e_r(t) = M, where r is the reference and
+//! e_i(t) = off_i + ppm_i·1e-6·(t − t0_i) + amp_i·sin(2π·(t − t0_i)/period_i + phase_i) + Σ step·[t − t0_i ≥ step_at];
 //! the reference itself is left out.
 //! The claimed 95 % interval is offset ± 1.96·sigma, the hard one [bound_lo, bound_hi].
 //! What it does not do: believe the run's own judgement of itself.
@@ -79,18 +80,26 @@ struct Step {
 }
 
 impl Clock {
-    fn offset_ns(&self, reference_ns: i64) -> f64 {
-        let since = reference_ns - self.t0_ns;
+    /// Its error when the machine's real clock shows `real_ns`.
+    fn error_ns(&self, real_ns: i64) -> f64 {
+        let since = real_ns - self.t0_ns;
         let steps = self.more_steps.iter().chain([&self.step]).filter(|step| since >= step.step_at_ns);
         let steps: f64 = steps.map(|step| step.step_ns).sum();
         let angle = std::f64::consts::TAU * since as f64 / self.period_ns.max(1.0) + self.phase_rad;
         self.off_ns + self.ppm * 1e-6 * since as f64 + self.amp_ns * angle.sin() + steps
     }
 
-    fn steps_within(&self, line: &Line) -> bool {
+    /// The real time when this clock shows `shown_ns`.
+    fn real_ns(&self, shown_ns: i64) -> i64 {
+        // Rates are below 1 %: each turn makes the error a hundred times smaller.
+        (0..INVERSE_TURNS).fold(shown_ns, |real_ns, _| shown_ns.saturating_sub(self.error_ns(real_ns).round() as i64))
+    }
+
+    /// Whether it steps between two real times.
+    fn steps_within(&self, start_ns: i64, end_ns: i64) -> bool {
         // The node's own window is not cut at the same instant as the reference's.
-        let start = line.window_start_ns.saturating_sub(self.t0_ns).saturating_sub(CUTS_APART_NS);
-        let window = start..=line.window_end_ns.saturating_sub(self.t0_ns).saturating_add(CUTS_APART_NS);
+        let start = start_ns.saturating_sub(self.t0_ns).saturating_sub(CUTS_APART_NS);
+        let window = start..=end_ns.saturating_sub(self.t0_ns).saturating_add(CUTS_APART_NS);
         self.more_steps.iter().chain([&self.step]).any(|step| step.step_ns != 0.0 && window.contains(&step.step_at_ns))
     }
 }
@@ -98,6 +107,9 @@ impl Clock {
 #[derive(Debug, Deserialize)]
 struct Truth {
     nodes: BTreeMap<u32, Clock>,
+    /// The node whose offset is zero; older files were all against node 0.
+    #[serde(default)]
+    reference_node: u32,
 }
 
 /// A line of `offsets.jsonl` after the first.
@@ -138,7 +150,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn new(truth: &BTreeMap<u32, Clock>, lines: &[Line], limits: &Limits) -> Result<Self> {
+    fn new(truth: &Truth, lines: &[Line], limits: &Limits) -> Result<Self> {
         let first = lines.iter().map(|line| line.round_id).min().context("offsets.jsonl holds no round")?;
         let last = lines.iter().map(|line| line.round_id).max().unwrap_or(first);
         let mut figures = Self { rounds: last - first + 1, ..Self::default() };
@@ -147,12 +159,17 @@ impl Figures {
             let (lines, rounds, nodes) = (lines.len(), figures.rounds, limits.nodes);
             figures.complaints.push(format!("{lines} lines for {rounds} rounds of {nodes} nodes"));
         }
-        for line in lines.iter().filter(|line| line.node_id != REFERENCE) {
-            let clock = truth.get(&line.node_id).with_context(|| format!("truth.json lacks node {}", line.node_id))?;
+        let clock = |node: u32| truth.nodes.get(&node).with_context(|| format!("truth.json lacks node {node}"));
+        let reference = clock(truth.reference_node)?;
+        for line in lines.iter().filter(|line| line.node_id != truth.reference_node) {
+            let clock = clock(line.node_id)?;
+            let [start, middle, end] =
+                [line.window_start_ns, line.middle_ns(), line.window_end_ns].map(|ns| reference.real_ns(ns));
             // A node whose clock steps within the window has no offset in it; saying so is the right answer.
             let refused = !line.reachable || line.clock_disturbed;
-            if !refused || !clock.steps_within(line) {
-                figures.add(line, clock.offset_ns(line.middle_ns()), line.round_id > first);
+            if !refused || ![clock, reference].iter().any(|clock| clock.steps_within(start, end)) {
+                let offset = clock.error_ns(middle) - reference.error_ns(middle);
+                figures.add(line, offset, line.round_id > first);
             }
         }
         for sorted in [&mut figures.errors, &mut figures.widths, &mut figures.hard_widths] {
@@ -233,10 +250,9 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
-fn read_truth(path: &Path) -> Result<BTreeMap<u32, Clock>> {
+fn read_truth(path: &Path) -> Result<Truth> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let truth: Truth = serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))?;
-    Ok(truth.nodes)
+    serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
 
 fn read_offsets(path: &Path) -> Result<Vec<Line>> {
@@ -249,7 +265,7 @@ fn read_offsets(path: &Path) -> Result<Vec<Line>> {
         .collect()
 }
 
-const REFERENCE: u32 = 0;
+const INVERSE_TURNS: u32 = 8;
 
 /// Two-sided 95 % of a normal distribution.
 const NORMAL_95: f64 = 1.96;
@@ -321,6 +337,27 @@ mod tests {
     }
 
     #[test]
+    fn the_run_s_own_reference_counts() {
+        // Against node 1, node 0 is 1000 ns behind at 0 and loses 10 ppm.
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let truth = r#"{"reference_node":1,
+            "nodes":{"0":{"t0_ns":0,"off_ns":0,"ppm":0.0},"1":{"t0_ns":0,"off_ns":1000,"ppm":10.0}}}"#;
+        fs::write(directory.path().join("truth.json"), truth).expect("writable");
+        let mut text = "{\"meta\":true,\"nodes\":[]}\n".to_owned();
+        for (round, node, offset) in [(0, 0, -11e3), (0, 1, 0.0), (1, 0, -31e3), (1, 1, 0.0)] {
+            let start = round * 2_000_000_000_i64;
+            text += &format!(
+                "{{\"round_id\":{round},\"window_start_ns\":{start},\"window_end_ns\":{},\"node_id\":{node},\
+                 \"offset_ns\":{},\"sigma_ns\":10.0,{WIDE},\"reachable\":true}}\n",
+                start + 2_000_000_000,
+                offset + 10.0
+            );
+        }
+        fs::write(directory.path().join("offsets.jsonl"), text).expect("writable");
+        verify(directory.path(), &LIMITS).expect("10 ns of error");
+    }
+
+    #[test]
     fn clocks_that_swing_and_step_are_known() {
         let clock: Clock = serde_json::from_str(
             r#"{"t0_ns":100,"off_ns":1000,"ppm":0.0,"amp_ns":50.0,"period_ns":400,"phase_rad":0.0,
@@ -328,19 +365,12 @@ mod tests {
         )
         .expect("a clock");
         for (reference_ns, offset_ns) in [(100, 1000.0), (200, 1050.0), (300, 1007.0), (400, 954.0)] {
-            assert!((clock.offset_ns(reference_ns) - offset_ns).abs() < 1e-9, "{reference_ns}");
+            assert!((clock.error_ns(reference_ns) - offset_ns).abs() < 1e-9, "{reference_ns}");
         }
-        let line = |from: i64, to: i64| -> Line {
-            let text = format!(
-                r#"{{"round_id":0,"window_start_ns":{from},"window_end_ns":{to},"node_id":1,"offset_ns":0.0,"reachable":false,
-                    "sigma_ns":null,"bound_lo_ns":null,"bound_hi_ns":null}}"#
-            );
-            serde_json::from_str(&text).expect("a line")
-        };
         // Steps at 300 and 400 ns; cuts of other nodes may lie some milliseconds apart.
-        assert!(clock.steps_within(&line(250, 350)) && clock.steps_within(&line(CUTS_APART_NS, 2 * CUTS_APART_NS)));
-        let long_after = line(2 * CUTS_APART_NS, 3 * CUTS_APART_NS);
-        assert!(!clock.steps_within(&line(-3 * CUTS_APART_NS, -2 * CUTS_APART_NS)) && !clock.steps_within(&long_after));
+        assert!(clock.steps_within(250, 350) && clock.steps_within(CUTS_APART_NS, 2 * CUTS_APART_NS));
+        assert!(!clock.steps_within(-3 * CUTS_APART_NS, -2 * CUTS_APART_NS));
+        assert!(!clock.steps_within(2 * CUTS_APART_NS, 3 * CUTS_APART_NS));
     }
 
     #[test]

@@ -64,6 +64,30 @@ fn virtual_clocks_that_swing_and_step_are_followed() {
 }
 
 #[test]
+fn another_node_is_the_reference_in_every_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let arguments = ["run", "--local", "3", "--duration", "3s", "--window", "1s", "--inject-skew", "7", "--json"];
+    let report = report(&[&arguments[..], &["--reference", "2", "--out", out.to_str().expect("UTF-8")]].concat());
+    assert_eq!(report["truth"]["judged"], 4, "two rounds of two nodes: {report:#}");
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    assert!(report["truth"]["worst_error_ns"].as_f64().expect("a number") < 20_000.0, "{report:#}");
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(out.join(name)).expect(name)).expect("JSON")
+    };
+    assert_eq!((&report["reference"], &read("run.json")["reference"]), (&2.into(), &2.into()));
+    assert_eq!(read("truth.json")["reference_node"], 2);
+    let offsets = lines(&out.join("offsets.jsonl"));
+    assert_eq!((&offsets[0]["reference"], &offsets[3]["offset_ns"]), (&2.into(), &0.0.into()));
+    assert!(lines(&out.join("global_windows.jsonl")).iter().all(|round| round["reference"] == 2));
+
+    let refused = output(probe_sync(&["run", "--local", "2", "--duration", "1s", "--reference", "9"]));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("reference names node 9") && said.contains("2 nodes"), "{said}");
+}
+
+#[test]
 fn torchrun_style_variables_on_ipv6() {
     if std::net::UdpSocket::bind("[::1]:0").is_err() {
         println!("skipped: no IPv6 loopback here");

@@ -218,6 +218,29 @@ fn corrupt_lines_are_named_and_the_rest_is_used() {
 }
 
 #[test]
+fn packets_of_others_are_solved_too() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (packets, out) = (directory.path().join("packets.csv"), directory.path().join("offsets.jsonl"));
+    // Node 1 is 1000 ns ahead of node 0; packets take 200 ns.
+    let mut text = "src,dst,send_ns,recv_ns,stamp\n".to_owned();
+    for at in (0..2_000_000_000_i64).step_by(10_000_000) {
+        text += &format!("0,1,{at},{},kernel\n1,0,{},{},kernel\n", at + 1200, at + 6000, at + 5200);
+    }
+    std::fs::write(&packets, text + "0,1,now\n").expect("writable");
+    let [file, out_text] = [&packets, &out].map(|path| path.to_str().expect("UTF-8"));
+    let arguments = ["solve", "--packets", file, "--window", "1s", "--reference", "1", "--out", out_text];
+    let output = output(probe_sync(&arguments));
+    assert!(output.status.success(), "{}", complaint(&output));
+    assert!(complaint(&output).contains("packets.csv line 402: left out"), "{}", complaint(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("400 packets of 2 nodes in 2 rounds"));
+    let solved = lines(&out);
+    assert_eq!((solved.len(), &solved[0]["reference"]), (1 + 2 * 2, &1.into()));
+    for line in solved[1..].iter().filter(|line| line["node_id"] == 0) {
+        assert!((line["offset_ns"].as_f64().expect("a number") + 1000.0).abs() < 10.0, "{line}");
+    }
+}
+
+#[test]
 fn nothing_usable_is_an_error() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let empty = directory.path().join("empty.jsonl");

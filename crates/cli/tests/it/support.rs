@@ -40,13 +40,13 @@ pub fn wait(mut child: Child) -> Output {
     };
     let stdout = collect(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
     let stderr = collect(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     let status = loop {
         match child.try_wait().expect("our own child") {
             Some(status) => break status,
             None if Instant::now() > deadline => {
                 child.kill().expect("our own child");
-                panic!("did not end within {PATIENCE:?}");
+                panic!("did not end within {LIMIT:?}");
             }
             None => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -80,7 +80,7 @@ pub fn free_port() -> u16 {
 
 /// Waits until a file holds at least `count` lines.
 pub fn wait_for_lines(path: &Path, count: usize) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     while std::fs::read_to_string(path).map_or(0, |text| text.lines().count()) < count {
         assert!(Instant::now() < deadline, "{} did not grow to {count} lines", path.display());
         std::thread::sleep(Duration::from_millis(50));
@@ -88,4 +88,4 @@ pub fn wait_for_lines(path: &Path, count: usize) {
 }
 
 /// No run of these tests takes a quarter of this, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(90);

@@ -20,73 +20,28 @@ use probe_sync_estimate::pacing::{Budget, PacingOptions};
 use probe_sync_time::{Duration, NodeId};
 
 pub use self::skew_model::SkewModel;
-pub use self::table::{Config, KEYS};
+pub use self::table::{Config, KEYS, Key, Section};
 pub use self::values::{InjectedStep, ReferenceChoice, duration};
 use crate::Error;
-
-/// One key of the configuration.
-#[derive(Copy, Clone, Debug)]
-pub struct Key {
-    /// The name in files; `PROBE_SYNC_` and upper case in the environment.
-    pub name: &'static str,
-    /// The flag, without its dashes.
-    pub flag: &'static str,
-    /// What `--help` calls the value; empty for a switch, which takes none.
-    pub value_name: &'static str,
-    /// Where it stands in `--help`.
-    pub section: Section,
-    /// True when ranks may differ in it.
-    pub local: bool,
-    help: &'static str,
-    default_shown: bool,
-    read: fn(&mut Config, &str) -> Result<(), String>,
-    write: fn(&Config) -> String,
-    check: fn(&Config) -> Result<(), String>,
-}
-
-/// A part of `--help`.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Section {
-    /// What is measured, and how.
-    Measuring,
-    /// What adaptive probing aims at.
-    Adaptive,
-    /// What is written.
-    Output,
-    /// What may differ between hosts.
-    Host,
-    /// Virtual clocks.
-    Truth,
-}
-
-impl Section {
-    /// Its title.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Measuring => "Measuring",
-            Self::Adaptive => "Adaptive probing",
-            Self::Output => "Output",
-            Self::Host => "This host",
-            Self::Truth => "Testing against known truth",
-        }
-    }
-}
-
-impl Key {
-    /// What it means, with its default.
-    pub fn help(&self) -> String {
-        let default = self.default_shown.then(|| format!(" [default: {}]", (self.write)(&Config::default())));
-        format!("{}{}", self.help, default.unwrap_or_default())
-    }
-
-    fn named(name: &str) -> Option<&'static Self> {
-        KEYS.iter().find(|key| key.name == name)
-    }
-}
 
 impl Config {
     /// The defaults, overridden by `file` (TOML, or JSON when its name ends so), then by the environment, then by
     /// `flags` (key and text).
+    ///
+    /// ```
+    /// use probe_sync::Config;
+    /// use probe_sync_time::Duration;
+    ///
+    /// let environment = [("PROBE_SYNC_WINDOW".into(), "3s".into()), ("HOME".into(), "/".into())];
+    /// let flags = [("probe_cadence".to_owned(), "400us".to_owned())];
+    /// let config = Config::load(None, environment.into_iter(), &flags)?;
+    /// assert_eq!((config.window, config.cadence), (Duration::from_ms(3_000), Duration::from_us(400)));
+    ///
+    /// let flags = [("window".to_owned(), "3".to_owned())];
+    /// let error = Config::load(None, std::iter::empty(), &flags).expect_err("no unit");
+    /// assert!(error.to_string().starts_with("--window: window: \"3\""));
+    /// # Ok::<(), probe_sync::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Names the place, the key and what is wrong with the value.

@@ -13,12 +13,71 @@ use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
 
+use super::skew_model::SkewModel;
 use super::values::{
     FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, choice, duration, injected_step, name_of, number,
     or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, tracer_clock_text, within,
 };
-use super::{Key, Section};
-use crate::config::SkewModel;
+
+/// One key of the configuration.
+#[derive(Copy, Clone, Debug)]
+pub struct Key {
+    /// The name in files; `PROBE_SYNC_` and upper case in the environment.
+    pub name: &'static str,
+    /// The flag, without its dashes.
+    pub flag: &'static str,
+    /// What `--help` calls the value; empty for a switch, which takes none.
+    pub value_name: &'static str,
+    /// Where it stands in `--help`.
+    pub section: Section,
+    /// True when ranks may differ in it.
+    pub local: bool,
+    help: &'static str,
+    default_shown: bool,
+    pub(super) read: fn(&mut Config, &str) -> Result<(), String>,
+    pub(super) write: fn(&Config) -> String,
+    pub(super) check: fn(&Config) -> Result<(), String>,
+}
+
+/// A part of `--help`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// What is measured, and how.
+    Measuring,
+    /// What adaptive probing aims at.
+    Adaptive,
+    /// What is written.
+    Output,
+    /// What may differ between hosts.
+    Host,
+    /// Virtual clocks.
+    Truth,
+}
+
+impl Section {
+    /// Its title.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Measuring => "Measuring",
+            Self::Adaptive => "Adaptive probing",
+            Self::Output => "Output",
+            Self::Host => "This host",
+            Self::Truth => "Testing against known truth",
+        }
+    }
+}
+
+impl Key {
+    /// What it means, with its default.
+    pub fn help(&self) -> String {
+        let default = self.default_shown.then(|| format!(" [default: {}]", (self.write)(&Config::default())));
+        format!("{}{}", self.help, default.unwrap_or_default())
+    }
+
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+}
 
 /// Makes [`Config`], its defaults and [`KEYS`] of one list of entries:
 /// `field: type = default; agreement "key" "--flag" "VALUE" in section;` then how it is read, written and checked, and the help.

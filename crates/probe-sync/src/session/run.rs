@@ -2,48 +2,45 @@
 //!
 //! Place in the flow: what the command line calls; a few lines on top of [`Session`]. What it does not do: handle signals, print.
 
-use std::time::Duration as StdDuration;
-
 use probe_sync_collective::Collective;
-use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_time::{NodeId, StampSource};
 
-use super::{Context, Session};
+use super::context::{Context, Observer};
+use super::live::Session;
 use crate::report::RunReport;
 use crate::{Config, Error};
-
-/// Told what happens, at rank 0 only.
-pub trait Observer {
-    /// The hand-shake is done.
-    fn started(&mut self, started: &Started<'_>);
-    /// A round was solved, `latency` after its window's end.
-    fn round(&mut self, round: &GlobalWindowData, latency: StdDuration);
-}
-
-/// What is known once the hand-shake is done.
-#[derive(Debug)]
-pub struct Started<'a> {
-    /// The settings.
-    pub config: &'a Config,
-    /// How the ranks talk.
-    pub backend: &'static str,
-    /// Number of ranks.
-    pub ranks: usize,
-    /// Number of nodes.
-    pub nodes: usize,
-    /// Number of distinct system clocks.
-    pub clocks: u32,
-    /// Number of edges.
-    pub edges: usize,
-    /// The node whose offset is zero.
-    pub reference: NodeId,
-    /// The poorest timestamps of any node.
-    pub stamp: StampSource,
-}
 
 /// Runs to the configured duration or until stopped, at the configured pace or adaptively. The report comes back at rank 0.
 ///
 /// A rank whose configuration is unusable still takes part in the hand-shake, so that all ranks end with its error.
+///
+/// A rank that runs alone, for 200 ms:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use probe_sync::collective::InProcess;
+/// use probe_sync::{Config, Context, Observer, Started, run};
+/// use probe_sync_estimate::round::GlobalWindowData;
+///
+/// struct Quiet;
+/// impl Observer for Quiet {
+///     fn started(&mut self, started: &Started<'_>) {
+///         assert_eq!(started.nodes, 1);
+///     }
+///     fn round(&mut self, round: &GlobalWindowData, _latency: Duration) {
+///         assert_eq!(round.all_nodes[0].offset_ns, 0.0, "it is its own reference");
+///     }
+/// }
+///
+/// let directory = tempfile::tempdir()?;
+/// let mut config = Config { out: directory.path().join("out"), ..Config::default() };
+/// config.set("duration", "200ms", "example")?;
+/// config.set("window", "100ms", "example")?;
+/// let mut alone = InProcess::group(1).remove(0);
+/// let report = run(Ok(config), &mut alone, &Context::default(), &mut Quiet)?;
+/// assert_eq!(report.expect("rank 0 has the report").rounds, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// The first error; [`Error::Refused`] on every rank alike. Rounds finished before are on disk.

@@ -12,7 +12,7 @@ use probe_sync_probe::topology;
 use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId, RunId};
 
-use super::{Context, Session};
+use super::context::Context;
 use crate::join::{self, Hello, Joined, Plan, Ready};
 use crate::measure::prober::ProberSetup;
 use crate::pace::Policy;
@@ -24,7 +24,7 @@ use crate::round::node::Node;
 use crate::store::RunDirectory;
 use crate::{Config, Error};
 
-/// Starts a session, at the pace that the configuration asks for unless `policy` is given.
+/// What a session is made of: starts to measure, at the pace that the configuration asks for unless `policy` is given.
 ///
 /// # Errors
 /// The first error; [`Error::Refused`] on every rank alike.
@@ -33,7 +33,7 @@ pub(super) fn start<'c>(
     collective: &'c mut dyn Collective,
     context: &Context,
     policy: Option<Policy>,
-) -> Result<Session<'c>, Error> {
+) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
     let hello = config.as_ref().map(|config| Hello::of(config, &host::Host::detect())).map_err(ToString::to_string);
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, new_run_id(), &handshake)?;
@@ -63,8 +63,8 @@ pub(super) fn start<'c>(
     let master = master.transpose()?;
     let stop = Arc::clone(&context.stop);
     let exchange = Exchange::new(collective, &joined, Arc::clone(&stop));
-    let rounds = Rounds::new(&joined, exchange, node, master, Arc::clone(&stop));
-    Ok(Session { joined, rounds, rank, stop, failed: false })
+    let rounds = Rounds::new(&joined, exchange, node, master, stop);
+    Ok((joined, rounds))
 }
 
 /// What a node holds before the peers are known.

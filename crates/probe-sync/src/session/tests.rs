@@ -9,7 +9,7 @@ use probe_sync_estimate::round::SolvedRound;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, Edge, NodeId, RoundId};
 
-use super::{Context, Session, start};
+use super::{Context, Session};
 use crate::pace::{Pace, Policy};
 use crate::report::RunReport;
 use crate::{Config, Error};
@@ -35,7 +35,7 @@ fn sessions<T: Send + 'static>(
     let spawn = |mut collective: InProcess| {
         let context = Context { stop: Arc::clone(&stop), towards_root: None };
         let (config, policy) = (config.clone(), policy.cloned());
-        std::thread::spawn(move || work(start::start(Ok(config), &mut collective, &context, policy)?))
+        std::thread::spawn(move || work(Session::start_at(Ok(config), &mut collective, &context, policy)?))
     };
     let threads: Vec<_> = InProcess::group(size).into_iter().map(spawn).collect();
     threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()

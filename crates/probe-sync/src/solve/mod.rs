@@ -17,18 +17,19 @@
 mod packets;
 mod plausible;
 mod recording;
+mod solved;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::faults::Fault;
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_time::{Duration, NodeId};
 
 use self::packets::Packets;
 use self::recording::{Recording, TakeLine};
+pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};
 
@@ -47,35 +48,6 @@ pub enum Input<'a> {
         /// Length of the windows that they are cut into; `None` makes one window of all.
         window: Option<Duration>,
     },
-}
-
-/// What was recomputed.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Solved {
-    /// Exchanges used; of windows, those that their fits had used; of packets, the packets.
-    pub exchanges: usize,
-    /// Nodes seen.
-    pub nodes: usize,
-    /// Rounds solved.
-    pub rounds: usize,
-    /// Lines written, the first apart, which says only what the file is.
-    pub lines: usize,
-    /// Lines left out.
-    pub skipped_lines: usize,
-    /// Exchanges that no fit used: their stamps came from another source than their window's best. Of windows it is not known.
-    pub left_out_exchanges: u64,
-    /// Rounds left out for want of the reference node.
-    pub skipped_rounds: usize,
-    /// What was left out and why, by file and line; at most [`MAX_NOTES`].
-    pub notes: Vec<String>,
-    /// Standard deviation of a median path's asymmetry, ns.
-    pub asymmetry_sd_ns: f64,
-    /// Median half-width of the 95 % intervals, ns; None when nobody but the reference was reached.
-    pub half_width_95_ns: Option<f64>,
-    /// Times at which a clock was stepped or restarted.
-    pub breaks: usize,
-    /// Faults of clocks and paths, in the order in which they showed.
-    pub faults: Vec<Fault>,
 }
 
 /// Reads `input`, solves every round, smooths the run and writes `out` in the form of `offsets.jsonl`: a line per round and
@@ -178,6 +150,3 @@ fn reference(config: &Config) -> Result<NodeId, Error> {
 fn unusable_knots(error: probe_sync_estimate::Error) -> Error {
     Error::Configuration { origin: "command line".into(), key: "--knots".into(), reason: error.to_string() }
 }
-
-/// Notes kept; everything is counted.
-pub const MAX_NOTES: usize = 20;

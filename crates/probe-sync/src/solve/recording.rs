@@ -21,7 +21,7 @@ use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timesta
 use serde::Serialize;
 
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
-use super::{MAX_NOTES, Solved};
+use super::solved::{MAX_NOTES, Solved};
 use crate::store::{ProbeLine, ProbeWindowLine, RecordedLine};
 use crate::{Config, Error};
 

@@ -112,7 +112,7 @@ pub struct EdgeAlphaBeta {
     /// Largest feasible alpha; absent where the packets do not bound it.
     #[prost(double, optional, tag = "13")]
     pub alpha_hi: ::core::option::Option<f64>,
-    /// False when no line at all satisfies the packets: a clock stepped or a stamp lies.
+    /// False when no line at all satisfies the packets: a clock stepped or a stamp is wrong.
     #[prost(bool, tag = "14")]
     pub feasible: bool,
     /// Mean purity weight of the coded pairs, 0 to 1.

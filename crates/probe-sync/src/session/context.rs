@@ -1,0 +1,51 @@
+//! What passes between a run and its caller.
+//!
+//! Place in the flow: the caller brings a [`Context`] and may bring an [`Observer`]. What it does not do: act.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration as StdDuration;
+
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_time::{NodeId, StampSource};
+
+use crate::Config;
+
+/// What a run needs from its caller besides configuration and peers.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// Raise it to end the run: the window under way is cut, everything is flushed.
+    pub stop: Arc<AtomicBool>,
+    /// The local address that leads to rank 0, if known.
+    pub towards_root: Option<IpAddr>,
+}
+
+/// Told what happens, at rank 0 only.
+pub trait Observer {
+    /// The hand-shake is done.
+    fn started(&mut self, started: &Started<'_>);
+    /// A round was solved, `latency` after its window's end.
+    fn round(&mut self, round: &GlobalWindowData, latency: StdDuration);
+}
+
+/// What is known once the hand-shake is done.
+#[derive(Debug)]
+pub struct Started<'a> {
+    /// The settings.
+    pub config: &'a Config,
+    /// How the ranks talk.
+    pub backend: &'static str,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Number of nodes.
+    pub nodes: usize,
+    /// Number of distinct system clocks.
+    pub clocks: u32,
+    /// Number of edges.
+    pub edges: usize,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
+    /// The poorest timestamps of any node.
+    pub stamp: StampSource,
+}

@@ -1,0 +1,201 @@
+//! A run under way on one rank, as an object.
+//!
+//! Place in the flow: `start` makes its parts; the caller goes from round to round. What it does not do: act on its own: an
+//! error is returned, and what to do about the other ranks is the caller's business.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration as StdDuration;
+
+use probe_sync_collective::{Collective, Rank};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_time::{NodeId, StampSource};
+
+use super::context::{Context, Started};
+use super::start;
+use crate::join::Joined;
+use crate::pace::Policy;
+use crate::report::RunReport;
+use crate::round::Rounds;
+use crate::{Config, Error};
+
+/// One rank of a run that is under way.
+///
+/// It owns the threads that probe and take snapshot pairs. Dropping it ends them, and nothing else: the files of finished rounds
+/// stay, the other ranks are not told.
+///
+/// Two ranks in one process, with virtual clocks whose errors are known:
+///
+/// ```
+/// use probe_sync::collective::InProcess;
+/// use probe_sync::{Config, Context, Error, RunReport, Session};
+///
+/// fn rank(mut collective: InProcess, config: Config) -> Result<Option<RunReport>, Error> {
+///     let context = Context::default();
+///     let mut session = Session::start(Ok(config), &mut collective, &context)?;
+///     while let Some(round) = session.next_round()? {
+///         // This clock minus the reference clock: subtract it from a time on node 1 to get a time on node 0.
+///         let offset_ns = round.all_nodes[1].offset_ns;
+///         assert!(offset_ns.abs() < 20e6, "drawn within ±10 ms, then drifting by at most 50 ppm");
+///     }
+///     session.stop()
+/// }
+///
+/// let directory = tempfile::tempdir()?;
+/// let mut config = Config::default();
+/// for (key, text) in [("duration", "600ms"), ("window", "200ms"), ("inject_skew", "7")] {
+///     config.set(key, text, "example")?;
+/// }
+/// config.out = directory.path().join("out");
+/// let ranks = InProcess::group(2).into_iter().map(|collective| {
+///     let config = config.clone();
+///     std::thread::spawn(move || rank(collective, config))
+/// });
+/// let ranks: Vec<_> = ranks.collect();
+/// let mut reports = ranks.into_iter().map(|rank| rank.join().expect("no panic"));
+/// let report = reports.next().expect("rank 0")?.expect("rank 0 has the report");
+/// assert_eq!(report.rounds, 3);
+/// assert_eq!(report.truth.expect("virtual clocks").outside_hard_interval, 0);
+/// assert!(reports.next().expect("rank 1")?.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Session<'c> {
+    joined: Arc<Joined>,
+    rounds: Rounds<'c>,
+    rank: Rank,
+    stop: Arc<AtomicBool>,
+    failed: bool,
+}
+
+/// Where a session stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// This rank.
+    pub rank: Rank,
+    /// The node that this rank is, or follows.
+    pub node: NodeId,
+    /// Number of nodes.
+    pub nodes: usize,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
+    /// Rounds solved so far.
+    pub rounds: u64,
+    /// No further round comes.
+    pub ended: bool,
+}
+
+impl<'c> Session<'c> {
+    /// Meets the other ranks and begins to measure.
+    ///
+    /// A rank whose configuration is unusable gives its error: it still takes part in the hand-shake, so that all ranks end with
+    /// the same one.
+    ///
+    /// # Errors
+    /// The first error; [`Error::Refused`] on every rank alike.
+    pub fn start(
+        config: Result<Config, Error>,
+        collective: &'c mut dyn Collective,
+        context: &Context,
+    ) -> Result<Self, Error> {
+        Self::start_at(config, collective, context, None)
+    }
+
+    /// As [`Self::start`], at the pace of `policy` where one is given.
+    pub(super) fn start_at(
+        config: Result<Config, Error>,
+        collective: &'c mut dyn Collective,
+        context: &Context,
+        policy: Option<Policy>,
+    ) -> Result<Self, Error> {
+        let rank = collective.rank();
+        let (joined, rounds) = start::start(config, collective, context, policy)?;
+        Ok(Self { joined, rounds, rank, stop: Arc::clone(&context.stop), failed: false })
+    }
+
+    /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.
+    ///
+    /// # Errors
+    /// The first error. Rounds finished before are on disk, and at the root `report.json` speaks of them.
+    pub fn next_round(&mut self) -> Result<Option<&GlobalWindowData>, Error> {
+        if self.failed {
+            return Ok(None);
+        }
+        match self.rounds.advance() {
+            Ok(true) => Ok(self.rounds.last()),
+            Ok(false) => Ok(None),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// The last solved round.
+    pub fn round(&self) -> Option<&GlobalWindowData> {
+        self.rounds.last()
+    }
+
+    /// At the root: time from the end of its own window to the last solved round.
+    pub fn latency(&self) -> Option<StdDuration> {
+        self.rounds.master().map(|master| master.latency())
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        let Joined { plan, roster, .. } = &*self.joined;
+        State {
+            rank: self.rank,
+            node: plan.node_of_rank[self.rank],
+            nodes: plan.nodes(),
+            reference: roster.reference,
+            rounds: self.rounds.last().map_or(0, |round| round.round_id.0 + 1),
+            ended: self.failed || self.rounds.ended(),
+        }
+    }
+
+    /// What is known since the hand-shake.
+    pub fn started(&self) -> Started<'_> {
+        let Joined { config, plan, roster, edges, backend, ranks } = &*self.joined;
+        Started {
+            config,
+            backend,
+            ranks: *ranks,
+            nodes: plan.nodes(),
+            clocks: plan.clocks,
+            edges: edges.len(),
+            reference: roster.reference,
+            stamp: roster.nodes.iter().map(|ready| ready.stamp).max().unwrap_or(StampSource::User),
+        }
+    }
+
+    /// Ends the run and returns the report at the root. While rounds go on the stop flag of the context is raised first, and they
+    /// end on all ranks with the window under way. A session that has returned an error has no report.
+    ///
+    /// # Errors
+    /// The first error. At the root `report.json` speaks of the finished rounds.
+    pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
+        if !self.rounds.ended() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        while self.next_round()?.is_some() {}
+        if self.failed {
+            return Ok(None);
+        }
+        let interrupted = self.stop.load(Ordering::Relaxed);
+        match self.rounds.settle() {
+            Ok(accounts) => {
+                let master = self.rounds.take_master();
+                master.map(|master| master.report(&accounts, interrupted, None)).transpose()
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Writes the report of what there is; the first error stays the one to return.
+    fn failed(&mut self, error: Error) -> Error {
+        self.failed = true;
+        let interrupted = self.stop.load(Ordering::Relaxed);
+        let reported = self.rounds.take_master().map(|master| master.report(&[], interrupted, Some(error.to_string())));
+        if let Some(Err(second)) = reported {
+            tracing::warn!("{second}");
+        }
+        error
+    }
+}
