@@ -12,7 +12,7 @@ use std::time::Instant;
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
 use probe_sync_estimate::smoother::{Online, Round, SmootherOptions, smooth_run};
 use probe_sync_estimate::window::EdgeAlphaBeta;
-use probe_sync_time::{NodeId, StampSource, Timestamp};
+use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -41,7 +41,8 @@ fn measure(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Error>>
     let made = make(nodes, count)?;
     let rounds: Vec<Round<'_>> = made
         .iter()
-        .map(|made| Round::solved(Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[]))
+        .zip((0..).map(RoundId))
+        .map(|(made, id)| Round::solved(id, Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[]))
         .collect();
     let begun = Instant::now();
     let smoothed = smooth_run(nodes, &rounds, &[], &SmootherOptions::default());

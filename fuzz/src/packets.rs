@@ -1,7 +1,7 @@
 //! Probe packets: the codec alone, and a whole endpoint that gets packets, stamps and time in any order.
 
-use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Packet, Schedule, Stamp};
-use probe_sync_time::{Duration, NodeId, RunId, StampSource, Timestamp};
+use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Packet, Schedule};
+use probe_sync_time::{Duration, NodeId, RunId, Stamp, StampSource, Timestamp};
 
 /// What decodes encodes to the same bytes.
 pub fn packet(data: &[u8]) {

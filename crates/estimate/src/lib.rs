@@ -1,6 +1,6 @@
 //! From exchanges to offsets with bounds, as pure functions.
 //!
-//! Flow: exchanges of one edge and window → [`purity`] weights → [`edge_fit`] (a line with covariance and hard
+//! Flow: exchanges of one edge and window → purity weights → [`edge_fit`] (a line with covariance and hard
 //! bounds) → [`graph`] (all edges of a round → offset, drift, interval per node)
 //! → [`faults`] (this round against those before: what is wrong, and whose estimate must not be used)
 //! → [`smoother`] (all rounds together → offset and error of every node at any time). [`round`] joins these stages for one round,
@@ -10,18 +10,20 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod median;
+mod kalman;
+mod motion;
 
 pub mod edge_fit;
 pub mod faults;
 pub mod graph;
 pub mod pacing;
-pub mod purity;
+mod purity;
 pub mod record;
 pub mod round;
 pub mod run;
 pub mod series;
 pub mod smoother;
+pub mod statistics;
 pub mod window;
 
 pub use error::Error;

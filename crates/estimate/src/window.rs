@@ -44,7 +44,7 @@ pub struct EdgeAlphaBeta {
     pub bound_hi_ns: f64,
     /// Smallest and largest feasible alpha. Shifting the midpoint by dx moves the bounds by at most these · dx.
     pub alpha_bounds: [f64; 2],
-    /// False when no line at all satisfies the packets: a clock stepped or a stamp lies.
+    /// False when no line at all satisfies the packets: a clock stepped or a timestamp is wrong.
     pub feasible: bool,
     /// Mean purity weight of the coded pairs, 0 to 1.
     pub purity: f64,

@@ -92,7 +92,7 @@ mod tests {
         Verdict {
             faults: vec![fault],
             left_out: vec![(RoundId(3), Edge::new(0, 1))],
-            spoilt: vec![NodeId(1)],
+            invalid: vec![NodeId(1)],
             breaks: Vec::new(),
         }
     }

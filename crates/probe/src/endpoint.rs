@@ -9,11 +9,11 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, Timestamp};
+use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, Stamp, Timestamp};
 
 use crate::counters::{Counters, EdgeWindowCounts, Fate, ForeignCounters, PeerCounters};
 use crate::outbox::{Outbox, Transmit, TxContext};
-use crate::packet::{Packet, Stamp};
+use crate::packet::Packet;
 use crate::prober::{Loss, Prober, ProberConfig};
 use crate::responder::{AnswerLoss, Responder};
 use crate::schedule::Schedule;

@@ -32,6 +32,6 @@ pub mod topology;
 pub use counters::{AnswerCounters, Counters, EdgeWindowCounts, ExchangeCounters, ForeignCounters, PeerCounters};
 pub use endpoint::{Endpoint, EndpointConfig, Error};
 pub use outbox::{Transmit, TxContext};
-pub use packet::{Kind, PACKET_BYTES, Packet, Reject, Stamp};
+pub use packet::{Kind, PACKET_BYTES, Packet, Reject};
 pub use schedule::Schedule;
 pub use tally::Tally;

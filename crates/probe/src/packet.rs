@@ -20,16 +20,7 @@
 //!
 //! What it does not do: keep state, or decide whether a well-formed packet is welcome.
 
-use probe_sync_time::{NodeId, RunId, StampSource, System, Timestamp};
-
-/// A reading of the system clock, and where it was taken.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Stamp {
-    /// The reading.
-    pub at: Timestamp<System>,
-    /// Where it was taken.
-    pub source: StampSource,
-}
+use probe_sync_time::{NodeId, RunId, Stamp, StampSource, Timestamp};
 
 /// The six packets of an exchange, in the order in which they are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, RunId, Timestamp};
+use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, RunId, Stamp, Timestamp};
 
 use crate::counters::{EdgeWindowCounts, ExchangeCounters, Fate};
 use crate::outbox::Outbox;
-use crate::packet::{Kind, Packet, Stamp, poorer};
+use crate::packet::{Kind, Packet, poorer};
 use crate::schedule::Schedule;
 use crate::seen::{Seen, SeenWindow, is_newer};
 

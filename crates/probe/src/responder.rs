@@ -10,11 +10,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_time::{Duration, Monotonic, NodeId, RunId, Timestamp};
+use probe_sync_time::{Duration, Monotonic, NodeId, RunId, Stamp, Timestamp};
 
 use crate::counters::{AnswerCounters, Fate};
 use crate::outbox::Outbox;
-use crate::packet::{Kind, Packet, Stamp};
+use crate::packet::{Kind, Packet};
 use crate::seen::{Seen, SeenWindow, is_newer};
 
 #[derive(Debug)]

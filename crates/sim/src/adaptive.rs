@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 
 use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingStep};
+use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_time::{Duration, Edge, NodeId};
 
-use crate::accuracy::SIGMAS_95;
 use crate::error::Error;
 use crate::runs::rounds::{Round, Rounds};
 use crate::runs::simulation::Simulation;

@@ -121,13 +121,13 @@ impl Maker {
         let wrong = |constant_ns, ramp_ns_per_s, per_peer, stamps| {
             self.once(FaultKind::Falseticker { node: self.node, constant_ns, ramp_ns_per_s, per_peer, stamps })
         };
-        let inconsistent = &[Kind::Liar];
+        let inconsistent = &[Kind::Falseticker];
         // Where all stamps are wrong alike for all peers it cannot be told from a wrong clock.
         vec![
             self.of_node(
                 "falseticker, 10 µs to all",
                 wrong(10e3, 0.0, false, WrongStamps::All),
-                &[Kind::Step, Kind::Liar],
+                &[Kind::Step, Kind::Falseticker],
             ),
             self.of_node("falseticker, 200 ns/s to all", wrong(0.0, 200.0, false, WrongStamps::All), &[Kind::RateJump]),
             self.of_node("falseticker, 10 µs per peer", wrong(10e3, 0.0, true, WrongStamps::All), inconsistent),
@@ -228,7 +228,7 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     let fine = |edge: &Edge| Some(*edge) != case.sick_edge && healthy(&edge.src) && healthy(&edge.dst);
     for verdict in solved.iter().map(|round| &round.data.watch) {
         outcome.named.extend_from_slice(&verdict.faults);
-        outcome.healthy_invalid += verdict.spoilt.iter().filter(|node| healthy(node)).count();
+        outcome.healthy_invalid += verdict.invalid.iter().filter(|node| healthy(node)).count();
         outcome.healthy_left_out.extend(verdict.left_out.iter().filter(|(_, edge)| fine(edge)).copied());
     }
     outcome.judge_names(case, window_s);
@@ -243,7 +243,7 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
 fn errors(rounds: &[SolvedRound], judged: &dyn Fn(&NodeId) -> bool, running: &Running<'_>) -> Errors {
     let mut errors = Errors::new();
     for data in rounds.iter().map(|round| &round.data) {
-        let valid = |node: NodeId| !data.watch.spoilt.contains(&node) && !data.watch.spoilt.contains(&data.reference);
+        let valid = |node: NodeId| !data.watch.invalid.contains(&node) && !data.watch.invalid.contains(&data.reference);
         let usable = |node: &&NodeEstimate| node.reachable && judged(&node.node_id) && valid(node.node_id);
         for node in data.all_nodes.iter().filter(usable) {
             let truth_ns = running.offset_ns(node.node_id, data.midpoint());

@@ -77,6 +77,15 @@ impl fmt::Debug for Edge {
     }
 }
 
+/// When a packet left or arrived on a node's system clock, and where the clock was read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// The reading.
+    pub at: Timestamp<System>,
+    /// Where it was taken.
+    pub source: StampSource,
+}
+
 /// Where a packet's timestamps were taken. Never mixed within one fit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

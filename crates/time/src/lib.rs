@@ -18,6 +18,6 @@ mod instant;
 mod round;
 
 pub use clock::{Clock, SkewedClock, Step, Wave};
-pub use exchange::{Edge, Exchange, NodeId, RunId, StampSource};
+pub use exchange::{Edge, Exchange, NodeId, RunId, Stamp, StampSource};
 pub use instant::{Boot, Domain, Duration, Monotonic, Raw, Reference, Skew, System, Timestamp, Tracer};
 pub use round::RoundId;

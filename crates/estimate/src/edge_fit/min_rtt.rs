@@ -6,7 +6,7 @@
 //!
 //! What it does not do: use any other packet, so its error is a delay's spacing over one exchange and not over many.
 
-use super::Line;
+use super::line::Line;
 use super::packets::{Packet, Packets};
 
 /// One exchange: time and θ of its middle, and its round trip, ns.

@@ -29,109 +29,55 @@
 
 mod bend;
 mod hull;
+mod input;
+mod line;
 mod min_rtt;
 mod one_way;
 mod packets;
 mod spread;
-mod svm;
-
-use probe_sync_time::{Edge, Exchange, StampSource, System, Timestamp};
+pub mod svm;
 
 use self::hull::{Envelope, Gap};
+use self::input::allowance;
+pub use self::input::{EdgeWindow, FitMethod, FitOptions, StampNoise};
+pub use self::line::FitDiagnostics;
+use self::line::{Line, absolute};
 pub use self::one_way::{OneWayPacket, PacketWindow, fit_packets};
 use self::packets::{Packet, Packets};
 pub(crate) use self::spread::shift_covariance;
 use self::spread::{Constraints, Spread, points};
 use crate::window::EdgeAlphaBeta;
 
-/// What one edge collected in one window.
-#[derive(Copy, Clone, Debug)]
-pub struct EdgeWindow<'a> {
-    /// The edge; exchanges of another edge are left out and counted.
-    pub edge: Edge,
-    /// Where x = 0 shall be, on the source's clock.
-    pub midpoint: Timestamp<System>,
-    /// Finished exchanges, in any order.
-    pub exchanges: &'a [Exchange],
-    /// Exchanges started and not finished.
-    pub lost: u32,
-}
-
-/// How the line is chosen.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum FitMethod {
-    /// The line with the largest vertical margin.
-    #[default]
-    Hull,
-    /// A linear soft-margin support vector machine, C = 1: a baseline.
-    Svm,
-    /// The exchange with the smallest round trip, as NTP: a baseline.
-    MinRtt,
-}
-
-/// Standard deviation of one stamp, per source, in ns. It only widens the hard bounds.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct StampNoise {
-    /// Stamps of a network interface: its clock reads 8 ns apart, and is itself disciplined.
-    pub hardware_ns: f64,
-    /// Kernel stamps: late on reception, early on transmission, so that only rounding is left.
-    pub kernel_ns: f64,
-    /// Stamps around system calls: as kernel stamps.
-    pub user_ns: f64,
-}
-
-/// What the fit may assume.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct FitOptions {
-    /// How the line is chosen.
-    pub method: FitMethod,
-    /// Standard deviation of stamps.
-    pub stamp_noise: StampNoise,
-    /// The step of the stamps, ns.
-    pub tick_ns: f64,
-    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets are few.
-    pub max_skew: f64,
-    /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always fits a line.
-    pub max_bend_ppm_per_s: f64,
-}
-
-impl Default for FitOptions {
-    fn default() -> Self {
-        let stamp_noise = StampNoise { hardware_ns: 8.0, kernel_ns: 1.0, user_ns: 1.0 };
-        Self { method: FitMethod::Hull, stamp_noise, tick_ns: 1.0, max_skew: 500e-6, max_bend_ppm_per_s: 20.0 }
-    }
-}
-
-impl StampNoise {
-    fn of(&self, source: StampSource) -> f64 {
-        match source {
-            StampSource::Hardware => self.hardware_ns,
-            StampSource::Kernel => self.kernel_ns,
-            StampSource::User => self.user_ns,
-        }
-    }
-}
-
-/// What a fit dropped or relaxed on the way.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub struct FitDiagnostics {
-    /// Exchanges left out because their stamps came from another source, or because they belong to another edge.
-    pub left_out: u32,
-    /// Packets whose constraint was relaxed as a probable glitch.
-    pub relaxed: u32,
-    /// Whether packets, and not only `max_skew`, determined alpha.
-    pub alpha_determined: bool,
-    /// How fast alpha changed, where packets prove that it did; line and covariance hold at the midpoint.
-    pub bend_ppm_per_s: Option<f64>,
-}
-
 /// Fits a window's line. None when there is no exchange.
+///
+/// ```
+/// use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, fit};
+/// use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
+///
+/// // Node 1 is 1000 ns ahead of node 0, every packet takes 200 ns. Two packets each way: sent, received, sent, received.
+/// let exchange = |seq: u32, at: i64| Exchange {
+///     edge: Edge::new(0, 1),
+///     seq,
+///     stamp: StampSource::Kernel,
+///     t: [at, at + 1200, at + 100, at + 1300, at + 2000, at + 1200, at + 2100, at + 1300].map(Timestamp::from_ns),
+/// };
+/// let exchanges: Vec<Exchange> = (0..20).map(|seq| exchange(seq, i64::from(seq) * 50_000_000)).collect();
+/// let midpoint = Timestamp::from_ns(500_000_000);
+/// let window = EdgeWindow { edge: Edge::new(0, 1), midpoint, exchanges: &exchanges, lost: 0 };
+/// let line = fit(&window, &FitOptions::default()).expect("there are exchanges");
+/// assert!((line.beta - 1000.0).abs() < 1.0, "theta = offset_1 − offset_0 in ns, positive: node 1 is ahead");
+/// assert!((line.margin_ns - 200.0).abs() < 1.0, "half of the round trip");
+/// assert!(line.bound_lo_ns <= 800.0 && line.bound_hi_ns >= 1200.0, "asymmetry can hide no more than the delay");
+/// ```
 pub fn fit(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<EdgeAlphaBeta> {
     fit_with_diagnostics(window, options).map(|(line, _)| line)
 }
 
 /// As [`fit`], with an account of what was left out.
-pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
+pub(crate) fn fit_with_diagnostics(
+    window: &EdgeWindow<'_>,
+    options: &FitOptions,
+) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
     let mut packets = Packets::new(window, options)?;
     let limit = options.max_skew;
     let allowance = allowance(options.stamp_noise.of(packets.stamp));
@@ -151,7 +97,7 @@ pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Op
     let hull_line = Line { intercept: gap.middle(best.slope), slope: best.slope };
     let line = match options.method {
         FitMethod::Hull => hull_line,
-        FitMethod::Svm => svm::line(&packets, hull_line, limit),
+        FitMethod::Svm => svm_line(&packets, hull_line, limit),
         FitMethod::MinRtt => min_rtt::line(&packets, limit),
     };
     let (intercepts, slopes) = bounds.unwrap_or(([f64::NEG_INFINITY, f64::INFINITY], [-limit, limit]));
@@ -181,27 +127,39 @@ pub fn fit_with_diagnostics(window: &EdgeWindow<'_>, options: &FitOptions) -> Op
         purity: packets.purity,
         stamp: packets.stamp,
     };
+    Some((fitted, diagnostics(&packets, best.bounded, bend)))
+}
+
+fn diagnostics(packets: &Packets, alpha_determined: bool, bend: Option<f64>) -> FitDiagnostics {
     let relaxed = packets.forward.iter().chain(&packets.reverse).filter(|packet| packet.slack > 0.0).count() as u32;
-    let diagnostics = FitDiagnostics {
+    FitDiagnostics {
         left_out: packets.left_out,
         relaxed,
-        alpha_determined: best.bounded,
+        alpha_determined,
         bend_ppm_per_s: bend.map(|bend| bend / PER_NS),
+    }
+}
+
+/// The support vector machine's line, |slope| ≤ `limit`; the hull's where the machine finds none. Lengths are in units of their
+/// root mean square about the hull's line.
+fn svm_line(packets: &Packets, hull: Line, limit: f64) -> Line {
+    let forward: Vec<svm::Point> = packets.forward.iter().map(|p| (p.x, p.y)).collect();
+    let reverse: Vec<svm::Point> = packets.reverse.iter().map(|p| (-p.x, -p.y)).collect();
+    let all = || forward.iter().chain(&reverse);
+    let units = svm::Units {
+        x_ns: root_mean_square(all().map(|p| p.0)),
+        y_ns: root_mean_square(all().map(|(x, y)| y - hull.intercept - hull.slope * x)),
+        bias: 1.0,
     };
-    Some((fitted, diagnostics))
+    let found = svm::separating_line(&forward, &reverse, (hull.intercept, hull.slope), units);
+    found.map_or(hull, |(intercept, slope)| Line { intercept, slope: slope.clamp(-limit, limit) })
 }
 
-/// The room that stamps of this standard deviation give to g, ns. Two stamps make a point: √2; three standard deviations;
-/// and g has room on both sides.
-fn allowance(noise_ns: f64) -> f64 {
-    2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
-}
-
-/// A line: intercept in ns above the base, slope in ns per ns.
-#[derive(Copy, Clone, Debug, PartialEq)]
-struct Line {
-    intercept: f64,
-    slope: f64,
+/// 1 when all values are zero.
+fn root_mean_square(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let count = values.clone().count().max(1) as f64;
+    let square = values.map(|value| value * value).sum::<f64>() / count;
+    if square > 0.0 { square.sqrt() } else { 1.0 }
 }
 
 /// Straightens the packets by the bend that those say which the window supports, and returns it.
@@ -254,13 +212,6 @@ fn support_side(side: &mut [Packet], floor: f64, slope: f64) -> bool {
 
 fn gap(packets: &Packets) -> Option<Gap> {
     Some(Gap { forward: Envelope::new(points(&packets.forward))?, reverse: Envelope::new(points(&packets.reverse))? })
-}
-
-/// base + value, rounded away from the feasible interval where f64 cannot hold the sum.
-fn absolute(base: i64, value: f64, away: impl Fn(f64) -> f64) -> f64 {
-    let sum = base as f64 + value;
-    let exact = base.unsigned_abs() < 1 << 52 && value.fract() == 0.0;
-    if exact || !sum.is_finite() { sum } else { away(sum) }
 }
 
 /// A suspicious packet this many mean spacings below the floor of the unsuspicious ones is a glitch: chance leaves

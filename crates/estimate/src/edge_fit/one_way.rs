@@ -23,7 +23,9 @@
 use probe_sync_time::{Edge, StampSource, System, Timestamp};
 
 use super::hull::{Envelope, Gap};
-use super::{FitDiagnostics, FitOptions, Line, absolute};
+use super::input::{FitOptions, allowance};
+use super::line::{FitDiagnostics, Line, absolute};
+use crate::statistics::upper_median_by;
 use crate::window::EdgeAlphaBeta;
 
 /// A packet seen on both hosts.
@@ -56,7 +58,7 @@ pub struct PacketWindow<'a> {
 pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
     let limit = options.max_skew;
     let noise_ns = options.stamp_noise.of(window.stamp);
-    let allowance = super::allowance(noise_ns);
+    let allowance = allowance(noise_ns);
     let base = base(window)?;
     let gap = gap(window, base)?;
     let best = gap.best(limit, allowance);
@@ -112,6 +114,5 @@ fn gap(window: &PacketWindow<'_>, base: i64) -> Option<Gap> {
 fn base(window: &PacketWindow<'_>) -> Option<i64> {
     let mut ordinates: Vec<i64> =
         window.forward.iter().map(|p| p.received.as_ns().saturating_sub(p.sent.as_ns())).collect();
-    let middle = ordinates.len() / 2;
-    (!ordinates.is_empty()).then(|| *ordinates.select_nth_unstable(middle).1)
+    upper_median_by(&mut ordinates, i64::cmp)
 }

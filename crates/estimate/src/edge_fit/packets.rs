@@ -9,8 +9,9 @@
 
 use probe_sync_time::{Duration, Exchange, StampSource};
 
-use super::{EdgeWindow, FitOptions};
+use super::input::{EdgeWindow, FitOptions};
 use crate::purity;
+use crate::statistics::upper_median_by;
 
 /// One packet as a constraint y ≥ line(x) + margin.
 #[derive(Copy, Clone, Debug)]
@@ -91,8 +92,7 @@ fn best_source<'a>(exchanges: impl Iterator<Item = &'a Exchange>) -> Option<Stam
 /// The median of u: a base near all the ordinates, which one wild stamp cannot move.
 fn median_ordinate(exchanges: &[&Exchange]) -> i64 {
     let mut ordinates: Vec<i64> = exchanges.iter().map(|e| e.forward()[0].1.as_ns()).collect();
-    let middle = ordinates.len() / 2;
-    *ordinates.select_nth_unstable(middle).1
+    upper_median_by(&mut ordinates, i64::cmp).unwrap_or(0)
 }
 
 fn with_slack(pair: [(f64, f64); 2], epsilon: f64) -> [Packet; 2] {

@@ -1,12 +1,12 @@
-//! Each node's course from round to round: steps, restarts, jumps of rate, and the reference's own.
+//! Each node's clock from round to round: steps, restarts, jumps of rate, and the reference's own.
 //!
-//! Place in the flow: last step of [`Watch::observe`](super::Watch::observe). A node's (offset x, rate f) is filtered by
-//! `x' = x + f·Δ`, process noise `q·[[Δ³/3, Δ²/2], [Δ²/2, Δ]]`, measured whole in each round (Kalman 1960). The measurement's variance
+//! Place in the flow: last step of [`Watch::observe`](super::Watch::observe). A node's (offset x, rate f) is filtered
+//! (`kalman`), measured whole in each round. The measurement's variance
 //! leaves path asymmetry out, which is the same in every round: 1/Σ 1/Var(beta) over a node's edges, plus the reference's.
-//! A measurement is off the course when it is [`DEVIATIONS`] standard deviations away, in units of the scale that all
+//! A measurement is off its prediction when it is [`DEVIATIONS`] standard deviations away, in units of the scale that all
 //! nodes' own deviations show ([`Scale`]), and at least [`STEP_MIN_NS`] or [`RATE_MIN_NS_PER_S`].
 //!
-//! Off the course once: suspected, predicted on, and not to be used if it is off by [`FAR`] times the limit. Off again in
+//! Off the prediction once: suspected, predicted on, and not to be used if it is off by several times the limit. Off again in
 //! the next round: named, by the rate if that is off too, and begun anew. Most nodes off by the same amount, the median:
 //! that is the reference, with the opposite sign. More than half the nodes off by differing amounts: no fault, but clocks
 //! wilder than the model; they are learnt from.
@@ -16,11 +16,16 @@
 
 use probe_sync_time::{NodeId, RoundId};
 
-use super::paths::Lies;
-use super::presence::Heard;
+use super::comparison::{Comparison, Innovation, Measured};
+use super::fault::{Culprit, Fault, FaultKind};
+use super::membership::Heard;
+use super::paths::Inconsistencies;
 use super::scale::Scale;
-use super::{Break, BreakKind, Culprit, Fault, FaultKind, RoundView, Verdict};
-use crate::median::median;
+use super::verdict::{Break, Verdict};
+use super::view::RoundView;
+use crate::kalman::Belief;
+use crate::motion::NS_PER_S_PER_PPM;
+use crate::statistics::median;
 
 /// What is known of every clock.
 #[derive(Clone, Debug, Default)]
@@ -44,74 +49,17 @@ struct Suspicion {
     broken: bool,
 }
 
-/// Offset in ns and rate in ns/s, with covariance, at a time of the reference's clock.
+/// A clock as it was believed to be at a time of the reference's clock.
 #[derive(Copy, Clone, Debug)]
 struct Filter {
     at_ns: i64,
-    state: [f64; 2],
-    covariance: [f64; 3],
+    belief: Belief,
     updates: u32,
-}
-
-/// A measurement against its prediction.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Innovation {
-    /// Measured minus predicted: ns, ns/s.
-    pub(super) off: [f64; 2],
-    /// What the model expects of it.
-    deviation: [f64; 2],
-    /// Beyond this it is off the course.
-    pub(super) limit: [f64; 2],
-    /// The filter has seen enough to judge by it.
-    judged: bool,
-}
-
-/// Where every node is against its course in a round.
-#[derive(Clone, Debug)]
-pub(super) struct Course {
-    /// By node; None where nothing was predicted or measured.
-    pub(super) innovations: Vec<Option<Innovation>>,
-    /// The measurement: offset, rate and their variances; None where it is not to be used.
-    measured: Vec<Option<Measured>>,
-    /// The node's windows prove a step, or it saw one itself.
-    pub(super) broken: Vec<bool>,
-    /// What most nodes are off by, when that is off the course.
-    common: Option<[f64; 2]>,
-    back: Vec<bool>,
-}
-
-#[derive(Copy, Clone, Debug)]
-struct Measured {
-    state: [f64; 2],
-    variance: [f64; 2],
-}
-
-impl Course {
-    /// Off its course in this round, what most nodes are off by taken away.
-    pub(super) fn is_off(&self, node: usize) -> bool {
-        self.innovations.get(node).copied().flatten().is_some_and(|i| i.judged && i.less(self.common).is_off())
-    }
-}
-
-impl Innovation {
-    fn is_off(&self) -> bool {
-        self.off[0].abs() > self.limit[0] || self.off[1].abs() > self.limit[1]
-    }
-
-    /// So far off that no second round is needed to mistrust the first.
-    fn is_far_off(&self) -> bool {
-        (0..2).any(|k| self.off[k].abs() > FAR * self.limit[k])
-    }
-
-    fn less(self, common: Option<[f64; 2]>) -> Self {
-        let [x, f] = common.unwrap_or_default();
-        Self { off: [self.off[0] - x, self.off[1] - f], ..self }
-    }
 }
 
 impl Clocks {
     /// Compares the round with what was predicted; changes nothing but the number of nodes.
-    pub(super) fn compare(&mut self, view: &RoundView<'_>, heard: &Heard, broken: &[bool]) -> Course {
+    pub(super) fn compare(&mut self, view: &RoundView<'_>, heard: &Heard, broken: &[bool]) -> Comparison {
         let count = view.nodes.len();
         self.tracks.resize(count, Track::default());
         let mut broken = broken.to_vec();
@@ -146,45 +94,45 @@ impl Clocks {
             })
             .collect();
         let common = common(&innovations);
-        Course { innovations, measured, broken, common, back: heard.back.clone() }
+        Comparison { innovations, measured, broken, common, back: heard.back.clone() }
     }
 
     /// Names what is sure, suspects what is not, and takes the rest in.
     pub(super) fn judge(
         &mut self,
         view: &RoundView<'_>,
-        course: &Course,
-        lies: &Lies,
+        compared: &Comparison,
+        inconsistencies: &Inconsistencies,
         lossy: &[bool],
         verdict: &mut Verdict,
     ) {
-        let settled = self.judge_reference(view, course, verdict);
-        let judged = course.innovations.iter().flatten().filter(|i| i.judged);
+        let settled = self.judge_reference(view, compared, verdict);
+        let judged = compared.innovations.iter().flatten().filter(|i| i.judged);
         let (mut all, mut off) = (0, 0);
         judged.for_each(|i| {
             all += 1;
-            off += usize::from(i.less(course.common).is_off());
+            off += usize::from(i.less(compared.common).is_off());
         });
         let wild = all >= WILD_MIN && 2 * off > all;
         for node in (0..self.tracks.len()).filter(|node| *node != view.reference.index()) {
-            if course.broken[node] {
+            if compared.broken[node] {
                 self.tracks[node].suspicion.get_or_insert(Suspicion { since: view.round, broken: true }).broken = true;
-                verdict.spoilt.push(NodeId(node as u32));
+                verdict.invalid.push(NodeId(node as u32));
                 self.forget_young(view, node, verdict);
                 continue;
             }
-            let Some(measured) = course.measured[node] else { continue };
-            if lies.telling[node] {
-                // What it tells depends on whom: begin anew when it stops.
+            let Some(measured) = compared.measured[node] else { continue };
+            if inconsistencies.nodes[node] {
+                // What it says depends on the peer: begin anew when that stops.
                 self.tracks[node] = Track::default();
-                verdict.spoilt.push(NodeId(node as u32));
+                verdict.invalid.push(NodeId(node as u32));
                 continue;
             }
-            let innovation = course.innovations[node].map(|innovation| innovation.less(course.common));
+            let innovation = compared.innovations[node].map(|innovation| innovation.less(compared.common));
             let surely_off = innovation.filter(|innovation| innovation.judged && !wild && innovation.is_off());
             match (innovation, surely_off) {
                 (_, Some(innovation)) => {
-                    self.judge_node(view, node, &innovation, &measured, course, lies, lossy, verdict);
+                    self.judge_node(view, node, &innovation, &measured, compared, inconsistencies, lossy, verdict);
                 }
                 (innovation, None) => {
                     self.clear(view, node, verdict);
@@ -198,17 +146,17 @@ impl Clocks {
         }
     }
 
-    /// The reference's own course; false while it is suspected, when nothing may be taken in.
-    fn judge_reference(&mut self, view: &RoundView<'_>, course: &Course, verdict: &mut Verdict) -> bool {
+    /// The reference's own clock; false while it is suspected, when nothing may be taken in.
+    fn judge_reference(&mut self, view: &RoundView<'_>, compared: &Comparison, verdict: &mut Verdict) -> bool {
         let reference = view.reference;
-        if course.broken.get(reference.index()) == Some(&true) {
+        if compared.broken.get(reference.index()) == Some(&true) {
             self.reference.get_or_insert(Suspicion { since: view.round, broken: true }).broken = true;
-            verdict.spoilt.push(reference);
+            verdict.invalid.push(reference);
             return false;
         }
-        match (course.common, self.reference) {
+        match (compared.common, self.reference) {
             (None, suspicion) => {
-                if suspicion.is_some_and(|s| s.broken) && course.innovations.iter().flatten().any(|i| i.judged) {
+                if suspicion.is_some_and(|s| s.broken) && compared.innovations.iter().flatten().any(|i| i.judged) {
                     let since = suspicion.map_or(view.round, |s| s.since);
                     verdict.faults.push(Fault::new(FaultKind::Glitch, Culprit::Node(reference), 0.0, since));
                 }
@@ -217,14 +165,15 @@ impl Clocks {
             }
             (Some(common), None) => {
                 self.reference = Some(Suspicion { since: view.round, broken: false });
-                if course.innovations.iter().flatten().any(|i| Innovation { off: common, ..*i }.is_far_off()) {
-                    verdict.spoilt.push(reference);
+                if compared.innovations.iter().flatten().any(|i| Innovation { off: common, ..*i }.is_far_off()) {
+                    verdict.invalid.push(reference);
                 }
                 false
             }
             (Some(common), Some(suspicion)) => {
                 self.reference = None;
-                let limit = course.innovations.iter().flatten().map(|i| i.limit[1]).fold(RATE_JUMP_NS_PER_S, f64::max);
+                let limit =
+                    compared.innovations.iter().flatten().map(|i| i.limit[1]).fold(RATE_JUMP_NS_PER_S, f64::max);
                 let own = common.map(|off| -off);
                 name(reference, own, limit, suspicion.since, FaultKind::Step, verdict);
                 // Seen from the reference it is everybody else's clock that is not continued.
@@ -233,7 +182,8 @@ impl Clocks {
                     verdict.breaks.extend(others.map(|node| Break { node, ..broken }));
                 }
                 for filter in self.tracks.iter_mut().filter_map(|track| track.filter.as_mut()) {
-                    filter.state = [filter.state[0] + common[0], filter.state[1] + common[1]];
+                    let state = &mut filter.belief.state;
+                    *state = [state[0] + common[0], state[1] + common[1]];
                 }
                 true
             }
@@ -247,18 +197,18 @@ impl Clocks {
         node: usize,
         innovation: &Innovation,
         measured: &Measured,
-        course: &Course,
-        lies: &Lies,
+        compared: &Comparison,
+        inconsistencies: &Inconsistencies,
         lossy: &[bool],
         verdict: &mut Verdict,
     ) {
         let track = &mut self.tracks[node];
         let id = NodeId(node as u32);
-        let back = course.back[node];
+        let back = compared.back[node];
         let Some(suspicion) = track.suspicion.or(back.then_some(Suspicion { since: view.round, broken: false })) else {
             track.suspicion = Some(Suspicion { since: view.round, broken: false });
             if innovation.is_far_off() {
-                verdict.spoilt.push(id);
+                verdict.invalid.push(id);
             }
             return;
         };
@@ -268,14 +218,14 @@ impl Clocks {
         let limit = (0.5 * innovation.limit[1]).max(RATE_JUMP_NS_PER_S);
         let faults = verdict.faults.len();
         name(id, innovation.off, limit, suspicion.since, kind, verdict);
-        if lies.explained[node] {
+        if inconsistencies.explained[node] {
             verdict.faults.truncate(faults);
         }
         *track = Track::default();
         track.take_in(view.reference_midpoint.as_ns(), measured);
     }
 
-    /// A course too young to be judged by does not go on behind a broken window: what the node saw itself is all there is.
+    /// A history too short to be judged by does not go on behind a broken window: what the node saw itself is all there is.
     fn forget_young(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
         let track = &mut self.tracks[node];
         if track.filter.is_none_or(|filter| filter.updates >= UPDATES_MIN) {
@@ -283,13 +233,13 @@ impl Clocks {
         }
         *track = Track::default();
         let id = NodeId(node as u32);
-        verdict.breaks.push(Break { node: id, round: view.round, kind: BreakKind::Restart });
+        verdict.breaks.push(Break { node: id, round: view.round });
         if let Some((_, event)) = view.clock_events.iter().find(|(of, event)| *of == id && event.step_ns != 0) {
             verdict.faults.push(Fault::new(FaultKind::Step, Culprit::Node(id), event.step_ns as f64, view.round));
         }
     }
 
-    /// The node is on its course: what was suspected is over.
+    /// The node is where it was predicted: what was suspected is over.
     fn clear(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
         let track = &mut self.tracks[node];
         let suspicion = track.suspicion.take().filter(|suspicion| suspicion.broken && suspicion.since < view.round);
@@ -303,16 +253,15 @@ impl Clocks {
 /// Adds a break and its fault: by the rate when that is off, else by the offset.
 fn name(node: NodeId, off: [f64; 2], rate_limit: f64, since: RoundId, kind: FaultKind, verdict: &mut Verdict) {
     let rate = off[1].abs() > rate_limit;
-    let free = if rate || kind == FaultKind::Restart { BreakKind::Restart } else { BreakKind::Step };
     let (kind, size) = match kind {
         FaultKind::Step if rate => (FaultKind::RateJump, off[1] / NS_PER_S_PER_PPM),
         kind => (kind, off[0]),
     };
-    verdict.breaks.push(Break { node, round: since, kind: free });
+    verdict.breaks.push(Break { node, round: since });
     verdict.faults.push(Fault::new(kind, Culprit::Node(node), size, since));
 }
 
-/// What most nodes are off by, if it is the same and off the course. One node alone is no majority.
+/// What most nodes are off by, if it is the same and beyond the limits. One node alone is no majority.
 fn common(innovations: &[Option<Innovation>]) -> Option<[f64; 2]> {
     let judged: Vec<&Innovation> = innovations.iter().flatten().filter(|i| i.judged).collect();
     if judged.len() < 2 {
@@ -340,7 +289,8 @@ impl Track {
         let [x, f] = measured.variance;
         match &mut self.filter {
             None => {
-                self.filter = Some(Filter { at_ns, state: measured.state, covariance: [x, 0.0, f], updates: 1 });
+                let belief = Belief { state: measured.state, covariance: [x, 0.0, f] };
+                self.filter = Some(Filter { at_ns, belief, updates: 1 });
             }
             Some(filter) => filter.update(at_ns, measured),
         }
@@ -348,21 +298,13 @@ impl Track {
 }
 
 impl Filter {
-    /// State and covariance at another time.
-    fn predicted(&self, at_ns: i64) -> ([f64; 2], [f64; 3]) {
+    fn predicted(&self, at_ns: i64) -> Belief {
         let seconds = (i128::from(at_ns) - i128::from(self.at_ns)).clamp(0, DAY_NS) as f64 * 1e-9;
-        let [a, ab, b] = self.covariance;
-        let noise = WANDER_NS_PER_S * WANDER_NS_PER_S;
-        let covariance = [
-            a + seconds * (2.0 * ab + seconds * b) + noise * seconds.powi(3) / 3.0,
-            ab + seconds * b + noise * seconds * seconds / 2.0,
-            b + noise * seconds,
-        ];
-        ([self.state[0] + self.state[1] * seconds, self.state[1]], covariance)
+        self.belief.predicted(seconds, WANDER_NS_PER_S * WANDER_NS_PER_S)
     }
 
     fn innovation(&self, at_ns: i64, measured: &Measured, scales: [f64; 2]) -> Innovation {
-        let (state, covariance) = self.predicted(at_ns);
+        let Belief { state, covariance } = self.predicted(at_ns);
         let deviation = [(covariance[0] + measured.variance[0]).sqrt(), (covariance[2] + measured.variance[1]).sqrt()];
         Innovation {
             off: [measured.state[0] - state[0], measured.state[1] - state[1]],
@@ -376,22 +318,10 @@ impl Filter {
     }
 
     fn update(&mut self, at_ns: i64, measured: &Measured) {
-        let (state, [a, ab, b]) = self.predicted(at_ns);
-        let off = [measured.state[0] - state[0], measured.state[1] - state[1]];
-        let [sa, sb] = [a + measured.variance[0], b + measured.variance[1]];
-        let determinant = sa * sb - ab * ab;
-        // P·S⁻¹ of the symmetric P and S = P + R, R diagonal and positive: the determinant is positive.
-        let gain = [
-            [(a * sb - ab * ab) / determinant, (ab * sa - a * ab) / determinant],
-            [(ab * sb - b * ab) / determinant, (b * sa - ab * ab) / determinant],
-        ];
-        self.state = [0, 1].map(|k| state[k] + gain[k][0] * off[0] + gain[k][1] * off[1]);
-        // P − K·P, symmetrised.
-        self.covariance = [
-            (a - gain[0][0] * a - gain[0][1] * ab).max(0.0),
-            ab - 0.5 * (gain[0][0] * ab + gain[0][1] * b + gain[1][0] * a + gain[1][1] * ab),
-            (b - gain[1][0] * ab - gain[1][1] * b).max(0.0),
-        ];
+        let predicted = self.predicted(at_ns);
+        let noise = [measured.variance[0], 0.0, measured.variance[1]];
+        let updated = predicted.innovation(measured.state, noise).map(|found| predicted.updated(&found, noise));
+        self.belief = updated.unwrap_or(predicted);
         (self.at_ns, self.updates) = (at_ns, self.updates.saturating_add(1));
     }
 }
@@ -400,11 +330,8 @@ impl Filter {
 /// ones show in the scales.
 const WANDER_NS_PER_S: f64 = 3.0;
 
-/// Off the course: so many standard deviations.
+/// Off the prediction: so many standard deviations.
 const DEVIATIONS: f64 = 8.0;
-
-/// A single round so many limits off is not to be used.
-const FAR: f64 = 4.0;
 
 /// Smaller steps are not faults, ns.
 const STEP_MIN_NS: f64 = 100.0;
@@ -423,8 +350,6 @@ const UPDATES_MIN: u32 = 2;
 
 /// Fewest nodes whose majority can be wild.
 const WILD_MIN: usize = 4;
-
-const NS_PER_S_PER_PPM: f64 = 1e3;
 
 /// Predictions over more than this are not worth their numbers.
 const DAY_NS: i128 = 86_400_000_000_000;

@@ -13,8 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync_time::{Edge, NodeId, RoundId};
 
-use super::presence::Heard;
-use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
+use super::fault::{Culprit, Fault, FaultKind};
+use super::membership::Heard;
+use super::verdict::Verdict;
+use super::view::RoundView;
 
 /// Loss of late.
 #[derive(Clone, Debug, Default)]

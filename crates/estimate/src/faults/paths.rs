@@ -1,13 +1,13 @@
-//! Each edge's own level: asymmetric paths, changed routes, nodes that lie to their peers.
+//! Each edge's own level: asymmetric paths, changed routes, nodes whose timestamps are inconsistent.
 //!
 //! Place in the flow: in the middle of [`Watch::observe`](super::Watch::observe). Against the solved offsets an edge has the residual
-//! `r = beta + alpha·dx − (offset_j − offset_i)`, `dx = M₀ + offset_i − midpoint`, which is its path asymmetry plus noise: constant. Its
+//! `r = beta + alpha·dx − (offset_j − offset_i)` (`graph::edges`), which is its path asymmetry plus noise: constant. Its
 //! margin is half the least round trip: constant too. A running mean of both is the edge's level.
 //!
 //! Off the level in two rounds running, or excluded by `graph` twice running from the beginning:
-//! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node tells each
-//!   peer something else;
-//! - margin alone: a changed route; on two thirds of a node's edges while its offset leaves its course: that node's receive
+//! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node's timestamps
+//!   depend on the peer;
+//! - margin alone: a changed route; on two thirds of a node's edges while its offset leaves its prediction: that node's receive
 //!   stamps are late or early, which no change of routes does to all peers at once.
 //!
 //! An edge whose residual is off keeps its old level until it returns; a changed margin is the new level.
@@ -18,10 +18,13 @@ use std::collections::BTreeMap;
 
 use probe_sync_time::{Edge, NodeId, RoundId};
 
-use super::clocks::Course;
+use super::comparison::Comparison;
+use super::fault::{Culprit, Fault, FaultKind};
 use super::scale::Scale;
-use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
-use crate::median::median;
+use super::verdict::Verdict;
+use super::view::RoundView;
+use crate::graph::edges::{Equation, State};
+use crate::statistics::median;
 use crate::window::EdgeAlphaBeta;
 
 /// What is known of every edge.
@@ -30,8 +33,8 @@ pub(super) struct Paths {
     edges: BTreeMap<Edge, Track>,
     /// Of residual and margin.
     scales: [Scale; 2],
-    /// Nodes that were telling lies in the round before.
-    telling: Vec<bool>,
+    /// Nodes whose timestamps were inconsistent in the round before.
+    inconsistent: Vec<bool>,
 }
 
 #[derive(Copy, Clone, Debug, Default)]
@@ -64,12 +67,12 @@ struct Sure {
     off: Off,
 }
 
-/// Who lies.
+/// What is wrong with nodes and edges.
 #[derive(Clone, Debug)]
-pub(super) struct Lies {
-    /// By node: it tells its peers different times.
-    pub(super) telling: Vec<bool>,
-    /// By node: why its offset left its course was said already.
+pub(super) struct Inconsistencies {
+    /// By node: its timestamps depend on the peer.
+    pub(super) nodes: Vec<bool>,
+    /// By node: why its offset left its prediction was said already.
     pub(super) explained: Vec<bool>,
     /// Edges whose residual is off.
     pub(super) bad_edges: Vec<Edge>,
@@ -102,7 +105,12 @@ pub(super) fn broken_nodes(view: &RoundView<'_>) -> Vec<bool> {
 }
 
 impl Paths {
-    pub(super) fn observe(&mut self, view: &RoundView<'_>, course: &Course, verdict: &mut Verdict) -> Lies {
+    pub(super) fn observe(
+        &mut self,
+        view: &RoundView<'_>,
+        compared: &Comparison,
+        verdict: &mut Verdict,
+    ) -> Inconsistencies {
         let nodes = view.nodes.len();
         let scales = [self.scales[0].value(), self.scales[1].value()];
         let mut excluded_edges: Vec<Edge> = view.excluded.iter().map(|(edge, _)| *edge).collect();
@@ -110,8 +118,8 @@ impl Paths {
         let mut sure = Vec::new();
         for edge in view.edges {
             let (from, to) = (edge.src_node_id.index(), edge.dst_node_id.index());
-            let usable = |node: usize| node < nodes && view.nodes[node].reachable && !course.broken[node];
-            let whole = course.broken.get(view.reference.index()) == Some(&false);
+            let usable = |node: usize| node < nodes && view.nodes[node].reachable && !compared.broken[node];
+            let whole = compared.broken.get(view.reference.index()) == Some(&false);
             let enough = edge.feasible && edge.pairs_count >= PAIRS_MIN;
             if !(whole && usable(from) && usable(to) && enough && from != to) {
                 continue;
@@ -128,7 +136,7 @@ impl Paths {
             track.excluded = if excluded { track.excluded + 1 } else { 0 };
             track.last = view.round;
             // Nothing is learnt of edges whose node may have moved within the window.
-            let moving = course.is_off(from) || course.is_off(to);
+            let moving = compared.is_off(from) || compared.is_off(to);
             if let Some(off) = track.look(view.round, edge, measured, scales, moving, &mut self.scales) {
                 sure.push(Sure { edge: edge.edge(), off });
             }
@@ -136,15 +144,22 @@ impl Paths {
         if view.round.0.is_multiple_of(PRUNE_ROUNDS) {
             self.edges.retain(|_, track| track.last.0 + PRUNE_ROUNDS >= view.round.0);
         }
-        let mut lies = Lies { telling: vec![false; nodes], explained: vec![false; nodes], bad_edges: Vec::new() };
-        self.name_margins(course, &mut sure, &mut lies, verdict);
-        self.name_residuals(nodes, &sure, &mut lies, verdict);
-        lies
+        let mut found =
+            Inconsistencies { nodes: vec![false; nodes], explained: vec![false; nodes], bad_edges: Vec::new() };
+        self.name_margins(compared, &mut sure, &mut found, verdict);
+        self.name_residuals(nodes, &sure, &mut found, verdict);
+        found
     }
 
     /// Two thirds of a node's margins off: the node. The others: the edges.
-    fn name_margins(&mut self, course: &Course, sure: &mut Vec<Sure>, lies: &mut Lies, verdict: &mut Verdict) {
-        let nodes = lies.telling.len();
+    fn name_margins(
+        &mut self,
+        compared: &Comparison,
+        sure: &mut Vec<Sure>,
+        found: &mut Inconsistencies,
+        verdict: &mut Verdict,
+    ) {
+        let nodes = found.nodes.len();
         let all = self.degrees(nodes);
         loop {
             let mut counts = vec![0u32; nodes];
@@ -159,46 +174,51 @@ impl Paths {
             let size = 2.0 * median(of_node.iter().map(|sure| sure.off.margin));
             let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or_default();
             let culprit = Culprit::Node(NodeId(worst as u32));
-            lies.explained[worst] = course.innovations[worst].is_some_and(|i| i.off[0].abs() > 0.25 * size.abs());
-            let kind = if lies.explained[worst] { FaultKind::Liar } else { FaultKind::RouteChange };
+            found.explained[worst] = compared.innovations[worst].is_some_and(|i| i.off[0].abs() > 0.25 * size.abs());
+            let kind = if found.explained[worst] { FaultKind::Falseticker } else { FaultKind::RouteChange };
             verdict.faults.push(Fault::new(kind, culprit, size, since));
             *sure = others;
         }
     }
 
     /// Several bad edges of a node: the node. The others: the edges.
-    fn name_residuals(&mut self, nodes: usize, sure: &[Sure], lies: &mut Lies, verdict: &mut Verdict) {
+    fn name_residuals(&mut self, nodes: usize, sure: &[Sure], found: &mut Inconsistencies, verdict: &mut Verdict) {
         let all = self.degrees(nodes);
-        let doubtful = self.doubtful(nodes, sure, &all);
-        let sure: Vec<Sure> = sure.iter().filter(|sure| !doubtful.contains(&sure.edge)).copied().collect();
+        let undecided = self.undecided(nodes, sure, &all);
+        let sure: Vec<Sure> = sure.iter().filter(|sure| !undecided.contains(&sure.edge)).copied().collect();
         for sure in sure.iter().filter(|sure| sure.off.residual != 0.0) {
             if let Some(track) = self.edges.get_mut(&sure.edge) {
                 track.bad = true;
             }
         }
         let mut bad: Vec<Edge> = self.edges.iter().filter(|(_, track)| track.bad).map(|(edge, _)| *edge).collect();
-        lies.bad_edges.clone_from(&bad);
+        found.bad_edges.clone_from(&bad);
         loop {
             let mut counts = vec![0u32; nodes];
             bad.iter().for_each(|edge| ends(*edge).into_iter().for_each(|node| counts[node] += 1));
             let worst = (0..nodes).max_by_key(|node| counts[*node]);
             let Some(worst) = worst.filter(|node| counts[*node] > 1 && 3 * counts[*node] >= all[*node]) else { break };
-            lies.telling[worst] = true;
+            found.nodes[worst] = true;
             bad.retain(|edge| !ends(*edge).contains(&worst));
         }
-        let before = std::mem::replace(&mut self.telling, lies.telling.clone());
-        let telling = lies.telling.clone();
-        let liar = |edge: Edge| ends(edge).into_iter().find(|node| telling[*node]);
-        for node in (0..nodes).filter(|node| telling[*node]) {
+        let before = std::mem::replace(&mut self.inconsistent, found.nodes.clone());
+        let inconsistent = found.nodes.clone();
+        let falseticker = |edge: Edge| ends(edge).into_iter().find(|node| inconsistent[*node]);
+        for node in (0..nodes).filter(|node| inconsistent[*node]) {
             let of_node: Vec<&Sure> =
-                sure.iter().filter(|sure| sure.off.residual != 0.0 && liar(sure.edge) == Some(node)).collect();
+                sure.iter().filter(|sure| sure.off.residual != 0.0 && falseticker(sure.edge) == Some(node)).collect();
             let size = of_node.iter().map(|sure| sure.off.residual.abs()).fold(0.0, f64::max);
             let since = of_node.iter().map(|sure| sure.off.since).min().unwrap_or_default();
             if !of_node.is_empty() && before.get(node) != Some(&true) {
-                verdict.faults.push(Fault::new(FaultKind::Liar, Culprit::Node(NodeId(node as u32)), size, since));
+                verdict.faults.push(Fault::new(
+                    FaultKind::Falseticker,
+                    Culprit::Node(NodeId(node as u32)),
+                    size,
+                    since,
+                ));
             }
         }
-        for Sure { edge, off } in sure.iter().filter(|sure| liar(sure.edge).is_none()) {
+        for Sure { edge, off } in sure.iter().filter(|sure| falseticker(sure.edge).is_none()) {
             let (kind, size) = if off.residual == 0.0 {
                 (FaultKind::RouteChange, 2.0 * off.margin)
             } else {
@@ -210,7 +230,7 @@ impl Paths {
 
     /// Lone edges that are sure while others of the same node are off for the first time: one more round tells whether the
     /// edge or the node is bad.
-    fn doubtful(&mut self, nodes: usize, sure: &[Sure], all: &[u32]) -> Vec<Edge> {
+    fn undecided(&mut self, nodes: usize, sure: &[Sure], all: &[u32]) -> Vec<Edge> {
         let mut counts = vec![[0u32; 2]; nodes];
         let off = self.edges.iter().filter(|(_, track)| track.suspicion.is_some_and(|off| off.residual != 0.0));
         off.for_each(|(edge, _)| ends(*edge).into_iter().for_each(|node| counts[node][0] += 1));
@@ -219,16 +239,16 @@ impl Paths {
         known.chain(named).for_each(|edge| ends(edge).into_iter().for_each(|node| counts[node][1] += 1));
         let open = |node: usize| counts[node][0] > 0 && 3 * (counts[node][0] + counts[node][1]) >= all[node];
         let lone = |edge: Edge| ends(edge).into_iter().all(|node| counts[node][1] == 1);
-        let mut doubtful = Vec::new();
+        let mut undecided = Vec::new();
         for Sure { edge, off } in sure.iter().filter(|sure| sure.off.residual != 0.0 && lone(sure.edge)) {
             if ends(*edge).into_iter().any(open) {
-                doubtful.push(*edge);
+                undecided.push(*edge);
                 if let Some(track) = self.edges.get_mut(edge) {
                     track.suspicion = Some(*off);
                 }
             }
         }
-        doubtful
+        undecided
     }
 
     fn degrees(&self, nodes: usize) -> Vec<u32> {
@@ -274,19 +294,29 @@ impl Track {
             since: round,
         };
         if found.residual == 0.0 && found.margin == 0.0 {
-            self.suspicion = None;
-            self.bad &= self.excluded > 0 && self.count < COUNT_MIN;
             if judged && !moving {
                 (0..2).for_each(|k| learnt[k].learn(off[k] / deviation));
             }
-            if !moving && self.excluded == 0 && self.seen > UNSETTLED {
-                self.take_in(measured);
-            }
+            self.settle(measured, moving);
             return None;
         }
         if self.bad && found.residual != 0.0 {
             return None;
         }
+        self.confirm(found, always, measured[1])
+    }
+
+    /// On its level: what was suspected is over, and the level follows.
+    fn settle(&mut self, measured: [f64; 2], moving: bool) {
+        self.suspicion = None;
+        self.bad &= self.excluded > 0 && self.count < COUNT_MIN;
+        if !moving && self.excluded == 0 && self.seen > UNSETTLED {
+            self.take_in(measured);
+        }
+    }
+
+    /// Off its level: sure when it was so in the round before, in the same direction; `always` for one that never had a level.
+    fn confirm(&mut self, found: Off, always: bool, margin_ns: f64) -> Option<Off> {
         let before = self.suspicion.replace(found)?;
         let same = |a: f64, b: f64| if a * b > 0.0 { b } else { 0.0 };
         let since = before.since;
@@ -298,7 +328,7 @@ impl Track {
             return None;
         }
         if sure.margin != 0.0 {
-            self.level[1] = measured[1];
+            self.level[1] = margin_ns;
         }
         self.suspicion = None;
         Some(sure)
@@ -313,10 +343,8 @@ impl Track {
 
 /// The edge's theta at the round's instant minus what the solution says, ns.
 fn residual(view: &RoundView<'_>, edge: &EdgeAlphaBeta) -> f64 {
-    let offset = |node: NodeId| view.nodes[node.index()].offset_ns;
-    let (from, to) = (offset(edge.src_node_id), offset(edge.dst_node_id));
-    let apart = (i128::from(view.reference_midpoint.as_ns()) - i128::from(edge.midpoint.as_ns())) as f64 + from;
-    (edge.beta - (to - from)) + edge.alpha * apart
+    let [from, to] = [edge.src_node_id, edge.dst_node_id].map(|node| State::of(&view.nodes[node.index()]));
+    Equation::new(0, edge).at(i128::from(view.reference_midpoint.as_ns()), &from, &to).residual[0]
 }
 
 fn ends(edge: Edge) -> [usize; 2] {

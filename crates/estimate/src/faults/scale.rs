@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::median::{TO_SIGMA, median};
+use crate::statistics::{TO_SIGMA, median};
 
 /// Normalised deviations of late.
 #[derive(Clone, Debug, Default)]

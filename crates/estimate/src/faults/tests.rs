@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::graph::{GraphInput, GraphOptions, solve};
-use probe_sync_time::{StampSource, Timestamp};
+use probe_sync_time::{NodeId, StampSource, Timestamp};
 
 const NODES: usize = 16;
 const ROUNDS: u64 = 14;
@@ -15,7 +15,7 @@ const M0: i64 = 1_795_187_183_000_000_000;
 
 /// What a fault does to a round.
 #[derive(Clone, Copy, Default)]
-struct Spoil {
+struct Change {
     /// Added to a node's offset, ns, by round and node.
     offset: Option<fn(u64, u32) -> f64>,
     /// Done to an edge; false takes it away.
@@ -27,7 +27,7 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
 }
 
 /// All verdicts of a run.
-fn watched(seed: u64, spoil: Spoil) -> Vec<Verdict> {
+fn watched(seed: u64, change: Change) -> Vec<Verdict> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut offsets: Vec<f64> = (0..NODES).map(|_| 1e7 * (random.random::<f64>() - 0.5)).collect();
     let mut rates: Vec<f64> = (0..NODES).map(|_| 6e4 * (random.random::<f64>() - 0.5)).collect();
@@ -38,7 +38,7 @@ fn watched(seed: u64, spoil: Spoil) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for round in 0..ROUNDS {
         let midpoint = M0 + (round as f64 * WINDOW_S * 1e9) as i64;
-        let at = |node: usize| offsets[node] + spoil.offset.map_or(0.0, |offset| offset(round, node as u32));
+        let at = |node: usize| offsets[node] + change.offset.map_or(0.0, |offset| offset(round, node as u32));
         let moved: Vec<f64> = (0..NODES).map(|node| at(node) - at(0)).collect();
         let mut edges: Vec<EdgeAlphaBeta> = Vec::new();
         for (&(src, dst), asymmetry) in pairs.iter().zip(&asymmetries) {
@@ -61,7 +61,7 @@ fn watched(seed: u64, spoil: Spoil) -> Vec<Verdict> {
                 purity: 1.0,
                 stamp: StampSource::Kernel,
             };
-            if spoil.edge.is_none_or(|change| change(round, &mut edge)) {
+            if change.edge.is_none_or(|change| change(round, &mut edge)) {
                 edges.push(edge);
             }
         }
@@ -112,9 +112,9 @@ fn shift(edge: &mut EdgeAlphaBeta, ns: f64) {
 /// Exactly the expected faults are named, each within two rounds of [`BEGIN`] (or of the stated round), and only `culprits`'
 /// edges are ever left out.
 #[track_caller]
-fn check(what: &str, spoil: Spoil, expected: &[(FaultKind, Culprit, u64)], sick: impl Fn(Edge) -> bool) {
+fn check(what: &str, change: Change, expected: &[(FaultKind, Culprit, u64)], sick: impl Fn(Edge) -> bool) {
     for seed in 0..8 {
-        let verdicts = watched(seed, spoil);
+        let verdicts = watched(seed, change);
         let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
         let found: Vec<(FaultKind, Culprit)> = faults.iter().map(|fault| (fault.kind, fault.culprit.clone())).collect();
         let wanted: Vec<(FaultKind, Culprit)> = expected.iter().map(|(kind, who, _)| (*kind, who.clone())).collect();
@@ -137,19 +137,19 @@ fn touches(node: u32) -> impl Fn(Edge) -> bool {
 
 #[test]
 fn nothing_is_said_of_a_clean_run() {
-    check("clean", Spoil::default(), &[], |_| false);
+    check("clean", Change::default(), &[], |_| false);
     for seed in 100..160 {
         let said: Vec<Verdict> =
-            watched(seed, Spoil::default()).into_iter().filter(|v| *v != Verdict::default()).collect();
+            watched(seed, Change::default()).into_iter().filter(|v| *v != Verdict::default()).collect();
         assert!(said.is_empty(), "seed {seed}: {said:?}");
     }
 }
 
 #[test]
 fn steps_are_named_whether_a_window_holds_them_or_not() {
-    let after = Spoil { offset: Some(|round, node| if node == 5 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
+    let after = Change { offset: Some(|round, node| if node == 5 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
     check("between windows", after, &[(FaultKind::Step, node(5), BEGIN)], touches(5));
-    let within = Spoil {
+    let within = Change {
         offset: Some(|round, node| if node == 5 && round > BEGIN { 1e7 } else { 0.0 }),
         edge: Some(|round, edge| {
             if round == BEGIN {
@@ -163,9 +163,9 @@ fn steps_are_named_whether_a_window_holds_them_or_not() {
 
 #[test]
 fn a_step_of_the_reference_is_the_references() {
-    let after = Spoil { offset: Some(|round, node| if node == 0 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
+    let after = Change { offset: Some(|round, node| if node == 0 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
     check("between windows", after, &[(FaultKind::Step, node(0), BEGIN)], touches(0));
-    let within = Spoil {
+    let within = Change {
         offset: Some(|round, node| if node == 0 && round > BEGIN { 1e7 } else { 0.0 }),
         edge: Some(|round, edge| {
             if round == BEGIN {
@@ -181,7 +181,7 @@ fn a_step_of_the_reference_is_the_references() {
 }
 
 #[test]
-fn a_ramped_lie_is_a_jump_of_the_rate() {
+fn stamps_wrong_by_a_ramp_are_a_jump_of_the_rate() {
     fn ramp(round: u64, node: u32) -> f64 {
         if node == 5 && round >= BEGIN { 200.0 * WINDOW_S * (round - BEGIN) as f64 + 400.0 } else { 0.0 }
     }
@@ -192,13 +192,13 @@ fn a_ramped_lie_is_a_jump_of_the_rate() {
         }
         true
     };
-    let spoil = Spoil { offset: Some(ramp), edge: Some(rate) };
-    check("200 ns/s", spoil, &[(FaultKind::RateJump, node(5), BEGIN)], touches(5));
+    let change = Change { offset: Some(ramp), edge: Some(rate) };
+    check("200 ns/s", change, &[(FaultKind::RateJump, node(5), BEGIN)], touches(5));
 }
 
 #[test]
-fn lies_that_differ_by_peer_name_the_liar() {
-    let spoil = Spoil {
+fn timestamps_that_differ_by_peer_name_the_falseticker() {
+    let change = Change {
         offset: None,
         edge: Some(|round, edge| {
             if of(edge, 5) && round >= BEGIN {
@@ -208,12 +208,12 @@ fn lies_that_differ_by_peer_name_the_liar() {
             true
         }),
     };
-    check("to each peer another", spoil, &[(FaultKind::Liar, node(5), BEGIN)], touches(5));
+    check("to each peer another", change, &[(FaultKind::Falseticker, node(5), BEGIN)], touches(5));
 }
 
 #[test]
-fn late_receive_stamps_name_the_liar() {
-    let spoil = Spoil {
+fn late_receive_stamps_name_the_falseticker() {
+    let change = Change {
         offset: Some(|round, node| if node == 5 && round >= BEGIN { 2_500.0 } else { 0.0 }),
         edge: Some(|round, edge| {
             if of(edge, 5) && round >= BEGIN {
@@ -222,7 +222,7 @@ fn late_receive_stamps_name_the_liar() {
             true
         }),
     };
-    check("5 µs late", spoil, &[(FaultKind::Liar, node(5), BEGIN)], touches(5));
+    check("5 µs late", change, &[(FaultKind::Falseticker, node(5), BEGIN)], touches(5));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn one_edge_is_named_alone() {
         true
     };
     let expected = [(FaultKind::AsymmetricEdge, culprit(), BEGIN)];
-    check("5 µs one way", Spoil { offset: None, edge: Some(asymmetric) }, &expected, only);
+    check("5 µs one way", Change { offset: None, edge: Some(asymmetric) }, &expected, only);
     let always = |_: u64, edge: &mut EdgeAlphaBeta| {
         if edge.edge() == EDGE {
             shift(edge, 2_500.0);
@@ -246,14 +246,14 @@ fn one_edge_is_named_alone() {
         true
     };
     let expected = [(FaultKind::AsymmetricEdge, culprit(), 0)];
-    check("from the beginning", Spoil { offset: None, edge: Some(always) }, &expected, only);
+    check("from the beginning", Change { offset: None, edge: Some(always) }, &expected, only);
     let route = |round: u64, edge: &mut EdgeAlphaBeta| {
         if edge.edge() == EDGE && round >= BEGIN {
             edge.margin_ns += 20e3;
         }
         true
     };
-    check("route", Spoil { offset: None, edge: Some(route) }, &[(FaultKind::RouteChange, culprit(), BEGIN)], only);
+    check("route", Change { offset: None, edge: Some(route) }, &[(FaultKind::RouteChange, culprit(), BEGIN)], only);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn absence_is_named() {
     let silent = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
     let back = BEGIN + 4;
     let expected = [(FaultKind::Silent, node(5), BEGIN), (FaultKind::Rejoined, node(5), back)];
-    check("silence", Spoil { offset: None, edge: Some(silent) }, &expected, touches(5));
+    check("silence", Change { offset: None, edge: Some(silent) }, &expected, touches(5));
 
     let reset = |round: u64, node: u32| if node == 5 && round >= BEGIN { -3e8 } else { 0.0 };
     let expected = [
@@ -269,11 +269,11 @@ fn absence_is_named() {
         (FaultKind::Rejoined, node(5), back),
         (FaultKind::Restart, node(5), back),
     ];
-    check("reboot", Spoil { offset: Some(reset), edge: Some(silent) }, &expected, touches(5));
+    check("reboot", Change { offset: Some(reset), edge: Some(silent) }, &expected, touches(5));
 
     let late = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && round < BEGIN);
     let expected = [(FaultKind::Silent, node(5), 0), (FaultKind::JoinedLate, node(5), BEGIN)];
-    check("late", Spoil { offset: None, edge: Some(late) }, &expected, touches(5));
+    check("late", Change { offset: None, edge: Some(late) }, &expected, touches(5));
 
     fn far(node: NodeId) -> bool {
         (4..8).contains(&node.0)
@@ -283,7 +283,7 @@ fn absence_is_named() {
     };
     let group = || Culprit::Nodes((4..8).map(NodeId).collect());
     let expected = [(FaultKind::Partition, group(), BEGIN), (FaultKind::Rejoined, group(), back)];
-    check("partition", Spoil { offset: None, edge: Some(parted) }, &expected, |edge| far(edge.src) || far(edge.dst));
+    check("partition", Change { offset: None, edge: Some(parted) }, &expected, |edge| far(edge.src) || far(edge.dst));
 }
 
 #[test]
@@ -298,14 +298,14 @@ fn losses_name_edge_node_or_network() {
         true
     };
     let expected = [(FaultKind::Loss, Culprit::Edge(Edge::new(5, 8)), BEGIN)];
-    check("edge", Spoil { offset: None, edge: Some(of_edge) }, &expected, |_| false);
+    check("edge", Change { offset: None, edge: Some(of_edge) }, &expected, |_| false);
     let of_node = |round: u64, edge: &mut EdgeAlphaBeta| {
         if of(edge, 5) && round >= BEGIN {
             lose(edge);
         }
         true
     };
-    check("node", Spoil { offset: None, edge: Some(of_node) }, &[(FaultKind::Loss, node(5), BEGIN)], |_| false);
+    check("node", Change { offset: None, edge: Some(of_node) }, &[(FaultKind::Loss, node(5), BEGIN)], |_| false);
     let of_all = |round: u64, edge: &mut EdgeAlphaBeta| {
         if round >= BEGIN {
             lose(edge);
@@ -313,7 +313,7 @@ fn losses_name_edge_node_or_network() {
         true
     };
     let expected = [(FaultKind::Loss, Culprit::Everyone, BEGIN)];
-    check("network", Spoil { offset: None, edge: Some(of_all) }, &expected, |_| false);
+    check("network", Change { offset: None, edge: Some(of_all) }, &expected, |_| false);
 }
 
 #[test]
@@ -323,4 +323,6 @@ fn faults_read_as_sentences() {
     let cut =
         Fault::new(FaultKind::Partition, Culprit::Nodes((0..12).map(NodeId).collect()), 12.0, RoundId(3)).to_string();
     assert_eq!(cut, "round 3: nodes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more are cut off from the reference");
+    let inconsistent = Fault::new(FaultKind::Falseticker, node(5), -1e4, RoundId(2)).to_string();
+    assert_eq!(inconsistent, "round 2: node 5 gives its peers inconsistent timestamps, by 10.000 µs");
 }

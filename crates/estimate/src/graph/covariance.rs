@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_nodes_do_not_spoil_the_others() {
+    fn unreachable_nodes_do_not_change_the_others() {
         let ring = |nodes: usize| {
             (0..nodes).flat_map(move |from| {
                 [1, 5, 23].map(|step| Link { from, to: (from + step) % nodes, weight: [1.0, 0.0, 1.0] })

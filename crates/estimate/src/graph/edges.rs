@@ -1,6 +1,8 @@
 //! Edges as equations about small corrections, and their move to the reference's midpoint.
 //!
-//! Place in the flow: between the fitted edges of a round and the solver of `graph`. Offsets may be hours while errors
+//! Place in the flow: between the fitted edges of a round and all who set them against offsets: the solver of `graph`, the watch over
+//! paths (`faults`), the live and the joint smoother (`smoother`). Each of them has its own belief about the nodes (the iteration's, the solved
+//! round's, the smoothed one); the move, [`Equation::at`], is here alone. Offsets may be hours while errors
 //! are nanoseconds, so a node's offset is an integer potential (i128, from a spanning tree) plus an f64 correction, and
 //! an edge keeps only `beta − (potential_j − potential_i)`, a small number formed without loss.
 //!
@@ -13,7 +15,8 @@ use probe_sync_time::Edge;
 
 use super::linear::Pair;
 use crate::edge_fit::shift_covariance;
-use crate::window::EdgeAlphaBeta;
+use crate::motion::NS_PER_S_PER_PPM;
+use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// What is believed about a node during the iteration.
 #[derive(Copy, Clone, Debug, Default)]
@@ -25,6 +28,18 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// What an estimate says, above a given potential.
+    pub(crate) fn above(potential: i128, estimate: &NodeEstimate) -> Self {
+        let whole = estimate.offset_ns.round();
+        let offset = (whole as i128 - potential) as f64 + (estimate.offset_ns - whole);
+        Self { potential, x: [offset, estimate.drift_ppm * NS_PER_S_PER_PPM] }
+    }
+
+    /// What an estimate says.
+    pub(crate) fn of(estimate: &NodeEstimate) -> Self {
+        Self::above(estimate.offset_ns.round() as i128, estimate)
+    }
+
     /// The offset in ns, rounded to f64.
     pub(crate) fn offset(&self) -> f64 {
         self.potential as f64 + self.x[0]
@@ -68,7 +83,7 @@ impl Equation {
     pub(crate) fn new(index: usize, fitted: &EdgeAlphaBeta) -> Self {
         let whole = fitted.beta.round();
         // An infeasible fit is worth no more than the overlap of its points.
-        let doubt = if fitted.feasible { 0.0 } else { fitted.margin_ns.powi(2) };
+        let overlap = if fitted.feasible { 0.0 } else { fitted.margin_ns.powi(2) };
         let [a, ab, b] = fitted.covariance;
         Self {
             edge: fitted.edge(),
@@ -80,7 +95,7 @@ impl Equation {
             midpoint: i128::from(fitted.midpoint.as_ns()),
             beta: (whole as i128, fitted.beta - whole),
             alpha: fitted.alpha,
-            covariance: [a + doubt, ab * PER_SECOND, b * PER_SECOND * PER_SECOND],
+            covariance: [a + overlap, ab * PER_SECOND, b * PER_SECOND * PER_SECOND],
             bounds: [fitted.bound_lo_ns - fitted.beta, fitted.bound_hi_ns - fitted.beta],
             alpha_bounds: fitted.alpha_bounds,
         }

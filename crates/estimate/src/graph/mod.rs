@@ -18,88 +18,59 @@
 //! days); larger offsets are solved as exactly and then rounded.
 
 mod bounds;
+pub(crate) mod components;
 mod covariance;
 pub(crate) mod edges;
+mod input;
 pub mod linear;
 mod robust;
 mod solution;
 
-use probe_sync_time::{Edge, NodeId, Reference, Timestamp};
+use probe_sync_time::Edge;
 
 pub use self::covariance::covariance;
-use self::edges::Equation;
+pub use self::input::{GraphInput, GraphOptions};
 use self::robust::Problem;
+pub use self::solution::{GraphSolution, LoopSummary};
 use crate::Error;
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
-
-/// A round to be solved.
-#[derive(Copy, Clone, Debug)]
-pub struct GraphInput<'a> {
-    /// Number of nodes; they are `0..nodes`.
-    pub nodes: usize,
-    /// The node whose offset is zero.
-    pub reference: NodeId,
-    /// The window's midpoint M₀ on the reference's clock: the instant at which the offsets hold.
-    pub reference_midpoint: Timestamp<Reference>,
-    /// Fitted edges, in any order; the same two nodes may be joined more than once.
-    pub edges: &'a [EdgeAlphaBeta],
-}
-
-/// What the solver may assume.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct GraphOptions {
-    /// Prior standard deviation of an edge's path asymmetry, as a share of its margin.
-    pub asymmetry_prior: f64,
-    /// What the prior counts against the loops' evidence, in degrees of freedom.
-    pub asymmetry_prior_weight: f64,
-    /// Standard deviation of the asymmetry common to all edges of a node, as a share of the median margin. No loop
-    /// shows it and no number of edges reduces it.
-    pub common_asymmetry: f64,
-    /// Compute the covariance (the dearest part in large graphs); without it every sigma is infinite.
-    pub covariance: bool,
-}
-
-impl Default for GraphOptions {
-    fn default() -> Self {
-        Self { asymmetry_prior: 0.1, asymmetry_prior_weight: 2.0, common_asymmetry: 0.02, covariance: true }
-    }
-}
-
-/// A solved round.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GraphSolution {
-    /// Every node, in order of its id.
-    pub nodes: Vec<NodeEstimate>,
-    /// Edges left out, each with the reason.
-    pub excluded: Vec<(Edge, String)>,
-    /// The edge, of those used, with the largest normalised residual, and that residual in ns.
-    pub worst_edge: Option<(Edge, f64)>,
-    /// Estimated standard deviation of an edge's path asymmetry, for an edge of median margin, ns.
-    pub asymmetry_sd_ns: f64,
-    /// Reweightings, over all attempts.
-    pub iterations: u32,
-    /// Steps of the iterative solver, over all attempts; 0 when the dense solver served.
-    pub solver_steps: u32,
-    /// Nodes whose estimate was moved into the hard interval.
-    pub clamped: u32,
-    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a stamp lies.
-    pub negative_cycles: Vec<Vec<Edge>>,
-    /// What the independent loops of the graph close to.
-    pub loops: LoopSummary,
-}
-
-/// Residuals around the loops that each edge outside the spanning tree closes.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub struct LoopSummary {
-    /// How many there are.
-    pub count: u32,
-    /// Root mean square of the sum of beta around the loop, ns.
-    pub rms_ns: f64,
-    /// The loop with the largest sum, named by its closing edge, and that sum, ns.
-    pub worst: Option<(Edge, f64)>,
-}
+use crate::window::EdgeAlphaBeta;
 
 /// Solves a round.
+///
+/// ```
+/// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
+/// # use probe_sync_estimate::window::EdgeAlphaBeta;
+/// # use probe_sync_time::{NodeId, StampSource, Timestamp};
+/// # fn edge(theta_ns: f64, midpoint_ns: i64) -> EdgeAlphaBeta {
+/// #     EdgeAlphaBeta {
+/// #         src_node_id: NodeId(0),
+/// #         dst_node_id: NodeId(1),
+/// #         midpoint: Timestamp::from_ns(midpoint_ns),
+/// #         alpha: 0.0,
+/// #         beta: theta_ns,
+/// #         pairs_count: 100,
+/// #         lost_count: 0,
+/// #         covariance: [25.0, 0.0, 1e-18],
+/// #         margin_ns: 200.0,
+/// #         bound_lo_ns: theta_ns - 200.0,
+/// #         bound_hi_ns: theta_ns + 200.0,
+/// #         alpha_bounds: [-1e-6, 1e-6],
+/// #         feasible: true,
+/// #         purity: 1.0,
+/// #         stamp: StampSource::Kernel,
+/// #     }
+/// # }
+/// // One fitted edge 0→1 with theta = offset_1 − offset_0 = +1000 ns, known to ±5 ns, hard bounds ±200 ns.
+/// let edges = [edge(1000.0, 0)];
+/// let reference_midpoint = Timestamp::from_ns(0);
+/// let input = GraphInput { nodes: 3, reference: NodeId(0), reference_midpoint, edges: &edges };
+/// let solution = solve(&input, &GraphOptions::default())?;
+/// let ahead = &solution.nodes[1];
+/// assert!((ahead.offset_ns - 1000.0).abs() < 1e-6, "node 1's clock shows 1000 ns more than the reference's");
+/// assert!(ahead.bound_lo_ns <= 800.0 && ahead.bound_hi_ns >= 1200.0);
+/// assert!(!solution.nodes[2].reachable, "no edge joins node 2 to the reference");
+/// # Ok::<(), probe_sync_estimate::Error>(())
+/// ```
 ///
 /// # Errors
 /// When the reference or an edge names a node that does not exist.

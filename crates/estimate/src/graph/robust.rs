@@ -10,7 +10,7 @@
 //!   `σ_a² = (m·p² + max(0, Σ w·(r²/(k s²) − C/(k s²)·(L−N+1)/L))) / (m + L − N + 1)`. A graph without loops has only the prior.
 //!   Drifts get an excess variance in the same way, without prior.
 //!   Both are held to [`EXCESS_OVER_TYPICAL`] times what the MEDIAN residual says: E r² = σ²·(L − N + 1)/L, so
-//!   σ² ≈ median(r²)/(0.455·(L − N + 1)/L). Without that a node that lies to each peer differently feeds the variance by which its own
+//!   σ² ≈ median(r²)/(0.455·(L − N + 1)/L). Without that a node whose timestamps differ by peer feeds the variance by which its own
 //!   edges are judged (6 edges of 48 suffice) until no edge is an outlier any more.
 //! - Broken windows: an edge that no straight line fits by more than a typical delay saw a clock step. It says nothing about
 //!   this round and is left out before anything is solved, while any edge is left that fits.
@@ -24,10 +24,10 @@ use std::collections::VecDeque;
 use probe_sync_time::Edge;
 
 use super::bounds::{self, Arc, Intervals};
-use super::edges::{Moved, State};
+use super::edges::{Equation, Moved, State};
+use super::input::{GraphInput, GraphOptions};
 use super::linear::{Laplacian, Link, Pair, inverse, times};
-use super::{Equation, GraphInput, GraphOptions};
-use crate::median::{TO_SIGMA, median};
+use crate::statistics::{TO_SIGMA, median};
 use crate::window::EdgeAlphaBeta;
 
 /// A round under way.
@@ -276,7 +276,7 @@ impl Problem {
     }
 
     /// Excludes the edges far outside the scatter; true when there were any. At most one per node and attempt, because
-    /// a liar spoils its neighbours' residuals too.
+    /// a falseticker disturbs its neighbours' residuals too.
     pub(super) fn exclude_outliers(&mut self) -> bool {
         let moved = self.all_moved();
         let scores: Vec<Pair> = self.equations.iter().zip(&moved).map(|(e, m)| self.normalised(e, m)).collect();
@@ -286,13 +286,13 @@ impl Problem {
         let over = |score: &Pair| (score[0] / limits[0]).max(score[1] / limits[1]);
         let mut suspects: Vec<usize> = (0..scores.len()).filter(|&at| over(&scores[at]) > 1.0).collect();
         suspects.sort_by(|&a, &b| over(&scores[b]).total_cmp(&over(&scores[a])));
-        let liars = self.mostly(&suspects);
+        let falsetickers = self.mostly(&suspects);
         let mut touched = vec![false; self.states.len()];
         let mut out = Vec::new();
         for at in suspects {
             let Equation { from, to, .. } = self.equations[at];
-            let lie = liars[from] != liars[to];
-            if (lie || !touched[from] && !touched[to]) && self.reachable[from] {
+            let of_falseticker = falsetickers[from] != falsetickers[to];
+            if (of_falseticker || !touched[from] && !touched[to]) && self.reachable[from] {
                 (touched[from], touched[to]) = (true, true);
                 let [offset, rate] = moved[at].residual;
                 let [offset_score, rate_score] = scores[at];
@@ -315,7 +315,7 @@ impl Problem {
         };
         suspects.iter().for_each(|&at| count(at, 0));
         (0..self.equations.len()).for_each(|at| count(at, 1));
-        counts.iter().map(|[bad, all]| *bad >= LIES_MIN && 2 * bad > *all).collect()
+        counts.iter().map(|[bad, all]| *bad >= OUTLIERS_MIN && 2 * bad > *all).collect()
     }
 
     fn exclude(&mut self, mut out: Vec<(usize, String)>) -> bool {
@@ -343,7 +343,7 @@ impl Problem {
     }
 
     /// Excludes the culprit of a negative cycle. Where the residuals do not single one out, all edges of the cycle
-    /// stay in the estimate and lose their hard bounds: one of them lies, and no claim is better than a wrong one.
+    /// stay in the estimate and lose their hard bounds: one of them is wrong, and no claim is better than a wrong one.
     pub(super) fn resolve_cycle(&mut self, cycle: &[usize]) {
         let score = |at: usize| self.normalised(&self.equations[at], &self.moved(&self.equations[at]))[0];
         let mut ranked: Vec<(usize, f64)> = cycle.iter().map(|&at| (at, score(at))).collect();
@@ -403,8 +403,8 @@ const LOOPS_PER_LINK_MIN: f64 = 0.5;
 /// Fewest links whose median says something.
 const MEDIAN_LINKS_MIN: usize = 16;
 
-/// Fewest outliers that make their node a liar.
-const LIES_MIN: usize = 3;
+/// Fewest outliers that make their node a falseticker.
+const OUTLIERS_MIN: usize = 3;
 
 /// A cycle's culprit fits worse than the next by this factor.
 const CULPRIT_LEAD: f64 = 2.0;
@@ -412,5 +412,5 @@ const CULPRIT_LEAD: f64 = 2.0;
 /// Floor of the margin that the asymmetry is a share of, ns.
 const MARGIN_MIN_NS: f64 = 1.0;
 
-/// An edge's asymmetry is at least this share of the median edge's: a margin near zero is luck or a lie.
+/// An edge's asymmetry is at least this share of the median edge's: a margin near zero is luck or a wrong timestamp.
 const ASYMMETRY_SCALE_MIN: f64 = 0.25;

@@ -1,6 +1,6 @@
 //! Tests of GraphCalc: the examples of `docs/graph_calc.md`, faults by name, and a seeded simulation with known truth.
 
-use probe_sync_time::{StampSource, Timestamp};
+use probe_sync_time::{NodeId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -209,19 +209,19 @@ fn offsets_of_decades_lose_only_what_f64_cannot_hold() {
 }
 
 #[test]
-fn one_lying_edge_is_excluded_and_named() {
-    for lie in [300.0, -5_000.0, 1e6, -1e13] {
+fn one_wrong_edge_is_excluded_and_named() {
+    for error in [300.0, -5_000.0, 1e6, -1e13] {
         let mut random = ChaCha8Rng::seed_from_u64(11);
         let truth = Truth::new(16, 1_000_000, &mut random);
         let mut edges = noisy(&truth, &ring_with_chords(16), 5.0, &mut random);
-        let liar = edges[7].edge();
-        edges[7].beta += lie;
-        edges[7].bound_lo_ns += lie;
-        edges[7].bound_hi_ns += lie;
+        let wrong = edges[7].edge();
+        edges[7].beta += error;
+        edges[7].bound_lo_ns += error;
+        edges[7].bound_hi_ns += error;
         let solution = solved(16, &edges);
         let named: Vec<Edge> = solution.excluded.iter().map(|(edge, _)| *edge).collect();
-        assert_eq!(named, [liar], "{lie}");
-        assert_eq!(solution.nodes[liar.src.index()].edges_excluded, 1);
+        assert_eq!(named, [wrong], "{error}");
+        assert_eq!(solution.nodes[wrong.src.index()].edges_excluded, 1);
         for (index, node) in solution.nodes.iter().enumerate() {
             near(node.offset_ns, truth.of(index), 40.0);
             assert!(node.bound_lo_ns <= truth.of(index) && truth.of(index) <= node.bound_hi_ns);
@@ -231,7 +231,7 @@ fn one_lying_edge_is_excluded_and_named() {
 
 #[test]
 fn a_contradiction_that_cannot_be_pinned_down_is_named_and_claims_nothing() {
-    // Three nodes, one loop: it misses by 3000 ns, five times what the margins allow, and any edge may be the liar.
+    // Three nodes, one loop: it misses by 3000 ns, five times what the margins allow, and any edge may be the wrong one.
     let edges = [edge(0, 1, M0, 1000.0, 0.0), edge(1, 2, M0 + 1000, 500.0, 0.0), edge(0, 2, M0, 4500.0, 0.0)];
     let solution = solved(3, &edges);
     assert_eq!(solution.negative_cycles.len(), 1);
@@ -243,7 +243,7 @@ fn a_contradiction_that_cannot_be_pinned_down_is_named_and_claims_nothing() {
 }
 
 #[test]
-fn a_tight_edge_pulls_the_estimate_into_the_interval() {
+fn a_tight_edge_moves_the_estimate_into_the_interval() {
     // The estimate of an infeasible-looking weight: the bounds of 0→1 leave only [990, 1010], its beta says 1100.
     let mut first = edge(0, 1, M0, 1100.0, 0.0);
     (first.bound_lo_ns, first.bound_hi_ns) = (990.0, 1010.0);
@@ -284,10 +284,10 @@ fn broken_fits_are_left_out_with_the_reason() {
     assert_eq!(solve(&input, &GraphOptions::default()), Err(Error::NoSuchReference { reference: NodeId(1), nodes: 1 }));
 }
 
-/// Sixteen nodes of degree 6; `spoil` changes the edges of nodes 5 and 11. Nobody else loses an edge, and the worst of the others'
+/// Sixteen nodes of degree 6; `change` changes the edges of nodes 5 and 11. Nobody else loses an edge, and the worst of the others'
 /// errors stays within 1.5 times what it is without the fault.
 #[track_caller]
-fn two_nodes_spoil_only_themselves(what: &str, spoil: impl Fn(usize, &mut EdgeAlphaBeta)) {
+fn two_nodes_disturb_only_themselves(what: &str, change: impl Fn(usize, &mut EdgeAlphaBeta)) {
     let worst = |solution: &GraphSolution, truth: &Truth| {
         let errors = (1..16)
             .filter(|node| *node != 5 && *node != 11)
@@ -300,10 +300,10 @@ fn two_nodes_spoil_only_themselves(what: &str, spoil: impl Fn(usize, &mut EdgeAl
         let truth = Truth::new(16, 10_000_000, &mut random);
         let mut edges = noisy(&truth, &ring_with_chords(16), 20.0, &mut random);
         clean = clean.max(worst(&solved(16, &edges), &truth));
-        let spoilt = edges
+        let changed = edges
             .iter_mut()
             .filter(|edge| [5, 11].contains(&edge.src_node_id.0) || [5, 11].contains(&edge.dst_node_id.0));
-        spoilt.enumerate().for_each(|(place, edge)| spoil(place, edge));
+        changed.enumerate().for_each(|(place, edge)| change(place, edge));
         let solution = solved(16, &edges);
         let healthy = solution
             .excluded
@@ -317,15 +317,15 @@ fn two_nodes_spoil_only_themselves(what: &str, spoil: impl Fn(usize, &mut EdgeAl
 }
 
 #[test]
-fn nodes_that_lie_or_step_spoil_only_themselves() {
-    for lie in [500.0, 1e3, 5e3, 1e5, 1e7] {
-        two_nodes_spoil_only_themselves(&format!("{lie} ns, another sign to every other peer"), |place, edge| {
-            let lie = if place % 2 == 0 { lie } else { -lie };
+fn falsetickers_and_steps_disturb_only_themselves() {
+    for error in [500.0, 1e3, 5e3, 1e5, 1e7] {
+        two_nodes_disturb_only_themselves(&format!("{error} ns, another sign to every other peer"), |place, edge| {
+            let error = if place % 2 == 0 { error } else { -error };
             (edge.beta, edge.bound_lo_ns, edge.bound_hi_ns) =
-                (edge.beta + lie, edge.bound_lo_ns + lie, edge.bound_hi_ns + lie);
+                (edge.beta + error, edge.bound_lo_ns + error, edge.bound_hi_ns + error);
         });
     }
-    two_nodes_spoil_only_themselves("a step of 10 ms in mid-window", |place, edge| {
+    two_nodes_disturb_only_themselves("a step of 10 ms in mid-window", |place, edge| {
         edge.beta += 1e6 * (3.0 + place as f64);
         edge.alpha = 500e-6;
         (edge.feasible, edge.margin_ns) = (false, -4e6);

@@ -4,9 +4,8 @@
 //! controller; the law comes from what makes an offset uncertain:
 //! - The random part. A line through the delay floor errs like the spacing of the lowest packets, so its standard
 //!   deviation falls like 1/n with the packets n of a window, and slower, at last not at all, where stamp noise rules.
-//!   [`Prospect`] says how much of each node's variance that is.
-//! - Path asymmetry, which no number of packets shrinks. More edges average it (gain by a rank-one update, `prospect`).
-//! - What is assumed of asymmetry common to all edges of a node: nothing shrinks it.
+//!   [`WhatIfCovariance`] says how much of each node's variance that is.
+//! - Path asymmetry, which no number of packets shrinks. More edges average it (gain by a rank-one update, `error_budget`).
 //!
 //! With half-widths h (whole), r (random) and f (the rest), h² = r² + f², a node may have
 //! `allowed = max(√((0.9·target)² − f²), f/3)`: what the target leaves, or, where f alone is too much, a third of f, beyond
@@ -23,7 +22,8 @@
 //! What it does not do: change the window's length. A longer window would collect more packets, but it answers later to a
 //! jump of the load and lets clocks wander as T³; the pace is the better lever. It does not read clocks or speak.
 
-mod prospect;
+mod error_budget;
+mod round;
 mod solved;
 
 use std::collections::BTreeSet;
@@ -31,8 +31,10 @@ use std::collections::BTreeSet;
 use probe_sync_time::{Edge, NodeId};
 use serde::{Deserialize, Serialize};
 
-pub use self::prospect::{Outlook, Prospect};
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
+use self::error_budget::{ErrorBudget, WhatIfCovariance};
+pub use self::round::PacingRound;
+use crate::statistics::median;
+use crate::window::EdgeAlphaBeta;
 
 /// What probing may cost one host.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -70,28 +72,6 @@ pub struct PacingOptions {
     pub cadence_ns: i64,
     /// What it may cost.
     pub budget: Budget,
-}
-
-/// A solved round, as far as the pace depends on it.
-#[derive(Copy, Clone, Debug)]
-pub struct PacingRound<'a> {
-    /// Every node, in order.
-    pub nodes: &'a [NodeEstimate],
-    /// The node whose offset is zero.
-    pub reference: NodeId,
-    /// Every fitted edge.
-    pub edges: &'a [EdgeAlphaBeta],
-    /// Edges that the graph left out.
-    pub excluded: &'a [(Edge, String)],
-    /// Standard deviation of path asymmetry, for an edge of median margin, ns.
-    pub asymmetry_sd_ns: f64,
-    /// The part of every `sigma_ns` that is an assumption about common asymmetry, ns.
-    pub assumed_sd_ns: f64,
-    /// By node, the part of `sigma_ns` that asymmetry causes, where the estimator states it (the smoother does), ns; otherwise
-    /// it is worked out from the edges.
-    pub asymmetry_sigma_ns: Option<&'a [f64]>,
-    /// Nodes whose clocks were disturbed.
-    pub disturbed: &'a [NodeId],
 }
 
 /// What happens next, and why.
@@ -132,6 +112,18 @@ pub enum Verdict {
 }
 
 /// Chooses the pace of a run, round by round.
+///
+/// ```
+/// use probe_sync_estimate::pacing::{Budget, Pacer, PacingOptions};
+/// use probe_sync_time::Edge;
+///
+/// // Every node shall be known to ±100 ns. An exchange a millisecond is configured, but a host may send 1 Mbit/s only,
+/// // and an exchange costs it six packets of 88 bytes.
+/// let budget = Budget { bits_per_second: Some(1e6), cpu_share: None };
+/// let options = PacingOptions { target_ns: 100.0, cadence_ns: 1_000_000, budget };
+/// let pacer = Pacer::new(2, &[Edge::new(0, 1)], options);
+/// assert_eq!(pacer.cadence_ns(), 6 * 88 * 8 * 1_000, "ns between the exchanges of a host");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pacer {
     options: PacingOptions,
@@ -170,7 +162,7 @@ struct Extra {
 #[derive(Copy, Clone, Debug)]
 struct Governing {
     need: f64,
-    outlook: Outlook,
+    error_budget: ErrorBudget,
 }
 
 impl Pacer {
@@ -210,44 +202,47 @@ impl Pacer {
     /// Looks at a solved round that was measured at the pace in force, and decides the next.
     pub fn next(&mut self, round: &PacingRound<'_>) -> PacingStep {
         self.round += 1;
-        let mut prospect = Prospect::new(round);
+        let mut what_if = WhatIfCovariance::new(round);
         // What a disturbed clock's interval says is not to be believed, and packets do not heal it: the alarm answers.
-        let sound = |(node, _): &(NodeId, Outlook)| !round.disturbed.contains(node);
-        let outlooks: Vec<(NodeId, Outlook)> = prospect.outlooks(round.nodes).filter(sound).collect();
-        let governing = self.governing(&outlooks);
+        let sound = |(node, _): &(NodeId, ErrorBudget)| !round.disturbed.contains(node);
+        let error_budgets: Vec<(NodeId, ErrorBudget)> = what_if.error_budgets(round.nodes).filter(sound).collect();
+        let governing = self.governing(&error_budgets);
         self.watch(round);
         let factor = governing.map_or(1.0, |governing| self.factor(governing.need, median_pairs(round.edges)));
         let next = self.bounded(factor);
         let before = std::mem::replace(&mut self.cadence_ns, next);
         self.last = governing.map(|governing| (governing.need, self.cadence_ns as f64 / before as f64));
-        self.note_shortfall(&outlooks);
+        self.note_shortfall(&error_budgets);
         self.drop_useless_extras(round);
-        self.choose_extras(&mut prospect, &outlooks);
-        let within = outlooks.iter().filter(|(_, outlook)| outlook.half_width_ns() <= self.options.target_ns);
+        self.choose_extras(&mut what_if, &error_budgets);
+        let within =
+            error_budgets.iter().filter(|(_, error_budget)| error_budget.half_width_ns() <= self.options.target_ns);
         PacingStep {
             cadence_ns: self.cadence_ns,
             extra_edges: self.extra.iter().map(|extra| extra.edge).collect(),
             verdict: governing.map_or(Verdict::Unknown, |governing| self.verdict(governing)),
             nodes_within: within.count() as u32,
-            nodes_judged: outlooks.len() as u32,
-            half_width_ns: governing.map_or(f64::INFINITY, |governing| governing.outlook.half_width_ns()),
-            floor_ns: governing.map_or(0.0, |governing| governing.outlook.floor_ns),
+            nodes_judged: error_budgets.len() as u32,
+            half_width_ns: governing.map_or(f64::INFINITY, |governing| governing.error_budget.half_width_ns()),
+            floor_ns: governing.map_or(0.0, |governing| governing.error_budget.floor_ns),
         }
     }
 
     /// The node at the 95th percentile of need.
-    fn governing(&self, outlooks: &[(NodeId, Outlook)]) -> Option<Governing> {
-        let mut all: Vec<Governing> =
-            outlooks.iter().map(|(_, outlook)| Governing { need: self.need(outlook), outlook: *outlook }).collect();
+    fn governing(&self, error_budgets: &[(NodeId, ErrorBudget)]) -> Option<Governing> {
+        let mut all: Vec<Governing> = error_budgets
+            .iter()
+            .map(|(_, error_budget)| Governing { need: self.need(error_budget), error_budget: *error_budget })
+            .collect();
         all.sort_unstable_by(|a, b| a.need.total_cmp(&b.need));
         let rank = (all.len() as f64 * GOVERNING_SHARE).ceil() as usize;
         all.get(rank.max(1) - 1).copied()
     }
 
-    fn need(&self, outlook: &Outlook) -> f64 {
-        let left = (SAFETY * self.options.target_ns).powi(2) - outlook.floor_ns.powi(2);
-        let allowed = left.max(0.0).sqrt().max(outlook.floor_ns * FLOOR_SHARE);
-        if allowed > 0.0 { outlook.random_ns / allowed } else { f64::INFINITY }
+    fn need(&self, error_budget: &ErrorBudget) -> f64 {
+        let left = (SAFETY * self.options.target_ns).powi(2) - error_budget.floor_ns.powi(2);
+        let allowed = left.max(0.0).sqrt().max(error_budget.floor_ns * FLOOR_SHARE);
+        if allowed > 0.0 { error_budget.random_ns / allowed } else { f64::INFINITY }
     }
 
     /// Raises an alarm when a node appeared, was lost, or had its clock disturbed. The first round is no alarm: it was
@@ -309,10 +304,10 @@ impl Pacer {
         cadence
     }
 
-    fn verdict(&self, Governing { need, outlook }: Governing) -> Verdict {
-        if outlook.half_width_ns() <= self.options.target_ns {
+    fn verdict(&self, Governing { need, error_budget }: Governing) -> Verdict {
+        if error_budget.half_width_ns() <= self.options.target_ns {
             Verdict::Reached
-        } else if outlook.floor_ns > self.options.target_ns {
+        } else if error_budget.floor_ns > self.options.target_ns {
             Verdict::AsymmetryAlone
         } else if self.stalled >= STALLS_MAX {
             Verdict::PacketsDoNotHelp
@@ -323,11 +318,11 @@ impl Pacer {
         }
     }
 
-    fn note_shortfall(&mut self, outlooks: &[(NodeId, Outlook)]) {
+    fn note_shortfall(&mut self, error_budgets: &[(NodeId, ErrorBudget)]) {
         let mut short = vec![false; self.short_rounds.len()];
-        for (node, outlook) in outlooks {
+        for (node, error_budget) in error_budgets {
             if let Some(short) = short.get_mut(node.index()) {
-                *short = outlook.half_width_ns() > self.options.target_ns;
+                *short = error_budget.half_width_ns() > self.options.target_ns;
             }
         }
         let calm = !short.contains(&true);
@@ -354,11 +349,11 @@ impl Pacer {
     }
 
     /// Adds edges for nodes that stay short of the target although the pace is settled, or takes one away when all is calm.
-    fn choose_extras(&mut self, prospect: &mut Prospect, outlooks: &[(NodeId, Outlook)]) {
+    fn choose_extras(&mut self, what_if: &mut WhatIfCovariance, error_budgets: &[(NodeId, ErrorBudget)]) {
         if self.calm_rounds >= CALM_ROUNDS {
             let limit = CALM_SHARE * self.options.target_ns;
             let edges: Vec<Edge> = self.extra.iter().map(|extra| extra.edge).collect();
-            if let Some(spare) = prospect.spare_edge(&edges, outlooks, limit) {
+            if let Some(spare) = what_if.spare_edge(&edges, error_budgets, limit) {
                 self.extra.retain(|extra| extra.edge != spare);
                 // One at a time, and then the others are looked at anew.
                 self.calm_rounds = 0;
@@ -366,11 +361,11 @@ impl Pacer {
             return;
         }
         let short = |node: &NodeId| self.short_rounds.get(node.index()).is_some_and(|rounds| *rounds >= SHORT_ROUNDS);
-        let short: Vec<(NodeId, Outlook)> = outlooks.iter().filter(|(node, _)| short(node)).copied().collect();
+        let short: Vec<(NodeId, ErrorBudget)> = error_budgets.iter().filter(|(node, _)| short(node)).copied().collect();
         for _ in 0..ADDED_PER_ROUND.min(self.extra_max().saturating_sub(self.extra.len())) {
             let taken = |i: NodeId, j: NodeId| self.is_taken(i, j);
-            let Some(found) = prospect.best_edge(&short, &taken, self.round) else { break };
-            prospect.add(found);
+            let Some(found) = what_if.best_edge(&short, &taken, self.round) else { break };
+            what_if.add(found);
             let edge = self.oriented(found);
             self.extra.push(Extra { edge, silent: 0 });
         }
@@ -409,9 +404,7 @@ fn pair(edge: Edge) -> (NodeId, NodeId) {
 }
 
 fn median_pairs(edges: &[EdgeAlphaBeta]) -> f64 {
-    let mut pairs: Vec<u32> = edges.iter().map(|edge| edge.pairs_count).collect();
-    pairs.sort_unstable();
-    pairs.get(pairs.len() / 2).map_or(0.0, |pairs| f64::from(*pairs))
+    median(edges.iter().map(|edge| f64::from(edge.pairs_count)))
 }
 
 /// Exchanges per window that the median edge keeps.

@@ -15,7 +15,7 @@ impl Pacer {
     pub fn after(&mut self, round: &SolvedRound) -> PacingStep {
         let data = &round.data;
         let seen = data.clock_events.iter().map(|(node, _)| node);
-        let disturbed: Vec<NodeId> = seen.chain(&data.watch.spoilt).copied().collect();
+        let disturbed: Vec<NodeId> = seen.chain(&data.watch.invalid).copied().collect();
         let asymmetries: Vec<f64> = data.all_nodes.iter().map(|node| node.asymmetry_sigma_ns).collect();
         self.next(&PacingRound {
             nodes: &data.all_nodes,
@@ -23,7 +23,6 @@ impl Pacer {
             edges: &round.edges,
             excluded: &data.excluded_edges,
             asymmetry_sd_ns: data.asymmetry_sd_ns,
-            assumed_sd_ns: 0.0,
             asymmetry_sigma_ns: Some(&asymmetries),
             disturbed: &disturbed,
         })

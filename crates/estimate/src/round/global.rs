@@ -33,7 +33,7 @@ pub struct GlobalWindowData {
     pub loops: (u32, f64),
     /// Nodes whose estimate was moved into its hard interval.
     pub clamped: u32,
-    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a stamp lies.
+    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a timestamp is wrong.
     pub contradictions: Vec<Vec<Edge>>,
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
@@ -52,7 +52,7 @@ impl GlobalWindowData {
     /// Whether the node's clock, or the reference's, was disturbed during the window: the system said so, or its packets do.
     pub fn clock_disturbed(&self, node: NodeId) -> bool {
         let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == self.reference;
-        self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.spoilt).any(concerned)
+        self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.invalid).any(concerned)
     }
 }
 

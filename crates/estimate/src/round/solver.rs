@@ -27,6 +27,39 @@ pub struct SolverOptions {
 }
 
 /// Solves rounds from all nodes' windows, each in the light of those before.
+///
+/// ```
+/// use probe_sync_estimate::edge_fit::FitOptions;
+/// use probe_sync_estimate::graph::GraphOptions;
+/// use probe_sync_estimate::round::{EdgeCut, Solver, SolverOptions, WindowCut, fit_window};
+/// use probe_sync_time::{Edge, Exchange, NodeId, RoundId, StampSource, Timestamp};
+///
+/// // Node 1 is 1000 ns ahead of node 0, every packet takes 200 ns. Two packets each way: sent, received, sent, received.
+/// let exchange = |seq: u32, at: i64| Exchange {
+///     edge: Edge::new(0, 1),
+///     seq,
+///     stamp: StampSource::Kernel,
+///     t: [at, at + 1200, at + 100, at + 1300, at + 2000, at + 1200, at + 2100, at + 1300].map(Timestamp::from_ns),
+/// };
+/// let exchanges: Vec<Exchange> = (0..20).map(|seq| exchange(seq, i64::from(seq) * 50_000_000)).collect();
+/// let cut = WindowCut {
+///     node: NodeId(0),
+///     start: Timestamp::from_ns(0),
+///     end: Timestamp::from_ns(1_000_000_000),
+///     edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0 }],
+///     clock_event: None,
+///     packets: Vec::new(),
+/// };
+/// let (window, left_out) = fit_window(&cut, RoundId(0), &FitOptions::default(), false);
+/// assert_eq!((window.edges.len(), left_out), (1, 0));
+///
+/// let options = SolverOptions { nodes: 2, reference: NodeId(0), graph: GraphOptions::default() };
+/// let round = Solver::new(options).solve(RoundId(0), &window, std::slice::from_ref(&window))?;
+/// let ahead = &round.data.all_nodes[1];
+/// assert!((ahead.offset_ns - 1000.0).abs() < 1.0, "node 1 is ahead: {} ns", ahead.offset_ns);
+/// assert!(ahead.bound_lo_ns < 1000.0 && 1000.0 < ahead.bound_hi_ns);
+/// # Ok::<(), probe_sync_estimate::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Solver {
     options: SolverOptions,
@@ -85,11 +118,11 @@ impl Solver {
         let left_out: Vec<Edge> =
             verdict.left_out.iter().filter(|(round, _)| *round == round_id).map(|(_, edge)| *edge).collect();
         let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
-        let view = smoother::Round::solved(reference_midpoint, &edges, &alone, &left_out);
+        let view = smoother::Round::solved(round_id, reference_midpoint, &edges, &alone, &left_out);
         let smoothed = self.smoother.observe(&view, &broken);
-        // The edges of a node that is spoilt told the smoother nothing, and its prediction is not where the clock is now.
+        // The edges of a node that is invalid told the smoother nothing, and its prediction is not where the clock is now.
         let (mut all_nodes, mut clamped) = (alone.nodes.clone(), alone.clamped);
-        let sound = |node: &NodeId| !verdict.spoilt.contains(node);
+        let sound = |node: &NodeId| !verdict.invalid.contains(node);
         for (node, smoothed) in all_nodes.iter_mut().zip(&smoothed).filter(|(node, _)| sound(&node.node_id)) {
             clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
         }

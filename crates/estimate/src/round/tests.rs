@@ -53,13 +53,13 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
     }
 }
 
-/// Every fault that the solver names over the rounds, `spoil` having laid hands on each round's windows.
-fn named(counted: Counted, spoil: fn(u64, &mut Vec<NodeWindowData>)) -> Vec<Fault> {
+/// Every fault that the solver names over the rounds, each round's windows changed by `change`.
+fn named(counted: Counted, change: fn(u64, &mut Vec<NodeWindowData>)) -> Vec<Fault> {
     let options = SolverOptions { nodes: NODES as usize, reference: NodeId(0), graph: GraphOptions::default() };
     let mut solver = Solver::new(options);
     let solve = |round| {
         let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(round, node, counted)).collect();
-        spoil(round, &mut windows);
+        change(round, &mut windows);
         let reference = windows[0].clone();
         solver.solve(RoundId(round), &reference, &windows).expect("our own nodes").data.watch.faults
     };
@@ -71,8 +71,8 @@ fn whole(_: u64, _: u32, _: u32) -> [u64; 2] {
 }
 
 #[track_caller]
-fn check(what: &str, counted: Counted, spoil: fn(u64, &mut Vec<NodeWindowData>), expected: &[(FaultKind, Edge)]) {
-    let faults = named(counted, spoil);
+fn check(what: &str, counted: Counted, change: fn(u64, &mut Vec<NodeWindowData>), expected: &[(FaultKind, Edge)]) {
+    let faults = named(counted, change);
     let found: Vec<_> = faults.iter().map(|fault| (fault.kind, fault.culprit.clone())).collect();
     let wanted: Vec<_> = expected.iter().map(|(kind, edge)| (*kind, Culprit::Edge(*edge))).collect();
     assert_eq!(found, wanted, "{what}: {faults:?}");
@@ -115,13 +115,13 @@ fn a_node_without_counts_is_not_deaf() {
     check("old files", whole, |_, windows| windows.iter_mut().for_each(|window| window.packets.clear()), &[]);
     check("one old file", whole, |_, windows| windows[3].packets.clear(), &[]);
     // What a wrong peer number says is nobody's.
-    let strangers = |_, windows: &mut Vec<NodeWindowData>| {
-        let stranger = |peer| PeerPackets { peer: NodeId(peer), sent: u64::MAX, received: 0 };
-        windows[1].packets.extend([stranger(u32::MAX), stranger(NODES), stranger(1)]);
+    let foreign_peers = |_, windows: &mut Vec<NodeWindowData>| {
+        let foreign = |peer| PeerPackets { peer: NodeId(peer), sent: u64::MAX, received: 0 };
+        windows[1].packets.extend([foreign(u32::MAX), foreign(NODES), foreign(1)]);
     };
-    check("peers that are none", whole, strangers, &[]);
+    check("peers that are none", whole, foreign_peers, &[]);
     let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(0, node, whole)).collect();
-    strangers(0, &mut windows);
+    foreign_peers(0, &mut windows);
     windows.remove(4);
     let counted = directions(&windows, NODES as usize);
     assert_eq!(counted.len(), 12, "each way between the four that are there: {counted:?}");

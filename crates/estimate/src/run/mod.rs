@@ -20,10 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, Reference, RoundId, Timestamp};
 
 use crate::Error;
-use crate::faults::Fault;
+use crate::faults::{Break, Fault};
+use crate::motion::NS_PER_S_PER_PPM;
 use crate::record::OffsetRecord;
 use crate::round::{GlobalWindowData, SolvedRound};
-use crate::smoother::{self, Break, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
+use crate::smoother::{self, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
+use crate::statistics::{SIGMAS_95, upper_median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// The exchanges of one edge in one round.
@@ -49,13 +51,13 @@ pub struct Smoothed {
     solution: RunSolution,
     /// Where clocks were stepped or restarted.
     pub breaks: usize,
-    torn: Torn,
+    gaps: StepGaps,
 }
 
-/// By node, the times between which its clock was broken: midpoints of the last round before and of the first after that tell
+/// The gaps at steps: by node, the times between which its clock was stepped, midpoints of the last round before and of the first after that tell
 /// about it, on the reference's clock.
 #[derive(Clone, Debug, Default)]
-struct Torn(BTreeMap<NodeId, Vec<[Timestamp<Reference>; 2]>>);
+struct StepGaps(BTreeMap<NodeId, Vec<[Timestamp<Reference>; 2]>>);
 
 impl Smoothed {
     /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
@@ -67,13 +69,14 @@ impl Smoothed {
     ) -> Self {
         let in_order = in_order(&rounds);
         let left_out = left_out(&rounds);
-        let breaks = breaks(&rounds, &in_order);
+        let breaks: Vec<Break> = rounds.iter().flat_map(|round| &round.data.watch.breaks).copied().collect();
         let none = Vec::new();
         let views: Vec<smoother::Round<'_>> = in_order
             .iter()
             .map(|place| {
                 let SolvedRound { data, edges, .. } = &rounds[*place];
                 smoother::Round {
+                    round_id: data.round_id,
                     reference_midpoint: data.midpoint(),
                     edges,
                     nodes: &data.all_nodes,
@@ -84,7 +87,8 @@ impl Smoothed {
             .collect();
         let options = SmootherOptions { reference, ..SmootherOptions::default() };
         let useful: Vec<BTreeSet<Edge>> = views.iter().map(useful).collect();
-        let torn = Torn::new(&views, &useful, &breaks);
+        let places = smoother::places(&views, &breaks);
+        let gaps = StepGaps::new(&views, &useful, &places);
         let solution = match recorded {
             Some(recorded) => {
                 let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
@@ -102,7 +106,7 @@ impl Smoothed {
                 }
             }
         }
-        Self { reference, breaks: breaks.len(), rounds, in_order, solution, torn }
+        Self { reference, breaks: places.len(), rounds, in_order, solution, gaps }
     }
 
     /// All rounds, their estimates smoothed and kept inside their hard intervals.
@@ -139,16 +143,15 @@ impl Smoothed {
         let others = self.rounds.iter().flat_map(|round| &round.data.all_nodes);
         let mut sigmas: Vec<f64> =
             others.filter(|node| node.reachable && node.node_id != self.reference).map(|node| node.sigma_ns).collect();
-        let middle = sigmas.len() / 2;
-        (!sigmas.is_empty()).then(|| NORMAL_975 * *sigmas.select_nth_unstable_by(middle, f64::total_cmp).1)
+        upper_median(&mut sigmas).map(|sigma| SIGMAS_95 * sigma)
     }
 
     /// A line per round and node.
     pub fn round_lines(&self) -> impl Iterator<Item = OffsetRecord> {
-        let torn = |round: &GlobalWindowData, node: NodeId| self.torn.holds(node, round.midpoint());
+        let in_gap = |round: &GlobalWindowData, node: NodeId| self.gaps.holds(node, round.midpoint());
         self.rounds.iter().flat_map(move |SolvedRound { data, .. }| {
             OffsetRecord::of_round(data).map(move |line| OffsetRecord {
-                clock_disturbed: line.clock_disturbed || torn(data, line.estimate.node_id),
+                clock_disturbed: line.clock_disturbed || in_gap(data, line.estimate.node_id),
                 ..line
             })
         })
@@ -196,7 +199,7 @@ impl Smoothed {
                 window_start: at - half,
                 window_end: at + half,
                 estimate: self.carried(node, data.midpoint(), at),
-                clock_disturbed: data.clock_disturbed(node.node_id) || self.torn.holds(node.node_id, at),
+                clock_disturbed: data.clock_disturbed(node.node_id) || self.gaps.holds(node.node_id, at),
             })
         })
     }
@@ -211,7 +214,7 @@ impl Smoothed {
     fn carried(&self, node: &NodeEstimate, middle: Timestamp<Reference>, at: Timestamp<Reference>) -> NodeEstimate {
         let mut carried = node.clone();
         let smoothed = |at| self.solution.at(node.node_id, at);
-        let known = smoothed(at).zip(smoothed(middle)).filter(|_| !self.torn.holds(node.node_id, at));
+        let known = smoothed(at).zip(smoothed(middle)).filter(|_| !self.gaps.holds(node.node_id, at));
         let Some((there, here)) = known else {
             // Reached within the round, but no packet that may be used says where the clock was.
             carried.reachable = false;
@@ -223,24 +226,25 @@ impl Smoothed {
         let wander = if node.node_id == self.reference { 0.0 } else { walk(node.node_id) + walk(self.reference) };
         let moved = there.offset_ns - here.offset_ns;
         let seconds = (i128::from(at.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
-        let doubt = doubt_ns(&here, seconds, wander);
-        carried.bound_lo_ns += moved - doubt;
-        carried.bound_hi_ns += moved + doubt;
+        let widening = widening_ns(&here, seconds, wander);
+        carried.bound_lo_ns += moved - widening;
+        carried.bound_hi_ns += moved + widening;
         carried.take(&there);
         carried
     }
 }
 
-impl Torn {
-    fn new(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], breaks: &[Break]) -> Self {
-        let mut torn: BTreeMap<NodeId, Vec<[Timestamp<Reference>; 2]>> = BTreeMap::new();
-        for Break { node, round } in breaks {
+impl StepGaps {
+    /// `steps`: nodes and places of the first rounds after their steps.
+    fn new(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], steps: &[(NodeId, usize)]) -> Self {
+        let mut gaps: BTreeMap<NodeId, Vec<[Timestamp<Reference>; 2]>> = BTreeMap::new();
+        for (node, first) in steps {
             let tells = |place: &usize| useful[*place].iter().any(|edge| [edge.src, edge.dst].contains(node));
-            let before = (0..*round).rev().find(tells).map_or(FIRST, |place| views[place].reference_midpoint);
-            let after = (*round..views.len()).find(tells).map_or(LAST, |place| views[place].reference_midpoint);
-            torn.entry(*node).or_default().push([before, after]);
+            let before = (0..*first).rev().find(tells).map_or(FIRST, |place| views[place].reference_midpoint);
+            let after = (*first..views.len()).find(tells).map_or(LAST, |place| views[place].reference_midpoint);
+            gaps.entry(*node).or_default().push([before, after]);
         }
-        Self(torn)
+        Self(gaps)
     }
 
     fn holds(&self, node: NodeId, at: Timestamp<Reference>) -> bool {
@@ -266,10 +270,10 @@ impl Knots {
 }
 
 /// By how much a displacement over `seconds` may be wrong.
-fn doubt_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
+fn widening_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
     let seconds = seconds.abs();
     let rate = middle.drift_sigma_ppm * NS_PER_S_PER_PPM * seconds;
-    DOUBT_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
+    WIDENING_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
 }
 
 /// Places of the rounds whose midpoints lie after those of all before.
@@ -294,19 +298,6 @@ fn left_out(rounds: &[SolvedRound]) -> BTreeMap<RoundId, Vec<Edge>> {
     left_out
 }
 
-/// Breaks by place among the smoothed rounds. One in a round that is missing concerns the next that is there.
-fn breaks(rounds: &[SolvedRound], in_order: &[usize]) -> Vec<Break> {
-    let named = rounds.iter().flat_map(|round| &round.data.watch.breaks);
-    let place = |round: RoundId| in_order.partition_point(|place| rounds[*place].data.round_id < round);
-    let mut breaks: Vec<Break> = named
-        .map(|named| Break { node: named.node, round: place(named.round) })
-        .filter(|named| named.round < in_order.len())
-        .collect();
-    breaks.sort_unstable_by_key(|named| (named.node, named.round));
-    breaks.dedup();
-    breaks
-}
-
 /// The edges that the smoother uses of a round.
 fn useful(view: &smoother::Round<'_>) -> BTreeSet<Edge> {
     let useless: BTreeSet<Edge> =
@@ -314,7 +305,7 @@ fn useful(view: &smoother::Round<'_>) -> BTreeSet<Edge> {
     view.edges.iter().map(EdgeAlphaBeta::edge).filter(|edge| !useless.contains(edge)).collect()
 }
 
-/// The exchanges of edges that are used in their round. Packets of a clock that lied would bend what delays look like.
+/// The exchanges of edges that are used in their round. Packets with inconsistent timestamps would change the distribution of the delays.
 fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Recorded<'a>]) -> Exchanges<'a> {
     let mut exchanges = Exchanges::new();
     for Recorded { round_id, edge, exchanges: some } in recorded {
@@ -336,21 +327,17 @@ const SPACING_MIN: Duration = Duration::from_ms(1);
 const LINES_MAX: i128 = 10_000_000;
 
 /// Standard deviations by which a carried hard interval is widened.
-const DOUBT_SDS: f64 = 5.0;
-
-/// The normal distribution's 97.5 % point.
-const NORMAL_975: f64 = 1.959_964;
+const WIDENING_SDS: f64 = 5.0;
 
 const NS_PER_S: f64 = 1e9;
 const NS_PER_MS: f64 = 1e6;
-const NS_PER_S_PER_PPM: f64 = 1e3;
 
 #[cfg(test)]
 mod tests {
     use probe_sync_time::StampSource;
 
     use super::*;
-    use crate::faults::{self, BreakKind};
+    use crate::faults;
     use crate::graph::GraphOptions;
     use crate::round::{Solver, SolverOptions};
     use crate::window::NodeWindowData;
@@ -422,17 +409,17 @@ mod tests {
         for round in &mut rounds {
             round.data.watch = faults::Verdict::default();
         }
-        let step = faults::Break { node: NodeId(1), round: RoundId(4), kind: BreakKind::Step };
+        let step = Break { node: NodeId(1), round: RoundId(4) };
         rounds[5].data.watch.breaks = vec![step, step];
         let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
         assert_eq!(smoothed.breaks, 1, "one step, told twice");
         let knots = smoothed.knots(Duration::from_ms(100), 2).expect("not many");
         for line in smoothed.knot_lines(knots).filter(|line| line.estimate.node_id == NodeId(1)) {
             let middle = line.window_start.midpoint(line.window_end).as_ns() as f64 / NS_PER_S;
-            let torn = middle > 3.0 && middle < 4.0;
-            assert_eq!((line.clock_disturbed, line.estimate.reachable), (torn, !torn), "{middle} s");
+            let gap = middle > 3.0 && middle < 4.0;
+            assert_eq!((line.clock_disturbed, line.estimate.reachable), (gap, !gap), "{middle} s");
             let wrong = (line.estimate.offset_ns - stepped(middle)).abs();
-            assert!(torn || wrong < 20.0, "{wrong} ns at {middle} s");
+            assert!(gap || wrong < 20.0, "{wrong} ns at {middle} s");
         }
     }
 
@@ -444,8 +431,7 @@ mod tests {
         for round in &mut rounds {
             round.data.watch = faults::Verdict::default();
         }
-        rounds[2].data.watch.breaks = vec![faults::Break { node: NodeId(1), round: RoundId(2), kind: BreakKind::Step }];
-        assert_eq!(breaks(&rounds, &in_order(&rounds)), [Break { node: NodeId(1), round: 2 }], "round 3 is the third");
+        rounds[2].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(2) }];
         let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
         assert_eq!(smoothed.unsmoothed().collect::<Vec<RoundId>>(), [RoundId(5), RoundId(6)]);
         assert_eq!(smoothed.round_lines().count(), 2 * 8);

@@ -15,9 +15,11 @@ mod curve;
 mod map;
 mod offsets;
 mod piece;
+mod place;
 pub mod smooth;
 
 pub use compose::{Join, MapChain};
 pub use curve::{CurvePoint, sample_curve};
-pub use map::{Break, Continuation, Cursor, Knot, Mapped, Place, Segment, TimeMap};
+pub use map::{Break, Continuation, Cursor, Knot, Mapped, Segment, TimeMap};
 pub use offsets::{Axis, Interpolation, OffsetMap, OffsetSample};
+pub use place::Place;

@@ -9,7 +9,7 @@
 //! [`Fast`] gives the same bits sooner: a fixed-point slope guesses the quotient, and the exact remainder puts it right.
 //! A fixed-point slope alone, the tempting way, would miss the next knot by picoseconds and count false clamps.
 
-use super::Place;
+use super::place::Place;
 
 /// A slope as an exact fraction: `rise_ps` of correction per `run_ps` of time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -4,19 +4,22 @@
 //! - **Wander** q of each clock by marginal likelihood. A clock is seen against the mean of all clocks that were there
 //!   all the time, so that a bad reference does not make every clock look bad. The series of its per-round states
 //!   runs through a Kalman filter; with innovations ν_k of covariance S_k the log likelihood is −½ Σ (ln|S| + νᵀS⁻¹ν), the square
-//!   replaced by a Student-t's so that one spoilt round does not look like wander. The rounds' noise has an unknown
+//!   replaced by a Student-t's so that one invalid round does not look like wander. The rounds' noise has an unknown
 //!   common factor ρ, fitted too. First one q for all, then each clock's own, held near the common one.
-//! - **Asymmetry** σ: every bond's mean residual d is drawn from N(0, σ²·scale + n), n its random part, of which the m independent
-//!   loops of L bonds show the share m/L. The posterior of σ on a grid, with a wide log-normal prior about [`PRIOR_SHARE`] of the median margin,
+//! - **Asymmetry** σ: every node pair's mean residual d is drawn from N(0, σ²·scale + n), n its random part, of which the m independent
+//!   loops of L node pairs show the share m/L. The posterior of σ on a grid, with a wide log-normal prior about [`PRIOR_SHARE`] of the median margin,
 //!   makes the asymmetry a scale mixture of normals. The variance returned is that of the normal with the same 97.5 % point: few loops
 //!   make a wide interval.
 //!
-//! What it does not do: see asymmetry that every bond of a node shares. No loop shows it.
+//! What it does not do: see asymmetry that every node pair of a node shares. No loop shows it.
 
-use super::layout::{Layout, Span, seen};
-use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk};
-use super::{NORMAL_975, Round, SmootherOptions};
+use super::layout::{Layout, Span};
+use super::lines::seen;
+use super::round::{Round, SmootherOptions};
 use crate::graph::linear::{Block, Pair, inverse};
+use crate::kalman::{Innovation, predicted_covariance, predicted_state};
+use crate::motion::{apply, block, product, square, sum};
+use crate::statistics::SIGMAS_95;
 
 /// One span's states round by round, as the rounds saw them.
 struct Series {
@@ -110,18 +113,14 @@ impl Series {
         let mut log = 0.0;
         for k in 1..self.states.len() {
             let delta = self.times[k] - self.times[k - 1];
-            let f = transition(delta);
-            let ahead: Square = sum(product(product(f, covariance), transposed(f)), square(walk(q, delta)));
-            let expected = apply(f, state);
-            let innovation = [self.states[k][0] - expected[0], self.states[k][1] - expected[1]];
-            let total = block(sum(ahead, square(scaled(k))));
-            let Some(certainty) = inverse(total) else { continue };
-            let certain = square(certainty);
-            let determinant = total[0] * total[2] - total[1] * total[1];
-            let distance = super::motion::between(innovation, certain, innovation);
-            log += log_density(determinant, distance);
-            let gain = product(ahead, certain);
-            let step = apply(gain, innovation);
+            let ahead = predicted_covariance(covariance, delta, q);
+            let expected = predicted_state(state, delta);
+            let off = [self.states[k][0] - expected[0], self.states[k][1] - expected[1]];
+            let Some(innovation) = Innovation::new(block(sum(ahead, square(scaled(k)))), off) else { continue };
+            log += log_density(innovation.determinant, innovation.distance);
+            // The covariance stays the full matrix that the products give: it is not symmetrised from step to step.
+            let gain = product(ahead, square(innovation.certainty));
+            let step = apply(gain, off);
             state = [expected[0] + step[0], expected[1] + step[1]];
             covariance = product(gain, square(scaled(k)));
         }
@@ -134,29 +133,29 @@ pub(super) fn log_density(determinant: f64, distance: f64) -> f64 {
     -0.5 * determinant.ln() - 0.5 * (FREEDOM + 2.0) * (distance / FREEDOM).ln_1p()
 }
 
-/// One bond's mean residual.
+/// One node pair's mean residual.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Deviation {
     /// ns, squared and weighted down where it is an outlier.
     pub(super) square: f64,
-    /// The bond's scale.
+    /// The node pair's scale.
     pub(super) scale: f64,
     /// Random variance of the mean, ns².
     pub(super) random: f64,
 }
 
-/// Variance of the asymmetries, ns², from all bonds' deviations, of which the share `visible` shows in loops.
+/// Variance of the asymmetries, ns², from all node pairs' deviations, of which the share `visible` shows in loops.
 pub(super) fn asymmetry(deviations: &[Deviation], visible: f64, margin_ns: f64) -> f64 {
     let center = PRIOR_SHARE * margin_ns;
     let grid: Vec<f64> =
         (0..GRID).map(|k| center * 10f64.powf(GRID_DECADES * (k as f64 / (GRID - 1) as f64 - 0.5))).collect();
     let log = |sigma: f64| {
-        let bond = |d: &Deviation| {
+        let node_pair = |d: &Deviation| {
             let variance = sigma * sigma * d.scale + d.random;
             visible * variance.ln() + d.square / variance
         };
         let prior = (sigma / center).ln() / PRIOR_SPREAD;
-        -0.5 * deviations.iter().map(bond).sum::<f64>() - 0.5 * prior * prior
+        -0.5 * deviations.iter().map(node_pair).sum::<f64>() - 0.5 * prior * prior
     };
     let logs: Vec<f64> = grid.iter().map(|sigma| log(*sigma)).collect();
     let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -169,7 +168,7 @@ pub(super) fn asymmetry(deviations: &[Deviation], visible: f64, margin_ns: f64) 
         let middle = 0.5 * (low + high);
         if outside(middle) > 0.025 { low = middle } else { high = middle }
     }
-    (0.5 * (low + high) / NORMAL_975).powi(2)
+    (0.5 * (low + high) / SIGMAS_95).powi(2)
 }
 
 /// Probability that a standard normal exceeds x ≥ 0 (Abramowitz and Stegun 26.2.17, error below 1e-7).

@@ -2,20 +2,20 @@
 //!
 //! Place in the flow: first step of `smoother`. Knots are the midpoints of the rounds on the reference's clock. A node's
 //! clock is one [`Span`] of knots, or several where it was stepped or restarted: offset and rate are then free anew. Each
-//! edge of a round is moved to the round's knot (`graph::edges`) and becomes a [`Measure`] between two spans; all
-//! edges between the same two nodes, whichever of them probed, share a [`Bond`] and with it one path asymmetry.
+//! edge of a round is moved to the round's knot (`lines`) and becomes a [`Measure`] between two spans; all
+//! edges between the same two nodes, whichever of them probed, share a [NodePair] and with it one path asymmetry.
 //!
 //! Offsets may be hours: every span has an integer potential, and unknowns are what is left of the offset above it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
-use probe_sync_time::Edge;
+use probe_sync_time::NodeId;
 
-use super::{Break, Round};
-use crate::graph::edges::{Equation, Moved, PER_SECOND, State};
-use crate::graph::linear::{Block, Pair, inverse};
-use crate::median::median;
-use crate::window::NodeEstimate;
+use super::lines::{self, Line};
+use super::round::Round;
+use crate::graph::edges::{Equation, PER_SECOND};
+use crate::graph::linear::{Block, Pair};
+use crate::statistics::median;
 
 /// A stretch of one node's clock without a step.
 #[derive(Clone, Debug)]
@@ -38,12 +38,12 @@ impl Span {
 
 /// The paths between two nodes, both ways.
 #[derive(Clone, Debug)]
-pub(super) struct Bond {
+pub(super) struct NodePair {
     /// The nodes, smaller first: the asymmetry counts positive when theta from the first to the second looks larger.
     pub(super) nodes: [usize; 2],
     /// Its measures.
     pub(super) measures: std::ops::Range<usize>,
-    /// Square of its asymmetry's scale, relative to the median bond's.
+    /// Square of its asymmetry's scale, relative to the median node pair's.
     pub(super) scale: f64,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Layout {
     /// Knots in seconds since the first.
     pub(super) knots: Vec<f64>,
     pub(super) spans: Vec<Span>,
-    pub(super) bonds: Vec<Bond>,
+    pub(super) node_pairs: Vec<NodePair>,
     pub(super) measures: Vec<Measure>,
     pub(super) states: usize,
     /// Median margin, ns.
@@ -77,17 +77,17 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(nodes: usize, rounds: &[Round<'_>], breaks: &[Break]) -> Self {
+    pub(super) fn new(nodes: usize, rounds: &[Round<'_>], breaks: &[(NodeId, usize)]) -> Self {
         let origin_ns = rounds.first().map_or(0, |round| round.reference_midpoint.as_ns());
         let since = |round: &Round<'_>| (i128::from(round.reference_midpoint.as_ns()) - i128::from(origin_ns)) as f64;
         let knots: Vec<f64> = rounds.iter().map(|round| since(round) / PER_SECOND).collect();
-        let usable: Vec<Vec<(Equation, f64)>> = rounds.iter().map(|round| equations(nodes, round)).collect();
+        let usable: Vec<Vec<(Equation, f64)>> = rounds.iter().map(|round| lines::usable(nodes, round)).collect();
         let spans = spans(nodes, rounds, breaks, &usable);
         let span_at = SpanIndex::new(nodes, &spans);
         let mut grouped: BTreeMap<[usize; 2], (Vec<Measure>, Vec<f64>)> = BTreeMap::new();
         for (knot, equations) in usable.iter().enumerate() {
             for (equation, margin) in equations {
-                if let Some(measure) = measure(equation, knot, rounds, &spans, &span_at) {
+                if let Some(measure) = measure((equation, *margin), knot, &rounds[knot], &spans, &span_at) {
                     let key = [equation.from.min(equation.to), equation.from.max(equation.to)];
                     let group = grouped.entry(key).or_default();
                     group.0.push(measure);
@@ -100,7 +100,7 @@ impl Layout {
             origin_ns,
             knots,
             spans,
-            bonds: Vec::with_capacity(grouped.len()),
+            node_pairs: Vec::with_capacity(grouped.len()),
             measures: Vec::new(),
             states,
             margin_ns: MARGIN_MIN_NS,
@@ -116,13 +116,13 @@ impl Layout {
         for (nodes, (measures, group)) in grouped {
             let first = self.measures.len();
             self.measures.extend(measures);
-            self.bonds.push(Bond { nodes, measures: first..self.measures.len(), scale: 1.0 });
+            self.node_pairs.push(NodePair { nodes, measures: first..self.measures.len(), scale: 1.0 });
             margins.push(median(group));
         }
         self.margin_ns = median(margins.iter().copied()).max(MARGIN_MIN_NS);
-        for (bond, margin) in self.bonds.iter_mut().zip(margins) {
+        for (node_pair, margin) in self.node_pairs.iter_mut().zip(margins) {
             // Longer paths can be more asymmetric; shorter ones than usual are not therefore better.
-            bond.scale = 0.5 * (1.0 + (margin / self.margin_ns).powi(2));
+            node_pair.scale = 0.5 * (1.0 + (margin / self.margin_ns).powi(2));
         }
     }
 
@@ -130,7 +130,7 @@ impl Layout {
         for span in &self.spans {
             let mut last = [0.0; 2];
             for (round, start) in rounds[span.first..=span.last].iter().zip(&mut self.start[span.base..]) {
-                last = belief(round, span).unwrap_or(last);
+                last = lines::seen(round, span.node, span.potential).unwrap_or(last);
                 *start = last;
             }
         }
@@ -143,25 +143,8 @@ impl Layout {
     }
 }
 
-/// The usable edges of a round with their margins.
-pub(super) fn equations(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
-    let excluded: HashSet<Edge> =
-        round.excluded.iter().map(|(edge, _)| *edge).chain(round.left_out.iter().copied()).collect();
-    let reachable = |node: usize| round.nodes.get(node).is_some_and(believable);
-    let inside = |equation: &Equation| equation.from.max(equation.to) < nodes;
-    let fitted = round
-        .edges
-        .iter()
-        .enumerate()
-        .filter(|(_, edge)| Equation::defect(edge).is_none() && !excluded.contains(&edge.edge()));
-    fitted
-        .map(|(index, edge)| (Equation::new(index, edge), edge.margin_ns.clamp(0.0, OFFSET_MAX_NS)))
-        .filter(|(equation, _)| inside(equation) && reachable(equation.from) && reachable(equation.to))
-        .collect()
-}
-
 /// Cuts every node's knots at its breaks and trims them to where there are packets.
-fn spans(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], usable: &[Vec<(Equation, f64)>]) -> Vec<Span> {
+fn spans(nodes: usize, rounds: &[Round<'_>], breaks: &[(NodeId, usize)], usable: &[Vec<(Equation, f64)>]) -> Vec<Span> {
     let mut measured: Vec<Vec<usize>> = vec![Vec::new(); nodes];
     for (knot, equations) in usable.iter().enumerate() {
         for node in equations.iter().flat_map(|(equation, _)| [equation.from, equation.to]) {
@@ -171,8 +154,8 @@ fn spans(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], usable: &[Vec<(Eq
         }
     }
     let mut cuts: Vec<Vec<usize>> = vec![Vec::new(); nodes];
-    for cut in breaks.iter().filter(|cut| cut.node.index() < nodes) {
-        cuts[cut.node.index()].push(cut.round);
+    for (node, place) in breaks.iter().filter(|(node, _)| node.index() < nodes) {
+        cuts[node.index()].push(*place);
     }
     let mut spans = Vec::new();
     let mut base = 0;
@@ -211,60 +194,23 @@ impl SpanIndex {
 }
 
 fn measure(
-    equation: &Equation,
+    (equation, margin): (&Equation, f64),
     knot: usize,
-    rounds: &[Round<'_>],
+    round: &Round<'_>,
     spans: &[Span],
     index: &SpanIndex,
 ) -> Option<Measure> {
     let (from, to) = (index.at(equation.from, knot, spans)?, index.at(equation.to, knot, spans)?);
-    let [a, b] = [from, to].map(|at| {
-        let x = belief(&rounds[knot], &spans[at]).unwrap_or([0.0; 2]);
-        State { potential: spans[at].potential, x }
-    });
-    let moved = equation.at(i128::from(rounds[knot].reference_midpoint.as_ns()), &a, &b);
-    let value = [0, 1].map(|k| moved.residual[k] + b.x[k] - a.x[k]);
-    let sign = if equation.from < equation.to { 1.0 } else { -1.0 };
-    sound(&moved).then_some(Measure { from, to, knot, sign, value, covariance: moved.covariance })
+    let Line { moved, believed: [a, b], sign, .. } =
+        Line::new(round, (equation, margin), [from, to].map(|at| spans[at].potential))?;
+    let value = [0, 1].map(|k| moved.residual[k] + b[k] - a[k]);
+    Some(Measure { from, to, knot, sign, value, covariance: moved.covariance })
 }
 
-/// Whether a line moved to a knot is worth anything. Beyond these limits its square or its inverse would be no number,
-/// and one such line would spoil all nodes.
-pub(super) fn sound(moved: &Moved) -> bool {
-    let [a, _, b] = moved.covariance;
-    let sized = |variance: f64| (VARIANCE_MIN..=VARIANCE_MAX).contains(&variance);
-    moved.residual.iter().all(|x| x.is_finite()) && sized(a) && sized(b) && inverse(moved.covariance).is_some()
+/// Median distance of the knots: the windows' length, s.
+pub(super) fn typical_window(knots: &[f64]) -> f64 {
+    median(knots.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0))
 }
-
-/// Whether a round's estimate of a node can be started from.
-pub(super) fn believable(estimate: &NodeEstimate) -> bool {
-    estimate.reachable && estimate.offset_ns.abs() <= OFFSET_MAX_NS && estimate.drift_ppm.abs() <= DRIFT_MAX_PPM
-}
-
-fn belief(round: &Round<'_>, span: &Span) -> Option<Pair> {
-    seen(round, span.node, span.potential)
-}
-
-/// What a round says of a node, above a potential: ns and ns/s.
-pub(super) fn seen(round: &Round<'_>, node: usize, potential: i128) -> Option<Pair> {
-    let estimate = round.nodes.get(node).filter(|estimate| believable(estimate))?;
-    let whole = estimate.offset_ns.round();
-    let offset = (whole as i128 - potential) as f64 + (estimate.offset_ns - whole);
-    Some([offset, estimate.drift_ppm * NS_PER_S_PER_PPM])
-}
-
-/// A millionth is 1000 ns per s.
-pub(super) const NS_PER_S_PER_PPM: f64 = 1e3;
-
-/// Differences of two i64 times are smaller, ns; so are margins.
-const OFFSET_MAX_NS: f64 = 2e19;
-
-/// A clock that runs twice as fast.
-const DRIFT_MAX_PPM: f64 = 1e6;
-
-/// Limits of a line's variances, ns² and ns²/s²: a thousandth of a nanosecond, and all of time.
-const VARIANCE_MIN: f64 = 1e-6;
-const VARIANCE_MAX: f64 = 1e39;
 
 /// Floor of the margin that asymmetries are compared with, ns.
 const MARGIN_MIN_NS: f64 = 1.0;

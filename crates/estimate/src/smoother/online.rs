@@ -2,11 +2,11 @@
 //!
 //! Place in the flow: beside the joint solution of `smoother`, for the master of a run. What the joint solution does at once is
 //! done step by step, with the same model and the same sources of evidence:
-//! 1. every line is corrected by its bond's asymmetry as known so far, and the round is solved by least squares with the random
+//! 1. every line is corrected by its node pair's asymmetry as known so far, and the round is solved by least squares with the random
 //!    errors alone as weights: what is constant does not come in again each round;
 //! 2. every node's state runs through Kalman filters for a bank of wander densities, and the likeliest one speaks
 //!    (the node's own innovations, and everybody's, decide);
-//! 3. every bond's mean deviation from the filtered states is solved as a graph of its own: what its loops deny goes into the states,
+//! 3. every node pair's mean deviation from the filtered states is solved as a graph of its own: what its loops deny goes into the states,
 //!    the rest is asymmetry.
 //!
 //! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations per node; nothing grows with the
@@ -16,23 +16,27 @@ use std::collections::BTreeMap;
 
 use probe_sync_time::NodeId;
 
+use super::bank::{BANK, Bank, DENSITIES, FORGET};
 use super::evidence::{self, Deviation};
-use super::layout::{NS_PER_S_PER_PPM, believable, equations, seen, sound};
-use super::motion::{Square, apply, block, product, square, sum, transition, transposed, walk, window_excess};
-use super::solution::component;
-use super::{FREEDOM, NORMAL_975, Round, SCALE_MIN, SmoothedOffset, WEIGHTED_PAIR, WEIGHTED_SINGLE};
+use super::lines::{self, Line, believable, seen};
+use super::round::Round;
+use super::solution::SmoothedOffset;
+use super::student::{FREEDOM, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
+use crate::graph::components::held;
 use crate::graph::covariance;
-use crate::graph::edges::{Equation, Moved, PER_SECOND, State};
+use crate::graph::edges::{Equation, PER_SECOND};
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
-use crate::median::median;
+use crate::kalman::Belief;
+use crate::motion::NS_PER_S_PER_PPM;
+use crate::statistics::{SIGMAS_95, median};
 
 /// The live smoother of one run.
 #[derive(Clone, Debug)]
 pub struct Online {
     reference: usize,
     last_ns: Option<i64>,
-    nodes: Vec<Filter>,
-    bonds: BTreeMap<[usize; 2], Mean>,
+    nodes: Vec<Bank>,
+    node_pairs: BTreeMap<[usize; 2], Mean>,
     /// Log likelihood of each wander density, over all nodes, forgetting.
     common: [f64; BANK],
     /// Weighted squares and number of independent residuals, offset and rate.
@@ -48,20 +52,7 @@ pub struct Online {
     spread: Vec<f64>,
 }
 
-/// One node against the reference.
-#[derive(Clone, Debug, Default)]
-struct Filter {
-    potential: i128,
-    /// Per density: state and covariance; None before the first measurement.
-    bank: Option<[(Pair, Block); BANK]>,
-    likelihood: [f64; BANK],
-    /// Rounds since anything was measured.
-    unheard: u32,
-    /// A measurement that the bank would not believe, with its covariance: of this round, and whether of the last one too.
-    doubted: Option<(Pair, Block)>,
-}
-
-/// A bond's deviation from the states, averaged over rounds.
+/// A node pair's deviation from the states, averaged over rounds.
 #[derive(Copy, Clone, Debug)]
 struct Mean {
     /// Σ 1/v and Σ d/v.
@@ -70,25 +61,13 @@ struct Mean {
     margin: f64,
     asymmetry: f64,
     /// By how much more than the others' its asymmetry's variance seems to be.
-    doubt: f64,
+    excess: f64,
 }
 
 impl Default for Mean {
     fn default() -> Self {
-        Self { weight: 0.0, sum: 0.0, margin: 0.0, asymmetry: 0.0, doubt: 1.0 }
+        Self { weight: 0.0, sum: 0.0, margin: 0.0, asymmetry: 0.0, excess: 1.0 }
     }
-}
-
-/// A line of the round under way.
-struct Line {
-    from: usize,
-    to: usize,
-    key: [usize; 2],
-    sign: f64,
-    moved: Moved,
-    /// Offset between the ends that was believed when the line was moved, above potentials, ns.
-    believed: f64,
-    margin: f64,
 }
 
 impl Online {
@@ -97,8 +76,8 @@ impl Online {
         Self {
             reference: reference.index(),
             last_ns: None,
-            nodes: vec![Filter::default(); nodes],
-            bonds: BTreeMap::new(),
+            nodes: vec![Bank::default(); nodes],
+            node_pairs: BTreeMap::new(),
             common: [0.0; BANK],
             scatter: [[SCATTER_PRIOR; 2]; 2],
             asymmetry: 0.0,
@@ -113,7 +92,7 @@ impl Online {
     /// offset at the round's midpoint, None where no packet tells.
     pub fn observe(&mut self, round: &Round<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
         let delta = self.last_ns.map_or(0, |last| i128::from(round.reference_midpoint.as_ns()) - i128::from(last));
-        // The reference's clock was set back: no course goes on from there.
+        // The reference's clock was set back: no prediction goes on from there.
         let set_back = self.last_ns.is_some() && delta <= 0;
         let delta = delta.max(0) as f64 / PER_SECOND;
         self.last_ns = Some(round.reference_midpoint.as_ns());
@@ -123,7 +102,7 @@ impl Online {
         }
         self.forget(broken, set_back, round);
         let lines = self.lines(round);
-        self.forget_bonds(round, &lines);
+        self.forget_node_pairs(round, &lines);
         let scales = self.scatter.map(|[squares, freedom]| (squares / freedom).clamp(SCALE_MIN, 1.0 / SCALE_MIN));
         let (measured, noise) = self.least_squares(round, &lines, scales);
         for node in 0..self.nodes.len() {
@@ -135,7 +114,7 @@ impl Online {
             }
         }
         self.weigh_densities();
-        self.renew_bonds(&lines, scales);
+        self.renew_node_pairs(&lines, scales);
         self.renew_asymmetry();
         self.rounds += 1;
         (0..self.nodes.len()).map(|node| self.estimate(node)).collect()
@@ -153,46 +132,38 @@ impl Online {
 
     fn forget(&mut self, broken: &[NodeId], set_back: bool, round: &Round<'_>) {
         let all = set_back || broken.iter().any(|node| node.index() == self.reference);
-        for (node, filter) in self.nodes.iter_mut().enumerate() {
+        for (node, bank) in self.nodes.iter_mut().enumerate() {
             if all || broken.iter().any(|other| other.index() == node) {
-                (filter.bank, filter.doubted) = (None, None);
+                bank.forget();
             }
-            if filter.bank.is_none() {
+            if bank.is_new() {
                 let offset = round.nodes.get(node).filter(|estimate| believable(estimate));
                 let offset = offset.map_or(0.0, |estimate| estimate.offset_ns);
-                filter.potential = offset.round() as i128;
+                bank.potential = offset.round() as i128;
             }
         }
     }
 
     /// What was learned of an edge that is left out now was learned from the fault.
-    fn forget_bonds(&mut self, round: &Round<'_>, lines: &[Line]) {
+    fn forget_node_pairs(&mut self, round: &Round<'_>, lines: &[Line]) {
         for edge in round.left_out {
             let (from, to) = (edge.src.index(), edge.dst.index());
             let key = [from.min(to), from.max(to)];
             if lines.iter().all(|line| line.key != key) {
-                self.bonds.remove(&key);
+                self.node_pairs.remove(&key);
             }
         }
     }
 
     fn lines(&mut self, round: &Round<'_>) -> Vec<Line> {
-        let belief = |node: usize| {
-            let potential = self.nodes[node].potential;
-            State { potential, x: seen(round, node, potential).unwrap_or([0.0; 2]) }
-        };
         let line = |(equation, margin): (Equation, f64)| {
-            let (from, to) = (equation.from, equation.to);
-            let (a, b) = (belief(from), belief(to));
-            let moved = equation.at(i128::from(round.reference_midpoint.as_ns()), &a, &b);
-            let sign = if from < to { 1.0 } else { -1.0 };
-            Line { from, to, key: [from.min(to), from.max(to)], sign, moved, believed: b.x[0] - a.x[0], margin }
+            let potentials = [equation.from, equation.to].map(|node| self.nodes[node].potential);
+            Line::new(round, (&equation, margin), potentials)
         };
-        let lines: Vec<Line> =
-            equations(self.nodes.len(), round).into_iter().map(line).filter(|line| sound(&line.moved)).collect();
+        let lines: Vec<Line> = lines::usable(self.nodes.len(), round).into_iter().filter_map(line).collect();
         for line in &lines {
-            let bond = self.bonds.entry(line.key).or_default();
-            bond.margin = if bond.margin == 0.0 { line.margin } else { bond.margin.min(line.margin) };
+            let node_pair = self.node_pairs.entry(line.key).or_default();
+            node_pair.margin = if node_pair.margin == 0.0 { line.margin } else { node_pair.margin.min(line.margin) };
         }
         lines
     }
@@ -202,7 +173,7 @@ impl Online {
         let residuals: Vec<Pair> = lines
             .iter()
             .map(|line| {
-                let known = self.bonds.get(&line.key).map_or(0.0, |bond| bond.asymmetry);
+                let known = self.node_pairs.get(&line.key).map_or(0.0, |node_pair| node_pair.asymmetry);
                 [line.moved.residual[0] - line.sign * known, line.moved.residual[1]]
             })
             .collect();
@@ -218,14 +189,14 @@ impl Online {
                 .zip(precision.iter().zip(&weights))
                 .map(|(line, (p, w))| Link { from: line.from, to: line.to, weight: p.map(|p| p * w) })
                 .collect();
-            let fixed = component(nodes, &links, self.reference);
+            let fixed = held(nodes, &links, self.reference);
             graph = Laplacian::new(links, fixed);
             let right = graph.right_side(residuals.iter().copied());
             solve(&graph, &right, &mut shift);
             for (at, line) in lines.iter().enumerate() {
                 let left = remainder(residuals[at], &shift, line);
-                let force = times(precision[at], left);
-                weights[at] = ((FREEDOM + 2.0) / (FREEDOM + force[0] * left[0] + force[1] * left[1])).min(1.0);
+                let scaled = times(precision[at], left);
+                weights[at] = ((FREEDOM + 2.0) / (FREEDOM + scaled[0] * left[0] + scaled[1] * left[1])).min(1.0);
             }
         }
         self.scatter_of(lines, &residuals, &shift, &weights);
@@ -264,7 +235,8 @@ impl Online {
         touched.dedup();
         let freedom = lines.len() as f64 - touched.len() as f64 + 1.0;
         // The first rounds' residuals still hold the asymmetries.
-        let settled = self.bonds.values().filter(|bond| bond.weight > 0.0).count() * 2 > self.bonds.len();
+        let settled =
+            self.node_pairs.values().filter(|node_pair| node_pair.weight > 0.0).count() * 2 > self.node_pairs.len();
         if freedom < 1.0 || !settled {
             return;
         }
@@ -283,9 +255,9 @@ impl Online {
 
     /// Adds the round's innovations to everybody's opinion on wander.
     fn weigh_densities(&mut self) {
-        let heard = self.nodes.iter().filter(|filter| filter.bank.is_some()).count().max(1) as f64;
+        let heard = self.nodes.iter().filter(|bank| !bank.is_new()).count().max(1) as f64;
         for (k, common) in self.common.iter_mut().enumerate() {
-            *common = self.nodes.iter().map(|filter| filter.likelihood[k]).sum::<f64>() / heard;
+            *common = self.nodes.iter().map(|bank| bank.likelihood[k]).sum::<f64>() / heard;
         }
     }
 
@@ -297,66 +269,70 @@ impl Online {
         (0..BANK).max_by(|a, b| score(*a).total_cmp(&score(*b))).unwrap_or(0)
     }
 
-    /// Adds this round to the bonds' means, and divides them into what belongs to the states and asymmetry.
-    fn renew_bonds(&mut self, lines: &[Line], scales: Pair) {
+    /// Adds this round to the node pairs' means, and divides them into what belongs to the states and asymmetry.
+    fn renew_node_pairs(&mut self, lines: &[Line], scales: Pair) {
         let state = |node: usize| {
-            let known = self.nodes[node].bank.filter(|_| self.nodes[node].doubted.is_none());
-            let known = known.map(|bank| bank[self.chosen(node)].0[0]);
-            if node == self.reference { Some(0.0) } else { known }
+            let known = || self.nodes[node].settled(self.chosen(node)).map(|belief| belief.state[0]);
+            if node == self.reference { Some(0.0) } else { known() }
         };
         let states: Vec<Option<f64>> = (0..self.nodes.len()).map(state).collect();
         for line in lines {
             let (Some(a), Some(b)) = (states[line.from], states[line.to]) else { continue };
-            let bond = self.bonds.entry(line.key).or_default();
-            let value = line.moved.residual[0] + line.believed;
+            let node_pair = self.node_pairs.entry(line.key).or_default();
+            let [from, to] = line.believed;
+            let value = line.moved.residual[0] + (to[0] - from[0]);
             let variance = scaled(line.moved.covariance, scales)[0];
-            bond.weight = BOND_FORGET * bond.weight + 1.0 / variance;
-            bond.sum = BOND_FORGET * bond.sum + line.sign * (value - (b - a)) / variance;
+            node_pair.weight = PAIR_FORGET * node_pair.weight + 1.0 / variance;
+            node_pair.sum = PAIR_FORGET * node_pair.sum + line.sign * (value - (b - a)) / variance;
         }
     }
 
     fn renew_asymmetry(&mut self) {
-        let margin = median(self.bonds.values().map(|bond| bond.margin)).max(1.0);
+        let margin = median(self.node_pairs.values().map(|node_pair| node_pair.margin)).max(1.0);
         if self.asymmetry == 0.0 {
             self.asymmetry = evidence::asymmetry(&[], 0.0, margin);
         }
-        let known: Vec<([usize; 2], Mean)> =
-            self.bonds.iter().filter(|(_, bond)| bond.weight > 0.0).map(|(key, bond)| (*key, *bond)).collect();
-        let scale = |bond: &Mean| 0.5 * (1.0 + (bond.margin / margin).powi(2));
-        let asymmetric = |bond: &Mean| self.asymmetry * scale(bond) * bond.doubt;
-        let weight = |bond: &Mean| 1.0 / (asymmetric(bond) + 1.0 / bond.weight);
+        let known: Vec<([usize; 2], Mean)> = self
+            .node_pairs
+            .iter()
+            .filter(|(_, node_pair)| node_pair.weight > 0.0)
+            .map(|(key, node_pair)| (*key, *node_pair))
+            .collect();
+        let scale = |node_pair: &Mean| 0.5 * (1.0 + (node_pair.margin / margin).powi(2));
+        let asymmetric = |node_pair: &Mean| self.asymmetry * scale(node_pair) * node_pair.excess;
+        let weight = |node_pair: &Mean| 1.0 / (asymmetric(node_pair) + 1.0 / node_pair.weight);
         let links: Vec<Link> = known
             .iter()
-            .map(|(key, bond)| Link { from: key[0], to: key[1], weight: [weight(bond), 0.0, 1.0] })
+            .map(|(key, node_pair)| Link { from: key[0], to: key[1], weight: [weight(node_pair), 0.0, 1.0] })
             .collect();
-        let graph = Laplacian::new(links.clone(), component(self.nodes.len(), &links, self.reference));
-        let right = graph.right_side(known.iter().map(|(_, bond)| [bond.sum / bond.weight, 0.0]));
-        let variances: Vec<f64> = known.iter().map(|(_, bond)| asymmetric(bond)).collect();
+        let graph = Laplacian::new(links.clone(), held(self.nodes.len(), &links, self.reference));
+        let right = graph.right_side(known.iter().map(|(_, node_pair)| [node_pair.sum / node_pair.weight, 0.0]));
+        let variances: Vec<f64> = known.iter().map(|(_, node_pair)| asymmetric(node_pair)).collect();
         let mut shift = vec![[0.0; 2]; self.nodes.len()];
         solve(&graph, &right, &mut shift);
-        // Bonds among nodes that nothing ties to the reference close no loops of its graph.
+        // Node pairs among nodes that nothing ties to the reference close no loops of its graph.
         let tied = |key: &[usize; 2]| key.iter().any(|node| !graph.fixed()[*node]);
-        let bonds = known.iter().filter(|(key, _)| tied(key)).count() as f64;
-        let visible = ((bonds - graph.free() as f64) / bonds.max(1.0)).clamp(0.0, 1.0);
+        let node_pairs = known.iter().filter(|(key, _)| tied(key)).count() as f64;
+        let visible = ((node_pairs - graph.free() as f64) / node_pairs.max(1.0)).clamp(0.0, 1.0);
         let mut deviations = Vec::with_capacity(known.len());
         for (key, old) in known.iter().filter(|(key, _)| tied(key)) {
             let rest = old.sum / old.weight - (shift[key[1]][0] - shift[key[0]][0]);
             let random = 1.0 / old.weight;
             deviations.push(Deviation {
-                square: rest * rest / (old.doubt * WEIGHTED_SINGLE),
+                square: rest * rest / (old.excess * WEIGHTED_SINGLE),
                 scale: scale(old),
                 random,
             });
-            if let Some(bond) = self.bonds.get_mut(key) {
-                bond.asymmetry = asymmetric(old) * weight(old) * rest;
-                bond.sum = rest * bond.weight;
+            if let Some(node_pair) = self.node_pairs.get_mut(key) {
+                node_pair.asymmetry = asymmetric(old) * weight(old) * rest;
+                node_pair.sum = rest * node_pair.weight;
                 let expected = visible * (self.asymmetry * scale(old) + random);
-                let strange = if expected > 0.0 { rest * rest / expected } else { 0.0 };
-                bond.doubt = ((FREEDOM + strange) / (FREEDOM + 1.0)).max(1.0);
+                let square = if expected > 0.0 { rest * rest / expected } else { 0.0 };
+                node_pair.excess = ((FREEDOM + square) / (FREEDOM + 1.0)).max(1.0);
             }
         }
-        for (filter, shift) in self.nodes.iter_mut().zip(&shift) {
-            filter.bank.iter_mut().flatten().for_each(|(state, _)| state[0] += shift[0]);
+        for (bank, shift) in self.nodes.iter_mut().zip(&shift) {
+            bank.shift(shift[0]);
         }
         self.renew_fixed(&graph, &known, &variances);
         self.asymmetry = evidence::asymmetry(&deviations, visible, margin);
@@ -368,8 +344,8 @@ impl Online {
             return;
         }
         let mut part = vec![[0.0; 2]; self.nodes.len()];
-        for ((key, bond), asymmetric) in known.iter().zip(asymmetric) {
-            let weight = 1.0 / (asymmetric + 1.0 / bond.weight);
+        for ((key, node_pair), asymmetric) in known.iter().zip(asymmetric) {
+            let weight = 1.0 / (asymmetric + 1.0 / node_pair.weight);
             for node in key {
                 part[*node] = [part[*node][0] + asymmetric * weight * weight, part[*node][1] + weight];
             }
@@ -383,83 +359,21 @@ impl Online {
         if node == self.reference {
             return Some(SmoothedOffset::ZERO);
         }
-        let filter = &self.nodes[node];
-        if filter.unheard > UNHEARD_MAX {
+        let bank = &self.nodes[node];
+        if bank.unheard > UNHEARD_MAX {
             return None;
         }
-        let (state, covariance) = filter.doubted.or_else(|| Some(filter.bank?[self.chosen(node)]))?;
+        let Belief { state, covariance } = bank.belief(self.chosen(node))?;
         let asymmetry = self.fixed.get(node).copied().unwrap_or(self.asymmetry);
         let sigma_ns = (covariance[0] + asymmetry).sqrt();
         Some(SmoothedOffset {
-            offset_ns: filter.potential as f64 + state[0],
+            offset_ns: bank.potential as f64 + state[0],
             drift_ppm: state[1] / NS_PER_S_PER_PPM,
             sigma_ns,
-            half_width_95_ns: NORMAL_975 * sigma_ns,
+            half_width_95_ns: SIGMAS_95 * sigma_ns,
             asymmetry_sigma_ns: asymmetry.sqrt(),
             drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
         })
-    }
-}
-
-impl Filter {
-    fn predict(&mut self, delta: f64) {
-        self.unheard = self.unheard.saturating_add(1);
-        let f = transition(delta);
-        let go_on = |(state, covariance): &mut (Pair, Block), density: f64| {
-            *state = apply(f, *state);
-            let moved: Square = product(product(f, square(*covariance)), transposed(f));
-            *covariance = block(sum(moved, square(walk(density, delta))));
-        };
-        for (one, density) in self.bank.iter_mut().flatten().zip(DENSITIES) {
-            go_on(one, density);
-        }
-        // It speaks for the node until the next packet, and time passes for it too.
-        if let Some(doubted) = &mut self.doubted {
-            go_on(doubted, DENSITIES[STRANGE_DENSITY]);
-        }
-    }
-
-    /// Takes a round's measurement. One that no density of the bank explains speaks for itself: it is the best there is of
-    /// this round, but the course goes on without it; when the next is as strange, the course begins anew.
-    /// `window` seconds of wander lie in it.
-    fn update(&mut self, measured: Pair, noise: Block, window: f64) {
-        self.unheard = 0;
-        let noises = DENSITIES.map(|density| {
-            let [offset, rate] = window_excess(density, window);
-            [noise[0] + offset, noise[1], noise[2] + rate]
-        });
-        let again = self.doubted.take().is_some();
-        let Some(bank) = &mut self.bank else {
-            self.bank = Some(noises.map(|noise| (measured, noise)));
-            return;
-        };
-        let strange = |(state, covariance): &(Pair, Block), noise: Block| {
-            let total = [0, 1, 2].map(|k| covariance[k] + noise[k]);
-            let innovation = [measured[0] - state[0], measured[1] - state[1]];
-            let pull = inverse(total).map_or([0.0; 2], |certainty| times(certainty, innovation));
-            pull[0] * innovation[0] + pull[1] * innovation[1] > STRANGE
-        };
-        if strange(&bank[STRANGE_DENSITY], noises[STRANGE_DENSITY]) {
-            if again {
-                *bank = noises.map(|noise| (measured, noise));
-            } else {
-                self.doubted = Some((measured, noises[STRANGE_DENSITY]));
-            }
-            return;
-        }
-        for (k, ((state, covariance), noise)) in bank.iter_mut().zip(noises).enumerate() {
-            let total = [0, 1, 2].map(|k| covariance[k] + noise[k]);
-            let Some(certainty) = inverse(total) else { continue };
-            let innovation = [measured[0] - state[0], measured[1] - state[1]];
-            let pull = times(certainty, innovation);
-            let distance = pull[0] * innovation[0] + pull[1] * innovation[1];
-            let determinant = total[0] * total[2] - total[1] * total[1];
-            let log = evidence::log_density(determinant, distance);
-            self.likelihood[k] = FORGET * self.likelihood[k] + log;
-            let step = times(*covariance, pull);
-            *state = [state[0] + step[0], state[1] + step[1]];
-            *covariance = super::variance::updated(*covariance, noise);
-        }
     }
 }
 
@@ -476,19 +390,8 @@ fn solve(graph: &Laplacian, right: &[Pair], x: &mut [Pair]) {
     graph.solve_iterative(right, x, tolerance, STEPS_MAX);
 }
 
-/// Densities of the bank, ns²/s³: from a tenth of a good quartz to a clock that wanders 1 ppm in a second.
-const DENSITIES: [f64; BANK] = [0.4, 4.0, 40.0, 400.0, 4e3, 4e4, 4e5, 4e6];
-const BANK: usize = 8;
-
-/// Squared distance of (offset, rate) beyond which the density at this place of the bank explains a measurement no more.
-const STRANGE: f64 = 60.0;
-const STRANGE_DENSITY: usize = 4;
-
-/// How much of what was seen counts a round later.
-const FORGET: f64 = 0.98;
-
-/// The same for a bond's mean deviation: a changed route is learned in some hundred rounds, however long the run.
-const BOND_FORGET: f64 = 0.998;
+/// How much of a node pair's mean deviation counts a round later: a changed route is learned in some hundred rounds, however long the run.
+const PAIR_FORGET: f64 = 0.998;
 
 /// What everybody's wander counts in a node's own, in nodes.
 const COMMON_WEIGHT: f64 = 4.0;

@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 
 use probe_sync_time::{Duration, Edge, Exchange, StampSource, Timestamp};
 
-use super::Fit;
+use super::fit::{Fit, Level};
 use super::layout::{Measure, Span};
-use super::motion::hermite;
 use crate::graph::edges::PER_SECOND;
 use crate::graph::linear::{Block, Pair, inverse};
+use crate::motion::{apply, block, hermite, product, square};
 
 /// A packet whose delay is known up to the error of the clocks.
 #[derive(Copy, Clone, Debug)]
@@ -37,15 +37,6 @@ struct Traffic {
     ways: [Vec<Delayed>; 2],
 }
 
-/// The constant part of a bond's theta that the states leave.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Level {
-    /// ns, positive when theta from the first node to the second is larger than the states say.
-    pub(super) value: f64,
-    /// Of its random error, ns².
-    pub(super) variance: f64,
-}
-
 /// Exchanges of every edge.
 pub type Exchanges<'a> = BTreeMap<Edge, Vec<&'a [Exchange]>>;
 
@@ -56,26 +47,26 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
     let mut measures = Vec::with_capacity(fit.layout.measures.len());
     let mut covariances = Vec::with_capacity(measures.capacity());
     let mut weights = Vec::with_capacity(measures.capacity());
-    for number in 0..fit.layout.bonds.len() {
-        let bond = fit.layout.bonds[number].clone();
+    for number in 0..fit.layout.node_pairs.len() {
+        let node_pair = fit.layout.node_pairs[number].clone();
         let first = measures.len();
         let scores = traffic.get(number).and_then(Scores::new);
         let renewed = scores
             .map(|scores| renewed(fit, levels[number].value, (number, &traffic[number]), &scores))
             .unwrap_or_default();
         // A sharp floor is better left to the hull; what each claims to know decides.
-        let old = bond.measures.clone().map(|at| fit.rescaled(fit.layout.measures[at].covariance));
+        let old = node_pair.measures.clone().map(|at| fit.rescaled(fit.layout.measures[at].covariance));
         let knows = |covariances: &mut dyn Iterator<Item = Block>| covariances.map(|c| 1.0 / c[0]).sum::<f64>();
         if knows(&mut renewed.iter().map(|measure| measure.covariance)) > knows(&mut old.clone()) {
             weights.extend(renewed.iter().map(|_| 1.0));
             covariances.extend(renewed.iter().map(|measure| measure.covariance));
             measures.extend(renewed);
         } else {
-            measures.extend(fit.layout.measures[bond.measures.clone()].iter().cloned());
+            measures.extend(fit.layout.measures[node_pair.measures.clone()].iter().cloned());
             covariances.extend(old);
-            weights.extend(fit.robust.0[bond.measures.clone()].iter().copied());
+            weights.extend(fit.robust.0[node_pair.measures.clone()].iter().copied());
         }
-        fit.layout.bonds[number].measures = first..measures.len();
+        fit.layout.node_pairs[number].measures = first..measures.len();
     }
     fit.layout.measures = measures;
     fit.covariances = covariances;
@@ -83,7 +74,7 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
     fit.scales = [1.0; 2];
 }
 
-/// The constant part of every bond's theta, from the floors of its delays.
+/// The constant part of every node pair's theta, from the floors of its delays.
 pub(super) fn floors(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Option<Level>> {
     let level = |traffic: &Traffic| {
         let [there, back] = [floor(&traffic.ways[0])?, floor(&traffic.ways[1])?];
@@ -92,12 +83,12 @@ pub(super) fn floors(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Option<Level>>
     sorted(fit, exchanges).iter().map(level).collect()
 }
 
-/// Every bond's packets with their delays.
+/// Every node pair's packets with their delays.
 fn sorted(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Traffic> {
     let tracks = Tracks::new(fit);
     let place: BTreeMap<[usize; 2], usize> =
-        fit.layout.bonds.iter().enumerate().map(|(number, bond)| (bond.nodes, number)).collect();
-    let mut traffic = vec![Traffic::default(); fit.layout.bonds.len()];
+        fit.layout.node_pairs.iter().enumerate().map(|(number, node_pair)| (node_pair.nodes, number)).collect();
+    let mut traffic = vec![Traffic::default(); fit.layout.node_pairs.len()];
     for (edge, lists) in exchanges {
         let (from, to) = (edge.src.index(), edge.dst.index());
         let Some(number) = place.get(&[from.min(to), from.max(to)]) else { continue };
@@ -201,9 +192,9 @@ fn nearest(knots: &[f64], t: f64) -> usize {
     if (t - knots[before]).abs() <= (knots[next] - t).abs() { before } else { next }
 }
 
-/// The measures of a bond, one per knot, from scores. They keep the bond's mean `level` above the states.
+/// The measures of a node pair, one per knot, from scores. They keep the node pair's mean `level` above the states.
 fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: &Scores) -> Vec<Measure> {
-    let bond = &fit.layout.bonds[number];
+    let node_pair = &fit.layout.node_pairs[number];
     let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
     for (way, sign) in [(0, -1.0), (1, 1.0)] {
         for packet in &traffic.ways[way] {
@@ -215,9 +206,9 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
         }
     }
     let mut measures: Vec<Measure> = Vec::with_capacity(sums.len());
-    for at in bond.measures.clone() {
+    for at in node_pair.measures.clone() {
         let old = &fit.layout.measures[at];
-        // A bond's measures come in order of knot, both ways of a pair next to each other.
+        // A node pair's measures come in order of knot, both ways of a pair next to each other.
         if measures.last().is_some_and(|last| last.knot == old.knot) {
             continue;
         }
@@ -254,7 +245,6 @@ impl Sums {
 
     /// How far the line moves, and its covariance J⁻¹·V·J⁻¹.
     fn step(&self) -> Option<(Pair, Block)> {
-        use super::motion::{apply, block, product, square};
         let inverse = square(inverse(self.steepness).filter(|_| self.count >= PACKETS_PER_WINDOW_MIN)?);
         let covariance = block(product(product(inverse, square(self.scatter)), inverse));
         let shift = apply(inverse, self.score);

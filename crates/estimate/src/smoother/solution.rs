@@ -11,12 +11,14 @@
 
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
-use super::layout::NS_PER_S_PER_PPM;
-use super::motion::{between, bridge, hermite, square, walk, window_excess};
+use super::fit::Fit;
+use super::layout::typical_window;
 use super::variance::Variances;
-use super::{Fit, NORMAL_975};
+use crate::graph::components::held;
 use crate::graph::covariance;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse};
+use crate::motion::{NS_PER_S_PER_PPM, between, bridge, hermite, square, walk, window_excess};
+use crate::statistics::SIGMAS_95;
 use crate::window::NodeEstimate;
 
 /// A smoothed offset.
@@ -106,10 +108,10 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
             paths[span.node].extend(stretch(&fit, [at, *other], &model));
         }
     }
-    let asymmetries = layout.bonds.iter().zip(&fit.asymmetries).zip(&fit.robust.1);
+    let asymmetries = layout.node_pairs.iter().zip(&fit.asymmetries).zip(&fit.robust.1);
     RunSolution {
         origin_ns: layout.origin_ns,
-        reach: super::typical_window(&layout.knots),
+        reach: typical_window(&layout.knots),
         knots: layout.knots.clone(),
         nodes: paths,
         random: graphs.random,
@@ -118,8 +120,8 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
         asymmetric_share: graphs.asymmetric_share,
         asymmetry_sd_ns: fit.asymmetry.sqrt(),
         asymmetries: asymmetries
-            .map(|((bond, offset_ns), weight)| PathAsymmetry {
-                nodes: bond.nodes.map(|node| NodeId(node as u32)),
+            .map(|((node_pair, offset_ns), weight)| PathAsymmetry {
+                nodes: node_pair.nodes.map(|node| NodeId(node as u32)),
                 offset_ns: *offset_ns,
                 weight: *weight,
             })
@@ -160,25 +162,25 @@ impl Graphs {
         }
         let (mut random, mut fixed) = (Vec::new(), Vec::new());
         let mut asymmetric = vec![[0.0; 2]; nodes];
-        for (number, bond) in layout.bonds.iter().enumerate() {
+        for (number, node_pair) in layout.node_pairs.iter().enumerate() {
             let mut total: Block = [0.0; 3];
-            for at in bond.measures.clone() {
+            for at in node_pair.measures.clone() {
                 let Some(precision) = inverse(fit.covariance(at)) else { continue };
                 total.iter_mut().zip(precision).for_each(|(sum, p)| *sum += p * fit.robust.0[at]);
             }
-            let [from, to] = bond.nodes;
+            let [from, to] = node_pair.nodes;
             if total[0] > 0.0 {
                 random.push(Link { from, to, weight: total.map(|p| p / rounds) });
                 let asymmetry = fit.asymmetry_of(number);
                 let weight = 1.0 / (asymmetry + fit.levels[number].unwrap_or(1.0 / total[0]));
                 fixed.push(Link { from, to, weight: [weight, 0.0, 1.0] });
-                for node in bond.nodes {
+                for node in node_pair.nodes {
                     asymmetric[node] =
                         [asymmetric[node][0] + asymmetry * weight * weight, asymmetric[node][1] + weight];
                 }
             }
         }
-        let held = component(nodes, &random, reference);
+        let held = held(nodes, &random, reference);
         Self {
             random: Laplacian::new(random, held.clone()),
             fixed: Laplacian::new(fixed, held),
@@ -186,25 +188,6 @@ impl Graphs {
             share,
         }
     }
-}
-
-/// The reference and all nodes that no chain of links joins to it are held.
-pub(super) fn component(nodes: usize, links: &[Link], reference: usize) -> Vec<bool> {
-    let mut touching = vec![Vec::new(); nodes];
-    for link in links {
-        touching[link.from].push(link.to);
-        touching[link.to].push(link.from);
-    }
-    let mut held = vec![true; nodes];
-    let mut queue = vec![reference];
-    while let Some(node) = queue.pop() {
-        for other in touching.get(node).into_iter().flatten() {
-            if *other != reference && std::mem::replace(&mut held[*other], false) {
-                queue.push(*other);
-            }
-        }
-    }
-    held
 }
 
 struct Model<'a> {
@@ -227,7 +210,7 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
     };
     let same = span.node == other.node;
     let walk = if same { 0.0 } else { fit.walks[span.node] + fit.walks[other.node] };
-    let window = super::typical_window(&layout.knots);
+    let window = typical_window(&layout.knots);
     let noise = |knot: usize| {
         let share = model.share[knot];
         (share > 0.0).then(|| with_excess(model.noise.map(|variance| variance / share), walk, window))
@@ -374,7 +357,7 @@ impl Stretch {
             offset_ns: self.potential as f64 + state[0],
             drift_ppm: state[1] / NS_PER_S_PER_PPM,
             sigma_ns,
-            half_width_95_ns: NORMAL_975 * sigma_ns,
+            half_width_95_ns: SIGMAS_95 * sigma_ns,
             asymmetry_sigma_ns: self.asymmetry.sqrt(),
             drift_sigma_ppm: rate.max(0.0).sqrt() / NS_PER_S_PER_PPM,
         }

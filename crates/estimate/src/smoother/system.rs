@@ -1,6 +1,6 @@
 //! The one sparse system over all nodes and knots, and its solution.
 //!
-//! Place in the flow: the heart of `smoother`. Wanted are the states x (offset, rate) of all spans at all knots and the bonds'
+//! Place in the flow: the heart of `smoother`. Wanted are the states x (offset, rate) of all spans at all knots and the node pairs'
 //! asymmetries b that minimise
 //! `Σ (z − Δx − s·b·e₁)ᵀ W (z − Δx − s·b·e₁) + Σ b²/σ_b² + Σ (x₊ − F·x)ᵀ Q⁻¹ (x₊ − F·x)`,
 //! Δx = x_to − x_from at the measure's knot. Each b is eliminated: with `G = Σ W₁₁ + 1/σ_b²` it is
@@ -15,19 +15,20 @@
 //! Gauge: nothing pins all clocks together. A is singular in a common constant and ramp, the right side has no part in it,
 //! and the caller subtracts the reference's state.
 
-use super::layout::Layout;
-use super::motion::{Square, apply, product, square, stiffness, transition, transposed};
+use super::layout::{Layout, Span};
+use crate::graph::components::anchors;
 use crate::graph::linear::{
     Block, Convergence, DenseFactor, Laplacian, Link, Pair, conjugate_gradients, inverse, times,
 };
+use crate::motion::{Square, apply, block, difference, product, square, stiffness, sum, transition, transposed};
 
 /// Weights of one iteration.
 #[derive(Clone, Debug)]
 pub(super) struct Weights {
     /// Per measure: inverse covariance.
     pub(super) measures: Vec<Block>,
-    /// Per bond: inverse variance of its asymmetry.
-    pub(super) bonds: Vec<f64>,
+    /// Per node pair: inverse variance of its asymmetry.
+    pub(super) node_pairs: Vec<f64>,
     /// Per node: density of its random walk, ns²/s³.
     pub(super) walks: Vec<f64>,
 }
@@ -36,8 +37,8 @@ pub(super) struct Weights {
 pub(super) struct System<'a> {
     layout: &'a Layout,
     weights: &'a Weights,
-    /// G of every bond.
-    grip: Vec<f64>,
+    /// G of every node pair.
+    weight_sums: Vec<f64>,
     chains: Vec<Chain>,
     coarse: Option<Coarse>,
 }
@@ -57,9 +58,11 @@ struct Coarse {
 
 impl<'a> System<'a> {
     pub(super) fn new(layout: &'a Layout, weights: &'a Weights) -> Self {
-        let grip = layout.bonds.iter().zip(&weights.bonds);
-        let grip: Vec<f64> = grip
-            .map(|(bond, prior)| prior + weights.measures[bond.measures.clone()].iter().map(|w| w[0]).sum::<f64>())
+        let priors = layout.node_pairs.iter().zip(&weights.node_pairs);
+        let weight_sums: Vec<f64> = priors
+            .map(|(node_pair, prior)| {
+                prior + weights.measures[node_pair.measures.clone()].iter().map(|w| w[0]).sum::<f64>()
+            })
             .collect();
         let mut diagonal = vec![[0.0; 3]; layout.states];
         for (measure, weight) in layout.measures.iter().zip(&weights.measures) {
@@ -70,8 +73,8 @@ impl<'a> System<'a> {
         }
         let chains =
             layout.spans.iter().enumerate().map(|(at, _)| Chain::new(layout, weights, &diagonal, at)).collect();
-        let coarse = Coarse::new(layout, weights, &grip);
-        Self { layout, weights, grip, chains, coarse }
+        let coarse = Coarse::new(layout, weights, &weight_sums);
+        Self { layout, weights, weight_sums, chains, coarse }
     }
 
     /// Improves `x` until the error, in standard deviations per span, is below `tolerance`.
@@ -85,7 +88,7 @@ impl<'a> System<'a> {
 
     /// The asymmetries that belong to states `x`, ns.
     pub(super) fn asymmetries(&self, x: &[Pair]) -> Vec<f64> {
-        self.pulls(|at| {
+        self.weighted_residuals(|at| {
             let measure = &self.layout.measures[at];
             let apart = self.apart(x, at);
             [measure.value[0] - apart[0], measure.value[1] - apart[1]]
@@ -105,25 +108,25 @@ impl<'a> System<'a> {
         (0..self.layout.measures.len()).map(|at| self.apart(x, at)).collect()
     }
 
-    /// Per bond Σ s·(W·z)₁ / G.
-    fn pulls(&self, z: impl Fn(usize) -> Pair) -> Vec<f64> {
-        let pull = |bond: usize| {
-            let range = self.layout.bonds[bond].measures.clone();
+    /// Per node pair Σ s·(W·z)₁ / G.
+    fn weighted_residuals(&self, z: impl Fn(usize) -> Pair) -> Vec<f64> {
+        let residual = |node_pair: usize| {
+            let range = self.layout.node_pairs[node_pair].measures.clone();
             let sum: f64 =
                 range.map(|at| self.layout.measures[at].sign * times(self.weights.measures[at], z(at))[0]).sum();
-            sum / self.grip[bond]
+            sum / self.weight_sums[node_pair]
         };
-        (0..self.layout.bonds.len()).map(pull).collect()
+        (0..self.layout.node_pairs.len()).map(residual).collect()
     }
 
-    /// What values `z` of the measures pull on the states, asymmetries eliminated.
+    /// The weighted residual sum of every state for values `z` of the measures, asymmetries eliminated.
     fn forces(&self, z: impl Fn(usize) -> Pair) -> Vec<Pair> {
         let mut sum = vec![[0.0; 2]; self.layout.states];
-        for (bond, pull) in self.layout.bonds.iter().zip(self.pulls(&z)) {
-            for at in bond.measures.clone() {
+        for (node_pair, asymmetry) in self.layout.node_pairs.iter().zip(self.weighted_residuals(&z)) {
+            for at in node_pair.measures.clone() {
                 let measure = &self.layout.measures[at];
                 let [offset, rate] = z(at);
-                let force = times(self.weights.measures[at], [offset - measure.sign * pull, rate]);
+                let force = times(self.weights.measures[at], [offset - measure.sign * asymmetry, rate]);
                 let (from, to) =
                     (self.layout.state(measure.from, measure.knot), self.layout.state(measure.to, measure.knot));
                 sum[to] = [sum[to][0] + force[0], sum[to][1] + force[1]];
@@ -172,8 +175,8 @@ impl Chain {
             let stiff = square(stiffness(q, delta));
             let f = transition(delta);
             let forward = product(stiff, f);
-            blocks[k] = super::motion::sum(blocks[k], product(transposed(f), forward));
-            blocks[k + 1] = super::motion::sum(blocks[k + 1], stiff);
+            blocks[k] = sum(blocks[k], product(transposed(f), forward));
+            blocks[k + 1] = sum(blocks[k + 1], stiff);
             couplings.push([[-forward[0][0], -forward[0][1]], [-forward[1][0], -forward[1][1]]]);
         }
         let mut pivots: Vec<Square> = Vec::with_capacity(blocks.len());
@@ -182,10 +185,10 @@ impl Chain {
                 None => *own,
                 Some(before) => {
                     let c: Square = couplings[before];
-                    super::motion::difference(*own, product(product(c, pivots[before]), transposed(c)))
+                    difference(*own, product(product(c, pivots[before]), transposed(c)))
                 }
             };
-            pivots.push(inverse(super::motion::block(pivot)).map_or([[0.0; 2]; 2], square));
+            pivots.push(inverse(block(pivot)).map_or([[0.0; 2]; 2], square));
         }
         Self { pivots, couplings }
     }
@@ -209,31 +212,31 @@ impl Chain {
 
 impl Coarse {
     /// None where the graph is too large for a dense factor.
-    fn new(layout: &Layout, weights: &Weights, grip: &[f64]) -> Option<Self> {
+    fn new(layout: &Layout, weights: &Weights, weight_sums: &[f64]) -> Option<Self> {
         if layout.spans.len() > COARSE_MAX {
             return None;
         }
-        let mut links: Vec<Link> = Vec::with_capacity(layout.bonds.len());
-        for (bond, grip) in layout.bonds.iter().zip(grip) {
-            // Within a bond the pairs of spans follow each other in time.
-            let range = bond.measures.clone();
+        let mut links: Vec<Link> = Vec::with_capacity(layout.node_pairs.len());
+        for (node_pair, weight_sum) in layout.node_pairs.iter().zip(weight_sums) {
+            // Within a node pair the pairs of spans follow each other in time.
+            let range = node_pair.measures.clone();
             let mut pairs: Vec<[usize; 2]> = range.clone().map(|at| ends(layout, at)).collect();
             pairs.sort_unstable();
             pairs.dedup();
             for pair in pairs {
-                let (mut whole, mut pull) = ([0.0; 3], [0.0; 2]);
+                let (mut whole, mut first) = ([0.0; 3], [0.0; 2]);
                 for at in range.clone().filter(|at| ends(layout, *at) == pair) {
                     let [a, b, c] = weights.measures[at];
                     let t = layout.knots[layout.measures[at].knot];
                     // Tᵀ·W·T and Tᵀ·W·e₁ with T = [[1, t], [0, 1]].
                     let seen = [a, a * t + b, a * t * t + 2.0 * b * t + c];
                     whole.iter_mut().zip(seen).for_each(|(sum, seen)| *sum += seen);
-                    pull = [pull[0] + a, pull[1] + a * t + b];
+                    first = [first[0] + a, first[1] + a * t + b];
                 }
                 let weight = [
-                    whole[0] - pull[0] * pull[0] / grip,
-                    whole[1] - pull[0] * pull[1] / grip,
-                    whole[2] - pull[1] * pull[1] / grip,
+                    whole[0] - first[0] * first[0] / weight_sum,
+                    whole[1] - first[0] * first[1] / weight_sum,
+                    whole[2] - first[1] * first[1] / weight_sum,
                 ];
                 links.push(Link { from: pair[0], to: pair[1], weight });
             }
@@ -244,7 +247,7 @@ impl Coarse {
     }
 
     fn add(&self, layout: &Layout, residual: &[Pair], x: &mut [Pair]) {
-        let gather = |span: &super::layout::Span| {
+        let gather = |span: &Span| {
             (0..span.len()).fold([0.0; 2], |sum: Pair, k| {
                 let r = residual[span.base + k];
                 [sum[0] + r[0], sum[1] + layout.knots[span.first + k] * r[0] + r[1]]
@@ -263,23 +266,6 @@ impl Coarse {
 fn ends(layout: &Layout, at: usize) -> [usize; 2] {
     let measure = &layout.measures[at];
     [measure.from.min(measure.to), measure.from.max(measure.to)]
-}
-
-/// One node of every component is held: the first.
-pub(super) fn anchors(count: usize, links: &[Link]) -> Vec<bool> {
-    let mut parent: Vec<usize> = (0..count).collect();
-    fn root(parent: &mut [usize], mut at: usize) -> usize {
-        while parent[at] != at {
-            parent[at] = parent[parent[at]];
-            at = parent[at];
-        }
-        at
-    }
-    for link in links {
-        let (a, b) = (root(&mut parent, link.from), root(&mut parent, link.to));
-        parent[a.max(b)] = a.min(b);
-    }
-    (0..count).map(|at| parent[at] == at).collect()
 }
 
 /// Spans up to which constants and ramps are solved for densely.

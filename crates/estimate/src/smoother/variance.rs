@@ -2,14 +2,15 @@
 //!
 //! Place in the flow: after the joint solution of `smoother`, per node and span. A round alone would give the node's state with
 //! covariance R_k (from the graph: all its edges together); between rounds the state walks (see `motion`). Forward:
-//! `P⁻ = F·P·Fᵀ + Q`, `P = P⁻(P⁻ + R)⁻¹R`; backward: `G = P·Fᵀ·(P⁻₊)⁻¹`, `Pˢ = P + G(Pˢ₊ − P⁻₊)Gᵀ`, and the covariance
+//! `P⁻ = F·P·Fᵀ + Q`, `P = P⁻(P⁻ + R)⁻¹R` (`kalman`); backward: `G = P·Fᵀ·(P⁻₊)⁻¹`, `Pˢ = P + G(Pˢ₊ − P⁻₊)Gᵀ`, and the covariance
 //! of neighbouring knots is `G·Pˢ₊`. (Rauch, Tung and Striebel, AIAA Journal 3, 1965.)
 //!
 //! It is the exact error of "least squares per round, then a smoother per node", and the joint solution, which
 //! is optimal, errs no more. On one edge both are the same.
 
-use super::motion::{Square, block, difference, product, square, sum, transition, transposed, walk};
 use crate::graph::linear::{Block, inverse};
+use crate::kalman::{predicted_covariance, updated_covariance};
+use crate::motion::{Square, block, difference, product, square, sum, transition, transposed};
 
 /// Smoothed covariances at a span's knots.
 #[derive(Clone, Debug, Default)]
@@ -32,11 +33,9 @@ impl Variances {
                 predicted.push(square(UNKNOWN));
                 continue;
             };
-            let f = transition(times[k] - times[k - 1]);
-            let ahead = product(product(f, square(*last)), transposed(f));
-            let ahead = sum(ahead, square(walk(q, times[k] - times[k - 1])));
+            let ahead = predicted_covariance(square(*last), times[k] - times[k - 1], q);
             predicted.push(ahead);
-            filtered.push(noise.map_or(block(ahead), |noise| updated(block(ahead), noise)));
+            filtered.push(noise.map_or(block(ahead), |noise| updated_covariance(block(ahead), noise)));
         }
         let mut at = filtered.clone();
         let mut across = vec![[[0.0; 2]; 2]; times.len().saturating_sub(1)];
@@ -56,16 +55,6 @@ impl Variances {
     pub(super) fn none(count: usize) -> Self {
         Self { at: vec![[0.0; 3]; count], across: vec![[[0.0; 2]; 2]; count.saturating_sub(1)] }
     }
-}
-
-/// The covariance after a measurement with covariance `noise`.
-pub(super) fn updated(ahead: Block, noise: Block) -> Block {
-    let total = [0, 1, 2].map(|k| ahead[k] + noise[k]);
-    let Some(certainty) = inverse(total) else { return ahead };
-    // P·(P + R)⁻¹·R. The same in numbers as P − P·(P + R)⁻¹·P would lose a small R beside a large P, after a long silence.
-    let after = block(product(product(square(ahead), square(certainty)), square(noise)));
-    // Where rounding has won, either alone bounds it.
-    inverse(after).map_or([ahead[0].min(noise[0]), 0.0, ahead[2].min(noise[2])], |_| after)
 }
 
 /// Of a clock of which nothing is known: a second and 500 ppm.

@@ -12,12 +12,12 @@ use std::sync::mpsc::SyncSender;
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_estimate::window::{ClockEvent, PeerPackets};
-use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Stamp, Tally, TxContext};
+use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Tally, TxContext};
 use probe_sync_sys::discipline::ClockWatch;
 use probe_sync_sys::{
     AsyncUdp, MonotonicClock, NARROW_BRACKET, RawClock, SendToken, SystemClock, Timer, TimestampedUdp, read_pair, wait,
 };
-use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, SkewedClock, System, Timestamp};
+use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, SkewedClock, Stamp, System, Timestamp};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::account::{EdgeExchanges, RankAccount};
@@ -186,7 +186,7 @@ impl Driver {
         Ok(())
     }
 
-    fn on_virtual_clock(&self, stamp: probe_sync_sys::Stamp) -> Stamp {
+    fn on_virtual_clock(&self, stamp: Stamp) -> Stamp {
         Stamp { at: self.clock.apply(stamp.at), source: stamp.source }
     }
 

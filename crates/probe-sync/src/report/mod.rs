@@ -14,6 +14,7 @@ mod recorder;
 use std::collections::BTreeMap;
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
+pub use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::{NodeId, RoundId, StampSource};
 use serde::Serialize;
@@ -201,9 +202,6 @@ pub fn median(mut values: Vec<f64>) -> f64 {
         n => values[n / 2 - 1].midpoint(values[n / 2]),
     }
 }
-
-/// Half-width of a 95 % interval in standard deviations.
-pub const SIGMAS_95: f64 = 1.959_964;
 
 #[cfg(test)]
 mod tests {

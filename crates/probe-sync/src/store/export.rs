@@ -252,9 +252,8 @@ fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
 }
 
 fn verdict(verdict: &Verdict) -> proto::Verdict {
-    let Verdict { faults, breaks, left_out, spoilt: invalid } = verdict;
-    // What is free after a break is not told on: nobody reads it.
-    let broken = |Break { node, round, kind: _ }: &Break| proto::Break { node_id: node.0, round: round.0 };
+    let Verdict { faults, breaks, left_out, invalid } = verdict;
+    let broken = |Break { node, round }: &Break| proto::Break { node_id: node.0, round: round.0 };
     let left = |(round, left_out): &(RoundId, Edge)| proto::LeftOut { round: round.0, edge: Some(edge(*left_out)) };
     proto::Verdict {
         faults: faults.iter().map(fault).collect(),

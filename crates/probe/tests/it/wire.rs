@@ -4,10 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use probe_sync_probe::{
-    Counters, Endpoint, EndpointConfig, Kind, PACKET_BYTES, PeerCounters, Schedule, Stamp, Transmit,
-};
-use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, StampSource, Timestamp};
+use probe_sync_probe::{Counters, Endpoint, EndpointConfig, Kind, PACKET_BYTES, PeerCounters, Schedule, Transmit};
+use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, Stamp, StampSource, Timestamp};
 
 pub const DELAY: i64 = 200;
 pub const AHEAD: i64 = 1000;

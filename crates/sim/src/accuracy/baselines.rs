@@ -89,11 +89,11 @@ pub(super) fn huygens(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning
 
 fn units(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) -> Units {
     if version == Version::Plain {
-        return Units { x_ns: 1e9, y_ns: 1e3 };
+        return svm::units(1e9, 1e3);
     }
     let round_trips = window.exchanges.iter().map(|exchange| round_trip(exchange).0.as_ns_f64());
     let smallest_ns = round_trips.fold(f64::INFINITY, f64::min);
-    Units { x_ns: FREE_SLOPE_NS, y_ns: (0.5 * tuning.svm_unit * smallest_ns).clamp(UNIT_NS_MIN, UNIT_NS_MAX) }
+    svm::units(FREE_SLOPE_NS, (0.5 * tuning.svm_unit * smallest_ns).clamp(UNIT_NS_MIN, UNIT_NS_MAX))
 }
 
 fn classified(window: &EdgeWindow<'_>, units: Units, keeps: impl Fn(Duration) -> bool) -> Option<EdgeLine> {

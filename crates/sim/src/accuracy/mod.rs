@@ -26,5 +26,4 @@ pub use self::baselines::Tuning;
 pub use self::cost::Cost;
 pub use self::judge::judge;
 pub use self::plan::{Judgement, Method, Plan, SeedRun};
-pub(crate) use self::statistics::SIGMAS_95;
 pub use self::statistics::{Coverage, Pool, Summary, quantile};

@@ -10,13 +10,13 @@
 use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_estimate::round::{SolvedRound, WindowCut};
 use probe_sync_estimate::run::{Recorded, Smoothed};
+use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, System, Timestamp};
 
 use super::baselines::{self, Fastest, Version};
 use super::joining::{EdgeLine, Instant, Joining, join};
 use super::plan::{Judgement, Method, Plan};
-use super::statistics::SIGMAS_95;
 use crate::runs::rounds::{Round, Rounds};
 use crate::runs::running::Running;
 

@@ -144,9 +144,6 @@ pub(super) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
     if count == 0 { 1.0 } else { (sum / f64::from(count)).exp() }
 }
 
-/// Half-width of a 95 % interval of the normal distribution, in standard deviations.
-pub(crate) const SIGMAS_95: f64 = 1.959964;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,8 +9,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Stamp, Tally, Transmit, TxContext};
-use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, System, Timestamp};
+use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Tally, Transmit, TxContext};
+use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, Stamp, System, Timestamp};
 
 use crate::error::Error;
 use crate::scenario::Scenario;

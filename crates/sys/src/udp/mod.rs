@@ -37,7 +37,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use probe_sync_time::{Clock, Duration, StampSource};
+use probe_sync_time::{Clock, Duration, Stamp, StampSource};
 use socket2::{SockAddr, Socket};
 
 use crate::{Error, SystemClock};
@@ -46,7 +46,7 @@ use pending::Pending;
 pub use readiness::{AsyncUdp, Wake, wait};
 use socket::{fetch, is_network_error, open};
 use stamping::Stamping;
-pub use types::{NetworkError, Received, SendError, SendToken, Stamp, TimestampMode, UdpCounters, UdpOptions};
+pub use types::{NetworkError, Received, SendError, SendToken, TimestampMode, UdpCounters, UdpOptions};
 
 /// A non-blocking UDP socket with timestamps.
 pub struct TimestampedUdp {

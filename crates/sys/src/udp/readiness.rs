@@ -22,7 +22,9 @@ use std::task::Poll;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 
-use super::{NetworkError, Received, SendError, SendToken, Stamp, TimestampedUdp, UdpOptions};
+use probe_sync_time::Stamp;
+
+use super::{NetworkError, Received, SendError, SendToken, TimestampedUdp, UdpOptions};
 use crate::Error;
 use crate::timer::Timer;
 

@@ -9,10 +9,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use probe_sync_time::StampSource;
+use probe_sync_time::{Stamp, StampSource};
 
 use super::message::{self, Batch, Control};
-use super::{Stamp, TimestampMode, UdpOptions};
+use super::{TimestampMode, UdpOptions};
 use crate::Error;
 use crate::host::interface_of_address;
 use crate::nic::{self, TimestampingOffer};

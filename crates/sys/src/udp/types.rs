@@ -6,7 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use probe_sync_time::{StampSource, System, Timestamp};
+use probe_sync_time::Stamp;
 use serde::{Deserialize, Serialize};
 
 /// Which kind of timestamps to use.
@@ -47,15 +47,6 @@ impl UdpOptions {
 /// Names a sent packet until its transmit stamp comes. Counts up by one per packet sent, modulo 2^32.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SendToken(pub u32);
-
-/// When a packet left or arrived, and who looked at the clock.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// The time on this host's system clock.
-    pub at: Timestamp<System>,
-    /// Who took it.
-    pub source: StampSource,
-}
 
 /// A datagram that arrived.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use probe_sync_sys::udp::{Received, SendError, SendToken, Stamp, TimestampMode, TimestampedUdp, UdpOptions};
+use probe_sync_sys::udp::{Received, SendError, SendToken, TimestampMode, TimestampedUdp, UdpOptions};
 use probe_sync_sys::{Error, SystemClock};
-use probe_sync_time::{Clock, StampSource};
+use probe_sync_time::{Clock, Stamp, StampSource};
 
 use super::loopbacks;
 

@@ -7,10 +7,10 @@
 //!
 //! What it does not do: print. What the user should know is in the result's notes and warnings. Nor does it write.
 
+mod calibrated;
+mod request;
 mod source;
 mod traces;
-
-use std::path::PathBuf;
 
 use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
 
@@ -21,80 +21,8 @@ use crate::model::ClockPair;
 use crate::nodes::{self, NodeTrace};
 use source::Source;
 
-/// What to calibrate, and with what.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// The traces, one per node or rank; empty: those in the run's directory and in its `traces` folder.
-    pub traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order; empty: what the traces say of rank and host.
-    pub nodes: Vec<u32>,
-    /// Where the clocks are learnt from.
-    pub clocks: ClockSource,
-    /// Files of snapshot pairs in the order of the traces; empty: those of the run.
-    pub snapshots: Vec<PathBuf>,
-    /// Further clock markers: names of events, with the system time, ns, in the group named `system_ns`.
-    pub markers: Option<regex::Regex>,
-    /// Take the traces' times as the system clock, whatever markers and snapshots say.
-    pub realtime_only: bool,
-    /// The clock on which times are afterwards.
-    pub timeline: OutputClock,
-    /// What is going to be written: not taken for traces of the run's directory.
-    pub outputs: Vec<PathBuf>,
-}
-
-/// Where the clocks are learnt from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ClockSource {
-    /// The directory of a run of `probe_sync`: offsets and snapshots of all nodes.
-    Run(PathBuf),
-    /// A file of offsets: `offsets.jsonl` of a run, or a CSV of node, node time, offset.
-    Offsets(PathBuf),
-    /// The collectives in the traces alone.
-    Collectives,
-    /// Nowhere: traces as they are.
-    #[default]
-    Nothing,
-}
-
-/// A clock of the reference node.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum OutputClock {
-    /// Its system clock.
-    #[default]
-    System,
-    /// Its tracer clock.
-    Tracer,
-}
-
-/// Traces with the maps from their timelines to the reference clock.
-#[derive(Clone, Debug)]
-pub struct Calibrated {
-    /// In order of nodes, then ranks.
-    pub traces: Vec<CalibratedTrace>,
-    /// How the clocks were learnt.
-    pub method: &'static str,
-    /// Which clock the times are on afterwards.
-    pub timeline: String,
-    /// Worth telling the user, of no trace in particular.
-    pub notes: Vec<String>,
-    /// What probably has to be changed.
-    pub warnings: Vec<String>,
-    /// What the collectives say about the clocks, where they were asked.
-    pub collectives: Option<CollectiveOffsets>,
-    /// Files that were read beside the traces; no output may be one of them.
-    pub(crate) inputs: Vec<PathBuf>,
-}
-
-/// One trace and its clock.
-#[derive(Clone, Debug)]
-pub struct CalibratedTrace {
-    /// The trace, and whose it is.
-    pub trace: NodeTrace,
-    /// From its timeline to the reference clock; None where the node's clock is not known.
-    pub map: Option<TimeMap>,
-    /// What the user should know.
-    pub notes: Vec<String>,
-}
+pub use calibrated::{Calibrated, CalibratedTrace};
+pub use request::{ClockSource, OutputClock, Request};
 
 /// Reads the traces' facts and learns their clocks.
 ///

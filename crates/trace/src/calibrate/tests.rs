@@ -1,6 +1,6 @@
 //! Requests on hand-made traces: what goes together, whose clock times end on, and what is refused.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::{AlignSettings, MergeSettings, align, check, merge};

@@ -28,7 +28,7 @@ fn two_nodes_by_hand() {
     // Node j 1000 ns ahead, delay 200 ns; the rate is known to a millionth of a millionth.
     let line = fitted(&[packet(0, 1200)], &[packet(2000, 1200)], 1e-12).expect("packets each way");
     assert!((line.beta - 1000.0).abs() < 1e-3 && (line.margin_ns - 200.0).abs() < 1e-3);
-    // The stamps' own doubt widens the 400 ns by 8.5.
+    // The stamps' own noise widens the 400 ns by 8.5.
     assert!((line.covariance[0].sqrt() - 408.5 / 12f64.sqrt()).abs() < 0.1, "{line:?}");
     assert!((line.bound_lo_ns - 795.8).abs() < 0.5 && (line.bound_hi_ns - 1204.2).abs() < 0.5, "{line:?}");
     assert_eq!((line.pairs_count, line.lost_count, line.feasible), (1, 0, true));

@@ -1,6 +1,6 @@
 //! The smoother against input that nobody should send: what it must not do is panic, poison itself or answer with nonsense.
 //!
-//! Place in the flow: beside `tests`, whose made-up runs are spoilt here. Numbers in well-formed runs are judged there.
+//! Place in the flow: beside `tests`, whose made-up runs are damaged here. Numbers in well-formed runs are judged there.
 
 use super::*;
 
@@ -24,7 +24,7 @@ const NASTY: [f64; 14] = [
 
 const NASTY_NS: [i64; 6] = [i64::MIN, i64::MAX, 0, -1, 1, 1_790_000_000_000_000_000];
 
-fn spoil(run: &mut Run, random: &mut ChaCha8Rng) {
+fn damage(run: &mut Run, random: &mut ChaCha8Rng) {
     let nasty = |random: &mut ChaCha8Rng| NASTY[random.random_range(0..NASTY.len())];
     for _ in 0..random.random_range(1..6) {
         let k = random.random_range(0..run.midpoints.len());
@@ -47,7 +47,7 @@ fn spoil(run: &mut Run, random: &mut ChaCha8Rng) {
             9 if !edges.is_empty() => edges[at].covariance = [nasty(random), nasty(random), nasty(random)],
             10 if !edges.is_empty() => edges[at].covariance = [nasty(random).abs(), 0.0, nasty(random).abs()],
             11 if !edges.is_empty() => {
-                edges[at].midpoint = Timestamp::from_ns(NASTY_NS[random.random_range(0..NASTY_NS.len())])
+                edges[at].midpoint = Timestamp::from_ns(NASTY_NS[random.random_range(0..NASTY_NS.len())]);
             }
             12 if !edges.is_empty() => edges[at].dst_node_id = NodeId(random.random()),
             13 if !edges.is_empty() => edges[at].feasible = false,
@@ -63,7 +63,7 @@ fn sound(found: &SmoothedOffset, what: &str) {
     assert!(good, "{what}: {found:?}");
 }
 
-/// One spoilt run, offline and live.
+/// One damaged run, offline and live.
 fn survive(seed: u64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let make = Make {
@@ -75,9 +75,9 @@ fn survive(seed: u64) {
         walk: 4.0,
     };
     let mut run = Run::new(make, seed);
-    spoil(&mut run, &mut random);
+    damage(&mut run, &mut random);
     let breaks: Vec<Break> = (0..random.random_range(0..4))
-        .map(|_| Break { node: NodeId(random.random_range(0..8)), round: random.random_range(0..9) })
+        .map(|_| Break { node: NodeId(random.random_range(0..8)), round: RoundId(random.random_range(0..9)) })
         .collect();
     let claimed = random.random_range(0..make.nodes + 2);
     let reference = NodeId(random.random_range(0..10) / 8);
@@ -93,7 +93,7 @@ fn survive(seed: u64) {
     }
     let mut online = Online::new(claimed, reference);
     for (k, round) in run.rounds().iter().enumerate() {
-        let broken: Vec<NodeId> = breaks.iter().filter(|b| b.round == k).map(|b| b.node).collect();
+        let broken: Vec<NodeId> = breaks.iter().filter(|b| b.round.0 == k as u64).map(|b| b.node).collect();
         for found in online.observe(round, &broken).iter().flatten() {
             sound(found, &format!("seed {seed}, live round {k}"));
         }
@@ -101,14 +101,14 @@ fn survive(seed: u64) {
 }
 
 #[test]
-fn spoilt_rounds_never_panic_nor_give_what_is_no_number() {
+fn damaged_rounds_never_panic_nor_give_what_is_no_number() {
     for seed in 0..300 {
         survive(seed);
     }
 }
 
 #[test]
-fn live_a_doubted_measurement_moves_on_with_its_clock() {
+fn live_a_pending_outlier_moves_on_with_its_clock() {
     let make = Make { nodes: 6, rounds: 8, degree: 3, noise_ns: 20.0, asymmetry_ns: 5.0, walk: 4.0 };
     // Node 2 is stepped in round 5, and no packet tells of it in round 6. It runs at up to 20 ppm.
     let mut run = Run::stepped(make, 3, &[(5, 2, 1e6)]);

@@ -1,13 +1,14 @@
-//! Clocks that wander within a window, whose lines are what least squares makes of their course.
+//! Clocks that wander within a window, whose lines are what least squares makes of their movement.
 //!
 //! Place in the flow: beside `tests`, whose lines are the states in the middle of the windows. Here a window's line differs from the state,
 //! and for all edges of a node alike: loops close and do not show it, so the intervals must know.
 
 use super::*;
+use crate::statistics::SIGMAS_95;
 
 const PARTS: usize = 40;
 
-/// A run whose clocks walk in small steps; a node's course in a window enters all its edges as its least-squares line.
+/// A run whose clocks walk in small steps; a node's movement in a window enters all its edges as its least-squares line.
 fn wandering(make: Make, seed: u64) -> Run {
     let mut run = Run::new(Make { walk: 1e-9, asymmetry_ns: 0.0, ..make }, seed);
     let mut random = ChaCha8Rng::seed_from_u64(seed + 1000);
@@ -77,7 +78,7 @@ fn intervals_hold_what_clocks_wander_within_a_window() {
                         let error = found.offset_ns - run.truth[k][node][0];
                         // What wander alone does, without the asymmetry that is assumed but not there.
                         let random = (found.sigma_ns.powi(2) - found.asymmetry_sigma_ns.powi(2)).sqrt();
-                        inside[at] += u32::from(error.abs() <= NORMAL_975 * random);
+                        inside[at] += u32::from(error.abs() <= SIGMAS_95 * random);
                         squares[at][0] += error * error;
                         squares[at][1] += random * random;
                     }

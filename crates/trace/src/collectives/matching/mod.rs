@@ -224,8 +224,8 @@ impl Matcher<'_> {
     fn membership(&self, group: &GroupKey, of_nodes: &Buckets) -> Result<(), &'static str> {
         match (self.members(group, of_nodes.keys().copied()), group.size) {
             (Some(ranks), _) => {
-                let strangers = of_nodes.keys().any(|&place| !ranks.contains(&self.nodes[place].rank()));
-                if strangers { Err("ranks outside its process group show it") } else { Ok(()) }
+                let outside = of_nodes.keys().any(|&place| !ranks.contains(&self.nodes[place].rank()));
+                if outside { Err("ranks outside its process group show it") } else { Ok(()) }
             }
             // Groups of one name may exist side by side; only a full one is surely one.
             (None, Some(size)) if size as usize == of_nodes.len() => Ok(()),

@@ -56,8 +56,8 @@ fn sequence_numbers_belong_to_a_group_and_a_kind() {
     let twice = || Node::new(vec![numbered("0", &[0, 1], 7, 0), numbered("0", &[0, 1], 7, 10)]);
     check(&[twice(), twice()], &[], 2);
     // A rank that is no member shows it.
-    let stranger = || Node::new(vec![numbered("0", &[0, 5], 7, 0)]);
-    check(&[stranger(), stranger()], &[], 1);
+    let outside = || Node::new(vec![numbered("0", &[0, 5], 7, 0)]);
+    check(&[outside(), outside()], &[], 1);
     // A group whose members are not listed is trusted only when it is complete.
     let unlisted = |size: u32| {
         let key = GroupKey { name: "0".to_owned(), ranks: None, size: Some(size) };

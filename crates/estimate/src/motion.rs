@@ -1,6 +1,6 @@
 //! How a clock moves between knots: offset x in ns and rate f in ns/s, the rate a random walk.
 //!
-//! Place in the flow: shared by the joint solution (`system`) and the error recursion (`variance`) of `smoother`.
+//! Place in the flow: the model under the Kalman step (`kalman`) and the whole of `smoother`.
 //! Over Δ seconds `x' = x + f·Δ`, `f' = f`, and white noise of spectral density q (ns²/s³) adds
 //! `q·[[Δ³/3, Δ²/2], [Δ²/2, Δ]]`. Given both ends the path between them is, in the mean, the cubic through offsets and rates
 //! (Hermite), and its own variance at the fraction s is `q·Δ³·s³·(1−s)³/3`.
@@ -11,25 +11,25 @@
 use crate::graph::linear::{Block, Pair};
 
 /// Full 2×2 matrix, by rows.
-pub(super) type Square = [[f64; 2]; 2];
+pub(crate) type Square = [[f64; 2]; 2];
 
 /// Covariance that the random walk adds over `delta` seconds.
-pub(super) fn walk(q: f64, delta: f64) -> Block {
+pub(crate) fn walk(q: f64, delta: f64) -> Block {
     [q * delta.powi(3) / 3.0, q * delta.powi(2) / 2.0, q * delta]
 }
 
 /// Inverse of [`walk`].
-pub(super) fn stiffness(q: f64, delta: f64) -> Block {
+pub(crate) fn stiffness(q: f64, delta: f64) -> Block {
     [12.0 / (q * delta.powi(3)), -6.0 / (q * delta.powi(2)), 4.0 / (q * delta)]
 }
 
 /// What the walk within a window adds to the covariance of its line.
-pub(super) fn window_excess(q: f64, window: f64) -> [f64; 2] {
+pub(crate) fn window_excess(q: f64, window: f64) -> [f64; 2] {
     [q * window.powi(3) / 320.0, 0.059 * q * window]
 }
 
 /// Weights of the states (x, f) at both ends in the offset at the fraction `s` of `delta` seconds, and their slopes per second.
-pub(super) fn hermite(s: f64, delta: f64) -> [[Pair; 2]; 2] {
+pub(crate) fn hermite(s: f64, delta: f64) -> [[Pair; 2]; 2] {
     let (s2, s3) = (s * s, s * s * s);
     let value = [[2.0 * s3 - 3.0 * s2 + 1.0, (s3 - 2.0 * s2 + s) * delta], [3.0 * s2 - 2.0 * s3, (s3 - s2) * delta]];
     let rise = (6.0 * s2 - 6.0 * s) / delta;
@@ -38,49 +38,52 @@ pub(super) fn hermite(s: f64, delta: f64) -> [[Pair; 2]; 2] {
 }
 
 /// Variance of the offset between two known ends.
-pub(super) fn bridge(q: f64, delta: f64, s: f64) -> f64 {
+pub(crate) fn bridge(q: f64, delta: f64, s: f64) -> f64 {
     q * delta.powi(3) * (s * (1.0 - s)).powi(3) / 3.0
 }
 
-pub(super) fn square([a, b, c]: Block) -> Square {
+pub(crate) fn square([a, b, c]: Block) -> Square {
     [[a, b], [b, c]]
 }
 
-pub(super) fn block(m: Square) -> Block {
+pub(crate) fn block(m: Square) -> Block {
     [m[0][0], 0.5 * (m[0][1] + m[1][0]), m[1][1]]
 }
 
-pub(super) fn product(a: Square, b: Square) -> Square {
+pub(crate) fn product(a: Square, b: Square) -> Square {
     let entry = |row: usize, column: usize| a[row][0] * b[0][column] + a[row][1] * b[1][column];
     [[entry(0, 0), entry(0, 1)], [entry(1, 0), entry(1, 1)]]
 }
 
-pub(super) fn transposed(m: Square) -> Square {
+pub(crate) fn transposed(m: Square) -> Square {
     [[m[0][0], m[1][0]], [m[0][1], m[1][1]]]
 }
 
-pub(super) fn sum(a: Square, b: Square) -> Square {
+pub(crate) fn sum(a: Square, b: Square) -> Square {
     [[a[0][0] + b[0][0], a[0][1] + b[0][1]], [a[1][0] + b[1][0], a[1][1] + b[1][1]]]
 }
 
-pub(super) fn difference(a: Square, b: Square) -> Square {
+pub(crate) fn difference(a: Square, b: Square) -> Square {
     sum(a, [[-b[0][0], -b[0][1]], [-b[1][0], -b[1][1]]])
 }
 
-pub(super) fn apply(m: Square, x: Pair) -> Pair {
+pub(crate) fn apply(m: Square, x: Pair) -> Pair {
     [m[0][0] * x[0] + m[0][1] * x[1], m[1][0] * x[0] + m[1][1] * x[1]]
 }
 
 /// F: what `delta` seconds do to (x, f).
-pub(super) fn transition(delta: f64) -> Square {
+pub(crate) fn transition(delta: f64) -> Square {
     [[1.0, delta], [0.0, 1.0]]
 }
 
 /// uᵀ·M·v.
-pub(super) fn between(u: Pair, m: Square, v: Pair) -> f64 {
+pub(crate) fn between(u: Pair, m: Square, v: Pair) -> f64 {
     let mv = apply(m, v);
     u[0] * mv[0] + u[1] * mv[1]
 }
+
+/// A millionth is 1000 ns per s.
+pub(crate) const NS_PER_S_PER_PPM: f64 = 1e3;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,17 @@
 //! The smoother against what it must equal: a textbook smoother on one edge, a dense solution on a small graph, the truth.
 
 use nalgebra::{DMatrix, DVector, Matrix2, Vector2};
-use probe_sync_time::{Reference, StampSource, Timestamp};
+use probe_sync_time::{Edge, Reference, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::student::{WEIGHTED_PAIR, WEIGHTED_SINGLE, weight};
+use super::system::{System, Weights};
 use super::*;
-use crate::graph::{GraphInput, GraphOptions, solve};
+use crate::graph::linear::{Block, Pair};
+use crate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
+use crate::motion;
+use crate::window::EdgeAlphaBeta;
 
 const WINDOW_S: f64 = 4.0;
 
@@ -111,7 +116,10 @@ impl Run {
 
     fn rounds(&self) -> Vec<Round<'_>> {
         (0..self.midpoints.len())
-            .map(|k| Round::solved(Timestamp::from_ns(self.midpoints[k]), &self.edges[k], &self.solutions[k], &[]))
+            .map(|k| {
+                let midpoint = Timestamp::from_ns(self.midpoints[k]);
+                Round::solved(RoundId(k as u64), midpoint, &self.edges[k], &self.solutions[k], &[])
+            })
             .collect()
     }
 
@@ -244,7 +252,7 @@ struct Dense {
 impl Dense {
     fn new(fit: &Fit, weights: &Weights) -> Self {
         let layout = &fit.layout;
-        let size = 2 * layout.states + layout.bonds.len();
+        let size = 2 * layout.states + layout.node_pairs.len();
         let (mut matrix, mut right) = (DMatrix::zeros(size, size), DVector::zeros(size));
         let mut add = |rows: &[(usize, [f64; 2])], weight: Block, value: Pair| {
             let weight = motion::square(weight);
@@ -255,10 +263,10 @@ impl Dense {
                 }
             }
         };
-        for (number, bond) in layout.bonds.iter().enumerate() {
+        for (number, node_pair) in layout.node_pairs.iter().enumerate() {
             let b = 2 * layout.states + number;
-            add(&[(b, [1.0, 0.0])], [weights.bonds[number], 0.0, 0.0], [0.0; 2]);
-            for at in bond.measures.clone() {
+            add(&[(b, [1.0, 0.0])], [weights.node_pairs[number], 0.0, 0.0], [0.0; 2]);
+            for at in node_pair.measures.clone() {
                 let measure = &layout.measures[at];
                 let (from, to) =
                     (2 * layout.state(measure.from, measure.knot), 2 * layout.state(measure.to, measure.knot));
@@ -335,7 +343,7 @@ fn a_step_splits_the_clock_and_hurts_nobody() {
     let make = Make { nodes: 8, rounds: 10, degree: 3, noise_ns: 20.0, asymmetry_ns: 10.0, walk: 4.0 };
     for node in [3, 0] {
         let run = Run::stepped(make, 1, &[(5, node, 10e6)]);
-        let breaks = [Break { node: NodeId(node as u32), round: 5 }];
+        let breaks = [Break { node: NodeId(node as u32), round: RoundId(5) }];
         let solution = run.smoothed(&breaks, &SmootherOptions::default());
         for n in 1..make.nodes {
             for (k, midpoint) in run.midpoints.iter().enumerate() {
@@ -398,15 +406,14 @@ mod wander;
 
 #[test]
 fn what_weights_leave_of_a_variance() {
-    let weight = |square: f64, freedom: f64| ((FREEDOM + freedom) / (FREEDOM + square)).min(1.0);
     let steps = 200_000;
     let mean = |value: &dyn Fn(f64) -> f64, upper: f64| {
         let step = upper / f64::from(steps);
         (0..steps).map(|k| value((f64::from(k) + 0.5) * step) * step).sum::<f64>()
     };
     // A normal variable's square, and the sum of two squares, which is exponential with mean 2.
-    let single = |z: f64| weight(z * z, 1.0) * z * z * (-0.5 * z * z).exp() * (2.0 / std::f64::consts::PI).sqrt();
-    let pair = |x: f64| weight(x, 2.0) * x * 0.25 * (-0.5 * x).exp();
+    let single = |z: f64| weight(1.0, z * z) * z * z * (-0.5 * z * z).exp() * (2.0 / std::f64::consts::PI).sqrt();
+    let pair = |x: f64| weight(2.0, x) * x * 0.25 * (-0.5 * x).exp();
     assert!((mean(&single, 12.0) - WEIGHTED_SINGLE).abs() < 1e-5);
     assert!((mean(&pair, 80.0) - WEIGHTED_PAIR).abs() < 1e-5);
 }

@@ -1,5 +1,6 @@
 //! Curves through noisy, late and stepping readings against simulated clocks.
 
+use super::readings::MAX_READINGS;
 use super::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -8,11 +8,14 @@
 
 use probe_sync_time::{NodeId, RoundId};
 
-use super::{Culprit, Fault, FaultKind, RoundView, Verdict};
+use super::fault::{Culprit, Fault, FaultKind};
+use super::verdict::Verdict;
+use super::view::RoundView;
+use crate::graph::components::parts;
 
 /// Since when each node is not heard.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Presence {
+pub(super) struct Membership {
     nodes: Vec<Seen>,
 }
 
@@ -34,11 +37,11 @@ pub(super) struct Heard {
     pub(super) missed: Vec<u64>,
 }
 
-impl Presence {
+impl Membership {
     pub(super) fn observe(&mut self, view: &RoundView<'_>, verdict: &mut Verdict) -> Heard {
         let count = view.nodes.len();
         self.nodes.resize(count, Seen::default());
-        let part = parts(view);
+        let part = connected(view);
         let home = part.get(view.reference.index()).copied().unwrap_or(0);
         let now: Vec<bool> = part.iter().map(|of| *of == home).collect();
         let mut heard = Heard { back: vec![false; count], missed: vec![0; count], now };
@@ -95,22 +98,7 @@ fn fault(kind: FaultKind, nodes: &[usize], size: f64, round: RoundId) -> Fault {
 }
 
 /// The connected part that each node is in, named by one of its nodes.
-fn parts(view: &RoundView<'_>) -> Vec<usize> {
-    let mut parent: Vec<usize> = (0..view.nodes.len()).collect();
-    for edge in view.edges.iter().filter(|edge| edge.pairs_count > 0) {
-        let (from, to) = (edge.src_node_id.index(), edge.dst_node_id.index());
-        if from < parent.len() && to < parent.len() {
-            let (a, b) = (root(&mut parent, from), root(&mut parent, to));
-            parent[a.max(b)] = a.min(b);
-        }
-    }
-    (0..parent.len()).map(|node| root(&mut parent, node)).collect()
-}
-
-fn root(parent: &mut [usize], mut node: usize) -> usize {
-    while parent[node] != node {
-        parent[node] = parent[parent[node]];
-        node = parent[node];
-    }
-    node
+fn connected(view: &RoundView<'_>) -> Vec<usize> {
+    let heard = view.edges.iter().filter(|edge| edge.pairs_count > 0);
+    parts(view.nodes.len(), heard.map(|edge| [edge.src_node_id.index(), edge.dst_node_id.index()]))
 }

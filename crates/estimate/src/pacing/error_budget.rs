@@ -16,29 +16,30 @@
 use nalgebra::{DMatrix, DVector};
 use probe_sync_time::{Edge, NodeId};
 
-use super::PacingRound;
+use super::round::PacingRound;
 use crate::graph::linear::{Laplacian, Link, Pair};
+use crate::statistics::{SIGMAS_95, median, upper_median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// Half-widths of a node's 95 % interval: their squares add up.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub struct Outlook {
+pub(super) struct ErrorBudget {
     /// What more packets reduce, ns.
-    pub random_ns: f64,
+    pub(super) random_ns: f64,
     /// What they do not, ns.
-    pub floor_ns: f64,
+    pub(super) floor_ns: f64,
 }
 
-impl Outlook {
+impl ErrorBudget {
     /// The whole half-width, ns.
-    pub fn half_width_ns(&self) -> f64 {
+    pub(super) fn half_width_ns(&self) -> f64 {
         self.random_ns.hypot(self.floor_ns)
     }
 }
 
 /// The covariance of a round, ready for questions.
 #[derive(Clone, Debug)]
-pub struct Prospect {
+pub(super) struct WhatIfCovariance {
     lines: Vec<Line>,
     covariance: Covariance,
     /// Reachable, the reference included.
@@ -46,7 +47,6 @@ pub struct Prospect {
     reference: usize,
     /// Random share of each node's variance.
     random_share: Vec<f64>,
-    assumed_variance: f64,
     /// By node, the variance that asymmetry causes, where the estimator states it, ns².
     stated: Option<Vec<f64>>,
     /// Variance that a new edge is expected to have, ns².
@@ -74,15 +74,14 @@ impl Line {
     }
 }
 
-impl Prospect {
+impl WhatIfCovariance {
     /// Looks at a round. Edges of nodes that do not exist or are unreachable, and edges without a usable covariance, do not
     /// count.
-    pub fn new(round: &PacingRound<'_>) -> Self {
+    pub(super) fn new(round: &PacingRound<'_>) -> Self {
         let reachable: Vec<bool> = round.nodes.iter().map(|node| node.reachable).collect();
         let lines = lines(round, &reachable);
         let mut variances: Vec<f64> = lines.iter().map(Line::variance).collect();
-        variances.sort_unstable_by(f64::total_cmp);
-        let typical = variances.get(variances.len() / 2).copied().unwrap_or(1.0);
+        let typical = upper_median(&mut variances).unwrap_or(1.0);
         let nodes = reachable.len();
         let mut touched = vec![false; nodes];
         for node in lines.iter().flat_map(|line| [line.edge.src, line.edge.dst]) {
@@ -99,47 +98,49 @@ impl Prospect {
             Some(matrix) => Covariance::Dense(matrix),
             None => Covariance::Sparse(laplacian),
         };
-        let mut prospect = Self {
+        let mut what_if = Self {
             random_share: local_shares(&lines, nodes),
             lines,
             covariance,
             reachable,
             reference,
-            assumed_variance: round.assumed_sd_ns.powi(2),
             stated: round.asymmetry_sigma_ns.map(|of_nodes| of_nodes.iter().map(|sigma| sigma.powi(2)).collect()),
             typical,
             updates: Vec::new(),
         };
-        prospect.share_exactly();
-        prospect
+        what_if.share_exactly();
+        what_if
     }
 
-    /// The outlook of every reachable node but the reference.
-    pub fn outlooks<'a>(&'a self, nodes: &'a [NodeEstimate]) -> impl Iterator<Item = (NodeId, Outlook)> + 'a {
+    /// The error budget of every reachable node but the reference.
+    pub(super) fn error_budgets<'a>(
+        &'a self,
+        nodes: &'a [NodeEstimate],
+    ) -> impl Iterator<Item = (NodeId, ErrorBudget)> + 'a {
         nodes
             .iter()
             .enumerate()
             .filter(|(at, node)| node.reachable && *at != self.reference && node.sigma_ns.is_finite())
-            .map(|(at, node)| (node.node_id, self.outlook(at, node.sigma_ns.powi(2))))
+            .map(|(at, node)| (node.node_id, self.error_budget(at, node.sigma_ns.powi(2))))
     }
 
     /// The estimate's own variance rules; the graph says how it divides.
-    fn outlook(&self, node: usize, variance: f64) -> Outlook {
+    fn error_budget(&self, node: usize, variance: f64) -> ErrorBudget {
         let of_edges = match &self.covariance {
             Covariance::Dense(matrix) => matrix[(node, node)],
-            Covariance::Sparse(_) => (variance - self.assumed_variance).max(0.0),
+            Covariance::Sparse(_) => variance.max(0.0),
         };
         let stated = self.stated.as_ref().and_then(|of_nodes| of_nodes.get(node).copied());
         let asymmetry = stated.unwrap_or((1.0 - self.random_share[node]) * of_edges);
-        let floor = (asymmetry + self.assumed_variance).min(variance);
-        Outlook { random_ns: SIGMAS_95 * (variance - floor).max(0.0).sqrt(), floor_ns: SIGMAS_95 * floor.sqrt() }
+        let floor = asymmetry.min(variance);
+        ErrorBudget { random_ns: SIGMAS_95 * (variance - floor).max(0.0).sqrt(), floor_ns: SIGMAS_95 * floor.sqrt() }
     }
 
     /// The pair, of those not `taken`, whose edge shrinks the relative variances of the `short` nodes most; `None` when none
     /// shrinks one by `GAIN_MIN`. `salt` varies the sample in large runs.
-    pub fn best_edge(
+    pub(super) fn best_edge(
         &self,
-        short: &[(NodeId, Outlook)],
+        short: &[(NodeId, ErrorBudget)],
         taken: &dyn Fn(NodeId, NodeId) -> bool,
         salt: u64,
     ) -> Option<(NodeId, NodeId)> {
@@ -154,8 +155,8 @@ impl Prospect {
             for (partner, column) in partners.iter().filter(|(partner, _)| !taken(*node, *partner)) {
                 let across = &own - column;
                 let spread = self.typical + across[node.index()] - across[partner.index()];
-                let gain = |(node, outlook): &(NodeId, Outlook)| {
-                    across[node.index()].powi(2) / spread / (outlook.half_width_ns() / SIGMAS_95).powi(2)
+                let gain = |(node, error_budget): &(NodeId, ErrorBudget)| {
+                    across[node.index()].powi(2) / spread / (error_budget.half_width_ns() / SIGMAS_95).powi(2)
                 };
                 let most = worst.iter().map(gain).fold(0.0, f64::max);
                 let sum: f64 = worst.iter().map(gain).sum();
@@ -168,14 +169,19 @@ impl Prospect {
     }
 
     /// Goes on as if an edge of typical variance joined the pair.
-    pub fn add(&mut self, (i, j): (NodeId, NodeId)) {
+    pub(super) fn add(&mut self, (i, j): (NodeId, NodeId)) {
         let across = self.column(i.index()) - self.column(j.index());
         let spread = self.typical + across[i.index()] - across[j.index()];
         self.updates.push(across / spread.sqrt());
     }
 
     /// The edge of `edges` without which every node stays within `limit_ns`, if any; of several the one missed least.
-    pub fn spare_edge(&self, edges: &[Edge], outlooks: &[(NodeId, Outlook)], limit_ns: f64) -> Option<Edge> {
+    pub(super) fn spare_edge(
+        &self,
+        edges: &[Edge],
+        error_budgets: &[(NodeId, ErrorBudget)],
+        limit_ns: f64,
+    ) -> Option<Edge> {
         let without = |edge: &Edge| -> Option<f64> {
             let line = self.lines.iter().find(|line| line.edge == *edge)?;
             let across = self.column(edge.src.index()) - self.column(edge.dst.index());
@@ -184,10 +190,10 @@ impl Prospect {
             if left <= line.variance() * BRIDGE_SHARE {
                 return None;
             }
-            let width = |(node, outlook): &(NodeId, Outlook)| {
-                outlook.half_width_ns().hypot(SIGMAS_95 * across[node.index()] / left.sqrt())
+            let width = |(node, error_budget): &(NodeId, ErrorBudget)| {
+                error_budget.half_width_ns().hypot(SIGMAS_95 * across[node.index()] / left.sqrt())
             };
-            Some(outlooks.iter().map(width).fold(0.0, f64::max))
+            Some(error_budgets.iter().map(width).fold(0.0, f64::max))
         };
         let widths = edges.iter().filter_map(|edge| without(edge).map(|width| (width, *edge)));
         let least = widths.min_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -256,14 +262,12 @@ fn lines(round: &PacingRound<'_>, reachable: &[bool]) -> Vec<Line> {
         .filter(usable)
         .filter(|edge| !round.excluded.iter().any(|(excluded, _)| *excluded == edge.edge()))
         .collect();
-    let mut margins: Vec<f64> = kept.iter().map(|edge| edge.margin_ns.max(0.0)).collect();
-    margins.sort_unstable_by(f64::total_cmp);
-    let median = margins.get(margins.len() / 2).copied().unwrap_or(0.0).max(1.0);
+    let typical = median(kept.iter().map(|edge| edge.margin_ns.max(0.0))).max(1.0);
     let line = |edge: &&EdgeAlphaBeta| {
         // As the graph has it: a path's asymmetry goes with its delay, and an infeasible fit is worth its overlap.
-        let scale = (edge.margin_ns.max(0.0) / median).max(ASYMMETRY_SCALE_MIN);
-        let doubt = if edge.feasible { 0.0 } else { edge.margin_ns.powi(2) };
-        let random = edge.covariance[0] + doubt;
+        let scale = (edge.margin_ns.max(0.0) / typical).max(ASYMMETRY_SCALE_MIN);
+        let overlap = if edge.feasible { 0.0 } else { edge.margin_ns.powi(2) };
+        let random = edge.covariance[0] + overlap;
         Line { edge: edge.edge(), random, asymmetry: (round.asymmetry_sd_ns * scale).powi(2) }
     };
     kept.iter().map(line).collect()
@@ -318,9 +322,6 @@ fn solve_column(laplacian: &Laplacian, node: usize) -> DVector<f64> {
     DVector::from_iterator(nodes, solved.into_iter().map(|pair| pair[0]))
 }
 
-/// Half-width of a 95 % interval in standard deviations.
-pub(super) const SIGMAS_95: f64 = 1.959_964;
-
 /// Nodes up to which P is computed whole: 256 take about ten milliseconds.
 const DENSE_MAX: usize = 256;
 
@@ -337,7 +338,7 @@ const GAIN_MIN: f64 = 0.05;
 /// Variance left of a bridge, relative to the edge's, that rounding can produce.
 const BRIDGE_SHARE: f64 = 1e-9;
 
-/// As in the graph: a margin near zero is luck or a lie.
+/// As in the graph: a margin near zero is luck or a wrong timestamp.
 const ASYMMETRY_SCALE_MIN: f64 = 0.25;
 
 /// Relative accuracy of a column.

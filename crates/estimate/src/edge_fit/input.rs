@@ -1,0 +1,79 @@
+//! What is fitted, and what the fit may assume.
+//!
+//! Place in the flow: input of `edge_fit`.
+
+use probe_sync_time::{Edge, Exchange, StampSource, System, Timestamp};
+
+/// What one edge collected in one window.
+#[derive(Copy, Clone, Debug)]
+pub struct EdgeWindow<'a> {
+    /// The edge; exchanges of another edge are left out and counted.
+    pub edge: Edge,
+    /// Where x = 0 shall be, on the source's clock.
+    pub midpoint: Timestamp<System>,
+    /// Finished exchanges, in any order.
+    pub exchanges: &'a [Exchange],
+    /// Exchanges started and not finished.
+    pub lost: u32,
+}
+
+/// How the line is chosen.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum FitMethod {
+    /// The line with the largest vertical margin.
+    #[default]
+    Hull,
+    /// A linear soft-margin support vector machine, C = 1: a baseline.
+    Svm,
+    /// The exchange with the smallest round trip, as NTP: a baseline.
+    MinRtt,
+}
+
+/// Standard deviation of one stamp, per source, in ns. It only widens the hard bounds.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct StampNoise {
+    /// Stamps of a network interface: its clock reads 8 ns apart, and is itself disciplined.
+    pub hardware_ns: f64,
+    /// Kernel stamps: late on reception, early on transmission, so that only rounding is left.
+    pub kernel_ns: f64,
+    /// Stamps around system calls: as kernel stamps.
+    pub user_ns: f64,
+}
+
+/// What the fit may assume.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct FitOptions {
+    /// How the line is chosen.
+    pub method: FitMethod,
+    /// Standard deviation of stamps.
+    pub stamp_noise: StampNoise,
+    /// The step of the stamps, ns.
+    pub tick_ns: f64,
+    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets are few.
+    pub max_skew: f64,
+    /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always fits a line.
+    pub max_bend_ppm_per_s: f64,
+}
+
+impl Default for FitOptions {
+    fn default() -> Self {
+        let stamp_noise = StampNoise { hardware_ns: 8.0, kernel_ns: 1.0, user_ns: 1.0 };
+        Self { method: FitMethod::Hull, stamp_noise, tick_ns: 1.0, max_skew: 500e-6, max_bend_ppm_per_s: 20.0 }
+    }
+}
+
+impl StampNoise {
+    pub(super) fn of(&self, source: StampSource) -> f64 {
+        match source {
+            StampSource::Hardware => self.hardware_ns,
+            StampSource::Kernel => self.kernel_ns,
+            StampSource::User => self.user_ns,
+        }
+    }
+}
+
+/// The room that stamps of this standard deviation give to g, ns. Two stamps make a point: √2; three standard deviations;
+/// and g has room on both sides.
+pub(super) fn allowance(noise_ns: f64) -> f64 {
+    2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
+}

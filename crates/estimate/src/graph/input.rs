@@ -1,0 +1,40 @@
+//! A round to be solved, and what the solver may assume.
+//!
+//! Place in the flow: input of [`super::solve`].
+
+use probe_sync_time::{NodeId, Reference, Timestamp};
+
+use crate::window::EdgeAlphaBeta;
+
+/// A round to be solved.
+#[derive(Copy, Clone, Debug)]
+pub struct GraphInput<'a> {
+    /// Number of nodes; they are `0..nodes`.
+    pub nodes: usize,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
+    /// The window's midpoint M₀ on the reference's clock: the instant at which the offsets hold.
+    pub reference_midpoint: Timestamp<Reference>,
+    /// Fitted edges, in any order; the same two nodes may be joined more than once.
+    pub edges: &'a [EdgeAlphaBeta],
+}
+
+/// What the solver may assume.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct GraphOptions {
+    /// Prior standard deviation of an edge's path asymmetry, as a share of its margin.
+    pub asymmetry_prior: f64,
+    /// What the prior counts against the loops' evidence, in degrees of freedom.
+    pub asymmetry_prior_weight: f64,
+    /// Standard deviation of the asymmetry common to all edges of a node, as a share of the median margin. No loop
+    /// shows it and no number of edges reduces it.
+    pub common_asymmetry: f64,
+    /// Compute the covariance (the dearest part in large graphs); without it every sigma is infinite.
+    pub covariance: bool,
+}
+
+impl Default for GraphOptions {
+    fn default() -> Self {
+        Self { asymmetry_prior: 0.1, asymmetry_prior_weight: 2.0, common_asymmetry: 0.02, covariance: true }
+    }
+}

@@ -1,0 +1,21 @@
+//! Where a time lies, seen from the knots of a map.
+//!
+//! Place in the flow: said of every time that goes through [`super::TimeMap`].
+
+/// Where a time lies, seen from the knots.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// Between the first and the last.
+    Inside,
+    /// Before the first: extrapolated.
+    Before,
+    /// After the last: extrapolated.
+    After,
+}
+
+impl Place {
+    /// The place of a time that has gone through two maps.
+    pub(super) fn and(self, other: Place) -> Place {
+        if self == Place::Inside { other } else { self }
+    }
+}

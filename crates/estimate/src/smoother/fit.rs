@@ -1,0 +1,335 @@
+//! The iteration of the joint solution: solve, renew weights, scales and asymmetries, solve again.
+//!
+//! Place in the flow: in the middle of `smoother`, between `layout` and `solution`. A [`Fit`] holds the present belief; [`Fit::settle`] iterates
+//! until nothing moves, [`Fit::level`] shifts whole clocks to where the constant parts of the node pairs' thetas want them.
+//!
+//! What it does not do: look at packets (`packets`) or tell errors (`solution`).
+
+use std::collections::BTreeSet;
+
+use super::evidence::{self, Deviation};
+use super::layout::{Layout, NodePair};
+use super::round::SmootherOptions;
+use super::student::{self, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
+use super::system::{System, Weights};
+use super::variance::Variances;
+use crate::graph::components::held;
+use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
+
+/// The iteration's present belief.
+pub(super) struct Fit {
+    pub(super) reference: usize,
+    pub(super) layout: Layout,
+    pub(super) walks: Vec<f64>,
+    pub(super) states: Vec<Pair>,
+    /// Of every node pair, ns.
+    pub(super) asymmetries: Vec<f64>,
+    /// Covariance of every measure, not yet rescaled.
+    pub(super) covariances: Vec<Block>,
+    /// Factors on the variances of offset and rate.
+    pub(super) scales: Pair,
+    /// Student-t weights of measures and node pairs.
+    pub(super) robust: (Vec<f64>, Vec<f64>),
+    /// Variance of a median path's asymmetry, ns².
+    pub(super) asymmetry: f64,
+    /// Per node pair, the random variance of the constant part of theta where it comes from all packets together, ns².
+    pub(super) levels: Vec<Option<f64>>,
+    /// Steps of the solver, and whether the last solution was reached.
+    pub(super) steps: usize,
+    pub(super) converged: bool,
+}
+
+/// The constant part of a node pair's theta that the states leave.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Level {
+    /// ns, positive when theta from the first node to the second is larger than the states say.
+    pub(super) value: f64,
+    /// Of its random error, ns².
+    pub(super) variance: f64,
+}
+
+impl Fit {
+    pub(super) fn new(layout: Layout, walks: Vec<f64>, options: &SmootherOptions) -> Self {
+        let unknown = || evidence::asymmetry(&[], 0.0, layout.margin_ns);
+        let asymmetry = options.asymmetry_variance.unwrap_or_else(unknown);
+        Self {
+            reference: options.reference.index(),
+            states: layout.start.clone(),
+            asymmetries: vec![0.0; layout.node_pairs.len()],
+            levels: vec![None; layout.node_pairs.len()],
+            covariances: layout.measures.iter().map(|measure| measure.covariance).collect(),
+            scales: [1.0; 2],
+            robust: (vec![1.0; layout.measures.len()], vec![1.0; layout.node_pairs.len()]),
+            asymmetry,
+            steps: 0,
+            converged: true,
+            walks,
+            layout,
+        }
+    }
+
+    /// Solves and reweighs until nothing moves.
+    pub(super) fn settle(&mut self, options: &SmootherOptions) {
+        for _ in 0..PASSES {
+            if !self.pass(options) {
+                break;
+            }
+        }
+    }
+
+    /// Moves whole clocks by a constant each, to where the constant parts of the node pairs' thetas want them. Where the
+    /// packets together say nothing of a node pair, the mean of its measures speaks.
+    pub(super) fn level(&mut self, floors: &[Option<Level>], options: &SmootherOptions) {
+        let weights = self.weights();
+        let apart = System::new(&self.layout, &weights).all_apart(&self.states);
+        let whole = |node: usize| self.layout.spans.iter().filter(|span| span.node == node).count() == 1;
+        let blend = |share: f64| -> Vec<Level> {
+            let level = |(node_pair, floor): (&NodePair, &Option<Level>)| {
+                let mean = mean(&self.layout, &weights, &apart, node_pair);
+                let Some(floor) = floor.filter(|_| node_pair.nodes.into_iter().all(whole)) else { return mean };
+                Level {
+                    value: share * floor.value + (1.0 - share) * mean.value,
+                    variance: share * share * floor.variance + (1.0 - share).powi(2) * mean.variance,
+                }
+            };
+            self.layout.node_pairs.iter().zip(floors).map(level).collect()
+        };
+        // Both are biased, each in its way; what is wrong with them breaks the loops, and so the loops choose.
+        let candidates = (0..=FLOOR_SHARES).map(|k| blend(f64::from(k) / f64::from(FLOOR_SHARES)));
+        let broken = |levels: &Vec<Level>| {
+            let (rests, _) = self.level_once(levels);
+            rests
+                .iter()
+                .zip(&self.robust.1)
+                .zip(&self.layout.node_pairs)
+                .map(|((r, w), b)| w * r.value * r.value / b.scale)
+                .sum::<f64>()
+        };
+        let Some(levels) = candidates.min_by(|a, b| broken(a).total_cmp(&broken(b))) else { return };
+        let mut shift = Vec::new();
+        for _ in 0..LEVEL_PASSES {
+            let (rests, found) = self.level_once(&levels);
+            shift = found;
+            self.judge_node_pairs(&rests, options);
+            self.asymmetries = rests.iter().map(|rest| rest.value).collect();
+        }
+        for span in &self.layout.spans {
+            let states = &mut self.states[span.base..span.base + span.len()];
+            states.iter_mut().for_each(|state| state[0] += shift[span.node][0]);
+        }
+        self.levels = levels.iter().map(|level| Some(level.variance)).collect();
+    }
+
+    /// What the states leave of every node pair's theta in the mean.
+    pub(super) fn means(&self) -> Vec<Level> {
+        let weights = self.weights();
+        let apart = System::new(&self.layout, &weights).all_apart(&self.states);
+        self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &weights, &apart, node_pair)).collect()
+    }
+
+    /// What the best constant per clock leaves of every node pair's level, and these constants.
+    fn level_once(&self, levels: &[Level]) -> (Vec<Level>, Vec<Pair>) {
+        let link = |(at, level): (usize, &Level)| {
+            let [from, to] = self.layout.node_pairs[at].nodes;
+            Link { from, to, weight: [1.0 / (self.asymmetry_of(at) + level.variance), 0.0, 1.0] }
+        };
+        let links: Vec<Link> = levels.iter().enumerate().map(link).collect();
+        let mut shift = vec![[0.0; 2]; self.walks.len()];
+        let held = held(shift.len(), &links, self.reference);
+        let graph = Laplacian::new(links, held);
+        let right = graph.right_side(levels.iter().map(|level| [level.value, 0.0]));
+        graph.solve_iterative(&right, &mut shift, TOLERANCE, STEPS_MAX);
+        let rest = |(level, NodePair { nodes: [from, to], .. }): (&Level, &NodePair)| Level {
+            value: level.value - (shift[*to][0] - shift[*from][0]),
+            ..*level
+        };
+        (levels.iter().zip(&self.layout.node_pairs).map(rest).collect(), shift)
+    }
+
+    /// Variance of a node pair's asymmetry, larger for one that lies far from the rest, ns².
+    pub(super) fn asymmetry_of(&self, node_pair: usize) -> f64 {
+        let floor = ASYMMETRY_MIN_NS * ASYMMETRY_MIN_NS;
+        (self.asymmetry * self.layout.node_pairs[node_pair].scale).max(floor)
+            / self.robust.1[node_pair].max(f64::MIN_POSITIVE)
+    }
+
+    /// The rescaled covariance of a measure.
+    pub(super) fn covariance(&self, at: usize) -> Block {
+        self.rescaled(self.covariances[at])
+    }
+
+    pub(super) fn rescaled(&self, [a, ab, b]: Block) -> Block {
+        [a * self.scales[0], ab * (self.scales[0] * self.scales[1]).sqrt(), b * self.scales[1]]
+    }
+
+    pub(super) fn weights(&self) -> Weights {
+        let measure = |at: usize| {
+            let precision = inverse(self.covariance(at)).unwrap_or([0.0; 3]);
+            precision.map(|p| p * self.robust.0[at])
+        };
+        Weights {
+            measures: (0..self.covariances.len()).map(measure).collect(),
+            node_pairs: (0..self.layout.node_pairs.len()).map(|node_pair| 1.0 / self.asymmetry_of(node_pair)).collect(),
+            walks: self.walks.clone(),
+        }
+    }
+
+    /// Solves with the present weights and renews them; false when nothing is left to gain.
+    fn pass(&mut self, options: &SmootherOptions) -> bool {
+        let weights = self.weights();
+        let system = System::new(&self.layout, &weights);
+        let before = self.states.clone();
+        let end = system.solve(&mut self.states, TOLERANCE, STEPS_MAX);
+        self.steps += end.steps;
+        self.converged = end.reached;
+        self.asymmetries = system.asymmetries(&self.states);
+        let apart = system.all_apart(&self.states);
+        let rests: Vec<Level> =
+            self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &weights, &apart, node_pair)).collect();
+        self.judge_node_pairs(&rests, options);
+        self.judge_measures(&apart, options);
+        let moved = before.iter().zip(&self.states).map(|(a, b)| (a[0] - b[0]).abs()).fold(0.0, f64::max);
+        moved > SETTLED_NS
+    }
+
+    /// Renews the asymmetries' variance and the node pairs' robust weights from what the states leave of the node pairs' thetas.
+    fn judge_node_pairs(&mut self, rests: &[Level], options: &SmootherOptions) {
+        let node_pairs = rests.len() as f64;
+        let seen: BTreeSet<usize> = self.layout.node_pairs.iter().flat_map(|node_pair| node_pair.nodes).collect();
+        let visible =
+            if rests.is_empty() { 0.0 } else { ((node_pairs - seen.len() as f64 + 1.0) / node_pairs).clamp(0.0, 1.0) };
+        let deviation = |(rest, node_pair): (&Level, &NodePair)| Deviation {
+            square: rest.value * rest.value,
+            scale: node_pair.scale,
+            random: rest.variance,
+        };
+        let deviations: Vec<Deviation> = rests.iter().zip(&self.layout.node_pairs).map(deviation).collect();
+        let kept = if options.robust { WEIGHTED_SINGLE } else { 1.0 };
+        let weighted: Vec<Deviation> = deviations
+            .iter()
+            .zip(&self.robust.1)
+            .map(|(deviation, weight)| Deviation { square: deviation.square * weight / kept, ..*deviation })
+            .collect();
+        if options.asymmetry_variance.is_none() {
+            self.asymmetry = evidence::asymmetry(&weighted, visible, self.layout.margin_ns);
+        }
+        if options.robust && visible > 0.0 {
+            let weight = |d: &Deviation| {
+                let expected = visible * (self.asymmetry * d.scale + d.random);
+                student::weight(1.0, d.square / expected)
+            };
+            self.robust.1 = deviations.iter().map(weight).collect();
+        }
+    }
+
+    /// Renews the scales of the covariances and the measures' robust weights.
+    fn judge_measures(&mut self, apart: &[Pair], options: &SmootherOptions) {
+        let residuals = self.residuals(apart);
+        if options.rescale {
+            let kept = if options.robust { WEIGHTED_PAIR } else { 1.0 };
+            let freedom = self.freedom();
+            for (k, freedom) in freedom.into_iter().enumerate().filter(|(_, freedom)| *freedom >= FREEDOM_MIN) {
+                let squares = residuals.iter().zip(&self.robust.0).zip(&self.covariances);
+                let sum: f64 = squares
+                    .map(|((residual, weight), covariance)| weight * residual[k].powi(2) / covariance[2 * k])
+                    .sum();
+                self.scales[k] = (sum / (kept * freedom)).clamp(SCALE_MIN, 1.0 / SCALE_MIN);
+            }
+        }
+        if !options.robust {
+            return;
+        }
+        let weight = |at: usize| {
+            let precision = inverse(self.covariance(at)).unwrap_or([0.0; 3]);
+            let scaled = times(precision, residuals[at]);
+            let square = scaled[0] * residuals[at][0] + scaled[1] * residuals[at][1];
+            student::weight(2.0, square)
+        };
+        self.robust.0 = (0..residuals.len()).map(weight).collect();
+    }
+
+    fn residuals(&self, apart: &[Pair]) -> Vec<Pair> {
+        let mut residuals = vec![[0.0; 2]; self.layout.measures.len()];
+        for (node_pair, asymmetry) in self.layout.node_pairs.iter().zip(&self.asymmetries) {
+            for at in node_pair.measures.clone() {
+                let measure = &self.layout.measures[at];
+                residuals[at] =
+                    [measure.value[0] - apart[at][0] - measure.sign * asymmetry, measure.value[1] - apart[at][1]];
+            }
+        }
+        residuals
+    }
+
+    /// Independent residuals of offset and of rate: measures less what the states and asymmetries took up.
+    fn freedom(&self) -> Pair {
+        let mut taken = [0.0; 2];
+        let precision = self.local_precision();
+        for span in &self.layout.spans {
+            let noise: Vec<Option<Block>> =
+                precision[span.base..span.base + span.len()].iter().map(|block| inverse(*block)).collect();
+            let times = &self.layout.knots[span.first..=span.last];
+            let smoothed = Variances::new(times, &noise, self.walks[span.node]);
+            for (after, noise) in smoothed.at.iter().zip(&noise) {
+                if let Some(noise) = noise {
+                    taken = [taken[0] + (after[0] / noise[0]).min(1.0), taken[1] + (after[2] / noise[2]).min(1.0)];
+                }
+            }
+        }
+        // One of the clocks is the others' reference.
+        let spans = self.layout.spans.len().max(1) as f64;
+        let tied = (spans - 1.0) / spans;
+        let loops = (self.layout.node_pairs.len() as f64 - spans + 1.0).max(0.0);
+        let total = self.layout.measures.len() as f64;
+        [total - tied * taken[0] - loops, total - tied * taken[1]]
+    }
+
+    /// What each state's edges alone say of it, as if the neighbours were known: precision per state.
+    pub(super) fn local_precision(&self) -> Vec<Block> {
+        let mut sums = vec![[0.0; 3]; self.layout.states];
+        for (at, measure) in self.layout.measures.iter().enumerate() {
+            let Some(precision) = inverse(self.covariance(at)) else { continue };
+            for span in [measure.from, measure.to] {
+                let sum = &mut sums[self.layout.state(span, measure.knot)];
+                sum.iter_mut().zip(precision).for_each(|(sum, p)| *sum += p * self.robust.0[at]);
+            }
+        }
+        sums
+    }
+}
+
+/// Mean residual of a node pair over all its measures.
+fn mean(layout: &Layout, weights: &Weights, apart: &[Pair], node_pair: &NodePair) -> Level {
+    let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
+    for at in node_pair.measures.clone() {
+        let measure = &layout.measures[at];
+        let residual = [measure.value[0] - apart[at][0], measure.value[1] - apart[at][1]];
+        residual_sum += measure.sign * times(weights.measures[at], residual)[0];
+        weight_sum += weights.measures[at][0];
+    }
+    let variance = if weight_sum > 0.0 { 1.0 / weight_sum } else { f64::INFINITY };
+    Level { value: if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }, variance }
+}
+
+/// Rounds of solving and reweighting.
+const PASSES: usize = 6;
+
+/// Accuracy of each solution, standard deviations per span.
+const TOLERANCE: f64 = 1e-3;
+
+/// In so many steps the floors may replace the means of the measures.
+const FLOOR_SHARES: u32 = 4;
+
+/// Alternations between the constant parts and the asymmetries' variance.
+const LEVEL_PASSES: usize = 4;
+
+/// Steps of the solver per solution.
+const STEPS_MAX: usize = 400;
+
+/// Iteration ends when no offset moved by more, ns.
+const SETTLED_NS: f64 = 0.01;
+
+/// Fewest independent residuals from which a scale is taken.
+const FREEDOM_MIN: f64 = 12.0;
+
+/// Floor of the asymmetry's standard deviation, ns.
+const ASYMMETRY_MIN_NS: f64 = 0.05;

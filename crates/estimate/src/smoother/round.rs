@@ -1,0 +1,92 @@
+//! What the smoother is given: the rounds of a run, and what it may assume.
+//!
+//! Place in the flow: input of `smoother`, made by the round's solver and by `run`.
+
+use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
+
+use crate::faults::Break;
+use crate::graph::GraphSolution;
+use crate::window::{EdgeAlphaBeta, NodeEstimate};
+
+/// A solved round, as the smoother takes it.
+#[derive(Copy, Clone, Debug)]
+pub struct Round<'a> {
+    /// The round; rounds come in order of it.
+    pub round_id: RoundId,
+    /// The instant at which the round's offsets hold, on the reference's clock. Rounds come in order of it.
+    pub reference_midpoint: Timestamp<Reference>,
+    /// The round's fitted edges.
+    pub edges: &'a [EdgeAlphaBeta],
+    /// What the graph made of them, in order of node.
+    pub nodes: &'a [NodeEstimate],
+    /// Edges that the graph left out; they are left out here too.
+    pub excluded: &'a [(Edge, String)],
+    /// More edges to be left out.
+    pub left_out: &'a [Edge],
+}
+
+impl<'a> Round<'a> {
+    /// A round as the graph solved it.
+    pub fn solved(
+        round_id: RoundId,
+        reference_midpoint: Timestamp<Reference>,
+        edges: &'a [EdgeAlphaBeta],
+        solution: &'a GraphSolution,
+        left_out: &'a [Edge],
+    ) -> Self {
+        let GraphSolution { nodes, excluded, .. } = solution;
+        Self { round_id, reference_midpoint, edges, nodes, excluded, left_out }
+    }
+}
+
+/// What the smoother may assume.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct SmootherOptions {
+    /// Index of the reference node.
+    pub reference: NodeId,
+    /// Density of the rates' random walk, ns²/s³, positive, if it is known; otherwise it is estimated.
+    pub walk_density: Option<f64>,
+    /// Variance of the paths' asymmetry, ns², if it is known; otherwise it is estimated.
+    pub asymmetry_variance: Option<f64>,
+    /// Scale the edges' covariances to their residuals.
+    pub rescale: bool,
+    /// Weigh down lines and asymmetries that lie far from the rest (Student-t).
+    pub robust: bool,
+}
+
+impl Default for SmootherOptions {
+    fn default() -> Self {
+        Self { reference: NodeId(0), walk_density: None, asymmetry_variance: None, rescale: true, robust: true }
+    }
+}
+
+/// Breaks as nodes and places among the rounds, in order, each once. A break in a round that is missing concerns the next that is there.
+pub(crate) fn places(rounds: &[Round<'_>], breaks: &[Break]) -> Vec<(NodeId, usize)> {
+    let place = |id: RoundId| rounds.partition_point(|round| round.round_id < id);
+    let mut places: Vec<(NodeId, usize)> =
+        breaks.iter().map(|named| (named.node, place(named.round))).filter(|(_, at)| *at < rounds.len()).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_break_in_a_missing_round_concerns_the_next() {
+        let round = |id: u64| Round {
+            round_id: RoundId(id),
+            reference_midpoint: Timestamp::from_ns(0),
+            edges: &[],
+            nodes: &[],
+            excluded: &[],
+            left_out: &[],
+        };
+        let rounds = [0, 1, 3, 4].map(round);
+        let named = |node: u32, id: u64| Break { node: NodeId(node), round: RoundId(id) };
+        let breaks = [named(1, 2), named(0, 4), named(1, 3), named(2, 9)];
+        assert_eq!(places(&rounds, &breaks), [(NodeId(0), 3), (NodeId(1), 2)], "round 3 is the third, 9 is none");
+    }
+}

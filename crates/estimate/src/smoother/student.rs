@@ -1,0 +1,21 @@
+//! Student-t weights: lines and asymmetries that lie far from the rest count less.
+//!
+//! Place in the flow: shared by the joint solution (`fit`) and the live one (`online`) of `smoother`.
+//! A deviation of squared distance d² in n dimensions has the weight `min(1, (ν + n)/(ν + d²))`: capped, because one that lies nearer
+//! than expected must not count for more than its covariance says.
+
+/// The weight of a deviation in `dimensions` numbers, `square` its squared distance in standard deviations.
+pub(super) fn weight(dimensions: f64, square: f64) -> f64 {
+    ((FREEDOM + dimensions) / (FREEDOM + square)).min(1.0)
+}
+
+/// ν of the Student-t weights.
+pub(super) const FREEDOM: f64 = 4.0;
+
+/// What capped Student-t weights leave of a normal variable's variance, E[w·z²]: of one number, and of a pair. Sums of
+/// weighted squares are divided by it, or every variance would come out a fifth too small.
+pub(super) const WEIGHTED_SINGLE: f64 = 0.766_616;
+pub(super) const WEIGHTED_PAIR: f64 = 0.789_388;
+
+/// Smallest factor on a variance, and one over the largest.
+pub(super) const SCALE_MIN: f64 = 0.04;

@@ -1,0 +1,51 @@
+//! What a caller names: traces, and where their clocks are learnt from.
+//!
+//! Place in the flow: made from a command line, by a launcher or from Python; taken by `calibrate`.
+//! What it does not do: read anything.
+
+use std::path::PathBuf;
+
+/// What to calibrate, and with what.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The traces, one per node or rank; empty: those in the run's directory and in its `traces` folder.
+    pub traces: Vec<PathBuf>,
+    /// The nodes that wrote them, in the same order; empty: what the traces say of rank and host.
+    pub nodes: Vec<u32>,
+    /// Where the clocks are learnt from.
+    pub clocks: ClockSource,
+    /// Files of snapshot pairs in the order of the traces; empty: those of the run.
+    pub snapshots: Vec<PathBuf>,
+    /// Further clock markers: names of events, with the system time, ns, in the group named `system_ns`.
+    pub markers: Option<regex::Regex>,
+    /// Take the traces' times as the system clock, whatever markers and snapshots say.
+    pub realtime_only: bool,
+    /// The clock on which times are afterwards.
+    pub timeline: OutputClock,
+    /// What is going to be written: not taken for traces of the run's directory.
+    pub outputs: Vec<PathBuf>,
+}
+
+/// Where the clocks are learnt from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClockSource {
+    /// The directory of a run of `probe_sync`: offsets and snapshots of all nodes.
+    Run(PathBuf),
+    /// A file of offsets: `offsets.jsonl` of a run, or a CSV of node, node time, offset.
+    Offsets(PathBuf),
+    /// The collectives in the traces alone.
+    Collectives,
+    /// Nowhere: traces as they are.
+    #[default]
+    Nothing,
+}
+
+/// A clock of the reference node.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum OutputClock {
+    /// Its system clock.
+    #[default]
+    System,
+    /// Its tracer clock.
+    Tracer,
+}

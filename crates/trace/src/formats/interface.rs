@@ -1,0 +1,188 @@
+//! What every format of trace files offers, and the options and statistics that all formats share.
+//!
+//! Place in the flow: implemented by each format's folder, called through the list of formats by `align`, `merge` and whoever
+//! reads facts. What it does not do: know which formats there are.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::Error;
+use crate::model::{Picoseconds, TraceFacts};
+
+/// One format of trace files.
+///
+/// Times that go through a map are absolute picoseconds on the trace's own timeline. An output appears under its name when it
+/// is whole; after an error there is none.
+pub trait TraceFormat: std::fmt::Debug + Sync {
+    /// The format's name, for messages and reports.
+    fn name(&self) -> &'static str;
+
+    /// Endings of the names that profilers give their files: how traces are found in a folder.
+    fn profiler_endings(&self) -> &'static [&'static str];
+
+    /// The ending that an output should have, for people.
+    fn output_ending(&self) -> &'static str;
+
+    /// Whether an output whose name ends in `.gz` is packed with gzip.
+    fn packs_outputs(&self) -> bool;
+
+    /// Whether a file is of this format, as far as `evidence` tells.
+    fn detect(&self, evidence: Evidence<'_>) -> bool;
+
+    /// What a file says of itself, its clock and its collectives.
+    ///
+    /// # Errors
+    /// Names file and byte.
+    fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error>;
+
+    /// The start of the recording that a file states, ns on its own timeline, where viewers draw every node from its own
+    /// start; such formats need one base for the aligned files of several nodes.
+    ///
+    /// # Errors
+    /// Names file and byte.
+    fn session_start_ns(&self, _path: &Path) -> Result<Option<i64>, Error> {
+        Ok(None)
+    }
+
+    /// Writes `input` to `output` with every time sent through `map`. What is not a time stays as it is, and so does a time
+    /// that the map leaves alone. The map is asked in the order of the file; a pass that has to be repeated asks again.
+    ///
+    /// # Errors
+    /// Names file and byte.
+    fn rewrite(
+        &self,
+        input: &Path,
+        output: &Path,
+        options: &RewriteOptions,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error>;
+
+    /// Writes all inputs into one file, each through its own map, with no name or number used for two things.
+    ///
+    /// # Errors
+    /// Names file and byte.
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error>;
+}
+
+impl PartialEq for dyn TraceFormat + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+/// Where a time goes: absolute picoseconds on a trace's timeline to those on the new one.
+pub type MapFunction<'a> = dyn FnMut(Picoseconds) -> Picoseconds + 'a;
+
+/// What tells a file's format: its name; its first bytes only where no format knows the name.
+#[derive(Copy, Clone, Debug)]
+pub enum Evidence<'a> {
+    /// The file's name in lower case, without `.gz`.
+    Name(&'a str),
+    /// The file's first bytes, unpacked where they are gzip.
+    Head(&'a [u8]),
+}
+
+/// What a reader of facts is told beyond the file.
+#[derive(Clone, Debug, Default)]
+pub struct FactOptions {
+    /// Further clock markers: event names that match, with the system time, ns, in the group named `system_ns`.
+    pub markers: Option<regex::Regex>,
+}
+
+/// What to do beside mapping.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct RewriteOptions {
+    /// What the output's times count from, ns. `None`: the format's own choice, which is the input's base where the format
+    /// can keep it, else where the map puts the input's start.
+    pub base_ns: Option<i64>,
+    /// Whether each event keeps how far its start was moved, new minus old, under the name `timestamp_correction_ns`.
+    pub annotate: bool,
+}
+
+/// What rewriting one trace did.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RewriteStats {
+    /// Events, as the format counts them: in Kineto all, in XSpace those with a time.
+    pub events: u64,
+    /// Events without a time of their own, which stay as they are.
+    pub untimed: u64,
+    /// Events whose digits below the picosecond were lost; an event that the map leaves alone loses none.
+    pub rounded: u64,
+    /// Events (XSpace: lines of events) that begin before the output's base; some viewers drop them.
+    pub before_base: u64,
+    /// Metadata events before the output's base, put at it.
+    pub metadata_clamped: u64,
+    /// The base of the output's times, ns, where it has one.
+    pub base_ns: Option<i64>,
+    /// Bytes read, after unpacking.
+    pub bytes_read: u64,
+    /// Bytes written, before packing; 0 for one of several inputs of a merge.
+    pub bytes_written: u64,
+}
+
+/// One trace of a merge.
+pub struct MergeInput<'a> {
+    /// The file.
+    pub path: PathBuf,
+    /// What tells it from the others: its rank, else its node.
+    pub node: u32,
+    /// Its host's name, or whatever tells people which node it is.
+    pub name: String,
+    /// From the trace's timeline to the one that all share.
+    pub map: &'a mut MapFunction<'a>,
+}
+
+impl MergeInput<'_> {
+    /// `node1` or, where its host is known by another name, `rank1 (gpu-07)`.
+    pub(crate) fn label(&self) -> String {
+        label(self.node, &self.name)
+    }
+}
+
+/// `node1` or, where its host is known by another name, `rank1 (gpu-07)`.
+pub(crate) fn label(node: u32, name: &str) -> String {
+    let plain = format!("node{node}");
+    if name == plain { plain } else { format!("rank{node} ({name})") }
+}
+
+/// What to do beside mapping and joining.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOptions {
+    /// What all times count from, ns. `None`: the format's own choice.
+    pub base_ns: Option<i64>,
+    /// As in [`RewriteOptions`].
+    pub annotate: bool,
+    /// How planes are laid out; formats without planes do not look at it.
+    pub layout: PlaneLayout,
+    /// Written into the output as text: method, uncertainty, versions.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// How the planes of an XSpace are laid out.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum PlaneLayout {
+    /// `/host:CPU`, `/host:CPU node1`…, devices `/device:GPU:<node·stride+local>`: for xprof.
+    #[default]
+    Xprof,
+    /// Host planes of other nodes become device tracks above all devices, for viewers that know only standard names.
+    GpuTracks,
+}
+
+/// What merging did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MergeStats {
+    /// Per input, in the order given.
+    pub inputs: Vec<RewriteStats>,
+    /// The common base, ns.
+    pub base_ns: i64,
+    /// By how much the numbers of a node (XSpace: of devices; Kineto: of links) are above those of the one before.
+    pub stride: u64,
+    /// What the inputs say beside their events and the output does not.
+    pub headers_left_out: u64,
+    /// Bytes written, before packing.
+    pub bytes_written: u64,
+}
+
+/// What a text file may begin with.
+pub(crate) const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
