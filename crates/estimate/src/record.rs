@@ -51,6 +51,7 @@ pub struct OffsetsHeader {
     /// Always true.
     pub meta: bool,
     /// The nodes in order; empty where nothing is known of them.
+    #[serde(default)]
     pub nodes: Vec<NodeRecord>,
     /// The node whose offset is zero.
     #[serde(default = "first_node")]
