@@ -8,7 +8,7 @@
 //! feature: 1 counts the bias in |v|²; a large one leaves it free, as in a standard machine.
 //!
 //! Solver: there are three unknowns and thousands of points, so the primal is solved by Newton's method. The hinge is
-//! rounded off over a width h that shrinks to [`WIDTH_MIN`]: φ(z) = (1 − z)²/2h for 1 − h < z < 1, 1 − z − h/2 below, 0 above.
+//! rounded off over a width h that shrinks to `WIDTH_MIN`: φ(z) = (1 − z)²/2h for 1 − h < z < 1, 1 − z − h/2 below, 0 above.
 //! The objective keeps its strict convexity, so backtracking always ends at the one minimum. Dual coordinate descent (Hsieh et al.,
 //! ICML 2008) needs ten times as many passes; a test holds the two optima against each other.
 //!

@@ -4,7 +4,7 @@
 //! controller; the law comes from what makes an offset uncertain:
 //! - The random part. A line through the delay floor errs like the spacing of the lowest packets, so its standard
 //!   deviation falls like 1/n with the packets n of a window, and slower, at last not at all, where stamp noise rules.
-//!   [`WhatIfCovariance`] says how much of each node's variance that is.
+//!   `WhatIfCovariance` says how much of each node's variance that is.
 //! - Path asymmetry, which no number of packets shrinks. More edges average it (gain by a rank-one update, `error_budget`).
 //!
 //! With half-widths h (whole), r (random) and f (the rest), h² = r² + f², a node may have

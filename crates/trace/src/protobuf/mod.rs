@@ -1,5 +1,5 @@
 //! The protobuf wire format: tags, varints and the fields of a message that is in memory; a file of any size as a
-//! [`Source`] of fields.
+//! `Source` of fields.
 //!
 //! Place in the flow: under the format XSpace and the reader of snapshot pairs. Reference: the "Encoding" chapter of the Protocol Buffers
 //! documentation. What it does not do: groups (wire types 3 and 4), which none of these
