@@ -258,7 +258,7 @@ EXAMPLES
 
 Beside an output lies its alignment_stats.json, for several in a folder of that name: events, times held back or extrapolated,
 corrections, uncertainty.
-Node 0 is the reference. EXIT STATUS  0 done; 1 failed, or violations found; 2 wrong command line.";
+Times end on the clock of the reference node, which the offsets state (node 0 where they do not). EXIT STATUS  0 done; 1 failed, or violations found; 2 wrong command line.";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\

@@ -118,7 +118,7 @@ pub struct ClockEvent {
 pub struct NodeEstimate {
     /// The node.
     pub node_id: NodeId,
-    /// offset_i = S_i − S_0 at the window's midpoint, ns. Meaningless unless `reachable`.
+    /// offset_i = S_i − S_reference at the window's midpoint, ns. Meaningless unless `reachable`.
     pub offset_ns: f64,
     /// Rate of this clock against the reference's, ppm.
     pub drift_ppm: f64,

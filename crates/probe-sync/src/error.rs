@@ -115,6 +115,14 @@ pub enum Error {
         /// The one that came.
         got: RoundId,
     },
+    /// A table's first line does not name the columns that are needed.
+    #[error("{}: {reason}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// Which column is missing.
+        reason: String,
+    },
     /// No input line could be used.
     #[error("no usable exchange in {files}")]
     NothingToSolve {

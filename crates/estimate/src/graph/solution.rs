@@ -12,7 +12,7 @@ use super::robust::Problem;
 use crate::window::NodeEstimate;
 
 /// A solved round.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphSolution {
     /// Every node, in order of its id.
     pub nodes: Vec<NodeEstimate>,

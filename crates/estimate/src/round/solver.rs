@@ -80,6 +80,13 @@ pub struct SolvedRound {
     pub smoothed: Vec<Option<SmoothedOffset>>,
 }
 
+impl SolvedRound {
+    /// Frees what the whole run's smoother does not need: what the round alone says and what the live smoother says.
+    pub fn forget_working(&mut self) {
+        (self.alone, self.smoothed) = (GraphSolution::default(), Vec::new());
+    }
+}
+
 impl Solver {
     /// For a run in which nothing is known yet.
     pub fn new(options: SolverOptions) -> Self {

@@ -100,10 +100,11 @@ impl<'c> Rounds<'c> {
             self.ended = true;
             return Ok(false);
         };
+        self.follow(round)?;
+        // Last: a slow disk must not keep this node back from the pace that the others have already.
         if let Some(master) = &mut self.master {
             master.after_broadcast();
         }
-        self.follow(round)?;
         Ok(true)
     }
 

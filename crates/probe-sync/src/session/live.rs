@@ -178,9 +178,10 @@ impl<'c> Session<'c> {
         if self.failed {
             return Ok(None);
         }
-        let interrupted = self.stop.load(Ordering::Relaxed);
         match self.rounds.settle() {
             Ok(accounts) => {
+                // Also a signal that came while the ranks were settling.
+                let interrupted = self.stop.load(Ordering::Relaxed);
                 let master = self.rounds.take_master();
                 master.map(|master| master.report(&accounts, interrupted, None)).transpose()
             }

@@ -146,7 +146,7 @@ fn a_policy_changes_the_pace_of_all_nodes() {
     }
 }
 
-/// Adds an edge after the first round, takes it away after the third, and ends the run after the seventh.
+/// Adds an edge after the first round and takes it away after the third.
 fn join(round: &SolvedRound, current: &Pace) -> Pace {
     // The ring is 0→1→2→3→0, so 3 never probes 1 by itself.
     let extra_edges = if round.data.round_id < RoundId(3) { vec![Edge::new(3, 1)] } else { Vec::new() };
@@ -167,4 +167,7 @@ fn all_ranks_probe_the_edges_that_the_master_adds() {
     let probed = |window: &NodeWindowData| window.edges.iter().any(|edge| edge.dst_node_id.0 == 1);
     let found: Vec<bool> = windows(directory.path(), 3).iter().map(probed).collect();
     assert_eq!((found[0], found[2], found.last()), (false, true, Some(&false)), "{found:?}");
+    assert!((6..=9).contains(&found.len()), "1.6 s hold eight windows of 200 ms: {found:?}");
+    let rounds: Vec<RoundId> = windows(directory.path(), 3).iter().map(|window| window.round_id).collect();
+    assert!(rounds.iter().copied().eq((0..).map(RoundId).take(rounds.len())), "{rounds:?}");
 }

@@ -5,14 +5,16 @@
 //! numbers; `send_ns` is on the sender's clock, `recv_ns` on the receiver's. In place of `src` and `dst` there may be `dir`: `ab` for
 //! packets from node 0 to node 1, `ba` for the way back. Lines that begin with `#` are comments.
 //!
-//! Windows are cut on the reference's clock. For that the nodes' clocks are set against it roughly: from node to node, by half the
-//! difference of the two ways' least `recv − send`, which is right to within the delays. Each pair of nodes is fitted with
-//! [`fit_packets`]; the edge runs from the smaller number to the larger, forward are the packets from its source.
+//! Each pair of nodes is an edge from the smaller number to the larger; forward are the packets from its source. Both ways of an
+//! edge are cut into windows by the SOURCE's clock, where a forward packet left and a reverse packet arrived, and fitted with
+//! [`fit_packets`]. Windows of different nodes need to lie only roughly at the same time, because the solver moves every edge to
+//! the reference's midpoint. For that the clocks are set against the reference's by one constant each: from node to node, half the
+//! difference of the two ways' least `recv − send`. Where clocks drift by d ppm over a capture of t s, windows are up to d·t/2 µs apart.
 //!
 //! What it does not do: solve, smooth.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use probe_sync_estimate::edge_fit::{FitOptions, OneWayPacket, PacketWindow, fit_packets};
@@ -26,6 +28,9 @@ use crate::Error;
 /// The packets of all files, by sender and receiver.
 #[derive(Debug, Default)]
 pub(super) struct Packets(BTreeMap<Edge, Vec<(OneWayPacket, StampSource)>>);
+
+/// One way of a pair: its direction and its packets.
+type Way<'a> = (Edge, &'a [(OneWayPacket, StampSource)]);
 
 /// Where a file has its columns.
 #[derive(Copy, Clone, Debug)]
@@ -46,18 +51,24 @@ impl Packets {
     /// Reads a file. Lines that are no packet are left out and named.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file cannot be read, or its first line does not name the columns.
     pub(super) fn read(&mut self, path: &Path, recording: &mut Recording) -> Result<(), Error> {
-        let mut columns = None;
+        let mut columns: Option<Result<Columns, String>> = None;
         recording.read(path, |recording, path, number, line| {
             let Ok(line) = std::str::from_utf8(line) else { return recording.skip(path, number, "no text") };
+            let line = line.strip_prefix('\u{feff}').unwrap_or(line);
             let fields: Vec<&str> = line.trim().split(',').map(str::trim).collect();
             if line.starts_with('#') {
                 return;
             }
             let taken = match &columns {
-                None => Columns::of(&fields).map(|found| columns = Some(found)),
-                Some(columns) => columns.packet(&fields).map(|(edge, packet, stamp)| {
+                None => {
+                    columns = Some(Columns::of(&fields));
+                    return;
+                }
+                // Told once, at the end of the file.
+                Some(Err(_)) => return,
+                Some(Ok(columns)) => columns.packet(&fields).map(|(edge, packet, stamp)| {
                     recording.nodes.extend([edge.src, edge.dst]);
                     recording.solved.exchanges += 1;
                     self.0.entry(edge).or_default().push((packet, stamp));
@@ -66,7 +77,11 @@ impl Packets {
             if let Err(reason) = taken {
                 recording.skip(path, number, &reason);
             }
-        })
+        })?;
+        match columns {
+            Some(Err(reason)) => Err(Error::Table { path: path.into(), reason }),
+            _ => Ok(()),
+        }
     }
 
     /// Cuts the packets into windows of `length` and fits every pair of nodes in each.
@@ -78,48 +93,55 @@ impl Packets {
         for node in recording.nodes.iter().copied().filter(|node| !offsets.contains_key(node)).collect::<Vec<_>>() {
             recording.note(format!("node {node}: no packets both ways join it to node {}", recording.reference()));
         }
-        let on_reference = |edge: &Edge, packet: &OneWayPacket| Some(packet.sent - *offsets.get(&edge.src)?);
-        let all = || self.0.iter().flat_map(|(edge, packets)| packets.iter().map(move |(packet, _)| (edge, packet)));
-        let times = || all().filter_map(|(edge, packet)| on_reference(edge, packet));
+        let times = || self.pairs().flat_map(|(pair, ways)| ways.map(|way| times_at_source(pair, way)));
+        let times = || times().flatten().filter_map(|(node, at)| Some(at - *offsets.get(&node)?));
         let (Some(first), Some(last)) = (times().min(), times().max()) else { return Ok(()) };
         let length = length.unwrap_or(last - first + Duration::from_ns(1));
-        if length <= Duration::ZERO || (last - first).as_ns() / length.as_ns() >= MAX_WINDOWS {
-            let reason = format!("must be above zero and make fewer than {MAX_WINDOWS} windows");
+        let count = (last - first).as_ns() / length.as_ns().max(1) + 1;
+        if length <= Duration::ZERO || count.saturating_mul(offsets.len() as i64) > MAX_NODE_WINDOWS {
+            let nodes = offsets.len();
+            let reason = format!(
+                "must be above zero and make fewer windows: {count} of {nodes} nodes are more than {MAX_NODE_WINDOWS} in all"
+            );
             return Err(Error::Configuration { origin: "command line".into(), key: "--window".into(), reason });
         }
         let mut windows: BTreeMap<i64, Self> = BTreeMap::new();
-        for (edge, packets) in &self.0 {
-            for (packet, stamp) in packets {
-                let Some(at) = on_reference(edge, packet) else { continue };
-                let window = windows.entry((at - first).as_ns() / length.as_ns()).or_default();
-                window.0.entry(*edge).or_default().push((*packet, *stamp));
+        for (pair, ways) in self.pairs() {
+            let Some(offset) = offsets.get(&pair.src) else { continue };
+            for (edge, packets) in ways {
+                for (packet, stamp) in packets {
+                    let at = at_source(pair, edge, packet) - *offset;
+                    let window = windows.entry((at - first).as_ns() / length.as_ns()).or_default();
+                    window.0.entry(edge).or_default().push((*packet, *stamp));
+                }
             }
         }
+        let mut used = 0;
         for (window, packets) in windows {
             let start = first + Duration::from_ns(window * length.as_ns());
             let round_id = RoundId(window.unsigned_abs());
-            for (node, offset) in &offsets {
-                recording.put(packets.window(*node, round_id, start + *offset, length));
+            let mut of_nodes: BTreeMap<NodeId, Vec<EdgeAlphaBeta>> =
+                BTreeMap::from([(recording.reference(), Vec::new())]);
+            for (pair, ways) in packets.pairs() {
+                let own_start = start + offsets[&pair.src];
+                if let Some(line) = packets.fitted(pair, own_start.midpoint(own_start + length)) {
+                    used += ways.iter().map(|(_, packets)| packets.len()).sum::<usize>();
+                    of_nodes.entry(pair.src).or_default().push(line);
+                }
+            }
+            for (node, edges) in of_nodes {
+                recording.put(contribution(node, round_id, start + offsets[&node], length, edges));
             }
         }
-        Ok(())
-    }
-
-    /// What `node` contributes to a round: the edges to nodes of larger numbers.
-    fn window(&self, node: NodeId, round_id: RoundId, start: Timestamp<System>, length: Duration) -> NodeWindowData {
-        let end = start + length;
-        let edges = self.pairs().into_iter().filter(|edge| edge.src == node);
-        NodeWindowData {
-            node_id: node,
-            round_id,
-            window_start: start,
-            window_end: end,
-            edges: edges.filter_map(|edge| self.fitted(edge, start.midpoint(end))).collect(),
-            clock_event: None,
-            stop_requested: false,
-            packets: Vec::new(),
-            unfitted: Vec::new(),
+        let all: usize = self.0.values().map(Vec::len).sum();
+        if used < all {
+            recording.solved.exchanges = used;
+            recording.note(format!(
+                "{} of {all} packets are in no fit: nothing of their window went the other way",
+                all - used
+            ));
         }
+        Ok(())
     }
 
     fn fitted(&self, edge: Edge, midpoint: Timestamp<System>) -> Option<EdgeAlphaBeta> {
@@ -132,10 +154,14 @@ impl Packets {
         fit_packets(&window, &FitOptions { max_skew: MAX_SKEW, ..FitOptions::default() }).map(|(line, _)| line)
     }
 
-    /// Pairs of nodes with packets both ways, from the smaller number to the larger.
-    fn pairs(&self) -> BTreeSet<Edge> {
-        let both = self.0.keys().filter(|edge| edge.src < edge.dst && self.0.contains_key(&reversed(**edge)));
-        both.copied().collect()
+    /// Pairs of nodes with packets both ways, from the smaller number to the larger, with the packets of each way.
+    fn pairs(&self) -> impl Iterator<Item = (Edge, [Way<'_>; 2])> {
+        let upward = self.0.iter().filter(|(edge, _)| edge.src < edge.dst);
+        upward.filter_map(|(edge, forward)| {
+            let back = reversed(*edge);
+            let reverse = self.0.get(&back)?;
+            Some((*edge, [(*edge, forward.as_slice()), (back, reverse.as_slice())]))
+        })
     }
 
     /// By how much the nodes' clocks are ahead of the reference's, roughly; without the nodes that no packets join to it.
@@ -145,14 +171,17 @@ impl Packets {
             let [forward, reverse] = [edge, reversed(edge)].map(|way| least(way).map_or(0, Duration::as_ns));
             Duration::from_ns((forward / 2).saturating_sub(reverse / 2))
         };
+        let mut neighbors: BTreeMap<NodeId, Vec<Edge>> = BTreeMap::new();
+        for edge in self.pairs().flat_map(|(pair, _)| [pair, reversed(pair)]) {
+            neighbors.entry(edge.src).or_default().push(edge);
+        }
         let mut offsets = BTreeMap::from([(reference, Duration::ZERO)]);
         let mut frontier = vec![reference];
-        let pairs = self.pairs();
         while let Some(node) = frontier.pop() {
             let here = offsets[&node];
-            for edge in pairs.iter().flat_map(|edge| [*edge, reversed(*edge)]).filter(|edge| edge.src == node) {
+            for edge in neighbors.get(&node).into_iter().flatten() {
                 if let Entry::Vacant(unknown) = offsets.entry(edge.dst) {
-                    unknown.insert(here + theta(edge));
+                    unknown.insert(here + theta(*edge));
                     frontier.push(edge.dst);
                 }
             }
@@ -207,11 +236,41 @@ impl Columns {
     }
 }
 
+/// When the source of `pair` sent or received a packet of `edge`, on the source's own clock.
+fn at_source(pair: Edge, edge: Edge, packet: &OneWayPacket) -> Timestamp<System> {
+    if edge == pair { packet.sent } else { packet.received }
+}
+
+fn times_at_source<'a>(pair: Edge, (edge, packets): Way<'a>) -> impl Iterator<Item = (NodeId, Timestamp<System>)> + 'a {
+    packets.iter().map(move |(packet, _)| (pair.src, at_source(pair, edge, packet)))
+}
+
+/// What `node` contributes to a round.
+fn contribution(
+    node: NodeId,
+    round_id: RoundId,
+    start: Timestamp<System>,
+    length: Duration,
+    edges: Vec<EdgeAlphaBeta>,
+) -> NodeWindowData {
+    NodeWindowData {
+        node_id: node,
+        round_id,
+        window_start: start,
+        window_end: start + length,
+        edges,
+        clock_event: None,
+        stop_requested: false,
+        packets: Vec::new(),
+        unfitted: Vec::new(),
+    }
+}
+
 fn reversed(edge: Edge) -> Edge {
     Edge { src: edge.dst, dst: edge.src }
 }
 
 /// Captures may be short, and packets of a tenth of a second leave a thousandth of the rate open.
 const MAX_SKEW: f64 = 0.01;
-/// More than a month of windows of a second.
-const MAX_WINDOWS: i64 = 1 << 22;
+/// Estimates that are made at most: as many as lines that `--knots` may write.
+const MAX_NODE_WINDOWS: i64 = 10_000_000;

@@ -211,6 +211,8 @@ impl Recording {
             let mut round = solved.map_err(|source| Error::Graph { round_id, source })?;
             let length = round.data.window_end - round.data.window_start;
             round.data.decision = Decision { next_window: length, stop: false, ..Decision::STOP };
+            // A run may have ten thousand rounds of a thousand nodes: what only the next round needed does not stay.
+            round.forget_working();
             rounds.push(round);
         }
         Ok(rounds)

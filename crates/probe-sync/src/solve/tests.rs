@@ -72,10 +72,41 @@ fn lines_that_are_no_packets_are_named() {
         assert!(note.contains(part), "{note} lacks {part}");
     }
     let error = solve("from,to\n0,1\n", None, &Config::default()).expect_err("no packets").to_string();
-    assert!(error.contains("no usable exchange"), "{error}");
+    assert!(error.contains("packets.csv: the first line names no column src"), "{error}");
+    let marked = format!("\u{feff}{text}");
+    assert_eq!(solve(&marked, None, &Config::default()).expect("two packets").0.exchanges, 2);
     let error =
         solve(&three_nodes(), Some(Duration::from_ns(1)), &Config::default()).expect_err("too many").to_string();
     assert!(error.contains("--window"), "{error}");
+}
+
+#[test]
+fn clocks_that_drift_apart_by_whole_windows_are_followed() {
+    // Node 1 runs 60 ppm fast for 50 000 s, 3 s in all: its windows of 100 s and node 0's are 1.5 s apart at both ends.
+    let mut text = String::from("src,dst,send_ns,recv_ns\n");
+    let offset = |at: i64| (at as f64 * 60e-6) as i64;
+    for packet in 0..5_000_i64 {
+        let (sent, back) = (packet * 10_000_000_000, packet * 10_000_000_000 + 5_000_000_000);
+        let delay = 20_000 + packet * 7919 % 1000;
+        text += &format!("0,1,{sent},{}\n1,0,{},{}\n", sent + delay + offset(sent), back + offset(back), back + delay);
+    }
+    let (solved, lines) = solve(&text, Some(Duration::from_ms(100_000)), &Config::default()).expect("packets");
+    assert_eq!((solved.exchanges, solved.notes.len()), (10_000, 0), "{solved:?}");
+    for line in lines[1..].iter().filter(|line| line["node_id"] == 1) {
+        let ends = ["window_start_ns", "window_end_ns"].map(|key| line[key].as_i64().expect("a time"));
+        let expected = offset(ends[0].midpoint(ends[1])) as f64;
+        let number = |key: &str| line[key].as_f64().expect("a number");
+        assert!((number("offset_ns") - expected).abs() < 2_000.0, "{expected}: {line}");
+        assert!(number("bound_hi_ns") - number("bound_lo_ns") < 200_000.0, "{line}");
+    }
+}
+
+#[test]
+fn packets_without_a_way_back_are_counted() {
+    let text = format!("{}kernel,1600000009000000000,0,1600000009000100000,1\n", three_nodes());
+    let (solved, _) = solve(&text, Some(Duration::from_ms(1_000)), &Config::default()).expect("packets");
+    assert_eq!(solved.exchanges, 1600, "{solved:?}");
+    assert!(solved.notes.iter().any(|note| note.starts_with("1 of 1601 packets are in no fit")), "{solved:?}");
 }
 
 #[test]
