@@ -238,6 +238,8 @@ mod tests {
             let margins: Vec<_> = slopes.iter().map(|&b| (b, margin(&forward, &reverse, b))).collect();
 
             let largest = margins.iter().map(|(_, (low, high))| high - low).fold(f64::NEG_INFINITY, f64::max);
+            // Points that touch exactly leave one line or none: which, the last bit of a slope decides, here and there alike.
+            prop_assume!((largest + allowance).abs() > 1e-9);
             let best = gap.best(LIMIT, allowance);
             prop_assert!(best.slope.abs() <= LIMIT);
             if best.bounded {
