@@ -101,6 +101,8 @@ struct Reader {
 /// What a line of other tools and of earlier versions may say. Lines of this version are [`OffsetRecord`]s.
 #[derive(Deserialize)]
 struct OtherLine {
+    #[serde(default)]
+    meta: bool,
     node_id: Option<u32>,
     window_start_ns: Option<i64>,
     window_end_ns: Option<i64>,
@@ -190,12 +192,11 @@ fn parse_json(text: &[u8]) -> Result<Found, String> {
     if let Ok(record) = serde_json::from_slice::<OffsetRecord>(text) {
         return Ok(of_record(&record));
     }
-    if let Ok(header) = serde_json::from_slice::<OffsetsHeader>(text)
-        && header.meta
-    {
-        return Ok(Found::Header(header));
+    let other: OtherLine = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    if other.meta {
+        return serde_json::from_slice(text).map(Found::Header).map_err(|error| error.to_string());
     }
-    of_other(&serde_json::from_slice(text).map_err(|error| error.to_string())?)
+    of_other(&other)
 }
 
 /// A line as this version writes it.

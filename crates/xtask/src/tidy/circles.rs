@@ -2,8 +2,8 @@
 //!
 //! Place in the flow: a rule of `cargo xtask tidy`, over the arrows of [`super::modules`].
 //! Formula: an arrow a → b lies on a circle when b reaches a. For every such arrow the shortest way back is searched in
-//! breadth, and each circle is reported once; a crate without complaint therefore has no circle of any length.
-//! What it does not do: list longer circles that consist of arrows already reported.
+//! breadth, and each circle is reported once; a crate without complaint therefore has no circle of the arrows that are seen.
+//! What it does not do: list longer circles that consist of arrows already reported; follow names through `*` imports or macros.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -90,7 +90,8 @@ impl<'code> Reader<'code> {
                     self.skip_restriction();
                     continue;
                 }
-                "use" => self.use_declaration(public),
+                // `impl Trait + use<'a>` captures a lifetime and imports nothing.
+                "use" if self.text(self.at + 1) != "<" => self.use_declaration(public),
                 "mod" if self.word(self.at + 1) => self.module(),
                 "{" => self.brace(None),
                 "}" => {
@@ -267,6 +268,7 @@ mod tests {
             &["0 super::a a", "0 super::a::B B", "0 super::c *", "0 super::D _"],
         );
         check("mod a { use super::b; mod c { pub use d::E; } } use f;", &["1 super::b b", "pub 2 d::E E", "0 f f"]);
+        check("mod a { fn f<'a>() -> impl T + use<'a> { g() } use super::b; } use c;", &["1 super::b b", "0 c c"]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ fn run(nodes: &[Node]) -> CheckReport {
 fn totals(nodes: &[Node], expected: (usize, usize, usize)) {
     let report = run(nodes);
     assert_eq!((report.edges, report.broken, report.explained), expected, "{report:#?}");
+    assert_eq!(report.violations(), expected.1 - expected.2, "{report:#?}");
 }
 
 /// A barrier that truly lasts from 0 to 300 on node 0 and from 100 to 310 on node 1, whose clock is 1000 ns ahead.
