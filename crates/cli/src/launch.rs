@@ -39,15 +39,7 @@ impl Ranks {
             Ok(Some(Self::Mpi(Box::new(probe_sync::mpi::MpiCollective::init()?))))
         }
         #[cfg(not(feature = "mpi"))]
-        if env::var_os("RANK").is_some() {
-            // mpirun as a mere launcher of processes that find each other over TCP.
-            Ok(None)
-        } else {
-            bail!(
-                "started by mpirun, but this binary was built without MPI: rebuild it with \
-                 `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables"
-            )
-        }
+        without_mpi(env::var_os("RANK").is_some()).map(|()| None)
     }
 
     /// Connects over TCP as torchrun-style variables say; `None` when there are none.
@@ -108,6 +100,19 @@ impl Ranks {
             Self::Tcp(tcp) => Some(tcp.local_ip()),
         }
     }
+}
+
+/// What a binary without MPI does under mpirun: with a rank in the environment mpirun is a mere launcher of processes that find
+/// each other over TCP.
+#[cfg(any(not(feature = "mpi"), test))]
+fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
+    if has_rank {
+        return Ok(());
+    }
+    bail!(
+        "started by mpirun, but this binary was built without MPI: rebuild it with \
+         `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables"
+    )
 }
 
 /// Raises the returned flag on SIGTERM and SIGINT. The round under way ends early and everything is flushed.
@@ -176,3 +181,15 @@ fn rendezvous_limit() -> anyhow::Result<Duration> {
 /// More ranks than anybody has; a wrong WORLD_SIZE must not make us allocate for it.
 const MAX_RANKS: usize = 1 << 16;
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_without_mpi_says_how_to_rebuild() {
+        let error = without_mpi(false).expect_err("mpirun alone").to_string();
+        assert!(error.contains("--features mpi") && error.contains("torchrun"), "{error}");
+        without_mpi(true).expect("a launcher of processes over TCP");
+    }
+}

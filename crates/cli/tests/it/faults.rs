@@ -76,7 +76,7 @@ fn a_rank_zero_that_never_comes_is_named() {
 }
 
 #[test]
-#[cfg_attr(feature = "mpi", ignore = "this binary has MPI; a step of its own runs it without")]
+#[cfg_attr(feature = "mpi", ignore = "this binary has MPI; a unit test of the command covers the message")]
 fn mpirun_with_a_binary_without_mpi_says_how_to_rebuild() {
     let mut command = probe_sync(&["--duration", "1s"]);
     command.env("OMPI_COMM_WORLD_SIZE", "2").env("OMPI_COMM_WORLD_RANK", "0");

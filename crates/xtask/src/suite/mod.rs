@@ -50,8 +50,8 @@ fn text(runner: &mut Runner, root: &Path) {
 
 /// Both sets of packages and features through clippy, then every test once, in the larger set.
 fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
-    // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its own: features only add,
-    // but for what a binary says that lacks one.
+    // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its own: features only add.
+    // What a binary says that lacks MPI is a unit test of the command in every set.
     let mut clippy = plain(root, &["clippy", "--all-targets"]);
     runner.command("clippy", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
     if !tools.complete() {
@@ -66,12 +66,6 @@ fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
     } else {
         let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
         runner.command("tests", Count::Tests, BUILD, &mut test);
-    }
-    if tools.mpi() {
-        // The other tests select every package too: third-party crates have the same features then, and are compiled already.
-        let mut without = everything(root, Tools { mpicc: false, hwloc: false, ..tools }, &["test"]);
-        without.args(["--test", "it", "mpirun_with_a_binary_without_mpi"]);
-        runner.command("tests of a binary without MPI", Count::Tests, BUILD, &mut without);
     }
     let mut doc = everything(root, tools, &["doc", "--no-deps"]);
     runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
