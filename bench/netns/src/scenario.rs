@@ -331,7 +331,7 @@ fn limits(options: &Options) -> Limits {
         worst_ns: Some(options.worst_us * 1e3),
         median_ns: None,
         width_ratio: None,
-        coverage: 0.9,
+        coverage: Some(0.9),
         rounds: 2,
     }
 }
