@@ -54,7 +54,7 @@ pub struct OffsetsHeader {
     #[serde(default)]
     pub nodes: Vec<NodeRecord>,
     /// The node whose offset is zero.
-    #[serde(default = "first_node")]
+    #[serde(default = "crate::round::first_node")]
     pub reference: NodeId,
 }
 
@@ -69,9 +69,4 @@ pub struct NodeRecord {
     pub start_gpu_ns: Option<i64>,
     /// Its system clock at the same moment, ns.
     pub start_walltime_ns: Option<i64>,
-}
-
-/// Older files do not state their reference; it was node 0.
-fn first_node() -> NodeId {
-    NodeId(0)
 }

@@ -110,7 +110,8 @@ struct GlobalWindowKeys {
     decision: Decision,
 }
 
-fn first_node() -> NodeId {
+/// The reference of files that do not state it.
+pub(crate) fn first_node() -> NodeId {
     NodeId(0)
 }
 

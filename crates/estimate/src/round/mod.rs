@@ -13,6 +13,7 @@ mod solver;
 
 pub use cut::{EdgeCut, WindowCut, fit_window};
 pub use directions::{directions, unfitted};
+pub(crate) use global::first_node;
 pub use global::{Decision, GlobalWindowData};
 pub use solver::{SolvedRound, Solver, SolverOptions};
 
