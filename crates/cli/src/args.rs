@@ -169,6 +169,9 @@ pub struct AlignArgs {
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
     pub annotate: bool,
+    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there
+    #[arg(long)]
+    pub embed_snapshots: bool,
 }
 
 /// Flags of `merge`.

@@ -31,7 +31,8 @@ impl std::error::Error for Violations {}
 /// Names the trace; traces written before stay.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, &[])?;
-    for aligned in align(&calibrated, &arguments.output, AlignSettings { annotate: arguments.annotate })? {
+    let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
+    for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
         crate::output::print(&summary(&aligned.calibrated.trace, &aligned.output, &aligned.stats))?;
     }

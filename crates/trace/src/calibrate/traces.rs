@@ -30,7 +30,8 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, 
             return Err(Error::Request { problem });
         }
     };
-    let traces = nodes::read(&paths, &request.nodes, &source.known(), &FactOptions { markers })?;
+    let traces =
+        nodes::read(&paths, &request.nodes, &source.known(), &FactOptions { markers, ..FactOptions::default() })?;
     Ok((paths, traces))
 }
 

@@ -313,10 +313,7 @@ mod tests {
             estimate,
             clock_disturbed: false,
         };
-        let node = |node, hostname: &str| NodeRecord {
-            hostname: Some(hostname.to_owned()),
-            node_id: NodeId(node),
-        };
+        let node = |node, hostname: &str| NodeRecord { hostname: Some(hostname.to_owned()), node_id: NodeId(node) };
         let header = OffsetsHeader { meta: true, nodes: vec![node(0, "a"), node(1, "b")], reference: NodeId(0) };
         let line = serde_json::to_string(&record).expect("our own type");
         let header = serde_json::to_string(&header).expect("our own type");
