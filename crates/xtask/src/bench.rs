@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::results;
 use crate::setup::{self, Tools};
 use crate::steps;
 
@@ -44,15 +45,9 @@ pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
     let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
     let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
     let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
-    let results = root.join("docs/RESULTS.md");
-    let mut text = std::fs::read_to_string(&results).with_context(|| format!("reading {}", results.display()))?;
     let plain = |table: &str| format!("```\n{}\n```", table.trim());
-    for (name, tables) in [("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive))] {
-        text = between_marks(&text, name, &tables)
-            .with_context(|| format!("docs/RESULTS.md lacks the marks of the tables of {name}"))?;
-    }
-    std::fs::write(&results, text).with_context(|| format!("writing {}", results.display()))?;
-    println!("\ntables written to {}; files and plots in {}", results.display(), out.display());
+    results::write(root, &[("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive))])?;
+    println!("files and plots in {}", out.display());
     Ok(())
 }
 
@@ -65,14 +60,6 @@ fn simulate(root: &Path, out: &Path, what: &[&str], seeds: u32) -> Result<String
     command.arg("--seeds").arg(seeds.to_string()).arg("--out").arg(out).stdout(file).current_dir(root);
     steps::visible(&mut command, ACCURACY_LIMIT)?;
     std::fs::read_to_string(&printed).with_context(|| format!("reading {}", printed.display()))
-}
-
-/// `text` with `tables` between the marks of that name; None when a mark is missing.
-fn between_marks(text: &str, name: &str, tables: &str) -> Option<String> {
-    let [begin, end] = ["begin", "end"].map(|side| format!("<!-- {name}: {side} -->"));
-    let from = text.find(&begin)? + begin.len();
-    let to = from + text[from..].find(&end)?;
-    Some(format!("{}\n\n{}\n\n{}", &text[..from], tables.trim(), &text[to..]))
 }
 
 fn rounds(root: &Path, tools: Tools, attempt: &mut dyn FnMut(&str, &mut Command)) {
@@ -98,18 +85,3 @@ const ACCURACY_LIMIT: Duration = Duration::from_secs(7200);
 /// More seeds change these tables little and take hours.
 const FAULT_SEEDS_MAX: u32 = 20;
 const ADAPTIVE_SEEDS_MAX: u32 = 5;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_replace_what_is_between_the_marks() {
-        let marks = |inner: &str| format!("before\n<!-- some: begin -->{inner}<!-- some: end -->\nafter\n");
-        let once = between_marks(&marks("\nold\n"), "some", "new\n").expect("both marks");
-        assert_eq!(once, marks("\n\nnew\n\n"));
-        assert_eq!(between_marks(&once, "some", "new").as_ref(), Some(&once), "twice is as once");
-        assert_eq!(between_marks(&once, "other", "new"), None);
-        assert_eq!(between_marks("<!-- some: begin -->", "some", "new"), None);
-    }
-}

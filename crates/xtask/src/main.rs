@@ -1,7 +1,8 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`],
-//! [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for them.
+//! [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for
+//! them, [`results`] writes their tables.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
 
@@ -9,6 +10,7 @@ mod bench;
 mod codegen;
 mod demo;
 mod fuzz;
+mod results;
 mod setup;
 mod steps;
 mod suite;
