@@ -19,10 +19,14 @@ class Clock:
         p = self.p
         since_ns = (t_ps - p["t0_ns"] * PS) / PS  # a difference: exact enough in a float
         error_ns = p["off_ns"] + p["ppm"] * 1e-6 * since_ns
-        error_ns += p["amp_ns"] * math.sin(2 * math.pi * since_ns / p["period_ns"])
-        if p["step_ns"] != 0 and since_ns >= p["step_at_ns"]:
-            error_ns += p["step_ns"]
+        error_ns += p["amp_ns"] * math.sin(2 * math.pi * since_ns / p["period_ns"] + p.get("phase_rad", 0.0))
+        error_ns += sum(step_ns for step_ns, at_ns in self.steps() if since_ns >= at_ns)
         return round(error_ns * PS)
+
+    def steps(self):
+        """Size of each step and when it happens, ns after t0."""
+        steps = [self.p, *self.p.get("more_steps", [])]
+        return [(step["step_ns"], step["step_at_ns"]) for step in steps if step["step_ns"] != 0]
 
     def shows(self, t_ps):
         return t_ps + self.error_ps(t_ps)
