@@ -9,7 +9,7 @@ wrote from them) and run/. The reader is JAX's own, `jax.profiler.ProfileData`: 
 
 An error is an aligned start or end minus the true one. Left out, and counted, are times within AROUND_STEP_NS of a step of
 their node's clock, and those within a backward step's size of it: the clock showed such times twice. An error lies outside
-where it exceeds 4 × the trace's stated uncertainty + 100 ns. The result also holds the collectives of a few steps as they
+where it exceeds 4 × the trace's stated uncertainty + 100 ns. The result also holds the collectives of one step as they
 truly were, as recorded and as aligned, for the picture.
 JAX's reader gives starts and durations in whole ns, cut off: an error is known to 2 ns.
 
@@ -28,7 +28,7 @@ COLLECTIVE = re.compile(r"(psum|pmin|all_gather|reduce_scatter|all-to-all|all_to
 # What both 95 % and the limit for a single time refer to.
 SIGMAS_95, SIGMAS_MAX, SLACK_NS = 1.959964, 4, 100
 # The picture shows so many steps from the middle of the trace.
-PICTURE_STEPS = 2
+PICTURE_STEPS = 1
 
 
 class Trace:

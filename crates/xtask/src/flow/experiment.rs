@@ -53,6 +53,7 @@ impl Experiment<'_> {
         self.align(&folder, &traces("recorded"))?;
         let aligned = self.check(&folder, "aligned", &traces("aligned"))?;
         let judged = self.judge(root, &folder)?;
+        let folder = folder.strip_prefix(root).unwrap_or(&folder).to_owned();
         Outcome::new(self.case, folder, [true_times, recorded, aligned], &judged)
     }
 

@@ -3,7 +3,7 @@
 //! Place in the flow: what the README shows first, and in a short form a step of `cargo xtask test`. A real JAX job of four ranks
 //! is traced while `probe_sync run --inject-skew` measures beside it ([`experiment`]); the traces are bent by that run's virtual
 //! clocks, aligned with `--run-dir`, and every time is compared with the true one ([`outcome`]). With `--record` it does so for
-//! all clocks, on the quiet and on the loaded machine, and writes the table ([`table`]) and the picture ([`picture`]) that are in the docs.
+//! all clocks, with the machine as it is and with all cores busy, and writes the table ([`table`]) and the picture ([`picture`]) that are in the docs.
 //! Bending and judging are Python programs in `bench/flow`, which share no code with what they judge.
 //!
 //! What it does not do: change the system's Python ([`python`] keeps JAX under `target/flow`); run on several machines.
@@ -41,7 +41,7 @@ pub struct Settings {
     /// Keep all cores busy beside it
     #[arg(long)]
     loaded: bool,
-    /// All clocks, on the quiet and on the loaded machine; writes the table into docs/RESULTS.md and the picture into docs
+    /// All clocks, with the machine as it is and with all cores busy; writes the table into docs/RESULTS.md and the picture into docs
     #[arg(long, conflicts_with_all = ["model", "loaded"])]
     record: bool,
     /// This probe_sync, instead of building one
@@ -70,13 +70,13 @@ pub fn flow(root: &Path, settings: &Settings) -> Result<()> {
         for seed in 1..=settings.runs {
             let case = Case { model, loaded, seed, seconds: SECONDS };
             let outcome = Experiment { python: &python, program: &program, case }.perform(root)?;
-            report(&outcome)?;
+            report(root, &outcome)?;
             outcomes.push(outcome);
         }
     }
     if settings.record {
-        results::write(root, &[("flow", table::table(&outcomes))])?;
-        // The first: constant clocks on the quiet machine.
+        results::write(root, &[("flow", format!("{}\n{}", machine(), table::table(&outcomes)))])?;
+        // The first: constant clocks, nothing beside them.
         let first = outcomes.first().context("nothing ran")?;
         std::fs::write(root.join(PICTURE), picture::svg(first)).with_context(|| format!("writing {PICTURE}"))?;
         println!("picture written to {PICTURE}");
@@ -92,14 +92,22 @@ pub fn flow(root: &Path, settings: &Settings) -> Result<()> {
 pub fn short(root: &Path, python: &Path, program: &Path) -> Result<()> {
     let case = Case { model: Model::Constant, loaded: false, seed: 1, seconds: SECONDS_SHORT };
     let outcome = Experiment { python, program, case }.perform(root)?;
-    report(&outcome)?;
+    report(root, &outcome)?;
     let problems = outcome.problems();
     if problems.is_empty() { Ok(()) } else { bail!("{}", problems.join("; ")) }
 }
 
+/// What the figures depend on beside the program.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let fifteen_minutes = average.split_whitespace().nth(2).unwrap_or("unknown");
+    format!("{cores} cores, load average of the last 15 minutes {fifteen_minutes}, JAX {}.\n", python::JAX)
+}
+
 /// Tells what a run showed, and draws it beside its files.
-fn report(outcome: &Outcome) -> Result<()> {
-    let picture = outcome.folder.join("before_after.svg");
+fn report(root: &Path, outcome: &Outcome) -> Result<()> {
+    let picture = root.join(&outcome.folder).join("before_after.svg");
     std::fs::write(&picture, picture::svg(outcome)).with_context(|| format!("writing {}", picture.display()))?;
     println!("{}", outcome.told());
     Ok(())

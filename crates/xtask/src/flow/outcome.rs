@@ -15,7 +15,7 @@ use super::case::Case;
 pub struct Outcome {
     /// Its conditions.
     pub case: Case,
-    /// Its files.
+    /// Its files, relative to the project's root.
     pub folder: PathBuf,
     /// Edges of the traces with their true times,
     pub true_times: Checked,

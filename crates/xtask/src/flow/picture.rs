@@ -1,4 +1,4 @@
-//! The README's picture: the collectives of a few steps, as recorded and after `align`.
+//! The README's picture: the collectives of one step of the job, as recorded and after `align`.
 //!
 //! Place in the flow: last step of `flow --record`, from its first run; nothing in it is drawn by hand. A row is a rank, a bar a
 //! collective on it. A red line is a broken happens-before edge: it leads from an end to a start that, by the clocks, came after it, though
@@ -180,7 +180,7 @@ const BAR: f64 = 18.0;
 const AXIS: f64 = 28.0;
 const LEGEND: f64 = 30.0;
 
-const TICK_NS: f64 = 10e6;
+const TICK_NS: f64 = 5e6;
 const TICKS_MAX: u32 = 100;
 
 /// Okabe and Ito's, which the colour-blind can tell apart; red is kept for what is broken.

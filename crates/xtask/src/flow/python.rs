@@ -44,7 +44,7 @@ fn has_jax(python: &Path) -> bool {
 }
 
 /// The version that the figures in the docs were made with.
-const JAX: &str = "0.10.2";
+pub const JAX: &str = "0.10.2";
 
 const VENV: &str = "target/flow/venv";
 

@@ -32,7 +32,7 @@ fn row(first: &Outcome, runs: &[Outcome]) -> String {
     format!(
         "| {} | {} | {} | {} of {} by up to {} | {} | {} | {:.0} / {:.0} / {:.0} ns | {:.0} ns | {stated:.0} ns | {} | {} |\n",
         first.case.model.name(),
-        if first.case.loaded { "loaded" } else { "quiet" },
+        if first.case.loaded { "all cores busy" } else { "as it was" },
         runs.len(),
         range(|run| run.recorded.broken),
         range(|run| run.recorded.edges),
@@ -73,7 +73,7 @@ mod tests {
             columns(rows[0]),
             [
                 "constant",
-                "quiet",
+                "as it was",
                 "2",
                 "7 of 24 by up to 2.0 ms",
                 "0",
@@ -85,7 +85,7 @@ mod tests {
                 "1 of 2"
             ]
         );
-        assert_eq!(columns(rows[1])[1], "loaded");
+        assert_eq!(columns(rows[1])[1], "all cores busy");
         let heads = columns(text.lines().next().expect("a head"));
         assert_eq!(heads.len(), columns(rows[0]).len());
     }
