@@ -48,13 +48,15 @@ impl Experiment<'_> {
         drop(load);
         self.bend(root, &folder)?;
         let traces = |within: &str| traces(&folder.join(within));
-        let true_times = self.check(&folder, "true", &traces(""))?;
-        let recorded = self.check(&folder, "recorded", &traces("recorded"))?;
-        self.align(&folder, &traces("recorded"))?;
-        let aligned = self.check(&folder, "aligned", &traces("aligned"))?;
+        let run = folder.join("run");
+        let true_times = self.check(&folder, "true", &traces(""), None)?;
+        let recorded = self.check(&folder, "recorded", &traces("recorded"), None)?;
+        let through_run = self.check(&folder, "through_run", &traces("recorded"), Some(&run))?;
+        self.align(&folder, &traces("recorded"), &run)?;
+        let aligned = self.check(&folder, "aligned", &traces("aligned"), None)?;
         let judged = self.judge(root, &folder)?;
         let folder = folder.strip_prefix(root).unwrap_or(&folder).to_owned();
-        Outcome::new(self.case, folder, [true_times, recorded, aligned], &judged)
+        Outcome::new(self.case, folder, [true_times, recorded, through_run, aligned], &judged)
     }
 
     /// The job's ranks, and `probe_sync` beside them.
@@ -98,29 +100,33 @@ impl Experiment<'_> {
         succeeds(bend.args(traces(folder)), &folder.join("bend.log"))
     }
 
-    /// Counts the broken edges of `traces` as they stand. The verdict is in the file; the exit status repeats it.
-    fn check(&self, folder: &Path, name: &str, traces: &[PathBuf]) -> Result<Checked> {
+    /// Counts the broken edges of `traces` as they stand, or seen through what `run` measured. The verdict is in the file; the exit
+    /// status repeats it.
+    fn check(&self, folder: &Path, name: &str, traces: &[PathBuf], run: Option<&Path>) -> Result<Checked> {
         let (json, log) = (folder.join(format!("{name}.json")), folder.join(format!("{name}.log")));
         let mut check = Command::new(self.program);
         check.arg("check").arg("--traces").args(traces).args(nodes()).arg("--json").arg(&json);
+        if let Some(run) = run {
+            check.arg("--run-dir").arg(run);
+        }
         let status = steps::logged(&mut check, &log, PREPARATION)?;
         let text = std::fs::read_to_string(&json).unwrap_or_default();
         let checked =
             Checked::read(&text).with_context(|| format!("check ended with {status}; see {}", log.display()))?;
         ensure!(
-            status.success() == (checked.broken == 0),
-            "check ended with {status}, but {} of {} edges are broken; see {}",
-            checked.broken,
+            status.success() == (checked.violations() == 0),
+            "check ended with {status}, but {} of {} edges are violated; see {}",
+            checked.violations(),
             checked.edges,
             log.display()
         );
         Ok(checked)
     }
 
-    fn align(&self, folder: &Path, traces: &[PathBuf]) -> Result<()> {
+    fn align(&self, folder: &Path, traces: &[PathBuf], run: &Path) -> Result<()> {
         let mut align = Command::new(self.program);
         align.arg("align").arg("--traces").args(traces).args(nodes());
-        align.arg("--run-dir").arg(folder.join("run")).arg("--output").arg(folder.join("aligned"));
+        align.arg("--run-dir").arg(run).arg("--output").arg(folder.join("aligned"));
         succeeds(&mut align, &folder.join("align.log"))
     }
 

@@ -38,6 +38,9 @@ pub struct Settings {
     /// Runs, each with clocks and ports of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
+    /// The first run's clocks; the others follow
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    seed: u32,
     /// Keep all cores busy beside it
     #[arg(long)]
     loaded: bool,
@@ -67,7 +70,7 @@ pub fn flow(root: &Path, settings: &Settings) -> Result<()> {
     };
     let mut outcomes = Vec::new();
     for (model, loaded) in cases {
-        for seed in 1..=settings.runs {
+        for seed in settings.seed..settings.seed + settings.runs {
             let case = Case { model, loaded, seed, seconds: SECONDS };
             let outcome = Experiment { python: &python, program: &program, case }.perform(root)?;
             report(root, &outcome)?;
