@@ -28,6 +28,7 @@ use case::{Case, Model};
 use experiment::Experiment;
 use outcome::Outcome;
 pub use python::with_jax;
+use table::Run;
 
 /// What `cargo xtask flow` can be told.
 #[derive(Args, Debug)]
@@ -68,24 +69,33 @@ pub fn flow(root: &Path, settings: &Settings) -> Result<()> {
     } else {
         vec![(settings.model, settings.loaded)]
     };
-    let mut outcomes = Vec::new();
+    let mut runs = Vec::new();
     for (model, loaded) in cases {
         for seed in settings.seed..settings.seed + settings.runs {
             let case = Case { model, loaded, seed, seconds: SECONDS };
-            let outcome = Experiment { python: &python, program: &program, case }.perform(root)?;
-            report(root, &outcome)?;
-            outcomes.push(outcome);
+            let outcome = Experiment { python: &python, program: &program, case }.perform(root);
+            match &outcome {
+                Ok(outcome) => report(root, outcome)?,
+                Err(error) => println!("  FAILED          {error:#}\n"),
+            }
+            runs.push(Run { case, outcome: outcome.map_err(|error| format!("{error:#}")) });
         }
     }
     if settings.record {
-        results::write(root, &[("flow", format!("{}\n{}", machine(), table::table(&outcomes)))])?;
-        // The first: constant clocks, nothing beside them.
-        let first = outcomes.first().context("nothing ran")?;
-        std::fs::write(root.join(PICTURE), picture::svg(first)).with_context(|| format!("writing {PICTURE}"))?;
-        println!("picture written to {PICTURE}");
+        record(root, &runs)?;
     }
-    let missed = outcomes.iter().filter(|outcome| !outcome.problems().is_empty()).count();
-    if missed > 0 { bail!("{missed} of {} runs miss what they must show", outcomes.len()) } else { Ok(()) }
+    let missed = runs.iter().filter(|run| !run.problems().is_empty()).count();
+    if missed > 0 { bail!("{missed} of {} runs miss what they must show", runs.len()) } else { Ok(()) }
+}
+
+/// Writes the table and the picture.
+fn record(root: &Path, runs: &[Run]) -> Result<()> {
+    results::write(root, &[("flow", format!("{}\n{}", machine(), table::table(runs)))])?;
+    // The first: constant clocks, nothing beside them.
+    let first = runs.first().and_then(|run| run.outcome.as_ref().ok()).context("the first run failed: no picture")?;
+    std::fs::write(root.join(PICTURE), picture::svg(first)).with_context(|| format!("writing {PICTURE}"))?;
+    println!("picture written to {PICTURE}");
+    Ok(())
 }
 
 /// One short run with constant clocks, by a program that is built already.
