@@ -186,7 +186,8 @@ fn content(directory: &Path) -> Content {
     if run_in(directory).is_some() {
         return Content::Run;
     }
-    let named = |path: &Path, test: &dyn Fn(&str) -> bool| path.file_name().and_then(|name| name.to_str()).is_some_and(test);
+    let named =
+        |path: &Path, test: &dyn Fn(&str) -> bool| path.file_name().and_then(|name| name.to_str()).is_some_and(test);
     let (mut files, mut foreign) = (false, false);
     for entry in entries(directory) {
         if entry.is_dir() && named(&entry, &|name| PARTS.contains(&name)) {
