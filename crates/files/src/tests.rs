@@ -118,7 +118,10 @@ fn a_link_stays_a_link_and_what_it_leads_to_is_replaced() {
         assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
         assert_eq!(fs::read(elsewhere.join("real")).expect("the file"), content);
     }
-    assert_eq!((names(folder.path()), names(&elsewhere)), (vec!["elsewhere".into(), "out".into()], vec!["real".into()]));
+    assert_eq!(
+        (names(folder.path()), names(&elsewhere)),
+        (vec!["elsewhere".into(), "out".into()], vec!["real".into()])
+    );
 }
 
 #[test]
@@ -128,7 +131,9 @@ fn a_pipe_is_written_through_and_stays_a_pipe() {
     let (path, link) = (folder.path().join("pipe"), folder.path().join("link"));
     std::os::unix::fs::symlink(&path, &link).expect("a link");
     let reader = pipe(&path);
-    assert!(is_stream(&path) && is_stream(&link) && !is_stream(folder.path()) && !is_stream(&folder.path().join("new")));
+    assert!(
+        is_stream(&path) && is_stream(&link) && !is_stream(folder.path()) && !is_stream(&folder.path().join("new"))
+    );
     // Refused before it is opened: an open would wait for a reader, and be seen by it.
     let error = AtomicFile::create_seekable(&path).expect_err("bytes go through in order");
     assert!(error.to_string().contains("pipe or a device"), "{error}");
