@@ -25,23 +25,35 @@ impl std::fmt::Display for Violations {
 
 impl std::error::Error for Violations {}
 
+/// No violation was found, but the verdict is on nothing, or on less than all; everything was printed.
+#[derive(Clone, Debug)]
+pub struct Unjudged(pub String);
+
+impl std::fmt::Display for Unjudged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unjudged {}
+
 /// Rewrites every trace in its own format.
 ///
 /// # Errors
-/// Names the trace; traces written before stay.
+/// Names the trace; traces written before stay. With `--validate` those of [`run_check`].
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, &[])?;
     for aligned in align(&calibrated, &arguments.output, AlignSettings { annotate: arguments.annotate })? {
         let aligned = aligned?;
         crate::output::print(&summary(&aligned.calibrated.trace, &aligned.output, &aligned.stats))?;
     }
-    Ok(())
+    if arguments.validate { print_verdict(&calibrated, &check(&calibrated)) } else { Ok(()) }
 }
 
 /// Puts all traces into one file.
 ///
 /// # Errors
-/// Names the trace; [`Violations`] with `--validate`.
+/// Names the trace. With `--validate` those of [`run_check`].
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, std::slice::from_ref(&arguments.output))?;
     let settings = MergeSettings {
@@ -59,7 +71,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
 /// Judges happens-before, before and after correction where clocks are known.
 ///
 /// # Errors
-/// [`Violations`].
+/// [`Violations`], or [`Unjudged`] without any.
 pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, &[])?;
     let verdict = check(&calibrated);
@@ -119,6 +131,7 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
         }
     }
     match verdict.result.violations() {
+        0 if verdict.result.edges == 0 => Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into()),
         0 => Ok(()),
         count => Err(Violations(count).into()),
     }
@@ -150,4 +163,6 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
     text
 }
 
+const NOTHING_TO_JUDGE: &str =
+    "nothing to judge: the traces share no collective whose parts belong together for certain";
 const NO_TRACES: &str = "no traces: give --traces, or --run-dir with traces in it";

@@ -3,8 +3,10 @@
 mod adaptive;
 mod faults;
 mod measure;
+mod outputs;
 mod recorded;
 mod sim;
 mod snapshots;
+mod statuses;
 mod support;
 mod traces;

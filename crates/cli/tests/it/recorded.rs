@@ -119,6 +119,18 @@ fn solve_knows_no_less_than_the_run_did() {
 }
 
 #[test]
+fn solve_measures_against_the_node_that_the_run_did() {
+    let recorded = record_with(&["--local", "3", "--duration", "2s", "--inject-skew", "3", "--reference", "2"]);
+    for kind in ["probes", "windows"] {
+        let (path, said) = recorded.solve_with(kind, &[]);
+        assert_eq!(lines(&path)[0]["reference"], 2, "{kind}");
+        assert!(said.contains("reference is node 2"), "{said}");
+    }
+    let (path, _) = recorded.solve_with("windows", &["--reference", "1"]);
+    assert_eq!(lines(&path)[0]["reference"], 1);
+}
+
+#[test]
 fn knots_follow_a_clock_that_swings() {
     let recorded = record_with(&["--local", "4", "--duration", "4s", "--inject-skew", "7", "--skew-model", "sinusoid"]);
     let truth = recorded.truth();

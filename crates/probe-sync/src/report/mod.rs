@@ -38,7 +38,7 @@ pub struct RunReport {
     pub reference: NodeId,
     /// Solved rounds.
     pub rounds: u64,
-    /// True when a signal ended the run.
+    /// True when a signal, or a session that was stopped on any rank, ended the run.
     pub interrupted: bool,
     /// Why the run failed; what is here then comes from the rounds finished before.
     pub error: Option<String>,

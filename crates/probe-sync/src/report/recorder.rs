@@ -50,9 +50,10 @@ struct Latencies(Vec<f64>);
 
 impl Recorder {
     /// Writes `run.json`, `truth.json` where there is truth, and the heads of the streams.
-    pub fn begin(joined: Arc<Joined>, hellos: &[Hello], directory: RunDirectory) -> Result<Self, Error> {
+    pub fn begin(joined: Arc<Joined>, hellos: &[Hello], mut directory: RunDirectory) -> Result<Self, Error> {
         let document = documents::run(&joined, hellos);
         directory.write_document("run.json", &format!("{document:#}\n"))?;
+        directory.started();
         let Joined { config, plan, roster, .. } = &*joined;
         let truth = Truth::of(config, plan.nodes(), roster.reference, roster.start);
         if truth.is_known() {

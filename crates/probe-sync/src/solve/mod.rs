@@ -17,6 +17,7 @@
 mod packets;
 mod plausible;
 mod recording;
+mod reference;
 mod solved;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use probe_sync_time::{Duration, NodeId};
 
 use self::packets::Packets;
 use self::recording::{Recording, TakeLine};
+pub use self::reference::recorded_reference;
 pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};
