@@ -28,6 +28,7 @@ mod solution;
 mod student;
 mod system;
 mod variance;
+mod walks;
 
 use probe_sync_time::NodeId;
 
