@@ -25,6 +25,8 @@ pub(super) struct Fit {
     pub(super) usual_walks: Vec<f64>,
     /// Of every state, the density from there to the span's next.
     pub(super) walks: Vec<f64>,
+    /// Whether every window has three knots.
+    pub(super) refined: bool,
     pub(super) states: Vec<Pair>,
     /// Of every node pair, ns.
     pub(super) asymmetries: Vec<f64>,
@@ -67,6 +69,7 @@ impl Fit {
             asymmetry,
             steps: 0,
             converged: true,
+            refined: false,
             usual_walks,
             walks: Vec::new(),
             layout,

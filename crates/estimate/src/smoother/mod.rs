@@ -23,6 +23,7 @@ mod layout;
 mod lines;
 mod online;
 mod packets;
+mod refine;
 mod round;
 mod solution;
 mod student;
@@ -100,6 +101,7 @@ pub fn smooth_packets(
     options: &SmootherOptions,
 ) -> RunSolution {
     let mut fit = fitted(nodes, rounds, breaks, options);
+    fit.refined = refine::refine(&mut fit);
     packets::renew_motion(&mut fit, exchanges);
     fit.settle(options);
     let floors = packets::floors(&fit, exchanges);

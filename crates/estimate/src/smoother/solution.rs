@@ -12,7 +12,6 @@
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use super::fit::Fit;
-use super::layout::typical_window;
 use super::variance::Variances;
 use crate::graph::components::held;
 use crate::graph::covariance;
@@ -114,7 +113,7 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
     let asymmetries = layout.node_pairs.iter().zip(&fit.asymmetries).zip(&fit.robust.1);
     RunSolution {
         origin_ns: layout.origin_ns,
-        reach: typical_window(&layout.knots),
+        reach: layout.window,
         knots: layout.knots.clone(),
         nodes: paths,
         random: graphs.random,
@@ -215,7 +214,7 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
     let same = span.node == other.node;
     let walk = |knot: usize| fit.walks[layout.state(own, knot)] + fit.walks[layout.state(reference, knot)];
     let walks: Vec<f64> = (first..=last).map(|knot| if same { 0.0 } else { walk(knot) }).collect();
-    let window = typical_window(&layout.knots);
+    let window = layout.window;
     let noise = |knot: usize| {
         let share = model.share[knot];
         let walk = around(&walks, knot - first);

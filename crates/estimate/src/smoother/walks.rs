@@ -32,14 +32,19 @@ pub(super) fn follow(fit: &mut Fit) {
         let range = span.base..span.base + span.len();
         let squares = squared_jumps(fit, range.clone(), span.first, &precision);
         let usual = fit.usual_walks[span.node];
+        let times = &fit.layout.knots[span.first..=span.last];
         for (k, walk) in walks[range].iter_mut().take(squares.len()).enumerate() {
-            let (mut seen, mut weights) = (0.0, 0.0);
-            for (apart, weight) in NEIGHBOURS.into_iter().enumerate() {
-                let around = [k.checked_sub(apart).filter(|_| apart > 0), Some(k + apart)];
-                for square in around.into_iter().flatten().filter_map(|k| squares.get(k)) {
-                    (seen, weights) = (seen + weight * square, weights + weight);
+            let (mut seen, mut weights) = (squares[k], 1.0);
+            let mut take = |other: usize| {
+                let weight = 0.5f64.powf((times[other] - times[k]).abs() / HALF_S);
+                let counts = weight >= WEIGHT_MIN;
+                if counts {
+                    (seen, weights) = (seen + weight * squares[other], weights + weight);
                 }
-            }
+                counts
+            };
+            let _ = (0..k).rev().take(NEIGHBOURS_MAX).all(&mut take);
+            let _ = (k + 1..squares.len()).take(NEIGHBOURS_MAX).all(&mut take);
             *walk = ((FREEDOM * usual + seen) / (FREEDOM + 2.0 * weights)).max(usual);
         }
     }
@@ -70,5 +75,9 @@ fn squared_jumps(fit: &Fit, range: std::ops::Range<usize>, first: usize, precisi
 /// ν of the jumps: how many seen jumps the usual density counts for.
 const FREEDOM: f64 = 4.0;
 
-/// What an interval's own jump counts, and its neighbours' ones.
-const NEIGHBOURS: [f64; 3] = [1.0, 0.5, 0.25];
+/// A neighbouring interval counts half when it is this far away, s; and not at all where it would count less than this.
+const HALF_S: f64 = 4.0;
+const WEIGHT_MIN: f64 = 0.25;
+
+/// Neighbours on each side, however dense the knots are.
+const NEIGHBOURS_MAX: usize = 32;

@@ -14,7 +14,7 @@ use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use super::{REFERENCE, SPACING, World};
-use crate::accuracy::{Judgement, Pool};
+use crate::accuracy::{Judgement, Pool, joining};
 
 /// One seed, judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,8 @@ pub struct WarmingRun {
     pub others: Vec<String>,
     /// Root mean square over the nodes of their mean error in what the lines say that asymmetry makes it.
     pub asymmetry_z: f64,
+    /// |error| of every node but the reference where each edge is known but for its asymmetry, ns.
+    pub floor_ns: Vec<f64>,
     /// Standard deviation of the asymmetries, as learnt and as drawn, ns.
     pub asymmetry_sd_ns: [f64; 2],
 }
@@ -54,6 +56,8 @@ pub struct WarmingOutcome {
     pub others: Vec<String>,
     /// By seed.
     pub asymmetry_z: Vec<f64>,
+    /// |error| that asymmetry alone causes, ns.
+    pub floor_ns: Vec<f64>,
 }
 
 impl WarmingOutcome {
@@ -68,6 +72,7 @@ impl WarmingOutcome {
         self.rate_changes += run.rate_changes;
         self.others.extend_from_slice(&run.others);
         self.asymmetry_z.push(run.asymmetry_z);
+        self.floor_ns.extend_from_slice(&run.floor_ns);
     }
 }
 
@@ -107,6 +112,7 @@ pub(super) fn judge(world: &World, smoothed: &Smoothed, live: Vec<Vec<NodeEstima
         rate_changes: smoothed.faults().filter(|fault| rate_change(fault.kind)).count(),
         others: smoothed.faults().filter(|fault| !rate_change(fault.kind)).map(ToString::to_string).collect(),
         asymmetry_z: asymmetry_z(world, &written, &lines),
+        floor_ns: floor_ns(world),
         asymmetry_sd_ns: [smoothed.asymmetry_sd_ns(), rms(world.pairs.iter().map(|pair| pair.asymmetry_ns))],
         lines,
         joined,
@@ -149,6 +155,14 @@ fn asymmetry_z(world: &World, written: &[OffsetRecord], lines: &[Judgement]) -> 
         (!errors.is_empty())
             .then(|| errors.iter().sum::<f64>() / errors.len() as f64 / stated.estimate.asymmetry_sigma_ns)
     }))
+}
+
+/// What least squares makes of the asymmetries alone.
+fn floor_ns(world: &World) -> Vec<f64> {
+    let ends: Vec<(usize, usize)> = world.edges.iter().map(|edge| (edge.src.index(), edge.dst.index())).collect();
+    let biases: Vec<f64> = world.pairs.iter().map(|pair| pair.asymmetry_ns).collect();
+    let errors = joining::potentials(world.nodes as usize, REFERENCE, &ends, &biases);
+    errors.into_iter().enumerate().filter(|(node, _)| *node != REFERENCE.index()).map(|(_, error)| error.abs()).collect()
 }
 
 fn rms(values: impl Iterator<Item = f64>) -> f64 {
