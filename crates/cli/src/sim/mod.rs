@@ -13,6 +13,7 @@ mod files;
 mod plot;
 mod seeds;
 mod tables;
+mod warming;
 
 use anyhow::{Context, bail};
 use probe_sync_sim::accuracy::cells::{Cell, CellOutcome, Outcome, demands};
@@ -36,6 +37,7 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
         (None, Some(count)) => (1..=count).collect(),
         (None, None) if arguments.adaptive => (1..=adaptive::SEEDS).collect(),
         (None, None) if arguments.faults => (1..=faults::SEEDS).collect(),
+        (None, None) if arguments.warming => (1..=warming::SEEDS).collect(),
         (None, None) => (1..=if arguments.cells { CELL_SEEDS } else { 1 }).collect(),
     };
     if let Some(out) = &arguments.out {
@@ -46,6 +48,7 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
         (true, _) => compare(arguments, &mut seeds),
         (_, true) => faults::run(arguments, &mut seeds),
         _ if arguments.adaptive => adaptive::run(arguments, &mut seeds),
+        _ if arguments.warming => warming::run(arguments, &mut seeds),
         _ => plan(arguments, &mut seeds),
     }
 }

@@ -35,7 +35,8 @@ pub(super) fn refine(fit: &mut Fit) -> bool {
     for span in &fit.layout.spans {
         let times = &old[span.first..=span.last];
         let own = &fit.states[span.base..span.base + span.len()];
-        let finer = Span { first: span.first * PARTS, last: middle(span.last * PARTS) + 1, base: states.len(), ..span.clone() };
+        let finer =
+            Span { first: span.first * PARTS, last: middle(span.last * PARTS) + 1, base: states.len(), ..span.clone() };
         states.extend(fit.layout.knots[finer.first..=finer.last].iter().map(|at| at_time(times, own, *at)));
         walks.extend((0..finer.len()).map(|k| fit.walks[span.base + k.saturating_sub(1) / PARTS]));
         spans.push(finer);

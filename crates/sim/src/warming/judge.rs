@@ -81,7 +81,8 @@ pub(super) fn judge(world: &World, smoothed: &Smoothed, live: Vec<Vec<NodeEstima
     let knots = smoothed.knots(SPACING, world.nodes as usize).expect("a minute every 250 ms is not too much");
     let written: Vec<OffsetRecord> = smoothed.knot_lines(knots).filter(others).collect();
     let windows: Vec<OffsetRecord> = smoothed.round_lines().filter(others).collect();
-    let lines: Vec<Judgement> = written.iter().map(|line| judgement(world, &line.estimate, middle(line), usable(line))).collect();
+    let lines: Vec<Judgement> =
+        written.iter().map(|line| judgement(world, &line.estimate, middle(line), usable(line))).collect();
     let (mut joined, mut hole_s) = (Vec::new(), 0.0f64);
     for node in (0..world.nodes).map(NodeId).filter(|node| *node != REFERENCE) {
         let own: Vec<&OffsetRecord> =
@@ -162,7 +163,12 @@ fn floor_ns(world: &World) -> Vec<f64> {
     let ends: Vec<(usize, usize)> = world.edges.iter().map(|edge| (edge.src.index(), edge.dst.index())).collect();
     let biases: Vec<f64> = world.pairs.iter().map(|pair| pair.asymmetry_ns).collect();
     let errors = joining::potentials(world.nodes as usize, REFERENCE, &ends, &biases);
-    errors.into_iter().enumerate().filter(|(node, _)| *node != REFERENCE.index()).map(|(_, error)| error.abs()).collect()
+    errors
+        .into_iter()
+        .enumerate()
+        .filter(|(node, _)| *node != REFERENCE.index())
+        .map(|(_, error)| error.abs())
+        .collect()
 }
 
 fn rms(values: impl Iterator<Item = f64>) -> f64 {

@@ -58,13 +58,23 @@ impl WarmingCell {
 
 /// Runs one seed of a cell and judges it.
 pub fn run(cell: &WarmingCell, seed: u64) -> WarmingRun {
-    run_for(cell, seed, NODES, SECONDS)
+    run_for(cell, seed, &SIZE)
 }
 
-/// The same for other numbers of nodes and seconds.
-pub(crate) fn run_for(cell: &WarmingCell, seed: u64, nodes: u32, seconds: f64) -> WarmingRun {
-    let world = World::new(cell, seed, nodes, seconds);
-    let windows = (seconds / WINDOW_S) as usize;
+/// How large a run is.
+#[derive(Copy, Clone, Debug)]
+struct Size {
+    nodes: u32,
+    neighbors: u32,
+    seconds: f64,
+    window_s: f64,
+}
+
+/// A run of that size.
+fn run_for(cell: &WarmingCell, seed: u64, size: &Size) -> WarmingRun {
+    let world = World::new(cell, seed, size);
+    let nodes = size.nodes;
+    let windows = (size.seconds / size.window_s) as usize;
     let options = SolverOptions { nodes: nodes as usize, reference: REFERENCE, graph: GraphOptions::default() };
     let mut solver = Solver::new(options);
     let cuts: Vec<Vec<WindowCut>> = (0..windows).map(|window| world.cuts(window)).collect();
@@ -92,6 +102,7 @@ pub(crate) fn run_for(cell: &WarmingCell, seed: u64, nodes: u32, seconds: f64) -
 #[derive(Debug)]
 struct World {
     nodes: u32,
+    window_s: f64,
     clocks: Vec<WarmingClock>,
     edges: Vec<Edge>,
     pairs: Vec<Pair>,
@@ -100,14 +111,15 @@ struct World {
 }
 
 impl World {
-    fn new(cell: &WarmingCell, seed: u64, nodes: u32, seconds: f64) -> Self {
+    fn new(cell: &WarmingCell, seed: u64, size: &Size) -> Self {
+        let Size { nodes, seconds, .. } = *size;
         let seed = cell.seed(seed);
         let clock = |node| {
             let mut draws = Draws::new(seed, Purpose::WarmingClock, node);
             WarmingClock::new(&mut draws, seconds)
         };
         let clocks: Vec<WarmingClock> = (0..u64::from(nodes)).map(clock).collect();
-        let edges = topology::edges(nodes, NEIGHBORS, seed);
+        let edges = topology::edges(nodes, size.neighbors, seed);
         let pairs: Vec<Pair> = (0..edges.len()).map(|edge| Pair::new(cell, seed, edge)).collect();
         let exchanges = edges
             .iter()
@@ -115,12 +127,12 @@ impl World {
             .zip(&pairs)
             .map(|((number, edge), pair)| pair.exchanges(cell, seed, (number, *edge), &clocks, seconds))
             .collect();
-        Self { nodes, clocks, edges, pairs, exchanges }
+        Self { nodes, window_s: size.window_s, clocks, edges, pairs, exchanges }
     }
 
     /// Every node's window of that number.
     fn cuts(&self, window: usize) -> Vec<WindowCut> {
-        let [start, end] = [window, window + 1].map(|number| number as f64 * WINDOW_S);
+        let [start, end] = [window, window + 1].map(|number| number as f64 * self.window_s);
         let shown = |node: u32, at: f64| {
             Timestamp::<System>::from_ns(START.as_ns() + self.clocks[node as usize].shows_ns(at).round() as i64)
         };
@@ -154,10 +166,7 @@ impl World {
 const SEEDS_APART: u64 = 16;
 
 const REFERENCE: NodeId = NodeId(0);
-const NODES: u32 = 16;
-const NEIGHBORS: u32 = 6;
-const SECONDS: f64 = 64.0;
-const WINDOW_S: f64 = 4.0;
+const SIZE: Size = Size { nodes: 16, neighbors: 6, seconds: 64.0, window_s: 4.0 };
 
 /// What the clocks show at the start, less their own offsets.
 const START: Timestamp<System> = Timestamp::from_ns(1_700_000_000_000_000_000);

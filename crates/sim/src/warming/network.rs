@@ -80,13 +80,8 @@ impl Pair {
     fn pair(&self, at_s: f64, way: usize, draws: &mut Draws) -> [[f64; 2]; 2] {
         let constant = self.constant_ns + if way == 0 { self.asymmetry_ns } else { -self.asymmetry_ns };
         let load = self.loads[way];
-        let hops: usize = std::env::var("HOPS").map_or(1, |v| v.parse().unwrap());
-        let (mut first, mut second) = (0.0, 0.0);
-        for _ in 0..hops {
-        let a = if draws.chance(load) { draws.exponential(BURST_NS / (1.0 - load)) } else { 0.0 };
-        first += a;
-        second += waited_on(a, SPACING_S * 1e9, load, draws);
-        }
+        let first = if draws.chance(load) { draws.exponential(BURST_NS / (1.0 - load)) } else { 0.0 };
+        let second = waited_on(first, SPACING_S * 1e9, load, draws);
         [(at_s, first), (at_s + SPACING_S, second)].map(|(sent, wait)| [sent, sent + (constant + wait) * 1e-9])
     }
 }

@@ -403,6 +403,7 @@ fn live_a_step_starts_the_clock_anew() {
 
 mod hostile;
 mod wander;
+mod warming;
 
 #[test]
 fn what_weights_leave_of_a_variance() {
