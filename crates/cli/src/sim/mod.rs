@@ -13,6 +13,7 @@ mod files;
 mod plot;
 mod seeds;
 mod tables;
+mod warming;
 
 use std::path::PathBuf;
 
@@ -39,6 +40,7 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
         (None, Some(count)) => (1..=count).collect(),
         (None, None) if arguments.adaptive => (1..=adaptive::SEEDS).collect(),
         (None, None) if arguments.faults => (1..=faults::SEEDS).collect(),
+        (None, None) if arguments.warming => (1..=warming::SEEDS).collect(),
         (None, None) => (1..=if arguments.cells { CELL_SEEDS } else { 1 }).collect(),
     };
     // Before the work, which may take hours; gone again if nothing comes into it.
@@ -49,6 +51,7 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
         (true, _) => compare(arguments, &mut seeds),
         (_, true) => faults::run(arguments, &mut seeds),
         _ if arguments.adaptive => adaptive::run(arguments, &mut seeds),
+        _ if arguments.warming => warming::run(arguments, &mut seeds),
         _ => plan(arguments, &mut seeds),
     }
 }

@@ -222,8 +222,7 @@ impl Smoothed {
             (carried.bound_lo_ns, carried.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
             return carried;
         };
-        let walk = |node: NodeId| self.solution.walk_density.get(node.index()).copied().unwrap_or(0.0);
-        let wander = if node.node_id == self.reference { 0.0 } else { walk(node.node_id) + walk(self.reference) };
+        let wander = self.solution.walk_between(node.node_id, [middle, at]);
         let moved = there.offset_ns - here.offset_ns;
         let seconds = (i128::from(at.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
         let widening = widening_ns(&here, seconds, wander);
