@@ -131,7 +131,8 @@ fn log_likelihood([a, b]: [&Point; 2], density: f64) -> Option<f64> {
     let belief = Belief { state: [0.0, rate(a)], covariance: covariance(a)? };
     let measured = [b.at.value_ns - a.at.value_ns, rate(b)];
     let innovation = belief.predicted(delta, density).innovation(measured, covariance(b)?)?;
-    let tails = 0.5 * (FREEDOM + 2.0) * (innovation.distance / FREEDOM).ln_1p();
+    // Of a covariance, not of a scale: where errors have no heavy tails, rather too much wander than too little.
+    let tails = 0.5 * (FREEDOM + 2.0) * (innovation.distance / (FREEDOM - 2.0)).ln_1p();
     Some(-0.5 * innovation.determinant.ln() - tails)
 }
 
