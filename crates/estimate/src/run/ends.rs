@@ -1,4 +1,4 @@
-//! How a clock goes on beyond the midpoints of the first and the last round, to where the packets begin and end.
+//! How a clock goes on beyond the first and the last of the smoother's knots, to where the packets begin and end.
 //!
 //! Place in the flow: used by [`super`], where half a window lies beyond the smoother's knots. The mean of a random walk goes on straight. A clock
 //! that swings goes on bending, and half a window of straight line is then wrong by up to microseconds. Which of them a clock does it

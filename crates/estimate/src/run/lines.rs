@@ -25,25 +25,24 @@ impl Smoothed {
                 OffsetRecord {
                     clock_disturbed: line.clock_disturbed || self.gap(node, middle).is_some(),
                     offset_drift_covariance: known.map(|known| known.offset_drift_covariance),
-                    wander: known.map(|_| self.wander(node)),
+                    wander: known.map(|_| self.wander(node, [middle, middle])),
                     ..line
                 }
             })
         })
     }
 
-    /// Knots so dense that straight lines between them suffice, from the first window's start to the last one's end: the midpoints of the
-    /// rounds, both sides of every step whose place is known, and as many more as the curves need. And by how much fewer there
+    /// Knots so dense that straight lines between them suffice, from the first window's start to the last one's end: the smoother's
+    /// own, both sides of every step whose place is known, and as many more as the curves need. And by how much fewer there
     /// are than that, because there may be no more than 10⁷ lines; 1 where there are enough.
     pub fn sufficient_knots(&self) -> (Knots, f64) {
         let windows = self.in_order.iter().map(|place| &self.rounds[*place].data);
-        let middles = windows.clone().map(GlobalWindowData::midpoint);
         let ends = [windows.clone().next().map(|data| data.window_start), windows.last().map(|data| data.window_end)];
         let sides = self.gaps.iter().filter_map(|gap| gap.placed).flat_map(|placed| placed.between);
         let [start, end] = ends;
         let within = |at: &Timestamp<Reference>| start.is_none_or(|start| start <= *at) && end.is_none_or(|end| *at <= end);
         let mut fixed: Vec<Timestamp<Reference>> =
-            middles.chain(sides).filter(within).chain(start).chain(end).collect();
+            self.solution.knots().chain(sides).filter(within).chain(start).chain(end).collect();
         fixed.sort_unstable();
         fixed.dedup();
         let nodes = self.rounds.first().map_or(1, |round| round.data.all_nodes.len().max(1));
@@ -134,7 +133,7 @@ impl Smoothed {
                     estimate: self.carried(node, data.midpoint(), at),
                     clock_disturbed: self.disturbed(data, node.node_id, at),
                     offset_drift_covariance: known.map(|known| known.offset_drift_covariance),
-                    wander: known.map(|_| self.wander(node.node_id)),
+                    wander: known.map(|_| self.wander(node.node_id, [at, at])),
                     slew_ppm: slew_ppm(data, node.node_id),
                     step: self.step_before(node, at, &mut told),
                     broken_into: None,
@@ -192,7 +191,7 @@ impl Smoothed {
         };
         let moved = there.offset_ns - here.offset_ns;
         let seconds = (i128::from(at.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
-        let widening = widening_ns(&here, seconds, self.wander(node.node_id));
+        let widening = widening_ns(&here, seconds, self.wander(node.node_id, [middle, at]));
         carried.bound_lo_ns += moved - widening;
         carried.bound_hi_ns += moved + widening;
         carried.take(&there);

@@ -140,10 +140,9 @@ impl Smoothed {
         this.window_end.midpoint(next.window_start)
     }
 
-    /// Density with which the node's rate against the reference's wanders.
-    pub(super) fn wander(&self, node: NodeId) -> f64 {
-        let walk = |node: NodeId| self.solution.walk_density.get(node.index()).copied().unwrap_or(0.0);
-        if node == self.reference { 0.0 } else { walk(node) + walk(self.reference) }
+    /// Density with which the node's rate against the reference's wanders around a time.
+    pub(super) fn wander(&self, node: NodeId, between: [Timestamp<Reference>; 2]) -> f64 {
+        if node == self.reference { 0.0 } else { self.solution.walk_between(node, between) }
     }
 
     /// What is known of a clock at a time: nothing where it may be on either side of a step.
@@ -151,7 +150,7 @@ impl Smoothed {
         if let Some(gap) = self.gap(node, at) {
             let from = gap.between[gap.side(at)?];
             let seconds = (i128::from(at.as_ns()) - i128::from(from.as_ns())) as f64 / NS_PER_S;
-            return Some(straight_on(&self.solution.at(node, from)?, seconds, self.wander(node)));
+            return Some(straight_on(&self.solution.at(node, from)?, seconds, self.wander(node, [from, from])));
         }
         let mut known = self.solution.at(node, at)?;
         let t = self.seconds(at);
@@ -169,13 +168,11 @@ impl Smoothed {
 
     /// How a node goes on at both ends of the run, as its rounds there show it.
     fn ends_of(&self, node: NodeId) -> [Option<End>; 2] {
-        let middles: Vec<Timestamp<Reference>> =
-            self.in_order.iter().map(|place| self.rounds[*place].data.midpoint()).collect();
-        let states = |middles: &mut dyn Iterator<Item = Timestamp<Reference>>| {
+        let states = |knots: &mut dyn Iterator<Item = Timestamp<Reference>>| {
             let mut states: Vec<State> = Vec::new();
             let mut first = None;
-            // Up to the first gap: a step ends what can be compared.
-            for at in middles.take(ROUNDS_OF_AN_END) {
+            // Up to the first gap: a step ends what can be compared. A node that came late has knots of its own.
+            for at in knots.take(KNOTS_OF_AN_END) {
                 let stepped = first.is_some_and(|first| self.steps_between(node, first, at));
                 let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none()) else {
                     break;
@@ -193,7 +190,7 @@ impl Smoothed {
         if node == self.reference {
             return [None; 2];
         }
-        [states(&mut middles.iter().copied()), states(&mut middles.iter().rev().copied())]
+        [states(&mut self.solution.knots()), states(&mut self.solution.knots().rev())]
     }
 
     /// Whether a step of the node or of the reference lies between two times.
@@ -212,15 +209,16 @@ impl Smoothed {
         self.gaps_of(node).find(|gap| gap.holds(at))
     }
 
-    /// Midpoints of the first and the last round.
+    /// The first and the last of the smoother's knots.
     fn outermost(&self) -> Option<[Timestamp<Reference>; 2]> {
-        let middle = |place: &usize| self.rounds[*place].data.midpoint();
-        Some([middle(self.in_order.first()?), middle(self.in_order.last()?)])
+        let mut knots = self.solution.knots();
+        let first = knots.next()?;
+        Some([first, knots.next_back().unwrap_or(first)])
     }
 
-    /// Since the first round, s.
+    /// Since the first knot, s.
     pub(super) fn seconds(&self, at: Timestamp<Reference>) -> f64 {
-        let origin = self.outermost().map_or(0, |[first, _]| first.as_ns());
+        let origin = self.solution.knots().next().map_or(0, Timestamp::as_ns);
         (i128::from(at.as_ns()) - i128::from(origin)) as f64 / NS_PER_S
     }
 }
@@ -339,7 +337,7 @@ fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Record
 const FIRST: Timestamp<Reference> = Timestamp::from_ns(i64::MIN);
 const LAST: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
 
-/// Rounds from an end that are looked at.
-const ROUNDS_OF_AN_END: usize = 16;
+/// Knots from an end that are looked at.
+const KNOTS_OF_AN_END: usize = 16;
 
 const NS_PER_S: f64 = 1e9;
