@@ -85,10 +85,11 @@ pub struct SolveArgs {
     /// Where to write the offsets
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Write offsets every so long (500ms, 1s; at least 1ms) instead of one per round; hard intervals then also assume that
-    /// clocks do not wander off by more than five standard deviations
-    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
-    pub knots: Option<probe_sync_time::Duration>,
+    /// Lines to write: auto (so many that straight lines between them suffice), rounds (one per round), or a time (500ms, 1s; at
+    /// least 1ms): one every so long. Between rounds hard intervals also assume that clocks do not wander off by more than five
+    /// standard deviations
+    #[arg(long, value_name = "auto|rounds|TIME", default_value = "auto")]
+    pub knots: probe_sync::solve::Lines,
     /// The node whose clock is the reference [default: the recorded run's, from the run.json beside the files; else node 0]
     #[arg(long, value_name = "NODE")]
     pub reference: Option<String>,

@@ -36,6 +36,8 @@ pub struct SmoothedOffset {
     pub asymmetry_sigma_ns: f64,
     /// Standard deviation of the rate, ppm.
     pub drift_sigma_ppm: f64,
+    /// Covariance of the errors of offset and rate, ns·ppm.
+    pub offset_drift_covariance: f64,
 }
 
 /// The asymmetry found between two nodes.
@@ -312,6 +314,12 @@ impl RunSolution {
         stretch.walks[from..to].iter().copied().fold(around(&stretch.walks, from.min(times.len() - 1)), f64::max)
     }
 
+    /// The times at which states were solved for, in order; between them offsets are cubics.
+    pub(crate) fn knots(&self) -> impl DoubleEndedIterator<Item = Timestamp<Reference>> {
+        let at = |knot: &f64| i128::from(self.origin_ns) + (knot * 1e9).round() as i128;
+        self.knots.iter().map(move |knot| Timestamp::from_ns(at(knot).clamp(i64::MIN.into(), i64::MAX.into()) as i64))
+    }
+
     fn seconds(&self, reference_ns: i64) -> f64 {
         (i128::from(reference_ns) - i128::from(self.origin_ns)) as f64 / 1e9
     }
@@ -364,13 +372,14 @@ impl NodeEstimate {
 }
 
 impl SmoothedOffset {
-    pub(super) const ZERO: Self = Self {
+    pub(crate) const ZERO: Self = Self {
         offset_ns: 0.0,
         drift_ppm: 0.0,
         sigma_ns: 0.0,
         half_width_95_ns: 0.0,
         asymmetry_sigma_ns: 0.0,
         drift_sigma_ppm: 0.0,
+        offset_drift_covariance: 0.0,
     };
 }
 
@@ -378,7 +387,7 @@ impl Stretch {
     fn at(&self, knots: &[f64], t: f64) -> SmoothedOffset {
         let times = &knots[self.first..self.first + self.states.len()];
         let next = times.partition_point(|knot| *knot <= t);
-        let (state, [offset, rate]) = if next == 0 {
+        let (state, [offset, across, rate]) = if next == 0 {
             self.beyond(0, t - times[0])
         } else if next == times.len() {
             self.beyond(next - 1, t - times[next - 1])
@@ -394,6 +403,7 @@ impl Stretch {
             half_width_95_ns: SIGMAS_95 * sigma_ns,
             asymmetry_sigma_ns: self.asymmetry.sqrt(),
             drift_sigma_ppm: rate.max(0.0).sqrt() / NS_PER_S_PER_PPM,
+            offset_drift_covariance: across / NS_PER_S_PER_PPM,
         }
     }
 
@@ -402,31 +412,35 @@ impl Stretch {
         around(&self.walks, at)
     }
 
-    /// State and variances `delta` seconds before the first or after the last knot.
-    fn beyond(&self, at: usize, delta: f64) -> (Pair, Pair) {
+    /// State and covariance `delta` seconds before the first or after the last knot.
+    fn beyond(&self, at: usize, delta: f64) -> (Pair, Block) {
         let [x, f] = self.states[at];
         let [a, ab, b] = self.variances.at[at];
         let walked: Block = if delta == 0.0 { [0.0; 3] } else { walk(self.walk_beyond(at), delta.abs()) };
         let offset = a + delta * (2.0 * ab + delta * b) + walked[0];
-        ([x + delta * f, f], [offset, b + walked[2]])
+        let across = ab + delta * b + delta.signum() * walked[1];
+        ([x + delta * f, f], [offset, across, b + walked[2]])
     }
 
-    /// State and variances between knot `at` and the next.
-    fn inside(&self, at: usize, times: &[f64], t: f64) -> (Pair, Pair) {
+    /// State and covariance between knot `at` and the next.
+    fn inside(&self, at: usize, times: &[f64], t: f64) -> (Pair, Block) {
         let delta = times[at + 1] - times[at];
         let s = (t - times[at]) / delta;
         let weights = hermite(s, delta);
         let (here, next) = (self.states[at], self.states[at + 1]);
         let mix = |[a, b]: [Pair; 2]| a[0] * here[0] + a[1] * here[1] + b[0] * next[0] + b[1] * next[1];
-        let variance = |[a, b]: [Pair; 2]| {
-            between(a, square(self.variances.at[at]), a)
-                + between(b, square(self.variances.at[at + 1]), b)
-                + 2.0 * between(a, self.variances.across[at], b)
+        let joint = self.variances.across[at];
+        let covariance = |[a, b]: [Pair; 2], [c, d]: [Pair; 2]| {
+            between(a, square(self.variances.at[at]), c)
+                + between(b, square(self.variances.at[at + 1]), d)
+                + between(a, joint, d)
+                + between(c, joint, b)
         };
+        let variance = |weights| covariance(weights, weights);
         let offset = variance(weights[0]) + bridge(self.walks[at], delta, s);
         // Between knots the rate wanders about the cubic's; at the ends it is the knots' own.
         let rate = variance(weights[1]) + self.walks[at] * delta * s * (1.0 - s);
-        ([mix(weights[0]), mix(weights[1])], [offset, rate])
+        ([mix(weights[0]), mix(weights[1])], [offset, covariance(weights[0], weights[1]), rate])
     }
 }
 

@@ -10,6 +10,7 @@ mod documents;
 mod judge;
 mod metrics;
 mod recorder;
+mod whole;
 
 use std::collections::BTreeMap;
 

@@ -12,12 +12,13 @@ use std::time::Duration as StdDuration;
 use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::{ClockEvent, NodeEstimate};
+use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{NodeId, RoundId};
 use serde_json::{Value, json};
 
 use super::judge::Judge;
 use super::metrics::Metrics;
+use super::whole::Whole;
 use super::{NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
 use crate::Error;
 use crate::join::{Hello, Joined};
@@ -42,6 +43,7 @@ pub(crate) struct Recorder {
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
     metrics_failed: bool,
+    whole: Whole,
 }
 
 /// Latencies of rounds, in order of size.
@@ -76,6 +78,7 @@ impl Recorder {
             faults: Vec::new(),
             faults_by_kind: BTreeMap::new(),
             metrics_failed: false,
+            whole: Whole::default(),
             joined,
         })
     }
@@ -103,6 +106,11 @@ impl Recorder {
         Ok(())
     }
 
+    /// Keeps what a recorded round was made of, for the offsets of the whole run.
+    pub fn keep(&mut self, round: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
+        self.whole.take(round, edges);
+    }
+
     /// Writes the metrics anew, from the running summary. Not before the broadcast: every rank waits for that.
     pub fn refresh_metrics(&mut self) {
         let text = self.metrics().render();
@@ -127,6 +135,10 @@ impl Recorder {
         let metrics = Metrics { cpu_cores, counters, pacing: report.pacing.as_ref(), ..self.metrics() }.render();
         self.store_metrics(&metrics);
         self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
+        // Last: whoever ends the ranks of a run in a hurry has all else by now.
+        if report.error.is_none() {
+            self.whole.write(&self.directory, &documents::offsets_header(&self.joined))?;
+        }
         Ok(report)
     }
 

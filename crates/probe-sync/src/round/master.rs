@@ -84,6 +84,7 @@ impl Master {
         solved.data.decision = next.decision(solved.data.window_end, ends);
         self.latency = closed.elapsed();
         self.recorder.record(&solved.data, self.latency)?;
+        self.recorder.keep(&solved.data, solved.edges);
         Ok(Broadcast::Solved(Box::new(solved.data)))
     }
 

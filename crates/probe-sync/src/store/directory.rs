@@ -114,6 +114,11 @@ impl RunDirectory {
         }
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes a whole document beside its place, then renames it there.
     ///
     /// # Errors

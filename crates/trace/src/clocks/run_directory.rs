@@ -5,6 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_estimate::faults::Break;
+use probe_sync_estimate::record::SMOOTHED_OFFSETS;
+use probe_sync_estimate::series::Step;
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::NodeId;
 use serde::Deserialize;
@@ -24,11 +27,16 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Reads `offsets.jsonl` and, where it exists, the clock events of `global_windows.jsonl`.
+    /// Reads `offsets.smoothed.jsonl`; where that does not exist `offsets.jsonl` and, if there is one, what `global_windows.jsonl` says of clocks.
     ///
     /// # Errors
     /// [`Error::Io`] when `offsets.jsonl` cannot be read, [`Error::Line`] naming file and line.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        // The run as a whole, where it ended in order or `solve` has looked at it since: its lines know of its steps.
+        let smoothed = path.join(SMOOTHED_OFFSETS);
+        if smoothed.exists() {
+            return Ok(Self { path: path.to_path_buf(), offsets: Offsets::read(&smoothed)? });
+        }
         let mut offsets = Offsets::read(&path.join("offsets.jsonl"))?;
         let windows = path.join("global_windows.jsonl");
         if windows.exists() {
@@ -65,6 +73,14 @@ impl RunDirectory {
 struct WindowLine {
     #[serde(default)]
     clock_events: Vec<(NodeId, ClockEvent)>,
+    #[serde(default)]
+    watch: WatchPart,
+}
+
+#[derive(Default, Deserialize)]
+struct WatchPart {
+    #[serde(default)]
+    breaks: Vec<Break>,
 }
 
 fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
@@ -76,8 +92,12 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
                 for (node, event) in window.clock_events.iter().filter(|(_, event)| event.step_ns != 0) {
                     kept += 1;
                     if kept <= MOST_STEPS {
-                        offsets.steps_ns.entry(node.0).or_default().push(event.at.as_ns());
+                        let step = Step::seen(event.at.as_ns(), event.step_ns);
+                        offsets.steps.entry(node.0).or_default().push(step);
                     }
+                }
+                for broken in &window.watch.breaks {
+                    offsets.broken.entry(broken.node.0).or_default().insert(broken.round.0);
                 }
             }
             Err(_) if may_be_cut => break,
@@ -117,13 +137,14 @@ mod tests {
         write(
             "global_windows.jsonl",
             "{\"round_id\":3,\"clock_events\":[[1,{\"step_ns\":-900,\"slew_ppm\":0.0,\"at_ns\":77}],\
-             [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
+             [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"watch\":{\"breaks\":[{\"node\":2,\"round\":3}]},\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
         );
         std::fs::create_dir(path.join("snapshots")).expect("writable");
         write("snapshots/node1.snapshot_pairs.jsonl", "{\"sys_clock_ns\":2,\"tracer_clock_ns\":1}\n");
         let run = RunDirectory::open(path).expect("a run");
-        assert_eq!(run.offsets.steps_ns.get(&1), Some(&vec![77]));
-        assert_eq!(run.offsets.steps_ns.get(&2), None, "a change of rate is no step");
+        assert_eq!(run.offsets.steps.get(&1), Some(&vec![Step::seen(77, -900)]));
+        assert_eq!(run.offsets.steps.get(&2), None, "a change of rate is no step");
+        assert_eq!(run.offsets.broken.get(&2), Some(&[3].into()), "but its clock does not go on");
         assert_eq!(run.snapshots(1).expect("a file").expect("pairs").len(), 1);
         write("snapshots/node1.snapshot_pairs.pb", "");
         assert!(run.snapshots(1).is_err(), "the document counts, and says nothing");
