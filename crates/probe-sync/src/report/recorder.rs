@@ -60,7 +60,7 @@ impl Recorder {
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
         let mut offsets = directory.stream("offsets.jsonl")?;
-        offsets.append(&documents::offsets_header(&joined))?;
+        offsets.append(&documents::offsets_header(&joined, hellos))?;
         offsets.flush()?;
         Ok(Self {
             judge: Judge::new(truth, roster.reference),

@@ -33,6 +33,8 @@ pub(super) struct Recording {
     windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindowData>>,
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) solved: Solved,
+    /// What the run that recorded says of its nodes.
+    pub(super) origin: Option<OffsetsHeader>,
     reference: NodeId,
 }
 
@@ -53,6 +55,7 @@ impl Recording {
             windows: BTreeMap::new(),
             nodes: BTreeSet::new(),
             solved: Solved::default(),
+            origin: None,
             reference,
         }
     }
@@ -250,7 +253,8 @@ impl Recording {
     pub(super) fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetRecord>) -> Result<usize, Error> {
         let write = || {
             let mut file = AtomicFile::create(out)?;
-            let header = OffsetsHeader { meta: true, nodes: Vec::new(), reference: self.reference };
+            let (nodes, ranks) = self.origin.clone().map(|origin| (origin.nodes, origin.ranks)).unwrap_or_default();
+            let header = OffsetsHeader { meta: true, nodes, reference: self.reference, ranks };
             append(&mut file, &header)?;
             let mut count = 0;
             // A stray large node number must not fill the file with nodes that nobody saw.
