@@ -71,8 +71,8 @@ fn move_and_merge(format: &dyn TraceFormat, input: &Path, output: &Path) {
     }
     let (mut one, mut two) = (shifted, |time| time);
     let mut inputs = [
-        MergeInput { path: input.to_owned(), node: 0, name: "node0".into(), map: &mut two },
-        MergeInput { path: input.to_owned(), node: 1, name: "node1".into(), map: &mut one },
+        MergeInput { path: input.to_owned(), part: 0, name: "node0".into(), map: &mut two },
+        MergeInput { path: input.to_owned(), part: 1, name: "node1".into(), map: &mut one },
     ];
     if format.merge(&mut inputs, output, &MergeOptions::default()).is_ok() {
         assert!(format.read_facts(output, &options()).is_ok(), "refuses what it merged");

@@ -1,17 +1,26 @@
-//! The traces of a command: which node wrote each, and the map from its timeline to the reference clock.
+//! The traces of a command: which node wrote each.
 //!
-//! Place in the flow: first step of `align`, `merge` and `check`. A trace's node is what the caller says, else what its host
-//! name or rank says; where they disagree, the trace is refused: an offset applied to the wrong node makes every conclusion
-//! wrong. What it does not do: read offsets or pairs (`clocks`), rewrite.
+//! Place in the flow: first step of `align`, `merge` and `check`. What a trace says of host and rank is compared with what a run
+//! recorded of them ([`KnownNodes`]); only a recorded fact or the caller's word gives a trace to a node. Where they disagree, or
+//! say nothing, the trace is refused: an offset applied to the wrong node makes every conclusion wrong. Names of files and their
+//! order are no facts: ranks 0, 8, 16 and 56 sort as 0, 16, 56, 8.
+//! What it does not do: read offsets or pairs (`clocks`), rewrite.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+mod known;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::Error;
 use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
 use crate::formats::{FactOptions, TraceFormat, detect};
-use crate::model::TraceFacts;
+use crate::model::{Identity, TraceFacts};
 use probe_sync_estimate::series::TimeMap;
+
+pub(crate) use known::KnownNodes;
+pub use known::SettledBy;
 
 /// One rank's trace.
 #[derive(Clone, Debug)]
@@ -20,110 +29,70 @@ pub struct NodeTrace {
     pub path: PathBuf,
     /// Its format.
     pub format: &'static dyn TraceFormat,
-    /// What tells it from the others: its rank, else its place in the list.
+    /// What tells it from the others: its rank, else its node while that is free, else the next free number.
     pub part: u32,
-    /// The node whose clock it is on; ranks of one host share it.
+    /// The node whose clock it is on; ranks of one host share it. The same as `part` where no node's offsets will be applied.
     pub node: u32,
-    /// For people.
+    /// What settled the node.
+    pub settled_by: SettledBy,
+    /// For people: `rank 2 (node 1, gpu-07)`.
     pub name: String,
     /// What the file says.
     pub facts: TraceFacts,
 }
 
-/// What is known of the nodes whose offsets will be applied.
+/// What the caller says of whose traces they are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownNodes {
-    /// The nodes that have offsets, the reference included; empty where none will be applied.
-    pub(crate) nodes: BTreeSet<u32>,
-    /// Their hosts, where stated.
-    pub(crate) hosts: BTreeMap<u32, String>,
+pub(crate) struct Said<'a> {
+    /// Node numbers in the order of the traces; empty: what traces and run say.
+    pub(crate) nodes: &'a [u32],
+    /// The traces are in the order of the nodes.
+    pub(crate) in_order: bool,
 }
 
-/// Reads the facts of all traces and settles whose they are. `named` are the caller's node numbers, empty or one per trace.
-///
-/// Where offsets will be applied, a trace whose node neither the caller nor its host name nor its rank tells is refused,
-/// unless there are as many traces as nodes; then their order counts, and a note says so.
+/// Reads the facts of all traces and settles whose they are.
 ///
 /// # Errors
-/// Names the trace that cannot be read, has no node, or contradicts the caller or the run.
+/// Names the traces that cannot be read, have no node, or contradict the caller or the run, and says which flags settle it.
 pub(crate) fn read(
     paths: &[PathBuf],
-    named: &[u32],
+    said: &Said<'_>,
     known: &KnownNodes,
     options: &FactOptions,
 ) -> Result<Vec<NodeTrace>, Error> {
-    if !(named.is_empty() || named.len() == paths.len()) {
-        let problem = format!("{} traces, but {} node numbers", paths.len(), named.len());
+    let in_order: Vec<u32> = if said.in_order { known.in_order(paths.len())? } else { Vec::new() };
+    if !(said.nodes.is_empty() || said.nodes.len() == paths.len()) {
+        let problem = format!("{} traces, but {} node numbers", paths.len(), said.nodes.len());
         return Err(Error::Nodes { problem });
     }
     let mut traces: Vec<NodeTrace> = Vec::with_capacity(paths.len());
+    let mut unsettled = Vec::new();
     for (index, path) in paths.iter().enumerate() {
         let format = detect(path)?;
         let mut facts = format.read_facts(path, options)?;
-        let node = match named.get(index).copied().or_else(|| known.node_of(&facts)) {
-            Some(node) => node,
-            None if known.nodes.is_empty() => facts.identity.rank.unwrap_or(index as u32),
-            None if known.nodes.len() == paths.len() => {
-                let node = known.nodes.iter().nth(index).copied().unwrap_or(index as u32);
-                facts.notes.push(format!("taken as node {node} by its place in the list; --nodes says otherwise"));
-                node
+        let listed = said.nodes.get(index).map(|node| (*node, SettledBy::Caller));
+        let listed = listed.or_else(|| in_order.get(index).map(|node| (*node, SettledBy::ListOrder)));
+        let settled = match listed {
+            Some((node, by)) => {
+                facts.notes.extend(known.confirm(path, node, &facts.identity)?);
+                Some((node, by))
             }
-            None => {
-                let problem = format!("{} does not say which node wrote it; name it with --node", path.display());
-                return Err(Error::Nodes { problem });
-            }
+            None if known.nodes.is_empty() => Some((0, SettledBy::Nothing)),
+            None => known.settle(path, &facts.identity)?,
         };
-        known.refuse_contradiction(path, node, &facts)?;
-        let name = facts.identity.hostname.clone().unwrap_or_else(|| format!("node{node}"));
-        traces.push(NodeTrace { path: path.clone(), format, part: 0, node, name, facts });
+        if settled.is_none() {
+            unsettled.push((path.as_path(), facts.identity.clone()));
+        }
+        let (node, settled_by) = settled.unwrap_or((0, SettledBy::Nothing));
+        traces.push(NodeTrace { path: path.clone(), format, part: 0, node, settled_by, name: String::new(), facts });
+    }
+    if !unsettled.is_empty() {
+        return Err(Error::Nodes { problem: known.unsettled(&unsettled, paths.len()) });
     }
     number_parts(&mut traces)?;
+    traces.iter_mut().for_each(name);
     traces.sort_by_key(|trace| (trace.node, trace.part));
     Ok(traces)
-}
-
-impl KnownNodes {
-    /// The node that host name or rank point to.
-    fn node_of(&self, facts: &TraceFacts) -> Option<u32> {
-        let identity = &facts.identity;
-        let host = identity.hostname.as_deref();
-        let mut found = self.hosts.iter().filter(|(_, name)| host.is_some_and(|host| same_host(name, host)));
-        // Several nodes of one name tell nothing.
-        let of_host = found.next().filter(|_| found.next().is_none()).map(|(node, _)| *node);
-        let of_rank = identity.rank.filter(|_| self.one_rank_each(facts));
-        // Hosts that are called after their nodes, where nothing else is known of hosts.
-        let numbered = || host?.strip_prefix("node")?.parse().ok().filter(|node| self.nodes.contains(node));
-        of_host.or(of_rank).or_else(|| if self.hosts.is_empty() { numbered() } else { None })
-    }
-
-    /// With one rank per node their numbers are the same.
-    fn one_rank_each(&self, facts: &TraceFacts) -> bool {
-        facts.identity.world_size.is_some_and(|size| size as usize == self.nodes.len())
-    }
-
-    fn refuse_contradiction(&self, path: &Path, node: u32, facts: &TraceFacts) -> Result<(), Error> {
-        let identity = &facts.identity;
-        let refuse = |problem: String| Err(Error::Nodes { problem });
-        match (self.hosts.get(&node), &identity.hostname) {
-            (Some(expected), Some(found)) if same_host(expected, found) => return Ok(()),
-            (Some(expected), Some(found)) => {
-                let path = path.display();
-                return refuse(format!("{path} was written on {found}, but node {node} of the run is {expected}"));
-            }
-            _ => {}
-        }
-        match identity.rank.filter(|rank| self.one_rank_each(facts) && *rank != node) {
-            Some(rank) => refuse(format!("{} says that rank {rank} wrote it, not node {node}", path.display())),
-            None => Ok(()),
-        }
-    }
-}
-
-/// `node1` and `node1.cluster.local` are one host where one of them says no domain.
-fn same_host(one: &str, other: &str) -> bool {
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let both_full = one.contains('.') && other.contains('.');
-    if both_full { one.eq_ignore_ascii_case(other) } else { short(one) == short(other) }
 }
 
 /// What tells traces apart: their ranks, else their nodes while these are free, else the next free number.
@@ -137,12 +106,32 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
             return Err(Error::Nodes { problem });
         }
     }
+    let mut free = 0;
     for trace in traces.iter_mut().filter(|trace| trace.facts.identity.rank.is_none()) {
-        let free = |number: &u32| !taken.contains_key(number);
-        trace.part = Some(trace.node).filter(free).unwrap_or_else(|| (0..=u32::MAX).find(free).unwrap_or(u32::MAX));
+        let wanted = (trace.settled_by != SettledBy::Nothing && !taken.contains_key(&trace.node)).then_some(trace.node);
+        // Ends: as many numbers are taken as there are traces.
+        while wanted.is_none() && taken.contains_key(&free) {
+            free += 1;
+        }
+        trace.part = wanted.unwrap_or(free);
         taken.insert(trace.part, trace.path.clone());
     }
+    for trace in traces.iter_mut().filter(|trace| trace.settled_by == SettledBy::Nothing) {
+        trace.node = trace.part;
+    }
     Ok(())
+}
+
+/// A rank is called a rank and a node a node: rank 2 may be on node 1.
+fn name(trace: &mut NodeTrace) {
+    let Identity { rank, hostname, .. } = &trace.facts.identity;
+    let node = format!("node {}", trace.node);
+    let node = Some(node).filter(|_| trace.settled_by != SettledBy::Nothing || rank.is_none());
+    let rank = rank.map(|rank| format!("rank {rank}"));
+    let mut parts = [rank, node, hostname.clone()].into_iter().flatten();
+    let first = parts.next().unwrap_or_default();
+    let others: Vec<String> = parts.collect();
+    trace.name = if others.is_empty() { first } else { format!("{first} ({})", others.join(", ")) };
 }
 
 /// What the check needs of each trace, seen through the maps. Without any map all are seen as they are; where only some have
