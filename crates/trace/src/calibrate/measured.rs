@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_time::Duration;
 
-use super::length;
+use super::length::length;
 use crate::Error;
 use crate::clocks::{Span, Survey};
 use crate::nodes::NodeTrace;
@@ -80,13 +80,13 @@ impl Outside {
         let (early, late) = (measured.first_ns - trace.first_ns, trace.last_ns - measured.last_ns);
         let mut by = Vec::new();
         if early > 0 {
-            by.push(format!("its first event is {} before", length(early as f64)));
+            by.push(format!("its first event is {} before the start", length(early as f64)));
         }
         if late > 0 {
-            by.push(format!("its last event is {} after", length(late as f64)));
+            by.push(format!("its last event is {} after the end", length(late as f64)));
         }
         format!(
-            "{}: events from {} to {}, but node {node} was measured from {} to {}, on its own clock: {} that",
+            "{}: events from {} to {}, but node {node} was measured from {} to {}, on its own clock: {}",
             path.display(),
             instant(trace.first_ns),
             instant(trace.last_ns),

@@ -8,6 +8,7 @@
 //! What it does not do: print. What the user should know is in the result's notes and warnings. Nor does it write.
 
 mod calibrated;
+mod length;
 mod measured;
 mod request;
 mod source;
@@ -20,6 +21,7 @@ use crate::clocks::{NodeClock, Offsets, Span, Tie, Timeline, Wanted, node_clock,
 use crate::collectives::CollectiveOffsets;
 use crate::model::ClockPair;
 use crate::nodes::{self, NodeTrace};
+use length::length;
 use measured::Measured;
 use source::Source;
 
@@ -69,15 +71,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         collectives: None,
         inputs: request.snapshots.clone(),
     };
-    let mut wanted = Wanted::default();
-    for (trace, pairs) in traces.iter().zip(&snapshots) {
-        // A trace without events has a map too.
-        let start = || source.survey()?.measured(trace.node).map(|span| Span { last_ns: span.first_ns, ..span });
-        if let Some(span) = own_span(&trace.facts, pairs.as_deref()).or_else(start) {
-            wanted.add(trace.node, span);
-        }
-    }
-    let offsets = match (source.offsets(wanted)?, &source) {
+    let offsets = match (source.offsets(wanted(&source, &traces, &snapshots))?, &source) {
         (Some(offsets), Source::Offsets(survey)) => {
             calibrated.inputs.push(survey.path.clone());
             offsets
@@ -101,6 +95,19 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let measured = source.survey().map(|survey| Measured::new(survey, request.extrapolate));
     make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request.timeline, measured)?;
     Ok(calibrated)
+}
+
+/// The offsets that the traces need.
+fn wanted(source: &Source, traces: &[NodeTrace], snapshots: &[Option<Vec<ClockPair>>]) -> Wanted {
+    let mut wanted = Wanted::default();
+    for (trace, pairs) in traces.iter().zip(snapshots) {
+        // A trace without events has a map too.
+        let start = || source.survey()?.measured(trace.node).map(|span| Span { last_ns: span.first_ns, ..span });
+        if let Some(span) = own_span(&trace.facts, pairs.as_deref()).or_else(start) {
+            wanted.add(trace.node, span);
+        }
+    }
+    wanted
 }
 
 /// What the maps are made from.
@@ -191,17 +198,6 @@ fn notes(clock: &NodeClock) -> Vec<String> {
         ));
     }
     notes
-}
-
-/// A length of time with the unit that suits its size.
-fn length(ns: f64) -> String {
-    match ns {
-        ns if !ns.is_finite() => "∞".to_owned(),
-        ns if ns < 1e3 => format!("{ns:.1} ns"),
-        ns if ns < 1e6 => format!("{:.3} µs", ns * 1e-3),
-        ns if ns < 1e9 => format!("{:.6} ms", ns * 1e-6),
-        ns => format!("{:.9} s", ns * 1e-9),
-    }
 }
 
 /// What the collectives say, with every trace seen on its node's own system clock.

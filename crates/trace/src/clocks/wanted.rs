@@ -200,6 +200,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_more_than_a_million_offsets_is_read() {
+        // 2^20 were once the most, over all nodes.
+        let count = (1_i64 << 20) + 10;
+        let mut text = String::from("node,node_time_ns,offset_ns\n");
+        for row in 0..count {
+            let _ = writeln!(text, "{},{row},5", row % 2 + 1);
+        }
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), text).expect("writable");
+        let survey = Survey::read(file.path()).expect("offsets");
+        assert_eq!(survey.measured(2), Some(Span { first_ns: 1, last_ns: i128::from(count) - 1 }));
+        let mut wanted = Wanted::default();
+        wanted.add(2, Span { first_ns: 900_000, last_ns: 900_010 });
+        let kept = survey.offsets(wanted).expect("few are wanted");
+        assert_eq!(kept.nodes[&2].len(), 5 + 2 * NEIGHBOURS);
+        assert_eq!(kept.nodes[&2][NEIGHBOURS].at_ns, 900_001);
+    }
+
+    #[test]
     fn lines_in_any_order_are_sorted() {
         let expected = read(&file(0..300), 1, (400, 800));
         for order in [(0..300).rev().collect::<Vec<i64>>(), (0..300).map(|k| k * 7 % 300).collect()] {

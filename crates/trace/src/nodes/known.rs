@@ -157,8 +157,8 @@ impl KnownNodes {
         }
         let ranks = self.ranks.iter().take(MOST_NAMED).map(|record| {
             let RankRecord { rank, world_size, hostname, node_id, .. } = record;
-            let local = record.local_rank.map_or_else(String::new, |local| format!(" (there {local})"));
-            format!("rank {rank} of {world_size} on {hostname}{local} is node {node_id}")
+            let local = record.local_rank.map_or_else(String::new, |local| format!(" (local rank {local})"));
+            format!("rank {rank} of {world_size}{local} on {hostname} is node {node_id}")
         });
         format!("{all}; {}", joined(ranks, self.ranks.len()))
     }

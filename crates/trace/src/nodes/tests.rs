@@ -176,7 +176,7 @@ fn traces_that_no_fact_settles_are_refused_with_what_is_known() {
     assert_eq!(
         refused,
         "of 3 traces 2 cannot be given to a node: trace1.json says no host and rank 1 of 8, trace2.json says host x and no rank. \
-         The offsets know node 0 on a, node 1 on b; rank 0 of 2 on a (there 0) is node 0, rank 1 of 2 on b (there 1) is node 1. \
+         The offsets know node 0 on a, node 1 on b; rank 0 of 2 (local rank 0) on a is node 0, rank 1 of 2 (local rank 1) on b is node 1. \
          Give --nodes with one of these numbers per trace, in the order of --traces"
     );
     let alone = Traces::new(&[("x", None), ("y", None)]).read(&NOTHING_SAID, &on_hosts(&["a", "b"]));
