@@ -138,15 +138,21 @@ pub struct TraceArgs {
     /// Traces, one per node: XSpace (*.xplane.pb) or PyTorch Kineto JSON (plain or gzip)
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order [default: what the traces say of rank and host]
+    /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     pub nodes: Vec<u32>,
+    /// The traces are one per node, listed in the order of the nodes. Without it the order of a list decides nothing
+    #[arg(long, requires = "traces", conflicts_with = "nodes")]
+    pub assume_order: bool,
     /// The directory of a run of probe_sync: offsets and snapshots of all nodes
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
     #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
+    /// How far outside of the measured span events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    pub extrapolate: Option<probe_sync_time::Duration>,
     /// Pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub snapshots: Vec<PathBuf>,
@@ -267,9 +273,19 @@ const TRACE_GUIDE: &str = "\
 EXAMPLES
   probe_sync align --trace node1.xplane.pb --node 1 --run-dir probe_sync_out --output node1.aligned.xplane.pb
   probe_sync align --traces rank*.pt.trace.json.gz --offsets offsets.jsonl --output aligned/
+  probe_sync align --traces a.json b.json --nodes 0 1 --offsets offsets.csv --output aligned/
   probe_sync align --traces rank*.pt.trace.json.gz --from-collectives --output aligned/
   probe_sync merge --traces node*.xplane.pb --run-dir probe_sync_out --output combined.xplane.pb --validate
   probe_sync check --traces rank*.pt.trace.json.gz --run-dir probe_sync_out --json check.json
+
+WHOSE TRACE
+  A trace belongs to the node for which the run recorded its host, where that is one node's alone, or its rank in a job of as many
+  ranks. Its file's name and its place in the list say nothing. Where nothing is recorded: --nodes, or --assume-order.
+  A profiler that writes no rank (JAX): put an event named probe_sync.rank#RANK/SIZE into the trace.
+
+WHEN
+  Events must lie between the start of the node's first window and the end of its last. Others are refused unless --extrapolate
+  reaches as far; the message says how far that is.
 
 Beside an output lies its alignment_stats.json, for several in a folder of that name: events, times held back or extrapolated,
 corrections, uncertainty.

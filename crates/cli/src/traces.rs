@@ -111,7 +111,9 @@ fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request
     Ok(Request {
         traces: arguments.traces.clone(),
         nodes: arguments.nodes.clone(),
+        assume_order: arguments.assume_order,
         clocks,
+        extrapolate: arguments.extrapolate.unwrap_or_default(),
         snapshots: arguments.snapshots.clone(),
         markers,
         realtime_only: arguments.realtime_only,
@@ -157,6 +159,9 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
         text.push_str(&format!("; {} times held back, {beyond} of {} extrapolated", stats.clamped, stats.times));
     }
     text.push('\n');
+    if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
+        text.push_str(&format!("  node {node}, by {by}\n"));
+    }
     for note in &stats.notes {
         text.push_str(&format!("  {note}\n"));
     }

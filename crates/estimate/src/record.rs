@@ -117,6 +117,25 @@ pub struct OffsetsHeader {
     /// The node whose offset is zero.
     #[serde(default = "crate::round::first_node")]
     pub reference: NodeId,
+    /// The launcher's ranks, as each stated itself; empty where they stated none that can be told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankRecord>,
+}
+
+/// What the first line says of one rank of the launcher: on which node's clock its traces are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRecord {
+    /// The rank, as its launcher numbers it.
+    pub rank: u32,
+    /// Ranks in the launcher's job. A trace of a job of another size has other ranks.
+    pub world_size: u32,
+    /// Its number among the ranks of its host, where the launcher states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_rank: Option<u32>,
+    /// Its host.
+    pub hostname: String,
+    /// The node that it is, or follows.
+    pub node_id: NodeId,
 }
 
 /// In a run's directory, beside `offsets.jsonl` as the run wrote it round by round: the lines of the run as a whole, which suffice for

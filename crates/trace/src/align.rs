@@ -110,7 +110,7 @@ fn write(
     refuse_other_ending(trace.format, output)?;
     let mut counting = Counting::new(map);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
-    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats() };
+    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
     stats.notes.splice(0..0, notes.iter().cloned());
     outputs::write_statistics(output, several, &stats)?;
     Ok(stats)

@@ -7,6 +7,7 @@
 //! What it does not do: bind sockets, start threads (`session`).
 
 mod hello;
+mod launcher;
 mod plan;
 mod roster;
 
@@ -17,7 +18,7 @@ use probe_sync_time::{Edge, RunId, System, Timestamp};
 use serde::Serialize;
 
 pub(crate) use self::hello::Hello;
-pub(crate) use self::plan::Plan;
+pub(crate) use self::plan::{Plan, ranks};
 pub(crate) use self::roster::{Ready, Roster, probe_address};
 use crate::config::ReferenceChoice;
 use crate::store::RunDirectory;

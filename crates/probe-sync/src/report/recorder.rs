@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
-use probe_sync_estimate::record::OffsetRecord;
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{NodeId, RoundId};
@@ -33,6 +33,8 @@ pub(crate) struct Recorder {
     directory: RunDirectory,
     /// `run.json` as it was written first.
     document: Value,
+    /// The first line of files of offsets.
+    header: OffsetsHeader,
     offsets: JsonLines,
     global_windows: JsonLines,
     judge: Judge,
@@ -63,10 +65,12 @@ impl Recorder {
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
         let mut offsets = directory.stream("offsets.jsonl")?;
-        offsets.append(&documents::offsets_header(&joined))?;
+        let header = documents::offsets_header(&joined, hellos);
+        offsets.append(&header)?;
         offsets.flush()?;
         Ok(Self {
             judge: Judge::new(truth, roster.reference),
+            header,
             offsets,
             global_windows: directory.stream("global_windows.jsonl")?,
             directory,
@@ -137,7 +141,7 @@ impl Recorder {
         self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
         // Last: whoever ends the ranks of a run in a hurry has all else by now.
         if report.error.is_none() {
-            self.whole.write(&self.directory, &documents::offsets_header(&self.joined))?;
+            self.whole.write(&self.directory, &self.header)?;
         }
         Ok(report)
     }

@@ -14,6 +14,7 @@
 //! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
 //! windows and not from exchanges.
 
+mod origin;
 mod packets;
 mod plausible;
 mod recording;
@@ -109,6 +110,12 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
     let reference = reference(config)?;
     let mut recording = Recording::new(reference);
     let paths = read(input, &mut recording)?;
+    if !matches!(input, Input::Packets { .. }) {
+        match origin::header(paths) {
+            Ok(header) => recording.origin = header,
+            Err(problem) => recording.note(problem),
+        }
+    }
     let same = |path: &PathBuf| fs::canonicalize(path).ok() == fs::canonicalize(out).ok();
     if out.exists() && paths.iter().any(same) {
         return Err(Error::OutputIsInput { path: out.into() });

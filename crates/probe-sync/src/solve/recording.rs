@@ -31,6 +31,8 @@ pub(super) struct Recording {
     windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindowData>>,
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) solved: Solved,
+    /// What the run that recorded says of its nodes.
+    pub(super) origin: Option<OffsetsHeader>,
     reference: NodeId,
 }
 
@@ -51,6 +53,7 @@ impl Recording {
             windows: BTreeMap::new(),
             nodes: BTreeSet::new(),
             solved: Solved::default(),
+            origin: None,
             reference,
         }
     }
@@ -246,7 +249,8 @@ impl Recording {
 
     /// Writes the lines of nodes that were seen, beside their place first; returns how many.
     pub(super) fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetRecord>) -> Result<usize, Error> {
-        let header = OffsetsHeader { meta: true, nodes: Vec::new(), reference: self.reference };
+        let (nodes, ranks) = self.origin.clone().map(|origin| (origin.nodes, origin.ranks)).unwrap_or_default();
+        let header = OffsetsHeader { meta: true, nodes, reference: self.reference, ranks };
         // A stray large node number must not fill the file with nodes that nobody saw.
         let seen = lines.filter(|line| self.nodes.contains(&line.estimate.node_id));
         write_offsets(out, &header, seen)

@@ -12,10 +12,16 @@ mod offsets;
 mod pairs;
 mod run_directory;
 mod snapshots;
+mod stretch;
+mod survey;
+mod wanted;
 
 pub use offsets::Offsets;
-pub use run_directory::RunDirectory;
+pub use run_directory::{RunDirectory, Snapshots};
 pub use snapshots::read_snapshots;
+pub use stretch::Span;
+pub use survey::Survey;
+pub use wanted::Wanted;
 
 use probe_sync_estimate::series::{MapChain, OffsetMap, TimeMap};
 use serde::Serialize;
@@ -122,6 +128,17 @@ pub fn node_clock(
     let early = residuals.as_ref().map_or(0.0, |residuals| residuals.early_by_up_to_ns);
     let uncertainty = facts.span.map(|span| uncertainty(&chain, span, early));
     Ok(NodeClock { node, chain, tracer: tracer.map(|tracer| tracer.map), tie, residuals, uncertainty, notes })
+}
+
+/// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
+pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&[ClockPair]>) -> Option<Span> {
+    let (first, last) = facts.span?;
+    let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new());
+    let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
+    let least = pairs.iter().map(ahead).min().unwrap_or(0);
+    let most = pairs.iter().map(ahead).max().unwrap_or(0);
+    let nanoseconds = |ps: Picoseconds| ps.div_euclid(1000);
+    Some(Span { first_ns: nanoseconds(first.saturating_add(least)), last_ns: nanoseconds(last.saturating_add(most)) })
 }
 
 /// Pairs that are on the trace's own timeline.

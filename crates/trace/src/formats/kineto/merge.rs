@@ -43,12 +43,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     );
     merger.sink.put(head.as_bytes())?;
     for (index, (input, found)) in inputs.iter_mut().zip(&surveys).enumerate() {
-        let label = if input.name.is_empty() {
-            format!("node{}: ", input.node)
-        } else {
-            format!("node{} {}: ", input.node, input.name)
-        };
-        let tracks = Tracks::new(index, &label, stride);
+        let tracks = Tracks::new(index, &format!("{}: ", input.label()), stride);
         let times = Times::new(found.base_ns, Some(base_ns));
         let (node, left_out) = merger.node(input, tracks, times)?;
         stats.inputs.push(node);
@@ -186,8 +181,8 @@ struct Header<'a> {
 impl<'a> Header<'a> {
     fn begin(out: &'a mut Vec<u8>, input: &MergeInput<'_>) -> Header<'a> {
         let separator = if out.is_empty() { "" } else { "," };
-        let name = Value::from(input.name.as_str());
-        out.extend_from_slice(format!("{separator}\n    {{\"node\": {}, \"name\": {name}", input.node).as_bytes());
+        let name = Value::from(input.label());
+        out.extend_from_slice(format!("{separator}\n    {{\"part\": {}, \"name\": {name}", input.part).as_bytes());
         Header { member: out.len(), out, full: false, left_out: 0 }
     }
 
@@ -202,7 +197,7 @@ impl<'a> Header<'a> {
         // Under its own name the base could be taken for that of the whole file.
         let renamed = match key {
             BASE_KEY => &b"inputBaseTimeNanoseconds"[..],
-            b"node" => b"inputNode",
+            b"part" => b"inputPart",
             b"name" => b"inputName",
             _ => raw,
         };

@@ -20,8 +20,8 @@ fn merged_nodes_share_no_number_and_keep_their_links() {
         .enumerate()
         .map(|(node, map)| MergeInput {
             path: inputs[node].clone(),
-            node: node as u32,
-            name: format!("host{node}"),
+            part: node as u32,
+            name: format!("rank {node} (node 0, host{node})"),
             map,
         })
         .collect();
@@ -48,7 +48,10 @@ fn merged_nodes_share_no_number_and_keep_their_links() {
             names.insert(event["args"]["name"].as_str().unwrap().to_owned());
         }
     }
-    assert!(names.contains("node1 host1: python (pid 30592)") && names.contains("node3 host3: Spans"), "{names:?}");
+    assert!(
+        names.contains("rank 1 (node 0, host1): python (pid 30592)") && names.contains("rank 3 (node 0, host3): Spans"),
+        "{names:?}"
+    );
     for (node, input) in inputs.iter().enumerate() {
         // Flows still begin and end on the same slices.
         let original = json(&contents(input));
@@ -77,8 +80,8 @@ fn odd_numbers_are_merged_too() {
     std::fs::write(&input, text).unwrap();
     let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
     let mut nodes = [
-        MergeInput { path: input.clone(), node: 4, name: "a\"b".into(), map: &mut one },
-        MergeInput { path: input.clone(), node: 9, name: String::new(), map: &mut two },
+        MergeInput { path: input.clone(), part: 4, name: "a\"b".into(), map: &mut one },
+        MergeInput { path: input.clone(), part: 9, name: String::new(), map: &mut two },
     ];
     let output = folder.path().join("out.json");
     let stats = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(9000), ..MergeOptions::default() }).unwrap();
@@ -103,7 +106,7 @@ fn odd_numbers_are_merged_too() {
         .collect();
     assert_eq!(
         names.into_iter().collect::<Vec<_>>(),
-        ["node4 a\"b: instants", "node4 a\"b: pid 7", "node9: instants", "node9: pid 7"]
+        ["a\"b: instants", "a\"b: pid 7", "trace 9: instants", "trace 9: pid 7"]
     );
 }
 
@@ -114,8 +117,8 @@ fn merged_twice(text: &str) -> Result<Value, String> {
     std::fs::write(&input, text).unwrap();
     let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
     let mut nodes = [
-        MergeInput { path: input.clone(), node: 0, name: "a".into(), map: &mut one },
-        MergeInput { path: input.clone(), node: 1, name: "b".into(), map: &mut two },
+        MergeInput { path: input.clone(), part: 0, name: "a".into(), map: &mut one },
+        MergeInput { path: input.clone(), part: 1, name: "b".into(), map: &mut two },
     ];
     let merged = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(0), ..MergeOptions::default() });
     assert_eq!(output.exists(), merged.is_ok());
@@ -167,7 +170,7 @@ proptest::proptest! {
         let _ = read_facts(&input, &FactOptions::default());
         let _ = rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time + 1000);
         let mut identity = |time| time;
-        let node = MergeInput { path: input, node: 0, name: String::new(), map: &mut identity };
+        let node = MergeInput { path: input, part: 0, name: String::new(), map: &mut identity };
         let _ = merge(&mut [node], &output, &MergeOptions::default());
     }
 }
