@@ -102,8 +102,8 @@ fn reaching(ns: i128) -> String {
     let ns = ns.unsigned_abs();
     match ns {
         ..100_000 => format!("{ns}ns"),
-        ..100_000_000 => format!("{}us", ns.div_ceil(1000)),
-        ..100_000_000_000 => format!("{}ms", ns.div_ceil(1_000_000)),
+        100_000..100_000_000 => format!("{}us", ns.div_ceil(1000)),
+        100_000_000..100_000_000_000 => format!("{}ms", ns.div_ceil(1_000_000)),
         _ => format!("{}s", ns.div_ceil(1_000_000_000)),
     }
 }
