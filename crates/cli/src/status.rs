@@ -6,7 +6,6 @@
 use std::process::ExitCode;
 
 use crate::output::Usage;
-use crate::traces::{Unjudged, Violations};
 
 /// How a command ends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -22,6 +21,30 @@ pub enum Status {
     /// It found no violation, but had nothing to judge, or could not judge all.
     Unjudged = 4,
 }
+
+/// Violations were found; everything was printed.
+#[derive(Copy, Clone, Debug)]
+pub struct Violations(pub usize);
+
+impl std::fmt::Display for Violations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} happens-before edges are broken beyond what the clocks' uncertainty explains", self.0)
+    }
+}
+
+impl std::error::Error for Violations {}
+
+/// No violation was found, but the verdict is on nothing, or on less than all; everything was printed.
+#[derive(Clone, Debug)]
+pub struct Unjudged(pub String);
+
+impl std::fmt::Display for Unjudged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unjudged {}
 
 impl Status {
     /// All of them, in order.

@@ -12,30 +12,7 @@ use probe_sync_trace::{
 
 use crate::args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 use crate::output::Usage;
-
-/// Violations were found; everything was printed.
-#[derive(Copy, Clone, Debug)]
-pub struct Violations(pub usize);
-
-impl std::fmt::Display for Violations {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} happens-before edges are broken beyond what the clocks' uncertainty explains", self.0)
-    }
-}
-
-impl std::error::Error for Violations {}
-
-/// No violation was found, but the verdict is on nothing, or on less than all; everything was printed.
-#[derive(Clone, Debug)]
-pub struct Unjudged(pub String);
-
-impl std::fmt::Display for Unjudged {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unjudged {}
+use crate::status::{Unjudged, Violations};
 
 /// Rewrites every trace in its own format.
 ///

@@ -44,7 +44,8 @@ pub(crate) struct Recorder {
     clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
-    metrics_failed: bool,
+    /// Why metrics could not be written, and how often.
+    metrics_failures: BTreeMap<String, u64>,
     whole: Whole,
 }
 
@@ -81,7 +82,7 @@ impl Recorder {
             clock_events: Vec::new(),
             faults: Vec::new(),
             faults_by_kind: BTreeMap::new(),
-            metrics_failed: false,
+            metrics_failures: BTreeMap::new(),
             whole: Whole::default(),
             joined,
         })
@@ -138,6 +139,9 @@ impl Recorder {
         let (cpu_cores, counters) = (report.cpu_cores, report.counters.clone());
         let metrics = Metrics { cpu_cores, counters, pacing: report.pacing.as_ref(), ..self.metrics() }.render();
         self.store_metrics(&metrics);
+        for (cause, times) in self.metrics_failures.iter().filter(|(_, times)| **times > 1) {
+            tracing::warn!("{cause}: {times} times in this run");
+        }
         self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
         // Last: whoever ends the ranks of a run in a hurry has all else by now.
         if report.error.is_none() {
@@ -158,14 +162,17 @@ impl Recorder {
         }
     }
 
-    /// Metrics are for others to look at: that they cannot be written is said once and ends nothing.
+    /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is told once, and counted.
     fn store_metrics(&mut self, text: &str) {
-        if let Err(error) = self.directory.refresh_document("metrics.prom", text) {
-            if !self.metrics_failed {
-                tracing::warn!("{error}; the run goes on without fresh metrics");
+        let Err(error) = self.directory.refresh_document("metrics.prom", text) else { return };
+        let (cause, known) = (error.to_string(), self.metrics_failures.len());
+        if !self.metrics_failures.contains_key(&cause) {
+            if known >= CAUSES_MAX {
+                return;
             }
-            self.metrics_failed = true;
+            tracing::warn!("{cause}; the run goes on without fresh metrics");
         }
+        *self.metrics_failures.entry(cause).or_default() += 1;
     }
 
     fn report(
@@ -257,6 +264,8 @@ impl Latencies {
     }
 }
 
+/// Different reasons why metrics cannot be written: a system has not more.
+const CAUSES_MAX: usize = 16;
 /// Latencies and clock events kept for the report: two days of rounds of 4 s.
 const MAX_KEPT: usize = 43_200;
 
