@@ -9,6 +9,8 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_files::NewFolders;
+
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
@@ -46,6 +48,8 @@ pub struct Aligning<'a> {
     /// By trace: what is written into its output.
     snapshots: Vec<Vec<ClockPair>>,
     next: usize,
+    /// Removes an output folder into which nothing came.
+    _folders: NewFolders,
 }
 
 /// Aligns every trace into `output`: a file for a single trace, else a directory, which is made. Each output appears when it is
@@ -78,7 +82,7 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
         let problem = format!("no clock is known for {}: {reason}", unknown.trace.path.display());
         return Err(Error::Nodes { problem });
     }
-    let outputs = outputs::for_each(&calibrated.traces, output)?;
+    let (outputs, folders) = outputs::for_each(&calibrated.traces, output)?;
     calibrated.refuse_overwriting(&outputs)?;
     let snapshots: Vec<Vec<ClockPair>> = if settings.embed_snapshots {
         calibrated.traces.iter().map(embedded).collect::<Result<_, _>>()?
@@ -87,7 +91,7 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
     };
     let options =
         RewriteOptions { base_ns: common_base(&calibrated.traces)?, annotate: settings.annotate, snapshots: &[] };
-    Ok(Aligning { calibrated, outputs, options, snapshots, next: 0 })
+    Ok(Aligning { calibrated, outputs, options, snapshots, next: 0, _folders: folders })
 }
 
 /// The pairs that belong into a trace's output: those taken while it was recorded, and a minute around.
@@ -141,10 +145,9 @@ fn write(
     refuse_other_ending(trace.format, output)?;
     let mut counting = Counting::new(map, clock.as_ref().and_then(|clock| clock.raw.as_ref()));
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
-    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats() };
+    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
     stats.notes.splice(0..0, notes.iter().cloned());
-    let statistics = if several { outputs::statistics_in_folder(output)? } else { outputs::statistics_beside(output) };
-    outputs::write_json(&statistics, &stats)?;
+    outputs::write_statistics(output, several, &stats)?;
     Ok(stats)
 }
 

@@ -13,10 +13,16 @@ mod pairs;
 mod planes;
 mod run_directory;
 mod snapshots;
+mod stretch;
+mod survey;
+mod wanted;
 
 pub use offsets::Offsets;
-pub use run_directory::RunDirectory;
+pub use run_directory::{RunDirectory, Snapshots};
 pub use snapshots::read_snapshots;
+pub use stretch::Span;
+pub use survey::Survey;
+pub use wanted::Wanted;
 
 use probe_sync_estimate::series::{MapChain, OffsetMap, TimeMap};
 use serde::Serialize;
@@ -100,16 +106,26 @@ impl NodeClock {
         }
     }
 
+    /// The map to the node's own system clock of the clock that a time of the trace is on; None where that is the system clock.
+    fn tie_of(&self, time: Picoseconds) -> Option<&TimeMap> {
+        let raw = self.raw.as_ref().filter(|_| time < UNIX_TIME_MIN_PS);
+        raw.map(|raw| &raw.tie).or(self.tracer.as_ref())
+    }
+
+    /// A time of the trace on its node's own system clock.
+    pub(crate) fn system_ps(&self, time: Picoseconds) -> Picoseconds {
+        self.tie_of(time).map_or(time, |tie| tie.map(time).time_ps)
+    }
+
     /// A time of the trace on the wanted clock.
     pub(crate) fn look(&self, time: Picoseconds) -> MappedTime {
         let mapped = self.map_of(time).map(time);
-        let raw = self.raw.as_ref().filter(|_| time < UNIX_TIME_MIN_PS);
-        let tie = raw.map(|raw| &raw.tie).or(self.tracer.as_ref());
-        let early = self.uncertainty.filter(|_| raw.is_none());
+        let raw = self.raw.is_some() && time < UNIX_TIME_MIN_PS;
+        let early = self.uncertainty.filter(|_| !raw);
         MappedTime {
             at: mapped.time_ps,
             sigma_ns: mapped.sigma_ns,
-            own_sigma_ns: tie.map_or(0.0, |tie| tie.map(time).sigma_ns),
+            own_sigma_ns: self.tie_of(time).map_or(0.0, |tie| tie.map(time).sigma_ns),
             early_by_ns: early.map_or(0.0, |uncertainty| uncertainty.early_by_up_to_ns),
         }
     }
@@ -173,6 +189,19 @@ pub fn node_clock(
     Ok(NodeClock { node, chain, tracer: tracer.map(|tracer| tracer.map), raw, tie, residuals, uncertainty, notes })
 }
 
+/// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
+pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&[ClockPair]>) -> Option<Span> {
+    let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new());
+    let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
+    let least = pairs.iter().map(ahead).min().unwrap_or(0);
+    let most = pairs.iter().map(ahead).max().unwrap_or(0);
+    let of_file = facts.span.map(|(first, last)| (first.saturating_add(least), last.saturating_add(most)));
+    // Planes on a raw clock lie in the session, or are refused.
+    let of_planes = facts.session.filter(|_| !facts.since_boot.is_empty());
+    let (first, last) = of_file.into_iter().chain(of_planes).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+    Some(Span { first_ns: first.div_euclid(1000), last_ns: last.div_euclid(1000) })
+}
+
 /// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a trace on Unix time a run's pairs of
 /// a raw clock are the ordinary case.
 fn usable_pairs(facts: &TraceFacts, snapshots: Option<&[ClockPair]>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
@@ -218,6 +247,13 @@ fn is_elsewhere(pairs: &[ClockPair], span: (Picoseconds, Picoseconds)) -> bool {
 }
 
 fn note_offsets(found: &OffsetMap, notes: &mut Vec<String>) {
+    if found.disturbed > 0 {
+        notes.push(format!(
+            "{} of {} offsets are of windows in which a clock was disturbed; they are bridged, and the uncertainty there says so",
+            found.disturbed,
+            found.used + found.dropped + found.disturbed
+        ));
+    }
     if found.dropped > 0 {
         notes.push(format!("{} of {} offsets are not used", found.dropped, found.used + found.dropped));
     }

@@ -22,7 +22,8 @@ pub struct TraceFacts {
     pub identity: Identity,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
-    /// First and last instant that any event on the file's own timeline touches.
+    /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own
+    /// spans are none.
     pub span: Option<(Picoseconds, Picoseconds)>,
     /// Start and stop of the recording, where the file states both; Unix time.
     pub session: Option<(Picoseconds, Picoseconds)>,

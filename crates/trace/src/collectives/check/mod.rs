@@ -13,7 +13,8 @@
 //! where its end is the one that comes too soon. Two parts of one trace are on one timeline: nothing explains them.
 //!
 //! Verdict: a broken edge that uncertainty does not explain is a violation. Parts that could not be kept or read back are no
-//! part of the verdict, and it says so ([`CheckReport::unjudged_parts`]): edges that hold are then not enough.
+//! part of the verdict, and it says so ([`CheckReport::unjudged_parts`]): edges that hold are then not enough. What a check comes to is
+//! its [`Outcome`], which a command shows in its exit status.
 //! What it does not do: judge ambiguous operations. They are counted apart.
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use super::plane_clock::PlaneClock;
 use super::programs::Programs;
 use super::stat::{Stat, StatValue};
 use crate::Error;
-use crate::formats::FactOptions;
+use crate::formats::{FactOptions, rank_marker};
 use crate::model::{
     ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, Label, PS_PER_NS, PairKind, Picoseconds, PlaneSpan,
     Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
@@ -61,6 +61,10 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
             return Err(ahead.malformed(field.at, "the file changed while it was read"));
         };
         tables.clock = session.clocks().of(&known.starts);
+        if let Some((rank, world_size)) = tables.rank {
+            reader.facts.identity.rank = Some(rank);
+            reader.facts.identity.world_size = Some(world_size);
+        }
         behind.skip(field.body_at() - behind.position())?;
         reader.plane(&mut behind, &field, &tables)?;
     }
@@ -92,13 +96,15 @@ struct Tables<'a> {
     stats: HashMap<u64, String>,
     kept_bytes: usize,
     dropped: u64,
+    /// What a marker states of the rank: no profiler that writes this format does.
+    rank: Option<(u32, u32)>,
 }
 
 impl<'a> Tables<'a> {
     fn new(options: &'a FactOptions) -> Tables<'a> {
         let (roles, stats) = (HashMap::new(), HashMap::new());
         let (plane, clock) = (String::new(), PlaneClock::default());
-        Tables { options, plane, clock, roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0 }
+        Tables { options, plane, clock, roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0, rank: None }
     }
 
     /// Whether a name of this length still fits.
@@ -170,6 +176,7 @@ impl MetadataVisitor for Tables<'_> {
         if name.starts_with(END_PREFIX) {
             return;
         }
+        self.rank = self.rank.or_else(|| rank_marker(name.as_bytes()));
         if let Some(role) = self.marker(name) {
             if self.admit(name) {
                 self.roles.insert(number, role);
@@ -281,14 +288,17 @@ impl Reader<'_> {
         self.facts.events += 1;
         let start_ps = tables.clock.origin_ps + line_ps + Picoseconds::from(times.offset.value);
         let end_ps = start_ps + Picoseconds::from(times.duration.value);
+        let role = tables.roles.get(&times.metadata);
+        if let Some(Role::Marker(stated)) = role {
+            return self.marker(bytes, *stated, start_ps, tables);
+        }
         let span = if tables.clock.since_boot { &mut self.raw_span } else { &mut self.facts.span };
         *span = Some(match *span {
             Some((first, last)) => (first.min(start_ps), last.max(end_ps)),
             None => (start_ps, end_ps),
         });
-        match tables.roles.get(&times.metadata) {
-            None => Ok(()),
-            Some(Role::Marker(stated)) => self.marker(bytes, *stated, start_ps, tables),
+        match role {
+            None | Some(Role::Marker(_)) => Ok(()),
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),
         }
     }
