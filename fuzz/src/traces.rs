@@ -146,7 +146,7 @@ fn check_facts(facts: &TraceFacts) {
     if let Some((first, last)) = facts.span {
         assert!(first <= last);
     }
-    assert!(facts.collectives.len() as u64 <= facts.events, "more collectives than events");
+    assert!(facts.collectives.len() <= facts.events, "more collectives than events");
     assert!(facts.notes.len() <= MAX_NOTES, "{} notes", facts.notes.len());
 }
 

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Calibrated, ClockSource, MergeSettings, NodeTrace, OutputClock, PlaneLayout,
-    Request, Verdict, align, check, merge,
+    AlignSettings, AlignmentStats, Calibrated, ClockSource, MergeSettings, NodeTrace, Outcome, OutputClock,
+    PlaneLayout, Request, Verdict, align, check, merge,
 };
 
 use crate::args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
@@ -110,10 +110,14 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
             tracing::info!("{}: {note}", calibrated.trace.path.display());
         }
     }
-    match verdict.result.violations() {
-        0 if verdict.result.edges == 0 => Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into()),
-        0 => Ok(()),
-        count => Err(Violations(count).into()),
+    match verdict.outcome() {
+        Outcome::Holds => Ok(()),
+        Outcome::Violated => Err(Violations(verdict.result.violations()).into()),
+        Outcome::Nothing => Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into()),
+        Outcome::Incomplete => {
+            let parts = verdict.result.unjudged_parts;
+            Err(Unjudged(format!("{parts} parts of collectives could not be judged; what was judged holds")).into())
+        }
     }
 }
 

@@ -178,6 +178,13 @@ impl CollectiveParts {
         cursor
     }
 
+    /// Makes what is on disk unreadable.
+    #[cfg(test)]
+    pub(crate) fn lose_runs(&mut self) {
+        let places = self.runs.iter_mut().filter_map(|run| run.file.as_mut());
+        places.for_each(|(_, at)| *at = 1 << 50);
+    }
+
     /// All parts in order of the file.
     #[cfg(test)]
     pub(crate) fn events(&self) -> Vec<CollectiveEvent> {

@@ -1,7 +1,7 @@
 //! Checks of hand-made traces, with every sign spelled out.
 
 use super::*;
-use crate::collectives::testing::{Node, all, group, groups_of, hlo, numbered, of_device, part, store, with};
+use crate::collectives::testing::{Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, with};
 use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Recipients, Replicas};
 use crate::parts::CollectiveParts;
 
@@ -239,6 +239,36 @@ fn no_verdict_on_part_of_the_evidence() {
     assert_eq!(report.violations(), 2 * moved as usize);
     assert_eq!((report.outcome(), report.unjudged_parts), (Outcome::Violated, 0));
     assert_eq!((report.broken_edges.len(), report.broken_edges_left_out), (1000, 2 * moved as usize - 1000));
+}
+
+#[test]
+fn parts_that_cannot_be_read_back_are_in_the_verdict() {
+    let count = 40_000i64;
+    let instance = |way: usize, k: i64| match way {
+        0 => hlo("psum.7", k),
+        1 => numbered(group("0", &[0, 1]), k),
+        _ => ordered(Some(group("0", &[0, 1])), "gather"),
+    };
+    for way in 0..3 {
+        let start = |k: i64| i128::from(k) * 100;
+        let trace = || store(&(0..count).map(|k| all(instance(way, k), start(k), start(k) + 50)).collect::<Vec<_>>());
+        let mut parts = [trace(), trace()];
+        parts[1].lose_runs();
+        let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
+        let node = |(place, parts)| NodeCollectives {
+            node: place,
+            clock: place,
+            name: "host",
+            rank: None,
+            groups: &[],
+            parts,
+            map: &map,
+        };
+        let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
+        let report = check(&nodes, &CheckOptions::default());
+        assert_eq!((report.edges, report.unjudged_parts), (0, 2 * count as u64), "way {way}");
+        assert_eq!(report.outcome(), Outcome::Incomplete);
+    }
 }
 
 #[test]

@@ -160,7 +160,7 @@ pub(crate) fn from_collectives(
     let problem = |problem: &str| Error::Collectives { problem: problem.to_owned() };
     let reference = nodes.iter().position(|node| node.node == options.reference);
     let reference = reference.ok_or_else(|| problem("the reference node has no trace"))?;
-    let mut used = Used::default();
+    let mut used = Used::new(VISITS_MAX);
     let matching = match_operations(nodes, options.matching, &mut |operation| used.take(nodes, operation));
     let Used { visits, step, .. } = used;
     let span_ns = window(&visits, reference)
@@ -222,8 +222,9 @@ struct Visit {
 
 /// The operations that are used: all, or evenly spread ones where all would not fit into memory. Bounds stay certain with
 /// fewer of them; they only get wider.
-#[derive(Default)]
 struct Used {
+    /// Stays that are held at most.
+    most: usize,
     visits: Vec<Vec<Visit>>,
     held: usize,
     seen: usize,
@@ -232,6 +233,10 @@ struct Used {
 }
 
 impl Used {
+    fn new(most: usize) -> Self {
+        Self { most, visits: Vec::new(), held: 0, seen: 0, step: 0 }
+    }
+
     fn take(&mut self, nodes: &[NodeCollectives<'_>], operation: &Operation<'_>) {
         if operation.order != Order::AllToAll {
             return;
@@ -243,7 +248,7 @@ impl Used {
         let Some(stays) = visits(nodes, operation) else { return };
         self.held += stays.len();
         self.visits.push(stays);
-        if self.held > VISITS_MAX {
+        if self.held > self.most {
             self.step += 1;
             let mut place = 0;
             self.visits.retain(|_| {

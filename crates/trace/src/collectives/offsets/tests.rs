@@ -75,6 +75,39 @@ fn what_cannot_be_answered_is_an_error() {
 }
 
 #[test]
+fn more_operations_than_fit_are_thinned_evenly() {
+    let node = || {
+        Node::new((0..1000).map(|k| all(hlo("psum.7", k), 1000 * i128::from(k), 1000 * i128::from(k) + 9)).collect())
+    };
+    with(&[node(), node()], |nodes| {
+        let mut used = Used::new(100);
+        let matching = match_operations(nodes, MatchOptions::default(), &mut |operation| used.take(nodes, operation));
+        // 2000 stays: one in 32 operations is 64 of them, one in 16 would be 126.
+        assert_eq!((used.step, used.held, used.seen), (5, 64, 1000));
+        let starts: Vec<i64> = used.visits.iter().map(|stays| stays[0].start).collect();
+        assert_eq!(starts, (0..32).map(|k| 32_000 * k).collect::<Vec<i64>>());
+        let notes = left_out(&matching, used.step);
+        assert_eq!(notes, ["one in 32 operations is used, evenly spread: all would not fit into memory"]);
+        assert_eq!(left_out(&matching, 0), Vec::<String>::new());
+    });
+    let doubtful = Matching { lost: 3, ..Matching::default() };
+    assert!(left_out(&doubtful, 0)[0].starts_with("3 parts could not be kept"));
+}
+
+#[test]
+fn ambiguous_operations_are_not_used_and_told() {
+    let sure = || all(hlo("psum.7", 1), 0, 300);
+    let unsure = |end: i128| {
+        let mut event = all(hlo("psum.8", 1), 5000, end);
+        event.label.replicas = crate::model::Replicas::Unknown;
+        event
+    };
+    let found = run(&[Node::new(vec![sure(), unsure(5001)]), Node::new(vec![sure(), unsure(9000)])], &exact());
+    assert_eq!((found.operations, found.span_ns), (1, [0, 300]));
+    assert!(found.notes.iter().any(|note| note.contains("1 operations are ambiguous")), "{found:?}");
+}
+
+#[test]
 fn times_out_of_range_are_left_out() {
     let far = i128::from(i64::MAX) * 4;
     let node = || Node::new(vec![all(hlo("a", 1), far, far + 10), all(hlo("a", 2), 0, 10)]);
