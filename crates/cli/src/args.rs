@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use probe_sync::config::{Config, KEYS, Key};
 
+use crate::status::help;
+
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
-#[command(name = "probe_sync", version, after_long_help = GUIDE, args_conflicts_with_subcommands = true)]
+#[command(name = "probe_sync", version, after_long_help = guide(GUIDE), args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do; `run` when left out
     #[command(subcommand)]
@@ -24,24 +26,28 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Measure: under mpirun, under torchrun-style variables, or with --local N
-    #[command(after_long_help = GUIDE)]
+    #[command(after_long_help = guide(GUIDE))]
     Run(Box<RunArgs>),
     /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
+    #[command(after_long_help = help())]
     Solve(SolveArgs),
-    /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix
+    /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 when something prevents a measurement
+    #[command(after_long_help = help())]
     Doctor(DoctorArgs),
     /// Rewrite traces onto the reference clock, in their own format
-    #[command(after_long_help = TRACE_GUIDE)]
+    #[command(after_long_help = guide(TRACE_GUIDE))]
     Align(AlignArgs),
     /// Put the traces of all nodes into one file, on one clock
-    #[command(after_long_help = TRACE_GUIDE)]
+    #[command(after_long_help = guide(TRACE_GUIDE))]
     Merge(MergeArgs),
-    /// Prove or disprove that no collective ends before a peer has begun; exit status 1 on violations
-    #[command(after_long_help = TRACE_GUIDE)]
+    /// Prove or disprove that no collective ends before a peer has begun
+    #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
     /// Tell by simulation how accurate offsets will be, at what cost, and how other methods do on the same packets
+    #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
+    #[command(after_long_help = help())]
     Export(ExportArgs),
 }
 
@@ -79,13 +85,14 @@ pub struct SolveArgs {
     /// Where to write the offsets
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Write offsets every so long (500ms, 1s; at least 1ms) instead of one per round; hard intervals then also assume that
-    /// clocks do not wander off by more than five standard deviations
-    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
-    pub knots: Option<probe_sync_time::Duration>,
-    /// The node whose clock is the reference
-    #[arg(long, default_value = "0", value_name = "NODE")]
-    pub reference: String,
+    /// Lines to write: auto (so many that straight lines between them suffice), rounds (one per round), or a time (500ms, 1s; at
+    /// least 1ms): one every so long. Between rounds hard intervals also assume that clocks do not wander off by more than five
+    /// standard deviations
+    #[arg(long, value_name = "auto|rounds|TIME", default_value = "auto")]
+    pub knots: probe_sync::solve::Lines,
+    /// The node whose clock is the reference [default: the recorded run's, from the run.json beside the files; else node 0]
+    #[arg(long, value_name = "NODE")]
+    pub reference: Option<String>,
     /// How an edge's line is fitted: hull, svm or min-rtt
     #[arg(long, default_value = "hull", conflicts_with_all = ["windows", "packets"])]
     pub fit: String,
@@ -175,6 +182,9 @@ pub struct AlignArgs {
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
     pub annotate: bool,
+    /// Check happens-before on the aligned times
+    #[arg(long)]
+    pub validate: bool,
 }
 
 /// Flags of `merge`.
@@ -195,7 +205,7 @@ pub struct MergeArgs {
     /// Keep each event's correction
     #[arg(long)]
     pub annotate: bool,
-    /// Check happens-before on the merged clock; exit status 1 on violations
+    /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,
 }
@@ -253,6 +263,11 @@ impl FromArgMatches for Settings {
     }
 }
 
+/// What is taught, and how commands end.
+fn guide(text: &str) -> String {
+    format!("{text}\n\n{}", help())
+}
+
 /// What `--help` of the trace commands teaches.
 const TRACE_GUIDE: &str = "\
 EXAMPLES
@@ -274,7 +289,8 @@ WHEN
 
 Beside an output lies its alignment_stats.json, for several in a folder of that name: events, times held back or extrapolated,
 corrections, uncertainty.
-Times end on the clock of the reference node, which the offsets state (node 0 where they do not). EXIT STATUS  0 done; 1 failed, or violations found; 2 wrong command line.";
+Times end on the clock of the reference node, which the offsets state (node 0 where they do not).
+An output that is a link is followed; a pipe or a device is written through, without statistics beside it.";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\
@@ -298,9 +314,7 @@ READING THE TABLE
   hard     no offset outside this interval can have produced the packets that were seen.
 
 SETTINGS come from flags, then PROBE_SYNC_<KEY> variables, then --config FILE, then defaults. Keys are the flags' names
-with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.
-
-EXIT STATUS  0 done; 1 the run failed; 2 the command line or the configuration is wrong.";
+with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.";
 
 #[cfg(test)]
 mod tests {

@@ -84,7 +84,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
     let options = MergeOptions { base_ns: None, annotate: settings.annotate, layout: settings.layout, metadata };
     let (base_ns, stats) = write(format, traces, output, &options)?;
     let report = MergeReport { traces: stats, base_ns, uncalibrated };
-    outputs::write_json(&outputs::statistics_beside(output), &report)?;
+    outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }
 

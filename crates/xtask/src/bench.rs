@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: the figures of `docs/RESULTS.md` from this machine, one command.
 //!
 //! Place in the flow: runs the bench targets in release mode, one after another because they would disturb each other,
-//! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim` simulate the cells, the faults and
-//! adaptive probing instead and puts the tables between their marks in docs/RESULTS.md: those figures depend on seeds alone, on every machine.
+//! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim` simulate the cells, the faults,
+//! adaptive probing and clocks that warm up instead and puts the tables between their marks in docs/RESULTS.md: those figures depend on seeds alone, on every machine.
 //! What it does not do: judge the figures. Machines differ; only times of one run may be compared.
 
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::results;
 use crate::setup::{self, Tools};
 use crate::steps;
 
@@ -33,7 +34,7 @@ pub fn bench(root: &Path) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Simulates the twelve cells, the faults and adaptive probing, and writes their tables into docs/RESULTS.md.
+/// Simulates the twelve cells, the faults, adaptive probing and clocks that warm up, and writes their tables into docs/RESULTS.md.
 ///
 /// # Errors
 /// When a simulation fails or the marks are missing.
@@ -44,15 +45,12 @@ pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
     let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
     let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
     let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
-    let results = root.join("docs/RESULTS.md");
-    let mut text = std::fs::read_to_string(&results).with_context(|| format!("reading {}", results.display()))?;
+    let warming = simulate(root, &out, &["--warming"], seeds.min(WARMING_SEEDS_MAX))?;
     let plain = |table: &str| format!("```\n{}\n```", table.trim());
-    for (name, tables) in [("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive))] {
-        text = between_marks(&text, name, &tables)
-            .with_context(|| format!("docs/RESULTS.md lacks the marks of the tables of {name}"))?;
-    }
-    std::fs::write(&results, text).with_context(|| format!("writing {}", results.display()))?;
-    println!("\ntables written to {}; files and plots in {}", results.display(), out.display());
+    let tables =
+        [("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive)), ("warming", plain(&warming))];
+    results::write(root, &tables)?;
+    println!("files and plots in {}", out.display());
     Ok(())
 }
 
@@ -65,14 +63,6 @@ fn simulate(root: &Path, out: &Path, what: &[&str], seeds: u32) -> Result<String
     command.arg("--seeds").arg(seeds.to_string()).arg("--out").arg(out).stdout(file).current_dir(root);
     steps::visible(&mut command, ACCURACY_LIMIT)?;
     std::fs::read_to_string(&printed).with_context(|| format!("reading {}", printed.display()))
-}
-
-/// `text` with `tables` between the marks of that name; None when a mark is missing.
-fn between_marks(text: &str, name: &str, tables: &str) -> Option<String> {
-    let [begin, end] = ["begin", "end"].map(|side| format!("<!-- {name}: {side} -->"));
-    let from = text.find(&begin)? + begin.len();
-    let to = from + text[from..].find(&end)?;
-    Some(format!("{}\n\n{}\n\n{}", &text[..from], tables.trim(), &text[to..]))
 }
 
 fn rounds(root: &Path, tools: Tools, attempt: &mut dyn FnMut(&str, &mut Command)) {
@@ -99,17 +89,5 @@ const ACCURACY_LIMIT: Duration = Duration::from_secs(7200);
 const FAULT_SEEDS_MAX: u32 = 20;
 const ADAPTIVE_SEEDS_MAX: u32 = 5;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_replace_what_is_between_the_marks() {
-        let marks = |inner: &str| format!("before\n<!-- some: begin -->{inner}<!-- some: end -->\nafter\n");
-        let once = between_marks(&marks("\nold\n"), "some", "new\n").expect("both marks");
-        assert_eq!(once, marks("\n\nnew\n\n"));
-        assert_eq!(between_marks(&once, "some", "new").as_ref(), Some(&once), "twice is as once");
-        assert_eq!(between_marks(&once, "other", "new"), None);
-        assert_eq!(between_marks("<!-- some: begin -->", "some", "new"), None);
-    }
-}
+/// As many as the demands on these tables are stated for.
+const WARMING_SEEDS_MAX: u32 = 12;

@@ -1,14 +1,17 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
-//! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`],
-//! [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for them.
+//! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`], [`mod@flow`],
+//! [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for
+//! them, [`results`] writes their tables.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod codegen;
 mod demo;
+mod flow;
 mod fuzz;
+mod results;
 mod setup;
 mod steps;
 mod suite;
@@ -33,6 +36,8 @@ enum Command {
     Setup,
     /// Set up, build, and measure 8 ranks with injected skew on this machine
     Demo,
+    /// Trace a real JAX job while its nodes' clocks are measured, align its traces, and compare every time with the true one
+    Flow(flow::Settings),
     /// Set up and run every check and test there is
     Test {
         /// Only the steps whose name contains this
@@ -73,6 +78,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Setup => setup::setup(&root).map(|_| ()),
         Command::Demo => demo::demo(&root),
+        Command::Flow(settings) => flow::flow(&root, &settings),
         Command::Test { only } => suite::test(&root, only.as_deref()),
         Command::Codegen { check } => codegen::codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),

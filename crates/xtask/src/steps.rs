@@ -205,11 +205,22 @@ pub fn answer(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<ExitStatus> {
+/// Runs a program with its output in the file `log`.
+///
+/// # Errors
+/// It cannot be started, or runs past `limit` (it is ended then, with what it started).
+pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<ExitStatus> {
+    wait(started(command, log)?, limit)
+}
+
+/// Starts a program with its output in the file `log`.
+///
+/// # Errors
+/// It cannot be started.
+pub fn started(command: &mut Command, log: &Path) -> Result<Child> {
     let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
     command.stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);
-    let child = command.spawn().with_context(|| format!("starting {}", shown(command)))?;
-    wait(child, limit)
+    command.spawn().with_context(|| format!("starting {}", shown(command)))
 }
 
 fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
@@ -220,6 +231,15 @@ fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
         }
         std::thread::sleep(POLL);
     }
+    end(&mut child)?;
+    bail!("still running after {} s, ended", limit.as_secs())
+}
+
+/// Ends a program and what it started, by their ids.
+///
+/// # Errors
+/// It cannot be waited for.
+pub fn end(child: &mut Child) -> Result<()> {
     // Ending cargo alone would leave the test that hangs.
     for pid in descendants(child.id()).into_iter().chain([child.id()]) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -227,7 +247,7 @@ fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
         }
     }
     child.wait()?;
-    bail!("still running after {} s, ended", limit.as_secs())
+    Ok(())
 }
 
 /// Children, grandchildren and so on, from what `/proc` says about parents.
@@ -255,12 +275,14 @@ fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn shown(command: &Command) -> String {
+/// A command as one would type it.
+pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-fn tail(output: &str) -> String {
+/// The last lines of a program's output.
+pub fn tail(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }

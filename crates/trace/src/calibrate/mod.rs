@@ -221,11 +221,10 @@ fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     offsets.reference = found.reference;
     for node in found.nodes.iter().filter(|node| node.reachable) {
         let sample = OffsetSample {
-            at_ns: found.reference_time_ns,
-            offset_ns: node.offset_ns,
             drift_ppm: Some(node.drift_ppm),
             sigma_ns: node.sigma_ns,
             drift_sigma_ppm: node.drift_sigma_ppm,
+            ..OffsetSample::bare(found.reference_time_ns, node.offset_ns)
         };
         offsets.nodes.insert(node.node, vec![sample]);
     }

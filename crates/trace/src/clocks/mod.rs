@@ -180,6 +180,13 @@ fn is_elsewhere(pairs: &[ClockPair], span: (Picoseconds, Picoseconds)) -> bool {
 }
 
 fn note_offsets(found: &OffsetMap, notes: &mut Vec<String>) {
+    if found.disturbed > 0 {
+        notes.push(format!(
+            "{} of {} offsets are of windows in which a clock was disturbed; they are bridged, and the uncertainty there says so",
+            found.disturbed,
+            found.used + found.dropped + found.disturbed
+        ));
+    }
     if found.dropped > 0 {
         notes.push(format!("{} of {} offsets are not used", found.dropped, found.used + found.dropped));
     }

@@ -10,11 +10,11 @@
 //! Lines pass one by one ([`read_lines`]): `survey` learns what a file knows, `wanted` keeps what some traces need of it. A last
 //! line cut short is left out and noted. What it does not do: judge the offsets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
-use probe_sync_estimate::series::{Axis, OffsetMap, OffsetSample, TimeMap};
+use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetMap, OffsetSample, Step, TimeMap};
 use serde::Deserialize;
 
 use super::lines::{Line, Lines};
@@ -32,8 +32,10 @@ pub struct Offsets {
     pub axis: Axis,
     /// Per node in order of time, reachable rounds only.
     pub nodes: BTreeMap<u32, Vec<OffsetSample>>,
-    /// Times on a node's clock at which the run itself saw that clock step, ns.
-    pub steps_ns: BTreeMap<u32, Vec<i64>>,
+    /// Steps of a node's clock that the run saw, beside those that its lines state.
+    pub steps: BTreeMap<u32, Vec<Step>>,
+    /// Rounds into which a node's clock does not go on, beside those that its lines state.
+    pub broken: BTreeMap<u32, BTreeSet<u64>>,
     /// Worth telling the user.
     pub notes: Vec<String>,
 }
@@ -46,7 +48,8 @@ impl Offsets {
             reference: 0,
             axis,
             nodes: BTreeMap::new(),
-            steps_ns: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            broken: BTreeMap::new(),
             notes: Vec::new(),
         }
     }
@@ -60,8 +63,22 @@ impl Offsets {
             return Ok(None);
         }
         let samples = self.nodes.get(&node).ok_or_else(|| Error::NoOffsets { path: self.path.clone(), node })?;
-        let steps = self.steps_ns.get(&node).map_or(&[][..], Vec::as_slice);
-        TimeMap::from_offsets(samples, self.axis, steps).map(Some).map_err(|source| Error::Clock { node, source })
+        let known = KnownBreaks {
+            of_node: self.steps_of(node),
+            of_reference: self.steps_of(self.reference),
+            rounds: [node, self.reference].into_iter().flat_map(|node| self.broken_rounds(node)).collect(),
+        };
+        TimeMap::from_offsets(samples, self.axis, &known).map(Some).map_err(|source| Error::Clock { node, source })
+    }
+
+    fn steps_of(&self, node: u32) -> Vec<Step> {
+        let of_lines = self.nodes.get(&node).into_iter().flatten().filter_map(|sample| sample.step);
+        self.steps.get(&node).into_iter().flatten().copied().chain(of_lines).collect()
+    }
+
+    fn broken_rounds(&self, node: u32) -> impl Iterator<Item = u64> {
+        let of_lines = self.nodes.get(&node).into_iter().flatten().filter_map(|sample| sample.broken_into);
+        self.broken.get(&node).into_iter().flatten().copied().chain(of_lines)
     }
 }
 
@@ -129,7 +146,7 @@ fn read_table(lines: &mut Lines, take: &mut dyn FnMut(u64, Found) -> Result<(), 
             // A number cut short is still a number: only a line feed proves it whole.
             _ if may_be_cut => take(number, Found::Cut)?,
             (Ok(node), Ok(at_ns), Ok(offset_ns)) if offset_ns.is_finite() => {
-                let sample = OffsetSample { at_ns, offset_ns, drift_ppm: None, sigma_ns: None, drift_sigma_ppm: None };
+                let sample = OffsetSample::bare(at_ns, offset_ns);
                 take(number, Found::Sample(node, sample, Stretch::on_own_clock(&sample)))?;
             }
             _ => return Err(lines.problem(number, "not a node, a time and an offset")),
@@ -153,6 +170,8 @@ struct OtherLine {
     reachable: Option<bool>,
     sigma_ns: Option<f64>,
     drift_sigma_ppm: Option<f64>,
+    #[serde(default)]
+    clock_disturbed: bool,
 }
 
 fn parse_json(text: &[u8]) -> Result<Found, String> {
@@ -172,12 +191,20 @@ fn of_record(record: &OffsetRecord) -> Found {
     if !estimate.reachable {
         return Found::Unreachable;
     }
+    let step = record.step.map(|step| Step { after_ns: step.after.as_ns(), before_ns: step.before.as_ns() });
     let sample = OffsetSample {
         at_ns: record.window_start.midpoint(record.window_end).as_ns(),
         offset_ns: estimate.offset_ns,
         drift_ppm: Some(estimate.drift_ppm),
         sigma_ns: Some(estimate.sigma_ns).filter(|sigma| sigma.is_finite()),
         drift_sigma_ppm: Some(estimate.drift_sigma_ppm).filter(|sigma| sigma.is_finite()),
+        offset_drift_covariance: record.offset_drift_covariance,
+        wander: record.wander,
+        disturbed: record.clock_disturbed,
+        slew_ppm: record.slew_ppm,
+        step,
+        round: Some(record.round_id.0),
+        broken_into: record.broken_into.map(|round| round.0),
     };
     let window = (record.window_start.as_ns(), record.window_end.as_ns());
     Found::Sample(estimate.node_id.0, sample, Stretch::on_reference_clock(&sample, window))
@@ -193,11 +220,11 @@ fn of_other(line: &OtherLine) -> Result<Found, String> {
     let at_ns = middle.or(line.midpoint_sys_ns).ok_or("no window_start_ns and window_end_ns, nor midpoint_sys_ns")?;
     let offset_ns = line.offset_ns.filter(|offset| offset.is_finite()).ok_or("no offset_ns")?;
     let sample = OffsetSample {
-        at_ns,
-        offset_ns,
         drift_ppm: line.drift_ppm,
         sigma_ns: line.sigma_ns,
         drift_sigma_ppm: line.drift_sigma_ppm,
+        disturbed: line.clock_disturbed,
+        ..OffsetSample::bare(at_ns, offset_ns)
     };
     let stretch = Stretch::on_reference_clock(&sample, window.unwrap_or((at_ns, at_ns)));
     Ok(Found::Sample(node, sample, stretch))
@@ -211,7 +238,7 @@ fn text(cell: &[u8]) -> String {
 mod tests {
     //! Every spelling of offsets that is read, and bad lines named by file and line.
 
-    use probe_sync_estimate::record::{NodeRecord, RankRecord};
+    use probe_sync_estimate::record::{NodeRecord, RankRecord, StepRecord};
     use probe_sync_estimate::window::NodeEstimate;
     use probe_sync_time::{NodeId, RoundId, Timestamp};
 
@@ -243,11 +270,9 @@ mod tests {
         let other = META.replace("\"meta\":true,", "\"meta\":true,\"reference\":1,");
         assert_eq!(read(format!("{other}\n").as_bytes()).expect("offsets").reference, 1);
         let sample = OffsetSample {
-            at_ns: 2000,
-            offset_ns: 500.5,
             drift_ppm: Some(2.5),
             sigma_ns: Some(7.0),
-            drift_sigma_ppm: None,
+            ..OffsetSample::bare(2000, 500.5)
         };
         assert_eq!((found.axis, &found.nodes[&1]), (Axis::Reference, &vec![sample]));
 
@@ -283,7 +308,12 @@ mod tests {
             window_start: Timestamp::from_ns(1_000),
             window_end: Timestamp::from_ns(3_000),
             estimate,
-            clock_disturbed: false,
+            clock_disturbed: true,
+            offset_drift_covariance: Some(0.25),
+            wander: Some(40.0),
+            slew_ppm: 2.5,
+            step: Some(StepRecord { after: Timestamp::from_ns(1_900), before: Timestamp::from_ns(2_100) }),
+            broken_into: Some(RoundId(3)),
         };
         let node = |node, hostname: &str| NodeRecord {
             hostname: Some(hostname.to_owned()),
@@ -311,6 +341,13 @@ mod tests {
             drift_ppm: Some(0.5),
             sigma_ns: Some(3.5),
             drift_sigma_ppm: Some(0.125),
+            offset_drift_covariance: Some(0.25),
+            wander: Some(40.0),
+            disturbed: true,
+            slew_ppm: 2.5,
+            step: Some(Step { after_ns: 1_900, before_ns: 2_100 }),
+            round: Some(4),
+            broken_into: Some(3),
         };
         assert_eq!(found.nodes[&1], [expected]);
     }

@@ -5,6 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_estimate::faults::Break;
+use probe_sync_estimate::record::SMOOTHED_OFFSETS;
+use probe_sync_estimate::series::Step;
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::NodeId;
 use serde::Deserialize;
@@ -21,8 +24,10 @@ use crate::model::{ClockPair, Picoseconds};
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
     path: PathBuf,
-    /// What its `offsets.jsonl` knows.
+    /// What its offsets know.
     pub survey: Survey,
+    /// They are those of the run as a whole.
+    is_smoothed: bool,
 }
 
 /// A node's snapshot pairs.
@@ -35,20 +40,27 @@ pub struct Snapshots {
 }
 
 impl RunDirectory {
-    /// Reads what `offsets.jsonl` knows.
+    /// Reads what `offsets.smoothed.jsonl` knows; where that does not exist, `offsets.jsonl`.
     ///
     /// # Errors
     /// Those of [`Survey::read`].
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Ok(Self { path: path.to_path_buf(), survey: Survey::read(&path.join("offsets.jsonl"))? })
+        // The run as a whole, where it ended in order or `solve` has looked at it since: its lines know of its steps.
+        let smoothed = path.join(SMOOTHED_OFFSETS);
+        let is_smoothed = smoothed.exists();
+        let file = if is_smoothed { smoothed } else { path.join("offsets.jsonl") };
+        Ok(Self { path: path.to_path_buf(), survey: Survey::read(&file)?, is_smoothed })
     }
 
-    /// The offsets that are wanted, with the clock events of `global_windows.jsonl` where that exists.
+    /// The offsets that are wanted; where the run was not smoothed, with what `global_windows.jsonl` says of clocks, if there is one.
     ///
     /// # Errors
     /// Those of [`Survey::offsets`]; [`Error::Line`] naming file and line.
     pub fn offsets(&self, wanted: Wanted) -> Result<Offsets, Error> {
         let mut offsets = self.survey.offsets(wanted)?;
+        if self.is_smoothed {
+            return Ok(offsets);
+        }
         let windows = self.path.join("global_windows.jsonl");
         if windows.exists() {
             read_steps(&windows, &mut offsets)?;
@@ -104,6 +116,14 @@ fn covered(pairs: &[ClockPair], near: Option<(Picoseconds, Picoseconds)>) -> (Pi
 struct WindowLine {
     #[serde(default)]
     clock_events: Vec<(NodeId, ClockEvent)>,
+    #[serde(default)]
+    watch: WatchPart,
+}
+
+#[derive(Default, Deserialize)]
+struct WatchPart {
+    #[serde(default)]
+    breaks: Vec<Break>,
 }
 
 fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
@@ -115,8 +135,12 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
                 for (node, event) in window.clock_events.iter().filter(|(_, event)| event.step_ns != 0) {
                     kept += 1;
                     if kept <= MOST_STEPS {
-                        offsets.steps_ns.entry(node.0).or_default().push(event.at.as_ns());
+                        let step = Step::seen(event.at.as_ns(), event.step_ns);
+                        offsets.steps.entry(node.0).or_default().push(step);
                     }
+                }
+                for broken in &window.watch.breaks {
+                    offsets.broken.entry(broken.node.0).or_default().insert(broken.round.0);
                 }
             }
             Err(_) if may_be_cut => break,
@@ -179,11 +203,12 @@ mod tests {
         run.write(
             "global_windows.jsonl",
             b"{\"round_id\":3,\"clock_events\":[[1,{\"step_ns\":-900,\"slew_ppm\":0.0,\"at_ns\":77}],\
-             [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
+              [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"watch\":{\"breaks\":[{\"node\":2,\"round\":3}]},\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
         );
         let offsets = run.steps().expect("a run");
-        assert_eq!(offsets.steps_ns.get(&1), Some(&vec![77]));
-        assert_eq!(offsets.steps_ns.get(&2), None, "a change of rate is no step");
+        assert_eq!(offsets.steps.get(&1), Some(&vec![Step::seen(77, -900)]));
+        assert_eq!(offsets.steps.get(&2), None, "a change of rate is no step");
+        assert_eq!(offsets.broken.get(&2), Some(&[3].into()), "but its clock does not go on");
         run.write("global_windows.jsonl", b"{\"clock_events\":7}\n");
         assert!(run.steps().expect_err("not a list").to_string().contains("line 1"));
         std::fs::remove_file(run.0.path().join("offsets.jsonl")).expect("it was there");

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn sample(at_ns: i64, offset_ns: f64, drift_ppm: Option<f64>) -> OffsetSample {
-        OffsetSample { at_ns, offset_ns, drift_ppm, sigma_ns: None, drift_sigma_ppm: None }
+        OffsetSample { drift_ppm, ..OffsetSample::bare(at_ns, offset_ns) }
     }
 
     fn span(first_ns: i128, last_ns: i128) -> Span {

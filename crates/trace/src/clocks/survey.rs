@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::RankRecord;
-use probe_sync_estimate::series::Axis;
+use probe_sync_estimate::series::{Axis, Step};
 
 use super::offsets::{Found, Offsets, axis_of, read_lines};
 use super::stretch::{Ends, Span};
@@ -36,6 +36,8 @@ pub struct Survey {
     pub notes: Vec<String>,
     nodes: BTreeMap<u32, Extent>,
     all: Ends,
+    /// Steps of the reference's clock, which every node's map needs.
+    reference_steps: Vec<Step>,
 }
 
 /// What is known of one node's offsets.
@@ -62,6 +64,7 @@ impl Survey {
             notes: Vec::new(),
             nodes: BTreeMap::new(),
             all: Ends::default(),
+            reference_steps: Vec::new(),
         };
         let mut unreachable = 0_u64;
         read_lines(path, axis, &mut |line, found| {
@@ -111,6 +114,11 @@ impl Survey {
         let mut offsets = Offsets::new(&self.path, self.axis);
         (offsets.reference, offsets.notes) = (self.reference, self.notes.clone());
         wanted.read(|node| self.measured(node), &mut offsets)?;
+        if !self.reference_steps.is_empty() {
+            // Its own lines need not be among those that are wanted, and no step is stated twice.
+            offsets.nodes.remove(&self.reference);
+            offsets.steps.insert(self.reference, self.reference_steps.clone());
+        }
         Ok(offsets)
     }
 
@@ -130,6 +138,9 @@ impl Survey {
                 let extent = self.nodes.entry(node).or_default();
                 extent.ends.add(stretch.own);
                 extent.moving = extent.moving.or(Some(sample.offset_ns).filter(|offset| *offset != 0.0));
+                if node == self.reference && self.reference_steps.len() < MOST_STEPS {
+                    self.reference_steps.extend(sample.step);
+                }
                 self.all.add(stretch.reference);
             }
             Found::Unreachable | Found::Cut => {}
@@ -161,6 +172,9 @@ impl Offsets {
         survey.offsets(survey.everything())
     }
 }
+
+/// Steps of the reference that are kept: a clock that is set so often is none.
+const MOST_STEPS: usize = 10_000;
 
 /// As many as `solve` takes.
 const MOST_NODES: usize = 1 << 16;

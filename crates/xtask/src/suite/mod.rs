@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
 //! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
-//! other people's readers on our traces ([`readers`]), then the fuzz targets for a few seconds.
+//! other people's readers on our traces ([`readers`]), then one real job from its traces to the truth (`flow`), then the fuzz targets for a few seconds.
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //! [`selection`] says which packages and features each step builds; everything uses the development profile.
 //! What it does not do: benches (`cargo xtask bench`).
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::codegen;
+use crate::flow;
 use crate::fuzz;
 use crate::setup::{self, Tools};
 use crate::steps::{self, Count, Runner};
@@ -35,6 +36,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     checks_and_tests(&mut runner, root, tools);
     whole_runs::run(&mut runner, root, tools);
     readers::run(&mut runner, root, tools);
+    whole_flow(&mut runner, root, tools);
     fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
     println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());
@@ -71,6 +73,23 @@ fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
     runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
 }
 
+/// A traced JAX job of four ranks, aligned by a run beside it, against the truth: the short form of `cargo xtask flow`.
+fn whole_flow(runner: &mut Runner, root: &Path, tools: Tools) {
+    if !runner.wants(FLOW) {
+        return;
+    }
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
+    if !runner.prerequisite("build programs for the flow", Count::Step, BUILD, &mut build) {
+        return runner.skip(FLOW, "the programs do not build");
+    }
+    match flow::with_jax(root) {
+        Ok(python) => {
+            runner.check(FLOW, || flow::short(root, &python, &root.join("target/debug/probe_sync")));
+        }
+        Err(reason) => runner.skip(FLOW, &reason),
+    }
+}
+
 /// Licences, versions and sources of the dependencies, and where the network allows it the advisories about them.
 fn dependencies(runner: &mut Runner, root: &Path) {
     if steps::answer("cargo", &["deny", "--version"]).is_none() {
@@ -87,6 +106,8 @@ fn dependencies(runner: &mut Runner, root: &Path) {
     let mut command = cargo(root, &["deny", "--locked"]);
     runner.command("cargo deny, advisories", Count::Step, SHORT, command.args(quiet).arg("advisories"));
 }
+
+const FLOW: &str = "flow of a traced job";
 
 /// Enough to notice what changed; `cargo xtask fuzz` looks for longer.
 const FUZZ_SECONDS: u32 = 20;

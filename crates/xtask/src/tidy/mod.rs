@@ -110,7 +110,7 @@ fn files(root: &Path) -> Result<Vec<PathBuf>> {
             let kind = entry.file_type()?;
             if kind.is_dir() && !is_foreign(&name, directory == root) {
                 open.push(entry.path());
-            } else if kind.is_file() && name != "Cargo.lock" {
+            } else if kind.is_file() && !is_written_by_tools(&name) {
                 found.push(entry.path());
             }
         }
@@ -120,6 +120,11 @@ fn files(root: &Path) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The file `.git` of a linked worktree names a folder of this machine.
+fn is_written_by_tools(name: &str) -> bool {
+    name == "Cargo.lock" || name == ".git"
 }
 
 /// Build output, version control, output of runs: what .gitignore names.

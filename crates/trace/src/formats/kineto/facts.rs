@@ -34,7 +34,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
                     return Err(document.malformed(offset, at, problem));
                 }
             }
-            Item::Key { key: name, .. } => key = name.get(..BASE_KEY.len()).unwrap_or(name).to_vec(),
+            Item::Key { key: name, .. } => key = name.get(..BASE_KEY.len()).unwrap_or(&name).to_vec(),
             Item::Asked(value) => {
                 if let Err(problem) = reader.header(&key, value) {
                     return Err(Error::malformed(path, document.position(), problem));

@@ -155,7 +155,7 @@ impl Merger<'_> {
                     self.sink.relieve()?;
                     self.events += 1;
                 }
-                Item::Key { key, .. } => header.key(key),
+                Item::Key { key, raw, .. } => header.key(&key, raw),
                 Item::Asked(value) | Item::Piece(value) => header.value(value),
                 _ => {}
             }
@@ -186,7 +186,8 @@ impl<'a> Header<'a> {
         Header { member: out.len(), out, full: false, left_out: 0 }
     }
 
-    fn key(&mut self, key: &[u8]) {
+    /// Begins a member: what its key says, and how it is written.
+    fn key(&mut self, key: &[u8], raw: &[u8]) {
         self.member = self.out.len();
         // The events have no pieces; their key alone would be no JSON.
         self.full = key == b"traceEvents";
@@ -198,7 +199,7 @@ impl<'a> Header<'a> {
             BASE_KEY => &b"inputBaseTimeNanoseconds"[..],
             b"part" => b"inputPart",
             b"name" => b"inputName",
-            other => other,
+            _ => raw,
         };
         self.out.extend_from_slice(b", \"");
         self.out.extend_from_slice(renamed);

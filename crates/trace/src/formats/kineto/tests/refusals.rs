@@ -27,6 +27,8 @@ fn what_is_broken_is_refused_in_one_line_that_names_the_byte() {
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":null}]}", 22, "ts is not a number");
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1,\"dur\":[]}]}", 30, "dur is not a number");
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1,\"ts\":2}]}", 29, "twice");
+    check_refused("a.json", br#"{"traceEvents":[{"ts":1,"\u0074s":2}]}"#, 34, "twice");
+    check_refused("a.json", br#"{"\x":1,"traceEvents":[]}"#, 2, "an escape that JSON does not know");
     check_refused("a.json", b"{\"baseTimeNanoseconds\":1.5,\"traceEvents\":[]}", 26, "whole number");
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1},", 25, "ends inside traceEvents");
     check_refused(
