@@ -62,7 +62,7 @@ def fresh_folder():
 
 
 def probe_sync(verb, traces, offsets, output):
-    """Runs `probe_sync align` or `probe_sync merge`."""
-    command = [PROGRAM, verb, "--traces", *traces, "--offsets", offsets, "--output", output]
+    """Runs `probe_sync align` or `probe_sync merge` on traces in the order of their nodes."""
+    command = [PROGRAM, verb, "--traces", *traces, "--assume-order", "--offsets", offsets, "--output", output]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     require(done.returncode == 0, f"probe_sync {verb} ended with {done.returncode}: {done.stderr.strip()[-500:]}")

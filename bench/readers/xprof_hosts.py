@@ -62,7 +62,7 @@ def true_times(trace):
 
 def node_of(host):
     """`run /host:CPU` is node 0 in a merged file; the others have their number in the name."""
-    number = re.search(r"node(\d+)", host)
+    number = re.search(r"node ?(\d+)", host)
     return int(number.group(1)) if number else 0
 
 

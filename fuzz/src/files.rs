@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use probe_sync::solve::{Input, MAX_NOTES, solve_files};
+use probe_sync::solve::{Input, Lines, MAX_NOTES, solve_files};
 use probe_sync::{Config, config, export, fuzzing, snapshots};
 
 /// What a rank decodes of a message from another one.
@@ -23,9 +23,9 @@ pub fn probe_lines(data: &[u8]) {
         write(&input[0], data);
         // The same bytes as packets of others, and as fits: most are none.
         let packets = Input::Packets { files: &input, window: None };
-        let _ = solve_files(packets, &output, None, &Config::default());
-        let _ = solve_files(Input::Windows(&input), &output, None, &Config::default());
-        let solve = || solve_files(Input::Probes(&input), &output, None, &Config::default());
+        let _ = solve_files(packets, &output, Lines::Sufficient, &Config::default());
+        let _ = solve_files(Input::Windows(&input), &output, Lines::Sufficient, &Config::default());
+        let solve = || solve_files(Input::Probes(&input), &output, Lines::Sufficient, &Config::default());
         let Ok(solved) = solve() else { return };
         let lines = data.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();
         assert!(solved.exchanges + solved.skipped_lines <= lines, "{solved:?} of {lines} lines");

@@ -71,8 +71,8 @@ fn move_and_merge(format: &dyn TraceFormat, input: &Path, output: &Path) {
     }
     let (mut one, mut two) = (shifted, |time| time);
     let mut inputs = [
-        MergeInput { path: input.to_owned(), node: 0, name: "node0".into(), map: &mut two },
-        MergeInput { path: input.to_owned(), node: 1, name: "node1".into(), map: &mut one },
+        MergeInput { path: input.to_owned(), part: 0, name: "node0".into(), map: &mut two },
+        MergeInput { path: input.to_owned(), part: 1, name: "node1".into(), map: &mut one },
     ];
     if format.merge(&mut inputs, output, &MergeOptions::default()).is_ok() {
         assert!(format.read_facts(output, &options()).is_ok(), "refuses what it merged");
@@ -106,7 +106,7 @@ pub fn snapshot_files(data: &[u8]) {
     with_directory(|directory| {
         let path = directory.join("pairs");
         write(&path, data);
-        let Ok(pairs) = read_snapshots(&path) else { return };
+        let Ok(pairs) = read_snapshots(&path, None) else { return };
         let offsets = directory.join("offsets.csv");
         write(&offsets, OFFSETS);
         let offsets = Offsets::read(&offsets).expect("well-formed");
@@ -119,8 +119,9 @@ pub fn global_windows(data: &[u8]) {
     with_directory(|directory| {
         write(&directory.join("offsets.jsonl"), OFFSET_LINES);
         write(&directory.join("global_windows.jsonl"), data);
-        if let Ok(run) = RunDirectory::open(directory) {
-            check_clocks(&run.offsets, None);
+        let run = RunDirectory::open(directory).expect("well-formed offsets");
+        if let Ok(offsets) = run.offsets(run.survey.everything()) {
+            check_clocks(&offsets, None);
         }
     });
 }

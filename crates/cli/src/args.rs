@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use probe_sync::config::{Config, KEYS, Key};
 
+use crate::status::help;
+
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
-#[command(name = "probe_sync", version, after_long_help = GUIDE, args_conflicts_with_subcommands = true)]
+#[command(name = "probe_sync", version, after_long_help = guide(GUIDE), args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do; `run` when left out
     #[command(subcommand)]
@@ -24,24 +26,28 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Measure: under mpirun, under torchrun-style variables, or with --local N
-    #[command(after_long_help = GUIDE)]
+    #[command(after_long_help = guide(GUIDE))]
     Run(Box<RunArgs>),
     /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
+    #[command(after_long_help = help())]
     Solve(SolveArgs),
-    /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix
+    /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 when something prevents a measurement
+    #[command(after_long_help = help())]
     Doctor(DoctorArgs),
     /// Rewrite traces onto the reference clock, in their own format
-    #[command(after_long_help = TRACE_GUIDE)]
+    #[command(after_long_help = guide(TRACE_GUIDE))]
     Align(AlignArgs),
     /// Put the traces of all nodes into one file, on one clock
-    #[command(after_long_help = TRACE_GUIDE)]
+    #[command(after_long_help = guide(TRACE_GUIDE))]
     Merge(MergeArgs),
-    /// Prove or disprove that no collective ends before a peer has begun; exit status 1 on violations
-    #[command(after_long_help = TRACE_GUIDE)]
+    /// Prove or disprove that no collective ends before a peer has begun
+    #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
     /// Tell by simulation how accurate offsets will be, at what cost, and how other methods do on the same packets
+    #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
+    #[command(after_long_help = help())]
     Export(ExportArgs),
 }
 
@@ -79,13 +85,14 @@ pub struct SolveArgs {
     /// Where to write the offsets
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Write offsets every so long (500ms, 1s; at least 1ms) instead of one per round; hard intervals then also assume that
-    /// clocks do not wander off by more than five standard deviations
-    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
-    pub knots: Option<probe_sync_time::Duration>,
-    /// The node whose clock is the reference
-    #[arg(long, default_value = "0", value_name = "NODE")]
-    pub reference: String,
+    /// Lines to write: auto (so many that straight lines between them suffice), rounds (one per round), or a time (500ms, 1s; at
+    /// least 1ms): one every so long. Between rounds hard intervals also assume that clocks do not wander off by more than five
+    /// standard deviations
+    #[arg(long, value_name = "auto|rounds|TIME", default_value = "auto")]
+    pub knots: probe_sync::solve::Lines,
+    /// The node whose clock is the reference [default: the recorded run's, from the run.json beside the files; else node 0]
+    #[arg(long, value_name = "NODE")]
+    pub reference: Option<String>,
     /// How an edge's line is fitted: hull, svm or min-rtt
     #[arg(long, default_value = "hull", conflicts_with_all = ["windows", "packets"])]
     pub fit: String,
@@ -131,15 +138,21 @@ pub struct TraceArgs {
     /// Traces, one per node: XSpace (*.xplane.pb) or PyTorch Kineto JSON (plain or gzip)
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order [default: what the traces say of rank and host]
+    /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     pub nodes: Vec<u32>,
+    /// The traces are one per node, listed in the order of the nodes. Without it the order of a list decides nothing
+    #[arg(long, requires = "traces", conflicts_with = "nodes")]
+    pub assume_order: bool,
     /// The directory of a run of probe_sync: offsets and snapshots of all nodes
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
     #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
+    /// How far outside of the measured span events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    pub extrapolate: Option<probe_sync_time::Duration>,
     /// Pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub snapshots: Vec<PathBuf>,
@@ -169,6 +182,9 @@ pub struct AlignArgs {
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
     pub annotate: bool,
+    /// Check happens-before on the aligned times
+    #[arg(long)]
+    pub validate: bool,
 }
 
 /// Flags of `merge`.
@@ -189,7 +205,7 @@ pub struct MergeArgs {
     /// Keep each event's correction
     #[arg(long)]
     pub annotate: bool,
-    /// Check happens-before on the merged clock; exit status 1 on violations
+    /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,
 }
@@ -247,18 +263,34 @@ impl FromArgMatches for Settings {
     }
 }
 
+/// What is taught, and how commands end.
+fn guide(text: &str) -> String {
+    format!("{text}\n\n{}", help())
+}
+
 /// What `--help` of the trace commands teaches.
 const TRACE_GUIDE: &str = "\
 EXAMPLES
   probe_sync align --trace node1.xplane.pb --node 1 --run-dir probe_sync_out --output node1.aligned.xplane.pb
   probe_sync align --traces rank*.pt.trace.json.gz --offsets offsets.jsonl --output aligned/
+  probe_sync align --traces a.json b.json --nodes 0 1 --offsets offsets.csv --output aligned/
   probe_sync align --traces rank*.pt.trace.json.gz --from-collectives --output aligned/
   probe_sync merge --traces node*.xplane.pb --run-dir probe_sync_out --output combined.xplane.pb --validate
   probe_sync check --traces rank*.pt.trace.json.gz --run-dir probe_sync_out --json check.json
 
+WHOSE TRACE
+  A trace belongs to the node for which the run recorded its host, where that is one node's alone, or its rank in a job of as many
+  ranks. Its file's name and its place in the list say nothing. Where nothing is recorded: --nodes, or --assume-order.
+  A profiler that writes no rank (JAX): put an event named probe_sync.rank#RANK/SIZE into the trace.
+
+WHEN
+  Events must lie between the start of the node's first window and the end of its last. Others are refused unless --extrapolate
+  reaches as far; the message says how far that is.
+
 Beside an output lies its alignment_stats.json, for several in a folder of that name: events, times held back or extrapolated,
 corrections, uncertainty.
-Times end on the clock of the reference node, which the offsets state (node 0 where they do not). EXIT STATUS  0 done; 1 failed, or violations found; 2 wrong command line.";
+Times end on the clock of the reference node, which the offsets state (node 0 where they do not).
+An output that is a link is followed; a pipe or a device is written through, without statistics beside it.";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\
@@ -282,9 +314,7 @@ READING THE TABLE
   hard     no offset outside this interval can have produced the packets that were seen.
 
 SETTINGS come from flags, then PROBE_SYNC_<KEY> variables, then --config FILE, then defaults. Keys are the flags' names
-with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.
-
-EXIT STATUS  0 done; 1 the run failed; 2 the command line or the configuration is wrong.";
+with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.";
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,9 @@
 //! How the ranks of a run find each other: mpirun, torchrun-style variables, or `--local`.
 //!
-//! What it does not do: start processes (`local`).
+//! What it does not do: start processes (`local`), handle signals (`signals`).
 
 use std::env;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -113,18 +111,6 @@ fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
         "started by mpirun, but this binary was built without MPI: rebuild it with \
          `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables"
     )
-}
-
-/// Raises the returned flag on SIGTERM and SIGINT. The round under way ends early and everything is flushed.
-///
-/// # Errors
-/// When the system refuses a handler.
-pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle SIGTERM and SIGINT")?;
-    }
-    Ok(stop)
 }
 
 /// True for the one process that talks to people: rank 0, or a process without ranks.

@@ -1,7 +1,7 @@
 //! The command `probe_sync`: parses, calls the libraries, prints. Nothing is computed here.
 //!
 //! Under mpirun MPI is initialised before anything can exit, arguments included: a rank that leaves before `MPI_Init`
-//! can hang the job. Exit status: 0 done, 1 the run failed, 2 the command line or the configuration is wrong.
+//! can hang the job. The exit statuses are in `status`.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -10,7 +10,9 @@ mod launch;
 mod local;
 mod output;
 mod progress;
+mod signals;
 mod sim;
+mod status;
 mod table;
 mod traces;
 
@@ -19,11 +21,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Solved};
 
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
 use output::Usage;
+use status::Status;
 
 fn main() -> ExitCode {
     // Before the arguments are looked at: see above.
@@ -36,15 +40,7 @@ fn main() -> ExitCode {
     let result = match (Cli::try_parse(), mpi) {
         (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
-        (Ok(Cli { command: Some(Command::Solve(solve)), .. }), _) => recompute(&solve),
-        (Ok(Cli { command: Some(Command::Doctor(arguments)), .. }), _) => doctor::run(&arguments),
-        (Ok(Cli { command: Some(Command::Align(arguments)), .. }), _) => traces::run_align(&arguments),
-        (Ok(Cli { command: Some(Command::Merge(arguments)), .. }), _) => traces::run_merge(&arguments),
-        (Ok(Cli { command: Some(Command::Check(arguments)), .. }), _) => traces::run_check(&arguments),
-        (Ok(Cli { command: Some(Command::Sim(arguments)), .. }), _) => sim::run(&arguments),
-        (Ok(Cli { command: Some(Command::Export(export)), .. }), _) => {
-            probe_sync::export::run_directory(&export.run_dir, &export.out).map_err(Into::into)
-        }
+        (Ok(Cli { command: Some(command), .. }), _) => without_ranks(&command),
         // A rank with a wrong command line must not leave the others waiting: it is refused like a wrong configuration.
         (Err(error), Some(mpi)) if error.use_stderr() => {
             let reason = error.to_string().lines().next().unwrap_or("unusable").to_owned();
@@ -54,7 +50,24 @@ fn main() -> ExitCode {
         }
         (Err(error), _) => return unparsed(&error),
     };
-    result.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+    result.map_or_else(|error| failed(&error), |()| Status::Done.into())
+}
+
+/// The commands that one process does alone.
+fn without_ranks(command: &Command) -> anyhow::Result<()> {
+    if !matches!(command, Command::Sim(_)) {
+        signals::remove_partials_on_signals()?;
+    }
+    match command {
+        Command::Run(_) => anyhow::bail!("a run has ranks"),
+        Command::Solve(arguments) => recompute(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Align(arguments) => traces::run_align(arguments),
+        Command::Merge(arguments) => traces::run_merge(arguments),
+        Command::Check(arguments) => traces::run_check(arguments),
+        Command::Sim(arguments) => sim::run(arguments),
+        Command::Export(arguments) => Ok(probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?),
+    }
 }
 
 fn measure(
@@ -62,7 +75,7 @@ fn measure(
     config: Result<probe_sync::Config, probe_sync::Error>,
     mpi: Option<Ranks>,
 ) -> anyhow::Result<()> {
-    let stop = launch::stop_on_signals()?;
+    let stop = signals::stop_on_signals()?;
     // With --local, this process becomes rank 0 and starts the others.
     let (mut ranks, children) = match (mpi, run.local.filter(|_| !launch::local_child())) {
         (Some(_), Some(_)) => {
@@ -107,9 +120,17 @@ fn measure(
 
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
     let mut config = probe_sync::Config::default();
-    config.set("fit", &arguments.fit, "--fit").map_err(|error| anyhow::Error::from(error).context(Usage))?;
-    config.set("reference", &arguments.reference, "--reference").map_err(|e| anyhow::Error::from(e).context(Usage))?;
+    config.set("fit", &arguments.fit, "--fit")?;
     let SolveInput { probes, windows, packets } = &arguments.input;
+    match (&arguments.reference, probe_sync::solve::recorded_reference(&[&probes[..], windows].concat())) {
+        (Some(text), _) => config.set("reference", text, "--reference")?,
+        (None, recorded) => {
+            if let Some(node) = recorded? {
+                tracing::info!("the recorded run's reference is node {node}; --reference takes another");
+                config.reference = ReferenceChoice::Node(node);
+            }
+        }
+    }
     let (input, what) = match (windows.as_slice(), packets.as_slice()) {
         ([], []) => (Input::Probes(probes), "exchanges"),
         ([], files) => (Input::Packets { files, window: arguments.window }, "packets"),
@@ -147,28 +168,16 @@ fn summary(solved: &Solved, what: &str, out: &Path) -> String {
 /// Faults named one by one.
 const FAULTS_SHOWN: usize = 20;
 
+/// Says why and how it ended. A refusal reaches every rank alike: one of them speaks.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    let ours = error.downcast_ref::<probe_sync::Error>();
-    let configuration = matches!(
-        ours,
-        Some(
-            probe_sync::Error::Configuration { .. }
-                | probe_sync::Error::ConfigurationFile { .. }
-                | probe_sync::Error::Refused { .. }
-        )
-    );
-    let usage = error.downcast_ref::<Usage>().is_some();
-    if launch::speaks() || ours.is_none_or(|error| !matches!(error, probe_sync::Error::Refused { .. })) {
-        let text = match ours {
-            _ if usage => format!("{} ({Usage})", error.root_cause()),
-            // Our errors name their causes themselves.
-            Some(ours) => format!("{}{ours}", launch::rank_prefix()),
-            None => format!("{}{error:#}", launch::rank_prefix()),
-        };
+    let status = Status::of(error);
+    let everywhere = matches!(error.downcast_ref(), Some(probe_sync::Error::Refused { .. }));
+    if launch::speaks() || !everywhere {
+        let rank = if error.downcast_ref::<Usage>().is_some() { String::new() } else { launch::rank_prefix() };
         // A closed standard error leaves nobody to tell.
-        let _ = writeln!(std::io::stderr(), "probe_sync: {text}");
+        let _ = writeln!(std::io::stderr(), "probe_sync: {rank}{}", status::told(error));
     }
-    ExitCode::from(if usage || configuration { 2 } else { 1 })
+    status.into()
 }
 
 /// Help, version, or a wrong command line. Under mpirun all ranks say the same; rank 0 speaks.
@@ -177,7 +186,7 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         // Nothing is left to do about a closed output.
         let _ = error.print();
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    if error.use_stderr() { Status::Usage } else { Status::Done }.into()
 }
 
 fn start_log() {

@@ -12,36 +12,25 @@ use probe_sync_trace::{
 
 use crate::args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 use crate::output::Usage;
-
-/// Violations were found; everything was printed.
-#[derive(Copy, Clone, Debug)]
-pub struct Violations(pub usize);
-
-impl std::fmt::Display for Violations {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} happens-before edges are broken beyond what the clocks' uncertainty explains", self.0)
-    }
-}
-
-impl std::error::Error for Violations {}
+use crate::status::{Unjudged, Violations};
 
 /// Rewrites every trace in its own format.
 ///
 /// # Errors
-/// Names the trace; traces written before stay.
+/// Names the trace; traces written before stay. With `--validate` those of [`run_check`].
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, &[])?;
     for aligned in align(&calibrated, &arguments.output, AlignSettings { annotate: arguments.annotate })? {
         let aligned = aligned?;
         crate::output::print(&summary(&aligned.calibrated.trace, &aligned.output, &aligned.stats))?;
     }
-    Ok(())
+    if arguments.validate { print_verdict(&calibrated, &check(&calibrated)) } else { Ok(()) }
 }
 
 /// Puts all traces into one file.
 ///
 /// # Errors
-/// Names the trace; [`Violations`] with `--validate`.
+/// Names the trace. With `--validate` those of [`run_check`].
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, std::slice::from_ref(&arguments.output))?;
     let settings = MergeSettings {
@@ -59,7 +48,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
 /// Judges happens-before, before and after correction where clocks are known.
 ///
 /// # Errors
-/// [`Violations`].
+/// [`Violations`], or [`Unjudged`] without any.
 pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, &[])?;
     let verdict = check(&calibrated);
@@ -99,7 +88,9 @@ fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request
     Ok(Request {
         traces: arguments.traces.clone(),
         nodes: arguments.nodes.clone(),
+        assume_order: arguments.assume_order,
         clocks,
+        extrapolate: arguments.extrapolate.unwrap_or_default(),
         snapshots: arguments.snapshots.clone(),
         markers,
         realtime_only: arguments.realtime_only,
@@ -119,6 +110,7 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
         }
     }
     match verdict.result.violations() {
+        0 if verdict.result.edges == 0 => Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into()),
         0 => Ok(()),
         count => Err(Violations(count).into()),
     }
@@ -144,10 +136,15 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
         text.push_str(&format!("; {} times held back, {beyond} of {} extrapolated", stats.clamped, stats.times));
     }
     text.push('\n');
+    if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
+        text.push_str(&format!("  node {node}, by {by}\n"));
+    }
     for note in &stats.notes {
         text.push_str(&format!("  {note}\n"));
     }
     text
 }
 
+const NOTHING_TO_JUDGE: &str =
+    "nothing to judge: the traces share no collective whose parts belong together for certain";
 const NO_TRACES: &str = "no traces: give --traces, or --run-dir with traces in it";

@@ -1,14 +1,15 @@
 //! What a run's offsets look like in a file: a line of `offsets.jsonl`, for the one who writes it and the one who reads it.
 //!
 //! Place in the flow: written by a live run and by `solve`, read by alignment. The first ten keys of a line are what existing
-//! combiners read; their names and meaning stay.
+//! combiners read; their names and meaning stay. What came later stands after them, and where there is nothing to say it is left out.
 //! What it does not do: read or write files.
 
-use probe_sync_time::{NodeId, Reference, RoundId, Timestamp};
+use probe_sync_time::{NodeId, Reference, RoundId, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::round::GlobalWindowData;
-use crate::window::NodeEstimate;
+use crate::series::Step;
+use crate::window::{ClockEvent, NodeEstimate};
 
 /// A line of `offsets.jsonl`. The first ten keys are what existing combiners read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,46 @@ pub struct OffsetRecord {
     /// The system clock of this node or of the reference was stepped or slewed during the window: do not trust the line.
     #[serde(default)]
     pub clock_disturbed: bool,
+    /// Covariance of the errors of offset and rate, ns·ppm; of smoothed lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset_drift_covariance: Option<f64>,
+    /// Density of the random walk of this clock's rate against the reference's, ns²/s³; of smoothed lines. Between two lines an offset
+    /// is then known to the covariance of both and `wander·Δ³·(s(1−s))³/3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wander: Option<f64>,
+    /// By how much the rates of this clock and the reference's changed suddenly in the window, ppm, as the clock watch saw it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub slew_ppm: f64,
+    /// This clock was stepped, not long before the line's time: in its window, or since the line before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepRecord>,
+    /// What this round tells late: into which round, this or one of those before, this clock or the reference's does not go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken_into: Option<RoundId>,
+}
+
+/// Between which readings of a clock it was stepped. A clock that was set back may show less after it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The last reading that is known to be before it.
+    #[serde(rename = "after_ns")]
+    pub after: Timestamp<System>,
+    /// The first that is known to be after it.
+    #[serde(rename = "before_ns")]
+    pub before: Timestamp<System>,
+}
+
+impl StepRecord {
+    /// The step of a clock event, if it was one: between two looks at the clock.
+    pub fn of_event(event: &ClockEvent) -> Option<Self> {
+        let Step { after_ns, before_ns } = Step::seen(event.at.as_ns(), event.step_ns);
+        (event.step_ns != 0)
+            .then_some(Self { after: Timestamp::from_ns(after_ns), before: Timestamp::from_ns(before_ns) })
+    }
+}
+
+fn is_zero(ppm: &f64) -> bool {
+    *ppm == 0.0
 }
 
 impl OffsetRecord {
@@ -41,8 +82,28 @@ impl OffsetRecord {
             window_end: round.window_end,
             estimate: estimate.clone(),
             clock_disturbed: round.clock_disturbed(estimate.node_id),
+            offset_drift_covariance: None,
+            wander: None,
+            slew_ppm: slew_ppm(round, estimate.node_id),
+            step: events_of(round, estimate.node_id).find_map(StepRecord::of_event),
+            broken_into: broken_into(round, estimate.node_id),
         })
     }
+}
+
+fn events_of(round: &GlobalWindowData, node: NodeId) -> impl Iterator<Item = &ClockEvent> {
+    round.clock_events.iter().filter(move |(of, _)| *of == node).map(|(_, event)| event)
+}
+
+/// The sudden changes of rate of a node's clock and of the reference's in a round, ppm.
+pub(crate) fn slew_ppm(round: &GlobalWindowData, node: NodeId) -> f64 {
+    let concerned = |of: &NodeId| *of == node || *of == round.reference;
+    round.clock_events.iter().filter(|(of, _)| concerned(of)).map(|(_, event)| event.slew_ppm.abs()).sum()
+}
+
+fn broken_into(round: &GlobalWindowData, node: NodeId) -> Option<RoundId> {
+    let concerned = |of: NodeId| of == node || of == round.reference;
+    round.watch.breaks.iter().filter(|broken| concerned(broken.node)).map(|broken| broken.round).max()
 }
 
 /// The first line of `offsets.jsonl`.
@@ -56,7 +117,30 @@ pub struct OffsetsHeader {
     /// The node whose offset is zero.
     #[serde(default = "crate::round::first_node")]
     pub reference: NodeId,
+    /// The launcher's ranks, as each stated itself; empty where they stated none that can be told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankRecord>,
 }
+
+/// What the first line says of one rank of the launcher: on which node's clock its traces are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRecord {
+    /// The rank, as its launcher numbers it.
+    pub rank: u32,
+    /// Ranks in the launcher's job. A trace of a job of another size has other ranks.
+    pub world_size: u32,
+    /// Its number among the ranks of its host, where the launcher states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_rank: Option<u32>,
+    /// Its host.
+    pub hostname: String,
+    /// The node that it is, or follows.
+    pub node_id: NodeId,
+}
+
+/// In a run's directory, beside `offsets.jsonl` as the run wrote it round by round: the lines of the run as a whole, which suffice for
+/// readers that join them by straight lines.
+pub const SMOOTHED_OFFSETS: &str = "offsets.smoothed.jsonl";
 
 /// What the first line says of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

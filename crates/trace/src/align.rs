@@ -9,6 +9,8 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_files::NewFolders;
+
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
@@ -42,6 +44,8 @@ pub struct Aligning<'a> {
     outputs: Vec<PathBuf>,
     options: RewriteOptions,
     next: usize,
+    /// Removes an output folder into which nothing came.
+    _folders: NewFolders,
 }
 
 /// Aligns every trace into `output`: a file for a single trace, else a directory, which is made. Each output appears when it is
@@ -74,10 +78,10 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
         let problem = format!("no clock is known for {}: {reason}", unknown.trace.path.display());
         return Err(Error::Nodes { problem });
     }
-    let outputs = outputs::for_each(&calibrated.traces, output)?;
+    let (outputs, folders) = outputs::for_each(&calibrated.traces, output)?;
     calibrated.refuse_overwriting(&outputs)?;
     let options = RewriteOptions { base_ns: common_base(&calibrated.traces)?, annotate: settings.annotate };
-    Ok(Aligning { calibrated, outputs, options, next: 0 })
+    Ok(Aligning { calibrated, outputs, options, next: 0, _folders: folders })
 }
 
 impl<'a> Iterator for Aligning<'a> {
@@ -106,10 +110,9 @@ fn write(
     refuse_other_ending(trace.format, output)?;
     let mut counting = Counting::new(map);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
-    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats() };
+    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
     stats.notes.splice(0..0, notes.iter().cloned());
-    let statistics = if several { outputs::statistics_in_folder(output)? } else { outputs::statistics_beside(output) };
-    outputs::write_json(&statistics, &stats)?;
+    outputs::write_statistics(output, several, &stats)?;
     Ok(stats)
 }
 

@@ -7,10 +7,15 @@ use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;
 
 use crate::model::Picoseconds;
+use crate::nodes::{NodeTrace, SettledBy};
 
 /// What aligning a trace did: the content of `alignment_stats.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AlignmentStats {
+    /// The node whose clock the trace was on; None where no node's offsets were applied.
+    pub node: Option<u32>,
+    /// What settled that it is this node: `--nodes`, the host, the rank.
+    pub node_settled_by: Option<String>,
     /// Events, as the format counts them.
     pub events: u64,
     /// Times that were mapped: lines, starts and ends.
@@ -72,8 +77,12 @@ impl<'a> Counting<'a> {
         mapped.time_ps
     }
 
-    /// What was counted.
-    pub(crate) fn stats(mut self) -> AlignmentStats {
+    /// What was counted of this trace.
+    pub(crate) fn stats(mut self, trace: &NodeTrace) -> AlignmentStats {
+        if trace.settled_by != SettledBy::Nothing {
+            self.stats.node = Some(trace.node);
+            self.stats.node_settled_by = Some(trace.settled_by.to_string());
+        }
         if !self.kept.is_empty() {
             let middle = self.kept.len() / 2;
             let median = *self.kept.select_nth_unstable(middle).1;

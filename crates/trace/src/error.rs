@@ -57,6 +57,14 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// Events of traces lie outside of what was measured.
+    #[error("{problem}")]
+    Outside {
+        /// Which traces, when, and what to do.
+        problem: String,
+        /// How far the farthest event is outside, ns.
+        beyond_ns: i128,
+    },
     /// A node has no offsets.
     #[error("{path}: no offsets for node {node}")]
     NoOffsets {

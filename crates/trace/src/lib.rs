@@ -28,4 +28,4 @@ pub use counting::AlignmentStats;
 pub use error::Error;
 pub use formats::PlaneLayout;
 pub use merge::{MergeReport, MergeSettings, merge};
-pub use nodes::NodeTrace;
+pub use nodes::{NodeTrace, SettledBy};

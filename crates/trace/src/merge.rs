@@ -12,9 +12,8 @@ use serde::Serialize;
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::{MergeInput, MergeOptions, PlaneLayout, TraceFormat, label, refuse_other_ending};
+use crate::formats::{MergeInput, MergeOptions, PlaneLayout, TraceFormat, refuse_other_ending};
 use crate::model::Picoseconds;
-use crate::nodes::NodeTrace;
 use crate::outputs;
 
 /// What to do beside mapping and joining.
@@ -74,7 +73,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
     let format = one_format(traces)?;
     refuse_other_ending(format, output)?;
     let unknown = traces.iter().filter(|calibrated| calibrated.map.is_none());
-    let uncalibrated: Vec<String> = unknown.map(|calibrated| name(&calibrated.trace)).collect();
+    let uncalibrated: Vec<String> = unknown.map(|calibrated| calibrated.trace.name.clone()).collect();
     if !(uncalibrated.is_empty() || settings.allow_uncalibrated) {
         let names = uncalibrated.join(", ");
         let problem =
@@ -85,7 +84,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
     let options = MergeOptions { base_ns: None, annotate: settings.annotate, layout: settings.layout, metadata };
     let (base_ns, stats) = write(format, traces, output, &options)?;
     let report = MergeReport { traces: stats, base_ns, uncalibrated };
-    outputs::write_json(&outputs::statistics_beside(output), &report)?;
+    outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }
 
@@ -116,14 +115,15 @@ fn write(
         .zip(&mut maps)
         .map(|(CalibratedTrace { trace, .. }, map)| MergeInput {
             path: trace.path.clone(),
-            node: trace.part,
+            part: trace.part,
             name: trace.name.clone(),
             map,
         })
         .collect();
     let merged = format.merge(&mut inputs, output, options)?;
     let stats = counts.into_iter().zip(&merged.inputs).zip(traces).map(|((count, input), calibrated)| {
-        let mut stats = AlignmentStats { events: input.events, base_ns: Some(merged.base_ns), ..count.stats() };
+        let mut stats =
+            AlignmentStats { events: input.events, base_ns: Some(merged.base_ns), ..count.stats(&calibrated.trace) };
         stats.notes.splice(0..0, calibrated.notes.iter().cloned());
         if calibrated.map.is_none() {
             // Unchanged times on an unknown clock: zero would be a claim.
@@ -133,10 +133,6 @@ fn write(
         stats
     });
     Ok((merged.base_ns, stats.collect()))
-}
-
-fn name(trace: &NodeTrace) -> String {
-    label(trace.part, &trace.name)
 }
 
 fn metadata(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(String, String)> {
@@ -149,7 +145,7 @@ fn metadata(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(String, St
         let middle = trace.facts.span.map(|(first, last)| first + (last - first) / 2);
         if let (Some(map), Some(middle)) = (map, middle) {
             let sigma = map.map(middle).sigma_ns;
-            pairs.push((format!("probe_sync_sigma_ns {}", name(trace)), format!("{sigma:.1}")));
+            pairs.push((format!("probe_sync_sigma_ns {}", trace.name), format!("{sigma:.1}")));
         }
     }
     if !uncalibrated.is_empty() {

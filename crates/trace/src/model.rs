@@ -16,7 +16,7 @@ pub struct TraceFacts {
     pub identity: Identity,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
-    /// First and last instant that any event touches.
+    /// First and last instant that any event of the program touches; markers and the profiler's own spans are none.
     pub span: Option<(Picoseconds, Picoseconds)>,
     /// Moments at which the trace also states the system time.
     pub pairs: Vec<ClockPair>,

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_files::NewFolders;
 use serde::Serialize;
 
 use crate::Error;
@@ -31,12 +32,12 @@ impl Calibrated {
     }
 }
 
-/// One output per trace: `output` itself for a single trace, else a directory, which is made.
-pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<Vec<PathBuf>, Error> {
+/// One output per trace: `output` itself for a single trace, else a directory, which is made, and vanishes if nothing comes into it.
+pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec<PathBuf>, NewFolders), Error> {
     if traces.len() == 1 && !output.is_dir() {
-        return Ok(vec![output.to_owned()]);
+        return Ok((vec![output.to_owned()], NewFolders::default()));
     }
-    std::fs::create_dir_all(output).map_err(Error::io(output, "create"))?;
+    let folders = NewFolders::create(output).map_err(Error::io(output, "create"))?;
     let mut all: Vec<PathBuf> = Vec::new();
     for calibrated in traces {
         let path = output.join(calibrated.trace.path.file_name().unwrap_or_default());
@@ -46,7 +47,7 @@ pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<Vec<
         }
         all.push(path);
     }
-    Ok(all)
+    Ok((all, folders))
 }
 
 /// One file under two names; a file that does not exist is nobody's.
@@ -64,12 +65,21 @@ pub(crate) fn statistics_beside(output: &Path) -> PathBuf {
 
 /// The statistics of one of several outputs: in a folder of their own, because HTA takes every JSON file beside the traces for
 /// another trace. The folder is made.
-pub(crate) fn statistics_in_folder(output: &Path) -> Result<PathBuf, Error> {
+fn statistics_in_folder(output: &Path) -> Result<PathBuf, Error> {
     let folder = output.with_file_name(STATISTICS_FOLDER);
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
     let mut name = output.file_name().unwrap_or_default().to_owned();
     name.push(".json");
     Ok(folder.join(name))
+}
+
+/// Writes the statistics of an output: beside it, or in the folder of those of several. Beside a pipe or a device nothing belongs.
+pub(crate) fn write_statistics(output: &Path, several: bool, statistics: &impl Serialize) -> Result<(), Error> {
+    if probe_sync_files::is_stream(output) {
+        return Ok(());
+    }
+    let place = if several { statistics_in_folder(output)? } else { statistics_beside(output) };
+    write_json(&place, statistics)
 }
 
 /// Writes a document as JSON for people.

@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: the figures of `docs/RESULTS.md` from this machine, one command.
 //!
 //! Place in the flow: runs the bench targets in release mode, one after another because they would disturb each other,
-//! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim` simulate the cells, the faults and
-//! adaptive probing instead and puts the tables between their marks in docs/RESULTS.md: those figures depend on seeds alone, on every machine.
+//! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim` simulate the cells, the faults,
+//! adaptive probing and clocks that warm up instead and puts the tables between their marks in docs/RESULTS.md: those figures depend on seeds alone, on every machine.
 //! What it does not do: judge the figures. Machines differ; only times of one run may be compared.
 
 use std::path::Path;
@@ -34,7 +34,7 @@ pub fn bench(root: &Path) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Simulates the twelve cells, the faults and adaptive probing, and writes their tables into docs/RESULTS.md.
+/// Simulates the twelve cells, the faults, adaptive probing and clocks that warm up, and writes their tables into docs/RESULTS.md.
 ///
 /// # Errors
 /// When a simulation fails or the marks are missing.
@@ -45,8 +45,11 @@ pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
     let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
     let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
     let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
+    let warming = simulate(root, &out, &["--warming"], seeds.min(WARMING_SEEDS_MAX))?;
     let plain = |table: &str| format!("```\n{}\n```", table.trim());
-    results::write(root, &[("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive))])?;
+    let tables =
+        [("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive)), ("warming", plain(&warming))];
+    results::write(root, &tables)?;
     println!("files and plots in {}", out.display());
     Ok(())
 }
@@ -85,3 +88,6 @@ const ACCURACY_LIMIT: Duration = Duration::from_secs(7200);
 /// More seeds change these tables little and take hours.
 const FAULT_SEEDS_MAX: u32 = 20;
 const ADAPTIVE_SEEDS_MAX: u32 = 5;
+
+/// As many as the demands on these tables are stated for.
+const WARMING_SEEDS_MAX: u32 = 12;

@@ -25,6 +25,10 @@ pub struct SimArgs {
     /// Compare the fixed cadence with adaptive probing at --target-error: packets, and errors against the target
     #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
     pub adaptive: bool,
+    /// Clocks that warm up, from a second generator with its own sizes: errors at every 250 ms, and whether what is stated holds
+    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
+        "duration", "window", "methods", "truth"])]
+    pub warming: bool,
     /// The target of --adaptive [default: 200ns]
     #[arg(long, value_name = "DURATION", value_parser = probe_sync::config::duration, requires = "adaptive")]
     pub target_error: Option<Duration>,
@@ -55,7 +59,7 @@ pub struct SimArgs {
     /// Length of a window [default: the scenario's, 4s without a file]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub window: Option<Duration>,
-    /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 5 with --adaptive, otherwise 1]
+    /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 12 with --warming, 5 with --adaptive, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "seed")]
     pub seeds: Option<u64>,
     /// This seed alone
@@ -74,8 +78,8 @@ pub struct SimArgs {
     /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     pub svm_unit: f64,
-    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory; with --faults or --adaptive faults.csv or
-    /// adaptive.csv alone
+    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory; with --faults, --adaptive or --warming
+    /// faults.csv, adaptive.csv or warming.csv alone
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// With --out: also truth.csv, every estimate beside the true offset

@@ -13,8 +13,12 @@ mod files;
 mod plot;
 mod seeds;
 mod tables;
+mod warming;
+
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use probe_sync_files::NewFolders;
 use probe_sync_sim::accuracy::cells::{Cell, CellOutcome, Outcome, demands};
 use probe_sync_sim::accuracy::{Cost, Method, Plan, SeedRun};
 use probe_sync_sim::{Scenario, Simulation};
@@ -23,8 +27,8 @@ use probe_sync_time::Duration;
 pub use self::args::SimArgs;
 use self::args::{LARGE, cell_scenario};
 use self::seeds::Seeds;
-use crate::launch;
 use crate::output::Usage;
+use crate::signals;
 
 /// Runs the command.
 ///
@@ -36,16 +40,18 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
         (None, Some(count)) => (1..=count).collect(),
         (None, None) if arguments.adaptive => (1..=adaptive::SEEDS).collect(),
         (None, None) if arguments.faults => (1..=faults::SEEDS).collect(),
+        (None, None) if arguments.warming => (1..=warming::SEEDS).collect(),
         (None, None) => (1..=if arguments.cells { CELL_SEEDS } else { 1 }).collect(),
     };
-    if let Some(out) = &arguments.out {
-        std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
-    }
-    let mut seeds = Seeds::new(numbers, launch::stop_on_signals()?);
+    // Before the work, which may take hours; gone again if nothing comes into it.
+    let create = |out: &PathBuf| NewFolders::create(out).with_context(|| format!("cannot create {}", out.display()));
+    let _folders = arguments.out.as_ref().map(create).transpose()?;
+    let mut seeds = Seeds::new(numbers, signals::stop_on_signals()?);
     match (arguments.cells, arguments.faults) {
         (true, _) => compare(arguments, &mut seeds),
         (_, true) => faults::run(arguments, &mut seeds),
         _ if arguments.adaptive => adaptive::run(arguments, &mut seeds),
+        _ if arguments.warming => warming::run(arguments, &mut seeds),
         _ => plan(arguments, &mut seeds),
     }
 }
@@ -81,8 +87,7 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
 
 /// One scenario.
 fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
-    // One message: of a usage error only the root cause is printed, and that would not name the file.
-    let scenario = arguments.scenario().map_err(|error| anyhow::anyhow!("{error:#}").context(Usage))?;
+    let scenario = arguments.scenario().map_err(|error| error.context(Usage))?;
     let plan = arguments.plan(if scenario.nodes > LARGE { &LARGE_METHODS } else { &PLANNER_METHODS }, &scenario);
     check(&plan, &scenario)?;
     seeds.expect(1);

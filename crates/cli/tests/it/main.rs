@@ -1,10 +1,13 @@
 //! The command as its users run it: real processes, real packets on loopback, real signals.
 
 mod adaptive;
+mod documents;
 mod faults;
 mod measure;
+mod outputs;
 mod recorded;
 mod sim;
 mod snapshots;
+mod statuses;
 mod support;
 mod traces;

@@ -27,7 +27,7 @@ fn record_with(more: &[&str]) -> Recorded {
 
 impl Recorded {
     fn solve(&self) -> (Vec<Value>, String) {
-        let (path, complaint) = self.solve_with("probes", &[]);
+        let (path, complaint) = self.solve_with("probes", &["--knots", "rounds"]);
         (lines(&path), complaint)
     }
 
@@ -91,7 +91,7 @@ fn solve_knows_no_less_than_the_run_did() {
     let live = lines(&recorded.out.join("offsets.jsonl"));
     let live_rms = rms_error_ns(&truth, &live);
     for kind in ["probes", "windows"] {
-        let (path, _) = recorded.solve_with(kind, &[]);
+        let (path, _) = recorded.solve_with(kind, &["--knots", "rounds"]);
         let solved = lines(&path);
         assert_eq!(solved.len(), live.len());
         for (now, then) in solved[1..].iter().zip(&live[1..]) {
@@ -119,10 +119,22 @@ fn solve_knows_no_less_than_the_run_did() {
 }
 
 #[test]
+fn solve_measures_against_the_node_that_the_run_did() {
+    let recorded = record_with(&["--local", "3", "--duration", "2s", "--inject-skew", "3", "--reference", "2"]);
+    for kind in ["probes", "windows"] {
+        let (path, said) = recorded.solve_with(kind, &[]);
+        assert_eq!(lines(&path)[0]["reference"], 2, "{kind}");
+        assert!(said.contains("reference is node 2"), "{said}");
+    }
+    let (path, _) = recorded.solve_with("windows", &["--reference", "1"]);
+    assert_eq!(lines(&path)[0]["reference"], 1);
+}
+
+#[test]
 fn knots_follow_a_clock_that_swings() {
     let recorded = record_with(&["--local", "4", "--duration", "4s", "--inject-skew", "7", "--skew-model", "sinusoid"]);
     let truth = recorded.truth();
-    let (rounds, _) = recorded.solve_with("probes", &[]);
+    let (rounds, _) = recorded.solve_with("probes", &["--knots=rounds"]);
     let (knots, _) = recorded.solve_with("probes", &["--knots", "100ms"]);
     let written = lines(&knots);
     assert!((written.len() - 1).is_multiple_of(4) && written.len() > 4 * 38, "{}", written.len());
@@ -180,7 +192,7 @@ fn corrupt_windows_are_named_and_the_rest_is_used() {
     let mut damaged = damaged.join("\n");
     damaged.truncate(damaged.len() - 30);
     std::fs::write(&path, damaged).expect("writable");
-    let (solved, complaint) = recorded.solve_with("windows", &[]);
+    let (solved, complaint) = recorded.solve_with("windows", &["--knots", "rounds"]);
     let reasons = [
         "1: left out: expected",
         "2: left out: longer",
@@ -228,7 +240,7 @@ fn packets_of_others_are_solved_too() {
     }
     std::fs::write(&packets, text + "0,1,now\n").expect("writable");
     let [file, out_text] = [&packets, &out].map(|path| path.to_str().expect("UTF-8"));
-    let arguments = ["solve", "--packets", file, "--window", "1s", "--reference", "1", "--out", out_text];
+    let arguments = ["solve", "--packets", file, "--window", "1s", "--reference", "1", "--knots", "rounds", "--out", out_text];
     let output = output(probe_sync(&arguments));
     assert!(output.status.success(), "{}", complaint(&output));
     assert!(complaint(&output).contains("packets.csv line 402: left out"), "{}", complaint(&output));

@@ -1,7 +1,7 @@
 //! Starts the command and reads what it wrote.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,31 @@ pub fn lines(path: &Path) -> Vec<Value> {
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("bound").port()
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a UTF-8 path")
+}
+
+/// Kineto traces of ranks 0 and 1 in the first 90 ms: an all-reduce of 10 µs each, begun at `starts_us`; without, no collective.
+pub fn collective_traces(folder: &Path, starts_us: Option<[u32; 2]>) -> [PathBuf; 2] {
+    [0, 1].map(|rank: u32| {
+        let args = r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": 7, "Process Group Ranks": "[0, 1]""#;
+        let event = match starts_us {
+            Some(starts_us) => format!(
+                r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {}, "dur": 10, "args": {{{args}}}}}"#,
+                starts_us[rank as usize]
+            ),
+            None => r#"{"ph": "X", "name": "step", "pid": 0, "tid": 7, "ts": 10, "dur": 10}"#.to_owned(),
+        };
+        let path = folder.join(format!("rank{rank}.json"));
+        let document = format!(
+            r#"{{"baseTimeNanoseconds": 0, "distributedInfo": {{"rank": {rank}, "world_size": 2}}, "traceEvents": [{event}]}}"#
+        );
+        std::fs::write(&path, document).expect("writable");
+        path
+    })
 }
 
 /// Waits until a file holds at least `count` lines.

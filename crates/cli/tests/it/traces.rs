@@ -30,6 +30,11 @@ fn traces(set: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// As [`run`], on traces that are listed in the order of their nodes.
+fn run_in_order(arguments: &[&str], paths: &[(&str, &[PathBuf])]) -> Output {
+    run(&[arguments, &["--assume-order"]].concat(), paths)
+}
+
 fn run(arguments: &[&str], paths: &[(&str, &[PathBuf])]) -> Output {
     let mut command = probe_sync(arguments);
     for (flag, values) in paths {
@@ -48,11 +53,11 @@ fn edges(traces: &[PathBuf], offsets: Option<&Path>, scratch: &Path) -> (u64, u6
     if !offsets.is_empty() {
         paths.push(("--offsets", &offsets));
     }
-    let checked = run(&["check"], &paths);
+    let checked = if offsets.is_empty() { run(&["check"], &paths) } else { run_in_order(&["check"], &paths) };
     let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a report")).expect("JSON");
     let number = |key: &str| report["result"][key].as_u64().expect("a count");
     let violations = number("broken") - number("explained");
-    assert_eq!(checked.status.code(), Some(i32::from(violations > 0)), "{}", complaint(&checked));
+    assert_eq!(checked.status.code(), Some(if violations > 0 { 3 } else { 0 }), "{}", complaint(&checked));
     (number("broken"), number("edges"))
 }
 
@@ -75,7 +80,7 @@ fn broken_edges_are_counted_and_repaired_by_alignment() {
         assert_eq!(edges(&raw, None, scratch.path()), (broken, judged), "{set} raw");
         assert_eq!(edges(&raw, Some(&offsets[0]), scratch.path()), (0, judged), "{set} through the map");
         let aligned = [scratch.path().join("aligned")];
-        let done = run(&["align"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &aligned)]);
+        let done = run_in_order(&["align"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &aligned)]);
         assert!(done.status.success(), "{set}: {}", complaint(&done));
         let written = traces(&aligned[0]);
         assert_eq!(written.len(), raw.len(), "{set}");
@@ -108,8 +113,8 @@ fn markers_repair_clocks_that_wander_and_step_within_the_trace() {
         for set in ["jax_wander", "jax_step", "torch_wander", "torch_step"] {
             let raw = traces(&sets.join(set));
             let offsets = [sets.join(set).join("offsets.csv")];
-            let left = run(&["check", "--realtime-only"], &[("--traces", &raw), ("--offsets", &offsets)]);
-            assert_eq!(left.status.code(), Some(1), "{set} {seed}: a straight line through REALTIME must not suffice");
+            let left = run_in_order(&["check", "--realtime-only"], &[("--traces", &raw), ("--offsets", &offsets)]);
+            assert_eq!(left.status.code(), Some(3), "{set} {seed}: a straight line through REALTIME must not suffice");
             let (broken, judged) = edges(&raw, Some(&offsets[0]), scratch.path());
             assert_eq!(broken, 0, "{set} {seed}");
             assert!(judged >= 92, "{set} {seed}: {judged}");
@@ -140,7 +145,10 @@ fn merged_traces_hold_all_nodes_and_keep_causality() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let raw = traces(&data.join(set));
         let (merged, offsets) = ([scratch.path().join(name)], [data.join(set).join("offsets.csv")]);
-        let done = run(&["merge", "--validate"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &merged)]);
+        let done = run_in_order(
+            &["merge", "--validate"],
+            &[("--traces", &raw), ("--offsets", &offsets), ("--output", &merged)],
+        );
         assert!(done.status.success(), "{set}: {}", complaint(&done));
         assert!(String::from_utf8_lossy(&done.stdout).contains("causality holds"));
         let refused = run(&["merge"], &[("--traces", &raw), ("--output", &merged)]);
@@ -154,7 +162,9 @@ fn alignment_of_the_reference_changes_no_real_trace() {
     let Some(data) = data() else { return };
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let offsets = [scratch.path().join("offsets.csv")];
-    std::fs::write(&offsets[0], "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,1000,0\n").expect("writable");
+    // From 1970 to 2033: every real trace is inside.
+    std::fs::write(&offsets[0], "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,2000000000000000000,0\n")
+        .expect("writable");
     let mut seen = 0;
     for framework in ["jax", "torch"] {
         for set in std::fs::read_dir(data.join(framework)).expect("data sets") {
@@ -242,13 +252,14 @@ fn inputs_are_never_overwritten_and_names_keep_their_promise() {
         scratch.path().join("../").join(scratch.path().file_name().expect("a name")).join("node0.xplane.pb"),
     ] {
         let (input, target) = ([own.clone()], [target]);
-        let done = run(&["align"], &[("--trace", &input), ("--offsets", &offsets), ("--output", &target)]);
+        let done =
+            run(&["align", "--node", "0"], &[("--trace", &input), ("--offsets", &offsets), ("--output", &target)]);
         assert_eq!(done.status.code(), Some(1));
         assert!(complaint(&done).contains("would overwrite the input"), "{}", complaint(&done));
     }
     assert!(std::fs::read(&own).expect("still there") == original);
     let (input, target) = (traces(&set), [scratch.path().join("all.json.gz")]);
-    let done = run(&["merge"], &[("--traces", &input), ("--offsets", &offsets), ("--output", &target)]);
+    let done = run_in_order(&["merge"], &[("--traces", &input), ("--offsets", &offsets), ("--output", &target)]);
     assert!(complaint(&done).contains("ends in .xplane.pb"), "{}", complaint(&done));
 }
 
@@ -284,15 +295,79 @@ fn nodes_without_clocks_are_left_out_of_the_verdict() {
     assert!(said.contains("node3.xplane.pb left out: its clock is not known"), "{said}");
 }
 
+/// The exact offsets of a set as a run writes them: with hosts and ranks.
+fn as_a_run(set: &Path, folder: &Path) -> PathBuf {
+    let table = std::fs::read_to_string(set.join("offsets.csv")).expect("offsets");
+    let node = |k: u32| format!("{{\"node_id\":{k},\"hostname\":\"node{k}.cluster.local\"}}");
+    let rank = |k: u32| format!("{{\"rank\":{k},\"world_size\":4,\"hostname\":\"node{k}\",\"node_id\":{k}}}");
+    let all = |one: &dyn Fn(u32) -> String| (0..4).map(one).collect::<Vec<_>>().join(",");
+    let mut text = format!("{{\"meta\":true,\"nodes\":[{}],\"ranks\":[{}]}}\n", all(&node), all(&rank));
+    for row in table.lines().skip(1) {
+        let cells: Vec<i64> = row.split(',').map(|cell| cell.parse().expect("a whole number")).collect();
+        let at = cells[1] - cells[2];
+        text += &format!(
+            "{{\"node_id\":{},\"window_start_ns\":{at},\"window_end_ns\":{at},\"offset_ns\":{}}}\n",
+            cells[0], cells[2]
+        );
+    }
+    let path = folder.join("offsets.jsonl");
+    std::fs::write(&path, text).expect("writable");
+    path
+}
+
+#[test]
+fn hosts_and_ranks_of_the_run_settle_whose_trace_is_whose() {
+    let Some(data) = data() else { return };
+    for name in ["jax/b_4node_offset_drift", "torch/b_4node_offset_drift"] {
+        let set = data.join(name);
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let (mut raw, offsets) = (traces(&set), [as_a_run(&set, scratch.path())]);
+        // The order of the list decides nothing.
+        raw.reverse();
+        let checked = run(&["check"], &[("--traces", &raw), ("--offsets", &offsets)]);
+        assert!(checked.status.success(), "{name}: {}", complaint(&checked));
+        let target = [scratch.path().join("aligned")];
+        let done = run(&["align"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &target)]);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("  node 3, by its host node3, which the run recorded for this node alone"), "{said}");
+    }
+}
+
 #[test]
 fn a_trace_of_another_node_is_refused() {
     let Some(data) = data() else { return };
     let set = data.join("torch/b_4node_offset_drift");
-    let (raw, offsets) = (traces(&set), [set.join("offsets.csv")]);
     let scratch = tempfile::tempdir().expect("a temporary directory");
+    let (raw, offsets) = (traces(&set), [as_a_run(&set, scratch.path())]);
     let target = [scratch.path().join("out.json")];
     let done =
         run(&["align", "--node", "3"], &[("--trace", &raw[..1]), ("--offsets", &offsets), ("--output", &target)]);
     assert_eq!(done.status.code(), Some(1));
-    assert!(complaint(&done).contains("rank 0 wrote it, not node 3"), "{}", complaint(&done));
+    assert!(complaint(&done).contains("was written on node0, which is node 0, not node 3"), "{}", complaint(&done));
+    // A table knows no hosts: as many traces as nodes are no reason.
+    let table = [set.join("offsets.csv")];
+    let done = run(&["align"], &[("--traces", &raw), ("--offsets", &table), ("--output", &target)]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(complaint(&done).contains("of 4 traces 4 cannot be given to a node"), "{}", complaint(&done));
+    assert!(!target[0].exists());
+}
+
+#[test]
+fn a_trace_of_another_time_is_refused_and_the_flag_that_allows_it_is_named() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| scratch.path().join(name);
+    let (trace, offsets, output) = ([at("a.json")], [at("offsets.csv")], [at("out.json")]);
+    let event = r#"{"ph": "X", "pid": 1, "tid": 1, "ts": 10000000, "dur": 5, "name": "a"}"#;
+    std::fs::write(&trace[0], format!("{{\"baseTimeNanoseconds\": 0, \"traceEvents\": [{event}]}}")).expect("writable");
+    std::fs::write(&offsets[0], "node,node_realtime_ns,offset_vs_node0_ns\n1,0,5000\n1,4000000000,5000\n")
+        .expect("writable");
+    let paths: [(&str, &[PathBuf]); 3] = [("--trace", &trace), ("--offsets", &offsets), ("--output", &output)];
+    for (allowed, expected) in [(&[][..], 1), (&["--extrapolate", "6s"], 1), (&["--extrapolate", "6001ms"], 0)] {
+        let done = run(&[&["align", "--node", "1"], allowed].concat(), &paths);
+        assert_eq!(done.status.code(), Some(expected), "{allowed:?}: {}", complaint(&done));
+        if expected == 1 {
+            assert!(complaint(&done).contains("--extrapolate 6001ms if you mean it"), "{}", complaint(&done));
+            assert!(complaint(&done).contains("1970-01-01T00:00:10.000005000Z"), "{}", complaint(&done));
+        }
+    }
 }

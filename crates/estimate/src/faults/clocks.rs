@@ -177,7 +177,7 @@ impl Clocks {
                 let own = common.map(|off| -off);
                 name(reference, own, limit, suspicion.since, FaultKind::Step, verdict);
                 // Seen from the reference it is everybody else's clock that is not continued.
-                if let Some(broken) = verdict.breaks.pop() {
+                if let Some(broken) = verdict.breaks.pop_if(|broken| broken.node == reference) {
                     let others = (0..self.tracks.len() as u32).map(NodeId).filter(|node| *node != reference);
                     verdict.breaks.extend(others.map(|node| Break { node, ..broken }));
                 }
@@ -250,14 +250,16 @@ impl Clocks {
     }
 }
 
-/// Adds a break and its fault: by the rate when that is off, else by the offset.
+/// Adds a fault, by the rate when that is off, else by the offset; and a break, unless the rate alone changed: offsets go on from there.
 fn name(node: NodeId, off: [f64; 2], rate_limit: f64, since: RoundId, kind: FaultKind, verdict: &mut Verdict) {
     let rate = off[1].abs() > rate_limit;
     let (kind, size) = match kind {
         FaultKind::Step if rate => (FaultKind::RateJump, off[1] / NS_PER_S_PER_PPM),
         kind => (kind, off[0]),
     };
-    verdict.breaks.push(Break { node, round: since });
+    if kind != FaultKind::RateJump {
+        verdict.breaks.push(Break { node, round: since });
+    }
     verdict.faults.push(Fault::new(kind, Culprit::Node(node), size, since));
 }
 

@@ -129,7 +129,7 @@ fn leave_out(view: &RoundView<'_>, inconsistencies: &Inconsistencies, verdict: &
         all().filter(|edge| touches(*edge, &verdict.invalid)).map(|e| (now, e)).collect();
     left.extend(view.excluded.iter().map(|(edge, _)| (now, *edge)));
     left.extend(inconsistencies.bad_edges.iter().map(|edge| (now, *edge)));
-    let moved = [FaultKind::Step, FaultKind::Restart, FaultKind::RateJump];
+    let moved = [FaultKind::Step, FaultKind::Restart];
     for fault in verdict.faults.iter().filter(|fault| moved.contains(&fault.kind)) {
         if let Culprit::Node(node) = fault.culprit {
             left.extend(all().filter(|edge| touches(*edge, &[node])).map(|edge| (fault.began, edge)));

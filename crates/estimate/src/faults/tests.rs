@@ -197,6 +197,30 @@ fn stamps_wrong_by_a_ramp_are_a_jump_of_the_rate() {
 }
 
 #[test]
+fn a_change_of_rate_breaks_no_course_and_costs_no_edge() {
+    fn bent(round: u64, node: u32) -> f64 {
+        if node == 5 && round >= BEGIN { 120.0 * WINDOW_S * ((round - BEGIN) as f64 + 0.5) } else { 0.0 }
+    }
+    let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
+        let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
+        if of(edge, 5) && round >= BEGIN {
+            edge.alpha += sign * 1.2e-7;
+        }
+        true
+    };
+    let change = Change { offset: Some(bent), edge: Some(rate) };
+    for seed in 0..5 {
+        let verdicts = watched(seed, change);
+        let named: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        assert!(named.iter().any(|fault| fault.kind == FaultKind::RateJump && fault.culprit == node(5)), "{named:?}");
+        let breaks: Vec<&Break> = verdicts.iter().flat_map(|verdict| &verdict.breaks).collect();
+        assert!(breaks.is_empty(), "offsets go on through a change of rate: {breaks:?}");
+        let left_out: Vec<&(RoundId, Edge)> = verdicts.iter().flat_map(|verdict| &verdict.left_out).collect();
+        assert!(left_out.is_empty(), "its edges say what they said before: {left_out:?}");
+    }
+}
+
+#[test]
 fn timestamps_that_differ_by_peer_name_the_falseticker() {
     let change = Change {
         offset: None,

@@ -414,3 +414,22 @@ const MARGIN_MIN_NS: f64 = 1.0;
 
 /// An edge's asymmetry is at least this share of the median edge's: a margin near zero is luck or a wrong timestamp.
 const ASYMMETRY_SCALE_MIN: f64 = 0.25;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_names_the_limits_of_outliers() {
+        let document = include_str!("../../../../docs/graph_calc.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        let [offset, rate] = OUTLIER_DEVIATIONS;
+        let sentence = format!("its offset residual exceeds {offset} of these or its rate residual exceeds {rate}");
+        assert!(document.contains(&sentence), "docs/graph_calc.md lacks: {sentence}");
+        let node = format!("a node that has at least {OUTLIERS_MIN} outliers");
+        assert!(document.contains(&node), "docs/graph_calc.md lacks: {node}");
+        let links = format!(
+            "Where at least {MEDIAN_LINKS_MIN} links have at least one loop per two links, the sum is limited to {EXCESS_OVER_TYPICAL} times"
+        );
+        assert!(LOOPS_PER_LINK_MIN == 0.5 && document.contains(&links), "docs/graph_calc.md lacks: {links}");
+    }
+}

@@ -10,7 +10,7 @@
 //! matched by size and place; before such a break only the second map's earlier segments apply, after it the later ones;
 //! and across it the composed map runs straight from the last knot before to the first knot after, with nothing to clamp.
 
-use super::map::{Break, Cursor, Mapped, TimeMap, at, flatten};
+use super::map::{Break, Cursor, Mapped, Stretch, TimeMap, flatten};
 use super::piece::{Piece, Slope};
 use super::place::Place;
 
@@ -80,14 +80,14 @@ impl TimeMap {
     pub fn then(&self, next: &TimeMap, tolerance_ns: f64) -> (TimeMap, Join) {
         let (own, others) = (self.breaks(), next.breaks());
         let matches = matches(self, &own, &others, tolerance_ns);
-        let mut segments: Vec<Vec<Piece>> = Vec::new();
+        let mut segments: Vec<Stretch> = Vec::new();
         let mut starts = vec![i128::MIN];
         let mut first_allowed = 0;
-        for (k, pieces) in self.segments.iter().enumerate() {
+        for (k, Stretch { pieces, reach }) in self.segments.iter().enumerate() {
             // The last of the second map's segments that may apply: the one before the next matched break.
             let last_allowed = matches[k..].iter().flatten().next().copied().unwrap_or(next.segments.len() - 1);
             let allowed = flatten(&next.segments, &next.starts, first_allowed, last_allowed);
-            let composed = compose(pieces, &allowed);
+            let composed = Stretch { pieces: compose(pieces, &allowed), reach: *reach };
             match k.checked_sub(1).map(|before| (matches[before], &own[before])) {
                 None => segments.push(composed),
                 Some((matched, broken)) => {
@@ -116,7 +116,7 @@ fn matches(first: &TimeMap, own: &[Break], others: &[Break], tolerance_ns: f64) 
     own.iter()
         .enumerate()
         .map(|(k, broken)| {
-            let on_second = |t: i128, segment: usize| at(&first.segments[segment], t).apply(t);
+            let on_second = |t: i128, segment: usize| first.segments[segment].at(t).apply(t);
             let window = [on_second(broken.last_before_ps, k), on_second(broken.first_after_ps, k + 1)];
             let found = (free..others.len()).find(|&m| undoes(broken.jump_ps, window, &others[m], tolerance_ns))?;
             free = found + 1;
@@ -136,9 +136,9 @@ fn undoes(jump_ps: i128, window: [i128; 2], other: &Break, tolerance_ns: f64) ->
 }
 
 /// One segment out of two: the pieces of each up to its knots, and a straight piece across the break.
-fn bridge(left: &[Piece], right: &[Piece], broken: &Break) -> Option<Vec<Piece>> {
+fn bridge(left: &Stretch, right: &Stretch, broken: &Break) -> Option<Stretch> {
     let (from, until) = (broken.last_before_ps, broken.first_after_ps);
-    let (a, b) = (at(left, from), at(right, until));
+    let (a, b) = (left.at(from), right.at(until));
     let (start, end) = (a.correction(from), b.correction(until));
     let slope = Slope::exact(end - start, until.checked_sub(from)?)?;
     if slope.value() >= 1.0 {
@@ -154,10 +154,11 @@ fn bridge(left: &[Piece], right: &[Piece], broken: &Break) -> Option<Vec<Piece>>
         sigma_ns: sigma[0],
         growth: (sigma[1] - sigma[0]) / (until - from) as f64,
     };
-    let before = left.iter().filter(|piece| piece.from_ps < from).copied();
-    let after = right.iter().filter(|piece| piece.from_ps > until).copied();
+    let before = left.pieces.iter().filter(|piece| piece.from_ps < from).copied();
+    let after = right.pieces.iter().filter(|piece| piece.from_ps > until).copied();
     let joined = Piece { from_ps: until, ..*b };
-    Some(before.chain([across, joined]).chain(after).collect())
+    let pieces = before.chain([across, joined]).chain(after).collect();
+    Some(Stretch { pieces, reach: [left.reach[0], right.reach[1]] })
 }
 
 /// Pieces of the composed map, for pieces that cover all times.

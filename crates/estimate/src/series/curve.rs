@@ -36,7 +36,7 @@ pub fn sample_curve(points: &[CurvePoint], base_ps: i128, correction_base_ps: i1
     for (index, a) in points.iter().enumerate() {
         push(a.x_ns, a.value_ns, a.sigma_ns);
         let Some(b) = points.get(index + 1) else { break };
-        let steps = steps_between(a, b);
+        let steps = steps_between(a, b, CHORD_ERROR_NS);
         for step in 1..steps {
             let s = f64::from(step) / f64::from(steps);
             push(a.x_ns + s * (b.x_ns - a.x_ns), hermite(a, b, s), a.sigma_ns + s * (b.sigma_ns - a.sigma_ns));
@@ -55,15 +55,17 @@ pub(super) fn hermite(a: &CurvePoint, b: &CurvePoint, s: f64) -> f64 {
     straight + s * (1.0 - s) * ((1.0 - s) * (m0 * run - rise) - s * (m1 * run - rise))
 }
 
-fn steps_between(a: &CurvePoint, b: &CurvePoint) -> u32 {
+/// Into how many straight parts the curve is cut, so that none misses it by more than `error_ns`.
+pub(super) fn steps_between(a: &CurvePoint, b: &CurvePoint, error_ns: f64) -> u32 {
     let (Some(m0), Some(m1)) = (a.slope, b.slope) else { return 1 };
     let (run, rise) = (b.x_ns - a.x_ns, b.value_ns - a.value_ns);
     // |s(1−s)(…)| ≤ ¼ · the larger end.
     let departure = 0.25 * (m0 * run - rise).abs().max((m1 * run - rise).abs());
-    ((departure / CHORD_ERROR_NS).sqrt().ceil() as u32).clamp(1, MAX_STEPS)
+    ((departure / error_ns).sqrt().ceil() as u32).clamp(1, MAX_STEPS)
 }
 
-fn picoseconds(ns: f64) -> i128 {
+/// Whole picoseconds.
+pub(super) fn picoseconds(ns: f64) -> i128 {
     // Whole and fraction apart: a run of days has no room for picoseconds in one f64.
     let whole = ns.trunc();
     (whole as i128).saturating_mul(1000).saturating_add(((ns - whole) * 1000.0).round() as i128)
@@ -71,7 +73,7 @@ fn picoseconds(ns: f64) -> i128 {
 
 /// A chord may miss the curve by this much, far below any clock's error.
 const CHORD_ERROR_NS: f64 = 5.0;
-const MAX_STEPS: u32 = 32;
+const MAX_STEPS: u32 = 128;
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@
 //! Order: with `raw` the piecewise map, the map is `max over u ≤ t of raw(u)`. Pieces are straight, so that is
 //! `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file would depend on that order.
 
+use super::growth::Growth;
 use super::piece::{Fast, Piece, Slope};
 use super::place::Place;
 use crate::Error;
@@ -27,8 +28,8 @@ pub struct Knot {
 pub struct Continuation {
     /// Slope of the correction, ppm.
     pub slope_ppm: f64,
-    /// How fast the uncertainty grows, ppm of the distance (1 ppm: 1 µs per second).
-    pub growth_ppm: f64,
+    /// How the uncertainty grows.
+    pub growth: Growth,
 }
 
 /// Knots without a step between them.
@@ -42,6 +43,9 @@ pub struct Segment {
     pub after: Option<Continuation>,
     /// Where this segment takes over from the one before, ps; by default half-way. Ignored in the first.
     pub start_ps: Option<i128>,
+    /// The first and the last reading at which the clock is known to have run without a step between them and the knots, ps;
+    /// by default the first and the last knot. Beyond them, towards another segment, the size of the step is unknown too.
+    pub reach_ps: [Option<i128>; 2],
 }
 
 /// What a map makes of a time.
@@ -60,9 +64,9 @@ pub struct Mapped {
 /// A break between two segments.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Break {
-    /// The last knot before it, ps.
+    /// The last reading that is known to be before it, ps: the last knot, unless somebody knew better.
     pub last_before_ps: i128,
-    /// The first knot after it, ps; earlier than `last_before_ps` where the clock was set back.
+    /// The first that is known to be after it, ps; earlier than `last_before_ps` where the clock was set back.
     pub first_after_ps: i128,
     /// Where the later segment takes over, ps.
     pub at_ps: i128,
@@ -96,12 +100,30 @@ pub struct Break {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeMap {
-    /// Per segment its pieces, as if there were no other; each covers all times.
-    pub(super) segments: Vec<Vec<Piece>>,
+    /// The segments, each as if there were no other.
+    pub(super) segments: Vec<Stretch>,
     /// Where each segment takes over; the first entry says nothing.
     pub(super) starts: Vec<i128>,
     /// All segments cut at the boundaries, ready for use.
     ready: Vec<Ready>,
+}
+
+/// A segment as straight pieces that cover all times.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stretch {
+    pub(super) pieces: Vec<Piece>,
+    /// The first and the last reading at which the clock is known to have run without a step.
+    pub(super) reach: [i128; 2],
+}
+
+impl Stretch {
+    pub(super) fn at(&self, t: i128) -> &Piece {
+        at(&self.pieces, t)
+    }
+
+    fn correction(&self, t: i128) -> i128 {
+        self.at(t).correction(t)
+    }
 }
 
 /// A piece with what evaluation needs beside it.
@@ -118,7 +140,8 @@ struct Ready {
 impl TimeMap {
     /// The map that changes nothing.
     pub fn identity() -> Self {
-        Self::from_pieces(vec![vec![Piece::IDENTITY]], vec![i128::MIN])
+        let everywhere = Stretch { pieces: vec![Piece::IDENTITY], reach: [0, 0] };
+        Self::from_pieces(vec![everywhere], vec![i128::MIN])
     }
 
     /// A map through the knots of the segments.
@@ -130,7 +153,7 @@ impl TimeMap {
             return Err(unusable("there are none"));
         }
         let last = segments.len() - 1;
-        let pieces: Vec<Vec<Piece>> = segments
+        let stretches: Vec<Stretch> = segments
             .iter()
             .enumerate()
             .map(|(k, segment)| {
@@ -138,20 +161,20 @@ impl TimeMap {
                     if k == 0 { Place::Before } else { Place::Inside },
                     if k == last { Place::After } else { Place::Inside },
                 ];
-                segment_pieces(segment, outer)
+                stretch(segment, outer)
             })
             .collect::<Result<_, _>>()?;
         let mut starts = vec![i128::MIN];
         for (k, segment) in segments.iter().enumerate().skip(1) {
-            let start = segment.start_ps.unwrap_or_else(|| boundary(&segments[k - 1], segment));
+            let start = segment.start_ps.unwrap_or_else(|| boundary(&stretches[k - 1], &stretches[k]));
             // Clocks set back twice within the same stretch of their own time leave no order that a time alone shows.
             let earliest = starts[starts.len() - 1].saturating_add(1);
             starts.push(start.clamp(-(FARTHEST_PS as i128), FARTHEST_PS as i128).max(earliest));
         }
-        Ok(Self::from_pieces(pieces, starts))
+        Ok(Self::from_pieces(stretches, starts))
     }
 
-    pub(super) fn from_pieces(segments: Vec<Vec<Piece>>, starts: Vec<i128>) -> Self {
+    pub(super) fn from_pieces(segments: Vec<Stretch>, starts: Vec<i128>) -> Self {
         let ready = ready(&flatten(&segments, &starts, 0, segments.len() - 1));
         Self { segments, starts, ready }
     }
@@ -178,12 +201,15 @@ impl TimeMap {
     /// # Errors
     /// [`Error::UnusableKnots`] when the corrected time does not increase along some piece.
     pub fn inverse(&self) -> Result<Self, Error> {
-        let invert = |pieces: &Vec<Piece>| pieces.iter().map(Piece::inverse).collect::<Option<Vec<Piece>>>();
-        let segments: Option<Vec<Vec<Piece>>> = self.segments.iter().map(invert).collect();
+        let invert = |stretch: &Stretch| {
+            let pieces = stretch.pieces.iter().map(Piece::inverse).collect::<Option<Vec<Piece>>>()?;
+            Some(Stretch { pieces, reach: stretch.reach.map(|t| stretch.at(t).apply(t)) })
+        };
+        let segments: Option<Vec<Stretch>> = self.segments.iter().map(invert).collect();
         let segments = segments.ok_or_else(|| unusable("the corrected time does not increase between them"))?;
         let mut starts = vec![i128::MIN];
         for (k, &start) in self.starts.iter().enumerate().skip(1) {
-            let ends = [at(&self.segments[k - 1], start).apply(start), at(&self.segments[k], start).apply(start)];
+            let ends = [k - 1, k].map(|k| self.segments[k].at(start).apply(start));
             let middle = ends[0] + (ends[1] - ends[0]).div_euclid(2);
             starts.push(middle.max(starts[k - 1].saturating_add(1)));
         }
@@ -197,10 +223,10 @@ impl TimeMap {
                 let (left, right) = (&self.segments[k - 1], &self.segments[k]);
                 let start = self.starts[k];
                 Break {
-                    last_before_ps: known(left).map_or(start, |ends| ends.1),
-                    first_after_ps: known(right).map_or(start, |ends| ends.0),
+                    last_before_ps: left.reach[1],
+                    first_after_ps: right.reach[0],
                     at_ps: start,
-                    jump_ps: at(right, start).correction(start).saturating_sub(at(left, start).correction(start)),
+                    jump_ps: right.correction(start).saturating_sub(left.correction(start)),
                 }
             })
             .collect()
@@ -263,7 +289,7 @@ impl Cursor<'_> {
 }
 
 /// The pieces of one segment: outside before, between the knots, outside after.
-fn segment_pieces(segment: &Segment, outer: [Place; 2]) -> Result<Vec<Piece>, Error> {
+fn stretch(segment: &Segment, outer: [Place; 2]) -> Result<Stretch, Error> {
     check(&segment.knots)?;
     let (Some(first), Some(last)) = (segment.knots.first(), segment.knots.last()) else {
         return Err(unusable("a segment has none"));
@@ -280,27 +306,39 @@ fn segment_pieces(segment: &Segment, outer: [Place; 2]) -> Result<Vec<Piece>, Er
         inner.push(anchored(first, Place::Inside));
     }
     let slopes = [inner[0].slope, inner[inner.len() - 1].slope];
-    let outside = |knot: &Knot, given: Option<Continuation>, near: usize, from_ps: i128| {
-        let growth = given.map_or_else(|| default_growth(&segment.knots, near), |continuation| continuation.growth_ppm);
+    let outside = |knot: &Knot, given: Option<Continuation>, near: usize| {
+        let growth = given.map_or_else(|| default_growth(&segment.knots, near), |continuation| continuation.growth);
         let slope = given.map_or(slopes[near], |continuation| Slope::from_ppm(continuation.slope_ppm));
-        let direction = if near == 0 { -NS_PER_PS_AND_PPM } else { NS_PER_PS_AND_PPM };
-        let slope = slope.limited(STEEPEST_OUTSIDE);
-        Piece { from_ps, slope, growth: direction * growth.abs(), ..anchored(knot, outer[near]) }
+        let piece = Piece { slope: slope.limited(STEEPEST_OUTSIDE), ..anchored(knot, outer[near]) };
+        (piece, growth.chords(knot.sigma_ns))
     };
-    let mut pieces = vec![outside(first, segment.before, 0, i128::MIN)];
+    let (before, chords) = outside(first, segment.before, 0);
+    let mut pieces = Vec::with_capacity(inner.len() + 2 * chords.len());
+    for (index, chord) in chords.iter().enumerate().rev() {
+        let from_ps = chords.get(index + 1).map_or(i128::MIN, |next| first.at_ps.saturating_sub(next.from_ps));
+        pieces.push(Piece { from_ps, sigma_ns: chord.sigma_ns, growth: -chord.growth, ..before });
+    }
     pieces.append(&mut inner);
+    let (after, chords) = outside(last, segment.after, 1);
     // The last knot itself is inside.
-    pieces.push(outside(last, segment.after, 1, last.at_ps + 1));
-    Ok(pieces)
+    pieces.extend(chords.iter().map(|chord| Piece {
+        from_ps: last.at_ps.saturating_add(chord.from_ps.max(1)),
+        sigma_ns: chord.sigma_ns,
+        growth: chord.growth,
+        ..after
+    }));
+    let [begin, end] = segment.reach_ps;
+    let reach = [begin.map_or(first.at_ps, |ps| ps.min(first.at_ps)), end.map_or(last.at_ps, |ps| ps.max(last.at_ps))];
+    Ok(Stretch { pieces, reach })
 }
 
 /// Half-way between two segments. A clock set forward by J skipped J of its own time, so it was set before
 /// `first − J`: a later boundary would hold back times that are known.
-fn boundary(left: &Segment, right: &Segment) -> i128 {
-    let (Some(last), Some(first)) = (left.knots.last(), right.knots.first()) else { return 0 };
-    let forward = (first.correction_ps - last.correction_ps).max(0);
-    let until = (first.at_ps - forward).max(last.at_ps.min(first.at_ps));
-    last.at_ps + (until - last.at_ps).div_euclid(2) + 1
+fn boundary(left: &Stretch, right: &Stretch) -> i128 {
+    let (last, first) = (left.reach[1], right.reach[0]);
+    let forward = right.correction(first).saturating_sub(left.correction(last)).max(0);
+    let until = first.saturating_sub(forward).max(last.min(first));
+    last + (until - last).div_euclid(2) + 1
 }
 
 fn anchored(knot: &Knot, place: Place) -> Piece {
@@ -330,55 +368,82 @@ fn check(knots: &[Knot]) -> Result<(), Error> {
 }
 
 /// The nearest piece's slope is as uncertain as its ends, and the clock wanders on top.
-fn default_growth(knots: &[Knot], near: usize) -> f64 {
+fn default_growth(knots: &[Knot], near: usize) -> Growth {
     let pair = if near == 0 { knots.get(..2) } else { knots.get(knots.len().wrapping_sub(2)..) };
     let slope = pair.and_then(|pair| {
         let [a, b] = pair else { return None };
         Some(a.sigma_ns.hypot(b.sigma_ns) / ((b.at_ps - a.at_ps) as f64 * NS_PER_PS_AND_PPM))
     });
-    slope.unwrap_or(0.0).hypot(WANDER_ALLOWANCE_PPM)
+    Growth::Linear { ppm: slope.unwrap_or(0.0).hypot(WANDER_ALLOWANCE_PPM) }
 }
 
-/// The pieces of segments `first..=last`, cut at their boundaries. Beside an inner boundary, outside the knots, the
+/// The pieces of segments `first..=last`, cut at their boundaries. Around an inner boundary, as far as a reading may be of either side, the
 /// uncertainty includes the jump.
-pub(super) fn flatten(segments: &[Vec<Piece>], starts: &[i128], first: usize, last: usize) -> Vec<Piece> {
+pub(super) fn flatten(segments: &[Stretch], starts: &[i128], first: usize, last: usize) -> Vec<Piece> {
     let mut flat: Vec<Piece> = Vec::new();
     for k in first..=last {
         let from = if k == first { i128::MIN } else { starts[k] };
         let until = if k == last { i128::MAX } else { starts[k + 1] };
-        let jump_at = |start: i128, left: usize| {
-            let ends = [left, left + 1].map(|m| at(&segments[m], start).correction(start));
-            ends[1].saturating_sub(ends[0]).unsigned_abs() as f64 * 1e-3
-        };
-        let count = segments[k].len();
-        for (index, piece) in segments[k].iter().enumerate() {
-            let end = segments[k].get(index + 1).map_or(i128::MAX, |next| next.from_ps);
-            if end <= from || piece.from_ps >= until {
-                continue;
+        let pieces = &segments[k].pieces;
+        for (index, piece) in pieces.iter().enumerate() {
+            let end = pieces.get(index + 1).map_or(i128::MAX, |next| next.from_ps);
+            if end > from && piece.from_ps < until {
+                flat.push(Piece { from_ps: piece.from_ps.max(from), ..*piece });
             }
-            let mut piece = Piece { from_ps: piece.from_ps.max(from), ..*piece };
-            let unknown = if index == 0 && k > first {
-                jump_at(from, k - 1)
-            } else if index + 1 == count && k < last {
-                jump_at(until, k)
-            } else {
-                0.0
-            };
-            piece.sigma_ns += unknown;
-            flat.push(piece);
         }
     }
-    flat
+    let zones: Vec<Doubt> =
+        (first + 1..=last).map(|k| Doubt::between(&segments[k - 1], &segments[k], starts[k])).collect();
+    with_doubts(flat, &zones)
+}
+
+/// Readings that may be from before or from after a step.
+struct Doubt {
+    from_ps: i128,
+    until_ps: i128,
+    jump_ns: f64,
+}
+
+impl Doubt {
+    /// A clock set back shows some readings twice: before the step up to `last − jump`, after it from `first + jump` on.
+    fn between(left: &Stretch, right: &Stretch, start: i128) -> Self {
+        let jump = right.correction(start).saturating_sub(left.correction(start));
+        let (last, first) = (left.reach[1], right.reach[0]);
+        Self {
+            from_ps: last.min(last.saturating_add(jump)).saturating_add(1),
+            until_ps: first.max(first.saturating_sub(jump)),
+            jump_ns: jump.unsigned_abs() as f64 * 1e-3,
+        }
+    }
+}
+
+fn with_doubts(flat: Vec<Piece>, doubts: &[Doubt]) -> Vec<Piece> {
+    let mut cuts: Vec<i128> = doubts.iter().flat_map(|doubt| [doubt.from_ps, doubt.until_ps]).collect();
+    cuts.sort_unstable();
+    let mut cuts = cuts.into_iter().peekable();
+    let mut pieces: Vec<Piece> = Vec::with_capacity(flat.len() + 2 * doubts.len());
+    for (index, piece) in flat.iter().enumerate() {
+        let until = flat.get(index + 1).map_or(i128::MAX, |next| next.from_ps);
+        pieces.push(*piece);
+        while let Some(cut) = cuts.next_if(|cut| *cut < until) {
+            if pieces.last().is_some_and(|last| last.from_ps < cut) {
+                pieces.push(Piece { from_ps: cut, ..*piece });
+            }
+        }
+    }
+    for doubt in doubts {
+        let place = |t: i128| pieces.partition_point(|piece| piece.from_ps < t);
+        let range = place(doubt.from_ps)..place(doubt.until_ps);
+        for piece in pieces.get_mut(range).into_iter().flatten() {
+            piece.sigma_ns += doubt.jump_ns;
+        }
+    }
+    pieces
 }
 
 /// The piece of a whole segment that holds at t.
-pub(super) fn at(pieces: &[Piece], t: i128) -> &Piece {
+fn at(pieces: &[Piece], t: i128) -> &Piece {
     &pieces[pieces.partition_point(|piece| piece.from_ps <= t).saturating_sub(1)]
-}
-
-/// First and last knot of a segment: the anchors of its outer pieces.
-pub(super) fn known(pieces: &[Piece]) -> Option<(i128, i128)> {
-    (pieces.len() >= 3).then(|| (pieces[0].origin_ps, pieces[pieces.len() - 1].origin_ps))
 }
 
 fn ready(pieces: &[Piece]) -> Vec<Ready> {
@@ -406,7 +471,7 @@ const STEEPEST_OUTSIDE: f64 = 0.5;
 /// What a quartz does within minutes when its temperature changes, beyond what its last slope says.
 const WANDER_ALLOWANCE_PPM: f64 = 0.1;
 /// 1 ppm of a picosecond, in ns.
-pub(super) const NS_PER_PS_AND_PPM: f64 = 1e-9;
+const NS_PER_PS_AND_PPM: f64 = 1e-9;
 
 /// Maps by hand, order under steps, and the cursor against the slow path bit for bit.
 #[cfg(test)]
@@ -550,7 +615,7 @@ pub(super) mod tests {
     fn uncertainty_grows_outside() {
         let second = 1_000_000_000_000;
         let knots = segment(&[(0, 0), (second, 0)]);
-        let outside = |growth_ppm| Some(Continuation { slope_ppm: 0.0, growth_ppm });
+        let outside = |ppm| Some(Continuation { slope_ppm: 0.0, growth: Growth::Linear { ppm } });
         let given = Segment { before: outside(1.0), after: outside(2.0), ..knots.clone() };
         let given = TimeMap::new(&[given]).expect("usable knots");
         let sigma = |map: &TimeMap, at: i128| map.map(EPOCH_PS + at).sigma_ns;

@@ -12,6 +12,7 @@
 
 mod compose;
 mod curve;
+mod growth;
 mod map;
 mod offsets;
 mod piece;
@@ -20,6 +21,7 @@ pub mod smooth;
 
 pub use compose::{Join, MapChain};
 pub use curve::{CurvePoint, sample_curve};
+pub use growth::Growth;
 pub use map::{Break, Continuation, Cursor, Knot, Mapped, Segment, TimeMap};
-pub use offsets::{Axis, Interpolation, OffsetMap, OffsetSample};
+pub use offsets::{Axis, Interpolation, KnownBreaks, OffsetMap, OffsetSample, Step};
 pub use place::Place;

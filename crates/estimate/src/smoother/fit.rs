@@ -13,6 +13,7 @@ use super::round::SmootherOptions;
 use super::student::{self, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
 use super::system::{System, Weights};
 use super::variance::Variances;
+use super::walks;
 use crate::graph::components::held;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
 
@@ -20,7 +21,12 @@ use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
 pub(super) struct Fit {
     pub(super) reference: usize,
     pub(super) layout: Layout,
+    /// Of every node, density of its rate's random walk where nothing happens, ns²/s³.
+    pub(super) usual_walks: Vec<f64>,
+    /// Of every state, the density from there to the span's next.
     pub(super) walks: Vec<f64>,
+    /// Whether every window has three knots.
+    pub(super) refined: bool,
     pub(super) states: Vec<Pair>,
     /// Of every node pair, ns.
     pub(super) asymmetries: Vec<f64>,
@@ -49,10 +55,10 @@ pub(super) struct Level {
 }
 
 impl Fit {
-    pub(super) fn new(layout: Layout, walks: Vec<f64>, options: &SmootherOptions) -> Self {
+    pub(super) fn new(layout: Layout, usual_walks: Vec<f64>, options: &SmootherOptions) -> Self {
         let unknown = || evidence::asymmetry(&[], 0.0, layout.margin_ns);
         let asymmetry = options.asymmetry_variance.unwrap_or_else(unknown);
-        Self {
+        let mut fit = Self {
             reference: options.reference.index(),
             states: layout.start.clone(),
             asymmetries: vec![0.0; layout.node_pairs.len()],
@@ -63,9 +69,13 @@ impl Fit {
             asymmetry,
             steps: 0,
             converged: true,
-            walks,
+            refined: false,
+            usual_walks,
+            walks: Vec::new(),
             layout,
-        }
+        };
+        fit.walks = walks::usual(&fit);
+        fit
     }
 
     /// Solves and reweighs until nothing moves.
@@ -134,7 +144,7 @@ impl Fit {
             Link { from, to, weight: [1.0 / (self.asymmetry_of(at) + level.variance), 0.0, 1.0] }
         };
         let links: Vec<Link> = levels.iter().enumerate().map(link).collect();
-        let mut shift = vec![[0.0; 2]; self.walks.len()];
+        let mut shift = vec![[0.0; 2]; self.usual_walks.len()];
         let held = held(shift.len(), &links, self.reference);
         let graph = Laplacian::new(links, held);
         let right = graph.right_side(levels.iter().map(|level| [level.value, 0.0]));
@@ -188,6 +198,9 @@ impl Fit {
             self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &weights, &apart, node_pair)).collect();
         self.judge_node_pairs(&rests, options);
         self.judge_measures(&apart, options);
+        if options.walk_density.is_none() {
+            walks::follow(self);
+        }
         let moved = before.iter().zip(&self.states).map(|(a, b)| (a[0] - b[0]).abs()).fold(0.0, f64::max);
         moved > SETTLED_NS
     }
@@ -268,7 +281,7 @@ impl Fit {
             let noise: Vec<Option<Block>> =
                 precision[span.base..span.base + span.len()].iter().map(|block| inverse(*block)).collect();
             let times = &self.layout.knots[span.first..=span.last];
-            let smoothed = Variances::new(times, &noise, self.walks[span.node]);
+            let smoothed = Variances::new(times, &noise, &self.walks[span.base..span.base + span.len()]);
             for (after, noise) in smoothed.at.iter().zip(&noise) {
                 if let Some(noise) = noise {
                     taken = [taken[0] + (after[0] / noise[0]).min(1.0), taken[1] + (after[2] / noise[2]).min(1.0)];

@@ -66,6 +66,8 @@ pub(super) struct Layout {
     pub(super) origin_ns: i64,
     /// Knots in seconds since the first.
     pub(super) knots: Vec<f64>,
+    /// Length of a window, s: what the knots are apart at first.
+    pub(super) window: f64,
     pub(super) spans: Vec<Span>,
     pub(super) node_pairs: Vec<NodePair>,
     pub(super) measures: Vec<Measure>,
@@ -98,6 +100,7 @@ impl Layout {
         let states = spans.iter().map(Span::len).sum();
         let mut layout = Self {
             origin_ns,
+            window: typical_window(&knots),
             knots,
             spans,
             node_pairs: Vec::with_capacity(grouped.len()),
@@ -208,7 +211,7 @@ fn measure(
 }
 
 /// Median distance of the knots: the windows' length, s.
-pub(super) fn typical_window(knots: &[f64]) -> f64 {
+fn typical_window(knots: &[f64]) -> f64 {
     median(knots.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0))
 }
 

@@ -23,11 +23,13 @@ mod layout;
 mod lines;
 mod online;
 mod packets;
+mod refine;
 mod round;
 mod solution;
 mod student;
 mod system;
 mod variance;
+mod walks;
 
 use probe_sync_time::NodeId;
 
@@ -99,6 +101,7 @@ pub fn smooth_packets(
     options: &SmootherOptions,
 ) -> RunSolution {
     let mut fit = fitted(nodes, rounds, breaks, options);
+    fit.refined = refine::refine(&mut fit);
     packets::renew_motion(&mut fit, exchanges);
     fit.settle(options);
     let floors = packets::floors(&fit, exchanges);

@@ -373,6 +373,7 @@ impl Online {
             half_width_95_ns: SIGMAS_95 * sigma_ns,
             asymmetry_sigma_ns: asymmetry.sqrt(),
             drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
+            offset_drift_covariance: covariance[1] / NS_PER_S_PER_PPM,
         })
     }
 }

@@ -18,9 +18,10 @@ use probe_sync_time::{Duration, Edge, Exchange, StampSource, Timestamp};
 
 use super::fit::{Fit, Level};
 use super::layout::{Measure, Span};
+use super::refine;
 use crate::graph::edges::PER_SECOND;
 use crate::graph::linear::{Block, Pair, inverse};
-use crate::motion::{apply, block, hermite, product, square};
+use crate::motion::{apply, block, product, square};
 
 /// A packet whose delay is known up to the error of the clocks.
 #[derive(Copy, Clone, Debug)]
@@ -162,26 +163,7 @@ impl<'a> Tracks<'a> {
         let spans = self.spans.get(&node)?;
         let span = spans.iter().find(|span| (span.first..=span.last).contains(&knot)).or(spans.first())?;
         let states = &self.fit.states[span.base..span.base + span.len()];
-        let times = &knots[span.first..=span.last];
-        let next = times.partition_point(|knot| *knot <= t);
-        let above = if next == 0 || next == times.len() {
-            // The window's other half lies beyond the knot; a clock that swings goes on bending there.
-            let at = next.saturating_sub(1);
-            let beyond = t - times[at];
-            let inner = if next == 0 { 1 } else { at.saturating_sub(1) };
-            let bend = match (states.get(inner), times.get(inner)) {
-                (Some(state), Some(time)) if inner != at && beyond.abs() <= (time - times[at]).abs() => {
-                    (state[1] - states[at][1]) / (time - times[at])
-                }
-                _ => 0.0,
-            };
-            states[at][0] + beyond * (states[at][1] + 0.5 * bend * beyond)
-        } else {
-            let delta = times[next] - times[next - 1];
-            let [[a, b], _] = hermite((t - times[next - 1]) / delta, delta);
-            let (here, there) = (states[next - 1], states[next]);
-            a[0] * here[0] + a[1] * here[1] + b[0] * there[0] + b[1] * there[1]
-        };
+        let [above, _] = refine::at_time(&knots[span.first..=span.last], states, t);
         Some((span.potential, above))
     }
 }
@@ -192,34 +174,41 @@ fn nearest(knots: &[f64], t: f64) -> usize {
     if (t - knots[before]).abs() <= (knots[next] - t).abs() { before } else { next }
 }
 
-/// The measures of a node pair, one per knot, from scores. They keep the node pair's mean `level` above the states.
+/// The measures of a node pair from scores: one for each third of a window, or for each window where packets are few. They keep the
+/// node pair's mean `level` above the states.
 fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: &Scores) -> Vec<Measure> {
-    let node_pair = &fit.layout.node_pairs[number];
-    let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
+    let layout = &fit.layout;
+    let mut olds: BTreeMap<usize, &Measure> = BTreeMap::new();
+    // A node pair's measures come in order of knot, both ways of a pair next to each other.
+    for old in &layout.measures[layout.node_pairs[number].measures.clone()] {
+        olds.entry(old.knot).or_insert(old);
+    }
+    let packets: usize = traffic.ways.iter().map(Vec::len).sum();
+    let split = fit.refined && packets >= PACKETS_SPLIT_MIN * olds.len();
+    let mut sums: BTreeMap<usize, Sums> = BTreeMap::new();
     for (way, sign) in [(0, -1.0), (1, 1.0)] {
         for packet in &traffic.ways[way] {
-            sums.entry(packet.knot).or_default().add(
-                packet.x,
-                sign * scores.ways[way].psi(packet.delay),
-                &scores.ways[way],
-            );
+            let own = packet.knot as usize;
+            let knot = if split || !fit.refined { own } else { refine::middle(own) };
+            let x = packet.x + layout.knots[own] - layout.knots[knot];
+            let score = sign * scores.ways[way].psi(packet.delay);
+            sums.entry(knot).or_default().add(x, score, &scores.ways[way]);
         }
     }
     let mut measures: Vec<Measure> = Vec::with_capacity(sums.len());
-    for at in node_pair.measures.clone() {
-        let old = &fit.layout.measures[at];
-        // A node pair's measures come in order of knot, both ways of a pair next to each other.
-        if measures.last().is_some_and(|last| last.knot == old.knot) {
-            continue;
-        }
-        let Some((shift, covariance)) = sums.get(&(old.knot as u32)).and_then(Sums::step) else {
-            measures.push(Measure { covariance: fit.rescaled(old.covariance), ..old.clone() });
-            continue;
-        };
+    for (middle, old) in olds {
+        let knots = if split { middle - 1..=middle + 1 } else { middle..=middle };
         let (from, to) = if old.sign > 0.0 { (old.from, old.to) } else { (old.to, old.from) };
-        let (a, b) = (fit.states[fit.layout.state(from, old.knot)], fit.states[fit.layout.state(to, old.knot)]);
-        let value = [b[0] - a[0] + level + shift[0], b[1] - a[1] + shift[1]];
-        measures.push(Measure { from, to, knot: old.knot, sign: 1.0, value, covariance });
+        let renewed: Option<Vec<Measure>> = knots
+            .map(|knot| {
+                let (shift, covariance) = sums.get(&knot)?.step()?;
+                let (a, b) = (fit.states[layout.state(from, knot)], fit.states[layout.state(to, knot)]);
+                let value = [b[0] - a[0] + level + shift[0], b[1] - a[1] + shift[1]];
+                Some(Measure { from, to, knot, sign: 1.0, value, covariance })
+            })
+            .collect();
+        let as_it_was = || vec![Measure { covariance: fit.rescaled(old.covariance), ..old.clone() }];
+        measures.extend(renewed.unwrap_or_else(as_it_was));
     }
     measures
 }
@@ -361,6 +350,10 @@ const PACKETS_MIN: usize = 200;
 
 /// Fewest packets, both ways, that move a window's line.
 const PACKETS_PER_WINDOW_MIN: usize = 12;
+
+/// Fewest packets per window, both ways, that are divided among its thirds: three times as many as move a line, and
+/// as many again for thirds that have less than others.
+const PACKETS_SPLIT_MIN: usize = 72;
 
 /// A window that wants to move further than this, in its standard deviations, is left to its own line.
 const STEP_MAX: f64 = 8.0;

@@ -12,7 +12,6 @@
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use super::fit::Fit;
-use super::layout::typical_window;
 use super::variance::Variances;
 use crate::graph::components::held;
 use crate::graph::covariance;
@@ -37,6 +36,8 @@ pub struct SmoothedOffset {
     pub asymmetry_sigma_ns: f64,
     /// Standard deviation of the rate, ppm.
     pub drift_sigma_ppm: f64,
+    /// Covariance of the errors of offset and rate, ns·ppm.
+    pub offset_drift_covariance: f64,
 }
 
 /// The asymmetry found between two nodes.
@@ -63,8 +64,10 @@ pub struct RunSolution {
     asymmetric_share: Vec<f64>,
     /// Share of each node's total that a round holds, per node and knot.
     share: Vec<Vec<f64>>,
-    /// Density of each node's random walk, ns²/s³.
+    /// Density of each node's random walk where nothing happens to its clock, ns²/s³.
     pub walk_density: Vec<f64>,
+    /// Density of each node's random walk from each knot to the next, ns²/s³.
+    walks: Vec<Vec<f64>>,
     /// Standard deviation of a median path's asymmetry, ns.
     pub asymmetry_sd_ns: f64,
     /// Every pair of nodes between which packets went.
@@ -87,7 +90,8 @@ struct Stretch {
     variances: Variances,
     /// Variance that asymmetry causes, ns².
     asymmetry: f64,
-    walk: f64,
+    /// From each state to the next, the reference's included.
+    walks: Vec<f64>,
 }
 
 pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
@@ -111,7 +115,7 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
     let asymmetries = layout.node_pairs.iter().zip(&fit.asymmetries).zip(&fit.robust.1);
     RunSolution {
         origin_ns: layout.origin_ns,
-        reach: typical_window(&layout.knots),
+        reach: layout.window,
         knots: layout.knots.clone(),
         nodes: paths,
         random: graphs.random,
@@ -129,7 +133,8 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
         noise_scales: fit.scales,
         solver_steps: fit.steps,
         converged: fit.converged,
-        walk_density: fit.walks,
+        walks: walks(nodes, &fit),
+        walk_density: fit.usual_walks,
     }
 }
 
@@ -209,23 +214,42 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
         [a[0] - b[0], a[1] - b[1]]
     };
     let same = span.node == other.node;
-    let walk = if same { 0.0 } else { fit.walks[span.node] + fit.walks[other.node] };
-    let window = typical_window(&layout.knots);
+    let walk = |knot: usize| fit.walks[layout.state(own, knot)] + fit.walks[layout.state(reference, knot)];
+    let walks: Vec<f64> = (first..=last).map(|knot| if same { 0.0 } else { walk(knot) }).collect();
+    let window = layout.window;
     let noise = |knot: usize| {
         let share = model.share[knot];
+        let walk = around(&walks, knot - first);
         (share > 0.0).then(|| with_excess(model.noise.map(|variance| variance / share), walk, window))
     };
     let noise: Vec<Option<Block>> = (first..=last).map(noise).collect();
     let variances =
-        if same { Variances::none(noise.len()) } else { Variances::new(&layout.knots[first..=last], &noise, walk) };
+        if same { Variances::none(noise.len()) } else { Variances::new(&layout.knots[first..=last], &noise, &walks) };
     Some(Stretch {
         first,
         potential: span.potential - other.potential,
         states: (first..=last).map(state).collect(),
         variances,
         asymmetry: if same { 0.0 } else { model.asymmetry },
-        walk,
+        walks,
     })
+}
+
+/// The density about a state: the larger of the intervals before and after it. The last one's own is the usual density, from where no interval follows.
+fn around(walks: &[f64], at: usize) -> f64 {
+    let before = at.checked_sub(1).map_or(0.0, |before| walks[before]);
+    walks[at].max(before)
+}
+
+/// By node and knot: the density from there to the next.
+fn walks(nodes: usize, fit: &Fit) -> Vec<Vec<f64>> {
+    let usual = |node: usize| vec![fit.usual_walks.get(node).copied().unwrap_or(0.0); fit.layout.knots.len()];
+    let mut walks: Vec<Vec<f64>> = (0..nodes).map(usual).collect();
+    for span in &fit.layout.spans {
+        let own = &fit.walks[span.base..span.base + span.len()];
+        walks[span.node][span.first..=span.last].copy_from_slice(own);
+    }
+    walks
 }
 
 /// A round's covariance with what the clocks wander within its window. It enters all edges of a node alike, so no number of edges
@@ -259,23 +283,41 @@ impl RunSolution {
         if start >= end {
             return None;
         }
-        let walk = self.walk_density[first.index()] + self.walk_density[second.index()];
+        let walk = |knot: usize| self.walks[first.index()][knot] + self.walks[second.index()][knot];
+        let walks: Vec<f64> = (start..end).map(walk).collect();
         let measured = |knot: usize| {
             let share = self.share[first.index()][knot].min(self.share[second.index()][knot]);
             (share > 0.0 || knot == start)
-                .then(|| with_excess(noise.map(|variance| variance / share.max(SHARE_MIN)), walk, self.reach))
+                .then(|| noise.map(|variance| variance / share.max(SHARE_MIN)))
+                .map(|noise| with_excess(noise, around(&walks, knot - start), self.reach))
         };
         let noise: Vec<Option<Block>> = (start..end).map(measured).collect();
         let common = Stretch {
             first: start,
             potential: 0,
             states: vec![[0.0; 2]; end - start],
-            variances: Variances::new(&self.knots[start..end], &noise, walk),
+            variances: Variances::new(&self.knots[start..end], &noise, &walks),
             asymmetry: fixed[0] * 0.5 * (self.asymmetric_share[first.index()] + self.asymmetric_share[second.index()]),
-            walk,
+            walks,
         };
         let error = common.at(&self.knots, t);
         Some(SmoothedOffset { offset_ns: x.offset_ns - y.offset_ns, drift_ppm: x.drift_ppm - y.drift_ppm, ..error })
+    }
+
+    /// The largest density of the random walk of `node` against the reference between two times, ns²/s³.
+    pub(crate) fn walk_between(&self, node: NodeId, [a, b]: [Timestamp<Reference>; 2]) -> f64 {
+        let [a, b] = [a.min(b), a.max(b)].map(|at| self.seconds(at.as_ns()));
+        let Some(stretch) = self.stretch(node.index(), 0.5 * (a + b)) else { return 0.0 };
+        let times = &self.knots[stretch.first..stretch.first + stretch.states.len()];
+        let from = times.partition_point(|knot| *knot <= a).saturating_sub(1);
+        let to = times.partition_point(|knot| *knot < b).clamp(from + 1, times.len());
+        stretch.walks[from..to].iter().copied().fold(around(&stretch.walks, from.min(times.len() - 1)), f64::max)
+    }
+
+    /// The times at which states were solved for, in order; between them offsets are cubics.
+    pub(crate) fn knots(&self) -> impl DoubleEndedIterator<Item = Timestamp<Reference>> {
+        let at = |knot: &f64| i128::from(self.origin_ns) + (knot * 1e9).round() as i128;
+        self.knots.iter().map(move |knot| Timestamp::from_ns(at(knot).clamp(i64::MIN.into(), i64::MAX.into()) as i64))
     }
 
     fn seconds(&self, reference_ns: i64) -> f64 {
@@ -330,13 +372,14 @@ impl NodeEstimate {
 }
 
 impl SmoothedOffset {
-    pub(super) const ZERO: Self = Self {
+    pub(crate) const ZERO: Self = Self {
         offset_ns: 0.0,
         drift_ppm: 0.0,
         sigma_ns: 0.0,
         half_width_95_ns: 0.0,
         asymmetry_sigma_ns: 0.0,
         drift_sigma_ppm: 0.0,
+        offset_drift_covariance: 0.0,
     };
 }
 
@@ -344,7 +387,7 @@ impl Stretch {
     fn at(&self, knots: &[f64], t: f64) -> SmoothedOffset {
         let times = &knots[self.first..self.first + self.states.len()];
         let next = times.partition_point(|knot| *knot <= t);
-        let (state, [offset, rate]) = if next == 0 {
+        let (state, [offset, across, rate]) = if next == 0 {
             self.beyond(0, t - times[0])
         } else if next == times.len() {
             self.beyond(next - 1, t - times[next - 1])
@@ -360,34 +403,44 @@ impl Stretch {
             half_width_95_ns: SIGMAS_95 * sigma_ns,
             asymmetry_sigma_ns: self.asymmetry.sqrt(),
             drift_sigma_ppm: rate.max(0.0).sqrt() / NS_PER_S_PER_PPM,
+            offset_drift_covariance: across / NS_PER_S_PER_PPM,
         }
     }
 
-    /// State and variances `delta` seconds before the first or after the last knot.
-    fn beyond(&self, at: usize, delta: f64) -> (Pair, Pair) {
-        let [x, f] = self.states[at];
-        let [a, ab, b] = self.variances.at[at];
-        let walked: Block = if delta == 0.0 { [0.0; 3] } else { walk(self.walk, delta.abs()) };
-        let offset = a + delta * (2.0 * ab + delta * b) + walked[0];
-        ([x + delta * f, f], [offset, b + walked[2]])
+    /// The density beyond an end: the last interval's.
+    fn walk_beyond(&self, at: usize) -> f64 {
+        around(&self.walks, at)
     }
 
-    /// State and variances between knot `at` and the next.
-    fn inside(&self, at: usize, times: &[f64], t: f64) -> (Pair, Pair) {
+    /// State and covariance `delta` seconds before the first or after the last knot.
+    fn beyond(&self, at: usize, delta: f64) -> (Pair, Block) {
+        let [x, f] = self.states[at];
+        let [a, ab, b] = self.variances.at[at];
+        let walked: Block = if delta == 0.0 { [0.0; 3] } else { walk(self.walk_beyond(at), delta.abs()) };
+        let offset = a + delta * (2.0 * ab + delta * b) + walked[0];
+        let across = ab + delta * b + delta.signum() * walked[1];
+        ([x + delta * f, f], [offset, across, b + walked[2]])
+    }
+
+    /// State and covariance between knot `at` and the next.
+    fn inside(&self, at: usize, times: &[f64], t: f64) -> (Pair, Block) {
         let delta = times[at + 1] - times[at];
         let s = (t - times[at]) / delta;
         let weights = hermite(s, delta);
         let (here, next) = (self.states[at], self.states[at + 1]);
         let mix = |[a, b]: [Pair; 2]| a[0] * here[0] + a[1] * here[1] + b[0] * next[0] + b[1] * next[1];
-        let variance = |[a, b]: [Pair; 2]| {
-            between(a, square(self.variances.at[at]), a)
-                + between(b, square(self.variances.at[at + 1]), b)
-                + 2.0 * between(a, self.variances.across[at], b)
+        let joint = self.variances.across[at];
+        let covariance = |[a, b]: [Pair; 2], [c, d]: [Pair; 2]| {
+            between(a, square(self.variances.at[at]), c)
+                + between(b, square(self.variances.at[at + 1]), d)
+                + between(a, joint, d)
+                + between(c, joint, b)
         };
-        let offset = variance(weights[0]) + bridge(self.walk, delta, s);
+        let variance = |weights| covariance(weights, weights);
+        let offset = variance(weights[0]) + bridge(self.walks[at], delta, s);
         // Between knots the rate wanders about the cubic's; at the ends it is the knots' own.
-        let rate = variance(weights[1]) + self.walk * delta * s * (1.0 - s);
-        ([mix(weights[0]), mix(weights[1])], [offset, rate])
+        let rate = variance(weights[1]) + self.walks[at] * delta * s * (1.0 - s);
+        ([mix(weights[0]), mix(weights[1])], [offset, covariance(weights[0], weights[1]), rate])
     }
 }
 

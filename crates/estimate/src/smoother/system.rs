@@ -29,7 +29,7 @@ pub(super) struct Weights {
     pub(super) measures: Vec<Block>,
     /// Per node pair: inverse variance of its asymmetry.
     pub(super) node_pairs: Vec<f64>,
-    /// Per node: density of its random walk, ns²/s³.
+    /// Per state: density of its clock's random walk until the next, ns²/s³.
     pub(super) walks: Vec<f64>,
 }
 
@@ -140,12 +140,11 @@ impl<'a> System<'a> {
     fn multiply(&self, x: &[Pair], out: &mut [Pair]) {
         out.copy_from_slice(&self.forces(|at| self.apart(x, at)));
         for span in &self.layout.spans {
-            let q = self.weights.walks[span.node];
             for k in 0..span.len() - 1 {
                 let delta = self.layout.knots[span.first + k + 1] - self.layout.knots[span.first + k];
                 let (here, next) = (span.base + k, span.base + k + 1);
                 let jump = [x[next][0] - x[here][0] - delta * x[here][1], x[next][1] - x[here][1]];
-                let force = times(stiffness(q, delta), jump);
+                let force = times(stiffness(self.weights.walks[here], delta), jump);
                 out[next] = [out[next][0] + force[0], out[next][1] + force[1]];
                 out[here] = [out[here][0] - force[0], out[here][1] - delta * force[0] - force[1]];
             }
@@ -167,12 +166,11 @@ impl<'a> System<'a> {
 impl Chain {
     fn new(layout: &Layout, weights: &Weights, diagonal: &[Block], at: usize) -> Self {
         let span = &layout.spans[at];
-        let q = weights.walks[span.node];
         let mut blocks: Vec<Square> = (0..span.len()).map(|k| square(diagonal[span.base + k])).collect();
         let mut couplings = Vec::with_capacity(span.len().saturating_sub(1));
         for k in 0..span.len().saturating_sub(1) {
             let delta = layout.knots[span.first + k + 1] - layout.knots[span.first + k];
-            let stiff = square(stiffness(q, delta));
+            let stiff = square(stiffness(weights.walks[span.base + k], delta));
             let f = transition(delta);
             let forward = product(stiff, f);
             blocks[k] = sum(blocks[k], product(transposed(f), forward));

@@ -22,9 +22,9 @@ pub(super) struct Variances {
 }
 
 impl Variances {
-    /// Smooths over `times` in s with measurement covariances `noise` (None: nothing was measured), density `q` per s.
+    /// Smooths over `times` in s with measurement covariances `noise` (None: nothing was measured), density `walks` from each to the next.
     /// The first knot must be measured.
-    pub(super) fn new(times: &[f64], noise: &[Option<Block>], q: f64) -> Self {
+    pub(super) fn new(times: &[f64], noise: &[Option<Block>], walks: &[f64]) -> Self {
         let mut filtered: Vec<Block> = Vec::with_capacity(times.len());
         let mut predicted: Vec<Square> = Vec::with_capacity(times.len());
         for (k, noise) in noise.iter().enumerate() {
@@ -33,7 +33,7 @@ impl Variances {
                 predicted.push(square(UNKNOWN));
                 continue;
             };
-            let ahead = predicted_covariance(square(*last), times[k] - times[k - 1], q);
+            let ahead = predicted_covariance(square(*last), times[k] - times[k - 1], walks[k - 1]);
             predicted.push(ahead);
             filtered.push(noise.map_or(block(ahead), |noise| updated_covariance(block(ahead), noise)));
         }

@@ -2,7 +2,7 @@
 //! was measured restarted its clock between two readings, and the series must say between which.
 
 use probe_sync_estimate::series::smooth::{Reading, smooth};
-use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
+use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetSample, TimeMap};
 
 use crate::support::measured;
 use crate::xdf::{ClockOffset, clock_offsets};
@@ -29,16 +29,13 @@ fn ns(seconds: f64) -> f64 {
 fn check(stream: &[ClockOffset], axis: Axis) {
     let samples: Vec<OffsetSample> = stream
         .iter()
-        .map(|reading| OffsetSample {
-            at_ns: ns(if axis == Axis::Own { reading.time } else { reading.time + reading.offset }) as i64,
+        .map(|reading| {
+            let at_ns = ns(if axis == Axis::Own { reading.time } else { reading.time + reading.offset }) as i64;
             // The stream's clock minus the recorder's.
-            offset_ns: ns(-reading.offset),
-            drift_ppm: None,
-            sigma_ns: None,
-            drift_sigma_ppm: None,
+            OffsetSample::bare(at_ns, ns(-reading.offset))
         })
         .collect();
-    let found = TimeMap::from_offsets(&samples, axis, &[]).expect("offsets");
+    let found = TimeMap::from_offsets(&samples, axis, &KnownBreaks::default()).expect("offsets");
     let breaks = found.map.breaks();
     // Half of the readings repeat the one before to the digit, the others scatter by fifty microseconds.
     assert_eq!((found.used, found.dropped, breaks.len()), (115, 0, 1), "{axis:?} {breaks:?}");

@@ -7,6 +7,7 @@ use probe_sync_sys::topology::Topology;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::launcher::Launched;
 use crate::Config;
 
 /// What a rank says of itself first.
@@ -24,6 +25,8 @@ pub struct Hello {
     pub shared_entries: Vec<(String, String)>,
     /// What `run.json` says of the host, as JSON text.
     pub host_facts: String,
+    /// Its place in the launcher's job, where the environment states one.
+    pub launched: Option<Launched>,
 }
 
 impl Hello {
@@ -37,6 +40,7 @@ impl Hello {
             network_identity: format!("{} {}", own(&host.boot_id), network_namespace()),
             shared_entries: config.shared_entries(),
             host_facts: json!({"host": host, "topology": Topology::detect()}).to_string(),
+            launched: Launched::stated(|name| std::env::var(name).ok()),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! What it does not do: bind sockets, start threads (`session`).
 
 mod hello;
+mod launcher;
 mod plan;
 mod roster;
 
@@ -17,9 +18,10 @@ use probe_sync_time::{Edge, RunId, System, Timestamp};
 use serde::Serialize;
 
 pub(crate) use self::hello::Hello;
-pub(crate) use self::plan::Plan;
+pub(crate) use self::plan::{Plan, ranks};
 pub(crate) use self::roster::{Ready, Roster, probe_address};
 use crate::config::ReferenceChoice;
+use crate::store::RunDirectory;
 use crate::{Config, Error, wire};
 
 /// Everything that is settled before the first round.
@@ -61,19 +63,23 @@ pub(crate) fn agree_on_plan(
     Ok((plan, all))
 }
 
-/// Step 2. `own` is this node's ready or why it cannot take part; `None` for ranks that are no node.
+/// Step 2. `own` is this node's ready or why it cannot take part; `None` for ranks that are no node. When all are ready the root
+/// calls `claim` for the run's directory, which it gets back: what refuses a start comes before, and leaves an earlier run in its
+/// place; no rank writes into the directory before it has the roster.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank when some node could not bind its socket; it names the rank.
+/// [`Error::Refused`] on every rank when some node could not bind its socket (it names the rank), or the directory cannot be had.
 pub(crate) fn agree_on_roster(
     collective: &mut dyn Collective,
     plan: &Plan,
     own: Option<&Result<Ready, String>>,
     start: Timestamp<System>,
     reference: ReferenceChoice,
+    claim: impl FnOnce() -> Result<RunDirectory, Error>,
     deadline: &Deadline,
-) -> Result<Roster, Error> {
-    negotiate(collective, own, deadline, |statements: Vec<Option<Result<Ready, String>>>| {
+) -> Result<(Roster, Option<RunDirectory>), Error> {
+    let mut claimed = None;
+    let roster = negotiate(collective, own, deadline, |statements: Vec<Option<Result<Ready, String>>>| {
         let mut nodes = Vec::with_capacity(plan.nodes());
         for (rank, ready) in statements.into_iter().enumerate() {
             match ready {
@@ -82,8 +88,11 @@ pub(crate) fn agree_on_roster(
                 None => {}
             }
         }
-        Roster::new(nodes, start, reference)
-    })
+        let roster = Roster::new(nodes, start, reference)?;
+        claimed = Some(claim().map_err(|error| format!("rank 0: {error}"))?);
+        Ok(roster)
+    })?;
+    Ok((roster, claimed))
 }
 
 /// Gathers every rank's statement, lets the root decide, and brings the decision or the refusal to all.

@@ -6,10 +6,12 @@
 //!
 //! What it does not do: talk to other ranks.
 
+use probe_sync_estimate::record::RankRecord;
 use probe_sync_time::{NodeId, RunId};
 use serde::{Deserialize, Serialize};
 
 use super::Hello;
+use super::launcher::Launched;
 use crate::Config;
 use crate::config::ReferenceChoice;
 
@@ -143,6 +145,30 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId) -> Plan {
     }
 }
 
+/// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first line of `offsets.jsonl` say, so that
+/// alignment knows on which node's clock the trace of a training rank is. Where the launchers' statements cannot all be of one job (two
+/// ranks of one number, which they inherited, or jobs of two sizes, or ranks without any), it is the run's own numbering.
+pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
+    let stated: Option<Vec<Launched>> = hellos.iter().map(|hello| hello.launched).collect();
+    let one_job = |all: &Vec<Launched>| {
+        let mut numbers: Vec<u32> = all.iter().map(|launched| launched.rank).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len() == all.len() && all.windows(2).all(|pair| pair[0].world_size == pair[1].world_size)
+    };
+    let world_size = hellos.len() as u32;
+    let own = || (0..world_size).map(|rank| Launched { rank, world_size, local_rank: None }).collect();
+    let launched = stated.filter(one_job).unwrap_or_else(own);
+    let record = |(place, launched): (usize, Launched)| RankRecord {
+        rank: launched.rank,
+        world_size: launched.world_size,
+        local_rank: launched.local_rank,
+        hostname: plan.hostnames[place].clone(),
+        node_id: plan.node_of_rank[place],
+    };
+    launched.into_iter().enumerate().map(record).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +181,7 @@ mod tests {
             network_identity: (*host).into(),
             shared_entries: Config::default().shared_entries(),
             host_facts: "{}".into(),
+            launched: None,
         };
         hosts.iter().map(one).collect()
     }
@@ -182,5 +209,39 @@ mod tests {
         assert!(refusal.contains("seed") && refusal.contains("rank 1 (b)"), "{refusal}");
         all[1].version = "2".into();
         assert!(refuse_differences(&all).expect_err("versions differ").contains("version 2"));
+    }
+
+    /// Rank, size and node of each rank of a run on these hosts.
+    fn check_ranks(ranks_of: &[(&str, Option<(u32, u32)>)], expected: &[(u32, u32, &str, u32)]) {
+        let hello = |(host, launched): &(&str, Option<(u32, u32)>)| Hello {
+            version: "1".into(),
+            hostname: (*host).into(),
+            clock_identity: (*host).into(),
+            network_identity: (*host).into(),
+            shared_entries: Config::default().shared_entries(),
+            host_facts: "{}".into(),
+            launched: launched.map(|(rank, world_size)| Launched { rank, world_size, local_rank: Some(5) }),
+        };
+        let hellos: Vec<Hello> = ranks_of.iter().map(hello).collect();
+        let plan = agree(&Config::default(), &hellos, RunId(1)).expect("alike");
+        let found = ranks(&plan, &hellos);
+        let short: Vec<_> = found.iter().map(|r| (r.rank, r.world_size, r.hostname.as_str(), r.node_id)).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|&(rank, size, host, node)| (rank, size, host, NodeId(node))).collect();
+        assert_eq!(short, expected);
+    }
+
+    #[test]
+    fn a_run_records_the_launchers_ranks_or_its_own() {
+        // Two hosts with two ranks each, numbered round them.
+        let round = [("a", Some((0, 4))), ("b", Some((1, 4))), ("a", Some((2, 4))), ("b", Some((3, 4)))];
+        check_ranks(&round, &[(0, 4, "a", 0), (1, 4, "b", 1), (2, 4, "a", 0), (3, 4, "b", 1)]);
+        // One measuring rank per host of a job of sixteen.
+        check_ranks(&[("a", Some((0, 16))), ("b", Some((8, 16)))], &[(0, 16, "a", 0), (8, 16, "b", 1)]);
+        let own = [(0, 2, "a", 0), (1, 2, "b", 1)];
+        // All inherited one number; jobs of two sizes; one states nothing, as the first process of --local.
+        check_ranks(&[("a", Some((3, 16))), ("b", Some((3, 16)))], &own);
+        check_ranks(&[("a", Some((0, 1))), ("b", Some((1, 2)))], &own);
+        check_ranks(&[("a", None), ("b", Some((1, 2)))], &own);
     }
 }

@@ -8,4 +8,5 @@ pub(crate) mod counters;
 mod driver;
 pub(crate) mod prober;
 pub mod snapshots;
+pub(crate) mod stop;
 pub(crate) mod virtual_clocks;

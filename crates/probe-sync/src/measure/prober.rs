@@ -6,7 +6,6 @@
 //! What it does not do: fit, gather, write files.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
@@ -20,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::account::RankAccount;
 use super::driver::{Command, Driver};
+use super::stop::Stop;
 use crate::{Config, Error};
 
 /// A node's socket before the peers are known.
@@ -137,9 +137,9 @@ impl Prober {
     ///
     /// # Errors
     /// The thread's own error when it has ended.
-    pub fn wait(&mut self, span: Duration, stop: &AtomicBool) -> Result<(), Error> {
+    pub fn wait(&mut self, span: Duration, stop: &Stop) -> Result<(), Error> {
         let deadline = Instant::now() + StdDuration::from_nanos(span.as_ns().max(0).unsigned_abs());
-        while !stop.load(Ordering::Relaxed) {
+        while !stop.raised() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;

@@ -6,11 +6,11 @@ use probe_sync_estimate::record::{NodeRecord, OffsetsHeader};
 use probe_sync_time::NodeId;
 use serde_json::{Value, json};
 
-use crate::join::{Hello, Joined};
+use crate::join::{Hello, Joined, ranks};
 
 /// The content of `run.json`.
 pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
-    let Joined { config, plan, roster, edges, backend, ranks } = joined;
+    let Joined { config, plan, roster, edges, backend, ranks: size } = joined;
     let configuration: serde_json::Map<String, Value> =
         config.entries().into_iter().map(|(key, value)| (key, Value::String(value))).collect();
     let nodes: Vec<Value> = roster
@@ -31,14 +31,15 @@ pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
     }
     json!({
         "run_id": plan.run.to_string(), "version": env!("CARGO_PKG_VERSION"), "backend": backend,
-        "ranks": ranks, "reference": roster.reference, "start_ns": roster.start.as_ns(),
+        "ranks": size, "reference": roster.reference, "start_ns": roster.start.as_ns(),
         "configuration": configuration, "nodes": nodes, "node_of_rank": plan.node_of_rank,
+        "launcher_ranks": ranks(plan, hellos),
         "edges": edges.iter().map(|edge| [edge.src, edge.dst]).collect::<Vec<_>>(), "hosts": hosts,
     })
 }
 
 /// The first line of `offsets.jsonl`.
-pub(super) fn offsets_header(joined: &Joined) -> OffsetsHeader {
+pub(super) fn offsets_header(joined: &Joined, hellos: &[Hello]) -> OffsetsHeader {
     let Joined { plan, roster, .. } = joined;
     let node = |(node, ready): (usize, &crate::join::Ready)| {
         let node_id = NodeId(node as u32);
@@ -53,5 +54,6 @@ pub(super) fn offsets_header(joined: &Joined) -> OffsetsHeader {
         meta: true,
         nodes: roster.nodes.iter().enumerate().map(node).collect(),
         reference: roster.reference,
+        ranks: ranks(plan, hellos),
     }
 }

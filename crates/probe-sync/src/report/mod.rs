@@ -10,6 +10,7 @@ mod documents;
 mod judge;
 mod metrics;
 mod recorder;
+mod whole;
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ pub struct RunReport {
     pub reference: NodeId,
     /// Solved rounds.
     pub rounds: u64,
-    /// True when a signal ended the run.
+    /// True when a signal, or a session that was stopped on any rank, ended the run.
     pub interrupted: bool,
     /// Why the run failed; what is here then comes from the rounds finished before.
     pub error: Option<String>,

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
-use probe_sync_estimate::record::OffsetRecord;
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::{ClockEvent, NodeEstimate};
+use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{NodeId, RoundId};
 use serde_json::{Value, json};
 
 use super::judge::Judge;
 use super::metrics::Metrics;
+use super::whole::Whole;
 use super::{NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
 use crate::Error;
 use crate::join::{Hello, Joined};
@@ -32,6 +33,8 @@ pub(crate) struct Recorder {
     directory: RunDirectory,
     /// `run.json` as it was written first.
     document: Value,
+    /// The first line of files of offsets.
+    header: OffsetsHeader,
     offsets: JsonLines,
     global_windows: JsonLines,
     judge: Judge,
@@ -41,7 +44,9 @@ pub(crate) struct Recorder {
     clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
-    metrics_failed: bool,
+    /// Why metrics could not be written, and how often.
+    metrics_failures: BTreeMap<String, u64>,
+    whole: Whole,
 }
 
 /// Latencies of rounds, in order of size.
@@ -50,9 +55,10 @@ struct Latencies(Vec<f64>);
 
 impl Recorder {
     /// Writes `run.json`, `truth.json` where there is truth, and the heads of the streams.
-    pub fn begin(joined: Arc<Joined>, hellos: &[Hello], directory: RunDirectory) -> Result<Self, Error> {
+    pub fn begin(joined: Arc<Joined>, hellos: &[Hello], mut directory: RunDirectory) -> Result<Self, Error> {
         let document = documents::run(&joined, hellos);
         directory.write_document("run.json", &format!("{document:#}\n"))?;
+        directory.started();
         let Joined { config, plan, roster, .. } = &*joined;
         let truth = Truth::of(config, plan.nodes(), roster.reference, roster.start);
         if truth.is_known() {
@@ -60,10 +66,12 @@ impl Recorder {
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
         let mut offsets = directory.stream("offsets.jsonl")?;
-        offsets.append(&documents::offsets_header(&joined))?;
+        let header = documents::offsets_header(&joined, hellos);
+        offsets.append(&header)?;
         offsets.flush()?;
         Ok(Self {
             judge: Judge::new(truth, roster.reference),
+            header,
             offsets,
             global_windows: directory.stream("global_windows.jsonl")?,
             directory,
@@ -74,7 +82,8 @@ impl Recorder {
             clock_events: Vec::new(),
             faults: Vec::new(),
             faults_by_kind: BTreeMap::new(),
-            metrics_failed: false,
+            metrics_failures: BTreeMap::new(),
+            whole: Whole::default(),
             joined,
         })
     }
@@ -102,6 +111,11 @@ impl Recorder {
         Ok(())
     }
 
+    /// Keeps what a recorded round was made of, for the offsets of the whole run.
+    pub fn keep(&mut self, round: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
+        self.whole.take(round, edges);
+    }
+
     /// Writes the metrics anew, from the running summary. Not before the broadcast: every rank waits for that.
     pub fn refresh_metrics(&mut self) {
         let text = self.metrics().render();
@@ -125,7 +139,14 @@ impl Recorder {
         let (cpu_cores, counters) = (report.cpu_cores, report.counters.clone());
         let metrics = Metrics { cpu_cores, counters, pacing: report.pacing.as_ref(), ..self.metrics() }.render();
         self.store_metrics(&metrics);
+        for (cause, times) in self.metrics_failures.iter().filter(|(_, times)| **times > 1) {
+            tracing::warn!("{cause}: {times} times in this run");
+        }
         self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
+        // Last: whoever ends the ranks of a run in a hurry has all else by now.
+        if report.error.is_none() {
+            self.whole.write(&self.directory, &self.header)?;
+        }
         Ok(report)
     }
 
@@ -141,14 +162,17 @@ impl Recorder {
         }
     }
 
-    /// Metrics are for others to look at: that they cannot be written is said once and ends nothing.
+    /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is told once, and counted.
     fn store_metrics(&mut self, text: &str) {
-        if let Err(error) = self.directory.refresh_document("metrics.prom", text) {
-            if !self.metrics_failed {
-                tracing::warn!("{error}; the run goes on without fresh metrics");
+        let Err(error) = self.directory.refresh_document("metrics.prom", text) else { return };
+        let (cause, known) = (error.to_string(), self.metrics_failures.len());
+        if !self.metrics_failures.contains_key(&cause) {
+            if known >= CAUSES_MAX {
+                return;
             }
-            self.metrics_failed = true;
+            tracing::warn!("{cause}; the run goes on without fresh metrics");
         }
+        *self.metrics_failures.entry(cause).or_default() += 1;
     }
 
     fn report(
@@ -240,6 +264,8 @@ impl Latencies {
     }
 }
 
+/// Different reasons why metrics cannot be written: a system has not more.
+const CAUSES_MAX: usize = 16;
 /// Latencies and clock events kept for the report: two days of rounds of 4 s.
 const MAX_KEPT: usize = 43_200;
 

@@ -42,7 +42,7 @@ pub(crate) struct Exchange<'c> {
 }
 
 impl<'c> Exchange<'c> {
-    /// The way to the other ranks of a run; waits end soon after `stop` was raised.
+    /// The way to the other ranks of a run; waits end soon after the caller's `stop` was raised.
     pub fn new(collective: &'c mut dyn Collective, joined: &Joined, stop: Arc<AtomicBool>) -> Self {
         let participants = joined.plan.participants();
         let round_timeout = joined.config.round_timeout;

@@ -28,6 +28,8 @@ pub(crate) struct Master {
     duration: Option<Duration>,
     configured: Pace,
     latency: StdDuration,
+    /// Some rank asked to end the run.
+    asked: bool,
 }
 
 /// What the master knows of the window that has just ended.
@@ -58,6 +60,7 @@ impl Master {
             duration: joined.config.duration,
             configured: Pace::configured(&joined.config),
             latency: StdDuration::ZERO,
+            asked: false,
         }
     }
 
@@ -69,8 +72,8 @@ impl Master {
         let Ended { round_id, length, closed, pace, stop } = ended;
         let reference = windows.iter().find(|window| window.node_id == self.reference);
         let reference = reference.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
-        let asked = stop || windows.iter().any(|window| window.stop_requested);
-        let ends = asked || self.duration_over(self.configured.window);
+        self.asked |= stop || windows.iter().any(|window| window.stop_requested);
+        let ends = self.asked || self.duration_over(self.configured.window);
         if ends && too_short(reference, length) {
             return Ok(Broadcast::Ended { round_id });
         }
@@ -81,6 +84,7 @@ impl Master {
         solved.data.decision = next.decision(solved.data.window_end, ends);
         self.latency = closed.elapsed();
         self.recorder.record(&solved.data, self.latency)?;
+        self.recorder.keep(&solved.data, solved.edges);
         Ok(Broadcast::Solved(Box::new(solved.data)))
     }
 
@@ -105,7 +109,7 @@ impl Master {
         error: Option<String>,
     ) -> Result<RunReport, Error> {
         let pacing = self.policy.report();
-        self.recorder.end(accounts, interrupted, error, pacing)
+        self.recorder.end(accounts, interrupted || self.asked, error, pacing)
     }
 
     /// True when less than half a window of the configured duration is left.

@@ -13,8 +13,6 @@ pub(crate) mod exchange;
 pub(crate) mod master;
 pub(crate) mod node;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::round::GlobalWindowData;
@@ -27,6 +25,7 @@ use self::node::{Node, WindowPlan};
 use crate::Error;
 use crate::join::Joined;
 use crate::measure::account::RankAccount;
+use crate::measure::stop::Stop;
 use crate::pace::Pace;
 
 /// One rank's rounds.
@@ -36,7 +35,7 @@ pub(crate) struct Rounds<'c> {
     node: Option<Node>,
     /// At the root.
     master: Option<Master>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     /// The round under way.
     round_id: RoundId,
     window: WindowPlan,
@@ -54,7 +53,7 @@ impl<'c> Rounds<'c> {
         exchange: Exchange<'c>,
         node: Option<Node>,
         master: Option<Master>,
-        stop: Arc<AtomicBool>,
+        stop: Stop,
     ) -> Self {
         let pace = Pace::configured(&joined.config);
         let start = pace.decision(joined.roster.start.on_reference(), false);
@@ -89,7 +88,7 @@ impl<'c> Rounds<'c> {
         let windows = self.exchange.gather(own.as_ref(), self.pace.window)?;
         let decided = match &mut self.master {
             Some(master) => {
-                let stop = self.stop.load(Ordering::Relaxed);
+                let stop = self.stop.raised();
                 let ended = Ended { round_id, length: self.window.length(), closed, pace: &self.pace, stop };
                 Some(master.solve(ended, &windows)?)
             }
@@ -121,6 +120,16 @@ impl<'c> Rounds<'c> {
         }
         self.last = Some(round);
         Ok(())
+    }
+
+    /// Ends the run on all ranks with the window under way.
+    pub fn end_early(&self) {
+        self.stop.raise();
+    }
+
+    /// Whether this rank was asked to end the run.
+    pub fn stop_asked(&self) -> bool {
+        self.stop.raised()
     }
 
     /// The last solved round.

@@ -7,7 +7,6 @@
 //!
 //! What it does not do: talk to other ranks, solve.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
@@ -22,6 +21,7 @@ use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
 use crate::measure::prober::{Prober, ProberSetup};
 use crate::measure::snapshots::{Sampler, SnapshotCounts};
+use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks;
 use crate::pace::Pace;
 use crate::store::{JsonLines, ProbeLine, ProbeWindowLine, RunDirectory};
@@ -82,12 +82,12 @@ impl Node {
         &mut self,
         round_id: RoundId,
         plan: &WindowPlan,
-        stop: &AtomicBool,
+        stop: &Stop,
     ) -> Result<(NodeWindowData, Instant), Error> {
         self.prober.wait(plan.remaining(self.prober.system_now()), stop)?;
         let cut = self.prober.cut()?;
         let closed = Instant::now();
-        let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.load(Ordering::Relaxed));
+        let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
         self.left_out += left_out;
         self.windows.append(&data)?;
         self.windows.flush()?;

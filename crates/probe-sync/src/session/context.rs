@@ -15,7 +15,7 @@ use crate::Config;
 /// What a run needs from its caller besides configuration and peers.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Raise it to end the run: the window under way is cut, everything is flushed.
+    /// Raise it to end the run: the window under way is cut, everything is flushed. Nothing here raises it or takes it back.
     pub stop: Arc<AtomicBool>,
     /// The local address that leads to rank 0, if known.
     pub towards_root: Option<IpAddr>,

@@ -4,7 +4,6 @@
 //! error is returned, and what to do about the other ranks is the caller's business.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Rank};
@@ -63,7 +62,6 @@ pub struct Session<'c> {
     joined: Arc<Joined>,
     rounds: Rounds<'c>,
     rank: Rank,
-    stop: Arc<AtomicBool>,
     failed: bool,
 }
 
@@ -109,7 +107,7 @@ impl<'c> Session<'c> {
     ) -> Result<Self, Error> {
         let rank = collective.rank();
         let (joined, rounds) = start::start(config, collective, context, policy)?;
-        Ok(Self { joined, rounds, rank, stop: Arc::clone(&context.stop), failed: false })
+        Ok(Self { joined, rounds, rank, failed: false })
     }
 
     /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.
@@ -165,14 +163,14 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// Ends the run and returns the report at the root. While rounds go on the stop flag of the context is raised first, and they
-    /// end on all ranks with the window under way. A session that has returned an error has no report.
+    /// Ends the run and returns the report at the root. Rounds that go on end on all ranks with the window under way. The context's
+    /// stop flag stays as it is: the same context serves the next session. A session that has returned an error has no report.
     ///
     /// # Errors
     /// The first error. At the root `report.json` speaks of the finished rounds.
     pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
         if !self.rounds.ended() {
-            self.stop.store(true, Ordering::Relaxed);
+            self.rounds.end_early();
         }
         while self.next_round()?.is_some() {}
         if self.failed {
@@ -181,7 +179,7 @@ impl<'c> Session<'c> {
         match self.rounds.settle() {
             Ok(accounts) => {
                 // Also a signal that came while the ranks were settling.
-                let interrupted = self.stop.load(Ordering::Relaxed);
+                let interrupted = self.rounds.stop_asked();
                 let master = self.rounds.take_master();
                 master.map(|master| master.report(&accounts, interrupted, None)).transpose()
             }
@@ -192,7 +190,7 @@ impl<'c> Session<'c> {
     /// Writes the report of what there is; the first error stays the one to return.
     fn failed(&mut self, error: Error) -> Error {
         self.failed = true;
-        let interrupted = self.stop.load(Ordering::Relaxed);
+        let interrupted = self.rounds.stop_asked();
         let reported = self.rounds.take_master().map(|master| master.report(&[], interrupted, Some(error.to_string())));
         if let Some(Err(second)) = reported {
             tracing::warn!("{second}");

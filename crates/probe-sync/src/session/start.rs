@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline, ROOT};
+use probe_sync_collective::{Collective, Deadline};
 use probe_sync_probe::topology;
 use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId, RunId};
@@ -15,6 +15,7 @@ use probe_sync_time::{Clock, Edge, NodeId, RunId};
 use super::context::Context;
 use crate::join::{self, Hello, Joined, Plan, Ready};
 use crate::measure::prober::ProberSetup;
+use crate::measure::stop::Stop;
 use crate::pace::Policy;
 use crate::report::Recorder;
 use crate::round::Rounds;
@@ -39,17 +40,12 @@ pub(super) fn start<'c>(
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, new_run_id(), &handshake)?;
     let config = config?;
     let rank = collective.rank();
-    // The root claims the directory before anyone else writes into it.
-    let claimed = (rank == ROOT).then(|| RunDirectory::claim(&config.out)).transpose();
-    let (claimed, failure) = match claimed {
-        Ok(claimed) => (claimed, None),
-        Err(error) => (None, Some(error.to_string())),
-    };
-    let bind = |node| failure.map_or_else(|| Bound::bind(&config, &plan, node, context), Err);
-    let bound = plan.probes_for(rank).map(bind);
+    let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, context));
     let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
     let start = clock::SystemClock.now();
-    let roster = join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, &handshake)?;
+    let claim = || RunDirectory::claim(&config.out);
+    let (roster, claimed) =
+        join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;
     let (backend, ranks) = (collective.backend(), collective.size());
     let joined = Arc::new(Joined { edges: edges(&config, &plan), config, plan, roster, backend, ranks });
     // After a successful assembly no node failed to bind.
@@ -61,8 +57,8 @@ pub(super) fn start<'c>(
         Ok::<_, Error>(Master::new(&joined, policy.unwrap_or_else(configured), recorder))
     });
     let master = master.transpose()?;
-    let stop = Arc::clone(&context.stop);
-    let exchange = Exchange::new(collective, &joined, Arc::clone(&stop));
+    let stop = Stop::new(&context.stop);
+    let exchange = Exchange::new(collective, &joined, stop.of_caller());
     let rounds = Rounds::new(&joined, exchange, node, master, stop);
     Ok((joined, rounds))
 }

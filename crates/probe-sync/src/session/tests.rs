@@ -90,6 +90,36 @@ fn stopping_one_rank_ends_the_run_on_all() {
 }
 
 #[test]
+fn a_context_serves_a_second_session() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let context = Context::default();
+    for run in 0..2 {
+        let config = Config { duration: None, window: Duration::from_ms(200), ..config(directory.path()) };
+        let mut alone = InProcess::group(1).remove(0);
+        let mut session = Session::start(Ok(config), &mut alone, &context).expect("a run");
+        assert!(session.next_round().expect("a round").is_some(), "session {run} ended at once");
+        let report = session.stop().expect("a run").expect("the root's report");
+        assert!(report.interrupted && report.rounds >= 1, "{report:?}");
+    }
+    assert!(!context.stop.load(std::sync::atomic::Ordering::Relaxed), "the flag is its caller's");
+}
+
+#[test]
+fn metrics_that_cannot_be_refreshed_do_not_end_the_run() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let results = sessions(1, &config(directory.path()), None, |mut session| {
+        session.next_round()?;
+        let metrics = Path::new(&session.started().config.out).join("metrics.prom");
+        std::fs::remove_file(&metrics).expect("written after the first round");
+        std::fs::create_dir(&metrics).expect("something is in the way");
+        to_the_end(session)
+    });
+    let report = results.into_iter().next().expect("one rank").expect("a run").expect("the root's report");
+    assert_eq!((report.rounds, report.error), (4, None));
+    assert!(directory.path().join("out/report.json").exists());
+}
+
+#[test]
 fn a_dropped_session_ends_its_threads_and_keeps_its_rounds() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = Config {

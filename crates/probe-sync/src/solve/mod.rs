@@ -14,9 +14,11 @@
 //! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
 //! windows and not from exchanges.
 
+mod origin;
 mod packets;
 mod plausible;
 mod recording;
+mod reference;
 mod solved;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ use probe_sync_time::{Duration, NodeId};
 
 use self::packets::Packets;
 use self::recording::{Recording, TakeLine};
+pub use self::reference::recorded_reference;
 pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};
@@ -50,15 +53,40 @@ pub enum Input<'a> {
     },
 }
 
-/// Reads `input`, solves every round, smooths the run and writes `out` in the form of `offsets.jsonl`: a line per round and
-/// node, or with `knots` one every so long. The 95 % intervals are of the smoothed run; hard intervals are the rounds' own,
+/// Which lines are written.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Lines {
+    /// So many that straight lines between them add a tenth of sigma, from the first window's start to the last one's end.
+    #[default]
+    Sufficient,
+    /// One per round and node.
+    Rounds,
+    /// One every so long.
+    Every(Duration),
+}
+
+impl std::str::FromStr for Lines {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Sufficient),
+            "rounds" => Ok(Self::Rounds),
+            time => crate::config::duration(time)
+                .map(Self::Every)
+                .map_err(|problem| format!("auto, rounds, or a time: {problem}")),
+        }
+    }
+}
+
+/// Reads `input`, solves every round, smooths the run and writes `out` in the form of `offsets.jsonl`, the lines that `lines` says. The 95 % intervals are of the smoothed run; hard intervals are the rounds' own,
 /// between their midpoints widened by what the clocks may have wandered and then no longer unconditional.
 ///
 /// Of `config` the fit and the reference count. Two nodes whose packets were captured by somebody else:
 ///
 /// ```
 /// use probe_sync::Config;
-/// use probe_sync::solve::{Input, solve_files};
+/// use probe_sync::solve::{Input, Lines, solve_files};
 ///
 /// let directory = tempfile::tempdir()?;
 /// let packets = directory.path().join("packets.csv");
@@ -66,7 +94,7 @@ pub enum Input<'a> {
 /// std::fs::write(&packets, "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n")?;
 /// let out = directory.path().join("offsets.jsonl");
 /// let input = Input::Packets { files: &[packets], window: None };
-/// let solved = solve_files(input, &out, None, &Config::default())?;
+/// let solved = solve_files(input, &out, Lines::Rounds, &Config::default())?;
 /// assert_eq!((solved.nodes, solved.rounds, solved.skipped_lines), (2, 1, 0));
 /// let last = std::fs::read_to_string(&out)?;
 /// let line: serde_json::Value = serde_json::from_str(last.lines().last().expect("node 1's line"))?;
@@ -76,12 +104,18 @@ pub enum Input<'a> {
 /// ```
 ///
 /// # Errors
-/// When a file cannot be read or written, nothing in them is usable, the reference is not in them, or `knots` asks for more lines
+/// When a file cannot be read or written, nothing in them is usable, the reference is not in them, or `lines` are more
 /// than are sensible.
-pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config: &Config) -> Result<Solved, Error> {
+pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) -> Result<Solved, Error> {
     let reference = reference(config)?;
     let mut recording = Recording::new(reference);
     let paths = read(input, &mut recording)?;
+    if !matches!(input, Input::Packets { .. }) {
+        match origin::header(paths) {
+            Ok(header) => recording.origin = header,
+            Err(problem) => recording.note(problem),
+        }
+    }
     let same = |path: &PathBuf| fs::canonicalize(path).ok() == fs::canonicalize(out).ok();
     if out.exists() && paths.iter().any(same) {
         return Err(Error::OutputIsInput { path: out.into() });
@@ -106,12 +140,19 @@ pub fn solve_files(input: Input<'_>, out: &Path, knots: Option<Duration>, config
     let recorded = Some(&recorded[..]).filter(|some| !some.is_empty());
     let smoothed = Smoothed::new(recording.node_count(), reference, rounds, recorded);
     recording.report(&smoothed);
-    recording.solved.lines = match knots {
-        Some(spacing) => {
+    recording.solved.lines = match lines {
+        Lines::Sufficient => {
+            let (knots, share) = smoothed.sufficient_knots();
+            if share < 1.0 {
+                recording.note(format!("10⁷ lines are too few: there are {:.1} % of those that would suffice", 100.0 * share));
+            }
+            recording.write(out, smoothed.knot_lines(knots))?
+        }
+        Lines::Every(spacing) => {
             let knots = smoothed.knots(spacing, recording.nodes.len()).map_err(|error| unusable_knots(&error))?;
             recording.write(out, smoothed.knot_lines(knots))?
         }
-        None => recording.write(out, smoothed.round_lines())?,
+        Lines::Rounds => recording.write(out, smoothed.round_lines())?,
     };
     Ok(recording.solved)
 }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use probe_sync_estimate::faults::{Culprit, Fault};
@@ -16,13 +16,11 @@ use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::{Decision, EdgeCut, SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
-use probe_sync_files::AtomicFile;
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
-use serde::Serialize;
 
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
 use super::solved::{MAX_NOTES, Solved};
-use crate::store::{ProbeLine, ProbeWindowLine, RecordedLine};
+use crate::store::{ProbeLine, ProbeWindowLine, RecordedLine, write_offsets};
 use crate::{Config, Error};
 
 /// Everything read from the files.
@@ -33,6 +31,8 @@ pub(super) struct Recording {
     windows: BTreeMap<RoundId, BTreeMap<NodeId, NodeWindowData>>,
     pub(super) nodes: BTreeSet<NodeId>,
     pub(super) solved: Solved,
+    /// What the run that recorded says of its nodes.
+    pub(super) origin: Option<OffsetsHeader>,
     reference: NodeId,
 }
 
@@ -53,6 +53,7 @@ impl Recording {
             windows: BTreeMap::new(),
             nodes: BTreeSet::new(),
             solved: Solved::default(),
+            origin: None,
             reference,
         }
     }
@@ -248,26 +249,12 @@ impl Recording {
 
     /// Writes the lines of nodes that were seen, beside their place first; returns how many.
     pub(super) fn write(&self, out: &Path, lines: impl Iterator<Item = OffsetRecord>) -> Result<usize, Error> {
-        let write = || {
-            let mut file = AtomicFile::create(out)?;
-            let header = OffsetsHeader { meta: true, nodes: Vec::new(), reference: self.reference };
-            append(&mut file, &header)?;
-            let mut count = 0;
-            // A stray large node number must not fill the file with nodes that nobody saw.
-            for line in lines.filter(|line| self.nodes.contains(&line.estimate.node_id)) {
-                append(&mut file, &line)?;
-                count += 1;
-            }
-            file.commit()?;
-            Ok(count)
-        };
-        write().map_err(Error::file(out, "write"))
+        let (nodes, ranks) = self.origin.clone().map(|origin| (origin.nodes, origin.ranks)).unwrap_or_default();
+        let header = OffsetsHeader { meta: true, nodes, reference: self.reference, ranks };
+        // A stray large node number must not fill the file with nodes that nobody saw.
+        let seen = lines.filter(|line| self.nodes.contains(&line.estimate.node_id));
+        write_offsets(out, &header, seen)
     }
-}
-
-fn append<T: Serialize>(file: &mut AtomicFile, line: &T) -> std::io::Result<()> {
-    serde_json::to_writer(&mut *file, line)?;
-    file.write_all(b"\n")
 }
 
 impl WindowRecord {

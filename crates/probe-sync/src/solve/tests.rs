@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use probe_sync_time::Duration;
 use serde_json::Value;
 
-use super::{Input, Solved, solve_files};
+use super::{Input, Lines, Solved, solve_files};
 use crate::{Config, Error};
 
 fn solve(text: &str, window: Option<Duration>, config: &Config) -> Result<(Solved, Vec<Value>), Error> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (packets, out) = (directory.path().join("packets.csv"), directory.path().join("offsets.jsonl"));
     std::fs::write(&packets, text).expect("writable");
-    let solved = solve_files(Input::Packets { files: &[packets], window }, &out, None, config)?;
+    let solved = solve_files(Input::Packets { files: &[packets], window }, &out, Lines::Rounds, config)?;
     let text = std::fs::read_to_string(&out).expect("written");
     Ok((solved, text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()))
 }

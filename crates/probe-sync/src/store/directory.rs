@@ -1,8 +1,9 @@
 //! The directory of one run: claimed, joined, and the names in it.
 //!
-//! Place in the flow: before the first round. The root claims the directory: an earlier run's moves aside to `NAME.1`,
-//! `NAME.2`, …; one that holds anything else, or that a running root has locked, is refused. The other ranks only add their own
-//! files, and never move what they find: on a shared file system their view of it may be stale.
+//! Place in the flow: before the first round, when every rank is ready. The root claims the directory: an earlier run's moves aside to
+//! `NAME.1`, `NAME.2`, …; one that holds anything else, or that a running root has locked, is refused. A run that does not start after
+//! all takes its claim back: the earlier run returns to its place. The other ranks only add their own files, and never move what they
+//! find: on a shared file system their view of it may be stale.
 //!
 //! What it does not do: read a run (crates `trace` and `cli`, module `solve`).
 
@@ -10,7 +11,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use probe_sync_files::AtomicFile;
+use probe_sync_files::{AtomicFile, NewFolders};
 use serde_json::Value;
 
 use super::JsonLines;
@@ -22,10 +23,32 @@ pub struct RunDirectory {
     path: PathBuf,
     /// Held by the root until it is dropped.
     lock: Option<File>,
+    /// What is taken back when this is dropped before the run has started.
+    claim: Option<Claim>,
+}
+
+/// What claiming a directory changed.
+#[derive(Debug)]
+struct Claim {
+    /// Where the earlier run is now.
+    aside: Option<PathBuf>,
+    folders: NewFolders,
+}
+
+/// What is in a directory that a run is to have.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Content {
+    /// Nothing, or the empty folders of a start that was broken off.
+    Nothing,
+    /// A run, or what one left that was broken off before it had written what it is.
+    Run,
+    /// Anything else.
+    Foreign,
 }
 
 impl RunDirectory {
-    /// Claims the directory for a run, at the root. What an earlier run left there moves aside first.
+    /// Claims the directory for a run, at the root. What an earlier run left there moves aside first. Dropped before
+    /// [`Self::started`], it is as if nothing had been claimed. A link to a directory stays one.
     ///
     /// # Errors
     /// [`Error::Occupied`] when it holds something else than a finished run; [`Error::File`] names the path.
@@ -34,18 +57,37 @@ impl RunDirectory {
         if path.as_os_str().is_empty() {
             return Err(occupied("is no name; give --out a directory"));
         }
-        if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-            if run_in(path).is_none() {
+        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut claim = Claim { aside: None, folders: NewFolders::default() };
+        match content(path) {
+            Content::Nothing => {}
+            Content::Run => {
+                // Held for an instant only, to learn whether somebody else holds it.
+                Self::lock(path)?;
+                let aside = free_name(path)?;
+                fs::rename(path, &aside).map_err(Error::file(path, "move aside"))?;
+                claim.aside = Some(aside);
+            }
+            Content::Foreign => {
                 return Err(occupied("is not empty and holds no run of probe_sync; give --out another directory"));
             }
-            // Held for an instant only, to learn whether somebody else holds it.
-            Self::lock(path)?;
-            let aside = free_name(path)?;
-            fs::rename(path, &aside).map_err(Error::file(path, "move aside"))?;
         }
-        let mut directory = Self::join(path)?;
+        let made = PARTS.iter().try_for_each(|part| {
+            let part = path.join(part);
+            claim.folders.add(&part).map_err(Error::file(&part, "create"))
+        });
+        // Whatever fails from here on takes the claim back.
+        let mut directory = Self { path: path.clone(), lock: None, claim: Some(claim) };
+        made?;
         directory.lock = Some(Self::lock(path)?);
         Ok(directory)
+    }
+
+    /// The run has started: what was claimed stays.
+    pub fn started(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            claim.folders.keep();
+        }
     }
 
     /// Opens the directory for one node's own files.
@@ -53,14 +95,14 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn join(path: &Path) -> Result<Self, Error> {
-        for part in ["windows", "probes", "snapshots"] {
+        for part in PARTS {
             fs::create_dir_all(path.join(part)).map_err(Error::file(&path.join(part), "create"))?;
         }
-        Ok(Self { path: path.into(), lock: None })
+        Ok(Self { path: path.into(), lock: None, claim: None })
     }
 
     fn lock(path: &Path) -> Result<File, Error> {
-        let name = path.join(".lock");
+        let name = path.join(LOCK);
         let file = File::create(&name).map_err(Error::file(&name, "create"))?;
         match file.try_lock() {
             Err(fs::TryLockError::WouldBlock) => Err(Error::Occupied {
@@ -70,6 +112,11 @@ impl RunDirectory {
             // A file system without locks: better no protection than no run.
             Err(fs::TryLockError::Error(_)) | Ok(()) => Ok(file),
         }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes a whole document beside its place, then renames it there.
@@ -115,12 +162,54 @@ impl RunDirectory {
     }
 }
 
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        let Some(Claim { aside, folders }) = self.claim.take() else { return };
+        // What cannot be taken back stays; the reason why the run did not start is what is told.
+        if self.lock.take().is_some() {
+            let _ = fs::remove_file(self.path.join(LOCK));
+        }
+        drop(folders);
+        if let Some(aside) = aside.filter(|_| !self.path.exists()) {
+            let _ = fs::rename(aside, &self.path);
+        }
+    }
+}
+
 /// Writes a file beside its place, then renames it there, so that no half-written file looks whole.
 ///
 /// # Errors
 /// [`Error::File`] names the path.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
     probe_sync_files::write_whole(path, content).map_err(Error::file(path, "write"))
+}
+
+fn content(directory: &Path) -> Content {
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    if run_in(directory).is_some() {
+        return Content::Run;
+    }
+    let named =
+        |path: &Path, test: &dyn Fn(&str) -> bool| path.file_name().and_then(|name| name.to_str()).is_some_and(test);
+    let (mut files, mut foreign) = (false, false);
+    for entry in entries(directory) {
+        if entry.is_dir() && named(&entry, &|name| PARTS.contains(&name)) {
+            let inside = entries(&entry);
+            files |= !inside.is_empty();
+            foreign |= !inside.iter().all(|file| named(file, &|name| name.starts_with("node")));
+        } else if named(&entry, &|name| name.starts_with("run.json.") && name.ends_with(".partial")) {
+            files = true;
+        } else {
+            foreign |= !named(&entry, &|name| name == LOCK);
+        }
+    }
+    match (foreign, files) {
+        (true, _) => Content::Foreign,
+        (false, true) => Content::Run,
+        (false, false) => Content::Nothing,
+    }
 }
 
 fn run_in(directory: &Path) -> Option<String> {
@@ -140,6 +229,9 @@ fn free_name(path: &Path) -> Result<PathBuf, Error> {
 }
 
 const MAX_OLD_RUNS: u32 = 1000;
+/// The folders of nodes' files, `nodeN…`.
+const PARTS: [&str; 3] = ["windows", "probes", "snapshots"];
+const LOCK: &str = ".lock";
 
 #[cfg(test)]
 mod tests {
@@ -152,8 +244,9 @@ mod tests {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let path = parent.path().join("out");
         for run in 1..=3 {
-            let directory = RunDirectory::claim(&path).expect("a writable directory");
+            let mut directory = RunDirectory::claim(&path).expect("a writable directory");
             directory.write_document("run.json", &json!({"run_id": run.to_string()}).to_string()).expect("writable");
+            directory.started();
             RunDirectory::join(&path).expect("a rank that shares the directory");
             let error = RunDirectory::claim(&path).expect_err("locked");
             assert!(error.to_string().contains("in use"), "{error}");
@@ -169,6 +262,54 @@ mod tests {
         let error = RunDirectory::claim(&precious).expect_err("somebody's work");
         assert!(error.to_string().contains("precious") && precious.join("thesis.txt").exists(), "{error}");
         assert!(RunDirectory::claim(Path::new("")).is_err());
+    }
+
+    #[test]
+    fn a_claim_is_taken_back_unless_the_run_starts() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let path = parent.path().join("new/out");
+        drop(RunDirectory::claim(&path).expect("writable"));
+        assert!(!parent.path().join("new").exists(), "nothing is left of a start that was refused");
+
+        let out = parent.path().join("out");
+        fs::create_dir(&out).expect("writable");
+        fs::write(out.join("run.json"), json!({"run_id": "1"}).to_string()).expect("writable");
+        let claimed = RunDirectory::claim(&out).expect("an earlier run");
+        assert_eq!((run_in(&out), run_in(&parent.path().join("out.1"))), (None, Some("1".into())));
+        drop(claimed);
+        assert_eq!(run_in(&out), Some("1".into()), "the earlier run is where it was");
+        assert!(!parent.path().join("out.1").exists());
+    }
+
+    #[test]
+    fn what_a_broken_off_start_left_blocks_no_run() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let path = parent.path().join("out");
+        // The folders alone are used again, with or without the lock of a process that is gone.
+        RunDirectory::join(&path).expect("writable");
+        fs::write(path.join(LOCK), "").expect("writable");
+        assert_eq!(content(&path), Content::Nothing);
+        RunDirectory::claim(&path).expect("a broken-off start").started();
+        assert!(path.join("probes").is_dir() && !parent.path().join("out.1").exists());
+        // Files of nodes, or a document that was not finished, move aside as a run does.
+        fs::write(path.join("windows/node0.jsonl"), "x").expect("writable");
+        fs::write(path.join("run.json.77.partial"), "{").expect("writable");
+        RunDirectory::claim(&path).expect("a broken-off run").started();
+        assert!(parent.path().join("out.1/windows/node0.jsonl").exists());
+        fs::write(path.join("windows/thesis.txt"), "x").expect("writable");
+        assert_eq!(content(&path), Content::Foreign);
+    }
+
+    #[test]
+    fn a_link_to_a_directory_stays_one() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let (disk, link) = (parent.path().join("disk"), parent.path().join("out"));
+        fs::create_dir(&disk).expect("writable");
+        fs::write(disk.join("run.json"), json!({"run_id": "1"}).to_string()).expect("writable");
+        std::os::unix::fs::symlink(&disk, &link).expect("a link");
+        RunDirectory::claim(&link).expect("an earlier run").started();
+        assert!(fs::symlink_metadata(&link).expect("the link").is_symlink() && disk.join("windows").is_dir());
+        assert_eq!(run_in(&parent.path().join("disk.1")), Some("1".into()));
     }
 
     #[test]

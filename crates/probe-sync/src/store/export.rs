@@ -1,8 +1,10 @@
 //! A run directory as one protobuf file, for readers that want types instead of JSON lines.
 //!
 //! Place in the flow: after a run. Reads `run.json`, `global_windows.jsonl`, `windows/*.jsonl`, `probes/*.jsonl`; writes
-//! message `RunExport` of `proto/probe_sync.proto`. A last line cut short (the run was killed) is left out.
+//! message `RunExport` of `proto/probe_sync.proto`. A last line cut short (the run was killed) is left out. Recordings of earlier
+//! builds are read with the words that are used today.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,7 +65,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
     let count = text.lines().count();
     let mut values = Vec::with_capacity(count);
     for (index, line) in text.lines().enumerate() {
-        match serde_json::from_str(line) {
+        match serde_json::from_str(&todays_words(line)) {
             Ok(value) => values.push(value),
             // A killed run may end in the middle of a line.
             Err(_) if index + 1 == count && !text.ends_with('\n') => {}
@@ -75,6 +77,17 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
         }
     }
     Ok(values)
+}
+
+/// A line of an earlier build in the words of this one; they are whole strings of its JSON.
+fn todays_words(line: &str) -> Cow<'_, str> {
+    let mut line = Cow::Borrowed(line);
+    for (earlier, today) in EARLIER_WORDS {
+        if line.contains(earlier) {
+            line = Cow::Owned(line.replace(earlier, today));
+        }
+    }
+    line
 }
 
 fn finite(value: f64) -> Option<f64> {
@@ -307,12 +320,166 @@ fn exchange(probe: &ProbeLine) -> proto::Exchange {
     }
 }
 
+/// What recordings called a kind of fault, and the key of a verdict, before both were renamed; taken apart, because nothing else is to
+/// use the words again.
+const EARLIER_WORDS: [(&str, &str); 2] =
+    [(concat!("\"li", "ar\""), "\"falseticker\""), (concat!("\"spo", "ilt\":"), "\"invalid\":")];
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use probe_sync_estimate::faults::FaultKind;
-    use probe_sync_time::Timestamp;
+    use probe_sync_estimate::record::OffsetRecord;
+    use probe_sync_time::{System, Timestamp};
+    use serde::Serialize;
 
     use super::*;
+
+    /// The names of a message's fields in the schema.
+    fn fields(message: &str) -> BTreeSet<String> {
+        const SCHEMA: &str = include_str!("../../../../proto/probe_sync.proto");
+        let body = SCHEMA.split(&format!("\nmessage {message} {{\n")).nth(1).expect(message);
+        let declared = body.split("\n}").next().expect("its end").lines().map(str::trim);
+        let declared = declared.filter(|line| !line.starts_with("//")).filter_map(|line| line.split_once(" = "));
+        declared.filter_map(|(field, _)| Some(field.split(' ').next_back()?.to_owned())).collect()
+    }
+
+    /// Every key of `value` in the files is a field of the messages, under its own name or the one that `renamed` gives, and nothing of
+    /// `exported`, made of values that are nowhere zero or absent, was left as it is by default.
+    fn check(messages: &[&str], value: &impl Serialize, renamed: &[(&str, &str)], exported: &impl std::fmt::Debug) {
+        let known: BTreeSet<String> = messages.iter().flat_map(|message| fields(message)).collect();
+        let json = serde_json::to_value(value).expect("JSON");
+        for key in json.as_object().expect("an object").keys() {
+            let name =
+                renamed.iter().find(|(key_of_file, _)| key_of_file == key).map_or(key.as_str(), |(_, name)| name);
+            assert!(known.contains(name), "{messages:?} of the schema lack {key}: {known:?}");
+        }
+        let text = format!("{exported:#?}");
+        let unset = |line: &&str| {
+            [": 0,", ": 0.0,", ": None,", ": [],", ": false,", ": \"\","].iter().any(|end| line.ends_with(end))
+        };
+        assert_eq!(text.lines().find(unset), None, "not exported: {text}");
+    }
+
+    /// A round in which nothing is zero or absent.
+    fn full_round() -> GlobalWindowData {
+        let mut round = solved();
+        round.all_nodes[0].bound_lo_ns = -8.0;
+        round.excluded_edges[0].0 = Edge::new(3, 1);
+        round.worst_edge = Some((Edge::new(3, 1), 5.0));
+        round.contradictions = vec![vec![Edge::new(2, 1), Edge::new(1, 2)]];
+        let event = ClockEvent { step_ns: 1, slew_ppm: 2.0, at: Timestamp::from_ns(3) };
+        round.clock_events = vec![(NodeId(1), event)];
+        round.watch.faults.retain(|fault| fault.culprit != Culprit::Node(NodeId(0)));
+        round.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
+        round.watch.left_out = vec![(RoundId(3), Edge::new(2, 1))];
+        round.watch.invalid = vec![NodeId(2)];
+        round.decision = Decision {
+            next_window_end: Timestamp::from_ns(30),
+            next_window: probe_sync_time::Duration::from_ns(10),
+            cadence: probe_sync_time::Duration::from_ns(1),
+            stop: true,
+            extra_edges: vec![Edge::new(2, 1)],
+        };
+        round
+    }
+
+    fn full_window() -> NodeWindowData {
+        let at = Timestamp::<System>::from_ns;
+        let edge = EdgeAlphaBeta {
+            src_node_id: NodeId(1),
+            dst_node_id: NodeId(2),
+            midpoint: at(15),
+            alpha: 1.0,
+            beta: 2.0,
+            pairs_count: 3,
+            lost_count: 4,
+            covariance: [5.0, 6.0, 7.0],
+            margin_ns: 8.0,
+            bound_lo_ns: 9.0,
+            bound_hi_ns: 10.0,
+            alpha_bounds: [-11.0, 11.0],
+            feasible: true,
+            purity: 0.5,
+            stamp: StampSource::Kernel,
+        };
+        NodeWindowData {
+            node_id: NodeId(1),
+            round_id: RoundId(4),
+            window_start: at(10),
+            window_end: at(20),
+            edges: vec![edge],
+            clock_event: Some(ClockEvent { step_ns: 1, slew_ppm: 2.0, at: at(3) }),
+            stop_requested: true,
+            packets: vec![PeerPackets { peer: NodeId(2), sent: 1, received: 2 }],
+            unfitted: vec![(NodeId(3), 1)],
+        }
+    }
+
+    #[test]
+    fn the_schema_is_field_for_field_what_the_files_say() {
+        let (full, contributed) = (full_round(), full_window());
+        // What a line of offsets flags is in the round: its clock events, and the nodes that the watch calls invalid.
+        let of_node = [("residual", "residual_ns"), ("clock_disturbed", "clock_events")];
+        check(&["GlobalWindowData"], &full, &[], &round(&full));
+        check(&["NodeEstimate"], &full.all_nodes[0], &of_node, &node(&full.all_nodes[0]));
+        let line = OffsetRecord::of_round(&full).next().expect("a node");
+        check(&["GlobalWindowData", "NodeEstimate"], &line, &of_node, &round(&full));
+        check(&["Verdict"], &full.watch, &[], &verdict(&full.watch));
+        let named = &full.watch.faults[0];
+        check(&["Fault"], named, &[("culprit", "nodes")], &fault(named));
+        check(&["Decision"], &full.decision, &[], &decision(&full.decision));
+        check(&["NodeWindowData"], &contributed, &[], &window(&contributed));
+        let of_edge = [
+            ("src", "src_node_id"),
+            ("dst", "dst_node_id"),
+            ("pairs", "pairs_count"),
+            ("lost", "lost_count"),
+            ("alpha_bounds", "alpha_lo"),
+        ];
+        check(&["EdgeAlphaBeta"], &contributed.edges[0], &of_edge, &line_of(&contributed));
+        check(&["PeerPackets"], &contributed.packets[0], &[], &packets(&contributed.packets[0]));
+        let probe = ProbeLine {
+            round_id: RoundId(4),
+            src: NodeId(1),
+            dst: NodeId(2),
+            seq: 3,
+            stamp: StampSource::User,
+            t: [1, 2, 3, 4, 5, 6, 7, 8],
+        };
+        check(
+            &["Exchange"],
+            &probe,
+            &[("src", "src_node_id"), ("dst", "dst_node_id"), ("t", "pr2_rx_ns")],
+            &exchange(&probe),
+        );
+    }
+
+    fn line_of(window: &NodeWindowData) -> proto::EdgeAlphaBeta {
+        line(&window.edges[0])
+    }
+
+    #[test]
+    fn recordings_of_earlier_builds_are_exported() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for part in ["windows", "probes"] {
+            fs::create_dir(directory.path().join(part)).expect("writable");
+        }
+        let mut recorded = full_round();
+        recorded.watch.faults[0].kind = FaultKind::Falseticker;
+        let mut text = serde_json::to_string(&recorded).expect("JSON") + "\n";
+        for (earlier, today) in EARLIER_WORDS {
+            assert!(text.contains(today), "{text}");
+            text = text.replace(today, earlier);
+        }
+        fs::write(directory.path().join("run.json"), "{}").expect("writable");
+        fs::write(directory.path().join("global_windows.jsonl"), text).expect("writable");
+        let out = directory.path().join("run.pb");
+        run_directory(directory.path(), &out).expect("a run of an earlier build");
+        let export = read(&fs::read(&out).expect("written")).expect("our own bytes");
+        assert_eq!(export.rounds, [round(&recorded)]);
+    }
 
     fn solved() -> GlobalWindowData {
         let estimate = NodeEstimate {

@@ -8,9 +8,11 @@
 mod directory;
 pub mod export;
 mod lines;
+mod offsets;
 mod proto_generated;
 mod records;
 
 pub(crate) use self::directory::{RunDirectory, write_whole};
 pub(crate) use self::lines::JsonLines;
+pub(crate) use self::offsets::write_offsets;
 pub(crate) use self::records::{ProbeLine, ProbeWindowLine, RecordedLine};

@@ -56,7 +56,7 @@ pub(super) fn join(instant: Instant, lines: &[EdgeLine], joining: Joining) -> Ve
 }
 
 /// Least-squares potentials of `values` on `edges` with the reference at zero; every node must be joined to it or stays at zero.
-pub(super) fn potentials(nodes: usize, reference: NodeId, edges: &[(usize, usize)], values: &[f64]) -> Vec<f64> {
+pub(crate) fn potentials(nodes: usize, reference: NodeId, edges: &[(usize, usize)], values: &[f64]) -> Vec<f64> {
     let mut fixed = vec![true; nodes];
     for &(from, to) in edges {
         (fixed[from], fixed[to]) = (false, false);

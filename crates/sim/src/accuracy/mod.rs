@@ -13,7 +13,7 @@
 mod baselines;
 pub mod cells;
 mod cost;
-mod joining;
+pub(crate) mod joining;
 mod judge;
 mod plan;
 mod record;

@@ -32,6 +32,12 @@ pub(crate) enum Purpose {
     Loads,
     /// Foreign datagrams.
     Foreign,
+    /// A clock of the generator of warming clocks.
+    WarmingClock,
+    /// A pair of nodes there.
+    WarmingPair,
+    /// The exchanges of an edge there.
+    WarmingEdge,
 }
 
 impl Draws {

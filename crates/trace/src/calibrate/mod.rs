@@ -8,6 +8,8 @@
 //! What it does not do: print. What the user should know is in the result's notes and warnings. Nor does it write.
 
 mod calibrated;
+mod length;
+mod measured;
 mod request;
 mod source;
 mod traces;
@@ -15,10 +17,12 @@ mod traces;
 use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
 
 use crate::Error;
-use crate::clocks::{NodeClock, Offsets, Tie, Timeline, node_clock};
+use crate::clocks::{NodeClock, Offsets, Span, Tie, Timeline, Wanted, node_clock, own_span};
 use crate::collectives::CollectiveOffsets;
 use crate::model::ClockPair;
 use crate::nodes::{self, NodeTrace};
+use length::length;
+use measured::Measured;
 use source::Source;
 
 pub use calibrated::{Calibrated, CalibratedTrace};
@@ -57,7 +61,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| trace.facts.pairs.clear());
     }
-    let snapshots = traces::snapshots(request, &source, &paths, &traces)?;
+    let snapshots = traces::snapshots(request, &source, &paths, &mut traces)?;
     let mut calibrated = Calibrated {
         traces: Vec::with_capacity(traces.len()),
         method: source.method(),
@@ -67,30 +71,43 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         collectives: None,
         inputs: request.snapshots.clone(),
     };
-    let offsets = match source {
-        Source::Nothing => {
-            calibrated.timeline = "each node's own clock".to_owned();
-            let unknown = |trace: NodeTrace| CalibratedTrace { notes: trace.facts.notes.clone(), map: None, trace };
-            calibrated.traces = traces.into_iter().map(unknown).collect();
-            return Ok(calibrated);
+    let offsets = match (source.offsets(wanted(&source, &traces, &snapshots))?, &source) {
+        (Some(offsets), Source::Offsets(survey)) => {
+            calibrated.inputs.push(survey.path.clone());
+            offsets
         }
-        Source::Collectives => {
+        (Some(offsets), _) => offsets,
+        (None, Source::Collectives) => {
             let found = offsets_of_collectives(&traces, &snapshots)?;
             let offsets = as_offsets(&found);
             calibrated.collectives = Some(found);
             offsets
         }
-        Source::Run(run) => run.offsets,
-        Source::Offsets(offsets) => {
-            calibrated.inputs.push(offsets.path.clone());
-            offsets
+        (None, _) => {
+            calibrated.timeline = "each node's own clock".to_owned();
+            let unknown = |trace: NodeTrace| CalibratedTrace { notes: trace.facts.notes.clone(), map: None, trace };
+            calibrated.traces = traces.into_iter().map(unknown).collect();
+            return Ok(calibrated);
         }
     };
-    refuse_moving_reference(&offsets)?;
     calibrated.notes.extend(offsets.notes.iter().cloned());
     let by_part = calibrated.collectives.is_some();
-    make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request.timeline)?;
+    let measured = source.survey().map(|survey| Measured::new(survey, request.extrapolate));
+    make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request.timeline, measured)?;
     Ok(calibrated)
+}
+
+/// The offsets that the traces need.
+fn wanted(source: &Source, traces: &[NodeTrace], snapshots: &[Option<Vec<ClockPair>>]) -> Wanted {
+    let mut wanted = Wanted::default();
+    for (trace, pairs) in traces.iter().zip(snapshots) {
+        // A trace without events has a map too.
+        let start = || source.survey()?.measured(trace.node).map(|span| Span { last_ns: span.first_ns, ..span });
+        if let Some(span) = own_span(&trace.facts, pairs.as_deref()).or_else(start) {
+            wanted.add(trace.node, span);
+        }
+    }
+    wanted
 }
 
 /// What the maps are made from.
@@ -112,25 +129,12 @@ impl Clocks {
     }
 }
 
-fn refuse_moving_reference(offsets: &Offsets) -> Result<(), Error> {
-    let reference = offsets.reference;
-    let of_reference = offsets.nodes.get(&reference).into_iter().flatten();
-    match of_reference.map(|sample| sample.offset_ns).find(|offset| *offset != 0.0) {
-        None => Ok(()),
-        Some(other) => Err(Error::Request {
-            problem: format!(
-                "{}: node {reference} is the reference, but has an offset of {other} ns",
-                offsets.path.display()
-            ),
-        }),
-    }
-}
-
 fn make_maps(
     calibrated: &mut Calibrated,
     traces: Vec<NodeTrace>,
     clocks: &Clocks,
     wanted: OutputClock,
+    mut measured: Option<Measured<'_>>,
 ) -> Result<(), Error> {
     let reference = clocks.offsets.reference;
     let mut tracer = None;
@@ -154,6 +158,9 @@ fn make_maps(
     for (index, trace) in traces.into_iter().enumerate() {
         let (map, more) = match clocks.clock(index, &trace, timeline) {
             Ok(clock) => {
+                if let Some(measured) = &mut measured {
+                    measured.look(&trace, clock.tracer.as_ref());
+                }
                 ties[usize::from(clock.tie == Tie::Assumed)] = true;
                 (Some(clock.chain.whole().clone()), notes(&clock))
             }
@@ -167,7 +174,7 @@ fn make_maps(
     if ties == [true; 2] {
         calibrated.warnings.push(MIXED_TIES.to_owned());
     }
-    Ok(())
+    measured.map_or(Ok(()), Measured::finish)
 }
 
 /// What the user should know of a node's clock.
@@ -193,17 +200,6 @@ fn notes(clock: &NodeClock) -> Vec<String> {
     notes
 }
 
-/// A length of time with the unit that suits its size.
-fn length(ns: f64) -> String {
-    match ns {
-        ns if !ns.is_finite() => "∞".to_owned(),
-        ns if ns < 1e3 => format!("{ns:.1} ns"),
-        ns if ns < 1e6 => format!("{:.3} µs", ns * 1e-3),
-        ns if ns < 1e9 => format!("{:.6} ms", ns * 1e-6),
-        ns => format!("{:.9} s", ns * 1e-9),
-    }
-}
-
 /// What the collectives say, with every trace seen on its node's own system clock.
 fn offsets_of_collectives(
     traces: &[NodeTrace],
@@ -225,11 +221,10 @@ fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     offsets.reference = found.reference;
     for node in found.nodes.iter().filter(|node| node.reachable) {
         let sample = OffsetSample {
-            at_ns: found.reference_time_ns,
-            offset_ns: node.offset_ns,
             drift_ppm: Some(node.drift_ppm),
             sigma_ns: node.sigma_ns,
             drift_sigma_ppm: node.drift_sigma_ppm,
+            ..OffsetSample::bare(found.reference_time_ns, node.offset_ns)
         };
         offsets.nodes.insert(node.node, vec![sample]);
     }

@@ -5,15 +5,21 @@
 
 use std::path::PathBuf;
 
+use probe_sync_time::Duration;
+
 /// What to calibrate, and with what.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// The traces, one per node or rank; empty: those in the run's directory and in its `traces` folder.
     pub traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order; empty: what the traces say of rank and host.
+    /// The nodes that wrote them, in the same order; empty: what the run recorded of the traces' hosts and ranks.
     pub nodes: Vec<u32>,
+    /// The traces are one per node, in the order of the nodes' numbers; whatever their hosts and ranks say must agree.
+    pub assume_order: bool,
     /// Where the clocks are learnt from.
     pub clocks: ClockSource,
+    /// How far outside of the measured span events may lie.
+    pub extrapolate: Duration,
     /// Files of snapshot pairs in the order of the traces; empty: those of the run.
     pub snapshots: Vec<PathBuf>,
     /// Further clock markers: names of events, with the system time, ns, in the group named `system_ns`.

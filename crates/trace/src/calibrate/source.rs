@@ -3,15 +3,15 @@
 //! Place in the flow: first step of `calibrate`. What it does not do: make maps.
 
 use crate::Error;
-use crate::clocks::{Offsets, RunDirectory};
+use crate::clocks::{Offsets, RunDirectory, Survey, Wanted};
 use crate::nodes::KnownNodes;
 
 use super::ClockSource;
 
-/// A [`ClockSource`] whose files are read.
+/// A [`ClockSource`] of which is known what it has.
 pub(super) enum Source {
     Run(Box<RunDirectory>),
-    Offsets(Offsets),
+    Offsets(Box<Survey>),
     Collectives,
     Nothing,
 }
@@ -20,22 +20,36 @@ impl Source {
     pub(super) fn open(source: &ClockSource) -> Result<Self, Error> {
         Ok(match source {
             ClockSource::Run(directory) => Self::Run(Box::new(RunDirectory::open(directory)?)),
-            ClockSource::Offsets(file) => Self::Offsets(Offsets::read(file)?),
+            ClockSource::Offsets(file) => Self::Offsets(Box::new(Survey::read(file)?)),
             ClockSource::Collectives => Self::Collectives,
             ClockSource::Nothing => Self::Nothing,
         })
     }
 
-    /// The nodes with offsets, and their hosts.
+    /// What is known of measured offsets, where there are some.
+    pub(super) fn survey(&self) -> Option<&Survey> {
+        match self {
+            Self::Run(run) => Some(&run.survey),
+            Self::Offsets(survey) => Some(survey),
+            Self::Collectives | Self::Nothing => None,
+        }
+    }
+
+    /// The nodes with offsets, their hosts and ranks.
     pub(super) fn known(&self) -> KnownNodes {
-        let offsets = match self {
-            Self::Run(run) => &run.offsets,
-            Self::Offsets(offsets) => offsets,
-            Self::Collectives | Self::Nothing => return KnownNodes::default(),
-        };
+        let Some(survey) = self.survey() else { return KnownNodes::default() };
         // The reference has an offset by definition.
-        let nodes = offsets.nodes.keys().copied().chain([offsets.reference]).collect();
-        KnownNodes { nodes, hosts: offsets.hostnames.clone() }
+        let nodes = survey.nodes().chain([survey.reference]).collect();
+        KnownNodes { nodes, hosts: survey.hostnames.clone(), ranks: survey.ranks.clone() }
+    }
+
+    /// The measured offsets that are wanted, where there are some.
+    pub(super) fn offsets(&self, wanted: Wanted) -> Result<Option<Offsets>, Error> {
+        match self {
+            Self::Run(run) => run.offsets(wanted).map(Some),
+            Self::Offsets(survey) => survey.offsets(wanted).map(Some),
+            Self::Collectives | Self::Nothing => Ok(None),
+        }
     }
 
     /// For the output's metadata.

@@ -111,7 +111,7 @@ fn traces_of_unknown_clocks_are_checked_only() {
     let output = files.0.path().join("all.json");
     assert!(merge(&calibrated, &output, MergeSettings::default()).is_err());
     let settings = MergeSettings { allow_uncalibrated: true, ..MergeSettings::default() };
-    assert_eq!(merge(&calibrated, &output, settings).expect("merged").uncalibrated, ["node0", "node1"]);
+    assert_eq!(merge(&calibrated, &output, settings).expect("merged").uncalibrated, ["node 0", "node 1"]);
 }
 
 #[test]
@@ -147,4 +147,190 @@ fn no_input_is_overwritten() {
     refuse(&files.0.path().join("offsets.jsonl"));
     assert!(check(&calibrated).write(&files.0.path().join("b.json")).is_err());
     assert!(align(&calibrated, files.0.path(), AlignSettings::default()).is_err());
+}
+
+/// Traces of a run that measured two nodes from 0 to 22 ms.
+fn beside(files: &Files, events: &[(&str, &str)], change: impl Fn(&mut Request)) -> Result<Calibrated, Error> {
+    let traces = events
+        .iter()
+        .map(|(name, events)| files.put(name, &format!("{{\"baseTimeNanoseconds\": 0, \"traceEvents\": [{events}]}}")));
+    // The request's own traces are overwritten.
+    let mut request = files.request(0);
+    request.traces = traces.collect();
+    request.nodes = (0..events.len() as u32).collect();
+    change(&mut request);
+    calibrate(&request)
+}
+
+/// An event from one µs to another.
+fn event(from_us: f64, until_us: f64) -> String {
+    format!(r#"{{"ph": "X", "pid": 1, "tid": 1, "ts": {from_us}, "dur": {}, "name": "a"}}"#, until_us - from_us)
+}
+
+fn allow(text_ns: i64) -> impl Fn(&mut Request) {
+    move |request| request.extrapolate = probe_sync_time::Duration::from_ns(text_ns)
+}
+
+#[test]
+fn a_trace_outside_the_measurement_is_refused() {
+    // Node 1 is 1 ms ahead: on its own clock it was measured from 1 to 23 ms.
+    let check = |node_0: (f64, f64), node_1: (f64, f64), expected: Result<(), (&str, i128)>| {
+        let files = Files::new();
+        let (zero, one) = (event(node_0.0, node_0.1), event(node_1.0, node_1.1));
+        let events = [("a.json", zero.as_str()), ("b.json", one.as_str())];
+        match (beside(&files, &events, |_| {}), expected) {
+            (Ok(_), Ok(())) => {}
+            (Err(Error::Outside { problem, beyond_ns }), Err((text, expected_ns))) => {
+                assert!(problem.contains(text), "{problem}");
+                assert_eq!(beyond_ns, expected_ns, "{problem}");
+                // What it asks for is enough, and a nanosecond less is not.
+                assert!(beside(&files, &events, allow(beyond_ns as i64)).is_ok());
+                assert!(beside(&files, &events, allow(beyond_ns as i64 - 1)).is_err());
+            }
+            (found, expected) => panic!("{node_0:?} {node_1:?}: {:?} instead of {expected:?}", found.map(|_| ())),
+        }
+    };
+    check((0.0, 22_000.0), (1_000.0, 23_000.0), Ok(()));
+    check(
+        (1_000.0, 2_000.0),
+        (999.0, 2_000.0),
+        Err(("b.json: events from 1970-01-01T00:00:00.000999000Z (999000 ns) to", 1_000)),
+    );
+    check((1_000.0, 2_000.0), (5_000.0, 23_000.5), Err(("its last event is 500.0 ns after the end", 500)));
+    check(
+        (1_000.0, 2_000.0),
+        (0.0, 30_000.0),
+        Err(("first event is 1.000000 ms before the start and its last event is 7.000000 ms after the end", 7_000_000)),
+    );
+    // The reference needs no offset, but another job's trace is refused.
+    check(
+        (-1.0, 2_000.0),
+        (1_000.0, 2_000.0),
+        Err(("but node 0 was measured from 1970-01-01T00:00:00.000000000Z (0 ns)", 1_000)),
+    );
+    let day_us = 86_400e6;
+    let next_day = (day_us, day_us + 5.0);
+    check(next_day, next_day, Err(("--extrapolate 86400s if you mean it", 86_399_978_005_000)));
+}
+
+#[test]
+fn a_refusal_names_every_trace_and_the_farthest_event() {
+    let files = Files::new();
+    let (zero, one) = (event(0.0, 22_010.0), event(5_000.0, 23_500.0));
+    let refused = beside(&files, &[("a.json", &zero), ("b.json", &one)], |_| {}).expect_err("both outlive the run");
+    let text = refused.to_string();
+    assert!(text.contains("a.json") && text.contains("b.json") && text.contains("--extrapolate 500us"), "{text}");
+    let many: Vec<(String, String)> = (0..10).map(|index| (format!("t{index}.json"), zero.clone())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, events)| (name.as_str(), events.as_str())).collect();
+    let refused = beside(&files, &many, |request| request.nodes = vec![0; 10]).expect_err("all outlive it").to_string();
+    assert!(refused.contains("t7.json") && !refused.contains("t8.json"), "{refused}");
+    assert!(refused.contains("; and 2 more traces. Clocks are known"), "{refused}");
+}
+
+#[test]
+fn metadata_and_markers_are_no_events_outside() {
+    let files = Files::new();
+    let inside = event(1_000.0, 2_000.0);
+    for outside in [
+        r#"{"ph": "M", "ts": 99000000, "name": "process_name", "args": {"name": "x"}}"#,
+        r#"{"ph": "X", "cat": "Trace", "pid": 7, "tid": 7, "ts": 0, "dur": 99000000, "name": "PyTorch Profiler (0)"}"#,
+        r#"{"ph": "i", "pid": "Traces", "tid": "Trace", "ts": 99000000, "name": "Iteration Start: PyTorch Profiler"}"#,
+        r#"{"ph": "X", "pid": "Spans", "tid": "x", "ts": 99000000, "dur": 1, "name": "PyTorch Profiler (0)"}"#,
+        r#"{"ph": "i", "pid": "", "tid": "", "ts": 99000000, "name": "Record Window End"}"#,
+        r#"{"ph": "X", "pid": 1, "tid": 1, "ts": 99000000, "dur": 1, "name": "probe_sync.clock#99000000000"}"#,
+        r#"{"ph": "X", "pid": 1, "tid": 1, "ts": 99000000, "dur": 1, "name": "probe_sync.rank#0/2"}"#,
+    ] {
+        let events = format!("{inside}, {outside}");
+        beside(&files, &[("a.json", &inside), ("b.json", &events)], |_| {}).expect(outside);
+    }
+    let other = r#"{"ph": "i", "pid": 1, "tid": 1, "ts": 99000000, "name": "work"}"#;
+    let events = format!("{inside}, {other}");
+    assert!(beside(&files, &[("a.json", &inside), ("b.json", &events)], |_| {}).is_err(), "an instant of the program");
+    beside(&files, &[("a.json", ""), ("b.json", "")], |_| {}).expect("nothing is outside where nothing is");
+}
+
+#[test]
+fn extrapolated_events_are_counted_and_less_sure() {
+    let files = Files::new();
+    let late = event(5_000.0, 4_023_000.0);
+    let calibrated =
+        beside(&files, &[("a.json", &event(1.0, 2.0)), ("b.json", &late)], allow(4_000_000_000)).expect("meant");
+    let map = calibrated.traces[1].map.as_ref().expect("offsets");
+    let (inside, outside) = (map.map(5_000_000_000), map.map(4_023_000_000_000));
+    assert_eq!(inside.time_ps, 4_000_000_000);
+    assert_eq!(outside.place, probe_sync_estimate::series::Place::After);
+    assert!(outside.sigma_ns > 100.0 * inside.sigma_ns.max(1.0), "{outside:?}");
+}
+
+#[test]
+fn offsets_from_collectives_measure_no_span() {
+    let files = Files::new();
+    let collective = |rank: u32, ts: u32| {
+        let args =
+            r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": 7, "Process Group Ranks": "[0, 1]""#;
+        let event = format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {ts}, "dur": 10, "args": {{{args}}}}}"#
+        );
+        let head = format!(r#""distributedInfo": {{"rank": {rank}, "world_size": 2}}"#);
+        files.put(&format!("rank{rank}.json"), &format!("{{{head}, \"traceEvents\": [{event}]}}"))
+    };
+    let request = Request {
+        traces: vec![collective(0, 10), collective(1, 1000)],
+        clocks: ClockSource::Collectives,
+        ..Request::default()
+    };
+    let calibrated = calibrate(&request).expect("bounds");
+    assert!(calibrated.traces.iter().all(|calibrated| calibrated.map.is_some()));
+}
+
+#[test]
+fn hosts_and_ranks_of_a_run_settle_whose_traces_are_and_the_statistics_say_so() {
+    let files = Files::new();
+    let meta = "{\"meta\":true,\"nodes\":[{\"node_id\":0,\"hostname\":\"a\"},{\"node_id\":1,\"hostname\":\"b\"}],\
+                \"ranks\":[{\"rank\":0,\"world_size\":2,\"hostname\":\"a\",\"node_id\":0},{\"rank\":1,\"world_size\":2,\"hostname\":\"b\",\"node_id\":1}]}\n";
+    let offsets = std::fs::read_to_string(files.offsets(0)).expect("written");
+    let (_, lines) = offsets.split_once('\n').expect("a first line");
+    files.put("offsets.jsonl", &format!("{meta}{lines}"));
+    let trace = |name: &str, head: &str| {
+        files.put(
+            name,
+            &format!("{{{head}, \"baseTimeNanoseconds\": 0, \"traceEvents\": [{}]}}", event(5_000.0, 5_005.0)),
+        )
+    };
+    // By name and by place in the list it would be the other way round.
+    let one = trace("node0.pt.trace.json", r#""distributedInfo": {"rank": 1, "world_size": 2}"#);
+    let zero = trace("node1.pt.trace.json", r#""host_name": "a""#);
+    let request = Request { clocks: ClockSource::Run(files.0.path().to_owned()), ..Request::default() };
+    let calibrated = calibrate(&request).expect("facts");
+    let paths: Vec<&PathBuf> = calibrated.traces.iter().map(|calibrated| &calibrated.trace.path).collect();
+    assert_eq!(paths, [&zero, &one]);
+    assert_eq!(aligned(&files, &calibrated), ["5000", "4000.000"]);
+    let statistics = |name: &str| {
+        let path = files.0.path().join(format!("aligned/alignment_stats/{name}.json"));
+        let text = std::fs::read_to_string(path).expect("statistics");
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")
+    };
+    let found = statistics("node0.pt.trace.json");
+    assert_eq!(found["node"], 1);
+    assert_eq!(found["node_settled_by"], "its rank 1 of 2, which the run recorded on this node");
+    let merged = files.0.path().join("all.json");
+    merge(&calibrated, &merged, MergeSettings::default()).expect("merged");
+    let text = std::fs::read_to_string(&merged).expect("an output");
+    assert!(text.contains("rank 1 (node 1): ") && text.contains("node 0 (a): "), "{text}");
+}
+
+#[test]
+fn nothing_settles_whose_traces_are_but_facts_and_the_caller() {
+    let files = Files::new();
+    let mut request = Request { nodes: Vec::new(), ..files.request(0) };
+    let refused = calibrate(&request).expect_err("as many traces as nodes").to_string();
+    assert!(refused.contains("of 2 traces 2 cannot be given to a node"), "{refused}");
+    request.assume_order = true;
+    let calibrated = calibrate(&request).expect("meant");
+    assert_eq!(aligned(&files, &calibrated), ["10000", "9000.000"]);
+    for (traces, nodes) in [(request.traces.clone(), vec![0, 1]), (Vec::new(), Vec::new())] {
+        let clocks = ClockSource::Run(files.0.path().to_owned());
+        let both = calibrate(&Request { traces, nodes, clocks, ..request.clone() }).expect_err("no order of a list");
+        assert!(both.to_string().contains("--assume-order goes with a list"), "{both}");
+    }
 }

@@ -22,6 +22,11 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, 
             "--snapshot-markers: the pattern needs a group named system_ns, as in clk#(?<system_ns>\\d+)".to_owned();
         return Err(Error::Request { problem });
     }
+    if request.assume_order && (request.traces.is_empty() || !request.nodes.is_empty()) {
+        let problem =
+            "--assume-order goes with a list of --traces and without --nodes: it is their order that counts".to_owned();
+        return Err(Error::Request { problem });
+    }
     let paths = match source {
         _ if !request.traces.is_empty() => request.traces.clone(),
         Source::Run(run) => traces_in(run.path(), &request.outputs)?,
@@ -30,31 +35,40 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, 
             return Err(Error::Request { problem });
         }
     };
-    let traces = nodes::read(&paths, &request.nodes, &source.known(), &FactOptions { markers })?;
+    let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order };
+    let traces = nodes::read(&paths, &said, &source.known(), &FactOptions { markers })?;
     Ok((paths, traces))
 }
 
-/// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from the run.
+/// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from the run. What is worth telling of
+/// them goes to the traces' notes.
 pub(super) fn snapshots(
     request: &Request,
     source: &Source,
     paths: &[PathBuf],
-    traces: &[NodeTrace],
+    traces: &mut [NodeTrace],
 ) -> Result<Vec<Option<Vec<ClockPair>>>, Error> {
     let files = &request.snapshots;
     if !(files.is_empty() || files.len() == paths.len()) {
         let problem = format!("{} traces, but {} snapshot files", paths.len(), files.len());
         return Err(Error::Request { problem });
     }
-    let of = |trace: &NodeTrace| {
+    let of = |trace: &mut NodeTrace| {
+        let near = trace.facts.span;
         let given = paths.iter().position(|path| *path == trace.path).and_then(|at| files.get(at));
         match (given, source) {
-            (Some(file), _) => Ok(Some(read_snapshots(file)?)),
-            (None, Source::Run(run)) if !request.realtime_only => run.snapshots(trace.node),
+            (Some(file), _) => Ok(Some(read_snapshots(file, near)?)),
+            (None, Source::Run(run)) if !request.realtime_only => {
+                let found = run.snapshots(trace.node, near)?;
+                Ok(found.map(|found| {
+                    trace.facts.notes.extend(found.notes);
+                    found.pairs
+                }))
+            }
             (None, _) => Ok(None),
         }
     };
-    traces.iter().map(of).collect()
+    traces.iter_mut().map(of).collect()
 }
 
 /// Traces in a run's directory or in its `traces` folder; not what this program wrote, which has its statistics

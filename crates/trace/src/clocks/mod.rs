@@ -12,10 +12,16 @@ mod offsets;
 mod pairs;
 mod run_directory;
 mod snapshots;
+mod stretch;
+mod survey;
+mod wanted;
 
 pub use offsets::Offsets;
-pub use run_directory::RunDirectory;
+pub use run_directory::{RunDirectory, Snapshots};
 pub use snapshots::read_snapshots;
+pub use stretch::Span;
+pub use survey::Survey;
+pub use wanted::Wanted;
 
 use probe_sync_estimate::series::{MapChain, OffsetMap, TimeMap};
 use serde::Serialize;
@@ -124,6 +130,17 @@ pub fn node_clock(
     Ok(NodeClock { node, chain, tracer: tracer.map(|tracer| tracer.map), tie, residuals, uncertainty, notes })
 }
 
+/// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
+pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&[ClockPair]>) -> Option<Span> {
+    let (first, last) = facts.span?;
+    let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new());
+    let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
+    let least = pairs.iter().map(ahead).min().unwrap_or(0);
+    let most = pairs.iter().map(ahead).max().unwrap_or(0);
+    let nanoseconds = |ps: Picoseconds| ps.div_euclid(1000);
+    Some(Span { first_ns: nanoseconds(first.saturating_add(least)), last_ns: nanoseconds(last.saturating_add(most)) })
+}
+
 /// Pairs that are on the trace's own timeline.
 fn usable_pairs(facts: &TraceFacts, snapshots: Option<&[ClockPair]>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
     let mut pairs = facts.pairs.clone();
@@ -163,6 +180,13 @@ fn is_elsewhere(pairs: &[ClockPair], span: (Picoseconds, Picoseconds)) -> bool {
 }
 
 fn note_offsets(found: &OffsetMap, notes: &mut Vec<String>) {
+    if found.disturbed > 0 {
+        notes.push(format!(
+            "{} of {} offsets are of windows in which a clock was disturbed; they are bridged, and the uncertainty there says so",
+            found.disturbed,
+            found.used + found.dropped + found.disturbed
+        ));
+    }
     if found.dropped > 0 {
         notes.push(format!("{} of {} offsets are not used", found.dropped, found.used + found.dropped));
     }

@@ -3,23 +3,25 @@
 //! Place in the flow: what `probe_sync` measured → [`Offsets`] → a map S_i → S_reference per node. Read are
 //! - JSON lines of this project: `window_start_ns`, `window_end_ns` (reference clock; the offset holds at the middle),
 //!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line
-//!   `{"meta":true,"reference":0,"nodes":[…]}`;
+//!   `{"meta":true,"reference":0,"nodes":[…],"ranks":[…]}`;
 //! - the same with older keys: `midpoint_sys_ns` (reference clock, like the window's times) and `slope_ppm`;
 //! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock) and `offset_vs_node0_ns`, in any order.
 //!
-//! A last line cut short is left out and noted. What it does not do: judge the offsets.
+//! Lines pass one by one ([`read_lines`]): `survey` learns what a file knows, `wanted` keeps what some traces need of it. A last
+//! line cut short is left out and noted. What it does not do: judge the offsets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
-use probe_sync_estimate::series::{Axis, OffsetMap, OffsetSample, TimeMap};
+use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetMap, OffsetSample, Step, TimeMap};
 use serde::Deserialize;
 
 use super::lines::{Line, Lines};
+use super::stretch::Stretch;
 use crate::Error;
 
-/// All nodes' offsets.
+/// Offsets of some nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offsets {
     /// Where they were read; for messages.
@@ -30,10 +32,10 @@ pub struct Offsets {
     pub axis: Axis,
     /// Per node in order of time, reachable rounds only.
     pub nodes: BTreeMap<u32, Vec<OffsetSample>>,
-    /// Host names by node, where stated.
-    pub hostnames: BTreeMap<u32, String>,
-    /// Times on a node's clock at which the run itself saw that clock step, ns.
-    pub steps_ns: BTreeMap<u32, Vec<i64>>,
+    /// Steps of a node's clock that the run saw, beside those that its lines state.
+    pub steps: BTreeMap<u32, Vec<Step>>,
+    /// Rounds into which a node's clock does not go on, beside those that its lines state.
+    pub broken: BTreeMap<u32, BTreeSet<u64>>,
     /// Worth telling the user.
     pub notes: Vec<String>,
 }
@@ -46,56 +48,111 @@ impl Offsets {
             reference: 0,
             axis,
             nodes: BTreeMap::new(),
-            hostnames: BTreeMap::new(),
-            steps_ns: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            broken: BTreeMap::new(),
             notes: Vec::new(),
         }
-    }
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or one too many.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let mut lines = Lines::open(path)?;
-        let is_json = lines.next()?.is_none_or(|first| first.text.starts_with(b"{"));
-        let mut reader = Reader {
-            lines: Lines::open(path)?,
-            offsets: Self::new(path, if is_json { Axis::Reference } else { Axis::Own }),
-            kept: 0,
-            unreachable: 0,
-        };
-        if is_json {
-            reader.json()?;
-        } else {
-            reader.table()?;
-        }
-        let mut offsets = reader.offsets;
-        if reader.unreachable > 0 {
-            offsets.notes.push(format!("{} rounds left out in which a node was unreachable", reader.unreachable));
-        }
-        Ok(offsets)
     }
 
     /// The map S_i → S_reference of a node; None for the reference, whose map is the identity.
     ///
     /// # Errors
-    /// [`Error::NoOffsets`] when the file has none for the node, [`Error::Clock`] when no map runs through them.
+    /// [`Error::NoOffsets`] when there are none for the node, [`Error::Clock`] when no map runs through them.
     pub fn map(&self, node: u32) -> Result<Option<OffsetMap>, Error> {
         if node == self.reference {
             return Ok(None);
         }
         let samples = self.nodes.get(&node).ok_or_else(|| Error::NoOffsets { path: self.path.clone(), node })?;
-        let steps = self.steps_ns.get(&node).map_or(&[][..], Vec::as_slice);
-        TimeMap::from_offsets(samples, self.axis, steps).map(Some).map_err(|source| Error::Clock { node, source })
+        let known = KnownBreaks {
+            of_node: self.steps_of(node),
+            of_reference: self.steps_of(self.reference),
+            rounds: [node, self.reference].into_iter().flat_map(|node| self.broken_rounds(node)).collect(),
+        };
+        TimeMap::from_offsets(samples, self.axis, &known).map(Some).map_err(|source| Error::Clock { node, source })
+    }
+
+    fn steps_of(&self, node: u32) -> Vec<Step> {
+        let of_lines = self.nodes.get(&node).into_iter().flatten().filter_map(|sample| sample.step);
+        self.steps.get(&node).into_iter().flatten().copied().chain(of_lines).collect()
+    }
+
+    fn broken_rounds(&self, node: u32) -> impl Iterator<Item = u64> {
+        let of_lines = self.nodes.get(&node).into_iter().flatten().filter_map(|sample| sample.broken_into);
+        self.broken.get(&node).into_iter().flatten().copied().chain(of_lines)
     }
 }
 
-struct Reader {
-    lines: Lines,
-    offsets: Offsets,
-    kept: usize,
-    unreachable: usize,
+/// Whose clock the times of a file are on: JSON lines give the reference's, a table the nodes' own.
+pub(super) fn axis_of(path: &Path) -> Result<Axis, Error> {
+    let is_json = Lines::open(path)?.next()?.is_none_or(|first| first.text.starts_with(b"{"));
+    Ok(if is_json { Axis::Reference } else { Axis::Own })
+}
+
+/// What a line says.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The first line of our own files.
+    Header(OffsetsHeader),
+    /// An offset of a node, and what it covers.
+    Sample(u32, OffsetSample, Stretch),
+    /// A round in which a node was out of reach.
+    Unreachable,
+    /// The last line, cut short.
+    Cut,
+}
+
+/// Gives every line of a file to `take`, with its number.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Line`] for lines that are no offsets or more than 16 MiB long; what `take` returns.
+pub(super) fn read_lines(
+    path: &Path,
+    axis: Axis,
+    take: &mut dyn FnMut(u64, Found) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut lines = Lines::open(path)?;
+    if axis == Axis::Own {
+        return read_table(&mut lines, take);
+    }
+    while let Some(Line { number, text, may_be_cut }) = lines.next()? {
+        match parse_json(text) {
+            Ok(found) => take(number, found)?,
+            Err(_) if may_be_cut && number > 1 => take(number, Found::Cut)?,
+            Err(problem) => return Err(lines.problem(number, problem)),
+        }
+    }
+    Ok(())
+}
+
+fn read_table(lines: &mut Lines, take: &mut dyn FnMut(u64, Found) -> Result<(), Error>) -> Result<(), Error> {
+    let Some(header) = lines.next()? else { return Ok(()) };
+    let names: Vec<String> = header.text.split(|byte| *byte == b',').map(text).collect();
+    let number = header.number;
+    let column = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
+    let columns = (
+        column(&["node"]),
+        column(&["node_realtime_ns", "node_time_ns"]),
+        column(&["offset_vs_node0_ns", "offset_ns"]),
+    );
+    let (Some(node), Some(time), Some(offset)) = columns else {
+        let problem = "neither JSON lines nor a table with node, node_realtime_ns and offset_vs_node0_ns";
+        return Err(lines.problem(number, problem));
+    };
+    while let Some(Line { number, text: line, may_be_cut }) = lines.next()? {
+        let cells: Vec<&[u8]> = line.split(|byte| *byte == b',').collect();
+        let cell = |index: usize| cells.get(index).map(|cell| text(cell)).unwrap_or_default();
+        let row = (cell(node).parse::<u32>(), cell(time).parse::<i64>(), cell(offset).parse::<f64>());
+        match row {
+            // A number cut short is still a number: only a line feed proves it whole.
+            _ if may_be_cut => take(number, Found::Cut)?,
+            (Ok(node), Ok(at_ns), Ok(offset_ns)) if offset_ns.is_finite() => {
+                let sample = OffsetSample::bare(at_ns, offset_ns);
+                take(number, Found::Sample(node, sample, Stretch::on_own_clock(&sample)))?;
+            }
+            _ => return Err(lines.problem(number, "not a node, a time and an offset")),
+        }
+    }
+    Ok(())
 }
 
 /// What a line of other tools and of earlier versions may say. Lines of this version are [`OffsetRecord`]s.
@@ -113,79 +170,8 @@ struct OtherLine {
     reachable: Option<bool>,
     sigma_ns: Option<f64>,
     drift_sigma_ppm: Option<f64>,
-}
-
-/// What a line came to.
-enum Found {
-    Header(OffsetsHeader),
-    Sample(u32, OffsetSample),
-    Unreachable,
-}
-
-impl Reader {
-    fn json(&mut self) -> Result<(), Error> {
-        while let Some(Line { number, text, may_be_cut }) = self.lines.next()? {
-            match parse_json(text) {
-                Ok(Found::Header(header)) => {
-                    self.offsets.reference = header.reference.0;
-                    let named = header.nodes.into_iter().filter_map(|node| Some((node.node_id.0, node.hostname?)));
-                    self.offsets.hostnames.extend(named);
-                }
-                Ok(Found::Sample(node, sample)) => self.keep(number, node, sample)?,
-                Ok(Found::Unreachable) => self.unreachable += 1,
-                Err(_) if may_be_cut && number > 1 => self.cut(number),
-                Err(problem) => return Err(self.lines.problem(number, problem)),
-            }
-        }
-        Ok(())
-    }
-
-    fn table(&mut self) -> Result<(), Error> {
-        let Some(header) = self.lines.next()? else { return Ok(()) };
-        let names: Vec<String> = header.text.split(|byte| *byte == b',').map(text).collect();
-        let number = header.number;
-        let column = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
-        let columns = (
-            column(&["node"]),
-            column(&["node_realtime_ns", "node_time_ns"]),
-            column(&["offset_vs_node0_ns", "offset_ns"]),
-        );
-        let (Some(node), Some(time), Some(offset)) = columns else {
-            let problem = "neither JSON lines nor a table with node, node_realtime_ns and offset_vs_node0_ns";
-            return Err(self.lines.problem(number, problem));
-        };
-        while let Some(Line { number, text: line, may_be_cut }) = self.lines.next()? {
-            let cells: Vec<&[u8]> = line.split(|byte| *byte == b',').collect();
-            let cell = |index: usize| cells.get(index).map(|cell| text(cell)).unwrap_or_default();
-            let row = (cell(node).parse::<u32>(), cell(time).parse::<i64>(), cell(offset).parse::<f64>());
-            match row {
-                // A number cut short is still a number: only a line feed proves it whole.
-                _ if may_be_cut => self.cut(number),
-                (Ok(node), Ok(at_ns), Ok(offset_ns)) if offset_ns.is_finite() => {
-                    self.keep(
-                        number,
-                        node,
-                        OffsetSample { at_ns, offset_ns, drift_ppm: None, sigma_ns: None, drift_sigma_ppm: None },
-                    )?;
-                }
-                _ => return Err(self.lines.problem(number, "not a node, a time and an offset")),
-            }
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, line: u64, node: u32, sample: OffsetSample) -> Result<(), Error> {
-        self.kept += 1;
-        if self.kept > MOST_SAMPLES {
-            return Err(self.lines.problem(line, format!("more than {MOST_SAMPLES} offsets: cut the file")));
-        }
-        self.offsets.nodes.entry(node).or_default().push(sample);
-        Ok(())
-    }
-
-    fn cut(&mut self, line: u64) {
-        self.offsets.notes.push(format!("line {line}, the last, is cut short and left out"));
-    }
+    #[serde(default)]
+    clock_disturbed: bool,
 }
 
 fn parse_json(text: &[u8]) -> Result<Found, String> {
@@ -205,14 +191,23 @@ fn of_record(record: &OffsetRecord) -> Found {
     if !estimate.reachable {
         return Found::Unreachable;
     }
+    let step = record.step.map(|step| Step { after_ns: step.after.as_ns(), before_ns: step.before.as_ns() });
     let sample = OffsetSample {
         at_ns: record.window_start.midpoint(record.window_end).as_ns(),
         offset_ns: estimate.offset_ns,
         drift_ppm: Some(estimate.drift_ppm),
         sigma_ns: Some(estimate.sigma_ns).filter(|sigma| sigma.is_finite()),
         drift_sigma_ppm: Some(estimate.drift_sigma_ppm).filter(|sigma| sigma.is_finite()),
+        offset_drift_covariance: record.offset_drift_covariance,
+        wander: record.wander,
+        disturbed: record.clock_disturbed,
+        slew_ppm: record.slew_ppm,
+        step,
+        round: Some(record.round_id.0),
+        broken_into: record.broken_into.map(|round| round.0),
     };
-    Found::Sample(estimate.node_id.0, sample)
+    let window = (record.window_start.as_ns(), record.window_end.as_ns());
+    Found::Sample(estimate.node_id.0, sample, Stretch::on_reference_clock(&sample, window))
 }
 
 fn of_other(line: &OtherLine) -> Result<Found, String> {
@@ -224,34 +219,38 @@ fn of_other(line: &OtherLine) -> Result<Found, String> {
     let middle = window.map(|(start, end)| ((i128::from(start) + i128::from(end)).div_euclid(2)) as i64);
     let at_ns = middle.or(line.midpoint_sys_ns).ok_or("no window_start_ns and window_end_ns, nor midpoint_sys_ns")?;
     let offset_ns = line.offset_ns.filter(|offset| offset.is_finite()).ok_or("no offset_ns")?;
-    Ok(Found::Sample(
-        node,
-        OffsetSample {
-            at_ns,
-            offset_ns,
-            drift_ppm: line.drift_ppm,
-            sigma_ns: line.sigma_ns,
-            drift_sigma_ppm: line.drift_sigma_ppm,
-        },
-    ))
+    let sample = OffsetSample {
+        drift_ppm: line.drift_ppm,
+        sigma_ns: line.sigma_ns,
+        drift_sigma_ppm: line.drift_sigma_ppm,
+        disturbed: line.clock_disturbed,
+        ..OffsetSample::bare(at_ns, offset_ns)
+    };
+    let stretch = Stretch::on_reference_clock(&sample, window.unwrap_or((at_ns, at_ns)));
+    Ok(Found::Sample(node, sample, stretch))
 }
 
 fn text(cell: &[u8]) -> String {
     String::from_utf8_lossy(cell.trim_ascii()).into_owned()
 }
 
-/// 48 MB of samples.
-const MOST_SAMPLES: usize = 1 << 20;
-
 #[cfg(test)]
 mod tests {
     //! Every spelling of offsets that is read, and bad lines named by file and line.
 
-    use probe_sync_estimate::record::NodeRecord;
+    use probe_sync_estimate::record::{NodeRecord, RankRecord, StepRecord};
     use probe_sync_estimate::window::NodeEstimate;
     use probe_sync_time::{NodeId, RoundId, Timestamp};
 
+    use super::super::survey::Survey;
     use super::*;
+
+    fn survey(content: &[u8]) -> Survey {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("offsets");
+        std::fs::write(&path, content).expect("writable");
+        Survey::read(&path).expect("a file of offsets")
+    }
 
     fn read(content: &[u8]) -> Result<Offsets, String> {
         let folder = tempfile::tempdir().expect("a temporary directory");
@@ -267,15 +266,13 @@ mod tests {
     #[test]
     fn own_lines_older_keys_and_tables() {
         let found = read(format!("{META}\n{ROUND}\n").as_bytes()).expect("offsets");
-        assert_eq!((found.hostnames[&1].as_str(), found.reference), ("b", 0));
+        assert_eq!(found.reference, 0);
         let other = META.replace("\"meta\":true,", "\"meta\":true,\"reference\":1,");
         assert_eq!(read(format!("{other}\n").as_bytes()).expect("offsets").reference, 1);
         let sample = OffsetSample {
-            at_ns: 2000,
-            offset_ns: 500.5,
             drift_ppm: Some(2.5),
             sigma_ns: Some(7.0),
-            drift_sigma_ppm: None,
+            ..OffsetSample::bare(2000, 500.5)
         };
         assert_eq!((found.axis, &found.nodes[&1]), (Axis::Reference, &vec![sample]));
 
@@ -311,7 +308,12 @@ mod tests {
             window_start: Timestamp::from_ns(1_000),
             window_end: Timestamp::from_ns(3_000),
             estimate,
-            clock_disturbed: false,
+            clock_disturbed: true,
+            offset_drift_covariance: Some(0.25),
+            wander: Some(40.0),
+            slew_ppm: 2.5,
+            step: Some(StepRecord { after: Timestamp::from_ns(1_900), before: Timestamp::from_ns(2_100) }),
+            broken_into: Some(RoundId(3)),
         };
         let node = |node, hostname: &str| NodeRecord {
             hostname: Some(hostname.to_owned()),
@@ -319,18 +321,35 @@ mod tests {
             start_gpu_ns: Some(5),
             start_walltime_ns: None,
         };
-        let header = OffsetsHeader { meta: true, nodes: vec![node(0, "a"), node(1, "b")], reference: NodeId(0) };
+        let rank =
+            RankRecord { rank: 8, world_size: 16, local_rank: Some(0), hostname: "b".to_owned(), node_id: NodeId(1) };
+        let header = OffsetsHeader {
+            meta: true,
+            nodes: vec![node(0, "a"), node(1, "b")],
+            reference: NodeId(0),
+            ranks: vec![rank.clone()],
+        };
         let line = serde_json::to_string(&record).expect("our own type");
         let header = serde_json::to_string(&header).expect("our own type");
-        let found = read(format!("{header}\n{line}\n").as_bytes()).expect("offsets");
+        let content = format!("{header}\n{line}\n");
+        let found = read(content.as_bytes()).expect("offsets");
+        let known = survey(content.as_bytes());
+        assert_eq!((known.hostnames[&1].as_str(), known.ranks), ("b", vec![rank]));
         let expected = OffsetSample {
             at_ns: 2_000,
             offset_ns: -7.25,
             drift_ppm: Some(0.5),
             sigma_ns: Some(3.5),
             drift_sigma_ppm: Some(0.125),
+            offset_drift_covariance: Some(0.25),
+            wander: Some(40.0),
+            disturbed: true,
+            slew_ppm: 2.5,
+            step: Some(Step { after_ns: 1_900, before_ns: 2_100 }),
+            round: Some(4),
+            broken_into: Some(3),
         };
-        assert_eq!((found.nodes[&1].as_slice(), found.hostnames[&1].as_str()), (&[expected][..], "b"));
+        assert_eq!(found.nodes[&1], [expected]);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! bracketed pairs exist too, the overhead is measured against them and taken out.
 
 use probe_sync_estimate::series::smooth::{Reading, Smoothed, smooth};
-use probe_sync_estimate::series::{Break, Continuation, CurvePoint, Knot, Segment, TimeMap, sample_curve};
+use probe_sync_estimate::series::{Break, Continuation, CurvePoint, Growth, Knot, Segment, TimeMap, sample_curve};
 use serde::Serialize;
 
 use crate::model::{ClockPair, PairKind, Picoseconds};
@@ -143,8 +143,8 @@ impl Base {
         for ((points, stepped_at), growth_ppm) in pieces {
             let knots = sample_curve(&points, self.at_ps, self.correction_ps);
             let outside = |slope: Option<f64>| {
-                let growth_ppm = growth_ppm.hypot(WANDER_ALLOWANCE_PPM);
-                Some(Continuation { slope_ppm: slope? * 1e6, growth_ppm })
+                let growth = Growth::Linear { ppm: growth_ppm.hypot(WANDER_ALLOWANCE_PPM) };
+                Some(Continuation { slope_ppm: slope? * 1e6, growth })
             };
             // R runs on while S is set: half-way is as good as any moment.
             let last: Option<&Knot> = segments.last().and_then(|segment| segment.knots.last());
@@ -152,7 +152,7 @@ impl Base {
             let start_ps = last.and(stepped_at).or(halfway);
             let before = outside(points.first().and_then(|point| point.slope));
             let after = outside(points.last().and_then(|point| point.slope));
-            segments.push(Segment { before, after, start_ps, knots });
+            segments.push(Segment { before, after, start_ps, knots, ..Segment::default() });
         }
         segments
     }

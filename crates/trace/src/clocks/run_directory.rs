@@ -1,10 +1,13 @@
 //! The directory of a run of `probe_sync`, as alignment reads it.
 //!
-//! Place in the flow: `--run-dir` → offsets with host names, snapshot files by node, and the moments at which the run saw
+//! Place in the flow: `--run-dir` → offsets with hosts and ranks, snapshot pairs by node, and the moments at which the run saw
 //! a system clock step (`global_windows.jsonl`). What it does not do: need anything but `offsets.jsonl`.
 
 use std::path::{Path, PathBuf};
 
+use probe_sync_estimate::faults::Break;
+use probe_sync_estimate::record::SMOOTHED_OFFSETS;
+use probe_sync_estimate::series::Step;
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::NodeId;
 use serde::Deserialize;
@@ -12,29 +15,57 @@ use serde::Deserialize;
 use super::lines::{Line, Lines};
 use super::offsets::Offsets;
 use super::snapshots::read_snapshots;
+use super::survey::Survey;
+use super::wanted::Wanted;
 use crate::Error;
-use crate::model::ClockPair;
+use crate::model::{ClockPair, Picoseconds};
 
 /// A run's directory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct RunDirectory {
     path: PathBuf,
-    /// What the run measured, with steps that it saw.
-    pub offsets: Offsets,
+    /// What its offsets know.
+    pub survey: Survey,
+    /// They are those of the run as a whole.
+    is_smoothed: bool,
+}
+
+/// A node's snapshot pairs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshots {
+    /// The pairs, in order of the file.
+    pub pairs: Vec<ClockPair>,
+    /// Worth telling the user.
+    pub notes: Vec<String>,
 }
 
 impl RunDirectory {
-    /// Reads `offsets.jsonl` and, where it exists, the clock events of `global_windows.jsonl`.
+    /// Reads what `offsets.smoothed.jsonl` knows; where that does not exist, `offsets.jsonl`.
     ///
     /// # Errors
-    /// [`Error::Io`] when `offsets.jsonl` cannot be read, [`Error::Line`] naming file and line.
+    /// Those of [`Survey::read`].
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mut offsets = Offsets::read(&path.join("offsets.jsonl"))?;
-        let windows = path.join("global_windows.jsonl");
+        // The run as a whole, where it ended in order or `solve` has looked at it since: its lines know of its steps.
+        let smoothed = path.join(SMOOTHED_OFFSETS);
+        let is_smoothed = smoothed.exists();
+        let file = if is_smoothed { smoothed } else { path.join("offsets.jsonl") };
+        Ok(Self { path: path.to_path_buf(), survey: Survey::read(&file)?, is_smoothed })
+    }
+
+    /// The offsets that are wanted; where the run was not smoothed, with what `global_windows.jsonl` says of clocks, if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Survey::offsets`]; [`Error::Line`] naming file and line.
+    pub fn offsets(&self, wanted: Wanted) -> Result<Offsets, Error> {
+        let mut offsets = self.survey.offsets(wanted)?;
+        if self.is_smoothed {
+            return Ok(offsets);
+        }
+        let windows = self.path.join("global_windows.jsonl");
         if windows.exists() {
             read_steps(&windows, &mut offsets)?;
         }
-        Ok(Self { path: path.to_path_buf(), offsets })
+        Ok(offsets)
     }
 
     /// Where it is.
@@ -42,21 +73,41 @@ impl RunDirectory {
         &self.path
     }
 
-    /// A node's snapshot file: the whole document, else the lines of a run that did not end.
-    fn snapshot_file(&self, node: u32) -> Option<PathBuf> {
-        ["pb", "jsonl"]
-            .map(|ending| self.path.join(format!("snapshots/node{node}.snapshot_pairs.{ending}")))
-            .into_iter()
-            .find(|path| path.is_file())
-    }
-
-    /// A node's snapshot pairs; None where there is no file.
+    /// A node's snapshot pairs near a trace; None where there is no file. Of the lines, which a run writes as it goes, and the
+    /// document, which holds the last 2^18 pairs of a run that ended in order, counts what covers more of the trace.
     ///
     /// # Errors
-    /// Those of [`read_snapshots`].
-    pub fn snapshots(&self, node: u32) -> Result<Option<Vec<ClockPair>>, Error> {
-        self.snapshot_file(node).map(|path| read_snapshots(&path)).transpose()
+    /// Those of [`read_snapshots`], where neither file can be read.
+    pub fn snapshots(&self, node: u32, near: Option<(Picoseconds, Picoseconds)>) -> Result<Option<Snapshots>, Error> {
+        let [lines, document] = ["jsonl", "pb"]
+            .map(|ending| self.path.join(format!("snapshots/node{node}.snapshot_pairs.{ending}")))
+            .map(|path| path.is_file().then(|| read_snapshots(&path, near)));
+        match (lines, document) {
+            (None, None) => Ok(None),
+            (Some(only), None) | (None, Some(only)) => Ok(Some(Snapshots { pairs: only?, notes: Vec::new() })),
+            (Some(Ok(lines)), Some(Ok(document))) => {
+                let most = if covered(&document, near) > covered(&lines, near) { document } else { lines };
+                Ok(Some(Snapshots { pairs: most, notes: Vec::new() }))
+            }
+            (Some(Err(error)), Some(Ok(pairs))) | (Some(Ok(pairs)), Some(Err(error))) => {
+                Ok(Some(Snapshots { pairs, notes: vec![format!("{error}; the run's other snapshot file is used")] }))
+            }
+            (Some(Err(error)), Some(Err(_))) => Err(error),
+        }
     }
+}
+
+/// How much of a trace lies between the first and the last pair, and how many pairs there are.
+fn covered(pairs: &[ClockPair], near: Option<(Picoseconds, Picoseconds)>) -> (Picoseconds, usize) {
+    let (first, last) = near.unwrap_or((0, 0));
+    let overlap = |time: fn(&ClockPair) -> Picoseconds| {
+        let (from, until) =
+            (pairs.iter().map(time).min().unwrap_or(last), pairs.iter().map(time).max().unwrap_or(first));
+        last.min(until).saturating_sub(first.max(from))
+    };
+    // The trace may be on either clock.
+    let length = overlap(|pair| pair.tracer_ps).max(overlap(|pair| i128::from(pair.system_ns) * 1000));
+    (length.max(0), pairs.len())
 }
 
 /// The part of a line of `global_windows.jsonl` that matters here, in the writer's own types. The whole round is not asked
@@ -65,6 +116,14 @@ impl RunDirectory {
 struct WindowLine {
     #[serde(default)]
     clock_events: Vec<(NodeId, ClockEvent)>,
+    #[serde(default)]
+    watch: WatchPart,
+}
+
+#[derive(Default, Deserialize)]
+struct WatchPart {
+    #[serde(default)]
+    breaks: Vec<Break>,
 }
 
 fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
@@ -76,8 +135,12 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
                 for (node, event) in window.clock_events.iter().filter(|(_, event)| event.step_ns != 0) {
                     kept += 1;
                     if kept <= MOST_STEPS {
-                        offsets.steps_ns.entry(node.0).or_default().push(event.at.as_ns());
+                        let step = Step::seen(event.at.as_ns(), event.step_ns);
+                        offsets.steps.entry(node.0).or_default().push(step);
                     }
+                }
+                for broken in &window.watch.breaks {
+                    offsets.broken.entry(broken.node.0).or_default().insert(broken.round.0);
                 }
             }
             Err(_) if may_be_cut => break,
@@ -98,37 +161,133 @@ mod tests {
 
     use super::*;
 
+    struct Run(tempfile::TempDir);
+
+    impl Run {
+        fn new() -> Self {
+            let run = Self(tempfile::tempdir().expect("a temporary directory"));
+            std::fs::create_dir(run.0.path().join("snapshots")).expect("writable");
+            run.write(
+                "offsets.jsonl",
+                b"{\"meta\":true,\"nodes\":[{\"node_id\":0,\"hostname\":\"a\"},{\"node_id\":1,\"hostname\":\"b\"},\
+                 {\"node_id\":2,\"hostname\":\"b\"}],\"ranks\":[{\"rank\":8,\"world_size\":16,\"hostname\":\"b\",\"node_id\":1}]}\n\
+                 {\"node_id\":1,\"window_start_ns\":0,\"window_end_ns\":8,\"offset_ns\":5,\"reachable\":true}\n",
+            );
+            run
+        }
+
+        fn write(&self, name: &str, content: &[u8]) {
+            std::fs::write(self.0.path().join(name), content).expect("writable");
+        }
+
+        fn open(&self) -> Result<RunDirectory, Error> {
+            RunDirectory::open(self.0.path())
+        }
+
+        fn steps(&self) -> Result<Offsets, Error> {
+            let run = self.open()?;
+            run.offsets(run.survey.everything())
+        }
+    }
+
     #[test]
-    fn a_run_gives_hosts_offsets_steps_and_pairs() {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let path = folder.path();
-        let write = |name: &str, content: &str| std::fs::write(path.join(name), content).expect("writable");
-        assert!(matches!(RunDirectory::open(path), Err(Error::Io { .. })));
-        write(
-            "offsets.jsonl",
-            "{\"meta\":true,\"nodes\":[{\"node_id\":0,\"hostname\":\"a\"},{\"node_id\":1,\"hostname\":\"b\"},\
-             {\"node_id\":2,\"hostname\":\"b\"}]}\n\
-             {\"node_id\":1,\"window_start_ns\":0,\"window_end_ns\":8,\"offset_ns\":5,\"reachable\":true}\n",
+    fn a_run_gives_hosts_ranks_offsets_and_steps() {
+        let run = Run::new();
+        let bare = run.open().expect("offsets are enough");
+        assert_eq!((bare.survey.hostnames[&1].as_str(), bare.survey.hostnames.get(&7)), ("b", None));
+        assert_eq!(
+            (bare.survey.ranks[0].rank, bare.survey.ranks[0].node_id, bare.survey.ranks.len()),
+            (8, NodeId(1), 1)
         );
-        let bare = RunDirectory::open(path).expect("offsets are enough");
-        assert_eq!((bare.offsets.hostnames[&1].as_str(), bare.offsets.hostnames.get(&7)), ("b", None));
-        assert_eq!(bare.snapshots(1).expect("no file is no error"), None);
-
-        write(
+        assert_eq!(run.steps().expect("offsets").nodes[&1].len(), 1);
+        run.write(
             "global_windows.jsonl",
-            "{\"round_id\":3,\"clock_events\":[[1,{\"step_ns\":-900,\"slew_ppm\":0.0,\"at_ns\":77}],\
-             [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
+            b"{\"round_id\":3,\"clock_events\":[[1,{\"step_ns\":-900,\"slew_ppm\":0.0,\"at_ns\":77}],\
+              [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"watch\":{\"breaks\":[{\"node\":2,\"round\":3}]},\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
         );
-        std::fs::create_dir(path.join("snapshots")).expect("writable");
-        write("snapshots/node1.snapshot_pairs.jsonl", "{\"sys_clock_ns\":2,\"tracer_clock_ns\":1}\n");
-        let run = RunDirectory::open(path).expect("a run");
-        assert_eq!(run.offsets.steps_ns.get(&1), Some(&vec![77]));
-        assert_eq!(run.offsets.steps_ns.get(&2), None, "a change of rate is no step");
-        assert_eq!(run.snapshots(1).expect("a file").expect("pairs").len(), 1);
-        write("snapshots/node1.snapshot_pairs.pb", "");
-        assert!(run.snapshots(1).is_err(), "the document counts, and says nothing");
+        let offsets = run.steps().expect("a run");
+        assert_eq!(offsets.steps.get(&1), Some(&vec![Step::seen(77, -900)]));
+        assert_eq!(offsets.steps.get(&2), None, "a change of rate is no step");
+        assert_eq!(offsets.broken.get(&2), Some(&[3].into()), "but its clock does not go on");
+        run.write("global_windows.jsonl", b"{\"clock_events\":7}\n");
+        assert!(run.steps().expect_err("not a list").to_string().contains("line 1"));
+        std::fs::remove_file(run.0.path().join("offsets.jsonl")).expect("it was there");
+        assert!(matches!(run.open(), Err(Error::Io { .. })));
+    }
 
-        write("global_windows.jsonl", "{\"clock_events\":7}\n");
-        assert!(RunDirectory::open(path).expect_err("not a list").to_string().contains("line 1"));
+    /// The lines of pairs at these seconds; the tracer clock is an hour behind.
+    fn lines(seconds: std::ops::Range<i64>) -> String {
+        let pair = |at: i64| {
+            let (system, tracer) = (at * 1_000_000_000, (at - 3600) * 1_000_000_000);
+            format!("{{\"sys_clock_ns\":{system},\"tracer_clock_ns\":{tracer},\"bracket_ns\":100}}\n")
+        };
+        seconds.map(pair).collect()
+    }
+
+    /// The same as a document.
+    fn document(seconds: std::ops::Range<i64>) -> Vec<u8> {
+        let mut all = Vec::new();
+        for at in seconds {
+            let mut pair = Vec::new();
+            crate::protobuf::put_number(&mut pair, 1, (at * 1_000_000_000) as u64);
+            crate::protobuf::put_number(&mut pair, 2, ((at - 3600) * 1_000_000_000) as u64);
+            crate::protobuf::put_bytes(&mut all, 1, &pair);
+        }
+        all
+    }
+
+    #[test]
+    fn of_two_snapshot_files_counts_what_covers_the_trace() {
+        let second = |at: i128| at * 1_000_000_000_000;
+        let check = |lines_at: Option<std::ops::Range<i64>>,
+                     document_at: Option<std::ops::Range<i64>>,
+                     near,
+                     expected: Option<usize>| {
+            let run = Run::new();
+            if let Some(at) = lines_at.clone() {
+                run.write("snapshots/node1.snapshot_pairs.jsonl", lines(at).as_bytes());
+            }
+            if let Some(at) = document_at.clone() {
+                run.write("snapshots/node1.snapshot_pairs.pb", &document(at));
+            }
+            let found = run.open().expect("a run").snapshots(1, near).expect("readable files");
+            assert_eq!(found.map(|found| found.pairs.len()), expected, "{lines_at:?} {document_at:?} {near:?}");
+        };
+        let (on_system, on_tracer) = ((second(4010), second(4020)), (second(410), second(420)));
+        check(None, None, Some(on_system), None);
+        check(Some(4000..4100), None, Some(on_system), Some(100));
+        check(None, Some(4000..4100), Some(on_system), Some(100));
+        for near in [on_system, on_tracer] {
+            // The ring has lost the beginning.
+            check(Some(4000..4100), Some(4050..4100), Some(near), Some(100));
+            check(Some(4000..4100), Some(4015..4200), Some(near), Some(100));
+            // The lines end early: a full disk.
+            check(Some(4000..4012), Some(4005..4100), Some(near), Some(95));
+            check(Some(4000..4012), Some(3990..4100), Some(near), Some(110));
+        }
+        // Equal cover: the one with more pairs.
+        check(Some(4000..4100), Some(4000..4090), Some(on_system), Some(100));
+        check(Some(4000..4090), Some(4000..4100), Some(on_system), Some(100));
+        check(Some(4000..4100), Some(4000..4090), None, Some(100));
+        check(Some(5000..5100), Some(6000..6050), Some(on_system), Some(100));
+    }
+
+    #[test]
+    fn a_damaged_snapshot_file_gives_way_to_the_other_and_is_named() {
+        let run = Run::new();
+        run.write("snapshots/node1.snapshot_pairs.jsonl", lines(0..3).as_bytes());
+        run.write("snapshots/node1.snapshot_pairs.pb", b"");
+        let notes = |pairs: usize, problem: &str| {
+            let found = run.open().expect("a run").snapshots(1, None).expect("one is good").expect("files");
+            assert_eq!(found.pairs.len(), pairs);
+            assert!(found.notes.len() == 1 && found.notes[0].contains(problem), "{:?}", found.notes);
+        };
+        notes(3, "node1.snapshot_pairs.pb");
+        run.write("snapshots/node1.snapshot_pairs.jsonl", b"{\"sys_clock_ns\":1}\n");
+        run.write("snapshots/node1.snapshot_pairs.pb", &document(0..7));
+        notes(7, "node1.snapshot_pairs.jsonl: line 1");
+        run.write("snapshots/node1.snapshot_pairs.pb", b"");
+        let error = run.open().expect("a run").snapshots(1, None).expect_err("both are damaged");
+        assert!(error.to_string().contains("line 1"), "{error}");
     }
 }

@@ -13,26 +13,70 @@ use serde::Deserialize;
 
 use super::lines::{Line, Lines};
 use crate::Error;
-use crate::model::{ClockPair, PairKind};
+use crate::model::{ClockPair, PairKind, Picoseconds};
 use crate::protobuf::{Fault, Fields, Source, Value};
 
-/// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf.
+/// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf. Of more than
+/// [`MOST_PAIRS`] those nearest to the trace `near` are kept, and where still more lie within it, every other one.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it should be.
-pub fn read_snapshots(path: &Path) -> Result<Vec<ClockPair>, Error> {
+pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> Result<Vec<ClockPair>, Error> {
+    read_at_most(path, Nearest { near, most: MOST_PAIRS, pairs: Vec::new() })
+}
+
+fn read_at_most(path: &Path, mut nearest: Nearest) -> Result<Vec<ClockPair>, Error> {
     let mut first = [0];
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let read = file.read(&mut first).map_err(Error::io(path, "read"))?;
-    let pairs = match (read, first[0]) {
-        (0, _) => Vec::new(),
-        (_, b'{') => read_lines(path)?,
-        _ => read_protobuf(path)?,
-    };
-    if pairs.is_empty() {
+    match (read, first[0]) {
+        (0, _) => {}
+        (_, b'{') => read_lines(path, &mut nearest)?,
+        _ => read_protobuf(path, &mut nearest)?,
+    }
+    if nearest.pairs.is_empty() {
         return Err(Error::malformed(path, 0, "holds no snapshot pairs"));
     }
-    Ok(pairs)
+    Ok(nearest.pairs)
+}
+
+/// Pairs near a trace, as many as memory is meant to hold.
+struct Nearest {
+    near: Option<(Picoseconds, Picoseconds)>,
+    most: usize,
+    pairs: Vec<ClockPair>,
+}
+
+impl Nearest {
+    fn keep(&mut self, pair: ClockPair) {
+        self.pairs.push(pair);
+        if self.pairs.len() <= self.most {
+            return;
+        }
+        let mut distances: Vec<Picoseconds> = self.pairs.iter().map(|pair| self.distance(pair)).collect();
+        let (_, &mut nearer_half, _) = distances.select_nth_unstable(self.most / 2);
+        let near = self.near;
+        self.pairs.retain(|pair| distance(near, pair) <= nearer_half);
+        // Two may be equally far; more are within the trace.
+        if self.pairs.len() > self.most * 3 / 4 {
+            let mut index = 0_usize;
+            self.pairs.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+        }
+    }
+
+    fn distance(&self, pair: &ClockPair) -> Picoseconds {
+        distance(self.near, pair)
+    }
+}
+
+/// How far a pair is from a trace, which may be on either clock.
+fn distance(near: Option<(Picoseconds, Picoseconds)>, pair: &ClockPair) -> Picoseconds {
+    let Some((first, last)) = near else { return 0 };
+    let beyond = |time: Picoseconds| first.saturating_sub(time).max(time.saturating_sub(last)).max(0);
+    beyond(pair.tracer_ps).min(beyond(i128::from(pair.system_ns) * 1000))
 }
 
 #[derive(Deserialize)]
@@ -42,20 +86,16 @@ struct JsonPair {
     bracket_ns: Option<f64>,
 }
 
-fn read_lines(path: &Path) -> Result<Vec<ClockPair>, Error> {
+fn read_lines(path: &Path, nearest: &mut Nearest) -> Result<(), Error> {
     let mut lines = Lines::open(path)?;
-    let mut pairs = Vec::new();
     while let Some(Line { number, text, may_be_cut }) = lines.next()? {
         match serde_json::from_slice::<JsonPair>(text) {
-            Ok(pair) => pairs.push(clock_pair(pair.sys_clock_ns, pair.tracer_clock_ns, pair.bracket_ns)),
+            Ok(pair) => nearest.keep(clock_pair(pair.sys_clock_ns, pair.tracer_clock_ns, pair.bracket_ns)),
             Err(_) if may_be_cut && number > 1 => break,
             Err(error) => return Err(lines.problem(number, error.to_string())),
         }
-        if pairs.len() > MOST_PAIRS {
-            return Err(lines.problem(number, format!("more than {MOST_PAIRS} pairs")));
-        }
     }
-    Ok(pairs)
+    Ok(())
 }
 
 fn clock_pair(system_ns: i64, tracer_ns: i64, bracket_ns: Option<f64>) -> ClockPair {
@@ -63,22 +103,18 @@ fn clock_pair(system_ns: i64, tracer_ns: i64, bracket_ns: Option<f64>) -> ClockP
     ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(width) }
 }
 
-fn read_protobuf(path: &Path) -> Result<Vec<ClockPair>, Error> {
+fn read_protobuf(path: &Path, nearest: &mut Nearest) -> Result<(), Error> {
     let mut source = Source::open(path)?;
-    let mut pairs = Vec::new();
     while let Some(field) = source.next_header(source.limit())? {
         if (field.number, field.wire) != (1, 2) {
             source.skip(field.body())?;
             continue;
         }
         let pair = parse_pair(source.piece(field.body())?);
-        pairs.push(pair.map_err(|fault| source.fault(field.body_at(), fault))?);
+        nearest.keep(pair.map_err(|fault| source.fault(field.body_at(), fault))?);
         source.consume(field.body() as usize);
-        if pairs.len() > MOST_PAIRS {
-            return Err(source.malformed(field.at, format!("more than {MOST_PAIRS} pairs")));
-        }
     }
-    Ok(pairs)
+    Ok(())
 }
 
 fn parse_pair(message: &[u8]) -> Result<ClockPair, Fault> {
@@ -98,7 +134,7 @@ fn parse_pair(message: &[u8]) -> Result<ClockPair, Fault> {
 
 /// The bracket that samplers retry for.
 const UNSTATED_BRACKET_NS: f64 = 5000.0;
-/// 50 MB of pairs; at a pair every 4 s, 48 days.
+/// 64 MB of pairs; at a pair every 4 s, 48 days.
 const MOST_PAIRS: usize = 1 << 20;
 
 #[cfg(test)]
@@ -111,7 +147,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("pairs");
         std::fs::write(&path, content).expect("writable");
-        read_snapshots(&path).map_err(|error| error.to_string())
+        read_snapshots(&path, None).map_err(|error| error.to_string())
     }
 
     fn pair(system_ns: i64, tracer_ns: i64, width: f64) -> ClockPair {
@@ -134,6 +170,24 @@ mod tests {
     {"sys_clock_ns":-1,"tracer_clock_ns":0,"bracket_ns":200}
     {"sys_clock_ns":-1,"trac"#;
         assert_eq!(read(lines), Ok(vec![pair(150, 7, 5000.0), pair(-1, 0, 200.0)]));
+    }
+
+    #[test]
+    fn of_more_pairs_than_fit_those_near_the_trace_are_kept() {
+        let check = |near: Option<(Picoseconds, Picoseconds)>, count: i64, expected: &[i64]| {
+            let mut nearest = Nearest { near, most: 8, pairs: Vec::new() };
+            (0..count).for_each(|at| nearest.keep(pair(at + 1000, at, 100.0)));
+            let kept: Vec<i64> = nearest.pairs.iter().map(|pair| pair.system_ns - 1000).collect();
+            assert_eq!(kept, expected, "{near:?}");
+        };
+        check(None, 8, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        // The ninth makes room: the five nearest stay, on whichever clock the trace is.
+        check(Some((6_000, 7_000)), 9, &[4, 5, 6, 7, 8]);
+        check(Some((1_006_000, 1_007_000)), 9, &[4, 5, 6, 7, 8]);
+        check(Some((6_000, 7_000)), 1000, &[4, 5, 6, 7, 8, 9]);
+        // All within the trace: every other one, so that none of it is without.
+        check(None, 9, &[0, 2, 4, 6, 8]);
+        check(Some((0, 100_000)), 13, &[0, 4, 8, 10, 12]);
     }
 
     #[test]

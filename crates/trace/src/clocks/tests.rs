@@ -14,7 +14,7 @@ fn table(simulated: &Simulated) -> Offsets {
         let seconds = f64::from(k) * 0.02;
         let offset_ns = simulated.error_ns(seconds).round();
         let at_ns = EPOCH_NS + i64::from(k) * 20_000_000 + offset_ns as i64;
-        OffsetSample { at_ns, offset_ns, drift_ppm: None, sigma_ns: None, drift_sigma_ppm: None }
+        OffsetSample::bare(at_ns, offset_ns)
     };
     offsets.nodes.insert(1, (-5..100).map(row).collect());
     offsets
@@ -77,13 +77,8 @@ fn boottime_pairs() -> Vec<ClockPair> {
 #[test]
 fn the_tracer_timeline_leads_back() {
     let mut offsets = Offsets::new("offsets", Axis::Reference);
-    let sample = OffsetSample {
-        at_ns: EPOCH_NS,
-        offset_ns: 1e6,
-        drift_ppm: Some(0.0),
-        sigma_ns: Some(5.0),
-        drift_sigma_ppm: None,
-    };
+    let sample =
+        OffsetSample { drift_ppm: Some(0.0), sigma_ns: Some(5.0), ..OffsetSample::bare(EPOCH_NS, 1e6) };
     offsets.nodes.insert(1, vec![sample]);
     let span = (3_600_000_000_000_000, 3_630_000_000_000_000);
     let trace = TraceFacts { span: Some(span), ..TraceFacts::default() };

@@ -90,6 +90,14 @@ pub struct FactOptions {
     pub markers: Option<regex::Regex>,
 }
 
+/// The rank and the number of ranks that an event's name states: `probe_sync.rank#3/8`. A program puts such an event into its
+/// trace where its profiler writes no rank.
+pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {
+    let (rank, world_size) = std::str::from_utf8(name.strip_prefix(RANK_MARKER)?).ok()?.split_once('/')?;
+    let (rank, world_size) = (rank.parse().ok()?, world_size.parse().ok()?);
+    (rank < world_size).then_some((rank, world_size))
+}
+
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewriteOptions {
@@ -126,24 +134,18 @@ pub struct MergeInput<'a> {
     /// The file.
     pub path: PathBuf,
     /// What tells it from the others: its rank, else its node.
-    pub node: u32,
-    /// Its host's name, or whatever tells people which node it is.
+    pub part: u32,
+    /// For people, as in `rank 2 (node 1, gpu-07)`; empty: its number.
     pub name: String,
     /// From the trace's timeline to the one that all share.
     pub map: &'a mut MapFunction<'a>,
 }
 
 impl MergeInput<'_> {
-    /// `node1` or, where its host is known by another name, `rank1 (gpu-07)`.
+    /// What stands beside names that come from this trace.
     pub(crate) fn label(&self) -> String {
-        label(self.node, &self.name)
+        if self.name.is_empty() { format!("trace {}", self.part) } else { self.name.clone() }
     }
-}
-
-/// `node1` or, where its host is known by another name, `rank1 (gpu-07)`.
-pub(crate) fn label(node: u32, name: &str) -> String {
-    let plain = format!("node{node}");
-    if name == plain { plain } else { format!("rank{node} ({name})") }
 }
 
 /// What to do beside mapping and joining.
@@ -162,7 +164,7 @@ pub struct MergeOptions {
 /// How the planes of an XSpace are laid out.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PlaneLayout {
-    /// `/host:CPU`, `/host:CPU node1`…, devices `/device:GPU:<node·stride+local>`: for xprof.
+    /// `/host:CPU`, `/host:CPU rank 1 (node 1)`…, devices `/device:GPU:<part·stride+local>`: for xprof.
     #[default]
     Xprof,
     /// Host planes of other nodes become device tracks above all devices, for viewers that know only standard names.
@@ -184,5 +186,6 @@ pub struct MergeStats {
     pub bytes_written: u64,
 }
 
+const RANK_MARKER: &[u8] = b"probe_sync.rank#";
 /// What a text file may begin with.
 pub(crate) const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];

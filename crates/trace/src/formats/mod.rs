@@ -20,7 +20,7 @@ use std::path::Path;
 
 use crate::Error;
 
-pub(crate) use interface::{BYTE_ORDER_MARK, label};
+pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use interface::{
     Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteOptions,
     RewriteStats, TraceFormat,

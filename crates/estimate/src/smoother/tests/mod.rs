@@ -285,7 +285,7 @@ impl Dense {
                 let delta = layout.knots[span.first + k + 1] - layout.knots[span.first + k];
                 let (a, b) = (2 * (span.base + k), 2 * (span.base + k + 1));
                 let rows = [(a, [-1.0, 0.0]), (a + 1, [-delta, -1.0]), (b, [1.0, 0.0]), (b + 1, [0.0, 1.0])];
-                add(&rows, motion::stiffness(weights.walks[span.node], delta), [0.0; 2]);
+                add(&rows, motion::stiffness(weights.walks[span.base + k], delta), [0.0; 2]);
             }
         }
         // The gauge: the reference's first state is pinned, weakly against everything and strongly against rounding.
@@ -403,6 +403,7 @@ fn live_a_step_starts_the_clock_anew() {
 
 mod hostile;
 mod wander;
+mod warming;
 
 #[test]
 fn what_weights_leave_of_a_variance() {

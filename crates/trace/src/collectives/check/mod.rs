@@ -9,7 +9,7 @@
 //! faults of up to 1.4 times the size. An edge counts as explained when every start that its end precedes is explained.
 //! An infinite σ (an uncalibrated node) explains everything; for raw times pass 0, which claims equal clocks.
 //!
-//! Verdict: a broken edge that uncertainty does not explain is a violation, and violations make the exit status 1.
+//! Verdict: a broken edge that uncertainty does not explain is a violation, and a command that finds one says so in its exit status.
 //! What it does not do: judge ambiguous operations. They are counted apart.
 
 use serde::Serialize;

@@ -5,6 +5,7 @@
 //! [`BUFFER_MAX`]; values of other keys are handed on in pieces and may be of any size. What it does not do: decode strings,
 //! validate what it only hands on.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::scan::{self, Brackets, EventSpans, Fault};
@@ -19,8 +20,10 @@ pub(super) enum Item<'a> {
     Key {
         /// All of it.
         bytes: &'a [u8],
-        /// The key without quotes.
-        key: &'a [u8],
+        /// The key as it is written, without quotes.
+        raw: &'a [u8],
+        /// What it says.
+        key: Cow<'a, [u8]>,
     },
     /// A value that was asked for, whole.
     Asked(&'a [u8]),
@@ -216,8 +219,9 @@ impl Document {
             self.state = State::AfterRoot;
             return Ok(Item::Close(self.take(end)));
         }
-        let name = &self.buffer[self.start + key.start..self.start + key.end];
-        let kind = match name {
+        let wrong = || self.fault_here(key.start, scan::WRONG_ESCAPE);
+        let name = scan::key(&self.buffer[self.start + key.start..self.start + key.end]).ok_or_else(wrong)?;
+        let kind = match &*name {
             EVENTS => Kind::Events,
             name if self.asked.contains(&name) => Kind::Asked,
             _ => Kind::Other,
@@ -227,7 +231,8 @@ impl Document {
         }
         self.state = State::Value { kind };
         let bytes = self.take(end);
-        Ok(Item::Key { bytes, key: &bytes[key] })
+        let raw = &bytes[key];
+        Ok(Item::Key { bytes, raw, key: scan::key(raw).unwrap_or(Cow::Borrowed(raw)) })
     }
 
     fn open_value(&mut self, kind: Kind) -> Result<Item<'_>, Error> {

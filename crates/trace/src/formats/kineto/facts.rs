@@ -14,7 +14,7 @@ use super::collectives::Collector;
 use super::decimal;
 use super::document::{Document, Event, Item};
 use crate::Error;
-use crate::formats::FactOptions;
+use crate::formats::{FactOptions, rank_marker};
 use crate::model::{ClockPair, GroupKey, Identity, PairKind, Picoseconds, TraceFacts};
 
 /// Reads a trace's facts in one pass.
@@ -34,7 +34,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
                     return Err(document.malformed(offset, at, problem));
                 }
             }
-            Item::Key { key: name, .. } => key = name.get(..BASE_KEY.len()).unwrap_or(name).to_vec(),
+            Item::Key { key: name, .. } => key = name.get(..BASE_KEY.len()).unwrap_or(&name).to_vec(),
             Item::Asked(value) => {
                 if let Err(problem) = reader.header(&key, value) {
                     return Err(Error::malformed(path, document.position(), problem));
@@ -50,6 +50,8 @@ struct Reader<'a> {
     options: &'a FactOptions,
     base_ns: Option<i64>,
     identity: Identity,
+    /// What a marker states of the rank, for files whose profiler does not.
+    rank_marker: Option<(u32, u32)>,
     groups: Vec<GroupKey>,
     events: u64,
     span: Option<(Picoseconds, Picoseconds)>,
@@ -67,6 +69,7 @@ impl<'a> Reader<'a> {
             options,
             base_ns: None,
             identity: Identity::default(),
+            rank_marker: None,
             groups: Vec::new(),
             events: 0,
             span: None,
@@ -100,16 +103,17 @@ impl<'a> Reader<'a> {
             self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
         }
         self.events += 1;
-        let (first, last) = self.span.unwrap_or((ts.ps, end));
-        self.span = Some((first.min(ts.ps), last.max(end).max(ts.ps)));
-        self.marker(bytes, event, ts.ps);
+        if !(self.marker(bytes, event, ts.ps) || is_of_the_profiler(bytes, event)) {
+            let (first, last) = self.span.unwrap_or((ts.ps, end));
+            self.span = Some((first.min(ts.ps), last.max(end).max(ts.ps)));
+        }
         Ok(())
     }
 
-    /// Keeps the event if its name carries a time.
+    /// Keeps the event if its name carries a time or a rank; whether it does.
     #[inline]
-    fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Picoseconds) {
-        let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return };
+    fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Picoseconds) -> bool {
+        let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
         let stated = if let Some(rest) = name.strip_prefix(MARKER) {
             Some(rest)
         } else if let Some(rest) = name.strip_prefix(SET_MARKER) {
@@ -118,17 +122,22 @@ impl<'a> Reader<'a> {
             let captures = std::str::from_utf8(name).ok().and_then(|name| pattern.captures(name));
             captures.and_then(|captures| captures.name("system_ns")).map(|group| group.as_str().as_bytes())
         } else {
-            return;
+            None
         };
-        let Some(stated) = stated else { return };
+        let Some(stated) = stated else {
+            let rank = rank_marker(name);
+            self.rank_marker = self.rank_marker.or(rank);
+            return rank.is_some();
+        };
         if &bytes[event.spans.cat.clone()] == b"\"gpu_user_annotation\"" {
-            return;
+            return false;
         }
         match std::str::from_utf8(stated).ok().and_then(|text| text.parse().ok()) {
             None => self.unreadable_markers += 1,
             Some(_) if self.pairs.len() >= PAIRS_MAX => self.pairs_left_out += 1,
             Some(system_ns) => self.pairs.push(ClockPair { tracer_ps: start, system_ns, kind: PairKind::Marker }),
         }
+        true
     }
 
     fn header(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
@@ -171,6 +180,9 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> TraceFacts {
         let base_ps = i128::from(self.base_ns.unwrap_or(0)) * 1000;
+        if let (None, Some((rank, world_size))) = (self.identity.rank, self.rank_marker) {
+            self.identity = Identity { rank: Some(rank), world_size: Some(world_size), ..self.identity };
+        }
         for pair in &mut self.pairs {
             pair.tracer_ps += base_ps;
         }
@@ -204,6 +216,15 @@ impl<'a> Reader<'a> {
             notes: self.notes,
         }
     }
+}
+
+/// Whether an event tells of the profiler's own session and of nothing that the program did: the spans of whole iterations and
+/// the end of the recording, which lies up to 100 ms after the last event.
+fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
+    let spans = &event.spans;
+    &bytes[spans.cat.clone()] == b"\"Trace\""
+        || matches!(&bytes[spans.pid.clone()], b"\"Spans\"" | b"\"Traces\"")
+        || &bytes[spans.name.clone()] == b"\"Record Window End\""
 }
 
 /// Markers that are kept; a marker a millisecond for a quarter of an hour.

@@ -43,12 +43,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     );
     merger.sink.put(head.as_bytes())?;
     for (index, (input, found)) in inputs.iter_mut().zip(&surveys).enumerate() {
-        let label = if input.name.is_empty() {
-            format!("node{}: ", input.node)
-        } else {
-            format!("node{} {}: ", input.node, input.name)
-        };
-        let tracks = Tracks::new(index, &label, stride);
+        let tracks = Tracks::new(index, &format!("{}: ", input.label()), stride);
         let times = Times::new(found.base_ns, Some(base_ns));
         let (node, left_out) = merger.node(input, tracks, times)?;
         stats.inputs.push(node);
@@ -160,7 +155,7 @@ impl Merger<'_> {
                     self.sink.relieve()?;
                     self.events += 1;
                 }
-                Item::Key { key, .. } => header.key(key),
+                Item::Key { key, raw, .. } => header.key(&key, raw),
                 Item::Asked(value) | Item::Piece(value) => header.value(value),
                 _ => {}
             }
@@ -186,12 +181,13 @@ struct Header<'a> {
 impl<'a> Header<'a> {
     fn begin(out: &'a mut Vec<u8>, input: &MergeInput<'_>) -> Header<'a> {
         let separator = if out.is_empty() { "" } else { "," };
-        let name = Value::from(input.name.as_str());
-        out.extend_from_slice(format!("{separator}\n    {{\"node\": {}, \"name\": {name}", input.node).as_bytes());
+        let name = Value::from(input.label());
+        out.extend_from_slice(format!("{separator}\n    {{\"part\": {}, \"name\": {name}", input.part).as_bytes());
         Header { member: out.len(), out, full: false, left_out: 0 }
     }
 
-    fn key(&mut self, key: &[u8]) {
+    /// Begins a member: what its key says, and how it is written.
+    fn key(&mut self, key: &[u8], raw: &[u8]) {
         self.member = self.out.len();
         // The events have no pieces; their key alone would be no JSON.
         self.full = key == b"traceEvents";
@@ -201,9 +197,9 @@ impl<'a> Header<'a> {
         // Under its own name the base could be taken for that of the whole file.
         let renamed = match key {
             BASE_KEY => &b"inputBaseTimeNanoseconds"[..],
-            b"node" => b"inputNode",
+            b"part" => b"inputPart",
             b"name" => b"inputName",
-            other => other,
+            _ => raw,
         };
         self.out.extend_from_slice(b", \"");
         self.out.extend_from_slice(renamed);

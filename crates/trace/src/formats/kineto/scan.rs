@@ -1,10 +1,11 @@
 //! Where things are in JSON that is already in memory: strings, nested values, the members of an object.
 //!
 //! Place in the flow: `document` feeds it buffers; facts, rewriting and merging ask it where the values of an event are.
-//! Nothing is decoded or copied: strings may hold control characters and bytes that are no UTF-8, as real traces do. What
+//! Nothing is decoded or copied but keys with escapes: strings may hold control characters and bytes that are no UTF-8, as real traces do. What
 //! is deeper than an object's own members is only checked for balanced brackets. Everything answers `None` when the
 //! buffer ends too early, and the caller comes again with more. What it does not do: validate all of JSON.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// What is wrong, and where relative to the slice that was scanned.
@@ -62,14 +63,67 @@ pub(super) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 /// The place after the string that opens at `at`.
 #[inline]
 pub(super) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    string(bytes, at).map(|(end, _)| end)
+}
+
+/// The place after the string that opens at `at`, and whether something in it is escaped.
+#[inline]
+fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut at = at + 1;
+    let mut escaped = false;
     loop {
         at = next_quote_or_backslash(bytes, at)?;
         if bytes[at] == b'"' {
-            return Some(at + 1);
+            return Some((at + 1, escaped));
         }
+        escaped = true;
         at += 2;
     }
+}
+
+/// What a key says: `"\u0074s"` is `ts`. `None` where an escape is none of JSON's.
+pub(super) fn key(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if !raw.contains(&b'\\') {
+        return Some(Cow::Borrowed(raw));
+    }
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        decoded.extend_from_slice(&rest[..at]);
+        let escape = *rest.get(at + 1)?;
+        rest = &rest[at + 2..];
+        let plain = match escape {
+            b'"' | b'\\' | b'/' => escape,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let (character, after) = unicode(rest)?;
+                decoded.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = after;
+                continue;
+            }
+            _ => return None,
+        };
+        decoded.push(plain);
+    }
+    decoded.extend_from_slice(rest);
+    Some(Cow::Owned(decoded))
+}
+
+/// The character whose `\u` has been read, of two escapes where UTF-16 needs two; and what follows.
+fn unicode(rest: &[u8]) -> Option<(char, &[u8])> {
+    let unit = |bytes: &[u8]| {
+        let digits = bytes.get(..4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let first = unit(rest)?;
+    let second = rest[4..].strip_prefix(b"\\u").and_then(unit).filter(|_| (0xd800..0xdc00).contains(&first));
+    let units = [Some(first), second];
+    let character = char::decode_utf16(units.into_iter().flatten()).next()?.ok()?;
+    Some((character, &rest[if second.is_some() { 10 } else { 4 }..]))
 }
 
 /// The place after the array or object that opens at `at`.
@@ -133,7 +187,7 @@ pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault>
     }
 }
 
-/// Tells `member` each key (without its quotes) and where its value is, for the object that opens at `at`; the place after it.
+/// Tells `member` each key (without its quotes, escapes decoded) and where its value is, for the object that opens at `at`; the place after it.
 #[inline]
 pub(super) fn object(
     bytes: &[u8],
@@ -150,8 +204,8 @@ pub(super) fn object(
             Some(b'"') => {}
             Some(_) => return Err(Fault { at, problem: "a key was expected here" }),
         }
-        let Some(key_end) = string_end(bytes, at) else { return Ok(None) };
-        let key = at + 1..key_end - 1;
+        let Some((key_end, escaped)) = string(bytes, at) else { return Ok(None) };
+        let name = at + 1..key_end - 1;
         at = skip_space(bytes, key_end);
         match bytes.get(at) {
             None => return Ok(None),
@@ -160,7 +214,12 @@ pub(super) fn object(
         }
         at = skip_space(bytes, at + 1);
         let Some(end) = value_end(bytes, at)? else { return Ok(None) };
-        member(&bytes[key], at..end)?;
+        if escaped {
+            let decoded = key(&bytes[name.clone()]).ok_or(Fault { at: name.start, problem: WRONG_ESCAPE })?;
+            member(&decoded, at..end)?;
+        } else {
+            member(&bytes[name], at..end)?;
+        }
         at = skip_space(bytes, end);
         match bytes.get(at) {
             None => return Ok(None),
@@ -253,6 +312,8 @@ fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
     memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|offset| at + offset)
 }
 
+/// Said of a key that another reader could take for another one.
+pub(super) const WRONG_ESCAPE: &str = "a key holds an escape that JSON does not know";
 /// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
 pub(super) const DEPTH_MAX: u32 = 120;
 
@@ -289,6 +350,28 @@ mod tests {
         assert_eq!(at(&spans.args), r#"{"ts": 1, "x": [{"ts":"}"}]}"#);
         assert_eq!(spans.end, text.len() - 6);
         assert!(spans.pid.is_empty());
+    }
+
+    #[test]
+    fn keys_with_escapes_say_what_json_says() {
+        let check = |raw: &str, expected: Option<&str>| {
+            assert_eq!(key(raw.as_bytes()).as_deref(), expected.map(str::as_bytes), "{raw}");
+        };
+        check("ts", Some("ts"));
+        check(r"\u0074s", Some("ts"));
+        check(r"t\u0073", Some("ts"));
+        check(r#"\"\\\/\b\f\n\r\t"#, Some("\"\\/\u{8}\u{c}\n\r\t"));
+        check(r"\u00e9\ud83d\ude00!", Some("é😀!"));
+        for wrong in [r"\x74s", r"\u007", r"\u00zz", r"\u+074", r"\ud83d", r"\ud83d\u0041", r"\ude00", r"ts\"] {
+            check(wrong, None);
+        }
+        let text = br#"{"\u0074s":4,"d\u0075r":2,"args":{"ts":1},"\u0070id":3}"#;
+        let spans = event(text).unwrap().unwrap();
+        let at = |range: &Range<usize>| std::str::from_utf8(&text[range.clone()]).unwrap();
+        assert_eq!((at(&spans.ts), at(&spans.dur), at(&spans.pid)), ("4", "2", "3"));
+        let twice = event(br#"{"ts":4,"\u0074s":5}"#).unwrap_err();
+        assert_eq!((twice.at, twice.problem), (18, "an event has this key twice"));
+        assert_eq!(event(br#"{"\x74s":5}"#).unwrap_err(), Fault { at: 2, problem: WRONG_ESCAPE });
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl Tracks {
             // An event that says nothing has no member to put others before, and nothing to tell apart.
             return Ok(());
         }
+        for (span, problem) in [(&spans.pid, "pid is no name or number"), (&spans.tid, "tid is no name or number")] {
+            // In a name made of it its quotes would end the name; and no viewer tells tracks apart by such values.
+            if matches!(bytes[span.clone()].first(), Some(b'{' | b'[')) {
+                return Err((span.start, problem));
+            }
+        }
         let metadata = metadata(bytes, spans);
         let (process, thread) = self.numbers(&bytes[spans.pid.clone()], &bytes[spans.tid.clone()], metadata)?;
         put(edits, &spans.pid, "pid", process);

@@ -13,7 +13,7 @@ use super::names;
 use super::outline::{self, MetadataVisitor, Stat, StatValue};
 use super::rewrite::{ABSOLUTE_NS_MIN, PS_PER_NS};
 use crate::Error;
-use crate::formats::FactOptions;
+use crate::formats::{FactOptions, rank_marker};
 use crate::model::{ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, PairKind, Picoseconds, TraceFacts};
 use crate::protobuf::{Fault, Fields, Value};
 use crate::protobuf::{Header, Source};
@@ -43,6 +43,10 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
         let mut tables = Tables::new(options);
         outline::walk_plane(&mut ahead, &field, &mut tables)?;
         tables.classify();
+        if let Some((rank, world_size)) = tables.rank {
+            reader.facts.identity.rank = Some(rank);
+            reader.facts.identity.world_size = Some(world_size);
+        }
         behind.skip(field.body_at() - behind.position())?;
         reader.plane(&mut behind, &field, &tables)?;
     }
@@ -73,12 +77,14 @@ struct Tables<'a> {
     stats: HashMap<u64, String>,
     kept_bytes: usize,
     dropped: u64,
+    /// What a marker states of the rank: no profiler that writes this format does.
+    rank: Option<(u32, u32)>,
 }
 
 impl<'a> Tables<'a> {
     fn new(options: &'a FactOptions) -> Tables<'a> {
         let (roles, stats) = (HashMap::new(), HashMap::new());
-        Tables { options, plane: String::new(), roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0 }
+        Tables { options, plane: String::new(), roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0, rank: None }
     }
 
     /// Whether a name of this length still fits.
@@ -142,6 +148,7 @@ impl MetadataVisitor for Tables<'_> {
         if name.starts_with(END_PREFIX) {
             return;
         }
+        self.rank = self.rank.or_else(|| rank_marker(name.as_bytes()));
         if let Some(role) = self.marker(name) {
             if self.admit(name) {
                 self.roles.insert(number, role);
@@ -246,13 +253,16 @@ impl Reader<'_> {
         self.facts.events += 1;
         let start_ps = self.start_ps + line_ps + Picoseconds::from(times.offset.value);
         let end_ps = start_ps + Picoseconds::from(times.duration.value);
+        let role = tables.roles.get(&times.metadata);
+        if let Some(Role::Marker(stated)) = role {
+            return self.marker(bytes, *stated, start_ps, tables);
+        }
         self.facts.span = Some(match self.facts.span {
             Some((first, last)) => (first.min(start_ps), last.max(end_ps)),
             None => (start_ps, end_ps),
         });
-        match tables.roles.get(&times.metadata) {
-            None => Ok(()),
-            Some(Role::Marker(stated)) => self.marker(bytes, *stated, start_ps, tables),
+        match role {
+            None | Some(Role::Marker(_)) => Ok(()),
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),
         }
     }

@@ -27,14 +27,14 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     let stride = device_stride(&outlines);
     let base_ns = common_base(inputs, &outlines, options)?;
     let mut names =
-        Names::new(options.layout, stride, inputs.iter().map(|input| u64::from(input.node)).max().unwrap_or(0));
+        Names::new(options.layout, stride, inputs.iter().map(|input| u64::from(input.part)).max().unwrap_or(0));
     let mut line_ids = LineIds::default();
     let mut stats = MergeStats { base_ns, stride, ..MergeStats::default() };
     let mut sink = Sink::create(output)?;
     for (input, outline) in inputs.iter_mut().zip(&outlines) {
         let planes = outline.planes.iter().map(|plane| names.plane(&plane.name, input)).collect::<Vec<_>>();
         let mut fresh = |id| line_ids.unique(id);
-        let link_addend = u64::from(input.node) << LINK_SHIFT;
+        let link_addend = u64::from(input.part) << LINK_SHIFT;
         let renaming = Renaming { planes: &planes, line_ids: &mut fresh, link_addend };
         let rewriting = RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate };
         let rewriter = Rewriter::open(&input.path, outline, rewriting, Some(renaming), &mut sink, input.map)?;
@@ -114,10 +114,10 @@ impl Names {
     /// The name and id of an input's plane.
     fn plane(&mut self, name: &str, input: &MergeInput<'_>) -> (String, u64) {
         if let Some(device) = device(name) {
-            let ordinal = u64::from(input.node) * self.stride + device.ordinal;
+            let ordinal = u64::from(input.part) * self.stride + device.ordinal;
             return self.claim(&format!("{}{ordinal}{}", device.prefix, device.rest), Some(ordinal));
         }
-        if input.node == 0 {
+        if input.part == 0 {
             return self.claim(name, None);
         }
         if self.layout == PlaneLayout::GpuTracks && name.starts_with(HOST_THREADS) {
@@ -176,7 +176,7 @@ fn hostnames(inputs: &[MergeInput<'_>], outlines: &[Outline]) -> Vec<String> {
     let mut owners: HashMap<&str, BTreeSet<u32>> = HashMap::new();
     for (input, outline) in inputs.iter().zip(outlines) {
         for hostname in &outline.hostnames {
-            owners.entry(hostname).or_default().insert(input.node);
+            owners.entry(hostname).or_default().insert(input.part);
         }
     }
     let mut names = Vec::new();

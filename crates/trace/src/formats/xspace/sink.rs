@@ -44,7 +44,7 @@ impl Sink {
 
     /// Like [`Self::create`], with another size of the buffer.
     fn with_limit(path: &Path, limit: usize) -> Result<Sink, Error> {
-        let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
+        let file = AtomicFile::create_seekable(path).map_err(Error::io(path, "create"))?;
         let buffer = Vec::with_capacity(limit + (limit >> 2));
         let path = path.to_path_buf();
         Ok(Sink { path, file, flushed: 0, buffer, holes: Vec::new(), limit })
@@ -200,6 +200,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_pipe_is_refused_before_it_is_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pipe.xplane.pb");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("coreutils").success());
+        // Opened, it would wait for a reader for ever.
+        let refusal = Sink::create(&path).err().expect("lengths are filled in at the end").to_string();
+        assert!(refusal.contains("pipe.xplane.pb") && refusal.contains("pipe or a device"), "{refusal}");
     }
 
     #[test]

@@ -131,3 +131,23 @@ fn markers_are_read_by_name_and_by_pattern() {
     assert_eq!(found(None), [41, 42]);
     assert_eq!(found(Some(r"tick at (?<system_ns>\d+) ns")), [41, 42, 43]);
 }
+
+#[test]
+fn a_rank_is_what_the_profiler_says_else_what_a_marker_says() {
+    let check = |head: &str, names: &[&str], expected: Option<(u32, u32)>| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in.json");
+        let event = |name: &&str| format!("{{\"ph\":\"i\",\"ts\":7,\"name\":\"{name}\"}}");
+        let events: Vec<String> = names.iter().map(event).collect();
+        std::fs::write(&path, format!("{{{head}\"traceEvents\":[{}]}}", events.join(","))).unwrap();
+        let found = read_facts(&path, &FactOptions::default()).unwrap();
+        assert_eq!(found.identity.rank.zip(found.identity.world_size), expected, "{head} {names:?}");
+        assert_eq!(found.span, names.contains(&"work").then_some((7_000_000, 7_000_000)), "a marker is no event");
+    };
+    let profiler = "\"distributedInfo\":{\"rank\":1,\"world_size\":2},";
+    check("", &["work", "probe_sync.rank#3/8", "probe_sync.rank#4/8"], Some((3, 8)));
+    check("", &["probe_sync.rank#0/1"], Some((0, 1)));
+    check(profiler, &["probe_sync.rank#3/8"], Some((1, 2)));
+    check(profiler, &["work"], Some((1, 2)));
+    check("", &["work"], None);
+}

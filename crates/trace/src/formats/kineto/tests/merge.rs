@@ -20,8 +20,8 @@ fn merged_nodes_share_no_number_and_keep_their_links() {
         .enumerate()
         .map(|(node, map)| MergeInput {
             path: inputs[node].clone(),
-            node: node as u32,
-            name: format!("host{node}"),
+            part: node as u32,
+            name: format!("rank {node} (node 0, host{node})"),
             map,
         })
         .collect();
@@ -48,7 +48,10 @@ fn merged_nodes_share_no_number_and_keep_their_links() {
             names.insert(event["args"]["name"].as_str().unwrap().to_owned());
         }
     }
-    assert!(names.contains("node1 host1: python (pid 30592)") && names.contains("node3 host3: Spans"), "{names:?}");
+    assert!(
+        names.contains("rank 1 (node 0, host1): python (pid 30592)") && names.contains("rank 3 (node 0, host3): Spans"),
+        "{names:?}"
+    );
     for (node, input) in inputs.iter().enumerate() {
         // Flows still begin and end on the same slices.
         let original = json(&contents(input));
@@ -77,8 +80,8 @@ fn odd_numbers_are_merged_too() {
     std::fs::write(&input, text).unwrap();
     let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
     let mut nodes = [
-        MergeInput { path: input.clone(), node: 4, name: "a\"b".into(), map: &mut one },
-        MergeInput { path: input.clone(), node: 9, name: String::new(), map: &mut two },
+        MergeInput { path: input.clone(), part: 4, name: "a\"b".into(), map: &mut one },
+        MergeInput { path: input.clone(), part: 9, name: String::new(), map: &mut two },
     ];
     let output = folder.path().join("out.json");
     let stats = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(9000), ..MergeOptions::default() }).unwrap();
@@ -103,8 +106,57 @@ fn odd_numbers_are_merged_too() {
         .collect();
     assert_eq!(
         names.into_iter().collect::<Vec<_>>(),
-        ["node4 a\"b: instants", "node4 a\"b: pid 7", "node9: instants", "node9: pid 7"]
+        ["a\"b: instants", "a\"b: pid 7", "trace 9: instants", "trace 9: pid 7"]
     );
+}
+
+/// Merges two copies of a text; what comes out, which must be JSON.
+fn merged_twice(text: &str) -> Result<Value, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.json"), folder.path().join("out.json"));
+    std::fs::write(&input, text).unwrap();
+    let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
+    let mut nodes = [
+        MergeInput { path: input.clone(), part: 0, name: "a".into(), map: &mut one },
+        MergeInput { path: input.clone(), part: 1, name: "b".into(), map: &mut two },
+    ];
+    let merged = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(0), ..MergeOptions::default() });
+    assert_eq!(output.exists(), merged.is_ok());
+    merged.map(|_| json(&contents(&output))).map_err(|error| error.to_string())
+}
+
+#[test]
+fn tracks_that_would_make_invalid_json_are_refused_by_byte() {
+    for (event, what) in [
+        (r#"{"ph":"X","ts":1,"pid":{"a":"b"},"tid":1}"#, "pid"),
+        (r#"{"ph":"X","ts":1,"pid":["x"],"tid":1}"#, "pid"),
+        (r#"{"ph":"X","ts":1,"pid":1,"tid":["x"]}"#, "tid"),
+        (r#"{"ph":"M","ts":1,"name":"process_name","pid":{},"args":{"name":"p"}}"#, "pid"),
+    ] {
+        let text = format!(r#"{{"traceEvents":[{event}]}}"#);
+        let byte = text.find(&format!("\"{what}\":")).unwrap() + what.len() + 3;
+        let refusal = merged_twice(&text).unwrap_err();
+        assert!(refusal.contains(&format!("in.json: byte {byte}: {what}")), "{event}: {refusal}");
+    }
+    for pid in ["1", "-1", "1.5", "true", "null", r#""a\"b""#, "\"\""] {
+        let merged =
+            merged_twice(&format!(r#"{{"traceEvents":[{{"ph":"X","ts":1,"pid":{pid},"tid":{pid}}}]}}"#)).unwrap();
+        assert!(merged["traceEvents"].as_array().unwrap().len() > 2, "{pid}");
+    }
+}
+
+#[test]
+fn keys_with_escapes_are_the_keys_that_they_say() {
+    let text = r#"{"\u0062aseTimeNanoseconds":0,"n\u0061me":"x","o\u0074her \"key\"":1,
+        "\u0074raceEvents":[{"ph":"X","\u0074s":5,"\u0070id":1,"tid":1,"args":{"c\u006frrelation":3}}]}"#;
+    let merged = merged_twice(text).unwrap();
+    let node = &merged["nodes"][1];
+    let [base, name, own] = ["inputBaseTimeNanoseconds", "inputName", "name"].map(|key| node[key].clone());
+    assert_eq!((base, name, own), (0.into(), "x".into(), "b".into()));
+    assert_eq!(node["other \"key\""], 1);
+    let events: Vec<_> = merged["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").collect();
+    assert_eq!((events[0]["ts"].as_f64(), events[1]["ts"].as_f64()), (Some(5.0), Some(6.0)));
+    assert_eq!((&events[1]["pid"], &events[1]["args"]["correlation"]), (&2_000_000.into(), &13.into()));
 }
 
 proptest::proptest! {
@@ -118,7 +170,7 @@ proptest::proptest! {
         let _ = read_facts(&input, &FactOptions::default());
         let _ = rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time + 1000);
         let mut identity = |time| time;
-        let node = MergeInput { path: input, node: 0, name: String::new(), map: &mut identity };
+        let node = MergeInput { path: input, part: 0, name: String::new(), map: &mut identity };
         let _ = merge(&mut [node], &output, &MergeOptions::default());
     }
 }

@@ -8,7 +8,7 @@ fn check_refused(name: &str, text: &[u8], offset: u64, problem: &str) {
     let (input, output) = (folder.path().join(name), folder.path().join("out.json"));
     std::fs::write(&input, text).unwrap();
     let mut identity = |time| time;
-    let node = MergeInput { path: input.clone(), node: 0, name: String::new(), map: &mut identity };
+    let node = MergeInput { path: input.clone(), part: 0, name: String::new(), map: &mut identity };
     let errors = [
         read_facts(&input, &FactOptions::default()).map(|_| ()).unwrap_err(),
         rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time).map(|_| ()).unwrap_err(),
@@ -27,6 +27,8 @@ fn what_is_broken_is_refused_in_one_line_that_names_the_byte() {
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":null}]}", 22, "ts is not a number");
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1,\"dur\":[]}]}", 30, "dur is not a number");
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1,\"ts\":2}]}", 29, "twice");
+    check_refused("a.json", br#"{"traceEvents":[{"ts":1,"\u0074s":2}]}"#, 34, "twice");
+    check_refused("a.json", br#"{"\x":1,"traceEvents":[]}"#, 2, "an escape that JSON does not know");
     check_refused("a.json", b"{\"baseTimeNanoseconds\":1.5,\"traceEvents\":[]}", 26, "whole number");
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1},", 25, "ends inside traceEvents");
     check_refused(

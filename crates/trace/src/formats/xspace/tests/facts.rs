@@ -103,3 +103,21 @@ fn collectives_of_devices_are_found_by_library_and_by_operation() {
     ];
     assert_eq!(found.collect::<Vec<_>>(), expected);
 }
+
+#[test]
+fn a_rank_is_read_from_its_marker() {
+    for (name, expected) in [
+        ("probe_sync.rank#3/8", Some((3, 8))),
+        ("probe_sync.rank#8/8", None),
+        ("probe_sync.rank#3", None),
+        ("probe_sync.rank#x/8", None),
+        ("a probe_sync.rank#3/8", None),
+    ] {
+        let files = Files::new();
+        let line = Message::default().number(1, 1).message(4, event(1, 0, 10));
+        let plane = Message::default().text(2, "/host:CPU").message(3, line).entry(4, 1, name);
+        let path = files.put("a.xplane.pb", &space(&[plane]));
+        let identity = read_facts(&path, &FactOptions::default()).expect("facts").identity;
+        assert_eq!(identity.rank.zip(identity.world_size), expected, "{name}");
+    }
+}

@@ -8,7 +8,7 @@ fn merged(paths: &[PathBuf], layout: PlaneLayout, files: &Files) -> (Vec<u8>, Me
     let mut maps = shifts.map(|shift| move |time: Picoseconds| time - shift).take(paths.len()).collect::<Vec<_>>();
     let mut inputs = paths.iter().zip(maps.iter_mut()).zip(0..).map(|((path, map), node)| MergeInput {
         path: path.clone(),
-        node,
+        part: node,
         name: format!("node{node}"),
         map,
     });

@@ -1,0 +1,193 @@
+//! `probe_sync sim --warming`: clocks that warm up, from the second generator: errors, whether what is stated holds, and what was named.
+//!
+//! Place in the flow: `probe_sync_sim::warming` runs and judges a seed; this runs its three cells over the seeds, prints a table with
+//! demands, and writes `warming.csv`.
+//!
+//! What it does not do: simulate.
+
+use anyhow::Context;
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync_sim::accuracy::{Coverage, Summary, quantile};
+use probe_sync_sim::warming::{WarmingCell, WarmingOutcome, run as run_seed};
+use probe_sync_time::StampSource;
+
+use super::args::SimArgs;
+use super::seeds::Seeds;
+use crate::table::unsigned;
+
+/// Seeds of `--warming`.
+pub const SEEDS: u64 = 12;
+
+/// A cell, its seeds pooled.
+struct Row {
+    cell: WarmingCell,
+    outcome: WarmingOutcome,
+    lines: Summary,
+    joined: Summary,
+    live: Summary,
+}
+
+/// Runs the cells.
+///
+/// # Errors
+/// When a file cannot be written or a signal ended it.
+pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
+    seeds.expect(WarmingCell::ALL.len());
+    let mut rows = Vec::new();
+    for cell in WarmingCell::ALL {
+        let runs = seeds.map(&cell.name(), |seed, _| Ok(Some(run_seed(&cell, seed))))?;
+        let mut outcome = WarmingOutcome::default();
+        runs.context("stopped by a signal; nothing was written")?.iter().for_each(|run| outcome.add(run));
+        rows.push(Row::new(cell, outcome));
+    }
+    seeds.finish();
+    crate::output::print(&table(&rows))?;
+    crate::output::print(&demands(&rows))?;
+    let Some(out) = &arguments.out else { return Ok(()) };
+    crate::output::write_whole(&out.join("warming.csv"), csv(&rows).as_bytes())?;
+    crate::output::print(&format!("files in {}\n", out.display()))
+}
+
+impl Row {
+    fn new(cell: WarmingCell, outcome: WarmingOutcome) -> Self {
+        let [lines, joined, live] = [&outcome.lines, &outcome.joined, &outcome.live].map(|pool| pool.summary());
+        Self { cell, outcome, lines, joined, live }
+    }
+
+    fn floor_p99_ns(&self) -> f64 {
+        let mut sorted = self.outcome.floor_ns.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        quantile(&sorted, 0.99)
+    }
+
+    /// Root mean square over the seeds, and the largest.
+    fn asymmetry_z(&self) -> [f64; 2] {
+        let all = &self.outcome.asymmetry_z;
+        let square = all.iter().map(|z| z * z).sum::<f64>() / all.len().max(1) as f64;
+        [square.sqrt(), all.iter().copied().fold(0.0, f64::max)]
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "stamps, load",
+        "p50",
+        "p99",
+        "of asymmetry alone",
+        "max",
+        "±95 % (mean)",
+        "covers",
+        "±/RMS",
+        "hard violated",
+        "missing",
+        "z of asymmetry",
+        "largest",
+        "joined p50",
+        "p99",
+        "live p50",
+        "p99",
+        "covers",
+        "longest hole",
+        "rate changes",
+        "others named",
+    ]);
+    for row in rows {
+        let Row { lines, joined, live, outcome, .. } = row;
+        let per_rms = lines.interval.map_or_else(String::new, |interval| format!("{:.2}", interval.half_width_per_rms));
+        let hard = lines.hard.map_or_else(String::new, |hard| format!("{}/{}", hard.count - hard.held, hard.count));
+        let [z, largest] = row.asymmetry_z();
+        table.add_row([
+            row.cell.name(),
+            unsigned(lines.p50_ns),
+            unsigned(lines.p99_ns),
+            unsigned(row.floor_p99_ns()),
+            unsigned(lines.max_ns),
+            lines.interval.map_or_else(String::new, |interval| unsigned(interval.half_width_ns)),
+            share(lines.interval),
+            per_rms,
+            hard,
+            lines.missing.to_string(),
+            format!("{z:.2}"),
+            format!("{largest:.2}"),
+            unsigned(joined.p50_ns),
+            unsigned(joined.p99_ns),
+            unsigned(live.p50_ns),
+            unsigned(live.p99_ns),
+            share(live.interval),
+            unsigned(outcome.hole_s * 1e9),
+            outcome.rate_changes.to_string(),
+            outcome.others.len().to_string(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let seeds = rows.first().map_or(0, |row| row.outcome.asymmetry_z.len());
+    format!(
+        "{seeds} seeds; |error| of every node every 250 ms; of asymmetry alone: p99 where all else is known; z: mean error of a node over the run in its \
+         stated asymmetry, RMS per seed;\njoined: the windows' lines joined by straight ones; longest hole: between two usable lines of the windows\n\
+         {table}\n"
+    )
+}
+
+fn demands(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut demand = |what: &str, found: String, reached: bool| {
+        text += &format!("{:12} {what}: {found}\n", if reached { "reached" } else { "NOT reached" });
+    };
+    let stated = rows.iter().filter_map(|row| row.lines.interval);
+    let (held, count) = stated.fold((0, 0), |(held, count), interval| (held + interval.held, count + interval.count));
+    let pooled = held as f64 / count.max(1) as f64;
+    demand(
+        "95 % intervals hold 93 to 97 % pooled",
+        format!("{:.1} %", 100.0 * pooled),
+        (0.93..=0.97).contains(&pooled),
+    );
+    for row in rows {
+        let limit = if row.cell.stamps == StampSource::Hardware { 35.0 } else { 100.0 };
+        let p99 = row.lines.p99_ns;
+        demand(&format!("{}: p99 at most {limit} ns", row.cell.name()), format!("{p99:.1} ns"), p99 <= limit);
+    }
+    let others: Vec<&String> = rows.iter().flat_map(|row| &row.outcome.others).collect();
+    let first = others.first().map_or_else(String::new, |first| format!(", first: {first}"));
+    demand("nothing but changes of rate is named", format!("{} others{first}", others.len()), others.is_empty());
+    let missing: usize = rows.iter().map(|row| row.lines.missing).sum();
+    demand("no line is missing", format!("{missing} missing"), missing == 0);
+    text
+}
+
+fn share(interval: Option<Coverage>) -> String {
+    interval.map_or_else(String::new, |interval| format!("{:.1} %", 100.0 * interval.share()))
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text = "cell,p50_ns,p99_ns,floor_p99_ns,max_ns,half_width_ns,covers,hard_violated,missing,asymmetry_z,\
+                    joined_p50_ns,joined_p99_ns,live_p50_ns,live_p99_ns,live_covers,hole_s,rate_changes,others\n"
+        .to_owned();
+    for row in rows {
+        let Row { lines, joined, live, outcome, .. } = row;
+        let interval = |of: &Summary| of.interval.map_or([f64::NAN; 2], |of| [of.half_width_ns, of.share()]);
+        let ([half_width, covers], [_, live_covers]) = (interval(lines), interval(live));
+        text += &format!(
+            "\"{}\",{:.3},{:.3},{:.3},{:.3},{half_width:.3},{covers:.5},{},{},{:.3},{:.3},{:.3},{:.3},{:.3},{live_covers:.5},{:.3},{},{}\n",
+            row.cell.name(),
+            lines.p50_ns,
+            lines.p99_ns,
+            row.floor_p99_ns(),
+            lines.max_ns,
+            lines.hard.map_or(0, |hard| hard.count - hard.held),
+            lines.missing,
+            row.asymmetry_z()[0],
+            joined.p50_ns,
+            joined.p99_ns,
+            live.p50_ns,
+            live.p99_ns,
+            outcome.hole_s,
+            outcome.rate_changes,
+            outcome.others.len(),
+        );
+    }
+    text
+}

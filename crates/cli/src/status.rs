@@ -1,0 +1,151 @@
+//! The exit statuses of every command, and the line that says why.
+//!
+//! Place in the flow: `main` ends with a [`Status`]; `--help` and the README tell what they mean, from here. An error of the
+//! libraries is a failure unless it says that the command line or the configuration was wrong. What it does not do: find anything out.
+
+use std::process::ExitCode;
+
+use crate::output::Usage;
+
+/// How a command ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It did what was asked.
+    Done = 0,
+    /// It could not.
+    Failed = 1,
+    /// It was asked for something that cannot be: nothing was begun.
+    Usage = 2,
+    /// It judged, and found violations.
+    Violations = 3,
+    /// It found no violation, but had nothing to judge, or could not judge all.
+    Unjudged = 4,
+}
+
+/// Violations were found; everything was printed.
+#[derive(Copy, Clone, Debug)]
+pub struct Violations(pub usize);
+
+impl std::fmt::Display for Violations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} happens-before edges are broken beyond what the clocks' uncertainty explains", self.0)
+    }
+}
+
+impl std::error::Error for Violations {}
+
+/// No violation was found, but the verdict is on nothing, or on less than all; everything was printed.
+#[derive(Clone, Debug)]
+pub struct Unjudged(pub String);
+
+impl std::fmt::Display for Unjudged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unjudged {}
+
+impl Status {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [Self::Done, Self::Failed, Self::Usage, Self::Violations, Self::Unjudged];
+
+    /// What people are told it means.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Usage => "wrong command line or configuration: nothing was begun",
+            Self::Violations => "violations found",
+            Self::Unjudged => "nothing to judge, or not all of it",
+        }
+    }
+
+    /// What an error means.
+    pub fn of(error: &anyhow::Error) -> Self {
+        use probe_sync::Error::{Configuration, ConfigurationFile, Refused};
+        match error.downcast_ref::<probe_sync::Error>() {
+            Some(Configuration { .. } | ConfigurationFile { .. } | Refused { .. }) => Self::Usage,
+            _ if error.downcast_ref::<Usage>().is_some() => Self::Usage,
+            _ if error.downcast_ref::<Violations>().is_some() => Self::Violations,
+            _ if error.downcast_ref::<Unjudged>().is_some() => Self::Unjudged,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status as u8)
+    }
+}
+
+/// The line of `--help`.
+pub fn help() -> String {
+    let each: Vec<String> =
+        Status::ALL.iter().map(|status| format!("{} {}", *status as u8, status.meaning())).collect();
+    format!("EXIT STATUS  {}.", each.join("; "))
+}
+
+/// An error in one line. Some of the libraries' errors say their cause themselves: no cause is told twice.
+pub fn told(error: &anyhow::Error) -> String {
+    let hint = Usage.to_string();
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|cause| *cause != hint) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    if error.downcast_ref::<Usage>().is_some() { format!("{text} ({hint})") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_error_has_its_status() {
+        let check = |error: anyhow::Error, expected: Status| assert_eq!(Status::of(&error), expected, "{error:#}");
+        let refused = || probe_sync::Error::Refused { reason: "r".into() };
+        check(anyhow::anyhow!("x"), Status::Failed);
+        check(anyhow::anyhow!("x").context(Usage), Status::Usage);
+        check(refused().into(), Status::Usage);
+        check(anyhow::Error::from(refused()).context("more"), Status::Usage);
+        check(probe_sync::Error::NothingToSolve { files: "f".into() }.into(), Status::Failed);
+        check(Violations(3).into(), Status::Violations);
+        check(Unjudged("nothing".into()).into(), Status::Unjudged);
+        assert!(Status::ALL.iter().enumerate().all(|(code, status)| *status as usize == code));
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let check = |error: anyhow::Error, expected: &str| assert_eq!(told(&error), expected);
+        let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "gone");
+        let file = probe_sync::Error::File { path: "f".into(), action: "read", source: gone() };
+        check(file.into(), "cannot read f: gone");
+        check(anyhow::Error::from(gone()).context("cannot read f"), "cannot read f: gone");
+        check(
+            anyhow::Error::from(gone()).context("--scenario f").context(Usage),
+            "--scenario f: gone (see probe_sync --help)",
+        );
+        let request = probe_sync_trace::Request { traces: vec!["no/such/file".into()], ..Default::default() };
+        let text = told(&probe_sync_trace::calibrate(&request).expect_err("no file").into());
+        assert_eq!(text.matches("No such file").count(), 1, "{text}");
+        let nested: Result<(), _> = Err(gone()).context("one").context("two");
+        check(nested.expect_err("an error"), "two: one: gone");
+    }
+
+    #[test]
+    fn the_readme_tells_the_statuses_as_the_help_does() {
+        let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        for status in Status::ALL {
+            let row = format!("| {} | {} |", status as u8, status.meaning());
+            assert!(readme.contains(&row), "README.md lacks: {row}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The lines of a smoothed run: one per round and node, or one per knot and node.
+//!
+//! Place in the flow: [`Smoothed`] → [`OffsetRecord`]s, which `solve` and the end of a live run write. What it does not do: write files.
+
+use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
+
+use super::knots::{Knots, Reached, parts};
+use super::smoothed::Smoothed;
+use super::steps::StepGap;
+use crate::Error;
+use crate::motion::NS_PER_S_PER_PPM;
+use crate::record::{OffsetRecord, StepRecord, slew_ppm};
+use crate::round::{GlobalWindowData, SolvedRound};
+use crate::smoother::SmoothedOffset;
+use crate::window::NodeEstimate;
+
+impl Smoothed {
+    /// A line per round and node.
+    pub fn round_lines(&self) -> impl Iterator<Item = OffsetRecord> {
+        self.rounds.iter().flat_map(move |SolvedRound { data, .. }| {
+            let middle = data.midpoint();
+            OffsetRecord::of_round(data).map(move |line| {
+                let node = line.estimate.node_id;
+                let known = self.known(node, middle);
+                OffsetRecord {
+                    clock_disturbed: line.clock_disturbed || self.gap(node, middle).is_some(),
+                    offset_drift_covariance: known.map(|known| known.offset_drift_covariance),
+                    wander: known.map(|_| self.wander(node, [middle, middle])),
+                    ..line
+                }
+            })
+        })
+    }
+
+    /// Knots so dense that straight lines between them suffice, from the first window's start to the last one's end: the smoother's
+    /// own, both sides of every step whose place is known, and as many more as the curves need. And by how much fewer there
+    /// are than that, because there may be no more than 10⁷ lines; 1 where there are enough.
+    pub fn sufficient_knots(&self) -> (Knots, f64) {
+        let windows = self.in_order.iter().map(|place| &self.rounds[*place].data);
+        let ends = [windows.clone().next().map(|data| data.window_start), windows.last().map(|data| data.window_end)];
+        let sides = self.gaps.iter().filter_map(|gap| gap.placed).flat_map(|placed| placed.between);
+        let [start, end] = ends;
+        let within = |at: &Timestamp<Reference>| start.is_none_or(|start| start <= *at) && end.is_none_or(|end| *at <= end);
+        let mut fixed: Vec<Timestamp<Reference>> =
+            self.solution.knots().chain(sides).filter(within).chain(start).chain(end).collect();
+        fixed.sort_unstable();
+        fixed.dedup();
+        let nodes = self.rounds.first().map_or(1, |round| round.data.all_nodes.len().max(1));
+        let wanted: Vec<f64> = fixed.windows(2).map(|pair| self.parts_between([pair[0], pair[1]], nodes)).collect();
+        let room = (LINES_MAX as f64 / nodes as f64 - fixed.len() as f64).max(0.0);
+        let share = (room / wanted.iter().map(|parts| parts - 1.0).sum::<f64>()).min(1.0);
+        let mut times = fixed.clone();
+        for (pair, parts) in fixed.windows(2).zip(wanted) {
+            let count = 1 + ((parts - 1.0) * share) as i64;
+            let length = i128::from(pair[1].as_ns()) - i128::from(pair[0].as_ns());
+            let at = |part: i64| (length * i128::from(part) / i128::from(count)) as i64;
+            times.extend((1..count).map(|part| pair[0] + Duration::from_ns(at(part))));
+        }
+        (Knots::listed(times), if share.is_finite() { share } else { 1.0 })
+    }
+
+    /// The parts that the node needs that bends most.
+    fn parts_between(&self, ends: [Timestamp<Reference>; 2], nodes: usize) -> f64 {
+        let seconds = self.seconds(ends[1]) - self.seconds(ends[0]);
+        let of_node = |node: NodeId| {
+            let [a, b] = ends.map(|at| self.known(node, at));
+            let (a, b) = a.zip(b)?;
+            let reached = |known: SmoothedOffset| Reached {
+                offset_ns: known.offset_ns - a.offset_ns,
+                rate: known.drift_ppm * NS_PER_S_PER_PPM,
+                sigma_ns: known.sigma_ns,
+            };
+            Some(parts(seconds, [reached(a), reached(b)]))
+        };
+        let others = (0..nodes as u32).map(NodeId).filter(|node| *node != self.reference);
+        others.filter_map(of_node).fold(1.0, f64::max)
+    }
+
+    /// Whether all that disturbed a clock in a round is a step whose place is known.
+    fn only_placed_steps(&self, data: &GlobalWindowData, node: NodeId) -> bool {
+        let concerned = |of: &NodeId| *of == node || *of == data.reference;
+        let near = |gap: &StepGap| {
+            let [a, b] = [data.window_start.min(data.window_end), data.window_start.max(data.window_end)];
+            gap.placed.is_some_and(|placed| placed.between.iter().any(|at| a <= *at && *at <= b))
+        };
+        slew_ppm(data, node) == 0.0 && !data.watch.invalid.iter().any(concerned) && self.gaps_of(node).any(near)
+    }
+
+    /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the last one's end.
+    ///
+    /// # Errors
+    /// [`Error::UnusableSpacing`] when it is below a millisecond or `nodes` nodes would have too many lines.
+    pub fn knots(&self, spacing: Duration, nodes: usize) -> Result<Knots, Error> {
+        let wrong = |reason: String| Error::UnusableSpacing { reason };
+        if spacing < SPACING_MIN {
+            return Err(wrong(format!("{} ms is too close; take 1ms or more", spacing.as_ns() as f64 / NS_PER_MS)));
+        }
+        let ends = self.in_order.first().zip(self.in_order.last());
+        let Some((first, last)) = ends else {
+            return Ok(Knots::listed(Vec::new()));
+        };
+        let start = self.rounds[*first].data.window_start;
+        let span = i128::from(self.rounds[*last].data.window_end.as_ns()) - i128::from(start.as_ns());
+        let spacing_ns = i128::from(spacing.as_ns());
+        let count = (span.max(0) + spacing_ns - 1) / spacing_ns;
+        if count * nodes as i128 > LINES_MAX {
+            return Err(wrong(format!(
+                "every {} ms makes {count} lines for each of {nodes} nodes, more than {LINES_MAX} in all; take more",
+                spacing.as_ns() as f64 / NS_PER_MS
+            )));
+        }
+        Ok(Knots::even(start, spacing, count as u64))
+    }
+
+    /// A line per knot and node, in order of time.
+    pub fn knot_lines(&self, knots: Knots) -> impl Iterator<Item = OffsetRecord> {
+        let mut here = 0;
+        // A step stands on the first line after it.
+        let mut told = vec![false; self.gaps.len()];
+        (0..knots.count()).flat_map(move |knot| {
+            let (at, half) = (knots.at(knot), knots.half(knot));
+            while self.in_order.get(here + 1).is_some_and(|_| self.boundary(here) <= at) {
+                here += 1;
+            }
+            let data = &self.rounds[self.in_order[here]].data;
+            let line = |node: &NodeEstimate| {
+                let known = self.known(node.node_id, at);
+                OffsetRecord {
+                    round_id: data.round_id,
+                    window_id: knot,
+                    window_start: at - half,
+                    window_end: at + half,
+                    estimate: self.carried(node, data.midpoint(), at),
+                    clock_disturbed: self.disturbed(data, node.node_id, at),
+                    offset_drift_covariance: known.map(|known| known.offset_drift_covariance),
+                    wander: known.map(|_| self.wander(node.node_id, [at, at])),
+                    slew_ppm: slew_ppm(data, node.node_id),
+                    step: self.step_before(node, at, &mut told),
+                    broken_into: None,
+                }
+            };
+            data.all_nodes.iter().map(line).collect::<Vec<_>>()
+        })
+    }
+
+    /// The node's step since its last line that was reached; each is told once.
+    fn step_before(&self, node: &NodeEstimate, at: Timestamp<Reference>, told: &mut [bool]) -> Option<StepRecord> {
+        let passed = |gap: &StepGap| gap.node == node.node_id && gap.between[0] < at && self.known(node.node_id, at).is_some();
+        let after = |gap: &StepGap| if gap.placed.is_some() { gap.side(at) != Some(0) } else { gap.between[1] <= at };
+        let mut gaps = self.gaps.iter().zip(told).filter(|(gap, told)| !**told && passed(gap) && after(gap));
+        let (gap, told) = gaps.next()?;
+        *told = true;
+        gap.placed.map(|placed| placed.readings).or_else(|| self.readings_around(gap))
+    }
+
+    /// What the node's clock showed at both ends of a gap.
+    fn readings_around(&self, gap: &StepGap) -> Option<StepRecord> {
+        let reading = |side: usize| {
+            let at = gap.between[side];
+            let offset = Duration::from_ns_f64(self.solution.at(gap.node, at)?.offset_ns.round());
+            Some(at.of_reference_node() + offset)
+        };
+        Some(StepRecord { after: reading(0)?, before: reading(1)? })
+    }
+
+    /// Whether a line must not be trusted. One step whose place is known disturbs nothing but the time between its two readings.
+    fn disturbed(&self, data: &GlobalWindowData, node: NodeId, at: Timestamp<Reference>) -> bool {
+        match self.gap(node, at) {
+            None => data.clock_disturbed(node) && !self.only_placed_steps(data, node),
+            Some(gap) => gap.side(at).is_none() || slew_ppm(data, node) != 0.0,
+        }
+    }
+
+    /// A round's estimate taken from its midpoint to another time.
+    pub(super) fn carried(&self, node: &NodeEstimate, middle: Timestamp<Reference>, at: Timestamp<Reference>) -> NodeEstimate {
+        let mut carried = node.clone();
+        let Some(there) = self.known(node.node_id, at) else {
+            // Reached within the round, but no packet that may be used says where the clock was.
+            carried.reachable = false;
+            (carried.sigma_ns, carried.drift_sigma_ppm) = (f64::INFINITY, f64::INFINITY);
+            (carried.bound_lo_ns, carried.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
+            return carried;
+        };
+        // Across a step a round's interval says nothing.
+        let here = self.known(node.node_id, middle).filter(|_| self.gap(node.node_id, at).is_none());
+        let Some(here) = here else {
+            (carried.bound_lo_ns, carried.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
+            carried.reachable = true;
+            carried.take(&there);
+            return carried;
+        };
+        let moved = there.offset_ns - here.offset_ns;
+        let seconds = (i128::from(at.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
+        let widening = widening_ns(&here, seconds, self.wander(node.node_id, [middle, at]));
+        carried.bound_lo_ns += moved - widening;
+        carried.bound_hi_ns += moved + widening;
+        carried.take(&there);
+        carried
+    }
+}
+
+/// By how much a displacement over `seconds` may be wrong.
+fn widening_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
+    let seconds = seconds.abs();
+    let rate = middle.drift_sigma_ppm * NS_PER_S_PER_PPM * seconds;
+    WIDENING_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
+}
+
+/// Closest knots.
+const SPACING_MIN: Duration = Duration::from_ms(1);
+
+/// Most lines: some 4 GB.
+const LINES_MAX: i128 = 10_000_000;
+
+/// Standard deviations by which a carried hard interval is widened.
+const WIDENING_SDS: f64 = 5.0;
+
+const NS_PER_S: f64 = 1e9;
+const NS_PER_MS: f64 = 1e6;

@@ -1,0 +1,343 @@
+//! A run smoothed as a whole: its clocks at any time, around steps and to both ends.
+//!
+//! Place in the flow: made from the solved rounds; `lines` writes it. What it does not do: write, or decide what is a step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use probe_sync_time::{Edge, Exchange, NodeId, Reference, RoundId, Timestamp};
+
+use super::ends::{End, State};
+use super::steps::{Gathered, Placed, Sides, StepGap};
+use crate::faults::{Break, Fault};
+use crate::motion::NS_PER_S_PER_PPM;
+use crate::record::StepRecord;
+use crate::round::SolvedRound;
+use crate::smoother::{self, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
+use crate::statistics::{SIGMAS_95, upper_median};
+use crate::window::{EdgeAlphaBeta, NodeEstimate};
+
+/// The exchanges of one edge in one round.
+#[derive(Copy, Clone, Debug)]
+pub struct Recorded<'a> {
+    /// The round in whose window they finished.
+    pub round_id: RoundId,
+    /// The edge.
+    pub edge: Edge,
+    /// The exchanges.
+    pub exchanges: &'a [Exchange],
+}
+
+/// A smoothed run.
+#[derive(Debug)]
+pub struct Smoothed {
+    /// The node whose offset is zero.
+    pub(super) reference: NodeId,
+    /// All rounds, their estimates smoothed.
+    pub(super) rounds: Vec<SolvedRound>,
+    /// Places of the rounds that were smoothed, in order of time.
+    pub(super) in_order: Vec<usize>,
+    pub(super) solution: RunSolution,
+    /// Where clocks were stepped or restarted.
+    pub breaks: usize,
+    pub(super) gaps: Vec<StepGap>,
+    /// By node, how it goes on before the first round and after the last.
+    ends: Vec<[Option<End>; 2]>,
+}
+
+impl Smoothed {
+    /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
+    pub fn new(
+        nodes: usize,
+        reference: NodeId,
+        mut rounds: Vec<SolvedRound>,
+        recorded: Option<&[Recorded<'_>]>,
+    ) -> Self {
+        let in_order = in_order(&rounds);
+        let left_out = left_out(&rounds);
+        let breaks: Vec<Break> = rounds.iter().flat_map(|round| &round.data.watch.breaks).copied().collect();
+        let none = Vec::new();
+        let views: Vec<smoother::Round<'_>> = in_order
+            .iter()
+            .map(|place| {
+                let SolvedRound { data, edges, .. } = &rounds[*place];
+                smoother::Round {
+                    round_id: data.round_id,
+                    reference_midpoint: data.midpoint(),
+                    edges,
+                    nodes: &data.all_nodes,
+                    excluded: &data.excluded_edges,
+                    left_out: left_out.get(&data.round_id).unwrap_or(&none),
+                }
+            })
+            .collect();
+        let options = SmootherOptions { reference, ..SmootherOptions::default() };
+        let useful: Vec<BTreeSet<Edge>> = views.iter().map(useful).collect();
+        let places = smoother::places(&views, &breaks);
+        let mut gaps = step_gaps(&views, &useful, &places);
+        let solution = match recorded {
+            Some(recorded) => {
+                let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
+                let exchanges = exchanges(&ids.zip(&useful).collect(), recorded);
+                smoother::smooth_packets(nodes, &views, &breaks, &exchanges, &options)
+            }
+            None => smoother::smooth_run(nodes, &views, &breaks, &options),
+        };
+        place_steps(&mut gaps, &solution, &rounds, recorded);
+        for place in &in_order {
+            let data = &mut rounds[*place].data;
+            let middle = data.midpoint();
+            for node in &mut data.all_nodes {
+                if let Some(smoothed) = solution.at(node.node_id, middle) {
+                    node.take(&smoothed);
+                }
+            }
+        }
+        let mut smoothed = Self { reference, breaks: places.len(), rounds, in_order, solution, gaps, ends: Vec::new() };
+        smoothed.ends = (0..nodes as u32).map(|node| smoothed.ends_of(NodeId(node))).collect();
+        smoothed
+    }
+
+    /// All rounds, their estimates smoothed and kept inside their hard intervals.
+    pub fn rounds(&self) -> &[SolvedRound] {
+        &self.rounds
+    }
+
+    /// The estimate of a node at any time of the reference's clock, as a line of a knot there has it; None without rounds.
+    pub fn at(&self, node: NodeId, at: Timestamp<Reference>) -> Option<NodeEstimate> {
+        let boundaries = self.in_order.len().checked_sub(1)?;
+        let here = (0..boundaries).position(|here| at < self.boundary(here)).unwrap_or(boundaries);
+        let data = &self.rounds[self.in_order[here]].data;
+        data.all_nodes.get(node.index()).map(|node| self.carried(node, data.midpoint(), at))
+    }
+
+    /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.
+    pub fn unsmoothed(&self) -> impl Iterator<Item = RoundId> + '_ {
+        let places = (0..self.rounds.len()).filter(|place| self.in_order.binary_search(place).is_err());
+        places.map(|place| self.rounds[place].data.round_id)
+    }
+
+    /// Standard deviation of a median path's asymmetry, ns.
+    pub fn asymmetry_sd_ns(&self) -> f64 {
+        self.solution.asymmetry_sd_ns
+    }
+
+    /// Faults in the order in which they were named.
+    pub fn faults(&self) -> impl Iterator<Item = &Fault> {
+        self.rounds.iter().flat_map(|round| &round.data.watch.faults)
+    }
+
+    /// Median of the 95 % intervals' half-widths, the reference's apart; None when no other node was reached.
+    pub fn half_width_95_ns(&self) -> Option<f64> {
+        let others = self.rounds.iter().flat_map(|round| &round.data.all_nodes);
+        let mut sigmas: Vec<f64> =
+            others.filter(|node| node.reachable && node.node_id != self.reference).map(|node| node.sigma_ns).collect();
+        upper_median(&mut sigmas).map(|sigma| SIGMAS_95 * sigma)
+    }
+
+    /// Where the smoothed round `here` gives way to the next.
+    pub(super) fn boundary(&self, here: usize) -> Timestamp<Reference> {
+        let [this, next] = [here, here + 1].map(|at| &self.rounds[self.in_order[at]].data);
+        this.window_end.midpoint(next.window_start)
+    }
+
+    /// Density with which the node's rate against the reference's wanders around a time.
+    pub(super) fn wander(&self, node: NodeId, between: [Timestamp<Reference>; 2]) -> f64 {
+        if node == self.reference { 0.0 } else { self.solution.walk_between(node, between) }
+    }
+
+    /// What is known of a clock at a time: nothing where it may be on either side of a step.
+    pub(super) fn known(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
+        if let Some(gap) = self.gap(node, at) {
+            let from = gap.between[gap.side(at)?];
+            let seconds = (i128::from(at.as_ns()) - i128::from(from.as_ns())) as f64 / NS_PER_S;
+            return Some(straight_on(&self.solution.at(node, from)?, seconds, self.wander(node, [from, from])));
+        }
+        let mut known = self.solution.at(node, at)?;
+        let t = self.seconds(at);
+        let [first, last] = self.outermost()?;
+        let end = if at < first { 0 } else { 1 };
+        let beyond = self.ends.get(node.index()).and_then(|ends| ends[end]).filter(|_| at < first || at > last);
+        if let Some([offset, rate, error]) = beyond.and_then(|end| end.beyond(t)) {
+            known.offset_ns += offset;
+            known.drift_ppm += rate / NS_PER_S_PER_PPM;
+            known.sigma_ns = known.sigma_ns.hypot(error);
+            known.half_width_95_ns = SIGMAS_95 * known.sigma_ns;
+        }
+        Some(known)
+    }
+
+    /// How a node goes on at both ends of the run, as its rounds there show it.
+    fn ends_of(&self, node: NodeId) -> [Option<End>; 2] {
+        let states = |knots: &mut dyn Iterator<Item = Timestamp<Reference>>| {
+            let mut states: Vec<State> = Vec::new();
+            let mut first = None;
+            // Up to the first gap: a step ends what can be compared. A node that came late has knots of its own.
+            for at in knots.take(KNOTS_OF_AN_END) {
+                let stepped = first.is_some_and(|first| self.steps_between(node, first, at));
+                let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none()) else {
+                    break;
+                };
+                first = first.or(Some(at));
+                let above = states.first().map_or(0.0, |state| state.offset_ns);
+                let offset_ns = known.offset_ns - above;
+                states.push(State { t: self.seconds(at), offset_ns, rate: known.drift_ppm * NS_PER_S_PER_PPM });
+            }
+            if let Some(zero) = states.first_mut() {
+                zero.offset_ns = 0.0;
+            }
+            End::of(&states)
+        };
+        if node == self.reference {
+            return [None; 2];
+        }
+        [states(&mut self.solution.knots()), states(&mut self.solution.knots().rev())]
+    }
+
+    /// Whether a step of the node or of the reference lies between two times.
+    fn steps_between(&self, node: NodeId, a: Timestamp<Reference>, b: Timestamp<Reference>) -> bool {
+        let (low, high) = (a.min(b), a.max(b));
+        self.gaps_of(node).any(|gap| gap.between[0] < high && low < gap.between[1])
+    }
+
+    pub(super) fn gaps_of(&self, node: NodeId) -> impl Iterator<Item = &StepGap> {
+        let concerns = move |gap: &&StepGap| gap.node == node || gap.node == self.reference;
+        self.gaps.iter().filter(concerns)
+    }
+
+    /// The gap of a step, of the node or of the reference, in which a time lies.
+    pub(super) fn gap(&self, node: NodeId, at: Timestamp<Reference>) -> Option<&StepGap> {
+        self.gaps_of(node).find(|gap| gap.holds(at))
+    }
+
+    /// The first and the last of the smoother's knots.
+    fn outermost(&self) -> Option<[Timestamp<Reference>; 2]> {
+        let mut knots = self.solution.knots();
+        let first = knots.next()?;
+        Some([first, knots.next_back().unwrap_or(first)])
+    }
+
+    /// Since the first knot, s.
+    pub(super) fn seconds(&self, at: Timestamp<Reference>) -> f64 {
+        let origin = self.solution.knots().next().map_or(0, Timestamp::as_ns);
+        (i128::from(at.as_ns()) - i128::from(origin)) as f64 / NS_PER_S
+    }
+}
+
+/// A smoothed offset carried straight on by `seconds`: the mean of a rate that wanders, and its variance F·P·Fᵀ + Q.
+fn straight_on(known: &SmoothedOffset, seconds: f64, wander: f64) -> SmoothedOffset {
+    let rate_sd = known.drift_sigma_ppm * NS_PER_S_PER_PPM;
+    let across = known.offset_drift_covariance * NS_PER_S_PER_PPM;
+    let walked = crate::motion::walk(wander, seconds.abs());
+    let variance = known.sigma_ns.powi(2) + seconds * (2.0 * across + seconds * rate_sd * rate_sd) + walked[0];
+    let sigma_ns = variance.max(0.25 * known.sigma_ns.powi(2)).sqrt();
+    SmoothedOffset {
+        offset_ns: known.offset_ns + known.drift_ppm * NS_PER_S_PER_PPM * seconds,
+        sigma_ns,
+        half_width_95_ns: SIGMAS_95 * sigma_ns,
+        drift_sigma_ppm: (rate_sd * rate_sd + walked[2]).sqrt() / NS_PER_S_PER_PPM,
+        offset_drift_covariance: (across + seconds * rate_sd * rate_sd + seconds.signum() * walked[1]) / NS_PER_S_PER_PPM,
+        ..*known
+    }
+}
+
+/// The gaps at steps. `steps`: nodes and places of the first rounds after them.
+fn step_gaps(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], steps: &[(NodeId, usize)]) -> Vec<StepGap> {
+    let gap = |(node, first): &(NodeId, usize)| {
+        let tells = |place: &usize| useful[*place].iter().any(|edge| [edge.src, edge.dst].contains(node));
+        let before = (0..*first).rev().find(tells).map_or(FIRST, |place| views[place].reference_midpoint);
+        let after = (*first..views.len()).find(tells).map_or(LAST, |place| views[place].reference_midpoint);
+        StepGap { node: *node, between: [before, after], placed: None }
+    };
+    steps.iter().map(gap).collect()
+}
+
+/// Finds out when the clocks were stepped: from the exchanges of the rounds around, where they are at hand, else from clock events.
+fn place_steps(gaps: &mut [StepGap], solution: &RunSolution, rounds: &[SolvedRound], recorded: Option<&[Recorded<'_>]>) {
+    let gathered: Vec<Gathered<'_>> = gathered(gaps, rounds, recorded.unwrap_or_default());
+    for (gap, exchanges) in gaps.iter_mut().zip(gathered) {
+        if gap.between[0] == FIRST || gap.between[1] == LAST {
+            continue;
+        }
+        let at = |node: NodeId, side: usize| solution.at(node, gap.between[side]);
+        let sides = Sides { between: gap.between, at: &at };
+        let own = exchanges.get(&gap.node).into_iter().flatten().copied();
+        let events = rounds.iter().flat_map(|round| &round.data.clock_events).filter(|(node, _)| *node == gap.node);
+        let placed = sides.by_exchanges(gap.node, own).or_else(|| {
+            let mut found = events.filter_map(|(_, event)| sides.by_event(gap.node, StepRecord::of_event(event)?));
+            // Two steps in one gap: between them nothing is known.
+            found.next().filter(|_| found.next().is_none())
+        });
+        gap.placed = placed.filter(|placed: &Placed| placed.between.iter().all(|at| gap.between[0] <= *at && *at <= gap.between[1]));
+    }
+}
+
+/// For every gap the exchanges of its node's edges in the rounds that reach into it.
+fn gathered<'a>(gaps: &[StepGap], rounds: &[SolvedRound], recorded: &[Recorded<'a>]) -> Vec<Gathered<'a>> {
+    let mut gathered: Vec<Gathered<'a>> = gaps.iter().map(|_| Gathered::new()).collect();
+    if gaps.is_empty() {
+        return gathered;
+    }
+    let windows: BTreeMap<RoundId, [Timestamp<Reference>; 2]> =
+        rounds.iter().map(|round| (round.data.round_id, [round.data.window_start, round.data.window_end])).collect();
+    for Recorded { round_id, edge, exchanges } in recorded {
+        let Some([start, end]) = windows.get(round_id) else { continue };
+        for (gap, gathered) in gaps.iter().zip(&mut gathered) {
+            // Where the reference was set back, a window ends before it starts.
+            let reaches = gap.between[0] < (*start).max(*end) && (*start).min(*end) < gap.between[1];
+            if reaches && [edge.src, edge.dst].contains(&gap.node) {
+                let of_edge = exchanges.iter().map(|exchange| (*edge, exchange));
+                gathered.entry(gap.node).or_default().extend(of_edge);
+            }
+        }
+    }
+    gathered
+}
+
+/// Places of the rounds whose midpoints lie after those of all before.
+fn in_order(rounds: &[SolvedRound]) -> Vec<usize> {
+    let mut last = None;
+    let later = |round: &SolvedRound| {
+        let middle = round.data.midpoint();
+        let later = last.is_none_or(|last| middle > last);
+        last = if later { Some(middle) } else { last };
+        later
+    };
+    let later: Vec<bool> = rounds.iter().map(later).collect();
+    (0..rounds.len()).filter(|place| later[*place]).collect()
+}
+
+/// By round, the edges that the verdicts call useless.
+fn left_out(rounds: &[SolvedRound]) -> BTreeMap<RoundId, Vec<Edge>> {
+    let mut left_out: BTreeMap<RoundId, Vec<Edge>> = BTreeMap::new();
+    for (round, edge) in rounds.iter().flat_map(|round| &round.data.watch.left_out) {
+        left_out.entry(*round).or_default().push(*edge);
+    }
+    left_out
+}
+
+/// The edges that the smoother uses of a round.
+fn useful(view: &smoother::Round<'_>) -> BTreeSet<Edge> {
+    let useless: BTreeSet<Edge> =
+        view.excluded.iter().map(|(edge, _)| *edge).chain(view.left_out.iter().copied()).collect();
+    view.edges.iter().map(EdgeAlphaBeta::edge).filter(|edge| !useless.contains(edge)).collect()
+}
+
+/// The exchanges of edges that are used in their round. Packets with inconsistent timestamps would change the distribution of the delays.
+fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Recorded<'a>]) -> Exchanges<'a> {
+    let mut exchanges = Exchanges::new();
+    for Recorded { round_id, edge, exchanges: some } in recorded {
+        if useful.get(round_id).is_some_and(|useful| useful.contains(edge)) {
+            exchanges.entry(*edge).or_default().push(some);
+        }
+    }
+    exchanges
+}
+
+/// Before and after every time.
+const FIRST: Timestamp<Reference> = Timestamp::from_ns(i64::MIN);
+const LAST: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
+
+/// Knots from an end that are looked at.
+const KNOTS_OF_AN_END: usize = 16;
+
+const NS_PER_S: f64 = 1e9;

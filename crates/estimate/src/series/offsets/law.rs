@@ -1,0 +1,151 @@
+//! What offsets with covariances say of each other, and of the time between them.
+//!
+//! Place in the flow: used by the steps of [`super`] that judge points and join them. Two points a and b, Δ seconds apart, state offset, rate
+//! and the covariance of both; the rate wanders with density q ([`crate::motion`]).
+//! - **Between them** the posterior mean is the cubic through offsets and rates. With its weights h its variance is that of both ends, through
+//!   h, plus the bridge `q·Δ³·(s(1−s))³/3`. Errors of neighbouring offsets are nearly one (a path's asymmetry, a window that both
+//!   have seen), so their parts are added, not their squares: `(h₀σ_a + h₁σ_b)²`. Errors of rates count as independent.
+//! - **Against each other**: b lies `ν` from a's prediction, of which the standard deviation is `√(F·P_a·Fᵀ + Q + P_b)`. A ν of many of
+//!   these means that one of both is wrong, or that the clock did what no wander does.
+//!
+//! q is what the file states; files that do not state it show it by how their lines surprise each other (most likely density, with the
+//! heavy tails of Student's t, so that a few wrong lines do not count).
+
+use super::point::Point;
+use crate::graph::linear::Block;
+use crate::kalman::Belief;
+use crate::motion::{bridge, hermite};
+
+/// How the clock wanders, as far as a node's lines say it.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) struct Law {
+    /// ns²/s³; what counts where a line states none.
+    density: f64,
+    /// All lines state covariances and density.
+    pub(super) stated: bool,
+}
+
+/// How far a line is from what another predicts.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Surprise {
+    pub(super) off_ns: f64,
+    pub(super) sigma_ns: f64,
+}
+
+impl Law {
+    /// None unless most points state a rate and both errors.
+    pub(super) fn of(points: &[Point]) -> Option<Self> {
+        let believed = points.iter().filter(|point| covariance(point).is_some()).count();
+        if 2 * believed <= points.len() {
+            return None;
+        }
+        let states = |point: &Point| {
+            covariance(point).is_some()
+                && point.sample.offset_drift_covariance.is_some()
+                && point.sample.wander.is_some()
+        };
+        let stated = points.iter().all(states);
+        Some(Self { density: if stated { 0.0 } else { likely_density(points) }, stated })
+    }
+
+    /// The density around these points.
+    pub(super) fn density(&self, points: &[&Point]) -> f64 {
+        let stated = points.iter().filter_map(|point| wander(point)).fold(None, |most: Option<f64>, density| {
+            Some(most.map_or(density, |most| most.max(density)))
+        });
+        stated.unwrap_or(self.density)
+    }
+
+    /// How far b lies from what a predicts, or a from what b does, whichever is the further.
+    pub(super) fn surprise(&self, a: &Point, b: &Point) -> Option<Surprise> {
+        let density = self.density(&[a, b]);
+        let there = prediction(a, b, density)?;
+        let back = prediction(b, a, density)?;
+        Some(if there.off_ns.abs() > back.off_ns.abs() { there } else { back })
+    }
+
+    /// Standard deviation at the share s of the way from a to b, on the cubic; None where one of them states too little.
+    pub(super) fn sigma_between(&self, a: &Point, b: &Point, s: f64) -> Option<f64> {
+        let ([_, across_a, rate_a], [_, across_b, rate_b]) = (covariance(a)?, covariance(b)?);
+        let delta = seconds_between(a, b);
+        let [[wa, wb], _] = hermite(s, delta);
+        let offsets = (wa[0] * a.at.sigma_ns + wb[0] * b.at.sigma_ns).powi(2);
+        let rates = wa[1] * wa[1] * rate_a + wb[1] * wb[1] * rate_b;
+        let mixed = 2.0 * (wa[0] * wa[1] * across_a + wb[0] * wb[1] * across_b);
+        let known = (offsets + rates + mixed).max(SMALLEST_SHARE * offsets);
+        Some((known + bridge(self.density(&[a, b]), delta, s)).sqrt())
+    }
+}
+
+/// Covariance of offset and rate, ns², ns²/s, ns²/s²; None where not stated.
+pub(super) fn covariance(point: &Point) -> Option<Block> {
+    let sample = &point.sample;
+    let positive = |sigma: &f64| sigma.is_finite() && *sigma > 0.0;
+    point.at.slope?;
+    let sigma = sample.sigma_ns.filter(positive)?;
+    let rate = sample.drift_sigma_ppm.filter(positive)? * NS_PER_S_PER_PPM;
+    let across = sample.offset_drift_covariance.filter(|c| c.is_finite()).unwrap_or(0.0) * NS_PER_S_PER_PPM;
+    let most = MOST_CORRELATED * sigma * rate;
+    Some([sigma * sigma, across.clamp(-most, most), rate * rate])
+}
+
+fn wander(point: &Point) -> Option<f64> {
+    point.sample.wander.filter(|density| density.is_finite() && *density >= 0.0)
+}
+
+pub(super) fn seconds_between(a: &Point, b: &Point) -> f64 {
+    (b.at.x_ns - a.at.x_ns) * 1e-9
+}
+
+/// ns/s.
+fn rate(point: &Point) -> f64 {
+    point.at.slope.unwrap_or(0.0) * 1e9
+}
+
+/// `to` as `from` predicts it, forward or backward in time.
+fn prediction(from: &Point, to: &Point, density: f64) -> Option<Surprise> {
+    let (own, other) = (covariance(from)?, covariance(to)?);
+    let delta = seconds_between(from, to);
+    let off_ns = to.at.value_ns - from.at.value_ns - delta * rate(from);
+    // Backward the same wander adds; only the covariance of offset and rate changes its sign.
+    let known = own[0] + delta * (2.0 * own[1] + delta * own[2]);
+    let variance = known.max(0.0) + density * delta.abs().powi(3) / 3.0 + other[0];
+    Some(Surprise { off_ns, sigma_ns: variance.sqrt() })
+}
+
+/// The density under which the points surprise each other least.
+fn likely_density(points: &[Point]) -> f64 {
+    let stride = points.len().div_ceil(MOST_GAPS).max(1);
+    let gaps: Vec<[&Point; 2]> = points.windows(2).step_by(stride).map(|pair| [&pair[0], &pair[1]]).collect();
+    let grid = (0..GRID).map(|power| SMALLEST_DENSITY * 4f64.powi(power));
+    let likelihood = |density: f64| gaps.iter().filter_map(|gap| log_likelihood(*gap, density)).sum::<f64>();
+    let best = grid.map(|density| (density, likelihood(density))).max_by(|a, b| a.1.total_cmp(&b.1));
+    best.map_or(0.0, |(density, _)| density)
+}
+
+fn log_likelihood([a, b]: [&Point; 2], density: f64) -> Option<f64> {
+    let delta = seconds_between(a, b);
+    if delta <= 0.0 {
+        return None;
+    }
+    let belief = Belief { state: [0.0, rate(a)], covariance: covariance(a)? };
+    let measured = [b.at.value_ns - a.at.value_ns, rate(b)];
+    let innovation = belief.predicted(delta, density).innovation(measured, covariance(b)?)?;
+    // Of a covariance, not of a scale: where errors have no heavy tails, rather too much wander than too little.
+    let tails = 0.5 * (FREEDOM + 2.0) * (innovation.distance / (FREEDOM - 2.0)).ln_1p();
+    Some(-0.5 * innovation.determinant.ln() - tails)
+}
+
+/// A millionth is 1000 ns per s.
+const NS_PER_S_PER_PPM: f64 = crate::motion::NS_PER_S_PER_PPM;
+/// Offset and rate are never known as one number.
+const MOST_CORRELATED: f64 = 0.999;
+/// The cubic may be surer than its ends, but not by more than this share of their variance.
+const SMALLEST_SHARE: f64 = 0.25;
+/// Gaps from which a density is learnt.
+const MOST_GAPS: usize = 4096;
+/// Densities from 10⁻⁴ ns²/s³ to beyond 10¹² that are tried.
+const SMALLEST_DENSITY: f64 = 1e-4;
+const GRID: i32 = 28;
+/// Of Student's t.
+const FREEDOM: f64 = 4.0;

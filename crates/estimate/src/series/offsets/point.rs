@@ -1,0 +1,186 @@
+//! A node's offsets as they are read, and as points of a curve.
+//!
+//! Place in the flow: first step of [`super`]; the types on which its other steps work. What it does not do: judge a point.
+
+use super::super::curve::CurvePoint;
+use crate::statistics::{TO_SIGMA, upper_median};
+
+/// One line's estimate for one node.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct OffsetSample {
+    /// When, ns; on which clock says [`Axis`].
+    pub at_ns: i64,
+    /// This clock minus the reference clock, ns.
+    pub offset_ns: f64,
+    /// Its rate, where measured.
+    pub drift_ppm: Option<f64>,
+    /// Standard deviation of the offset, where known.
+    pub sigma_ns: Option<f64>,
+    /// Standard deviation of the rate, where known.
+    pub drift_sigma_ppm: Option<f64>,
+    /// Covariance of offset and rate, ns·ppm, where known.
+    pub offset_drift_covariance: Option<f64>,
+    /// Density of the rate's random walk, ns²/s³, where stated.
+    pub wander: Option<f64>,
+    /// The clock, or the reference's, was stepped or slewed, or its stamps must not be used: no knot.
+    pub disturbed: bool,
+    /// The rates of both clocks changed by so much in the line's window as somebody saw, ppm; 0 where nobody did.
+    pub slew_ppm: f64,
+    /// A step of the clock in the line's window, on the clock itself.
+    pub step: Option<Step>,
+    /// The round that the line is of, where stated.
+    pub round: Option<u64>,
+    /// The line says of this round, its own or one before, that the clock does not go on into it.
+    pub broken_into: Option<u64>,
+}
+
+impl OffsetSample {
+    /// A sample of which nothing but the offset is known.
+    pub const fn bare(at_ns: i64, offset_ns: f64) -> Self {
+        Self {
+            at_ns,
+            offset_ns,
+            drift_ppm: None,
+            sigma_ns: None,
+            drift_sigma_ppm: None,
+            offset_drift_covariance: None,
+            wander: None,
+            disturbed: false,
+            slew_ppm: 0.0,
+            step: None,
+            round: None,
+            broken_into: None,
+        }
+    }
+}
+
+/// A clock was stepped, or restarted with another offset: after it had shown `after_ns`, and before it showed `before_ns`. A clock set
+/// back may have shown less then.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The last reading known to be before it, ns.
+    pub after_ns: i64,
+    /// The first reading known to be after it, ns.
+    pub before_ns: i64,
+}
+
+impl Step {
+    /// A step of `step_ns` that was over when the clock showed `at_ns`, and not yet so a watch's period before.
+    pub fn seen(at_ns: i64, step_ns: i64) -> Self {
+        Self { after_ns: at_ns.saturating_sub(step_ns).saturating_sub(WATCH_PERIOD_NS), before_ns: at_ns }
+    }
+
+    /// Two statements about one gap: what both leave open of one step, or from the first step to the second.
+    pub(super) fn and(self, other: &Self) -> Self {
+        let ([low, high], [other_low, other_high]) = (self.hull(), other.hull());
+        if low.max(other_low) <= high.min(other_high) {
+            Self { after_ns: self.after_ns.max(other.after_ns), before_ns: self.before_ns.min(other.before_ns) }
+        } else {
+            Self { after_ns: self.after_ns.min(other.after_ns), before_ns: self.before_ns.max(other.before_ns) }
+        }
+    }
+
+    /// Its readings in order of size.
+    pub(super) fn hull(&self) -> [i128; 2] {
+        [self.after_ns.min(self.before_ns), self.after_ns.max(self.before_ns)].map(i128::from)
+    }
+}
+
+/// Whose clock gave the times of the samples.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// The reference clock's.
+    Reference,
+    /// The node's own, in order of true time: a time that goes back is a step.
+    Own,
+}
+
+/// A sample as a point of the node's curve.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Point {
+    pub(super) at: CurvePoint,
+    pub(super) sample: OffsetSample,
+}
+
+/// Where positions are counted from.
+pub(super) struct Base {
+    pub(super) x_ns: i64,
+    pub(super) axis: Axis,
+}
+
+impl Base {
+    /// Samples as points of a curve, positions ascending in true time; those that say nothing of their error get what they scatter by.
+    pub(super) fn points(&self, samples: &[OffsetSample]) -> Vec<Point> {
+        let mut points: Vec<Point> = Vec::with_capacity(samples.len());
+        for sample in samples.iter().filter(|sample| sample.offset_ns.abs() <= FARTHEST_OFFSET_NS) {
+            let x_ns = (i128::from(sample.at_ns) - i128::from(self.x_ns)) as f64;
+            let slope = sample.drift_ppm.filter(|ppm| ppm.abs() <= STEEPEST_PPM).map(|ppm| ppm * 1e-6);
+            let repeated = points.last().is_some_and(|last| last.at.x_ns == x_ns);
+            let back = points.last().is_some_and(|last| last.at.x_ns > x_ns);
+            if !(repeated || back && self.axis == Axis::Reference) {
+                let at = CurvePoint { x_ns, value_ns: sample.offset_ns, slope, sigma_ns: 0.0 };
+                points.push(Point { at, sample: *sample });
+            }
+        }
+        let noise = Noise::of(&points);
+        for (place, point) in points.iter_mut().enumerate() {
+            let stated = point.sample.sigma_ns.filter(|s| s.is_finite() && *s >= 0.0);
+            point.at.sigma_ns = stated.unwrap_or_else(|| noise.sigma_ns(place));
+        }
+        points
+    }
+
+    /// Where a point lies on the node's own clock, ns.
+    pub(super) fn own_ns(&self, point: &CurvePoint) -> i128 {
+        let shift = if self.axis == Axis::Reference { point.value_ns } else { 0.0 };
+        i128::from(self.x_ns) + (point.x_ns + shift) as i128
+    }
+}
+
+/// How much samples scatter, for those that do not say.
+struct Noise {
+    /// |Second difference| at each inner point, ns.
+    bends: Vec<f64>,
+    /// The median of all.
+    overall: f64,
+}
+
+impl Noise {
+    /// Second differences of white noise have a standard deviation of √6; bends of the clock count as noise.
+    fn of(points: &[Point]) -> Self {
+        let bends: Vec<f64> = points
+            .windows(3)
+            .map(|w| {
+                let share = (w[1].at.x_ns - w[0].at.x_ns) / (w[2].at.x_ns - w[0].at.x_ns);
+                2.0 * (w[1].at.value_ns - w[0].at.value_ns - share * (w[2].at.value_ns - w[0].at.value_ns)).abs()
+            })
+            .collect();
+        let mut finite: Vec<f64> = bends.iter().copied().filter(|bend| bend.is_finite()).collect();
+        let overall = upper_median(&mut finite).unwrap_or(0.0);
+        Self { bends, overall }
+    }
+
+    /// The noise around a point, never below that of all: a recorder may write one value for minutes, and then again
+    /// readings that scatter.
+    fn sigma_ns(&self, place: usize) -> f64 {
+        let near = place.saturating_sub(LOCAL_BENDS + 1)..(place + LOCAL_BENDS).min(self.bends.len());
+        let mut near: Vec<f64> = self.bends[near].iter().copied().filter(|bend| bend.is_finite()).collect();
+        let typical = upper_median(&mut near).unwrap_or(0.0).max(self.overall);
+        (TO_SIGMA * typical / 6f64.sqrt()).max(SMALLEST_SIGMA_NS)
+    }
+}
+
+pub(super) fn secant(a: &CurvePoint, b: &CurvePoint) -> f64 {
+    (b.value_ns - a.value_ns) / (b.x_ns - a.x_ns)
+}
+
+/// Offsets are written in whole ns by some: 1/√12.
+pub(super) const SMALLEST_SIGMA_NS: f64 = 0.3;
+/// Second differences on each side that say how much samples scatter here.
+const LOCAL_BENDS: usize = 6;
+/// 300 years: beyond it a file says nonsense.
+const FARTHEST_OFFSET_NS: f64 = 9.0e18;
+/// Clocks that run off faster than 10 % are not clocks.
+const STEEPEST_PPM: f64 = 1e5;
+/// Nodes look at their clocks this often, or a little later.
+const WATCH_PERIOD_NS: i64 = 300_000_000;

@@ -1,0 +1,80 @@
+//! Three knots per window instead of one, for a second look at the packets.
+//!
+//! Place in the flow: between the solution from the windows' lines and `packets`, which can measure where the clocks were in each third
+//! of a window. A clock that warms up bends within a window, and the first and last packets of a run are half a window away from the outermost midpoints: from
+//! there a rate alone would have to carry on.
+//!
+//! The motion found so far stays as it is: the states at the new knots are those of the cubic between the old ones. Old knot k becomes
+//! 3·k + 1, and every span reaches to the outer thirds of its first and last window.
+//!
+//! What it does not do: measure anything. The windows' own lines stay at their midpoints.
+
+use super::fit::Fit;
+use super::layout::Span;
+use crate::graph::linear::Pair;
+use crate::motion::hermite;
+
+/// Knots that each old one becomes.
+pub(super) const PARTS: usize = 3;
+
+/// The middle one of the knots of a window.
+pub(super) fn middle(knot: usize) -> usize {
+    knot / PARTS * PARTS + 1
+}
+
+/// Whether the knots were refined: too many states would take too much memory.
+pub(super) fn refine(fit: &mut Fit) -> bool {
+    if fit.layout.states * PARTS > STATES_MAX || fit.layout.knots.len() < 2 {
+        return false;
+    }
+    let old = fit.layout.knots.clone();
+    let window = fit.layout.window;
+    fit.layout.knots = (0..old.len()).flat_map(|k| thirds(&old, k, window)).collect();
+    let (mut states, mut walks) = (Vec::new(), Vec::new());
+    let mut spans = Vec::with_capacity(fit.layout.spans.len());
+    for span in &fit.layout.spans {
+        let times = &old[span.first..=span.last];
+        let own = &fit.states[span.base..span.base + span.len()];
+        let finer =
+            Span { first: span.first * PARTS, last: middle(span.last * PARTS) + 1, base: states.len(), ..span.clone() };
+        states.extend(fit.layout.knots[finer.first..=finer.last].iter().map(|at| at_time(times, own, *at)));
+        walks.extend((0..finer.len()).map(|k| fit.walks[span.base + k.saturating_sub(1) / PARTS]));
+        spans.push(finer);
+    }
+    fit.layout.measures.iter_mut().for_each(|measure| measure.knot = middle(measure.knot * PARTS));
+    (fit.layout.states, fit.layout.spans) = (states.len(), spans);
+    (fit.layout.start, fit.states, fit.walks) = (states.clone(), states, walks);
+    true
+}
+
+/// A knot, and a third of the way to its neighbours; where rounds are missing, and at the ends, a third of a window.
+fn thirds(knots: &[f64], k: usize, window: f64) -> [f64; PARTS] {
+    let part = |apart: f64| apart.min(window) / PARTS as f64;
+    let before = k.checked_sub(1).map_or(window, |before| knots[k] - knots[before]);
+    let after = knots.get(k + 1).map_or(window, |after| after - knots[k]);
+    [knots[k] - part(before), knots[k], knots[k] + part(after)]
+}
+
+/// The state of a clock with `states` at `times`: on the cubic between them; beyond, the rate goes on turning as it did.
+pub(super) fn at_time(times: &[f64], states: &[Pair], t: f64) -> Pair {
+    let next = times.partition_point(|knot| *knot <= t);
+    if next > 0 && next < times.len() {
+        let delta = times[next] - times[next - 1];
+        let weights = hermite((t - times[next - 1]) / delta, delta);
+        let (here, there) = (states[next - 1], states[next]);
+        return weights.map(|[a, b]| a[0] * here[0] + a[1] * here[1] + b[0] * there[0] + b[1] * there[1]);
+    }
+    let at = next.saturating_sub(1);
+    let beyond = t - times[at];
+    let inner = if next == 0 { 1 } else { at.saturating_sub(1) };
+    let turn = match (states.get(inner), times.get(inner)) {
+        (Some(state), Some(time)) if inner != at && beyond.abs() <= (time - times[at]).abs() => {
+            (state[1] - states[at][1]) / (time - times[at])
+        }
+        _ => 0.0,
+    };
+    [states[at][0] + beyond * (states[at][1] + 0.5 * turn * beyond), states[at][1] + turn * beyond]
+}
+
+/// States up to which there are three knots per window: 500 MB for all that belongs to a state.
+const STATES_MAX: usize = 1_500_000;

@@ -1,0 +1,119 @@
+//! How fast every clock's rate wanders in each interval between knots: a quiet clock's own density, and more where it warms up.
+//!
+//! Place in the flow: within the iteration of `fit`. One density for a whole run (`evidence`) cannot hold a clock that is quiet for a minute and
+//! then changes its rate by 0.2 ppm in some seconds: followed by the quiet density it would be cut off, and the other one would
+//! make all of the run uncertain. So the jumps of the state from knot to knot, `j = x₊ − F·x`, are taken as Student-t: in each interval
+//! normal with covariance `q_k·Q₁`, q_k itself drawn about the clock's usual q. The expected squared jump, with the posterior covariance
+//! of the smoothed states (Dempster, Laird and Rubin 1977; Lange, Little and Taylor 1989), is `E_k = E[jᵀ·Q₁⁻¹·j]`, 2·q_k on average, and
+//! `q_k = (ν·q + Σ w·E)/(ν + 2·Σ w)`. The sum is over the interval and its neighbours, because warming lasts: where a clock
+//! warmed up just now it goes on doing so. Below q no density is taken.
+//!
+//! What it does not do: find the usual density of a quiet clock (`evidence`).
+
+use super::fit::Fit;
+use super::layout::Span;
+use super::variance::Variances;
+use crate::graph::linear::{Block, inverse};
+use crate::motion::{difference, product, square, stiffness, sum, transition, transposed};
+
+/// The density of every state's interval, from the state to the next: every clock's usual one.
+pub(super) fn usual(fit: &Fit) -> Vec<f64> {
+    let mut walks = vec![0.0; fit.layout.states];
+    for span in &fit.layout.spans {
+        walks[span.base..span.base + span.len()].fill(fit.usual_walks[span.node]);
+    }
+    walks
+}
+
+/// Renews the density of every interval from the states as they are now, and lowers the usual ones that warming made too large.
+pub(super) fn follow(fit: &mut Fit) {
+    let precision = fit.local_precision();
+    let squares: Vec<Vec<f64>> = fit.layout.spans.iter().map(|span| squared_jumps(fit, span, &precision)).collect();
+    lower(fit, &squares);
+    let mut walks = usual(fit);
+    for (span, squares) in fit.layout.spans.iter().zip(&squares) {
+        let times = &fit.layout.knots[span.first..=span.last];
+        let usual = fit.usual_walks[span.node];
+        for (k, walk) in walks[span.base..].iter_mut().take(squares.len()).enumerate() {
+            let [seen, weights] = around(times, squares, k);
+            *walk = ((FREEDOM * usual + seen) / (FREEDOM + 2.0 * weights)).max(usual);
+        }
+    }
+    fit.walks = walks;
+}
+
+/// The usual density is the scale of the Student-t distribution, in which large jumps count little: `q = Σ w·E / 2n` with
+/// `w = (ν + 2)/(ν + E/q)`, over what that leaves of normal jumps.
+fn lower(fit: &mut Fit, squares: &[Vec<f64>]) {
+    let mut sums = vec![[0.0; 2]; fit.usual_walks.len()];
+    for (span, squares) in fit.layout.spans.iter().zip(squares) {
+        let usual = fit.usual_walks[span.node];
+        let sum = &mut sums[span.node];
+        for square in squares {
+            let weight = (FREEDOM + 2.0) / (FREEDOM + square / usual);
+            *sum = [sum[0] + weight * square, sum[1] + 2.0 * WEIGHTED_JUMP];
+        }
+    }
+    for (usual, [sum, count]) in fit.usual_walks.iter_mut().zip(sums) {
+        if count >= JUMPS_MIN * 2.0 * WEIGHTED_JUMP {
+            *usual = (sum / count).clamp(*usual / LOWERED_MAX, *usual);
+        }
+    }
+}
+
+/// The squared jumps in and about an interval, weighted, and the sum of the weights.
+fn around(times: &[f64], squares: &[f64], k: usize) -> [f64; 2] {
+    let (mut seen, mut weights) = (squares[k], 1.0);
+    let mut take = |other: usize| {
+        let weight = 0.5f64.powf((times[other] - times[k]).abs() / HALF_S);
+        let counts = weight >= WEIGHT_MIN;
+        if counts {
+            (seen, weights) = (seen + weight * squares[other], weights + weight);
+        }
+        counts
+    };
+    let _ = (0..k).rev().take(NEIGHBOURS_MAX).all(&mut take);
+    let _ = (k + 1..squares.len()).take(NEIGHBOURS_MAX).all(&mut take);
+    [seen, weights]
+}
+
+/// E[jᵀ·Q₁⁻¹·j] of every interval of a span.
+fn squared_jumps(fit: &Fit, span: &Span, precision: &[Block]) -> Vec<f64> {
+    let range = span.base..span.base + span.len();
+    let times = &fit.layout.knots[span.first..=span.last];
+    let noise: Vec<Option<Block>> = precision[range.clone()].iter().map(|block| inverse(*block)).collect();
+    let Variances { at, across } = Variances::new(times, &noise, &fit.walks[range.clone()]);
+    let states = &fit.states[range];
+    let square_of = |k: usize| {
+        let delta = times[k + 1] - times[k];
+        let jump = [states[k + 1][0] - states[k][0] - delta * states[k][1], states[k + 1][1] - states[k][1]];
+        let f = transition(delta);
+        // Cov(x₊ − F·x) = P₊ + F·P·Fᵀ − F·C − (F·C)ᵀ, C the covariance of the state with the next.
+        let mixed = product(f, across[k]);
+        let both = sum(square(at[k + 1]), product(product(f, square(at[k])), transposed(f)));
+        let spread = difference(difference(both, mixed), transposed(mixed));
+        let [a, b, c] = stiffness(1.0, delta);
+        let [x, y] = jump;
+        a * (x * x + spread[0][0])
+            + 2.0 * b * (x * y + 0.5 * (spread[0][1] + spread[1][0]))
+            + c * (y * y + spread[1][1])
+    };
+    (0..states.len().saturating_sub(1)).map(|k| square_of(k).max(0.0)).collect()
+}
+
+/// ν of the jumps: how many seen jumps the usual density counts for.
+const FREEDOM: f64 = 4.0;
+
+/// What these weights leave of a normal jump's square: E[x·(ν + 2)/(ν + x)]/2 of a squared distance x in two dimensions.
+const WEIGHTED_JUMP: f64 = 0.832;
+
+/// Fewest jumps from which a usual density is lowered, and by how much at a time.
+const JUMPS_MIN: f64 = 6.0;
+const LOWERED_MAX: f64 = 4.0;
+
+/// A neighbouring interval counts half when it is this far away, s; and not at all where it would count less than this.
+const HALF_S: f64 = 4.0;
+const WEIGHT_MIN: f64 = 0.25;
+
+/// Neighbours on each side, however dense the knots are.
+const NEIGHBOURS_MAX: usize = 32;

@@ -1,0 +1,62 @@
+//! Folders that were made for outputs, and vanish when nothing was put in them.
+//!
+//! Place in the flow: under commands and runs that write into a folder; a start that is refused leaves no folder behind.
+//! What it does not do: remove anything that it has not made, or that is not empty.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folders that were made; dropped, it removes those that are empty still.
+#[derive(Debug, Default)]
+pub struct NewFolders {
+    /// Outer before inner.
+    made: Vec<PathBuf>,
+}
+
+impl NewFolders {
+    /// Makes a folder and what is missing above it.
+    ///
+    /// # Errors
+    /// Something is in the way, or a folder cannot be made; those made for it are removed.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut folders = Self::default();
+        folders.add(path)?;
+        Ok(folders)
+    }
+
+    /// Makes another one.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`]; what was made stays in the list.
+    pub fn add(&mut self, path: &Path) -> io::Result<()> {
+        let absent = |folder: &&Path| !folder.as_os_str().is_empty() && fs::symlink_metadata(folder).is_err();
+        let missing: Vec<&Path> = path.ancestors().take_while(absent).collect();
+        for folder in missing.into_iter().rev() {
+            match fs::create_dir(folder) {
+                Ok(()) => self.made.push(folder.to_owned()),
+                // Somebody else was quicker; then it is theirs.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if path.as_os_str().is_empty() || path.is_dir() {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::NotADirectory, "something that is no folder is in the way"))
+    }
+
+    /// Keeps them, empty or not.
+    pub fn keep(mut self) {
+        self.made.clear();
+    }
+}
+
+impl Drop for NewFolders {
+    fn drop(&mut self) {
+        for folder in self.made.drain(..).rev() {
+            // Not empty: it has its purpose.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}

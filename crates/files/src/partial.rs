@@ -1,0 +1,88 @@
+//! Files that are not whole yet: one list for the process, so that a signal can remove them all.
+//!
+//! Place in the flow: under [`AtomicFile`](crate::AtomicFile). Every change of the list and of the files in it is made under one
+//! lock. [`remove_partials`] keeps the lock for good: a thread that wants to begin or to rename a file then waits for the end of the
+//! process, so that nothing comes after the removal. What it does not do: handle signals, or clean up after a process that was
+//! killed without one: its file stays, and the next process of the same number writes over it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::target::unusable;
+
+/// A file that is not whole; removed when it is dropped before its rename.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    at: PathBuf,
+    renamed: bool,
+}
+
+impl Partial {
+    /// Makes the file beside `target`.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn beside(target: &Path) -> io::Result<(Partial, File)> {
+        let mut name = target.file_name().ok_or_else(|| unusable("the path has no file name"))?.to_owned();
+        // Two processes that write the same file each have their own; the later rename wins, with a whole file.
+        name.push(format!(".{}{SUFFIX}", std::process::id()));
+        let at = target.with_file_name(name);
+        let mut all = all();
+        // A process that was killed may have left one under this number, and a link could lead anywhere.
+        match fs::remove_file(&at) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // Readable, for writers that move what they have written.
+        let file = File::options().read(true).write(true).create_new(true).open(&at)?;
+        all.insert(at.clone());
+        Ok((Partial { at, renamed: false }, file))
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// It cannot be renamed; it is removed then.
+    pub(crate) fn rename(mut self, target: &Path) -> io::Result<()> {
+        let mut all = all();
+        fs::rename(&self.at, target)?;
+        all.remove(&self.at);
+        self.renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.renamed {
+            let mut all = all();
+            // Another error is on its way already; that the file cannot be removed either is no news.
+            let _ = fs::remove_file(&self.at);
+            all.remove(&self.at);
+        }
+    }
+}
+
+/// Removes every file of this process that is not whole, and holds up every thread that would begin or rename another one: for a
+/// process that ends right after.
+pub fn remove_partials() {
+    let all = all();
+    for path in &*all {
+        // Somebody else may have removed it; there is nobody left to tell of anything else.
+        let _ = fs::remove_file(path);
+    }
+    std::mem::forget(all);
+}
+
+fn all() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    // A thread that panicked under the lock left a list that is still right.
+    PARTIALS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static PARTIALS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// What follows the name while the file is not whole.
+const SUFFIX: &str = ".partial";

@@ -1,0 +1,73 @@
+//! What the name of an output leads to: a file that can be replaced whole, or something that can only be written through.
+//!
+//! Place in the flow: asked by [`AtomicFile`](crate::AtomicFile) before anything is made, and by writers that would put a second
+//! file beside the first. A rename onto a device would put a file in the device's place, and one onto a link would leave what the
+//! link leads to as it was; so links are followed, and devices and pipes are never replaced. What it does not do: open anything.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where the bytes of an output go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// To this file, links followed; it may not exist yet.
+    File(PathBuf),
+    /// Through this pipe or character device, which stays what it is.
+    Stream(PathBuf),
+}
+
+impl Target {
+    /// What `path` leads to.
+    ///
+    /// # Errors
+    /// It has no file name, is a directory, a disk or a socket, is a chain of links without an end, or cannot be looked at.
+    pub(crate) fn of(path: &Path) -> io::Result<Target> {
+        if path.file_name().is_none() {
+            return Err(unusable("the path has no file name"));
+        }
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => fs::canonicalize(path).map(Target::File),
+            Ok(metadata) => Target::special(path, metadata.file_type()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => without_links(path).map(Target::File),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Neither a file nor nothing. Opened under the name that was given: `/dev/stdout` leads to no other name.
+    fn special(path: &Path, kind: fs::FileType) -> io::Result<Target> {
+        if kind.is_fifo() || kind.is_char_device() {
+            return Ok(Target::Stream(path.to_owned()));
+        }
+        Err(unusable(match () {
+            () if kind.is_dir() => "it is a directory; give the name of a file",
+            () if kind.is_socket() => "it is a socket, which this program does not write to; give the name of a file",
+            // What is on a disk is worth more than what would be written over it.
+            () if kind.is_block_device() => "it is a disk, which is never overwritten; give the name of a file",
+            () => "it is neither a file nor a pipe nor a device; give the name of a file",
+        }))
+    }
+}
+
+/// Whether `path` is a pipe or a character device: nothing can be replaced there, and nothing belongs beside it.
+pub fn is_stream(path: &Path) -> bool {
+    matches!(Target::of(path), Ok(Target::Stream(_)))
+}
+
+/// The place that a name without a file leads to: itself, or where the last of its links points.
+fn without_links(path: &Path) -> io::Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(next) = fs::read_link(&at) else { return Ok(at) };
+        at = at.parent().unwrap_or(Path::new("")).join(next);
+    }
+    Err(unusable("its links have no end"))
+}
+
+pub(crate) fn unusable(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// As many as Linux follows.
+const LINKS_MAX: usize = 40;

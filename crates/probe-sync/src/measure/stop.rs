@@ -1,0 +1,36 @@
+//! What ends a run early: its caller's flag, or the session itself.
+//!
+//! Place in the flow: a session makes it of its caller's flag; whoever waits for the end of a window looks at it. The session never
+//! raises the caller's flag: the next session of the same caller would end as soon as it begins. What it does not do: handle signals.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether this rank was asked to end the run.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    caller: Arc<AtomicBool>,
+    own: AtomicBool,
+}
+
+impl Stop {
+    /// Not raised by the session; the caller's flag may be.
+    pub fn new(caller: &Arc<AtomicBool>) -> Self {
+        Self { caller: Arc::clone(caller), own: AtomicBool::new(false) }
+    }
+
+    /// The session ends the run.
+    pub fn raise(&self) {
+        self.own.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether anybody on this rank ends the run.
+    pub fn raised(&self) -> bool {
+        self.own.load(Ordering::Relaxed) || self.caller.load(Ordering::Relaxed)
+    }
+
+    /// The caller's flag, for waits that a signal shortens.
+    pub fn of_caller(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.caller)
+    }
+}

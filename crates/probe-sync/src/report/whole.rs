@@ -1,0 +1,60 @@
+//! The run as a whole, for the offsets that its end leaves beside those of its rounds.
+//!
+//! Place in the flow: takes every solved round from the master; when the run is over, all are smoothed together and `offsets.smoothed.jsonl` gets as many lines
+//! as readers need who join them by straight lines, from the first window's start to the last one's end. A round knew only those before it, and
+//! says nothing of the time between it and the next.
+//!
+//! Memory is bounded: a run of more than [`MOST_EDGES`] fits is not kept, and its end says how to smooth it from its files. What it does not do: hold up a run
+//! that failed.
+
+use probe_sync_estimate::record::{OffsetsHeader, SMOOTHED_OFFSETS};
+use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};
+use probe_sync_estimate::run::Smoothed;
+use probe_sync_estimate::window::EdgeAlphaBeta;
+
+use crate::Error;
+use crate::store::{RunDirectory, write_offsets};
+
+/// All solved rounds, while they are few enough.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    rounds: Vec<SolvedRound>,
+    edges: usize,
+    too_long: bool,
+}
+
+impl Whole {
+    /// Takes a solved round, and what it was made of.
+    pub(super) fn take(&mut self, data: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
+        self.edges += edges.len() + data.all_nodes.len();
+        if self.too_long || self.edges > MOST_EDGES {
+            (self.rounds, self.too_long) = (Vec::new(), true);
+            return;
+        }
+        let (alone, smoothed) = (Default::default(), Vec::new());
+        self.rounds.push(SolvedRound { data: data.clone(), edges, alone, smoothed });
+    }
+
+    /// Smooths the run and writes its lines.
+    pub(super) fn write(self, directory: &RunDirectory, header: &OffsetsHeader) -> Result<(), Error> {
+        if self.too_long {
+            let out = directory.path().display();
+            tracing::warn!(
+                "this run is too long to be smoothed at its end: probe_sync solve --windows {out}/windows/*.jsonl --out \
+                 {out}/{SMOOTHED_OFFSETS} writes offsets that suffice between its rounds"
+            );
+            return Ok(());
+        }
+        if self.rounds.is_empty() {
+            return Ok(());
+        }
+        let nodes = header.nodes.len();
+        let smoothed = Smoothed::new(nodes, header.reference, self.rounds, None);
+        let (knots, _) = smoothed.sufficient_knots();
+        write_offsets(&directory.path().join(SMOOTHED_OFFSETS), header, smoothed.knot_lines(knots))?;
+        Ok(())
+    }
+}
+
+/// Fits and estimates that are kept: some 100 MB. 64 nodes of degree 8 reach it after an hour of 4 s windows.
+const MOST_EDGES: usize = 600_000;

@@ -1,0 +1,81 @@
+//! What the run itself wrote of its nodes, for files that are solved again.
+//!
+//! Place in the flow: `probes/nodeN.jsonl` and `windows/nodeN.jsonl` lie in a run's directory, whose `offsets.jsonl` names hosts and
+//! ranks in its first line; what `solve` writes says the same, or alignment would not know whose traces are whose.
+//! What it does not do: look anywhere else: files that were moved away have no hosts.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::record::OffsetsHeader;
+
+/// The first line of the run's `offsets.jsonl`; None where there is none.
+///
+/// # Errors
+/// When the files are of runs that say different things.
+pub(super) fn header(paths: &[PathBuf]) -> Result<Option<OffsetsHeader>, String> {
+    let directory = |path: &PathBuf| Some(std::fs::canonicalize(path).ok()?.parent()?.parent()?.to_owned());
+    let directories: BTreeSet<PathBuf> = paths.iter().filter_map(directory).collect();
+    let mut found: Option<(PathBuf, OffsetsHeader)> = None;
+    for directory in directories {
+        let Some(header) = first_line(&directory.join("offsets.jsonl")) else { continue };
+        match &found {
+            Some((other, same)) if (&same.nodes, &same.ranks) != (&header.nodes, &header.ranks) => {
+                return Err(format!(
+                    "hosts and ranks are left out: the runs in {} and {} say different things of them",
+                    other.display(),
+                    directory.display()
+                ));
+            }
+            Some(_) => {}
+            None => found = Some((directory, header)),
+        }
+    }
+    Ok(found.map(|(_, header)| header))
+}
+
+fn first_line(path: &Path) -> Option<OffsetsHeader> {
+    let mut line = Vec::new();
+    BufReader::new(File::open(path).ok()?).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).ok()?;
+    serde_json::from_slice::<OffsetsHeader>(&line).ok().filter(|header| header.meta)
+}
+
+/// A run of tens of thousands of nodes fits.
+const MAX_LINE_BYTES: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(parent: &Path, name: &str, first_line: Option<&str>) -> PathBuf {
+        std::fs::create_dir_all(parent.join(name).join("probes")).expect("writable");
+        if let Some(line) = first_line {
+            std::fs::write(parent.join(name).join("offsets.jsonl"), format!("{line}\n{{}}\n")).expect("writable");
+        }
+        let probes = parent.join(name).join("probes/node0.jsonl");
+        std::fs::write(&probes, "").expect("writable");
+        probes
+    }
+
+    #[test]
+    fn hosts_and_ranks_come_from_the_run_that_recorded() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let head = |host: &str| {
+            format!(
+                "{{\"meta\":true,\"reference\":1,\"nodes\":[{{\"node_id\":0,\"hostname\":\"{host}\"}}],\
+                 \"ranks\":[{{\"rank\":3,\"world_size\":8,\"hostname\":\"{host}\",\"node_id\":0}}]}}"
+            )
+        };
+        let run = |name: &str, line: Option<&str>| run(folder.path(), name, line);
+        let (a, b) = (run("a", Some(&head("x"))), run("b", Some(&head("x"))));
+        let (other, none, odd) = (run("c", Some(&head("y"))), run("d", None), run("e", Some("{\"meta\":false}")));
+        let found = header(&[a.clone(), none.clone(), b]).expect("alike").expect("one");
+        assert_eq!((found.nodes[0].hostname.as_deref(), found.ranks[0].rank), (Some("x"), 3));
+        assert_eq!(header(&[none, odd]), Ok(None));
+        assert_eq!(header(&[PathBuf::from("node0.jsonl")]), Ok(None));
+        let problem = header(&[a, other]).expect_err("two runs");
+        assert!(problem.contains("say different things"), "{problem}");
+    }
+}

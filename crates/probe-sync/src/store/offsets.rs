@@ -1,0 +1,38 @@
+//! A file of offsets, written as a whole: its header, then its lines.
+//!
+//! Place in the flow: the end of a run and `solve`, which know all lines before they write the first. What it does not do: make lines; the live
+//! file grows line by line instead ([`super::JsonLines`]).
+
+use std::io::Write;
+use std::path::Path;
+
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
+use probe_sync_files::AtomicFile;
+use serde::Serialize;
+
+use crate::Error;
+
+/// Writes the file, whole or not at all; returns how many lines came after the header.
+pub(crate) fn write_offsets(
+    path: &Path,
+    header: &OffsetsHeader,
+    lines: impl Iterator<Item = OffsetRecord>,
+) -> Result<usize, Error> {
+    let write = || {
+        let mut file = AtomicFile::create(path)?;
+        append(&mut file, header)?;
+        let mut count = 0;
+        for line in lines {
+            append(&mut file, &line)?;
+            count += 1;
+        }
+        file.commit()?;
+        Ok(count)
+    };
+    write().map_err(Error::file(path, "write"))
+}
+
+fn append<T: Serialize>(file: &mut AtomicFile, line: &T) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *file, line)?;
+    file.write_all(b"\n")
+}

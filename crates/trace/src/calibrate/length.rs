@@ -1,0 +1,14 @@
+//! Lengths of time as text.
+//!
+//! Place in the flow: for notes and refusals of a calibration. What it does not do: write instants (`measured`).
+
+/// A length of time with the unit that suits its size.
+pub(super) fn length(ns: f64) -> String {
+    match ns {
+        ns if !ns.is_finite() => "∞".to_owned(),
+        ns if ns < 1e3 => format!("{ns:.1} ns"),
+        ns if ns < 1e6 => format!("{:.3} µs", ns * 1e-3),
+        ns if ns < 1e9 => format!("{:.6} ms", ns * 1e-6),
+        ns => format!("{:.9} s", ns * 1e-9),
+    }
+}

@@ -1,0 +1,255 @@
+//! What a file of offsets knows, learnt in one pass that keeps no offset.
+//!
+//! Place in the flow: the first reading of `offsets.jsonl` or a table → which nodes it has, their hosts and ranks, the reference,
+//! and from when until when each node was measured. Whose the traces are and when they ran is settled with that; only then
+//! [`Survey::offsets`] reads the file again for what they need. Memory grows with nodes, not with lines: 1000 nodes take 1 MB.
+//!
+//! What was measured of a node is from the start of its first window to the end of its last, of rounds that reached it; of the
+//! reference from the first of anybody's to the last.
+//! What it does not do: hold offsets (`wanted`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::record::RankRecord;
+use probe_sync_estimate::series::{Axis, Step};
+
+use super::offsets::{Found, Offsets, axis_of, read_lines};
+use super::stretch::{Ends, Span};
+use super::wanted::Wanted;
+use crate::Error;
+
+/// What a file of offsets knows.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The file.
+    pub path: PathBuf,
+    /// The node whose clock the offsets are against.
+    pub reference: u32,
+    /// Whose clock their times are on.
+    pub axis: Axis,
+    /// Hosts by node, where stated.
+    pub hostnames: BTreeMap<u32, String>,
+    /// The launcher's ranks, where the run recorded them.
+    pub ranks: Vec<RankRecord>,
+    /// Worth telling the user.
+    pub notes: Vec<String>,
+    nodes: BTreeMap<u32, Extent>,
+    all: Ends,
+    /// Steps of the reference's clock, which every node's map needs.
+    reference_steps: Vec<Step>,
+}
+
+/// What is known of one node's offsets.
+#[derive(Clone, Debug, Default)]
+struct Extent {
+    ends: Ends,
+    /// An offset that is not 0, if there is one.
+    moving: Option<f64>,
+}
+
+impl Survey {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or of one node too many.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let axis = axis_of(path)?;
+        let mut survey = Self {
+            path: path.to_owned(),
+            reference: 0,
+            axis,
+            hostnames: BTreeMap::new(),
+            ranks: Vec::new(),
+            notes: Vec::new(),
+            nodes: BTreeMap::new(),
+            all: Ends::default(),
+            reference_steps: Vec::new(),
+        };
+        let mut unreachable = 0_u64;
+        read_lines(path, axis, &mut |line, found| {
+            match found {
+                Found::Unreachable => unreachable += 1,
+                Found::Cut => survey.notes.push(format!("line {line}, the last, is cut short and left out")),
+                other => survey.take(line, other)?,
+            }
+            Ok(())
+        })?;
+        if unreachable > 0 {
+            survey.notes.push(format!("{unreachable} rounds left out in which a node was unreachable"));
+        }
+        survey.refuse_moving_reference()?;
+        Ok(survey)
+    }
+
+    /// The nodes that have offsets.
+    pub fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.nodes.keys().copied()
+    }
+
+    /// From when until when a node was measured, on its own clock; None for a node without offsets.
+    pub fn measured(&self, node: u32) -> Option<Span> {
+        if node == self.reference {
+            return self.all.span();
+        }
+        self.nodes.get(&node)?.ends.span()
+    }
+
+    /// All offsets that the file has.
+    pub fn everything(&self) -> Wanted {
+        let mut wanted = Wanted::default();
+        for node in self.nodes() {
+            if let Some(span) = self.measured(node) {
+                wanted.add(node, span);
+            }
+        }
+        wanted
+    }
+
+    /// Reads the file again for the offsets that are wanted.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; when more are wanted than memory is meant to hold.
+    pub fn offsets(&self, wanted: Wanted) -> Result<Offsets, Error> {
+        let mut offsets = Offsets::new(&self.path, self.axis);
+        (offsets.reference, offsets.notes) = (self.reference, self.notes.clone());
+        wanted.read(|node| self.measured(node), &mut offsets)?;
+        if !self.reference_steps.is_empty() {
+            // Its own lines need not be among those that are wanted, and no step is stated twice.
+            offsets.nodes.remove(&self.reference);
+            offsets.steps.insert(self.reference, self.reference_steps.clone());
+        }
+        Ok(offsets)
+    }
+
+    fn take(&mut self, line: u64, found: Found) -> Result<(), Error> {
+        match found {
+            Found::Header(header) => {
+                self.reference = header.reference.0;
+                let named = header.nodes.into_iter().filter_map(|node| Some((node.node_id.0, node.hostname?)));
+                self.hostnames.extend(named);
+                self.ranks = header.ranks;
+            }
+            Found::Sample(node, sample, stretch) => {
+                if !self.nodes.contains_key(&node) && self.nodes.len() == MOST_NODES {
+                    let problem = format!("node {node} is one more than the {MOST_NODES} that are read");
+                    return Err(Error::Line { path: self.path.clone(), line, problem });
+                }
+                let extent = self.nodes.entry(node).or_default();
+                extent.ends.add(stretch.own);
+                extent.moving = extent.moving.or(Some(sample.offset_ns).filter(|offset| *offset != 0.0));
+                if node == self.reference && self.reference_steps.len() < MOST_STEPS {
+                    self.reference_steps.extend(sample.step);
+                }
+                self.all.add(stretch.reference);
+            }
+            Found::Unreachable | Found::Cut => {}
+        }
+        Ok(())
+    }
+
+    fn refuse_moving_reference(&self) -> Result<(), Error> {
+        let reference = self.reference;
+        match self.nodes.get(&reference).and_then(|extent| extent.moving) {
+            None => Ok(()),
+            Some(other) => Err(Error::Request {
+                problem: format!(
+                    "{}: node {reference} is the reference, but has an offset of {other} ns",
+                    self.path.display()
+                ),
+            }),
+        }
+    }
+}
+
+impl Offsets {
+    /// Reads all that a file has.
+    ///
+    /// # Errors
+    /// Those of [`Survey::read`] and [`Survey::offsets`].
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let survey = Survey::read(path)?;
+        survey.offsets(survey.everything())
+    }
+}
+
+/// Steps of the reference that are kept: a clock that is set so often is none.
+const MOST_STEPS: usize = 10_000;
+
+/// As many as `solve` takes.
+const MOST_NODES: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    //! What one pass learns, and what the second keeps.
+
+    use super::*;
+
+    struct File(tempfile::NamedTempFile);
+
+    impl File {
+        fn new(lines: &[String]) -> Self {
+            let file = tempfile::NamedTempFile::new().expect("a temporary file");
+            std::fs::write(file.path(), lines.join("\n") + "\n").expect("writable");
+            Self(file)
+        }
+
+        fn survey(&self) -> Result<Survey, Error> {
+            Survey::read(self.0.path())
+        }
+    }
+
+    /// A line of a node whose window of 4 s begins then; its offset grows by 1 µs a second.
+    fn line(node: u32, start_s: i64) -> String {
+        let (start, end) = (start_s * SECOND, (start_s + 4) * SECOND);
+        let offset = f64::from(node) * (1e6 + start_s as f64 * 1e3);
+        format!(
+            "{{\"node_id\":{node},\"window_start_ns\":{start},\"window_end_ns\":{end},\"offset_ns\":{offset},\"drift_ppm\":0,\"reachable\":true}}"
+        )
+    }
+
+    fn at(seconds: i128, offset_ns: i128) -> i128 {
+        seconds * i128::from(SECOND) + offset_ns
+    }
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn a_node_is_measured_from_its_first_window_to_its_last() {
+        let out_of_reach = line(1, 12).replace("true}", "false}");
+        let file = File::new(&[line(0, 0), line(1, 0), line(0, 4), line(1, 4), line(1, 8), line(0, 12), out_of_reach]);
+        let survey = file.survey().expect("offsets");
+        assert_eq!(survey.nodes().collect::<Vec<_>>(), [0, 1]);
+        let expected = |first_ns, last_ns| Some(Span { first_ns, last_ns });
+        assert_eq!(survey.measured(1), expected(at(0, 1_000_000), at(12, 1_008_000)));
+        assert_eq!(survey.measured(0), expected(at(0, 0), at(16, 0)), "of anybody");
+        assert_eq!(survey.measured(7), None);
+        assert!(survey.notes[0].contains("1 rounds left out"), "{:?}", survey.notes);
+        let table = ["node,node_realtime_ns,offset_vs_node0_ns", "1,1000,400", "1,3000,500", "0,900,0"];
+        let survey = File::new(&table.map(str::to_owned)).survey().expect("a table");
+        assert_eq!((survey.measured(1), survey.measured(0)), (expected(1000, 3000), expected(600, 2500)));
+    }
+
+    #[test]
+    fn a_reference_that_moves_is_refused() {
+        let moving = line(0, 0).replace("\"offset_ns\":0", "\"offset_ns\":5");
+        let error = File::new(&[line(0, 0), moving, line(1, 0)]).survey().expect_err("no reference");
+        assert!(error.to_string().contains("node 0 is the reference, but has an offset of 5 ns"), "{error}");
+    }
+
+    #[test]
+    fn nodes_without_end_are_refused_at_their_line() {
+        let rows = (0..=MOST_NODES).map(|node| format!("{node},5,0"));
+        let lines: Vec<String> = std::iter::once("node,node_time_ns,offset_ns".to_owned()).chain(rows).collect();
+        let error = File::new(&lines).survey().expect_err("one too many");
+        assert!(error.to_string().contains("line 65538: node 65536 is one more than the 65536"), "{error}");
+        File::new(&lines[..=MOST_NODES]).survey().expect("as many as fit");
+    }
+
+    #[test]
+    fn all_of_a_file_is_all_of_it() {
+        let file = File::new(&[line(1, 0), line(2, 0), line(1, 4)]);
+        let offsets = Offsets::read(file.0.path()).expect("offsets");
+        assert_eq!((offsets.nodes[&1].len(), offsets.nodes[&2].len(), offsets.nodes.len()), (2, 1, 2));
+    }
+}

@@ -1,0 +1,185 @@
+//! The traces of a command: which node wrote each.
+//!
+//! Place in the flow: first step of `align`, `merge` and `check`. What a trace says of host and rank is compared with what a run
+//! recorded of them ([`KnownNodes`]); only a recorded fact or the caller's word gives a trace to a node. Where they disagree, or
+//! say nothing, the trace is refused: an offset applied to the wrong node makes every conclusion wrong. Names of files and their
+//! order are no facts: ranks 0, 8, 16 and 56 sort as 0, 16, 56, 8.
+//! What it does not do: read offsets or pairs (`clocks`), rewrite.
+
+mod known;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::Error;
+use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
+use crate::formats::{FactOptions, TraceFormat, detect};
+use crate::model::{Identity, TraceFacts};
+use probe_sync_estimate::series::TimeMap;
+
+pub(crate) use known::KnownNodes;
+pub use known::SettledBy;
+
+/// One rank's trace.
+#[derive(Clone, Debug)]
+pub struct NodeTrace {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: &'static dyn TraceFormat,
+    /// What tells it from the others: its rank, else its node while that is free, else the next free number.
+    pub part: u32,
+    /// The node whose clock it is on; ranks of one host share it. The same as `part` where no node's offsets will be applied.
+    pub node: u32,
+    /// What settled the node.
+    pub settled_by: SettledBy,
+    /// For people: `rank 2 (node 1, gpu-07)`.
+    pub name: String,
+    /// What the file says.
+    pub facts: TraceFacts,
+}
+
+/// What the caller says of whose traces they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said<'a> {
+    /// Node numbers in the order of the traces; empty: what traces and run say.
+    pub(crate) nodes: &'a [u32],
+    /// The traces are in the order of the nodes.
+    pub(crate) in_order: bool,
+}
+
+/// Reads the facts of all traces and settles whose they are.
+///
+/// # Errors
+/// Names the traces that cannot be read, have no node, or contradict the caller or the run, and says which flags settle it.
+pub(crate) fn read(
+    paths: &[PathBuf],
+    said: &Said<'_>,
+    known: &KnownNodes,
+    options: &FactOptions,
+) -> Result<Vec<NodeTrace>, Error> {
+    let in_order: Vec<u32> = if said.in_order { known.in_order(paths.len())? } else { Vec::new() };
+    if !(said.nodes.is_empty() || said.nodes.len() == paths.len()) {
+        let problem = format!("{} traces, but {} node numbers", paths.len(), said.nodes.len());
+        return Err(Error::Nodes { problem });
+    }
+    let mut traces: Vec<NodeTrace> = Vec::with_capacity(paths.len());
+    let mut unsettled = Vec::new();
+    for (index, path) in paths.iter().enumerate() {
+        let format = detect(path)?;
+        let mut facts = format.read_facts(path, options)?;
+        let listed = said.nodes.get(index).map(|node| (*node, SettledBy::Caller));
+        let listed = listed.or_else(|| in_order.get(index).map(|node| (*node, SettledBy::ListOrder)));
+        let settled = match listed {
+            Some((node, by)) => {
+                facts.notes.extend(known.confirm(path, node, &facts.identity)?);
+                Some((node, by))
+            }
+            None if known.nodes.is_empty() => Some((0, SettledBy::Nothing)),
+            None => known.settle(path, &facts.identity)?,
+        };
+        if settled.is_none() {
+            unsettled.push((path.as_path(), facts.identity.clone()));
+        }
+        let (node, settled_by) = settled.unwrap_or((0, SettledBy::Nothing));
+        traces.push(NodeTrace { path: path.clone(), format, part: 0, node, settled_by, name: String::new(), facts });
+    }
+    if !unsettled.is_empty() {
+        return Err(Error::Nodes { problem: known.unsettled(&unsettled, paths.len()) });
+    }
+    number_parts(&mut traces)?;
+    traces.iter_mut().for_each(name);
+    traces.sort_by_key(|trace| (trace.node, trace.part));
+    Ok(traces)
+}
+
+/// What tells traces apart: their ranks, else their nodes while these are free, else the next free number.
+fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
+    let mut taken: BTreeMap<u32, PathBuf> = BTreeMap::new();
+    for trace in traces.iter_mut() {
+        let Some(rank) = trace.facts.identity.rank else { continue };
+        trace.part = rank;
+        if let Some(other) = taken.insert(rank, trace.path.clone()) {
+            let problem = format!("{} and {} are both of rank {rank}", other.display(), trace.path.display());
+            return Err(Error::Nodes { problem });
+        }
+    }
+    let mut free = 0;
+    for trace in traces.iter_mut().filter(|trace| trace.facts.identity.rank.is_none()) {
+        let wanted = (trace.settled_by != SettledBy::Nothing && !taken.contains_key(&trace.node)).then_some(trace.node);
+        // Ends: as many numbers are taken as there are traces.
+        while wanted.is_none() && taken.contains_key(&free) {
+            free += 1;
+        }
+        trace.part = wanted.unwrap_or(free);
+        taken.insert(trace.part, trace.path.clone());
+    }
+    for trace in traces.iter_mut().filter(|trace| trace.settled_by == SettledBy::Nothing) {
+        trace.node = trace.part;
+    }
+    Ok(())
+}
+
+/// A rank is called a rank and a node a node: rank 2 may be on node 1.
+fn name(trace: &mut NodeTrace) {
+    let Identity { rank, hostname, .. } = &trace.facts.identity;
+    let node = format!("node {}", trace.node);
+    let node = Some(node).filter(|_| trace.settled_by != SettledBy::Nothing || rank.is_none());
+    let rank = rank.map(|rank| format!("rank {rank}"));
+    let mut parts = [rank, node, hostname.clone()].into_iter().flatten();
+    let first = parts.next().unwrap_or_default();
+    let others: Vec<String> = parts.collect();
+    trace.name = if others.is_empty() { first } else { format!("{first} ({})", others.join(", ")) };
+}
+
+/// What the check needs of each trace, seen through the maps. Without any map all are seen as they are; where only some have
+/// one, the others are left out: nothing can be said of a clock that is not known.
+pub(crate) fn with_collectives<T>(
+    traces: &[&NodeTrace],
+    maps: &[Option<&TimeMap>],
+    judge: impl FnOnce(&[NodeCollectives<'_>]) -> T,
+) -> T {
+    let looks: Vec<Box<MapTime<'_>>> = maps
+        .iter()
+        .map(|map| -> Box<MapTime<'_>> {
+            match map {
+                Some(map) => Box::new(|time| {
+                    let mapped = map.map(time);
+                    (mapped.time_ps, mapped.sigma_ns)
+                }),
+                None => Box::new(|time| (time, 0.0)),
+            }
+        })
+        .collect();
+    let any = maps.iter().any(Option::is_some);
+    let nodes: Vec<NodeCollectives<'_>> = traces
+        .iter()
+        .zip(&looks)
+        .zip(maps)
+        .filter(|(_, map)| map.is_some() || !any)
+        .map(|((trace, look), _)| NodeCollectives {
+            node: trace.part,
+            clock: trace.node,
+            name: &trace.name,
+            rank: trace.facts.identity.rank,
+            groups: &trace.facts.groups,
+            events: &trace.facts.collectives,
+            map: look.as_ref(),
+        })
+        .collect();
+    judge(&nodes)
+}
+
+/// Offsets of all nodes from their collectives alone; `own` maps each trace to its node's own clock.
+///
+/// # Errors
+/// When the collectives join nobody to the reference.
+pub(crate) fn offsets_from_collectives(traces: &[NodeTrace], own: &[TimeMap]) -> Result<CollectiveOffsets, Error> {
+    let reference = traces.first().map_or(0, |trace| trace.part);
+    let options = OffsetOptions { reference, ..OffsetOptions::default() };
+    let traces: Vec<&NodeTrace> = traces.iter().collect();
+    let own: Vec<Option<&TimeMap>> = own.iter().map(Some).collect();
+    with_collectives(&traces, &own, |nodes| from_collectives(nodes, &options))
+}
