@@ -13,6 +13,6 @@ pub(crate) mod network;
 pub(crate) mod oscillator;
 mod pairs;
 mod queue;
-mod random;
+pub(crate) mod random;
 mod stamp_errors;
 mod stamps;

@@ -32,6 +32,8 @@ pub(crate) enum Purpose {
     Loads,
     /// Foreign datagrams.
     Foreign,
+    /// How a clock swings, how loaded its network is and when its machine pauses (`swinging`).
+    Swinging,
 }
 
 impl Draws {
