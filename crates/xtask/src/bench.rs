@@ -33,7 +33,7 @@ pub fn bench(root: &Path) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Simulates the twelve cells, the faults and adaptive probing, and writes their tables into docs/RESULTS.md.
+/// Simulates the twelve cells, the faults, swinging clocks and adaptive probing, and writes their tables into docs/RESULTS.md.
 ///
 /// # Errors
 /// When a simulation fails or the marks are missing.
@@ -43,11 +43,17 @@ pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
     simulate(root, &out, &["--cells"], seeds)?;
     let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
     let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
+    let swinging = simulate(root, &out, &["--swinging"], (4 * seeds).min(SWINGING_SEEDS_MAX))?;
     let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
     let results = root.join("docs/RESULTS.md");
     let mut text = std::fs::read_to_string(&results).with_context(|| format!("reading {}", results.display()))?;
     let plain = |table: &str| format!("```\n{}\n```", table.trim());
-    for (name, tables) in [("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive))] {
+    for (name, tables) in [
+        ("accuracy", cells),
+        ("faults", plain(&faults)),
+        ("swinging", plain(&swinging)),
+        ("adaptive", plain(&adaptive)),
+    ] {
         text = between_marks(&text, name, &tables)
             .with_context(|| format!("docs/RESULTS.md lacks the marks of the tables of {name}"))?;
     }
@@ -97,6 +103,9 @@ const ACCURACY_LIMIT: Duration = Duration::from_secs(7200);
 
 /// More seeds change these tables little and take hours.
 const FAULT_SEEDS_MAX: u32 = 20;
+
+/// More seeds of swinging clocks tell no more.
+const SWINGING_SEEDS_MAX: u32 = 200;
 const ADAPTIVE_SEEDS_MAX: u32 = 5;
 
 #[cfg(test)]

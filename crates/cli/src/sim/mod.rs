@@ -12,6 +12,7 @@ mod faults;
 mod files;
 mod plot;
 mod seeds;
+mod swinging;
 mod tables;
 
 use anyhow::{Context, bail};
@@ -36,6 +37,7 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
         (None, Some(count)) => (1..=count).collect(),
         (None, None) if arguments.adaptive => (1..=adaptive::SEEDS).collect(),
         (None, None) if arguments.faults => (1..=faults::SEEDS).collect(),
+        (None, None) if arguments.swinging => (1..=swinging::SEEDS).collect(),
         (None, None) => (1..=if arguments.cells { CELL_SEEDS } else { 1 }).collect(),
     };
     if let Some(out) = &arguments.out {
@@ -45,6 +47,7 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<()> {
     match (arguments.cells, arguments.faults) {
         (true, _) => compare(arguments, &mut seeds),
         (_, true) => faults::run(arguments, &mut seeds),
+        _ if arguments.swinging => swinging::run(arguments, &mut seeds),
         _ if arguments.adaptive => adaptive::run(arguments, &mut seeds),
         _ => plan(arguments, &mut seeds),
     }
