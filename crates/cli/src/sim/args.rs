@@ -31,7 +31,7 @@ pub struct SimArgs {
     #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
     pub adaptive: bool,
     /// Clocks that warm up, from a second generator with its own sizes: errors at every 250 ms, and whether what is stated holds
-    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
+    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "swinging", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
         "duration", "window", "methods", "truth"])]
     pub warming: bool,
     /// The target of --adaptive [default: 200ns]
