@@ -27,8 +27,6 @@ from jax.profiler import ProfileData
 COLLECTIVE = re.compile(r"(psum|pmin|all_gather|reduce_scatter|all-to-all|all_to_all)")
 # What both 95 % and the limit for a single time refer to.
 SIGMAS_95, SIGMAS_MAX, SLACK_NS = 1.959964, 4, 100
-# The picture shows so many steps from the middle of the trace.
-PICTURE_STEPS = 1
 
 
 class Trace:
@@ -102,12 +100,21 @@ def judge(folder, around_ns):
     result["times"] = len(errors)
     result["error_ns"] = {"median": statistics.median(errors), "p99": percentile(errors, 0.99), "worst": errors[-1]}
     result["first_s"], result["last_s"] = min(s for s, _ in spans) / 1e9, max(e for _, e in spans) / 1e9
-    result["picture"] = {which: instances(nodes) for which, nodes in picture.items()}
+    steps = {which: by_step(nodes) for which, nodes in picture.items()}
+    lengths = [
+        max(end for parts in step.values() for _, end in parts) - min(start for parts in step.values() for start, _ in parts)
+        for step in steps["true"]
+    ]
+    # One of the usual length.
+    usual = sorted(range(len(lengths)), key=lengths.__getitem__)[len(lengths) // 2]
+    result["picture"] = {
+        which: [{"name": name, "parts": parts} for name, parts in found[usual].items()] for which, found in steps.items()
+    }
     return result
 
 
-def instances(nodes):
-    """The collectives of some steps: name, and [start, end] on each node, ns since the run's start.
+def by_step(nodes):
+    """The collectives of every step of the job: name -> [start, end] on each node, ns since the run's start.
 
     Every rank runs the same collectives equally often, so the k-th of a name, in true time, is one instance everywhere.
     """
@@ -118,9 +125,7 @@ def instances(nodes):
     counts = {len(times) for found in numbered for times in found.values()}
     if len({tuple(sorted(found)) for found in numbered}) != 1 or len(counts) != 1:
         sys.exit("the ranks do not show the same collectives equally often")
-    middle = counts.pop() // 2
-    steps = range(middle, middle + PICTURE_STEPS)
-    return [{"name": name, "parts": [found[name][k] for found in numbered]} for k in steps for name in sorted(numbered[0])]
+    return [{name: [found[name][k] for found in numbered] for name in sorted(numbered[0])} for k in range(counts.pop())]
 
 
 if __name__ == "__main__":
