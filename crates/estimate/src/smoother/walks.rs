@@ -8,7 +8,7 @@
 //! `q_k = (ν·q + Σ w·E)/(ν + 2·Σ w)`. The sum is over the interval and its neighbours, because warming lasts: where a clock
 //! warmed up just now it goes on doing so. Below q no density is taken.
 //!
-//! What it does not do: find the usual density of a quiet clock (`evidence`).
+//! What it does not do: find the usual density (`evidence`).
 
 use super::fit::Fit;
 use super::layout::Span;
@@ -25,11 +25,10 @@ pub(super) fn usual(fit: &Fit) -> Vec<f64> {
     walks
 }
 
-/// Renews the density of every interval from the states as they are now, and lowers the usual ones that warming made too large.
+/// Renews the density of every interval from the states as they are now.
 pub(super) fn follow(fit: &mut Fit) {
     let precision = fit.local_precision();
     let squares: Vec<Vec<f64>> = fit.layout.spans.iter().map(|span| squared_jumps(fit, span, &precision)).collect();
-    lower(fit, &squares);
     let mut walks = usual(fit);
     for (span, squares) in fit.layout.spans.iter().zip(&squares) {
         let times = &fit.layout.knots[span.first..=span.last];
@@ -40,25 +39,6 @@ pub(super) fn follow(fit: &mut Fit) {
         }
     }
     fit.walks = walks;
-}
-
-/// The usual density is the scale of the Student-t distribution, in which large jumps count little: `q = Σ w·E / 2n` with
-/// `w = (ν + 2)/(ν + E/q)`, over what that leaves of normal jumps.
-fn lower(fit: &mut Fit, squares: &[Vec<f64>]) {
-    let mut sums = vec![[0.0; 2]; fit.usual_walks.len()];
-    for (span, squares) in fit.layout.spans.iter().zip(squares) {
-        let usual = fit.usual_walks[span.node];
-        let sum = &mut sums[span.node];
-        for square in squares {
-            let weight = (FREEDOM + 2.0) / (FREEDOM + square / usual);
-            *sum = [sum[0] + weight * square, sum[1] + 2.0 * WEIGHTED_JUMP];
-        }
-    }
-    for (usual, [sum, count]) in fit.usual_walks.iter_mut().zip(sums) {
-        if count >= JUMPS_MIN * 2.0 * WEIGHTED_JUMP {
-            *usual = (sum / count).clamp(*usual / LOWERED_MAX, *usual);
-        }
-    }
 }
 
 /// The squared jumps in and about an interval, weighted, and the sum of the weights.
@@ -103,13 +83,6 @@ fn squared_jumps(fit: &Fit, span: &Span, precision: &[Block]) -> Vec<f64> {
 
 /// ν of the jumps: how many seen jumps the usual density counts for.
 const FREEDOM: f64 = 4.0;
-
-/// What these weights leave of a normal jump's square: E[x·(ν + 2)/(ν + x)]/2 of a squared distance x in two dimensions.
-const WEIGHTED_JUMP: f64 = 0.832;
-
-/// Fewest jumps from which a usual density is lowered, and by how much at a time.
-const JUMPS_MIN: f64 = 6.0;
-const LOWERED_MAX: f64 = 4.0;
 
 /// A neighbouring interval counts half when it is this far away, s; and not at all where it would count less than this.
 const HALF_S: f64 = 4.0;
