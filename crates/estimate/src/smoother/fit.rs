@@ -13,7 +13,7 @@ use super::round::SmootherOptions;
 use super::student::{self, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
 use super::system::{System, Weights};
 use super::variance::Variances;
-use super::walks;
+use super::walks::{self, Moved};
 use crate::graph::components::held;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse, times};
 
@@ -58,7 +58,8 @@ impl Fit {
     pub(super) fn new(layout: Layout, usual_walks: Vec<f64>, options: &SmootherOptions) -> Self {
         let unknown = || evidence::asymmetry(&[], 0.0, layout.margin_ns);
         let asymmetry = options.asymmetry_variance.unwrap_or_else(unknown);
-        let mut fit = Self {
+        let walks = walks::usual(&layout, &usual_walks);
+        Self {
             reference: options.reference.index(),
             states: layout.start.clone(),
             asymmetries: vec![0.0; layout.node_pairs.len()],
@@ -71,11 +72,9 @@ impl Fit {
             converged: true,
             refined: false,
             usual_walks,
-            walks: Vec::new(),
+            walks,
             layout,
-        };
-        fit.walks = walks::usual(&fit);
-        fit
+        }
     }
 
     /// Solves and reweighs until nothing moves.
@@ -199,10 +198,17 @@ impl Fit {
         self.judge_node_pairs(&rests, options);
         self.judge_measures(&apart, options);
         if options.walk_density.is_none() {
-            walks::follow(self);
+            self.walks = self.followed();
         }
         let moved = before.iter().zip(&self.states).map(|(a, b)| (a[0] - b[0]).abs()).fold(0.0, f64::max);
         moved > SETTLED_NS
+    }
+
+    /// The density of every interval as the present states show it.
+    fn followed(&self) -> Vec<f64> {
+        let precision = self.local_precision();
+        let (layout, states, walks, usual) = (&self.layout, &self.states, &self.walks, &self.usual_walks);
+        walks::follow(&Moved { layout, states, walks, usual, precision: &precision })
     }
 
     /// Renews the asymmetries' variance and the node pairs' robust weights from what the states leave of the node pairs' thetas.

@@ -183,8 +183,7 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
     for old in &layout.measures[layout.node_pairs[number].measures.clone()] {
         olds.entry(old.knot).or_insert(old);
     }
-    let packets: usize = traffic.ways.iter().map(Vec::len).sum();
-    let split = fit.refined && packets >= PACKETS_SPLIT_MIN * olds.len();
+    let split = fit.refined && scores.tells_thirds(traffic, olds.len());
     let mut sums: BTreeMap<usize, Sums> = BTreeMap::new();
     for (way, sign) in [(0, -1.0), (1, 1.0)] {
         for packet in &traffic.ways[way] {
@@ -251,6 +250,15 @@ struct Scores {
 impl Scores {
     fn new(traffic: &Traffic) -> Option<Self> {
         Some(Self { ways: [Score::new(&traffic.ways[0])?, Score::new(&traffic.ways[1])?] })
+    }
+
+    /// Whether a third of a window has packets enough to move a line, and tells more of where the clocks are than they bend within a window.
+    fn tells_thirds(&self, traffic: &Traffic, windows: usize) -> bool {
+        let thirds = (windows * refine::PARTS).max(1) as f64;
+        let per_third = |way: usize| traffic.ways[way].len() as f64 / thirds;
+        let sum = |of: fn(&Score) -> f64| per_third(0) * of(&self.ways[0]) + per_third(1) * of(&self.ways[1]);
+        let variance = sum(|law| law.scatter) / sum(|law| law.steepness).powi(2);
+        per_third(0) + per_third(1) >= PACKETS_PER_THIRD_MIN && variance <= THIRD_SD_NS * THIRD_SD_NS
     }
 }
 
@@ -351,9 +359,12 @@ const PACKETS_MIN: usize = 200;
 /// Fewest packets, both ways, that move a window's line.
 const PACKETS_PER_WINDOW_MIN: usize = 12;
 
-/// Fewest packets per window, both ways, that are divided among its thirds: three times as many as move a line, and
-/// as many again for thirds that have less than others.
-const PACKETS_SPLIT_MIN: usize = 72;
+/// Fewest packets, both ways, in the mean third of a window that is divided: twice as many as move a line, because some thirds have less.
+const PACKETS_PER_THIRD_MIN: f64 = 24.0;
+
+/// Largest standard deviation of the mean third. A clock that warms up by 0.2 ppm bends by as much in 4 s; thirds that tell less would add
+/// noise and show nothing.
+const THIRD_SD_NS: f64 = 10.0;
 
 /// A window that wants to move further than this, in its standard deviations, is left to its own line.
 const STEP_MAX: f64 = 8.0;

@@ -78,3 +78,30 @@ pub(super) fn at_time(times: &[f64], states: &[Pair], t: f64) -> Pair {
 
 /// States up to which there are three knots per window: 500 MB for all that belongs to a state.
 const STATES_MAX: usize = 1_500_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thirds_lie_on_both_sides_of_their_knot() {
+        let knots = [0.0, 3.0, 6.0, 18.0];
+        assert_eq!(thirds(&knots, 0, 3.0), [-1.0, 0.0, 1.0]);
+        assert_eq!(thirds(&knots, 1, 3.0), [2.0, 3.0, 4.0]);
+        assert_eq!(thirds(&knots, 2, 3.0), [5.0, 6.0, 7.0], "rounds are missing after it");
+        assert_eq!([0, 1, 2, 3, 4, 5].map(middle), [1, 1, 1, 4, 4, 4]);
+    }
+
+    #[test]
+    fn between_knots_the_clock_is_on_the_cubic_and_beyond_it_goes_on_turning() {
+        // x = t³ between 0 and 2 s; beyond, the rate 3·t² goes on by (12 − 0)/2 per second.
+        let (times, states) = ([0.0, 2.0], [[0.0, 0.0], [8.0, 12.0]]);
+        assert_eq!(at_time(&times, &states, 1.0), [1.0, 3.0]);
+        assert_eq!(at_time(&times, &states, 2.0), [8.0, 12.0]);
+        assert_eq!(at_time(&times, &states, 3.0), [8.0 + 12.0 + 3.0, 18.0]);
+        assert_eq!(at_time(&times, &states, -1.0), [3.0, -6.0]);
+        // Farther out than the knots are apart nobody knows how it turns, nor from one knot alone.
+        assert_eq!(at_time(&times, &states, 5.0), [8.0 + 36.0, 12.0]);
+        assert_eq!(at_time(&times[1..], &states[1..], 3.0), [20.0, 12.0]);
+    }
+}

@@ -8,57 +8,47 @@
 //! `q_k = (ν·q + Σ w·E)/(ν + 2·Σ w)`. The sum is over the interval and its neighbours, because warming lasts: where a clock
 //! warmed up just now it goes on doing so. Below q no density is taken.
 //!
-//! What it does not do: find the usual density of a quiet clock (`evidence`).
+//! What it does not do: find the usual density (`evidence`).
 
-use super::fit::Fit;
-use super::layout::Span;
+use super::layout::{Layout, Span};
 use super::variance::Variances;
-use crate::graph::linear::{Block, inverse};
+use crate::graph::linear::{Block, Pair, inverse};
 use crate::motion::{difference, product, square, stiffness, sum, transition, transposed};
 
+/// A solution under the densities so far.
+pub(super) struct Moved<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) states: &'a [Pair],
+    /// Of every state, the density to the next.
+    pub(super) walks: &'a [f64],
+    /// Of every node.
+    pub(super) usual: &'a [f64],
+    /// What each state's edges alone say of it.
+    pub(super) precision: &'a [Block],
+}
+
 /// The density of every state's interval, from the state to the next: every clock's usual one.
-pub(super) fn usual(fit: &Fit) -> Vec<f64> {
-    let mut walks = vec![0.0; fit.layout.states];
-    for span in &fit.layout.spans {
-        walks[span.base..span.base + span.len()].fill(fit.usual_walks[span.node]);
+pub(super) fn usual(layout: &Layout, of_nodes: &[f64]) -> Vec<f64> {
+    let mut walks = vec![0.0; layout.states];
+    for span in &layout.spans {
+        walks[span.base..span.base + span.len()].fill(of_nodes[span.node]);
     }
     walks
 }
 
-/// Renews the density of every interval from the states as they are now, and lowers the usual ones that warming made too large.
-pub(super) fn follow(fit: &mut Fit) {
-    let precision = fit.local_precision();
-    let squares: Vec<Vec<f64>> = fit.layout.spans.iter().map(|span| squared_jumps(fit, span, &precision)).collect();
-    lower(fit, &squares);
-    let mut walks = usual(fit);
-    for (span, squares) in fit.layout.spans.iter().zip(&squares) {
-        let times = &fit.layout.knots[span.first..=span.last];
-        let usual = fit.usual_walks[span.node];
+/// The density of every interval as the states show it.
+pub(super) fn follow(moved: &Moved<'_>) -> Vec<f64> {
+    let mut walks = usual(moved.layout, moved.usual);
+    for span in &moved.layout.spans {
+        let squares = squared_jumps(moved, span);
+        let times = &moved.layout.knots[span.first..=span.last];
+        let usual = moved.usual[span.node];
         for (k, walk) in walks[span.base..].iter_mut().take(squares.len()).enumerate() {
-            let [seen, weights] = around(times, squares, k);
+            let [seen, weights] = around(times, &squares, k);
             *walk = ((FREEDOM * usual + seen) / (FREEDOM + 2.0 * weights)).max(usual);
         }
     }
-    fit.walks = walks;
-}
-
-/// The usual density is the scale of the Student-t distribution, in which large jumps count little: `q = Σ w·E / 2n` with
-/// `w = (ν + 2)/(ν + E/q)`, over what that leaves of normal jumps.
-fn lower(fit: &mut Fit, squares: &[Vec<f64>]) {
-    let mut sums = vec![[0.0; 2]; fit.usual_walks.len()];
-    for (span, squares) in fit.layout.spans.iter().zip(squares) {
-        let usual = fit.usual_walks[span.node];
-        let sum = &mut sums[span.node];
-        for square in squares {
-            let weight = (FREEDOM + 2.0) / (FREEDOM + square / usual);
-            *sum = [sum[0] + weight * square, sum[1] + 2.0 * WEIGHTED_JUMP];
-        }
-    }
-    for (usual, [sum, count]) in fit.usual_walks.iter_mut().zip(sums) {
-        if count >= JUMPS_MIN * 2.0 * WEIGHTED_JUMP {
-            *usual = (sum / count).clamp(*usual / LOWERED_MAX, *usual);
-        }
-    }
+    walks
 }
 
 /// The squared jumps in and about an interval, weighted, and the sum of the weights.
@@ -78,12 +68,12 @@ fn around(times: &[f64], squares: &[f64], k: usize) -> [f64; 2] {
 }
 
 /// E[jᵀ·Q₁⁻¹·j] of every interval of a span.
-fn squared_jumps(fit: &Fit, span: &Span, precision: &[Block]) -> Vec<f64> {
+fn squared_jumps(moved: &Moved<'_>, span: &Span) -> Vec<f64> {
     let range = span.base..span.base + span.len();
-    let times = &fit.layout.knots[span.first..=span.last];
-    let noise: Vec<Option<Block>> = precision[range.clone()].iter().map(|block| inverse(*block)).collect();
-    let Variances { at, across } = Variances::new(times, &noise, &fit.walks[range.clone()]);
-    let states = &fit.states[range];
+    let times = &moved.layout.knots[span.first..=span.last];
+    let noise: Vec<Option<Block>> = moved.precision[range.clone()].iter().map(|block| inverse(*block)).collect();
+    let Variances { at, across } = Variances::new(times, &noise, &moved.walks[range.clone()]);
+    let states = &moved.states[range];
     let square_of = |k: usize| {
         let delta = times[k + 1] - times[k];
         let jump = [states[k + 1][0] - states[k][0] - delta * states[k][1], states[k + 1][1] - states[k][1]];
@@ -104,16 +94,22 @@ fn squared_jumps(fit: &Fit, span: &Span, precision: &[Block]) -> Vec<f64> {
 /// ν of the jumps: how many seen jumps the usual density counts for.
 const FREEDOM: f64 = 4.0;
 
-/// What these weights leave of a normal jump's square: E[x·(ν + 2)/(ν + x)]/2 of a squared distance x in two dimensions.
-const WEIGHTED_JUMP: f64 = 0.832;
-
-/// Fewest jumps from which a usual density is lowered, and by how much at a time.
-const JUMPS_MIN: f64 = 6.0;
-const LOWERED_MAX: f64 = 4.0;
-
 /// A neighbouring interval counts half when it is this far away, s; and not at all where it would count less than this.
 const HALF_S: f64 = 4.0;
 const WEIGHT_MIN: f64 = 0.25;
 
 /// Neighbours on each side, however dense the knots are.
 const NEIGHBOURS_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_count_less_the_farther_they_are() {
+        let times = [0.0, 4.0, 8.0, 12.0, 40.0];
+        // Itself 1, 4 s away a half, 8 s away a quarter, 12 s away nothing.
+        assert_eq!(around(&times, &[100.0, 10.0, 1.0, 1_000.0], 0), [100.0 + 5.0 + 0.25, 1.75]);
+        assert_eq!(around(&times, &[100.0, 10.0, 1.0, 1_000.0], 2), [1.0 + 5.0 + 25.0 + 500.0, 2.25]);
+    }
+}

@@ -11,9 +11,10 @@ use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::run::Smoothed;
 use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::NodeEstimate;
-use probe_sync_time::{NodeId, Reference, Timestamp};
+use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
-use super::{REFERENCE, SPACING, World};
+use super::cell::REFERENCE;
+use super::draw::World;
 use crate::accuracy::{Judgement, Pool, joining};
 
 /// One seed, judged.
@@ -175,3 +176,6 @@ fn rms(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value * value, count + 1));
     if count == 0 { 0.0 } else { (sum / f64::from(count)).sqrt() }
 }
+
+/// Between the lines that are judged.
+const SPACING: Duration = Duration::from_ms(250);

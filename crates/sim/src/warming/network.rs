@@ -1,6 +1,6 @@
 //! Exchanges over paths that are asymmetric and whose two directions are busy to differing degrees.
 //!
-//! A packet takes the pair's constant, ± half the pair's asymmetry twice over (see [`Pair`]), and what it waits: its direction's load ρ is the share of
+//! A packet takes the pair's constant, plus the pair's asymmetry along the edge and minus it back, and what it waits: its direction's load ρ is the share of
 //! the time in which there is a queue. The waiting time follows from bursts that come at random and take an exponential time to send: the
 //! first packet of an exchange meets the steady state (none with probability 1 − ρ, otherwise exponential), and what the
 //! second meets is followed burst by burst over the 100 µs between them.
@@ -12,8 +12,8 @@
 
 use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
 
+use super::cell::{START, WarmingCell};
 use super::clock::WarmingClock;
-use super::{START, WarmingCell};
 use crate::world::random::{Draws, Purpose};
 
 /// The paths between two nodes.
