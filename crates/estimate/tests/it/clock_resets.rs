@@ -33,12 +33,6 @@ fn check(stream: &[ClockOffset], axis: Axis) {
             let at_ns = ns(if axis == Axis::Own { reading.time } else { reading.time + reading.offset }) as i64;
             // The stream's clock minus the recorder's.
             OffsetSample::bare(at_ns, ns(-reading.offset))
-        }) as i64,
-            // The stream's clock minus the recorder's.
-            offset_ns: ns(-reading.offset),
-            drift_ppm: None,
-            sigma_ns: None,
-            drift_sigma_ppm: None,
         })
         .collect();
     let found = TimeMap::from_offsets(&samples, axis, &KnownBreaks::default()).expect("offsets");
