@@ -228,7 +228,8 @@ fn packets_of_others_are_solved_too() {
     }
     std::fs::write(&packets, text + "0,1,now\n").expect("writable");
     let [file, out_text] = [&packets, &out].map(|path| path.to_str().expect("UTF-8"));
-    let arguments = ["solve", "--packets", file, "--window", "1s", "--reference", "1", "--knots", "rounds", "--out", out_text];
+    let arguments =
+        ["solve", "--packets", file, "--window", "1s", "--reference", "1", "--knots", "rounds", "--out", out_text];
     let output = output(probe_sync(&arguments));
     assert!(output.status.success(), "{}", complaint(&output));
     assert!(complaint(&output).contains("packets.csv line 402: left out"), "{}", complaint(&output));

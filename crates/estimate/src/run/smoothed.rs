@@ -169,7 +169,8 @@ impl Smoothed {
     /// How a node goes on at both ends of the run, as its rounds there show it.
     fn ends_of(&self, node: NodeId) -> [Option<End>; 2] {
         // Knots closer than rounds are would show more of their errors than of the clock's bend.
-        let middles: Vec<f64> = self.in_order.iter().map(|place| self.seconds(self.rounds[*place].data.midpoint())).collect();
+        let middles: Vec<f64> =
+            self.in_order.iter().map(|place| self.seconds(self.rounds[*place].data.midpoint())).collect();
         let apart = NEARLY * median(middles.windows(2).map(|pair| pair[1] - pair[0]));
         let states = |knots: &mut dyn Iterator<Item = Timestamp<Reference>>| {
             let mut states: Vec<State> = Vec::new();
@@ -184,7 +185,8 @@ impl Smoothed {
             // Up to the first gap: a step ends what can be compared. A node that came late has knots of its own.
             for at in knots.filter(|at| far(at)).take(KNOTS_OF_AN_END) {
                 let stepped = first.is_some_and(|first| self.steps_between(node, first, at));
-                let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none()) else {
+                let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none())
+                else {
                     break;
                 };
                 first = first.or(Some(at));
@@ -245,7 +247,8 @@ fn straight_on(known: &SmoothedOffset, seconds: f64, wander: f64) -> SmoothedOff
         sigma_ns,
         half_width_95_ns: SIGMAS_95 * sigma_ns,
         drift_sigma_ppm: (rate_sd * rate_sd + walked[2]).sqrt() / NS_PER_S_PER_PPM,
-        offset_drift_covariance: (across + seconds * rate_sd * rate_sd + seconds.signum() * walked[1]) / NS_PER_S_PER_PPM,
+        offset_drift_covariance: (across + seconds * rate_sd * rate_sd + seconds.signum() * walked[1])
+            / NS_PER_S_PER_PPM,
         ..*known
     }
 }
@@ -262,7 +265,12 @@ fn step_gaps(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], steps: &[
 }
 
 /// Finds out when the clocks were stepped: from the exchanges of the rounds around, where they are at hand, else from clock events.
-fn place_steps(gaps: &mut [StepGap], solution: &RunSolution, rounds: &[SolvedRound], recorded: Option<&[Recorded<'_>]>) {
+fn place_steps(
+    gaps: &mut [StepGap],
+    solution: &RunSolution,
+    rounds: &[SolvedRound],
+    recorded: Option<&[Recorded<'_>]>,
+) {
     let gathered: Vec<Gathered<'_>> = gathered(gaps, rounds, recorded.unwrap_or_default());
     for (gap, exchanges) in gaps.iter_mut().zip(gathered) {
         if gap.between[0] == FIRST || gap.between[1] == LAST {
@@ -277,7 +285,8 @@ fn place_steps(gaps: &mut [StepGap], solution: &RunSolution, rounds: &[SolvedRou
             // Two steps in one gap: between them nothing is known.
             found.next().filter(|_| found.next().is_none())
         });
-        gap.placed = placed.filter(|placed: &Placed| placed.between.iter().all(|at| gap.between[0] <= *at && *at <= gap.between[1]));
+        gap.placed = placed
+            .filter(|placed: &Placed| placed.between.iter().all(|at| gap.between[0] <= *at && *at <= gap.between[1]));
     }
 }
 

@@ -293,11 +293,7 @@ mod tests {
         assert_eq!((found.hostnames[&1].as_str(), found.reference), ("b", 0));
         let other = META.replace("\"meta\":true,", "\"meta\":true,\"reference\":1,");
         assert_eq!(read(format!("{other}\n").as_bytes()).expect("offsets").reference, 1);
-        let sample = OffsetSample {
-            drift_ppm: Some(2.5),
-            sigma_ns: Some(7.0),
-            ..OffsetSample::bare(2000, 500.5)
-        };
+        let sample = OffsetSample { drift_ppm: Some(2.5), sigma_ns: Some(7.0), ..OffsetSample::bare(2000, 500.5) };
         assert_eq!((found.axis, &found.nodes[&1]), (Axis::Reference, &vec![sample]));
 
         let older = br#"{"node_id":1,"midpoint_sys_ns":2000,"offset_ns":500.5,"slope_ppm":2.5}"#;

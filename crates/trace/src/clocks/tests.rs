@@ -77,8 +77,7 @@ fn boottime_pairs() -> Vec<ClockPair> {
 #[test]
 fn the_tracer_timeline_leads_back() {
     let mut offsets = Offsets::new("offsets", Axis::Reference);
-    let sample =
-        OffsetSample { drift_ppm: Some(0.0), sigma_ns: Some(5.0), ..OffsetSample::bare(EPOCH_NS, 1e6) };
+    let sample = OffsetSample { drift_ppm: Some(0.0), sigma_ns: Some(5.0), ..OffsetSample::bare(EPOCH_NS, 1e6) };
     offsets.nodes.insert(1, vec![sample]);
     let span = (3_600_000_000_000_000, 3_630_000_000_000_000);
     let trace = TraceFacts { span: Some(span), ..TraceFacts::default() };
