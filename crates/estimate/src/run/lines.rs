@@ -63,7 +63,15 @@ impl Smoothed {
     /// The parts that the node needs that bends most.
     fn parts_between(&self, ends: [Timestamp<Reference>; 2], nodes: usize) -> f64 {
         let seconds = self.seconds(ends[1]) - self.seconds(ends[0]);
+        // Between both sides of a step nothing is to be joined.
+        let crosses = |gap: &StepGap| {
+            let [from, until] = gap.placed.map_or(gap.between, |placed| placed.between);
+            ends[0] <= from.min(until) && from.max(until) <= ends[1]
+        };
         let of_node = |node: NodeId| {
+            if self.gaps_of(node).any(crosses) {
+                return None;
+            }
             let [a, b] = ends.map(|at| self.known(node, at));
             let (a, b) = a.zip(b)?;
             let reached = |known: SmoothedOffset| Reached {

@@ -13,7 +13,7 @@ use crate::motion::NS_PER_S_PER_PPM;
 use crate::record::StepRecord;
 use crate::round::SolvedRound;
 use crate::smoother::{self, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
-use crate::statistics::{SIGMAS_95, upper_median};
+use crate::statistics::{SIGMAS_95, median, upper_median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// The exchanges of one edge in one round.
@@ -168,11 +168,22 @@ impl Smoothed {
 
     /// How a node goes on at both ends of the run, as its rounds there show it.
     fn ends_of(&self, node: NodeId) -> [Option<End>; 2] {
+        // Knots closer than rounds are would show more of their errors than of the clock's bend.
+        let middles: Vec<f64> =
+            self.in_order.iter().map(|place| self.seconds(self.rounds[*place].data.midpoint())).collect();
+        let apart = NEARLY * median(middles.windows(2).map(|pair| pair[1] - pair[0]));
         let states = |knots: &mut dyn Iterator<Item = Timestamp<Reference>>| {
             let mut states: Vec<State> = Vec::new();
             let mut first = None;
+            let mut last_s = None;
+            let mut far = |at: &Timestamp<Reference>| {
+                let t = self.seconds(*at);
+                let far = last_s.is_none_or(|last: f64| (t - last).abs() >= apart);
+                last_s = if far { Some(t) } else { last_s };
+                far
+            };
             // Up to the first gap: a step ends what can be compared. A node that came late has knots of its own.
-            for at in knots.take(KNOTS_OF_AN_END) {
+            for at in knots.filter(|at| far(at)).take(KNOTS_OF_AN_END) {
                 let stepped = first.is_some_and(|first| self.steps_between(node, first, at));
                 let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none())
                 else {
@@ -344,6 +355,9 @@ fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Record
 /// Before and after every time.
 const FIRST: Timestamp<Reference> = Timestamp::from_ns(i64::MIN);
 const LAST: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
+
+/// Of the distance between rounds.
+const NEARLY: f64 = 0.9;
 
 /// Knots from an end that are looked at.
 const KNOTS_OF_AN_END: usize = 16;

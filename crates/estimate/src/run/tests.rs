@@ -241,6 +241,7 @@ fn a_step_is_placed_by_exchanges_and_lines_follow_the_clock_up_to_it() {
         let smoothed = Smoothed::new(2, NodeId(0), rounds, Some(&recorded));
         let (knots, _) = smoothed.sufficient_knots();
         let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
+        assert!(lines.len() < 200, "the step is not followed line by line: {}", lines.len());
         let steps: Vec<(RoundId, StepRecord)> =
             lines.iter().filter_map(|line| Some((line.round_id, line.step?))).collect();
         let [(_, step)] = steps[..] else { panic!("{step_ns}: {steps:?}") };
