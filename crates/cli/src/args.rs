@@ -90,7 +90,7 @@ pub struct SolveArgs {
     /// standard deviations
     #[arg(long, value_name = "auto|rounds|TIME", default_value = "auto")]
     pub knots: probe_sync::solve::Lines,
-    /// The node whose clock is the reference [default: the recorded run's, from the run.json beside the files; else node 0]
+    /// The node whose clock is the reference [default: the recorded run's, from the offsets.jsonl in its directory; else node 0]
     #[arg(long, value_name = "NODE")]
     pub reference: Option<String>,
     /// How an edge's line is fitted: hull, svm or min-rtt

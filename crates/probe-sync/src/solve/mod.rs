@@ -18,7 +18,6 @@ mod origin;
 mod packets;
 mod plausible;
 mod recording;
-mod reference;
 mod solved;
 #[cfg(test)]
 mod tests;
@@ -29,9 +28,9 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_time::{Duration, NodeId};
 
+pub use self::origin::recorded_reference;
 use self::packets::Packets;
 use self::recording::{Recording, TakeLine};
-pub use self::reference::recorded_reference;
 pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};

@@ -10,17 +10,17 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::OffsetsHeader;
+use probe_sync_time::NodeId;
+
+use crate::Error;
 
 /// The first line of the run's `offsets.jsonl`; None where there is none.
 ///
 /// # Errors
 /// When the files are of runs that say different things.
 pub(super) fn header(paths: &[PathBuf]) -> Result<Option<OffsetsHeader>, String> {
-    let directory = |path: &PathBuf| Some(std::fs::canonicalize(path).ok()?.parent()?.parent()?.to_owned());
-    let directories: BTreeSet<PathBuf> = paths.iter().filter_map(directory).collect();
     let mut found: Option<(PathBuf, OffsetsHeader)> = None;
-    for directory in directories {
-        let Some(header) = first_line(&directory.join("offsets.jsonl")) else { continue };
+    for (directory, header) in headers(paths) {
         match &found {
             Some((other, same)) if (&same.nodes, &same.ranks) != (&header.nodes, &header.ranks) => {
                 return Err(format!(
@@ -34,6 +34,34 @@ pub(super) fn header(paths: &[PathBuf]) -> Result<Option<OffsetsHeader>, String>
         }
     }
     Ok(found.map(|(_, header)| header))
+}
+
+/// The node that the run measured against which left `files`; `None` where its `offsets.jsonl` does not lie beside their folder.
+///
+/// # Errors
+/// [`Error::Configuration`] for files of runs with different references: nobody can tell which is meant.
+pub fn recorded_reference(files: &[PathBuf]) -> Result<Option<NodeId>, Error> {
+    let headers = headers(files);
+    let Some((first, OffsetsHeader { reference, .. })) = headers.first() else { return Ok(None) };
+    match headers.iter().find(|(_, header)| header.reference != *reference) {
+        None => Ok(Some(*reference)),
+        Some((second, other)) => {
+            let (first, second) = (first.display(), second.display());
+            let reason = format!(
+                "the run in {first} measured against node {reference}, the one in {second} against node {}; name the one that is meant",
+                other.reference
+            );
+            Err(Error::Configuration { origin: "command line".into(), key: "--reference".into(), reason })
+        }
+    }
+}
+
+/// The directories of the runs that left `files`, in order, each with the first line of its `offsets.jsonl`.
+fn headers(files: &[PathBuf]) -> Vec<(PathBuf, OffsetsHeader)> {
+    let directory = |path: &PathBuf| Some(std::fs::canonicalize(path).ok()?.parent()?.parent()?.to_owned());
+    let directories: BTreeSet<PathBuf> = files.iter().filter_map(directory).collect();
+    let known = |directory: PathBuf| first_line(&directory.join("offsets.jsonl")).map(|header| (directory, header));
+    directories.into_iter().filter_map(known).collect()
 }
 
 fn first_line(path: &Path) -> Option<OffsetsHeader> {
@@ -57,6 +85,23 @@ mod tests {
         let probes = parent.join(name).join("probes/node0.jsonl");
         std::fs::write(&probes, "").expect("writable");
         probes
+    }
+
+    #[test]
+    fn the_reference_comes_from_the_run_that_recorded() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let run = |name: &str, line: Option<&str>| run(folder.path(), name, line);
+        let (two, same) =
+            (run("two", Some("{\"meta\":true,\"reference\":2}")), run("same", Some("{\"meta\":true,\"reference\":2}")));
+        let (older, moved) = (run("older", Some("{\"meta\":true}")), run("moved", None));
+        let found = |files: &[&PathBuf]| recorded_reference(&files.iter().copied().cloned().collect::<Vec<_>>());
+        assert_eq!(found(&[&two, &same, &moved]).expect("one"), Some(NodeId(2)));
+        assert_eq!(found(&[&older]).expect("older runs name none"), Some(NodeId(0)));
+        assert_eq!((found(&[&moved]).expect("none"), found(&[]).expect("none")), (None, None));
+        let differing = found(&[&two, &older]).expect_err("two").to_string();
+        for part in ["node 2", "node 0", "two", "older", "--reference"] {
+            assert!(differing.contains(part), "{part} is missing in {differing}");
+        }
     }
 
     #[test]

@@ -420,8 +420,15 @@ mod tests {
     #[test]
     fn the_schema_is_field_for_field_what_the_files_say() {
         let (full, contributed) = (full_round(), full_window());
-        // What a line of offsets flags is in the round: its clock events, and the nodes that the watch calls invalid.
-        let of_node = [("residual", "residual_ns"), ("clock_disturbed", "clock_events")];
+        // What a line of offsets flags comes from the round's clock events and its watch. A run's own lines say no more; those of
+        // `solve` do, and an export holds none.
+        let of_node = [
+            ("residual", "residual_ns"),
+            ("clock_disturbed", "clock_events"),
+            ("slew_ppm", "clock_events"),
+            ("step", "clock_events"),
+            ("broken_into", "watch"),
+        ];
         check(&["GlobalWindowData"], &full, &[], &round(&full));
         check(&["NodeEstimate"], &full.all_nodes[0], &of_node, &node(&full.all_nodes[0]));
         let line = OffsetRecord::of_round(&full).next().expect("a node");
