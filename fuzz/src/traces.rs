@@ -153,7 +153,7 @@ fn check_facts(facts: &TraceFacts) {
 fn options() -> FactOptions {
     static MARKERS: OnceLock<Regex> = OnceLock::new();
     let markers = MARKERS.get_or_init(|| Regex::new("^mark (?P<system_ns>[0-9]+)$").expect("a well-formed pattern"));
-    FactOptions { markers: Some(markers.clone()) }
+    FactOptions { markers: Some(markers.clone()), ..FactOptions::default() }
 }
 
 /// A clock that is 1.234567 ms behind and 100 ppm fast.

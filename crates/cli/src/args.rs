@@ -182,6 +182,9 @@ pub struct AlignArgs {
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
     pub annotate: bool,
+    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there
+    #[arg(long)]
+    pub embed_snapshots: bool,
     /// Check happens-before on the aligned times
     #[arg(long)]
     pub validate: bool,
@@ -311,7 +314,8 @@ READING THE TABLE
            The reference is node 0 unless --reference names another.
   drift    how fast the offset grows; 1 ppm is 1 us per second.
   ±95 %    the estimate's own error bar, path asymmetry included as far as the graph's loops show it.
-  hard     no offset outside this interval can have produced the packets that were seen.
+  hard     no offset outside this interval can have produced the packets that were seen, unless a clock
+           jumped within the window or changed its rate there by more than 3 ppm (see clock_events).
 
 SETTINGS come from flags, then PROBE_SYNC_<KEY> variables, then --config FILE, then defaults. Keys are the flags' names
 with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.";

@@ -20,7 +20,8 @@ use crate::status::{Unjudged, Violations};
 /// Names the trace; traces written before stay. With `--validate` those of [`run_check`].
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let calibrated = calibrate(&arguments.input, &[])?;
-    for aligned in align(&calibrated, &arguments.output, AlignSettings { annotate: arguments.annotate })? {
+    let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
+    for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
         crate::output::print(&summary(&aligned.calibrated.trace, &aligned.output, &aligned.stats))?;
     }

@@ -142,15 +142,13 @@ pub struct RankRecord {
 /// readers that join them by straight lines.
 pub const SMOOTHED_OFFSETS: &str = "offsets.smoothed.jsonl";
 
-/// What the first line says of one node.
+/// What the first line says of one node. `start_walltime_ns` and `start_gpu_ns` are left out on purpose: programs that join traces
+/// read these keys as the start of the PROFILER's session, which the measurement does not know; older runs wrote its own start
+/// there, which is not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Its host.
     pub hostname: Option<String>,
     /// The node.
     pub node_id: NodeId,
-    /// Its tracer clock at the measurement's start, ns.
-    pub start_gpu_ns: Option<i64>,
-    /// Its system clock at the same moment, ns.
-    pub start_walltime_ns: Option<i64>,
 }

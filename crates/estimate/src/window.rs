@@ -137,7 +137,8 @@ pub struct NodeEstimate {
     /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub drift_sigma_ppm: f64,
-    /// Hard interval: no offset outside it can have produced the round's packets; −∞ or +∞ as null in JSON.
+    /// Hard interval: no offset outside it can have produced the round's packets, unless a clock jumped or changed its rate within the
+    /// window by more than its watch may miss; −∞ or +∞ as null in JSON.
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
     /// The upper end of the hard interval.

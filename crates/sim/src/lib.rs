@@ -6,8 +6,8 @@
 //!
 //! One way through the folders: `scenario` (what a run is like) → `world` (clocks, network, stamps, the event loop) → `runs` (a run
 //! driven window by window; [`Rounds`] sends each window through the code of a live round) → [`accuracy`] (all methods on the same
-//! packets), [`fault_cases`] (every fault, named in time?), [`adaptive`] (the pace). Beside them stands [`warming`], a second
-//! generator with its own clocks and network, for which nothing was tuned.
+//! packets), [`fault_cases`] (every fault, named in time?), [`swinging`] (nothing named that did not happen), [`adaptive`] (the pace).
+//! Beside them stands [`warming`], a second generator with its own clocks and network, for which nothing was tuned.
 //!
 //! Time here is one true time, shown by node 0's clock unless a scenario lets that wander or step. Which node is the reference changes
 //! neither clocks nor packets. The same scenario and seed give the same bytes.
@@ -21,6 +21,7 @@ mod error;
 pub mod fault_cases;
 mod runs;
 mod scenario;
+pub mod swinging;
 pub mod warming;
 mod world;
 

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{RewriteOptions, refuse_other_ending};
-use crate::model::Picoseconds;
+use crate::model::{ClockPair, PS_PER_NS, Picoseconds};
 use crate::outputs;
 
 /// What to do beside mapping.
@@ -23,6 +23,8 @@ use crate::outputs;
 pub struct AlignSettings {
     /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
     pub annotate: bool,
+    /// Write the run's snapshot pairs into the output, as the plane `/host:snapshots` of an XSpace.
+    pub embed_snapshots: bool,
 }
 
 /// One trace that was written.
@@ -42,7 +44,9 @@ pub struct Aligned<'a> {
 pub struct Aligning<'a> {
     calibrated: &'a Calibrated,
     outputs: Vec<PathBuf>,
-    options: RewriteOptions,
+    options: RewriteOptions<'static>,
+    /// By trace: what is written into its output.
+    snapshots: Vec<Vec<ClockPair>>,
     next: usize,
     /// Removes an output folder into which nothing came.
     _folders: NewFolders,
@@ -80,8 +84,38 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
     }
     let (outputs, folders) = outputs::for_each(&calibrated.traces, output)?;
     calibrated.refuse_overwriting(&outputs)?;
-    let options = RewriteOptions { base_ns: common_base(&calibrated.traces)?, annotate: settings.annotate };
-    Ok(Aligning { calibrated, outputs, options, next: 0, _folders: folders })
+    let snapshots: Vec<Vec<ClockPair>> = if settings.embed_snapshots {
+        calibrated.traces.iter().map(embedded).collect::<Result<_, _>>()?
+    } else {
+        vec![Vec::new(); outputs.len()]
+    };
+    let options =
+        RewriteOptions { base_ns: common_base(&calibrated.traces)?, annotate: settings.annotate, snapshots: &[] };
+    Ok(Aligning { calibrated, outputs, options, snapshots, next: 0, _folders: folders })
+}
+
+/// The pairs that belong into a trace's output: those taken while it was recorded, and a minute around.
+fn embedded(calibrated: &CalibratedTrace) -> Result<Vec<ClockPair>, Error> {
+    let CalibratedTrace { trace, snapshots, .. } = calibrated;
+    let refuse = |why: &str| {
+        let problem = format!("--embed-snapshots: {}: {why}", trace.path.display());
+        Err(Error::Request { problem })
+    };
+    if !trace.format.holds_snapshots() {
+        return refuse("only an XSpace has a plane for snapshot pairs");
+    }
+    let Some(pairs) = snapshots.as_ref().filter(|pairs| !pairs.is_empty()) else {
+        return refuse(
+            "there are no snapshot pairs of its node; give --run-dir of a run that took them, or --snapshots",
+        );
+    };
+    let (first, last) = trace.facts.session.or(trace.facts.span).unwrap_or((Picoseconds::MIN, Picoseconds::MAX));
+    let (from, until) = (first.saturating_sub(AROUND_PS), last.saturating_add(AROUND_PS));
+    let near = |pair: &&ClockPair| (from..=until).contains(&(Picoseconds::from(pair.system_ns) * PS_PER_NS));
+    match pairs.iter().filter(near).copied().collect::<Vec<_>>() {
+        none if none.is_empty() => refuse("the snapshot pairs were all taken at another time than the trace"),
+        near => Ok(near),
+    }
 }
 
 impl<'a> Iterator for Aligning<'a> {
@@ -91,7 +125,8 @@ impl<'a> Iterator for Aligning<'a> {
         let output = self.outputs.get(self.next)?;
         let calibrated = &self.calibrated.traces[self.next];
         let several = self.outputs.len() > 1;
-        let written = write(calibrated, output, &self.options, several);
+        let options = RewriteOptions { snapshots: &self.snapshots[self.next], ..self.options };
+        let written = write(calibrated, output, &options, several);
         let aligned = written.map(|stats| Aligned { calibrated, output: output.clone(), stats });
         self.next = if aligned.is_ok() { self.next + 1 } else { self.outputs.len() };
         Some(aligned)
@@ -102,13 +137,13 @@ impl<'a> Iterator for Aligning<'a> {
 fn write(
     calibrated: &CalibratedTrace,
     output: &Path,
-    options: &RewriteOptions,
+    options: &RewriteOptions<'_>,
     several: bool,
 ) -> Result<AlignmentStats, Error> {
-    let CalibratedTrace { trace, map, notes } = calibrated;
+    let CalibratedTrace { trace, map, notes, clock, .. } = calibrated;
     let map = map.as_ref().expect("align refuses traces without a map before it writes");
     refuse_other_ending(trace.format, output)?;
-    let mut counting = Counting::new(map);
+    let mut counting = Counting::new(map, clock.as_ref().and_then(|clock| clock.raw.as_ref()));
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
     let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
     stats.notes.splice(0..0, notes.iter().cloned());
@@ -134,3 +169,6 @@ fn common_base(traces: &[CalibratedTrace]) -> Result<Option<i64>, Error> {
     }
     Ok(earliest)
 }
+
+/// Snapshot pairs are taken every few seconds: those beside the trace belong to it, too.
+const AROUND_PS: Picoseconds = 60_000_000_000_000;

@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::collectives::{self, CheckOptions, CheckReport};
+use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome};
+use crate::model::{MappedTime, UNIX_TIME_MIN_PS};
 use crate::nodes;
 use crate::outputs;
 
@@ -45,19 +46,33 @@ pub struct Verdict<'a> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
-    let judge = |maps: &[Option<&TimeMap>]| {
+    let judge = |maps: &[Option<Box<MapTime<'_>>>]| {
         let traces: Vec<_> = calibrated.traces.iter().map(|calibrated| &calibrated.trace).collect();
         nodes::with_collectives(&traces, maps, |nodes| collectives::check(nodes, &CheckOptions::default()))
     };
-    let maps: Vec<Option<&TimeMap>> = calibrated.traces.iter().map(|calibrated| calibrated.map.as_ref()).collect();
-    let raw = judge(&vec![None; maps.len()]);
+    let raw = judge(&calibrated.traces.iter().map(as_is).collect::<Vec<_>>());
+    let maps: Vec<Option<Box<MapTime<'_>>>> = calibrated.traces.iter().map(CalibratedTrace::look).collect();
     if maps.iter().any(Option::is_some) {
         return Verdict { calibrated, before: Some(raw), result: judge(&maps) };
     }
     Verdict { calibrated, before: None, result: raw }
 }
 
+/// A trace's times as they are in the file. On a clock that counts from the machine's start they say nothing beside others.
+fn as_is(calibrated: &CalibratedTrace) -> Option<Box<MapTime<'_>>> {
+    let has_raw = !calibrated.trace.facts.since_boot.is_empty();
+    Some(Box::new(move |at| {
+        let sigma_ns = if has_raw && at < UNIX_TIME_MIN_PS { f64::INFINITY } else { 0.0 };
+        MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 }
+    }))
+}
+
 impl Verdict<'_> {
+    /// What it comes to.
+    pub fn outcome(&self) -> Outcome {
+        self.result.outcome()
+    }
+
     /// A table of operations, broken edges, and the verdict in a sentence.
     pub fn text(&self) -> String {
         collectives::table(self.before.as_ref(), &self.result)

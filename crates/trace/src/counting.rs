@@ -6,7 +6,8 @@
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;
 
-use crate::model::Picoseconds;
+use crate::clocks::RawClock;
+use crate::model::{Picoseconds, UNIX_TIME_MIN_PS};
 use crate::nodes::{NodeTrace, SettledBy};
 
 /// What aligning a trace did: the content of `alignment_stats.json`.
@@ -39,6 +40,8 @@ pub struct AlignmentStats {
 /// A map that counts what it does.
 pub(crate) struct Counting<'a> {
     cursor: Cursor<'a>,
+    /// For times on a clock that counts from the machine's start.
+    raw: Option<Cursor<'a>>,
     stats: AlignmentStats,
     least: Picoseconds,
     most: Picoseconds,
@@ -49,9 +52,10 @@ pub(crate) struct Counting<'a> {
 
 impl<'a> Counting<'a> {
     /// A count of nothing yet.
-    pub(crate) fn new(map: &'a TimeMap) -> Self {
+    pub(crate) fn new(map: &'a TimeMap, raw: Option<&'a RawClock>) -> Self {
         Self {
             cursor: map.cursor(),
+            raw: raw.map(|raw| raw.map.cursor()),
             stats: AlignmentStats::default(),
             least: Picoseconds::MAX,
             most: Picoseconds::MIN,
@@ -62,12 +66,17 @@ impl<'a> Counting<'a> {
 
     /// Maps a time.
     pub(crate) fn map(&mut self, time: Picoseconds) -> Picoseconds {
-        let mapped = self.cursor.map(time);
-        let correction = mapped.time_ps - time;
-        self.least = self.least.min(correction);
-        self.most = self.most.max(correction);
-        if self.stats.times.is_multiple_of(self.stride) {
-            self.keep(correction);
+        let raw = self.raw.as_mut().filter(|_| time < UNIX_TIME_MIN_PS);
+        let converted = raw.is_some();
+        let mapped = raw.unwrap_or(&mut self.cursor).map(time);
+        // From one clock to another is no correction: decades would hide the microseconds.
+        if !converted {
+            let correction = mapped.time_ps - time;
+            self.least = self.least.min(correction);
+            self.most = self.most.max(correction);
+            if self.stats.times.is_multiple_of(self.stride) {
+                self.keep(correction);
+            }
         }
         self.stats.times += 1;
         self.stats.clamped += u64::from(mapped.clamped);

@@ -73,6 +73,14 @@ pub enum Error {
         /// The node.
         node: u32,
     },
+    /// Planes of a node's trace are on a clock that nothing ties to the system clock.
+    #[error("node {node}: {problem}")]
+    Planes {
+        /// The node.
+        node: u32,
+        /// Which plane, its span, that of the pairs, and what to do.
+        problem: String,
+    },
     /// No time map can be made for a node.
     #[error("node {node}: {source}")]
     Clock {

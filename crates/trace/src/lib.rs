@@ -18,12 +18,13 @@ mod merge;
 pub mod model;
 mod nodes;
 mod outputs;
+mod parts;
 pub mod protobuf;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
 pub use check::{Verdict, check};
-pub use collectives::{CheckReport, CollectiveOffsets};
+pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
 pub use counting::AlignmentStats;
 pub use error::Error;
 pub use formats::PlaneLayout;

@@ -107,8 +107,11 @@ fn write(
     options: &MergeOptions,
 ) -> Result<(i64, Vec<AlignmentStats>), Error> {
     let identity = TimeMap::identity();
-    let mut counts: Vec<Counting<'_>> =
-        traces.iter().map(|calibrated| Counting::new(calibrated.map.as_ref().unwrap_or(&identity))).collect();
+    let mut counts: Vec<Counting<'_>> = Vec::with_capacity(traces.len());
+    for calibrated in traces {
+        let raw = calibrated.clock.as_ref().and_then(|clock| clock.raw.as_ref());
+        counts.push(Counting::new(calibrated.map.as_ref().unwrap_or(&identity), raw));
+    }
     let mut maps: Vec<_> = counts.iter_mut().map(|count| |time: Picoseconds| count.map(time)).collect();
     let mut inputs: Vec<MergeInput<'_>> = traces
         .iter()

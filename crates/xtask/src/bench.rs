@@ -34,7 +34,8 @@ pub fn bench(root: &Path) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Simulates the twelve cells, the faults, adaptive probing and clocks that warm up, and writes their tables into docs/RESULTS.md.
+/// Simulates the twelve cells, the faults, swinging clocks, adaptive probing and clocks that warm up, and writes their tables into
+/// docs/RESULTS.md.
 ///
 /// # Errors
 /// When a simulation fails or the marks are missing.
@@ -44,11 +45,17 @@ pub fn accuracy(root: &Path, seeds: u32) -> Result<()> {
     simulate(root, &out, &["--cells"], seeds)?;
     let cells = std::fs::read_to_string(out.join("accuracy.md")).context("reading the tables")?;
     let faults = simulate(root, &out, &["--faults"], seeds.min(FAULT_SEEDS_MAX))?;
+    let swinging = simulate(root, &out, &["--swinging"], (4 * seeds).min(SWINGING_SEEDS_MAX))?;
     let adaptive = simulate(root, &out, &["--adaptive"], seeds.min(ADAPTIVE_SEEDS_MAX))?;
     let warming = simulate(root, &out, &["--warming"], seeds.min(WARMING_SEEDS_MAX))?;
     let plain = |table: &str| format!("```\n{}\n```", table.trim());
-    let tables =
-        [("accuracy", cells), ("faults", plain(&faults)), ("adaptive", plain(&adaptive)), ("warming", plain(&warming))];
+    let tables = [
+        ("accuracy", cells),
+        ("faults", plain(&faults)),
+        ("swinging", plain(&swinging)),
+        ("adaptive", plain(&adaptive)),
+        ("warming", plain(&warming)),
+    ];
     results::write(root, &tables)?;
     println!("files and plots in {}", out.display());
     Ok(())
@@ -87,6 +94,9 @@ const ACCURACY_LIMIT: Duration = Duration::from_secs(7200);
 
 /// More seeds change these tables little and take hours.
 const FAULT_SEEDS_MAX: u32 = 20;
+
+/// More seeds of swinging clocks tell no more.
+const SWINGING_SEEDS_MAX: u32 = 200;
 const ADAPTIVE_SEEDS_MAX: u32 = 5;
 
 /// As many as the demands on these tables are stated for.

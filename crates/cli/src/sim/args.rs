@@ -22,11 +22,16 @@ pub struct SimArgs {
     /// Put each fault of the list into the scenario: what is named, when, and what it costs the healthy nodes
     #[arg(long, conflicts_with_all = ["cells", "adaptive", "methods", "truth"])]
     pub faults: bool,
+    /// Let clocks swing on a loaded machine, where nothing steps: what is named although it did not happen, and which estimates are
+    /// further from the truth than they state
+    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "methods", "truth", "scenario", "nodes", "neighbors", "reference",
+        "load", "rate", "stamps", "duration", "window"])]
+    pub swinging: bool,
     /// Compare the fixed cadence with adaptive probing at --target-error: packets, and errors against the target
     #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
     pub adaptive: bool,
     /// Clocks that warm up, from a second generator with its own sizes: errors at every 250 ms, and whether what is stated holds
-    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
+    #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "swinging", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
         "duration", "window", "methods", "truth"])]
     pub warming: bool,
     /// The target of --adaptive [default: 200ns]
@@ -59,7 +64,7 @@ pub struct SimArgs {
     /// Length of a window [default: the scenario's, 4s without a file]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub window: Option<Duration>,
-    /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 12 with --warming, 5 with --adaptive, otherwise 1]
+    /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 200 with --swinging, 12 with --warming, 5 with --adaptive, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "seed")]
     pub seeds: Option<u64>,
     /// This seed alone
@@ -78,8 +83,8 @@ pub struct SimArgs {
     /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     pub svm_unit: f64,
-    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory; with --faults, --adaptive or --warming
-    /// faults.csv, adaptive.csv or warming.csv alone
+    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory; with --faults, --swinging, --adaptive or
+    /// --warming faults.csv, swinging.csv, adaptive.csv or warming.csv alone
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// With --out: also truth.csv, every estimate beside the true offset

@@ -240,7 +240,8 @@ fn packets_of_others_are_solved_too() {
     }
     std::fs::write(&packets, text + "0,1,now\n").expect("writable");
     let [file, out_text] = [&packets, &out].map(|path| path.to_str().expect("UTF-8"));
-    let arguments = ["solve", "--packets", file, "--window", "1s", "--reference", "1", "--knots", "rounds", "--out", out_text];
+    let arguments =
+        ["solve", "--packets", file, "--window", "1s", "--reference", "1", "--knots", "rounds", "--out", out_text];
     let output = output(probe_sync(&arguments));
     assert!(output.status.success(), "{}", complaint(&output));
     assert!(complaint(&output).contains("packets.csv line 402: left out"), "{}", complaint(&output));
@@ -302,4 +303,43 @@ fn a_corrupt_node_number_makes_no_thousands_of_silent_nodes() {
     assert!(complaint.contains("such numbers do not fit a run of 3 nodes"), "{complaint}");
     assert!(!complaint.contains("silent"), "{complaint}");
     assert!(solved.iter().skip(1).all(|line| line["node_id"].as_u64() < Some(3)));
+}
+
+#[test]
+fn recorded_ranks_settle_whose_traces_are_whose_in_a_run_and_in_what_is_solved() {
+    let recorded = record();
+    let (solved, _) = recorded.solve_with("windows", &[]);
+    let header = &lines(&solved)[0];
+    assert_eq!(header["ranks"], lines(&recorded.out.join("offsets.jsonl"))[0]["ranks"]);
+    let host = header["nodes"][2]["hostname"].as_str().expect("a host").to_owned();
+    let truth = recorded.truth();
+    let line = &lines(&solved)[1];
+    let at_ns =
+        line["window_start_ns"].as_i64().expect("a time").midpoint(line["window_end_ns"].as_i64().expect("a time"));
+    // One event per rank, at the same true time; all ranks are on one host, and files are named after other ranks.
+    let write = |rank: u64| {
+        let path = recorded.directory.path().join(format!("node{}.json", (rank + 1) % 3));
+        let ts = true_offset_ns(&truth, rank, at_ns) * 1e-3;
+        let job = format!("\"host_name\": \"{host}\", \"distributedInfo\": {{\"rank\": {rank}, \"world_size\": 3}}");
+        let event = format!("{{\"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": {ts:.3}, \"dur\": 5, \"name\": \"a\"}}");
+        let text = format!("{{{job}, \"baseTimeNanoseconds\": {at_ns}, \"traceEvents\": [{event}]}}");
+        std::fs::write(&path, text).expect("writable");
+        path
+    };
+    let traces: Vec<PathBuf> = [2, 0, 1].map(write).to_vec();
+    for (flag, source) in [("--run-dir", &recorded.out), ("--offsets", &solved)] {
+        let aligned = recorded.directory.path().join(format!("aligned{flag}"));
+        let mut command = probe_sync(&["align", "--traces"]);
+        command.args(&traces).arg(flag).arg(source).arg("--output").arg(&aligned);
+        let done = output(command);
+        assert!(done.status.success(), "{flag}: {}", complaint(&done));
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(said.contains("node 2, by its rank 2 of 3, which the run recorded on this node"), "{said}");
+        for trace in &traces {
+            let path = aligned.join(trace.file_name().expect("a file"));
+            let written: Value = serde_json::from_slice(&std::fs::read(path).expect("an output")).expect("JSON");
+            let apart_us = written["traceEvents"][0]["ts"].as_f64().expect("a time");
+            assert!(apart_us.abs() < 100.0, "{flag} {}: {apart_us} µs; clocks are ms apart", trace.display());
+        }
+    }
 }

@@ -60,6 +60,11 @@ pub(super) fn find(packets: &Packets, limits: &Limits) -> Option<f64> {
     (gain > needed && bent? + limits.allowance >= 0.0).then_some(bend)
 }
 
+/// Whether packets are many enough, and lie well enough about the midpoint, to tell a bend from a rate.
+pub(super) fn can_be_told(packets: &Packets) -> bool {
+    Span::of(&lists(packets)).is_some()
+}
+
 /// The bend of the widest gap, proven or not.
 pub(super) fn refine(packets: &Packets, limits: &Limits) -> Option<f64> {
     let all = lists(packets);

@@ -53,12 +53,22 @@ pub struct FitOptions {
     pub max_skew: f64,
     /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always fits a line.
     pub max_bend_ppm_per_s: f64,
+    /// Largest sudden change of alpha within a window that the clock watches of both ends may have missed, ppm: what it can do to theta
+    /// unseen widens the hard bounds. Not of [`fit_packets`](super::fit_packets): nobody watched those clocks.
+    pub max_kink_ppm: f64,
 }
 
 impl Default for FitOptions {
     fn default() -> Self {
         let stamp_noise = StampNoise { hardware_ns: 8.0, kernel_ns: 1.0, user_ns: 1.0 };
-        Self { method: FitMethod::Hull, stamp_noise, tick_ns: 1.0, max_skew: 500e-6, max_bend_ppm_per_s: 20.0 }
+        Self {
+            method: FitMethod::Hull,
+            stamp_noise,
+            tick_ns: 1.0,
+            max_skew: 500e-6,
+            max_bend_ppm_per_s: 20.0,
+            max_kink_ppm: 2.0 * WATCH_LIMIT_PPM,
+        }
     }
 }
 
@@ -77,3 +87,7 @@ impl StampNoise {
 pub(super) fn allowance(noise_ns: f64) -> f64 {
     2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
 }
+
+/// Changes of a clock's rate that its watch may miss, ppm: `SLEW_LIMIT_PPM` of `probe_sync_sys`'s clock watch and the largest uncertainty of
+/// a rate there.
+const WATCH_LIMIT_PPM: f64 = 3.0;

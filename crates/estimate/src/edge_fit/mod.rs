@@ -22,6 +22,9 @@
 //! explains; then it is a clean packet whose partner was queued. The line uses the third answer; the hard bounds
 //! use the second, because a bound may be too wide but not wrong. Two glitches in one pair still pass.
 //!
+//! Kinked windows. A rate that changes suddenly follows neither line nor parabola; hard bounds are widened by what of it may be there
+//! unseen, see `kink`.
+//!
 //! Bent windows. A rate that changes within the window bends the packets' floor, and a line misses the midpoint by
 //! `c·W²/16`; where packets prove a bend they are straightened first, see `bend`.
 //!
@@ -30,6 +33,7 @@
 mod bend;
 mod hull;
 mod input;
+mod kink;
 mod line;
 mod min_rtt;
 mod one_way;
@@ -84,7 +88,7 @@ pub(crate) fn fit_with_diagnostics(
     let limits =
         bend::Limits { skew: limit, bend: options.max_bend_ppm_per_s * PER_NS, allowance, quantum: options.tick_ns };
 
-    let may_bend = options.method == FitMethod::Hull && options.max_bend_ppm_per_s > 0.0;
+    let may_bend = options.method == FitMethod::Hull && options.max_bend_ppm_per_s > 0.0 && bend::can_be_told(&packets);
     let bend = if may_bend { bend::find(&packets, &limits) } else { None };
     let bounds = match bend {
         Some(bend) => bend::bounds(&packets, bend, &limits),
@@ -106,6 +110,13 @@ pub(crate) fn fit_with_diagnostics(
     let constraints = Constraints { slope_bounded: best.bounded, slopes, intercepts, quantum, bent: bend.is_some() };
     let spread = Spread::new(&packets.forward, &packets.reverse, best.slope);
     let mut covariance = spread.covariance(&constraints);
+    let watched = kink::Watched {
+        span: packets.span(),
+        rate: options.max_kink_ppm * 1e-6,
+        spacing: spread.spacing().filter(|_| may_bend).map(|spacing| spacing.max(options.tick_ns)),
+        bent: bend.is_some(),
+    };
+    let (beyond, beyond_slope) = watched.kink();
     // A baseline's distance from the best line counts as its error.
     covariance[0] += (line.intercept - hull_line.intercept).powi(2);
     covariance[2] += (line.slope - hull_line.slope).powi(2);
@@ -120,9 +131,9 @@ pub(crate) fn fit_with_diagnostics(
         lost_count: window.lost,
         covariance,
         margin_ns: 0.5 * gap.at(best.slope),
-        bound_lo_ns: absolute(packets.base, intercepts[0], f64::next_down),
-        bound_hi_ns: absolute(packets.base, intercepts[1], f64::next_up),
-        alpha_bounds: slopes,
+        bound_lo_ns: absolute(packets.base, intercepts[0] - beyond, f64::next_down),
+        bound_hi_ns: absolute(packets.base, intercepts[1] + beyond, f64::next_up),
+        alpha_bounds: [slopes[0] - beyond_slope, slopes[1] + beyond_slope],
         feasible: bounds.is_some(),
         purity: packets.purity,
         stamp: packets.stamp,

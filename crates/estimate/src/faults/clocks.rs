@@ -6,8 +6,10 @@
 //! A measurement is off its prediction when it is [`DEVIATIONS`] standard deviations away, in units of the scale that all
 //! nodes' own deviations show ([`Scale`]), and at least [`STEP_MIN_NS`] or [`RATE_MIN_NS_PER_S`].
 //!
-//! Off the prediction once: suspected, predicted on, and not to be used if it is off by several times the limit. Off again in
-//! the next round: named, by the rate if that is off too, and begun anew. Most nodes off by the same amount, the median:
+//! Off the prediction once: suspected and predicted on. Off again in the next round: named, and begun anew. It is a step where a jump was
+//! shown ([`Jump`]: more than the rates explain; or the window proved it), and then one round alone is not to be used if it is off by
+//! several times the limit. Otherwise the rate took it there. Changes of rate too small for a round are gathered over several
+//! ([`Onsets`]). Most nodes off by the same amount, the median:
 //! that is the reference, with the opposite sign. More than half the nodes off by differing amounts: no fault, but clocks
 //! wilder than the model; they are learnt from.
 //!
@@ -16,9 +18,12 @@
 
 use probe_sync_time::{NodeId, RoundId};
 
-use super::comparison::{Comparison, Innovation, Measured};
+use super::comparison::{Comparison, Innovation};
 use super::fault::{Culprit, Fault, FaultKind};
+use super::jump::{Jump, Recent};
+use super::measured::Measured;
 use super::membership::Heard;
+use super::onset::{Onset, Onsets, Taken};
 use super::paths::Inconsistencies;
 use super::scale::Scale;
 use super::verdict::{Break, Verdict};
@@ -40,13 +45,20 @@ pub(super) struct Clocks {
 struct Track {
     filter: Option<Filter>,
     suspicion: Option<Suspicion>,
+    recent: Recent,
+    onsets: Onsets,
+    /// A jump was shown in the round before; a step late in a window is off its prediction only in the next.
+    jumped: bool,
 }
 
-/// Something is wrong since a round; `broken` when its window proved it.
+/// Something is wrong since a round.
 #[derive(Copy, Clone, Debug)]
 struct Suspicion {
     since: RoundId,
+    /// Its window proved a step.
     broken: bool,
+    /// It moved by more than rates explain.
+    jumped: bool,
 }
 
 /// A clock as it was believed to be at a time of the reference's clock.
@@ -94,7 +106,11 @@ impl Clocks {
             })
             .collect();
         let common = common(&innovations);
-        Comparison { innovations, measured, broken, common, back: heard.back.clone() }
+        let jump = |(track, measured): (&Track, &Option<Measured>)| {
+            measured.map_or_else(Jump::default, |m| track.recent.judge(view.reference_midpoint.as_ns(), m))
+        };
+        let jumps = self.tracks.iter().zip(&measured).map(jump).collect();
+        Comparison { innovations, measured, jumps, broken, common, back: heard.back.clone() }
     }
 
     /// Names what is sure, suspects what is not, and takes the rest in.
@@ -106,7 +122,14 @@ impl Clocks {
         lossy: &[bool],
         verdict: &mut Verdict,
     ) {
-        let settled = self.judge_reference(view, compared, verdict);
+        let jumped: Vec<bool> = compared
+            .jumps
+            .iter()
+            .zip(&inconsistencies.fell_ns)
+            .map(|(jump, fell_ns)| jump.is_shown(*fell_ns))
+            .collect();
+        let settled = self.judge_reference(view, compared, inconsistencies, verdict);
+        let mut onsets: Vec<(usize, Onset)> = Vec::new();
         let judged = compared.innovations.iter().flatten().filter(|i| i.judged);
         let (mut all, mut off) = (0, 0);
         judged.for_each(|i| {
@@ -116,7 +139,9 @@ impl Clocks {
         let wild = all >= WILD_MIN && 2 * off > all;
         for node in (0..self.tracks.len()).filter(|node| *node != view.reference.index()) {
             if compared.broken[node] {
-                self.tracks[node].suspicion.get_or_insert(Suspicion { since: view.round, broken: true }).broken = true;
+                let fresh = Suspicion { since: view.round, broken: true, jumped: true };
+                let suspicion = self.tracks[node].suspicion.get_or_insert(fresh);
+                (suspicion.broken, suspicion.jumped) = (true, true);
                 verdict.invalid.push(NodeId(node as u32));
                 self.forget_young(view, node, verdict);
                 continue;
@@ -132,25 +157,70 @@ impl Clocks {
             let surely_off = innovation.filter(|innovation| innovation.judged && !wild && innovation.is_off());
             match (innovation, surely_off) {
                 (_, Some(innovation)) => {
-                    self.judge_node(view, node, &innovation, &measured, compared, inconsistencies, lossy, verdict);
+                    let jumped = jumped[node] || self.tracks[node].jumped;
+                    self.judge_node(view, node, &innovation, jumped, compared, inconsistencies, lossy, verdict);
                 }
                 (innovation, None) => {
                     self.clear(view, node, verdict);
                     let within = innovation.map(|i| [0, 1].map(|k| i.off[k] / i.deviation[k]));
                     within.into_iter().for_each(|within| (0..2).for_each(|k| self.scales[k].learn(within[k])));
                     if settled {
-                        self.tracks[node].take_in(view.reference_midpoint.as_ns(), &measured);
+                        let deviations = ONSET_DEVIATIONS * self.scales[0].value().max(self.scales[1].value());
+                        let onset = self.tracks[node].take_in(view, &measured, deviations);
+                        onsets.extend(onset.map(|onset| (node, onset)));
                     }
                 }
+            }
+            let track = &mut self.tracks[node];
+            track.jumped = jumped[node];
+            track.recent.take_in(view.reference_midpoint.as_ns(), measured);
+        }
+        self.judge_onsets(view, &onsets, all, compared, verdict);
+    }
+
+    /// Names the changes of rate that only several rounds together show. Most nodes at once: that was the reference, or all are wild.
+    fn judge_onsets(
+        &mut self,
+        view: &RoundView<'_>,
+        onsets: &[(usize, Onset)],
+        judged: usize,
+        compared: &Comparison,
+        verdict: &mut Verdict,
+    ) {
+        let many = onsets.len() > 1 && 2 * onsets.len() > judged;
+        let middle = median(onsets.iter().map(|(_, onset)| onset.ns_per_s));
+        let alike = onsets.iter().all(|(_, onset)| (onset.ns_per_s - middle).abs() < 0.5 * middle.abs());
+        if many && alike && 10 * onsets.len() >= 7 * judged {
+            let since = onsets.iter().map(|(_, onset)| onset.since).min().unwrap_or(view.round);
+            name_reference(view.reference, [0.0, -middle], 0.0, since, self.tracks.len(), verdict);
+        }
+        for (node, onset) in onsets {
+            if !many {
+                name(NodeId(*node as u32), [0.0, onset.ns_per_s], 0.0, onset.since, FaultKind::Step, verdict);
+            }
+            if let Some(measured) = compared.measured[*node] {
+                self.tracks[*node] = Track { recent: self.tracks[*node].recent, ..Track::default() };
+                self.tracks[*node].take_in(view, &measured, f64::INFINITY);
             }
         }
     }
 
     /// The reference's own clock; false while it is suspected, when nothing may be taken in.
-    fn judge_reference(&mut self, view: &RoundView<'_>, compared: &Comparison, verdict: &mut Verdict) -> bool {
+    fn judge_reference(
+        &mut self,
+        view: &RoundView<'_>,
+        compared: &Comparison,
+        inconsistencies: &Inconsistencies,
+        verdict: &mut Verdict,
+    ) -> bool {
         let reference = view.reference;
+        let judged = compared.innovations.iter().zip(&compared.jumps).filter(|(i, _)| i.is_some_and(|i| i.judged));
+        let fell_ns = inconsistencies.fell_ns.get(reference.index()).copied().unwrap_or(0.0);
+        let jumped = Jump::of_reference(judged.map(|(_, jump)| jump)).is_shown(fell_ns);
         if compared.broken.get(reference.index()) == Some(&true) {
-            self.reference.get_or_insert(Suspicion { since: view.round, broken: true }).broken = true;
+            let fresh = Suspicion { since: view.round, broken: true, jumped: true };
+            let suspicion = self.reference.get_or_insert(fresh);
+            (suspicion.broken, suspicion.jumped) = (true, true);
             verdict.invalid.push(reference);
             return false;
         }
@@ -164,8 +234,9 @@ impl Clocks {
                 true
             }
             (Some(common), None) => {
-                self.reference = Some(Suspicion { since: view.round, broken: false });
-                if compared.innovations.iter().flatten().any(|i| Innovation { off: common, ..*i }.is_far_off()) {
+                self.reference = Some(Suspicion { since: view.round, broken: false, jumped });
+                let far = |i: &Innovation| Innovation { off: common, ..*i }.is_far_off();
+                if jumped && compared.innovations.iter().flatten().any(far) {
                     verdict.invalid.push(reference);
                 }
                 false
@@ -175,11 +246,9 @@ impl Clocks {
                 let limit =
                     compared.innovations.iter().flatten().map(|i| i.limit[1]).fold(RATE_JUMP_NS_PER_S, f64::max);
                 let own = common.map(|off| -off);
-                name(reference, own, limit, suspicion.since, FaultKind::Step, verdict);
-                // Seen from the reference it is everybody else's clock that is not continued.
-                if let Some(broken) = verdict.breaks.pop_if(|broken| broken.node == reference) {
-                    let others = (0..self.tracks.len() as u32).map(NodeId).filter(|node| *node != reference);
-                    verdict.breaks.extend(others.map(|node| Break { node, ..broken }));
+                let limit = if suspicion.jumped || jumped { f64::INFINITY } else { limit };
+                if own[1].abs() > limit || limit == f64::INFINITY {
+                    name_reference(reference, own, limit, suspicion.since, self.tracks.len(), verdict);
                 }
                 for filter in self.tracks.iter_mut().filter_map(|track| track.filter.as_mut()) {
                     let state = &mut filter.belief.state;
@@ -196,7 +265,7 @@ impl Clocks {
         view: &RoundView<'_>,
         node: usize,
         innovation: &Innovation,
-        measured: &Measured,
+        jumped: bool,
         compared: &Comparison,
         inconsistencies: &Inconsistencies,
         lossy: &[bool],
@@ -205,24 +274,35 @@ impl Clocks {
         let track = &mut self.tracks[node];
         let id = NodeId(node as u32);
         let back = compared.back[node];
-        let Some(suspicion) = track.suspicion.or(back.then_some(Suspicion { since: view.round, broken: false })) else {
-            track.suspicion = Some(Suspicion { since: view.round, broken: false });
-            if innovation.is_far_off() {
+        let fresh = Suspicion { since: view.round, broken: false, jumped };
+        let Some(suspicion) = track.suspicion.or(back.then_some(fresh)) else {
+            track.suspicion = Some(fresh);
+            if jumped && innovation.is_far_off() {
                 verdict.invalid.push(id);
             }
             return;
         };
+        let jumped = jumped || suspicion.jumped;
         let restarted = back || suspicion.broken && lossy[node];
         let kind = if restarted { FaultKind::Restart } else { FaultKind::Step };
         // That something happened is sure; what it was needs less evidence.
         let limit = (0.5 * innovation.limit[1]).max(RATE_JUMP_NS_PER_S);
+        let limit = if jumped { f64::INFINITY } else { limit };
+        let kind = if jumped { kind } else { FaultKind::Step };
         let faults = verdict.faults.len();
-        name(id, innovation.off, limit, suspicion.since, kind, verdict);
+        // Where neither jumped nor changed by much, rates of which none was much took it there.
+        if jumped || innovation.off[1].abs() > limit {
+            name(id, innovation.off, limit, suspicion.since, kind, verdict);
+        }
         if inconsistencies.explained[node] {
             verdict.faults.truncate(faults);
         }
-        *track = Track::default();
-        track.take_in(view.reference_midpoint.as_ns(), measured);
+        // After a jump nothing before it explains anything.
+        let recent = if jumped { Recent::default() } else { track.recent };
+        *track = Track { recent, ..Track::default() };
+        if let Some(measured) = &compared.measured[node] {
+            track.take_in(view, measured, f64::INFINITY);
+        }
     }
 
     /// A history too short to be judged by does not go on behind a broken window: what the node saw itself is all there is.
@@ -263,6 +343,24 @@ fn name(node: NodeId, off: [f64; 2], rate_limit: f64, since: RoundId, kind: Faul
     verdict.faults.push(Fault::new(kind, Culprit::Node(node), size, since));
 }
 
+/// The same of the reference: seen from there it is everybody else's clock that is not continued.
+fn name_reference(
+    reference: NodeId,
+    off: [f64; 2],
+    rate_limit: f64,
+    since: RoundId,
+    nodes: usize,
+    verdict: &mut Verdict,
+) {
+    let before = verdict.breaks.len();
+    name(reference, off, rate_limit, since, FaultKind::Step, verdict);
+    if let Some(broken) = verdict.breaks.get(before).copied() {
+        verdict.breaks.truncate(before);
+        let others = (0..nodes as u32).map(NodeId).filter(|node| *node != reference);
+        verdict.breaks.extend(others.map(|node| Break { node, ..broken }));
+    }
+}
+
 /// What most nodes are off by, if it is the same and beyond the limits. One node alone is no majority.
 fn common(innovations: &[Option<Innovation>]) -> Option<[f64; 2]> {
     let judged: Vec<&Innovation> = innovations.iter().flatten().filter(|i| i.judged).collect();
@@ -287,22 +385,27 @@ fn random_variances(view: &RoundView<'_>) -> Vec<f64> {
 }
 
 impl Track {
-    fn take_in(&mut self, at_ns: i64, measured: &Measured) {
+    /// Updates the filter; a change of rate that the rounds so far show with so many standard deviations.
+    fn take_in(&mut self, view: &RoundView<'_>, measured: &Measured, deviations: f64) -> Option<Onset> {
+        let at_ns = view.reference_midpoint.as_ns();
         let [x, f] = measured.variance;
-        match &mut self.filter {
-            None => {
-                let belief = Belief { state: measured.state, covariance: [x, 0.0, f] };
-                self.filter = Some(Filter { at_ns, belief, updates: 1 });
-            }
-            Some(filter) => filter.update(at_ns, measured),
-        }
+        let Some(filter) = &mut self.filter else {
+            let belief = Belief { state: measured.state, covariance: [x, 0.0, f] };
+            self.filter = Some(Filter { at_ns, belief, updates: 1 });
+            return None;
+        };
+        let taken = filter.update(view.round, at_ns, measured)?;
+        self.onsets.take_in(&taken, deviations)
     }
 }
 
 impl Filter {
+    fn seconds(&self, at_ns: i64) -> f64 {
+        (i128::from(at_ns) - i128::from(self.at_ns)).clamp(0, DAY_NS) as f64 * 1e-9
+    }
+
     fn predicted(&self, at_ns: i64) -> Belief {
-        let seconds = (i128::from(at_ns) - i128::from(self.at_ns)).clamp(0, DAY_NS) as f64 * 1e-9;
-        self.belief.predicted(seconds, WANDER_NS_PER_S * WANDER_NS_PER_S)
+        self.belief.predicted(self.seconds(at_ns), WANDER_NS_PER_S * WANDER_NS_PER_S)
     }
 
     fn innovation(&self, at_ns: i64, measured: &Measured, scales: [f64; 2]) -> Innovation {
@@ -319,12 +422,15 @@ impl Filter {
         }
     }
 
-    fn update(&mut self, at_ns: i64, measured: &Measured) {
-        let predicted = self.predicted(at_ns);
+    /// Takes a measurement in; how it was, unless rounding has won over it.
+    fn update(&mut self, round: RoundId, at_ns: i64, measured: &Measured) -> Option<Taken> {
+        let (predicted, seconds) = (self.predicted(at_ns), self.seconds(at_ns));
         let noise = [measured.variance[0], 0.0, measured.variance[1]];
-        let updated = predicted.innovation(measured.state, noise).map(|found| predicted.updated(&found, noise));
-        self.belief = updated.unwrap_or(predicted);
+        let found = predicted.innovation(measured.state, noise);
+        self.belief = found.map_or(predicted, |found| predicted.updated(&found, noise));
         (self.at_ns, self.updates) = (at_ns, self.updates.saturating_add(1));
+        let off = [0, 1].map(|k| measured.state[k] - predicted.state[k]);
+        found.map(|found| Taken { round, seconds, off, certainty: found.certainty, noise: measured.variance })
     }
 }
 
@@ -334,6 +440,9 @@ const WANDER_NS_PER_S: f64 = 3.0;
 
 /// Off the prediction: so many standard deviations.
 const DEVIATIONS: f64 = 8.0;
+
+/// A change of rate gathered over several rounds: so many. Less than for one round, because one wild round alone is not enough for it.
+const ONSET_DEVIATIONS: f64 = 6.5;
 
 /// Smaller steps are not faults, ns.
 const STEP_MIN_NS: f64 = 100.0;

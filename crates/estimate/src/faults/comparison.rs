@@ -2,6 +2,9 @@
 //!
 //! Place in the flow: made by `clocks`, read by `paths`, judged by `clocks`.
 
+use super::jump::Jump;
+use super::measured::Measured;
+
 /// A measurement against its prediction.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Innovation {
@@ -22,18 +25,13 @@ pub(super) struct Comparison {
     pub(super) innovations: Vec<Option<Innovation>>,
     /// The measurement: offset, rate and their variances; None where it is not to be used.
     pub(super) measured: Vec<Option<Measured>>,
+    /// Whether the node's offset moved by more than its rates explain.
+    pub(super) jumps: Vec<Jump>,
     /// The node's windows prove a step, or it saw one itself.
     pub(super) broken: Vec<bool>,
     /// What most nodes are off by, when that is beyond the limits.
     pub(super) common: Option<[f64; 2]>,
     pub(super) back: Vec<bool>,
-}
-
-/// What a round says of a node.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Measured {
-    pub(super) state: [f64; 2],
-    pub(super) variance: [f64; 2],
 }
 
 impl Comparison {

@@ -56,7 +56,11 @@ impl Losses {
         }
         let lossy = &self.lossy;
         self.said_nodes.retain(|node| lossy.keys().any(|d| d.0 == *node || d.1 == *node));
-        self.said_everyone &= !lossy.is_empty();
+        // What is left when the network is well again is an edge's or a node's own.
+        if self.said_everyone && 3 * lossy.len() < shares.len() {
+            self.said_everyone = false;
+            self.lossy.values_mut().for_each(|lossy| (lossy.named, lossy.since) = (false, view.round));
+        }
         let sure: Vec<(NodeId, NodeId)> =
             self.lossy.iter().filter(|(_, lossy)| !lossy.named && lossy.since < view.round).map(|(d, _)| *d).collect();
         if !sure.is_empty() {

@@ -7,8 +7,9 @@
 //!
 //! How faults are told apart (innovation: measured minus predicted from the rounds before):
 //! 1. a window that no straight line explains, on most edges of a node: its clock stepped within the window (`clocks`);
-//! 2. a node's offset leaves its prediction and stays off it: a step, or a jump of its rate; most nodes at once by
-//!    the same amount: the reference did it (`clocks`);
+//! 2. a node's offset leaves its prediction and stays off it: a step where it moved by more than its rates explain (`jump`), else a
+//!    change of its rate, which may also show over several rounds only (`onset`); most nodes at once by the same amount: the
+//!    reference did it (`clocks`);
 //! 3. an edge's residual against the solved offsets leaves its own constant level: the path has become asymmetric; on several edges of
 //!    one node by differing amounts: that node's timestamps are inconsistent (`paths`);
 //! 4. an edge's margin, half its least round trip, leaves its level: the route changed; on most edges of a node, together with
@@ -23,8 +24,11 @@
 mod clocks;
 mod comparison;
 mod fault;
+mod jump;
 mod losses;
+mod measured;
 mod membership;
+mod onset;
 mod paths;
 mod scale;
 mod verdict;

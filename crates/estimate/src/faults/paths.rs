@@ -7,6 +7,7 @@
 //! Off the level in two rounds running, or excluded by `graph` twice running from the beginning:
 //! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node's timestamps
 //!   depend on the peer;
+//! - from the beginning: the level itself lies far outside of all edges' levels;
 //! - margin alone: a changed route; on two thirds of a node's edges while its offset leaves its prediction: that node's receive
 //!   stamps are late or early, which no change of routes does to all peers at once.
 //!
@@ -24,7 +25,7 @@ use super::scale::Scale;
 use super::verdict::Verdict;
 use super::view::RoundView;
 use crate::graph::edges::{Equation, State};
-use crate::statistics::median;
+use crate::statistics::{TO_SIGMA, median};
 use crate::window::EdgeAlphaBeta;
 
 /// What is known of every edge.
@@ -41,8 +42,13 @@ pub(super) struct Paths {
 struct Track {
     /// Mean residual and margin, ns.
     level: [f64; 2],
+    /// Mean random variance of the residual, ns².
+    variance: f64,
     count: u32,
     seen: u32,
+    /// The least margin while both clocks were where they were predicted, ns; 0 before the first.
+    least_margin: f64,
+    first: RoundId,
     last: RoundId,
     /// Off in the round before: by how much, and since when.
     suspicion: Option<Off>,
@@ -76,6 +82,8 @@ pub(super) struct Inconsistencies {
     pub(super) explained: Vec<bool>,
     /// Edges whose residual is off.
     pub(super) bad_edges: Vec<Edge>,
+    /// By node: by how much the margins of its edges are below the least so far, the median, ns.
+    pub(super) fell_ns: Vec<f64>,
 }
 
 /// Nodes whose windows no straight line explains: their clock stepped within the window. Broken edges that are left over are
@@ -116,6 +124,7 @@ impl Paths {
         let mut excluded_edges: Vec<Edge> = view.excluded.iter().map(|(edge, _)| *edge).collect();
         excluded_edges.sort_unstable();
         let mut sure = Vec::new();
+        let fell_ns = self.falls(view);
         for edge in view.edges {
             let (from, to) = (edge.src_node_id.index(), edge.dst_node_id.index());
             let usable = |node: usize| node < nodes && view.nodes[node].reachable && !compared.broken[node];
@@ -128,7 +137,7 @@ impl Paths {
                 continue;
             }
             let excluded = excluded_edges.binary_search(&edge.edge()).is_ok();
-            let track = self.edges.entry(edge.edge()).or_default();
+            let track = self.edges.entry(edge.edge()).or_insert(Track { first: view.round, ..Track::default() });
             let measured = [residual(view, edge), edge.margin_ns];
             if !measured.iter().all(|value| value.is_finite()) {
                 continue;
@@ -137,6 +146,10 @@ impl Paths {
             track.last = view.round;
             // Nothing is learnt of edges whose node may have moved within the window.
             let moving = compared.is_off(from) || compared.is_off(to);
+            if !moving {
+                let least = if track.least_margin > 0.0 { track.least_margin } else { f64::INFINITY };
+                track.least_margin = least.min(edge.margin_ns).max(0.0);
+            }
             if let Some(off) = track.look(view.round, edge, measured, scales, moving, &mut self.scales) {
                 sure.push(Sure { edge: edge.edge(), off });
             }
@@ -144,11 +157,48 @@ impl Paths {
         if view.round.0.is_multiple_of(PRUNE_ROUNDS) {
             self.edges.retain(|_, track| track.last.0 + PRUNE_ROUNDS >= view.round.0);
         }
-        let mut found =
-            Inconsistencies { nodes: vec![false; nodes], explained: vec![false; nodes], bad_edges: Vec::new() };
+        sure.extend(self.lasting());
+        let (nothing, bad_edges) = (vec![false; nodes], Vec::new());
+        let mut found = Inconsistencies { nodes: nothing.clone(), explained: nothing, bad_edges, fell_ns };
         self.name_margins(compared, &mut sure, &mut found, verdict);
         self.name_residuals(nodes, &sure, &mut found, verdict);
         found
+    }
+
+    /// By how much the margins of each node's edges are below the least so far, ns: the median, 0 where nothing is known.
+    fn falls(&self, view: &RoundView<'_>) -> Vec<f64> {
+        let mut falls = vec![Vec::new(); view.nodes.len()];
+        for edge in view.edges.iter().filter(|edge| edge.pairs_count >= PAIRS_MIN) {
+            let least = self.edges.get(&edge.edge()).map_or(0.0, |track| track.least_margin);
+            for end in ends(edge.edge()) {
+                falls
+                    .get_mut(end)
+                    .filter(|_| least > 0.0)
+                    .into_iter()
+                    .for_each(|falls| falls.push(least - edge.margin_ns));
+            }
+        }
+        falls.into_iter().map(median).collect()
+    }
+
+    /// The edge whose level lies farthest outside of all edges' levels: it never was off its level, but was asymmetric from the beginning.
+    /// One per round, because it moves its neighbours' levels too.
+    fn lasting(&mut self) -> Option<Sure> {
+        let settled = || self.edges.values().filter(|track| track.count >= LEVEL_COUNT_MIN);
+        if settled().count() < LEVELS_MIN {
+            return None;
+        }
+        let typical = TO_SIGMA * median(settled().map(|track| track.level[0].abs()));
+        let noise = DEVIATIONS * self.scales[0].value();
+        let fresh = self.edges.iter_mut().filter(|(_, track)| track.count >= LEVEL_COUNT_MIN && !track.bad);
+        let (edge, track) = fresh.max_by(|a, b| a.1.level[0].abs().total_cmp(&b.1.level[0].abs()))?;
+        let random = noise * (track.variance / f64::from(track.count)).sqrt();
+        if track.level[0].abs() < (LEVEL_DEVIATIONS * typical).max(random).max(LEVEL_MIN_NS) {
+            return None;
+        }
+        // Its level is that of a good edge: it stays off that.
+        let residual = std::mem::replace(&mut track.level[0], 0.0);
+        Some(Sure { edge: *edge, off: Off { residual, margin: 0.0, since: track.first } })
     }
 
     /// Two thirds of a node's margins off: the node. The others: the edges.
@@ -297,7 +347,7 @@ impl Track {
             if judged && !moving {
                 (0..2).for_each(|k| learnt[k].learn(off[k] / deviation));
             }
-            self.settle(measured, moving);
+            self.settle(measured, edge.covariance[0], moving);
             return None;
         }
         if self.bad && found.residual != 0.0 {
@@ -307,11 +357,11 @@ impl Track {
     }
 
     /// On its level: what was suspected is over, and the level follows.
-    fn settle(&mut self, measured: [f64; 2], moving: bool) {
+    fn settle(&mut self, measured: [f64; 2], variance: f64, moving: bool) {
         self.suspicion = None;
         self.bad &= self.excluded > 0 && self.count < COUNT_MIN;
         if !moving && self.excluded == 0 && self.seen > UNSETTLED {
-            self.take_in(measured);
+            self.take_in(measured, variance);
         }
     }
 
@@ -334,9 +384,10 @@ impl Track {
         Some(sure)
     }
 
-    fn take_in(&mut self, measured: [f64; 2]) {
+    fn take_in(&mut self, measured: [f64; 2], variance: f64) {
         self.count = self.count.saturating_add(1).min(COUNT_MAX);
         let gain = 1.0 / f64::from(self.count);
+        self.variance += gain * (variance - self.variance);
         (0..2).for_each(|k| self.level[k] += gain * (measured[k] - self.level[k]));
     }
 }
@@ -374,6 +425,16 @@ const COUNT_MAX: u32 = 16;
 
 /// Excluded so many rounds running before there was a level: suspected, and in the next round bad from the beginning.
 const EXCLUDED_MIN: u32 = 1;
+
+/// A level this many robust standard deviations of all levels off, and so many ns: asymmetric from the beginning.
+const LEVEL_DEVIATIONS: f64 = 10.0;
+const LEVEL_MIN_NS: f64 = 500.0;
+
+/// Rounds of a level that is compared with those of the other edges.
+const LEVEL_COUNT_MIN: u32 = 4;
+
+/// Fewest edges whose levels say what is usual.
+const LEVELS_MIN: usize = 16;
 
 /// Fewest exchanges by which an edge is judged: the least delay of fewer says little under load.
 const PAIRS_MIN: u32 = 12;

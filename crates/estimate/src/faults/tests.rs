@@ -180,6 +180,116 @@ fn a_step_of_the_reference_is_the_references() {
     assert!((size - 1e7).abs() < 1e3, "the reference jumped ahead by 10 ms, not {size} ns");
 }
 
+/// A swing of 50 µs in 20 s of node 5: offset in ns and rate in ns/s in the middle of a round.
+fn swing(round: u64) -> [f64; 2] {
+    let omega = std::f64::consts::TAU / 20.0;
+    let angle = omega * WINDOW_S * round as f64 + 0.7;
+    [5e4 * angle.sin(), 5e4 * omega * angle.cos()]
+}
+
+#[test]
+fn a_clock_that_swings_between_steady_ones_does_not_step() {
+    let change = Change {
+        offset: Some(|round, node| if node == 5 { swing(round)[0] } else { 0.0 }),
+        edge: Some(|round, edge| {
+            if of(edge, 5) {
+                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
+                edge.alpha += sign * 1e-9 * swing(round)[1];
+            }
+            true
+        }),
+    };
+    for seed in 0..8 {
+        let verdicts = watched(seed, change);
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let is_its_rate = |fault: &&&Fault| fault.kind == FaultKind::RateJump && fault.culprit == node(5);
+        assert_eq!(faults.iter().filter(is_its_rate).count(), faults.len(), "seed {seed}: {faults:?}");
+        assert!(!faults.is_empty(), "seed {seed}: its rate changes by 20 ppm");
+        assert!(verdicts.iter().all(|verdict| verdict.invalid.is_empty()), "seed {seed}: nothing is wrong with it");
+    }
+}
+
+#[test]
+fn a_step_that_a_line_hides_shows_in_the_margins() {
+    // 8 µs in the middle of a window whose packets take 6 µs each way: a line turned by 2 ppm fits, with margins of 2 µs.
+    let change = Change {
+        offset: Some(|round, node| match node {
+            5 if round == BEGIN => 4e3,
+            5 if round > BEGIN => 8e3,
+            _ => 0.0,
+        }),
+        edge: Some(|round, edge| {
+            if of(edge, 5) && round == BEGIN {
+                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
+                edge.alpha += sign * 8e3 / (WINDOW_S * 1e9);
+                edge.margin_ns -= 4e3;
+            }
+            true
+        }),
+    };
+    check("8 µs within a window", change, &[(FaultKind::Step, node(5), BEGIN)], touches(5));
+}
+
+#[test]
+fn a_slow_change_of_rate_is_found_over_several_rounds() {
+    // 160 ns/s: hardly a round is off its prediction, which follows.
+    fn ramp(round: u64, node: u32) -> f64 {
+        if node == 5 && round >= BEGIN { 160.0 * WINDOW_S * (round - BEGIN) as f64 } else { 0.0 }
+    }
+    let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
+        let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
+        edge.covariance = [40_000.0, 0.0, 4e-15];
+        if of(edge, 5) && round >= BEGIN {
+            edge.alpha += sign * 1.6e-7;
+        }
+        true
+    };
+    let mut named = 0;
+    for seed in 0..8 {
+        let verdicts = watched(seed, Change { offset: Some(ramp), edge: Some(rate) });
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        assert!(faults.iter().all(|fault| fault.kind == FaultKind::RateJump && fault.culprit == node(5)), "{faults:?}");
+        named += usize::from(!faults.is_empty());
+    }
+    assert_eq!(named, 8);
+}
+
+#[test]
+fn an_edge_that_the_graph_bears_with_is_still_asymmetric() {
+    // 800 ns off: below what the graph excludes, far above all others.
+    let always = |_: u64, edge: &mut EdgeAlphaBeta| {
+        if edge.edge() == Edge::new(5, 8) {
+            shift(edge, 800.0);
+        }
+        true
+    };
+    for seed in 0..8 {
+        let verdicts = watched(seed, Change { offset: None, edge: Some(always) });
+        let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
+        let [fault] = faults[..] else { panic!("seed {seed}: {faults:?}") };
+        assert_eq!((fault.kind, &fault.culprit), (FaultKind::AsymmetricEdge, &Culprit::Edge(Edge::new(5, 8))));
+        assert!(fault.began.0 <= 2 && (900.0..2_000.0).contains(&fault.size), "seed {seed}: {fault:?}");
+    }
+}
+
+#[test]
+fn an_edge_that_stays_lossy_when_the_network_is_well_again_is_named() {
+    let loss = |round: u64, edge: &mut EdgeAlphaBeta| {
+        let own = edge.edge() == Edge::new(5, 8);
+        if (BEGIN..BEGIN + 3).contains(&round) || own && round >= BEGIN {
+            (edge.pairs_count, edge.lost_count) = (10, 70);
+        }
+        true
+    };
+    let named: Vec<(FaultKind, Culprit)> = watched(1, Change { offset: None, edge: Some(loss) })
+        .iter()
+        .flat_map(|verdict| &verdict.faults)
+        .map(|fault| (fault.kind, fault.culprit.clone()))
+        .collect();
+    let expected = [Culprit::Everyone, Culprit::Edge(Edge::new(5, 8))].map(|culprit| (FaultKind::Loss, culprit));
+    assert_eq!(named, expected);
+}
+
 #[test]
 fn stamps_wrong_by_a_ramp_are_a_jump_of_the_rate() {
     fn ramp(round: u64, node: u32) -> f64 {

@@ -37,7 +37,8 @@ impl End {
         let states = &states[..states.len().min(MOST_ROUNDS)];
         let mut best: Option<(usize, f64)> = None;
         for order in 0..=2 {
-            let errors = states.windows(order + 2).map(|w| predicted(&w[1..], order, w[0].t - w[1].t) - above(&w[0], &w[1]));
+            let errors =
+                states.windows(order + 2).map(|w| predicted(&w[1..], order, w[0].t - w[1].t) - above(&w[0], &w[1]));
             let squares: Vec<f64> = errors.map(|error| error * error).collect();
             if squares.len() < FEWEST_TESTS {
                 break;

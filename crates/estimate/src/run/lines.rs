@@ -40,7 +40,8 @@ impl Smoothed {
         let ends = [windows.clone().next().map(|data| data.window_start), windows.last().map(|data| data.window_end)];
         let sides = self.gaps.iter().filter_map(|gap| gap.placed).flat_map(|placed| placed.between);
         let [start, end] = ends;
-        let within = |at: &Timestamp<Reference>| start.is_none_or(|start| start <= *at) && end.is_none_or(|end| *at <= end);
+        let within =
+            |at: &Timestamp<Reference>| start.is_none_or(|start| start <= *at) && end.is_none_or(|end| *at <= end);
         let mut fixed: Vec<Timestamp<Reference>> =
             self.solution.knots().chain(sides).filter(within).chain(start).chain(end).collect();
         fixed.sort_unstable();
@@ -145,7 +146,8 @@ impl Smoothed {
 
     /// The node's step since its last line that was reached; each is told once.
     fn step_before(&self, node: &NodeEstimate, at: Timestamp<Reference>, told: &mut [bool]) -> Option<StepRecord> {
-        let passed = |gap: &StepGap| gap.node == node.node_id && gap.between[0] < at && self.known(node.node_id, at).is_some();
+        let passed =
+            |gap: &StepGap| gap.node == node.node_id && gap.between[0] < at && self.known(node.node_id, at).is_some();
         let after = |gap: &StepGap| if gap.placed.is_some() { gap.side(at) != Some(0) } else { gap.between[1] <= at };
         let mut gaps = self.gaps.iter().zip(told).filter(|(gap, told)| !**told && passed(gap) && after(gap));
         let (gap, told) = gaps.next()?;
@@ -172,7 +174,12 @@ impl Smoothed {
     }
 
     /// A round's estimate taken from its midpoint to another time.
-    pub(super) fn carried(&self, node: &NodeEstimate, middle: Timestamp<Reference>, at: Timestamp<Reference>) -> NodeEstimate {
+    pub(super) fn carried(
+        &self,
+        node: &NodeEstimate,
+        middle: Timestamp<Reference>,
+        at: Timestamp<Reference>,
+    ) -> NodeEstimate {
         let mut carried = node.clone();
         let Some(there) = self.known(node.node_id, at) else {
             // Reached within the round, but no packet that may be used says where the clock was.

@@ -174,7 +174,8 @@ impl Smoothed {
             // Up to the first gap: a step ends what can be compared. A node that came late has knots of its own.
             for at in knots.take(KNOTS_OF_AN_END) {
                 let stepped = first.is_some_and(|first| self.steps_between(node, first, at));
-                let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none()) else {
+                let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none())
+                else {
                     break;
                 };
                 first = first.or(Some(at));
@@ -235,7 +236,8 @@ fn straight_on(known: &SmoothedOffset, seconds: f64, wander: f64) -> SmoothedOff
         sigma_ns,
         half_width_95_ns: SIGMAS_95 * sigma_ns,
         drift_sigma_ppm: (rate_sd * rate_sd + walked[2]).sqrt() / NS_PER_S_PER_PPM,
-        offset_drift_covariance: (across + seconds * rate_sd * rate_sd + seconds.signum() * walked[1]) / NS_PER_S_PER_PPM,
+        offset_drift_covariance: (across + seconds * rate_sd * rate_sd + seconds.signum() * walked[1])
+            / NS_PER_S_PER_PPM,
         ..*known
     }
 }
@@ -252,7 +254,12 @@ fn step_gaps(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], steps: &[
 }
 
 /// Finds out when the clocks were stepped: from the exchanges of the rounds around, where they are at hand, else from clock events.
-fn place_steps(gaps: &mut [StepGap], solution: &RunSolution, rounds: &[SolvedRound], recorded: Option<&[Recorded<'_>]>) {
+fn place_steps(
+    gaps: &mut [StepGap],
+    solution: &RunSolution,
+    rounds: &[SolvedRound],
+    recorded: Option<&[Recorded<'_>]>,
+) {
     let gathered: Vec<Gathered<'_>> = gathered(gaps, rounds, recorded.unwrap_or_default());
     for (gap, exchanges) in gaps.iter_mut().zip(gathered) {
         if gap.between[0] == FIRST || gap.between[1] == LAST {
@@ -267,7 +274,8 @@ fn place_steps(gaps: &mut [StepGap], solution: &RunSolution, rounds: &[SolvedRou
             // Two steps in one gap: between them nothing is known.
             found.next().filter(|_| found.next().is_none())
         });
-        gap.placed = placed.filter(|placed: &Placed| placed.between.iter().all(|at| gap.between[0] <= *at && *at <= gap.between[1]));
+        gap.placed = placed
+            .filter(|placed: &Placed| placed.between.iter().all(|at| gap.between[0] <= *at && *at <= gap.between[1]));
     }
 }
 

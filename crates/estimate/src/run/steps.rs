@@ -211,8 +211,12 @@ mod tests {
             let [there, back] = [pair(a, b, t, 0), pair(b, a, t + 40_000, 2)];
             let stamps: Vec<i64> = there.into_iter().chain(back).collect();
             let t: [i64; 8] = stamps.try_into().expect("eight");
-            let exchange =
-                Exchange { edge, seq: k as u32, stamp: probe_sync_time::StampSource::Kernel, t: t.map(Timestamp::from_ns) };
+            let exchange = Exchange {
+                edge,
+                seq: k as u32,
+                stamp: probe_sync_time::StampSource::Kernel,
+                t: t.map(Timestamp::from_ns),
+            };
             all.push((edge, exchange));
         }
         sides.by_exchanges(NodeId(1), all.iter().map(|(edge, exchange)| (*edge, exchange)))
@@ -220,10 +224,15 @@ mod tests {
 
     #[test]
     fn a_step_is_placed_to_within_two_exchanges() {
-        for (step_ns, at_ms) in [(5_000, 1_811), (-5_000, 3_007), (800_000, 777), (-40_000_000, 2_222), (3_000_000_000, 1_000)] {
+        for (step_ns, at_ms) in
+            [(5_000, 1_811), (-5_000, 3_007), (800_000, 777), (-40_000_000, 2_222), (3_000_000_000, 1_000)]
+        {
             let Placed { between, readings } = placed(step_ns, at_ms, 800).expect("clear");
             let apart = (between[1] - between[0]).as_ns();
-            assert!(between[0].as_ns() <= at_ms * MS && at_ms * MS <= between[1].as_ns() && apart < 41 * MS, "{between:?}");
+            assert!(
+                between[0].as_ns() <= at_ms * MS && at_ms * MS <= between[1].as_ns() && apart < 41 * MS,
+                "{between:?}"
+            );
             // The clock showed this before the step, and that after it.
             let before = at_ms * MS + at_ms * MS / 100_000 + 1_000_000;
             assert!(readings.after.as_ns() <= before && before - readings.after.as_ns() < 21 * MS, "{readings:?}");
@@ -246,7 +255,10 @@ mod tests {
     fn an_event_places_a_step_to_a_look_at_the_clock() {
         let zero = |_: NodeId, _: usize| Some(SmoothedOffset::ZERO);
         let sides = Sides { between: [Timestamp::from_ns(0), Timestamp::from_ns(4_000 * MS)], at: &zero };
-        let step = |after: i64, before: i64| StepRecord { after: Timestamp::from_ns(after * MS), before: Timestamp::from_ns(before * MS) };
+        let step = |after: i64, before: i64| StepRecord {
+            after: Timestamp::from_ns(after * MS),
+            before: Timestamp::from_ns(before * MS),
+        };
         let found = sides.by_event(NodeId(0), step(1_700, 2_000)).expect("within the gap");
         assert_eq!(found.between.map(Timestamp::as_ns), [1_700 * MS, 2_000 * MS]);
         let cut = sides.by_event(NodeId(0), step(3_900, 4_200)).expect("reaches into the gap");

@@ -181,7 +181,12 @@ fn straight_lines_between_sufficient_lines_add_a_tenth_of_sigma_from_the_first_p
 fn no_more_lines_than_may_be() {
     // Swinging for two hours with 50 ppm: more lines would suffice than there may be.
     let swing = |t: f64| 5e6 * (t * 0.7).sin();
-    let smoothed = Smoothed::new(2, NodeId(0), without_faults(rounds(&(0..40).collect::<Vec<_>>(), |id| id as f64 * 180.0, swing)), None);
+    let smoothed = Smoothed::new(
+        2,
+        NodeId(0),
+        without_faults(rounds(&(0..40).collect::<Vec<_>>(), |id| id as f64 * 180.0, swing)),
+        None,
+    );
     let (knots, share) = smoothed.sufficient_knots();
     assert!(share <= 1.0 && knots.count() * 2 <= 10_000_100, "{share} {}", knots.count());
     let none = Smoothed::new(2, NodeId(0), Vec::new(), None);
@@ -236,7 +241,8 @@ fn a_step_is_placed_by_exchanges_and_lines_follow_the_clock_up_to_it() {
         let smoothed = Smoothed::new(2, NodeId(0), rounds, Some(&recorded));
         let (knots, _) = smoothed.sufficient_knots();
         let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
-        let steps: Vec<(RoundId, StepRecord)> = lines.iter().filter_map(|line| Some((line.round_id, line.step?))).collect();
+        let steps: Vec<(RoundId, StepRecord)> =
+            lines.iter().filter_map(|line| Some((line.round_id, line.step?))).collect();
         let [(_, step)] = steps[..] else { panic!("{step_ns}: {steps:?}") };
         let reading = 3_200_000_000 + stepped(3.1999).round() as i64;
         let (before, after) = (reading - step.after.as_ns(), step.before.as_ns() - reading - step_ns as i64);
@@ -277,13 +283,20 @@ fn the_lines_of_a_round_say_what_must_travel() {
     rounds[2].data.watch.breaks = vec![Break { node: NodeId(0), round: RoundId(1) }];
     let lines: Vec<OffsetRecord> = OffsetRecord::of_round(&rounds[2].data).collect();
     assert_eq!(lines.iter().map(|line| line.slew_ppm).collect::<Vec<_>>(), [3.0, 7.0], "of both clocks");
-    assert_eq!(lines.iter().map(|line| line.broken_into).collect::<Vec<_>>(), [Some(RoundId(1)); 2], "the reference's is everybody's");
+    assert_eq!(
+        lines.iter().map(|line| line.broken_into).collect::<Vec<_>>(),
+        [Some(RoundId(1)); 2],
+        "the reference's is everybody's"
+    );
     // Over at 2 s; 300 ms before it the clock showed 70 ns more than that.
     let step = StepRecord { after: Timestamp::from_ns(1_700_000_070), before: Timestamp::from_ns(2_000_000_000) };
     assert_eq!(lines.iter().map(|line| line.step).collect::<Vec<_>>(), [None, Some(step)]);
     assert!(lines.iter().all(|line| line.clock_disturbed));
     let text = serde_json::to_string(&lines[1]).expect("our own type");
-    assert!(text.starts_with("{\"round_id\":2,\"window_id\":2,\"window_start_ns\":") && text.contains("\"converged\":true"), "{text}");
+    assert!(
+        text.starts_with("{\"round_id\":2,\"window_id\":2,\"window_start_ns\":") && text.contains("\"converged\":true"),
+        "{text}"
+    );
     assert_eq!(serde_json::from_str::<OffsetRecord>(&text).expect("our own text"), lines[1]);
     let quiet = serde_json::to_string(&OffsetRecord::of_round(&rounds[0].data).nth(1)).expect("our own type");
     assert!(!quiet.contains("slew_ppm") && !quiet.contains("step") && !quiet.contains("broken_into"), "{quiet}");

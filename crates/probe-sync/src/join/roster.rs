@@ -21,10 +21,6 @@ pub struct Ready {
     pub address: SocketAddr,
     /// The timestamps that it will have.
     pub stamp: StampSource,
-    /// Its system clock, ns.
-    pub walltime_ns: i64,
-    /// Its tracer clock at that instant, ns: the one configured, else `CLOCK_BOOTTIME`.
-    pub tracer_ns: i64,
 }
 
 /// Everything that all ranks know once the run starts.
@@ -91,12 +87,7 @@ mod tests {
     use super::*;
 
     fn check(stamps: &[StampSource], choice: ReferenceChoice, expected: u32) {
-        let ready = |stamp: &StampSource| Ready {
-            address: SocketAddr::from(([127, 0, 0, 1], 1)),
-            stamp: *stamp,
-            walltime_ns: 0,
-            tracer_ns: 0,
-        };
+        let ready = |stamp: &StampSource| Ready { address: SocketAddr::from(([127, 0, 0, 1], 1)), stamp: *stamp };
         let roster =
             Roster::new(stamps.iter().map(ready).collect(), Timestamp::from_ns(0), choice).expect("one family");
         assert_eq!(roster.reference, NodeId(expected), "{stamps:?} {choice:?}");

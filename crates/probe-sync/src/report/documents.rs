@@ -41,18 +41,13 @@ pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
 /// The first line of `offsets.jsonl`.
 pub(super) fn offsets_header(joined: &Joined, hellos: &[Hello]) -> OffsetsHeader {
     let Joined { plan, roster, .. } = joined;
-    let node = |(node, ready): (usize, &crate::join::Ready)| {
+    let node = |node: usize| {
         let node_id = NodeId(node as u32);
-        NodeRecord {
-            hostname: Some(plan.hostname(node_id).to_owned()),
-            node_id,
-            start_gpu_ns: Some(ready.tracer_ns),
-            start_walltime_ns: Some(ready.walltime_ns),
-        }
+        NodeRecord { hostname: Some(plan.hostname(node_id).to_owned()), node_id }
     };
     OffsetsHeader {
         meta: true,
-        nodes: roster.nodes.iter().enumerate().map(node).collect(),
+        nodes: (0..roster.nodes.len()).map(node).collect(),
         reference: roster.reference,
         ranks: ranks(plan, hellos),
     }

@@ -78,8 +78,7 @@ impl Bound {
         let prober = ProberSetup::bind(config, node, SocketAddr::new(address, config.port))
             .map_err(|error| error.to_string())?;
         let tracer = config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
-        let (walltime_ns, tracer_ns) = start_times(tracer.as_ref()).map_err(|error| error.to_string())?;
-        let ready = Ready { address: prober.local_addr(), stamp: prober.stamp_source(), walltime_ns, tracer_ns };
+        let ready = Ready { address: prober.local_addr(), stamp: prober.stamp_source() };
         Ok(Self { prober, tracer, ready })
     }
 }
@@ -88,16 +87,6 @@ fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
     let nodes = plan.nodes() as u32;
     let neighbors = config.neighbors.unwrap_or(DEFAULT_NEIGHBORS).min(nodes.saturating_sub(1));
     topology::edges(nodes, neighbors, config.seed)
-}
-
-/// The system clock and the tracer clock at one moment, ns.
-fn start_times(tracer: Option<&TracerClock>) -> Result<(i64, i64), probe_sync_sys::Error> {
-    if let Some(tracer) = tracer {
-        let pair = tracer.read_pair(&clock::SystemClock, clock::NARROW_BRACKET)?;
-        return Ok((pair.system.as_ns(), pair.tracer.as_ns()));
-    }
-    let pair = clock::read_pair(&clock::BootClock, &clock::SystemClock, clock::NARROW_BRACKET);
-    Ok((pair.b.as_ns(), pair.a.as_ns()))
 }
 
 /// Random enough that packets of an older run on the same ports are recognised as foreign.

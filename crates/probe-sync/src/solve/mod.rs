@@ -144,7 +144,10 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
         Lines::Sufficient => {
             let (knots, share) = smoothed.sufficient_knots();
             if share < 1.0 {
-                recording.note(format!("10⁷ lines are too few: there are {:.1} % of those that would suffice", 100.0 * share));
+                recording.note(format!(
+                    "10⁷ lines are too few: there are {:.1} % of those that would suffice",
+                    100.0 * share
+                ));
             }
             recording.write(out, smoothed.knot_lines(knots))?
         }

@@ -125,6 +125,7 @@ impl Scenario {
                 self.known(&name("what.reboot.node"), *node)?;
                 within(&name("what.reboot.offset_ns"), *offset_ns as f64, -MAX_NS..=MAX_NS)
             }
+            FaultKind::Pause { node } => self.known(&name("what.pause.node"), *node),
             FaultKind::LateJoin { node } => self.known(&name("what.late_join.node"), *node),
             FaultKind::Falseticker { node, constant_ns, ramp_ns_per_s, .. } => {
                 self.known(&name("what.falseticker.node"), *node)?;

@@ -61,6 +61,13 @@ pub enum FaultKind {
         /// By how much its clock has jumped, ns.
         offset_ns: i64,
     },
+    /// A node's process does not run from start to end, as on a machine with more processes than cores. What comes meanwhile has its
+    /// stamps (those of the system calls, [`StampSource::User`](probe_sync_time::StampSource), only at the end) and is handled all
+    /// at once at the end.
+    Pause {
+        /// The node.
+        node: NodeId,
+    },
     /// A node is silent until the fault's start.
     LateJoin {
         /// The node.
@@ -150,6 +157,11 @@ impl Fault {
             FaultKind::LateJoin { node } => Some((node, Span { start_ns: i64::MIN, end_ns: self.span().start_ns })),
             _ => None,
         }
+    }
+
+    /// When the process of `node` does not run.
+    pub(crate) fn pause(&self, of: NodeId) -> Option<Span> {
+        matches!(self.what, FaultKind::Pause { node } if node == of).then(|| self.span())
     }
 
     /// What packets from one node to another take longer, ns.

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use probe_sync_probe::{Endpoint, PACKET_BYTES, Schedule, Tally, Transmit, TxContext};
-use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, Stamp, System, Timestamp};
+use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, Stamp, StampSource, System, Timestamp};
 
 use crate::error::Error;
 use crate::scenario::Scenario;
@@ -56,6 +56,8 @@ pub(crate) struct Node {
     draws: Draws,
     /// When it says and hears nothing.
     silences: Vec<Span>,
+    /// When its process does not run, in order of time.
+    pauses: Vec<Span>,
     stamp_errors: Vec<StampError>,
 }
 
@@ -159,7 +161,30 @@ impl<'a> World<'a> {
         let Some(Reverse(event)) = self.heap.pop() else { return };
         self.now = event.at;
         self.events += 1;
-        self.handle(event.what, event.at);
+        match self.paused_until(event.what, event.at) {
+            Some(end) => self.push(end, event.what),
+            None => self.handle(event.what, event.at),
+        }
+    }
+
+    /// When the process that an event is for runs again, if it does not run now.
+    fn paused_until(&mut self, what: What, now: i64) -> Option<i64> {
+        let node = match what {
+            What::Wake(node) | What::Begin(node) | What::Sent { from: node, .. } => node,
+            What::Arrival(number) => self.in_flight.receiver(number),
+        };
+        let state = &mut self.nodes[node.index()];
+        let end = state.pauses.iter().find(|pause| pause.contains(now))?.end_ns;
+        match what {
+            What::Arrival(number) => self.in_flight.hold(number, now),
+            What::Wake(_) => {
+                // A timer that was set anew meanwhile has its own event.
+                let (timer, _) = state.armed.filter(|(_, at)| *at == now)?;
+                state.armed = Some((timer, end));
+            }
+            What::Sent { .. } | What::Begin(_) => {}
+        }
+        Some(end)
     }
 
     fn handle(&mut self, what: What, now: i64) {
@@ -191,11 +216,12 @@ impl<'a> World<'a> {
     }
 
     fn receive(&mut self, number: u32, now: i64) -> NodeId {
-        let Packet { from, to, context, copies, bytes, length } = self.in_flight.take(number);
+        let Packet { from, to, context, copies, bytes, length, came_at } = self.in_flight.take(number);
         if let Some(context) = context {
             self.counter.note_arrival(from, context, copies, now);
         }
-        let received = self.stamp(to, from, Side::Receive, now);
+        let early = came_at.filter(|_| self.scenario.stamps.source != StampSource::User);
+        let received = self.stamp(to, from, Side::Receive, early.unwrap_or(now));
         self.nodes[to.index()].endpoint.handle_packet(&bytes[..length], received, monotonic(now));
         to
     }
@@ -237,14 +263,15 @@ impl<'a> World<'a> {
         let copies = delays.iter().flatten().count() as u8;
         self.counter.note_sent(from, context, copies, now);
         for delay in delays.into_iter().flatten() {
-            let packet = Packet { from, to, context: Some(context), copies, bytes, length: PACKET_BYTES };
+            let packet =
+                Packet { from, to, context: Some(context), copies, bytes, length: PACKET_BYTES, came_at: None };
             self.post(packet, now + delay);
         }
         let arrives_at = now + self.scenario.network.delay_ns;
         if self.scenario.network.foreign > 0.0 && !self.nodes[to.index()].is_silent(arrives_at) {
             let counters = &mut self.counter.foreign[to.index()];
             if let Some((bytes, length)) = self.wires.foreign(&bytes, counters) {
-                self.post(Packet { from, to, context: None, copies: 1, bytes, length }, arrives_at);
+                self.post(Packet { from, to, context: None, copies: 1, bytes, length, came_at: None }, arrives_at);
             }
         }
     }
@@ -293,6 +320,7 @@ impl Node {
             armed: None,
             draws: Draws::new(seed, Purpose::Node, u64::from(node.0)),
             silences: silences.filter(|(silent, _)| *silent == node).map(|(_, span)| span).collect(),
+            pauses: scenario.faults.iter().filter_map(|fault| fault.pause(node)).collect(),
             stamp_errors: StampError::of(node, &scenario.faults, edges),
         }
     }

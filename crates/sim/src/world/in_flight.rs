@@ -16,6 +16,8 @@ pub(crate) struct Packet {
     pub(crate) copies: u8,
     pub(crate) bytes: [u8; PACKET_BYTES],
     pub(crate) length: usize,
+    /// When it came, ns since the start, where its receiver was paused then.
+    pub(crate) came_at: Option<i64>,
 }
 
 /// Packets in flight, by number; numbers are used again.
@@ -38,6 +40,16 @@ impl PacketsInFlight {
                 (self.places.len() - 1) as u32
             }
         }
+    }
+
+    /// Notes when a packet came that cannot be handled yet.
+    pub(crate) fn hold(&mut self, number: u32, now: i64) {
+        self.places[number as usize].came_at.get_or_insert(now);
+    }
+
+    /// Who a packet is for.
+    pub(crate) fn receiver(&self, number: u32) -> NodeId {
+        self.places[number as usize].to
     }
 
     /// Takes a packet out.

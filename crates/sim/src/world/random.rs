@@ -38,6 +38,8 @@ pub(crate) enum Purpose {
     WarmingPair,
     /// The exchanges of an edge there.
     WarmingEdge,
+    /// How a clock swings, how loaded its network is and when its machine pauses (`swinging`).
+    Swinging,
 }
 
 impl Draws {

@@ -9,4 +9,5 @@ mod replayed;
 mod rounds;
 mod running;
 mod scenarios;
+mod swinging;
 mod truth;

@@ -76,7 +76,7 @@ impl Bench {
         if std::fs::read(input)? != std::fs::read(output)? {
             return Err("the identity changed the file".into());
         }
-        let mapped = |what: &str, from: &Path, to: &Path, options: RewriteOptions| {
+        let mapped = |what: &str, from: &Path, to: &Path, options: RewriteOptions<'_>| {
             measure(what, bytes, || {
                 let mut cursor = map.cursor();
                 let map = &mut |time| cursor.map(time).time_ps;

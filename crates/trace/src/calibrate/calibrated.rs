@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::collectives::CollectiveOffsets;
+use crate::clocks::NodeClock;
+use crate::collectives::{CollectiveOffsets, MapTime};
+use crate::model::ClockPair;
 use crate::nodes::NodeTrace;
 
 /// Traces with the maps from their timelines to the reference clock.
@@ -38,4 +40,25 @@ pub struct CalibratedTrace {
     pub map: Option<TimeMap>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// How the map came about, and the maps of planes that are on another clock than the file.
+    pub(crate) clock: Option<NodeClock>,
+    /// Pairs of its node's tracer clock and system clock from elsewhere than the trace.
+    pub(crate) snapshots: Option<Vec<ClockPair>>,
+}
+
+impl CalibratedTrace {
+    /// A trace whose clock is not known.
+    pub(crate) fn unknown(trace: NodeTrace, snapshots: Option<Vec<ClockPair>>) -> Self {
+        Self { map: None, notes: trace.facts.notes.clone(), clock: None, snapshots, trace }
+    }
+
+    /// Where the trace's times are on the reference clock, and how surely; None where its clock is not known.
+    pub(crate) fn look(&self) -> Option<Box<MapTime<'_>>> {
+        self.clock.as_ref().map(look)
+    }
+}
+
+/// Times through a clock.
+pub(super) fn look(clock: &NodeClock) -> Box<MapTime<'_>> {
+    Box::new(|time| clock.look(time))
 }

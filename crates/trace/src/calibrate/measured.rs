@@ -10,12 +10,11 @@
 
 use std::path::PathBuf;
 
-use probe_sync_estimate::series::TimeMap;
 use probe_sync_time::Duration;
 
 use super::length::length;
 use crate::Error;
-use crate::clocks::{Span, Survey};
+use crate::clocks::{NodeClock, Span, Survey};
 use crate::nodes::NodeTrace;
 
 /// Looks at every trace of a calibration.
@@ -39,12 +38,15 @@ impl<'a> Measured<'a> {
         Self { survey, allowed_ns: i128::from(allowed.as_ns().max(0)), outside: Vec::new() }
     }
 
-    /// Compares a trace; `tracer` is its map R → S, where one is known.
-    pub(super) fn look(&mut self, trace: &NodeTrace, tracer: Option<&TimeMap>) {
-        let Some((first, last)) = trace.facts.span else { return };
+    /// Compares a trace, its planes on a raw clock included; `clock` says when its times were on its node's own clock.
+    pub(super) fn look(&mut self, trace: &NodeTrace, clock: &NodeClock) {
+        let planes = trace.facts.since_boot.iter().map(|plane| plane.span);
+        let own_ns = |time| clock.system_ps(time).div_euclid(1000);
+        let spans = trace.facts.span.into_iter().chain(planes);
+        let spans = spans.map(|(first, last)| Span { first_ns: own_ns(first), last_ns: own_ns(last) });
+        let whole = |a: Span, b: Span| Span { first_ns: a.first_ns.min(b.first_ns), last_ns: a.last_ns.max(b.last_ns) };
+        let Some(trace_span) = spans.reduce(whole) else { return };
         let Some(measured) = self.survey.measured(trace.node) else { return };
-        let own_ns = |time| tracer.map_or(time, |map| map.map(time).time_ps).div_euclid(1000);
-        let trace_span = Span { first_ns: own_ns(first), last_ns: own_ns(last) };
         let found = Outside { path: trace.path.clone(), node: trace.node, trace: trace_span, measured };
         if found.beyond_ns() > self.allowed_ns {
             self.outside.push(found);

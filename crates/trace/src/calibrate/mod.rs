@@ -14,11 +14,11 @@ mod request;
 mod source;
 mod traces;
 
-use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
+use probe_sync_estimate::series::{Axis, OffsetSample};
 
 use crate::Error;
 use crate::clocks::{NodeClock, Offsets, Span, Tie, Timeline, Wanted, node_clock, own_span};
-use crate::collectives::CollectiveOffsets;
+use crate::collectives::{CollectiveOffsets, MapTime};
 use crate::model::ClockPair;
 use crate::nodes::{self, NodeTrace};
 use length::length;
@@ -85,15 +85,15 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         }
         (None, _) => {
             calibrated.timeline = "each node's own clock".to_owned();
-            let unknown = |trace: NodeTrace| CalibratedTrace { notes: trace.facts.notes.clone(), map: None, trace };
-            calibrated.traces = traces.into_iter().map(unknown).collect();
+            let unknown = traces.into_iter().zip(snapshots);
+            calibrated.traces = unknown.map(|(trace, snapshots)| CalibratedTrace::unknown(trace, snapshots)).collect();
             return Ok(calibrated);
         }
     };
     calibrated.notes.extend(offsets.notes.iter().cloned());
     let by_part = calibrated.collectives.is_some();
     let measured = source.survey().map(|survey| Measured::new(survey, request.extrapolate));
-    make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request.timeline, measured)?;
+    make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request, measured)?;
     Ok(calibrated)
 }
 
@@ -133,12 +133,12 @@ fn make_maps(
     calibrated: &mut Calibrated,
     traces: Vec<NodeTrace>,
     clocks: &Clocks,
-    wanted: OutputClock,
+    request: &Request,
     mut measured: Option<Measured<'_>>,
 ) -> Result<(), Error> {
     let reference = clocks.offsets.reference;
     let mut tracer = None;
-    if wanted == OutputClock::Tracer {
+    if request.timeline == OutputClock::Tracer {
         let found = traces.iter().enumerate().find(|(_, trace)| clocks.number(trace) == reference);
         if let Some((index, trace)) = found {
             tracer = clocks.clock(index, trace, Timeline::Host)?.tracer;
@@ -156,20 +156,28 @@ fn make_maps(
     calibrated.timeline = format!("{clock_name} of node {reference}");
     let mut ties = [false; 2];
     for (index, trace) in traces.into_iter().enumerate() {
-        let (map, more) = match clocks.clock(index, &trace, timeline) {
+        let mut calibrated_trace = CalibratedTrace::unknown(trace, clocks.snapshots[index].clone());
+        match clocks.clock(index, &calibrated_trace.trace, timeline) {
             Ok(clock) => {
                 if let Some(measured) = &mut measured {
-                    measured.look(&trace, clock.tracer.as_ref());
+                    measured.look(&calibrated_trace.trace, &clock);
                 }
                 ties[usize::from(clock.tie == Tie::Assumed)] = true;
-                (Some(clock.chain.whole().clone()), notes(&clock))
+                calibrated_trace.notes.extend(notes(&clock));
+                if !request.snapshots.is_empty()
+                    && clock.raw.is_none()
+                    && matches!(clock.tie, Tie::Assumed | Tie::Trace)
+                {
+                    calibrated_trace.notes.push(UNUSED_SNAPSHOTS.to_owned());
+                }
+                calibrated_trace.map = Some(clock.chain.whole().clone());
+                calibrated_trace.clock = Some(clock);
             }
             // Not an error where the caller can do without: merge asks, check leaves the node as it is.
-            Err(error @ Error::NoOffsets { .. }) => (None, vec![error.to_string()]),
+            Err(error @ Error::NoOffsets { .. }) => calibrated_trace.notes.push(error.to_string()),
             Err(error) => return Err(error),
-        };
-        let notes = trace.facts.notes.iter().cloned().chain(more).collect();
-        calibrated.traces.push(CalibratedTrace { trace, map, notes });
+        }
+        calibrated.traces.push(calibrated_trace);
     }
     if ties == [true; 2] {
         calibrated.warnings.push(MIXED_TIES.to_owned());
@@ -208,10 +216,10 @@ fn offsets_of_collectives(
     let none = Offsets::new(OF_COLLECTIVES, Axis::Reference);
     let own = traces.iter().zip(snapshots).map(|(trace, snapshots)| {
         // As its own reference: the map ends at the node's own system clock.
-        let clock = node_clock(&trace.facts, &none, none.reference, snapshots.as_deref(), Timeline::Host)?;
-        Ok(clock.chain.whole().clone())
+        node_clock(&trace.facts, &none, none.reference, snapshots.as_deref(), Timeline::Host)
     });
-    let own: Vec<TimeMap> = own.collect::<Result<_, Error>>()?;
+    let own: Vec<NodeClock> = own.collect::<Result<_, Error>>()?;
+    let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(calibrated::look(clock))).collect();
     nodes::offsets_from_collectives(traces, &own)
 }
 
@@ -233,6 +241,7 @@ fn as_offsets(found: &CollectiveOffsets) -> Offsets {
 
 /// In the place of a file's name.
 const OF_COLLECTIVES: &str = "collectives";
+const UNUSED_SNAPSHOTS: &str = "the snapshot pairs given are of another clock than the trace's, and are not used";
 const MIXED_TIES: &str = "some traces tie their times to the system clock by markers or snapshots and others do not: the \
                           tracers' own delay, 10 to 20 µs, is between them; --realtime-only treats all alike";
 

@@ -36,7 +36,7 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, 
         }
     };
     let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order };
-    let traces = nodes::read(&paths, &said, &source.known(), &FactOptions { markers })?;
+    let traces = nodes::read(&paths, &said, &source.known(), &FactOptions { markers, ..FactOptions::default() })?;
     Ok((paths, traces))
 }
 

@@ -10,6 +10,7 @@
 mod lines;
 mod offsets;
 mod pairs;
+mod planes;
 mod run_directory;
 mod snapshots;
 mod stretch;
@@ -27,7 +28,7 @@ use probe_sync_estimate::series::{MapChain, OffsetMap, TimeMap};
 use serde::Serialize;
 
 use crate::Error;
-use crate::model::{ClockPair, PairKind, Picoseconds, TraceFacts};
+use crate::model::{ClockPair, MappedTime, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};
 use pairs::{Residuals, tracer_map};
 
 /// The clock on which aligned times are.
@@ -75,6 +76,8 @@ pub struct NodeClock {
     pub chain: MapChain,
     /// R → S, where pairs gave one.
     pub tracer: Option<TimeMap>,
+    /// For planes of the trace that are on a raw clock.
+    pub raw: Option<RawClock>,
     /// What ties R to S.
     pub tie: Tie,
     /// How well pairs fit.
@@ -85,11 +88,54 @@ pub struct NodeClock {
     pub notes: Vec<String>,
 }
 
+/// The map of planes whose clock counts from the machine's start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawClock {
+    /// From that clock to the wanted one.
+    pub map: TimeMap,
+    /// From that clock to the system clock.
+    pub tie: TimeMap,
+}
+
+impl NodeClock {
+    /// The map of the clock that a time of the trace is on.
+    pub(crate) fn map_of(&self, time: Picoseconds) -> &TimeMap {
+        match &self.raw {
+            Some(raw) if time < UNIX_TIME_MIN_PS => &raw.map,
+            _ => self.chain.whole(),
+        }
+    }
+
+    /// The map to the node's own system clock of the clock that a time of the trace is on; None where that is the system clock.
+    fn tie_of(&self, time: Picoseconds) -> Option<&TimeMap> {
+        let raw = self.raw.as_ref().filter(|_| time < UNIX_TIME_MIN_PS);
+        raw.map(|raw| &raw.tie).or(self.tracer.as_ref())
+    }
+
+    /// A time of the trace on its node's own system clock.
+    pub(crate) fn system_ps(&self, time: Picoseconds) -> Picoseconds {
+        self.tie_of(time).map_or(time, |tie| tie.map(time).time_ps)
+    }
+
+    /// A time of the trace on the wanted clock.
+    pub(crate) fn look(&self, time: Picoseconds) -> MappedTime {
+        let mapped = self.map_of(time).map(time);
+        let raw = self.raw.is_some() && time < UNIX_TIME_MIN_PS;
+        let early = self.uncertainty.filter(|_| !raw);
+        MappedTime {
+            at: mapped.time_ps,
+            sigma_ns: mapped.sigma_ns,
+            own_sigma_ns: self.tie_of(time).map_or(0.0, |tie| tie.map(time).sigma_ns),
+            early_by_ns: early.map_or(0.0, |uncertainty| uncertainty.early_by_up_to_ns),
+        }
+    }
+}
+
 /// Makes a node's map. `snapshots` are pairs from elsewhere than the trace.
 ///
 /// # Errors
 /// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] when no map runs through its offsets or
-/// pairs.
+/// pairs; [`Error::Planes`] for planes on a raw clock that no pairs tie to the system clock.
 pub fn node_clock(
     facts: &TraceFacts,
     offsets: &Offsets,
@@ -99,27 +145,39 @@ pub fn node_clock(
 ) -> Result<NodeClock, Error> {
     let mut notes = Vec::new();
     let wrong = |source| Error::Clock { node, source };
+    let raw_pairs = planes::pairs(facts, snapshots).map_err(|problem| Error::Planes { node, problem })?;
     let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes);
     let offset_map = offsets.map(node)?;
     let steps = offset_map.as_ref().map(|found| found.map.breaks()).unwrap_or_default();
     let tracer = tracer_map(&pairs, &steps).map_err(wrong)?;
     let tie = if tracer.is_some() { tie } else { Tie::Assumed };
+    let raw_tie = tracer_map(&raw_pairs, &steps).map_err(wrong)?.map(|tie| tie.map);
+    let mut raw = raw_tie.clone().map(MapChain::new);
     let mut chain = MapChain::new(tracer.as_ref().map_or_else(TimeMap::identity, |tracer| tracer.map.clone()));
     if let Some(found) = offset_map {
         note_offsets(&found, &mut notes);
         // Steps are large beside how well either map knows the clock; 50 µs where both know it well.
         let spread = tracer.as_ref().map_or(0.0, |tracer| tracer.residuals.p95_ns);
+        raw = raw.map(|raw| raw.then(found.map.clone(), SMALLEST_TOLERANCE_NS));
         chain = chain.then(found.map, (STEP_SIGMAS * spread).max(SMALLEST_TOLERANCE_NS));
         note_join(&chain, tracer.is_some(), &mut notes);
     }
     if let Timeline::Tracer(reference) = timeline {
-        let back = reference.or(tracer.as_ref().map(|tracer| &tracer.map));
+        let back = reference.or(tracer.as_ref().map(|tracer| &tracer.map)).or(raw_tie.as_ref());
         match back {
-            Some(map) => chain = chain.then(map.inverse().map_err(wrong)?, SMALLEST_TOLERANCE_NS),
+            Some(map) => {
+                let inverse = map.inverse().map_err(wrong)?;
+                raw = raw.map(|raw| raw.then(inverse.clone(), SMALLEST_TOLERANCE_NS));
+                chain = chain.then(inverse, SMALLEST_TOLERANCE_NS);
+            }
             None => notes.push("the tracer timeline is the system clock's: no pairs tell them apart".to_owned()),
         }
     }
-    if tie == Tie::Assumed {
+    if let Some(plane) = facts.since_boot.first() {
+        let (count, name) = (facts.since_boot.len(), &plane.plane);
+        notes.push(format!("{count} planes ({name} first) are on a raw clock; {} pairs tie it", raw_pairs.len()));
+    }
+    if tie == Tie::Assumed && facts.span.is_some() {
         notes.push(
             "the trace's times are taken as CLOCK_REALTIME: nothing in it or beside it says otherwise".to_owned(),
         );
@@ -127,39 +185,48 @@ pub fn node_clock(
     let residuals = tracer.as_ref().map(|tracer| tracer.residuals.clone());
     let early = residuals.as_ref().map_or(0.0, |residuals| residuals.early_by_up_to_ns);
     let uncertainty = facts.span.map(|span| uncertainty(&chain, span, early));
-    Ok(NodeClock { node, chain, tracer: tracer.map(|tracer| tracer.map), tie, residuals, uncertainty, notes })
+    let raw = raw.zip(raw_tie).map(|(raw, tie)| RawClock { map: raw.whole().clone(), tie });
+    Ok(NodeClock { node, chain, tracer: tracer.map(|tracer| tracer.map), raw, tie, residuals, uncertainty, notes })
 }
 
 /// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
 pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&[ClockPair]>) -> Option<Span> {
-    let (first, last) = facts.span?;
     let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new());
     let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
     let least = pairs.iter().map(ahead).min().unwrap_or(0);
     let most = pairs.iter().map(ahead).max().unwrap_or(0);
-    let nanoseconds = |ps: Picoseconds| ps.div_euclid(1000);
-    Some(Span { first_ns: nanoseconds(first.saturating_add(least)), last_ns: nanoseconds(last.saturating_add(most)) })
+    let of_file = facts.span.map(|(first, last)| (first.saturating_add(least), last.saturating_add(most)));
+    // Planes on a raw clock lie in the session, or are refused.
+    let of_planes = facts.session.filter(|_| !facts.since_boot.is_empty());
+    let (first, last) = of_file.into_iter().chain(of_planes).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+    Some(Span { first_ns: first.div_euclid(1000), last_ns: last.div_euclid(1000) })
 }
 
-/// Pairs that are on the trace's own timeline.
+/// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a trace on Unix time a run's pairs of
+/// a raw clock are the ordinary case.
 fn usable_pairs(facts: &TraceFacts, snapshots: Option<&[ClockPair]>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
-    let mut pairs = facts.pairs.clone();
-    let markers = pairs.iter().filter(|pair| pair.kind == PairKind::Marker).count();
-    if markers > 0 && markers < pairs::FEWEST_MARKERS && pairs.iter().all(near_system) {
-        notes.push(format!("{markers} markers are too few to tell a delay from the clock, and are not used"));
-        pairs.retain(|pair| pair.kind != PairKind::Marker);
+    let applies = |pairs: &[ClockPair]| match facts.span {
+        Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
+        // All planes are on a raw clock: the pairs are theirs.
+        None => !pairs.is_empty() && facts.since_boot.is_empty(),
+    };
+    let (mut markers, bracketed): (Vec<ClockPair>, Vec<ClockPair>) =
+        facts.pairs.iter().partition(|pair| pair.kind == PairKind::Marker);
+    let bracketed = if applies(&bracketed) { bracketed } else { Vec::new() };
+    let near = markers.iter().chain(&bracketed).all(near_system);
+    if !markers.is_empty() && markers.len() < pairs::FEWEST_MARKERS && near {
+        let count = markers.len();
+        notes.push(format!("{count} markers are too few to tell a delay from the clock, and are not used"));
+        markers.clear();
     }
+    let mut pairs = markers;
+    pairs.extend(bracketed);
     let of_trace = !pairs.is_empty();
     let given = snapshots.unwrap_or_default();
-    let other_clock = facts.span.is_some_and(|span| !given.is_empty() && is_elsewhere(given, span));
-    if other_clock {
-        let problem =
-            "the snapshot pairs are of another clock than the trace's: more than a day away; they are not used";
-        notes.push(problem.to_owned());
-    } else {
+    let of_snapshots = applies(given);
+    if of_snapshots {
         pairs.extend_from_slice(given);
     }
-    let of_snapshots = !given.is_empty() && !other_clock;
     let tie = match (of_trace, of_snapshots) {
         (false, false) => Tie::Assumed,
         (true, false) => Tie::Trace,

@@ -77,8 +77,7 @@ fn boottime_pairs() -> Vec<ClockPair> {
 #[test]
 fn the_tracer_timeline_leads_back() {
     let mut offsets = Offsets::new("offsets", Axis::Reference);
-    let sample =
-        OffsetSample { drift_ppm: Some(0.0), sigma_ns: Some(5.0), ..OffsetSample::bare(EPOCH_NS, 1e6) };
+    let sample = OffsetSample { drift_ppm: Some(0.0), sigma_ns: Some(5.0), ..OffsetSample::bare(EPOCH_NS, 1e6) };
     offsets.nodes.insert(1, vec![sample]);
     let span = (3_600_000_000_000_000, 3_630_000_000_000_000);
     let trace = TraceFacts { span: Some(span), ..TraceFacts::default() };
@@ -96,11 +95,48 @@ fn the_tracer_timeline_leads_back() {
 }
 
 #[test]
-fn pairs_that_do_not_fit_are_named_and_left_out() {
+fn pairs_of_a_raw_clock_beside_a_trace_on_unix_time_are_the_ordinary_case() {
     let offsets = Offsets::new("offsets", Axis::Reference);
-    let foreign = node_clock(&facts(vec![]), &offsets, 0, Some(&boottime_pairs()), Timeline::Host).expect("a map");
-    assert_eq!(foreign.tie, Tie::Assumed);
-    assert!(foreign.notes.iter().any(|note| note.contains("another clock")), "{:?}", foreign.notes);
+    let time = i128::from(EPOCH_NS) * 1000 + 77;
+    let unmoved = |facts: &TraceFacts, snapshots: Option<&[ClockPair]>| {
+        let clock = node_clock(facts, &offsets, 0, snapshots, Timeline::Host).expect("a map");
+        assert_eq!((clock.tie, clock.chain.map(time).time_ps, &clock.raw), (Tie::Assumed, time, &None));
+        assert_eq!(clock.notes.len(), 1, "{:?}", clock.notes);
+        assert!(!clock.notes.iter().any(|note| note.contains("another clock")), "{:?}", clock.notes);
+    };
+    unmoved(&facts(vec![]), Some(&boottime_pairs()));
+    // The same pairs inside the file: its events stay where they are, and do not go decades away.
+    unmoved(&facts(boottime_pairs()), None);
+}
+
+#[test]
+fn planes_on_a_raw_clock_have_a_map_of_their_own() {
+    let mut offsets = Offsets::new("offsets", Axis::Reference);
+    let sample = OffsetSample { drift_ppm: Some(0.0), sigma_ns: Some(5.0), ..OffsetSample::bare(EPOCH_NS, 1e6) };
+    offsets.nodes.insert(1, vec![sample]);
+    let (boot, unix) = (3_601_000_000_000_000i128, i128::from(EPOCH_NS) * 1000 + 1_000_000_000_000);
+    let plane = crate::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
+    let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
+    let raw = |pairs: Vec<ClockPair>| TraceFacts { since_boot: vec![plane.clone()], session, ..facts(pairs) };
+    for (trace, given) in [(raw(vec![]), Some(boottime_pairs())), (raw(boottime_pairs()), None)] {
+        let clock = node_clock(&trace, &offsets, 1, given.as_deref(), Timeline::Host).expect("a map");
+        // 1 s after the pairs' first moment, on either clock; node 1 is 1 ms ahead.
+        let [raw, file] = [boot, unix].map(|time| clock.look(time));
+        assert_eq!((raw.at, file.at), (unix - 1_000_000_000, unix - 1_000_000_000), "{:?}", clock.notes);
+        assert!(raw.own_sigma_ns > 0.0 && file.own_sigma_ns == 0.0, "{raw:?} {file:?}");
+        assert!(raw.sigma_ns > raw.own_sigma_ns, "{raw:?}");
+    }
+    let refused = node_clock(&raw(vec![]), &offsets, 1, None, Timeline::Host).expect_err("no pairs").to_string();
+    assert!(refused.starts_with("node 1: the plane /device:GPU:0 is not on Unix time"), "{refused}");
+    // All planes are raw: the session's start is Unix time all the same.
+    let all_raw = TraceFacts { span: None, ..raw(boottime_pairs()) };
+    let clock = node_clock(&all_raw, &offsets, 1, None, Timeline::Host).expect("a map");
+    assert_eq!(clock.chain.map(unix).time_ps, unix - 1_000_000_000);
+}
+
+#[test]
+fn too_few_markers_are_named_and_left_out() {
+    let offsets = Offsets::new("offsets", Axis::Reference);
     let two = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 }.markers()[..2].to_vec();
     let few = node_clock(&facts(two), &offsets, 0, None, Timeline::Host).expect("a map");
     assert_eq!(few.tie, Tie::Assumed);

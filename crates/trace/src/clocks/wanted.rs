@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: whose the traces are and when they ran → [`Wanted`] → the samples of those nodes during those traces and the
 //! [`NEIGHBOURS`] nearest before and after, which say how a clock goes on and how much its offsets scatter. A run of a week is
-//! read for a trace of a minute in the memory that the minute takes: 64 bytes a sample, and no more than [`MOST_SAMPLES`] of them.
+//! read for a trace of a minute in the memory that the minute takes: some 200 bytes a sample, and no more than [`MOST_SAMPLES`] of them.
 //!
 //! Lines may be in any order and are sorted by their times on the reference clock; they stay as they are where times ascend on
 //! either clock, because a clock that was set back reads earlier and its lines are not out of order.
@@ -139,8 +139,8 @@ impl Eq for Kept {}
 
 /// Offsets kept on either side of a trace.
 const NEIGHBOURS: usize = 64;
-/// 8 million samples: half a gigabyte.
-const MOST_SAMPLES: usize = 1 << 23;
+/// 4 million samples: less than a gigabyte.
+const MOST_SAMPLES: usize = 1 << 22;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Collective operations: which parts belong together, whether causality holds, and what they say about the clocks.
 //!
-//! Place in the flow: formats deliver [`CollectiveEvent`]s per node → `matching` groups the parts of one operation
+//! Place in the flow: formats deliver [`CollectiveParts`] per node → `matching` groups the parts of one operation
 //! over the nodes → [`check()`] judges happens-before under any time map; [`from_collectives`] turns the same groups into
 //! bounds on the clocks when nobody probed them.
 //!
@@ -26,16 +26,17 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use self::check::CheckReport;
 pub(crate) use self::check::{CheckOptions, check};
+pub use self::check::{CheckReport, Outcome};
 pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::table;
 
-use crate::model::{CollectiveEvent, GroupKey, Picoseconds};
+use crate::model::{GroupKey, MappedTime, Picoseconds};
+use crate::parts::CollectiveParts;
 
-/// A time map: a time on the trace's timeline R to a time in ps, with its standard deviation in ns.
-pub(crate) type MapTime<'a> = dyn Fn(Picoseconds) -> (Picoseconds, f64) + 'a;
+/// A time map: a time on the trace's timeline R to one on the common clock.
+pub(crate) type MapTime<'a> = dyn Fn(Picoseconds) -> MappedTime + 'a;
 
 /// What one node brings: its collectives, and the map under which they are looked at.
 #[derive(Copy, Clone)]
@@ -50,8 +51,8 @@ pub(crate) struct NodeCollectives<'a> {
     pub(crate) rank: Option<u32>,
     /// Every process group that the trace lists ([`crate::model::TraceFacts::groups`]).
     pub(crate) groups: &'a [GroupKey],
-    /// The parts, in any order.
-    pub(crate) events: &'a [CollectiveEvent],
+    /// The parts.
+    pub(crate) parts: &'a CollectiveParts,
     /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For [`from_collectives`]: R → the node's own
     /// clock.
     pub(crate) map: &'a MapTime<'a>,
@@ -66,7 +67,7 @@ impl NodeCollectives<'_> {
 
 impl std::fmt::Debug for NodeCollectives<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { node, clock, name, rank, groups, events, map: _ } = self;
+        let Self { node, clock, name, rank, groups, parts, map: _ } = self;
         let mut fields = formatter.debug_struct("NodeCollectives");
         fields
             .field("node", node)
@@ -74,6 +75,6 @@ impl std::fmt::Debug for NodeCollectives<'_> {
             .field("name", name)
             .field("rank", rank)
             .field("groups", groups);
-        fields.field("events", &events.len()).finish_non_exhaustive()
+        fields.field("parts", &parts.len()).finish_non_exhaustive()
     }
 }

@@ -53,12 +53,19 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
             after.unordered_parts, after.unpaired_parts
         );
     }
+    if after.unjudged_parts > 0 {
+        let _ = writeln!(text, "not judged: {} parts that could not be kept or read back", after.unjudged_parts);
+    }
     let _ = writeln!(text, "{}", verdict(after));
     text
 }
 
 fn verdict(report: &CheckReport) -> String {
-    match (report.edges, report.broken, report.violations()) {
+    let broken = match (report.edges, report.broken, report.violations()) {
+        (0, ..) if report.ambiguous_instances > 0 => {
+            let count = report.ambiguous_instances;
+            format!("nothing to judge: none of the {count} operations on several nodes can be paired with certainty")
+        }
         (0, ..) => "nothing to judge: no operation has parts on two nodes".to_owned(),
         (edges, 0, _) => format!("causality holds on all {edges} edges"),
         (edges, broken, 0) => {
@@ -67,6 +74,10 @@ fn verdict(report: &CheckReport) -> String {
         (edges, broken, violations) => {
             format!("{broken} of {edges} edges are broken, {violations} of them beyond the clocks' uncertainty")
         }
+    };
+    match report.unjudged_parts {
+        0 => broken,
+        parts => format!("{broken}; this is of a part only: {parts} parts could not be judged"),
     }
 }
 

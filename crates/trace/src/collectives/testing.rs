@@ -1,7 +1,10 @@
 //! Hand-made nodes for the tests of this folder: events in ns on a node's own clock, one line each.
 
 use super::NodeCollectives;
-use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Picoseconds};
+use crate::model::{
+    CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
+};
+use crate::parts::CollectiveParts;
 
 /// A node with its events and the offset and drift that its map takes away.
 pub(super) struct Node {
@@ -27,50 +30,93 @@ impl Node {
     }
 }
 
-/// A label as XLA gives it.
-pub(super) fn hlo(op: &str, run_id: i64) -> Instance {
-    Instance::Hlo { module: "jit_f".to_owned(), run_id, op: op.to_owned() }
+/// An XLA operation and its execution.
+pub(super) fn hlo(op: &str, run_id: i64) -> (Instance, i64) {
+    (Instance::Hlo { module: "jit_f".to_owned(), op: op.to_owned() }, run_id)
+}
+
+/// A number in a group.
+pub(super) fn numbered(group: GroupKey, number: i64) -> (Instance, i64) {
+    (Instance::Sequence { group }, number)
+}
+
+/// Only order, in a group or none.
+pub(super) fn ordered(group: Option<GroupKey>, signature: &str) -> (Instance, i64) {
+    (Instance::Order { group, signature: signature.to_owned() }, 0)
 }
 
 /// Nothing but a look.
-pub(super) fn look(signature: &str) -> Instance {
-    Instance::Order { group: None, signature: signature.to_owned() }
+pub(super) fn look(signature: &str) -> (Instance, i64) {
+    ordered(None, signature)
 }
 
 pub(super) fn group(name: &str, ranks: &[u32]) -> GroupKey {
     GroupKey { name: name.to_owned(), ranks: Some(ranks.to_vec()), size: Some(ranks.len() as u32) }
 }
 
-/// A part from `start` to `end`, ns.
-pub(super) fn part(instance: Instance, kind: CollectiveKind, start: i128, end: i128) -> CollectiveEvent {
-    let name = match &instance {
-        Instance::Hlo { op, .. } => op.clone(),
-        Instance::Sequence { .. } => "collective".to_owned(),
-        Instance::Order { signature, .. } => signature.split(' ').next().unwrap_or_default().to_owned(),
+/// A part from `start` to `end`, ns. XLA operations are of all devices together.
+pub(super) fn part(
+    (instance, number): (Instance, i64),
+    kind: CollectiveKind,
+    start: i128,
+    end: i128,
+) -> CollectiveEvent {
+    let (name, replicas) = match &instance {
+        Instance::Hlo { op, .. } => (op.clone(), Replicas::All),
+        Instance::Sequence { .. } => ("collective".to_owned(), Replicas::Absent),
+        Instance::Order { signature, .. } => {
+            (signature.split(' ').next().unwrap_or_default().to_owned(), Replicas::Absent)
+        }
     };
-    CollectiveEvent { name, kind, instance, start_ps: start * 1000, end_ps: end * 1000, track: 0 }
+    let label = Label { name, kind, instance, replicas, device: None };
+    CollectiveEvent { label, number, start_ps: start * 1000, end_ps: end * 1000, recipients: Recipients::All }
 }
 
 /// An all-to-all part.
-pub(super) fn all(instance: Instance, start: i128, end: i128) -> CollectiveEvent {
+pub(super) fn all(instance: (Instance, i64), start: i128, end: i128) -> CollectiveEvent {
     part(instance, CollectiveKind::AllToAll, start, end)
+}
+
+/// An all-to-all part of a device, in replica groups.
+pub(super) fn of_device(device: u64, replicas: Replicas, event: CollectiveEvent) -> CollectiveEvent {
+    CollectiveEvent { label: Label { device: Some(device), replicas, ..event.label }, ..event }
+}
+
+/// Replica groups.
+pub(super) fn groups_of(groups: &[&[u64]]) -> Replicas {
+    Replicas::Groups(groups.iter().map(|group| group.to_vec()).collect())
 }
 
 /// Hands the nodes to a test as the stages want them; node numbers are places.
 pub(super) fn with<T>(nodes: &[Node], test: impl FnOnce(&[NodeCollectives<'_>]) -> T) -> T {
     let names: Vec<String> = (0..nodes.len()).map(|node| format!("host{node}")).collect();
-    let map = |node: usize| move |at: Picoseconds| (at - nodes[node].offset_ns * 1000, nodes[node].sigma_ns);
+    let map = |node: usize| {
+        move |at: Picoseconds| MappedTime {
+            at: at - nodes[node].offset_ns * 1000,
+            sigma_ns: nodes[node].sigma_ns,
+            ..MappedTime::default()
+        }
+    };
     let maps: Vec<_> = (0..nodes.len()).map(map).collect();
-    let list: Vec<NodeCollectives<'_>> = (nodes.iter().zip(&names).zip(&maps).enumerate())
-        .map(|(place, ((node, name), map))| NodeCollectives {
+    let stores: Vec<CollectiveParts> = nodes.iter().map(|node| store(&node.events)).collect();
+    let list: Vec<NodeCollectives<'_>> = (nodes.iter().zip(&names).zip(&maps).zip(&stores).enumerate())
+        .map(|(place, (((node, name), map), parts))| NodeCollectives {
             node: place as u32,
             clock: place as u32,
             name,
             rank: None,
             groups: &node.groups,
-            events: &node.events,
+            parts,
             map,
         })
         .collect();
     test(&list)
+}
+
+/// Events as a format hands them over.
+pub(super) fn store(events: &[CollectiveEvent]) -> CollectiveParts {
+    let mut parts = CollectiveParts::default();
+    events.iter().cloned().for_each(|event| parts.push(event));
+    parts.close();
+    parts
 }

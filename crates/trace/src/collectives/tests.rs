@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::matching::MatchOptions;
 use super::{CheckOptions, CheckReport, NodeCollectives, OffsetOptions, check, from_collectives};
 use crate::formats::{FactOptions, Kineto, TraceFormat, XSpace};
-use crate::model::{Picoseconds, TraceFacts};
+use crate::model::{MappedTime, Picoseconds, TraceFacts};
 
 /// A set, or None with a message where it is absent.
 fn folder(name: &str) -> Option<PathBuf> {
@@ -51,14 +51,20 @@ impl Exact {
     }
 }
 
-fn identity(at: Picoseconds) -> (Picoseconds, f64) {
-    (at, 0.0)
+fn identity(at: Picoseconds) -> MappedTime {
+    MappedTime { at, ..MappedTime::default() }
 }
 
 fn run(facts: &[TraceFacts], exact: Option<&[Exact]>, options: &CheckOptions) -> CheckReport {
     let names: Vec<String> = (0..facts.len()).map(|node| format!("node{node}")).collect();
     let maps: Vec<_> = (0..facts.len())
-        .map(|node| move |at: Picoseconds| exact.map_or((at, 0.0), |exact| (at - exact[node].at(at), 10.0)))
+        .map(|node| {
+            let corrected = move |at: Picoseconds, exact: &[Exact]| identity(at - exact[node].at(at));
+            move |at: Picoseconds| match exact {
+                Some(exact) => MappedTime { sigma_ns: 10.0, ..corrected(at, exact) },
+                None => identity(at),
+            }
+        })
         .collect();
     let node = |node: usize| NodeCollectives {
         clock: node as u32,
@@ -66,7 +72,7 @@ fn run(facts: &[TraceFacts], exact: Option<&[Exact]>, options: &CheckOptions) ->
         name: &names[node],
         rank: facts[node].identity.rank,
         groups: &facts[node].groups,
-        events: &facts[node].collectives,
+        parts: &facts[node].collectives,
         map: &maps[node],
     };
     check(&(0..facts.len()).map(node).collect::<Vec<_>>(), options)
@@ -126,7 +132,7 @@ fn bounds(name: &str, error_ns: f64) {
         name: &names[node],
         rank: facts[node].identity.rank,
         groups: &facts[node].groups,
-        events: &facts[node].collectives,
+        parts: &facts[node].collectives,
         map: &identity,
     };
     let nodes: Vec<NodeCollectives<'_>> = (0..facts.len()).map(node).collect();
@@ -169,7 +175,7 @@ fn with_found(nodes: &[NodeCollectives<'_>], found: &super::CollectiveOffsets) -
         move |at: Picoseconds| {
             let since_ps = (at - Picoseconds::from(found.reference_time_ns) * 1000) as f64 - node.offset_ns * 1e3;
             let offset_ps = node.offset_ns * 1e3 + node.drift_ppm * 1e-6 * since_ps;
-            (at - offset_ps as Picoseconds, 0.0)
+            identity(at - offset_ps as Picoseconds)
         }
     };
     let maps: Vec<_> = (0..nodes.len()).map(map).collect();

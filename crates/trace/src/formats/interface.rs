@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::Error;
-use crate::model::{Picoseconds, TraceFacts};
+use crate::model::{ClockPair, Picoseconds, TraceFacts};
+use crate::parts::Spill;
 
 /// One format of trace files.
 ///
@@ -45,6 +46,11 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
         Ok(None)
     }
 
+    /// Whether a file can hold pairs of clock readings ([`RewriteOptions::snapshots`]).
+    fn holds_snapshots(&self) -> bool {
+        false
+    }
+
     /// Writes `input` to `output` with every time sent through `map`. What is not a time stays as it is, and so does a time
     /// that the map leaves alone. The map is asked in the order of the file; a pass that has to be repeated asks again.
     ///
@@ -54,7 +60,7 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
         &self,
         input: &Path,
         output: &Path,
-        options: &RewriteOptions,
+        options: &RewriteOptions<'_>,
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error>;
 
@@ -88,6 +94,8 @@ pub enum Evidence<'a> {
 pub struct FactOptions {
     /// Further clock markers: event names that match, with the system time, ns, in the group named `system_ns`.
     pub markers: Option<regex::Regex>,
+    /// Where parts of collectives go that are too many for memory; traces that are read with clones of one value share a file.
+    pub spill: Spill,
 }
 
 /// The rank and the number of ranks that an event's name states: `probe_sync.rank#3/8`. A program puts such an event into its
@@ -99,13 +107,16 @@ pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// What to do beside mapping.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct RewriteOptions {
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct RewriteOptions<'a> {
     /// What the output's times count from, ns. `None`: the format's own choice, which is the input's base where the format
     /// can keep it, else where the map puts the input's start.
     pub base_ns: Option<i64>,
     /// Whether each event keeps how far its start was moved, new minus old, under the name `timestamp_correction_ns`.
     pub annotate: bool,
+    /// Pairs of readings of the node's tracer clock and system clock that the output keeps, where the format can and the input
+    /// has none: on the node's own clocks, not mapped, as programs expect that read such pairs.
+    pub snapshots: &'a [ClockPair],
 }
 
 /// What rewriting one trace did.

@@ -16,8 +16,7 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
 use crate::formats::{FactOptions, TraceFormat, detect};
-use crate::model::{Identity, TraceFacts};
-use probe_sync_estimate::series::TimeMap;
+use crate::model::{Identity, MappedTime, TraceFacts};
 
 pub(crate) use known::KnownNodes;
 pub use known::SettledBy;
@@ -138,35 +137,23 @@ fn name(trace: &mut NodeTrace) {
 /// one, the others are left out: nothing can be said of a clock that is not known.
 pub(crate) fn with_collectives<T>(
     traces: &[&NodeTrace],
-    maps: &[Option<&TimeMap>],
+    maps: &[Option<Box<MapTime<'_>>>],
     judge: impl FnOnce(&[NodeCollectives<'_>]) -> T,
 ) -> T {
-    let looks: Vec<Box<MapTime<'_>>> = maps
-        .iter()
-        .map(|map| -> Box<MapTime<'_>> {
-            match map {
-                Some(map) => Box::new(|time| {
-                    let mapped = map.map(time);
-                    (mapped.time_ps, mapped.sigma_ns)
-                }),
-                None => Box::new(|time| (time, 0.0)),
-            }
-        })
-        .collect();
+    let as_is = |at| MappedTime { at, ..MappedTime::default() };
     let any = maps.iter().any(Option::is_some);
     let nodes: Vec<NodeCollectives<'_>> = traces
         .iter()
-        .zip(&looks)
         .zip(maps)
         .filter(|(_, map)| map.is_some() || !any)
-        .map(|((trace, look), _)| NodeCollectives {
+        .map(|(trace, map)| NodeCollectives {
             node: trace.part,
             clock: trace.node,
             name: &trace.name,
             rank: trace.facts.identity.rank,
             groups: &trace.facts.groups,
-            events: &trace.facts.collectives,
-            map: look.as_ref(),
+            parts: &trace.facts.collectives,
+            map: map.as_deref().unwrap_or(&as_is),
         })
         .collect();
     judge(&nodes)
@@ -176,10 +163,12 @@ pub(crate) fn with_collectives<T>(
 ///
 /// # Errors
 /// When the collectives join nobody to the reference.
-pub(crate) fn offsets_from_collectives(traces: &[NodeTrace], own: &[TimeMap]) -> Result<CollectiveOffsets, Error> {
+pub(crate) fn offsets_from_collectives(
+    traces: &[NodeTrace],
+    own: &[Option<Box<MapTime<'_>>>],
+) -> Result<CollectiveOffsets, Error> {
     let reference = traces.first().map_or(0, |trace| trace.part);
     let options = OffsetOptions { reference, ..OffsetOptions::default() };
     let traces: Vec<&NodeTrace> = traces.iter().collect();
-    let own: Vec<Option<&TimeMap>> = own.iter().map(Some).collect();
-    with_collectives(&traces, &own, |nodes| from_collectives(nodes, &options))
+    with_collectives(&traces, own, |nodes| from_collectives(nodes, &options))
 }

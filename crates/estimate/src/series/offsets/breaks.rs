@@ -48,7 +48,8 @@ pub(super) struct Sorted {
 
 pub(super) fn sorted(points: Vec<Point>, base: &Base, known: &KnownBreaks, law: Option<&Law>) -> Sorted {
     let breaks = find(&points, base, known);
-    let wild: BTreeSet<usize> = between_breaks(&breaks).into_iter().chain(off_the_curve(&points, &breaks, law)).collect();
+    let wild: BTreeSet<usize> =
+        between_breaks(&breaks).into_iter().chain(off_the_curve(&points, &breaks, law)).collect();
     if wild.is_empty() {
         return Sorted { points, breaks, wild: Vec::new() };
     }

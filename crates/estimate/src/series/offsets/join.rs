@@ -124,7 +124,9 @@ impl Joining {
         let missed = match (self.left_out_ns, law, self.interpolation) {
             (Some(error), _, Interpolation::Linear) => error * share,
             (Some(error), ..) => error * share * share,
-            (None, Some(law), Interpolation::Linear) => chord_variance(law.density(&[a, b]), seconds_between(a, b), s).sqrt(),
+            (None, Some(law), Interpolation::Linear) => {
+                chord_variance(law.density(&[a, b]), seconds_between(a, b), s).sqrt()
+            }
             (None, Some(law), _) => return law.sigma_between(a, b, s).unwrap_or(straight),
             (None, None, _) => 0.0,
         };

@@ -50,9 +50,10 @@ impl Law {
 
     /// The density around these points.
     pub(super) fn density(&self, points: &[&Point]) -> f64 {
-        let stated = points.iter().filter_map(|point| wander(point)).fold(None, |most: Option<f64>, density| {
-            Some(most.map_or(density, |most| most.max(density)))
-        });
+        let stated = points
+            .iter()
+            .filter_map(|point| wander(point))
+            .fold(None, |most: Option<f64>, density| Some(most.map_or(density, |most| most.max(density))));
         stated.unwrap_or(self.density)
     }
 

@@ -56,7 +56,8 @@ fn the_sign_is_that_of_the_worked_example() {
 #[test]
 fn constant_drift_is_followed_in_and_outside() {
     let truth = |t: f64| (2.5e6 + 50e3 * t, 50.0);
-    let found = TimeMap::from_offsets(&rounds(8, 4.0, truth, (0.0, 0.0)), Axis::Reference, &KnownBreaks::default()).expect("offsets");
+    let found = TimeMap::from_offsets(&rounds(8, 4.0, truth, (0.0, 0.0)), Axis::Reference, &KnownBreaks::default())
+        .expect("offsets");
     assert!(worst(&found.map, truth, 0..60) < 1.0);
     assert_eq!((found.used, found.dropped, found.map.breaks().len()), (8, 0, 0));
 }
@@ -65,15 +66,16 @@ fn constant_drift_is_followed_in_and_outside() {
 fn slopes_are_used_where_they_predict_better() {
     let turn = std::f64::consts::TAU / 40.0;
     let wander = |t: f64| (20e3 * (turn * t).sin(), 20.0 * turn * (turn * t).cos());
-    let exact =
-        TimeMap::from_offsets(&rounds(30, 4.0, wander, (5.0, 0.001)), Axis::Reference, &KnownBreaks::default()).expect("offsets");
+    let exact = TimeMap::from_offsets(&rounds(30, 4.0, wander, (5.0, 0.001)), Axis::Reference, &KnownBreaks::default())
+        .expect("offsets");
     assert_eq!(exact.interpolation, Interpolation::MeasuredSlopes);
     assert!(worst(&exact.map, wander, 4..110) < 60.0, "{}", worst(&exact.map, wander, 4..110));
-    let noisy = TimeMap::from_offsets(&rounds(30, 4.0, wander, (5.0, 5.0)), Axis::Reference, &KnownBreaks::default()).expect("offsets");
+    let noisy = TimeMap::from_offsets(&rounds(30, 4.0, wander, (5.0, 5.0)), Axis::Reference, &KnownBreaks::default())
+        .expect("offsets");
     assert_ne!(noisy.interpolation, Interpolation::MeasuredSlopes);
     let steady = |t: f64| (50e3 * t, 50.0);
-    let steady =
-        TimeMap::from_offsets(&rounds(30, 4.0, steady, (50.0, 0.5)), Axis::Reference, &KnownBreaks::default()).expect("offsets");
+    let steady = TimeMap::from_offsets(&rounds(30, 4.0, steady, (50.0, 0.5)), Axis::Reference, &KnownBreaks::default())
+        .expect("offsets");
     assert_eq!(steady.interpolation, Interpolation::Linear);
 }
 
@@ -112,7 +114,10 @@ fn a_step_that_was_seen_breaks_there() {
     // Between the step's two readings of the clock no event can lie.
     assert!(worst(&seen.map, truth, 0..40) < 200.0, "{}", worst(&seen.map, truth, 0..40));
     let sigma = |seconds: f64| seen.map.map(i128::from(BASE + (seconds * SECOND) as i64 + 182_500) * 1000).sigma_ns;
-    assert!(sigma(18.0) > step && sigma(17.99) < 300.0 && sigma(18.01) < 300.0, "the step is unknown between them only");
+    assert!(
+        sigma(18.0) > step && sigma(17.99) < 300.0 && sigma(18.01) < 300.0,
+        "the step is unknown between them only"
+    );
 }
 
 #[test]
@@ -366,7 +371,9 @@ fn walked(seed: u64, density: f64, seconds: usize) -> (Vec<(f64, f64)>, impl FnM
 
 #[test]
 fn the_stated_error_of_a_walk_holds_between_and_beyond_lines() {
-    for (density, sigma, rate_sigma, interval) in [(4.0, 15.0, 8.0, 1.0), (400.0, 5.0, 4.0, 4.0), (1e6, 30.0, 200.0, 2.0)] {
+    for (density, sigma, rate_sigma, interval) in
+        [(4.0, 15.0, 8.0, 1.0), (400.0, 5.0, 4.0, 4.0), (1e6, 30.0, 200.0, 2.0)]
+    {
         let (mut squares, mut count) = (0.0, 0.0);
         for seed in 0..40 {
             let (path, mut normal) = walked(seed, density, 60);

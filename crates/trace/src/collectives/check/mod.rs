@@ -7,16 +7,23 @@
 //! from different nodes and so taken as independent: the difference has √(σ_e² + σ_s²), and up to three times that is
 //! explained. Adding the two σ was rejected: it is exact only for fully correlated errors of opposite sign, and it hides
 //! faults of up to 1.4 times the size. An edge counts as explained when every start that its end precedes is explained.
-//! An infinite σ (an uncalibrated node) explains everything; for raw times pass 0, which claims equal clocks.
+//! An infinite σ (an uncalibrated node) explains everything; for raw times pass 0, which claims equal clocks. Two traces of one
+//! node share its clock, and with it what is wrong about its offset; but each has been tied to that clock by a fit of its own,
+//! whose σ count between them. A trace that only markers tie to its clock may be early as a whole; so much more is explained
+//! where its end is the one that comes too soon. Two parts of one trace are on one timeline: nothing explains them.
 //!
-//! Verdict: a broken edge that uncertainty does not explain is a violation, and a command that finds one says so in its exit status.
+//! Verdict: a broken edge that uncertainty does not explain is a violation. Parts that could not be kept or read back are no
+//! part of the verdict, and it says so ([`CheckReport::unjudged_parts`]): edges that hold are then not enough. What a check comes to is
+//! its [`Outcome`], which a command shows in its exit status.
 //! What it does not do: judge ambiguous operations. They are counted apart.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::NodeCollectives;
-use super::matching::{Ambiguous, Evidence, MatchOptions, Operation, Order, Part, event, match_operations, times};
-use crate::model::{Instance, Picoseconds};
+use super::matching::{Ambiguous, Evidence, MatchOptions, Operation, Order, Part, match_operations};
+use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds};
 
 /// What a check may assume, and how much it tells.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -64,9 +71,35 @@ pub struct CheckReport {
     pub unpaired_parts: usize,
     /// Parts that order nothing as far as the trace says.
     pub unordered_parts: usize,
+    /// Parts that could not be kept or read back, so that nothing here covers them; 0 unless memory for names or the disk was full.
+    pub unjudged_parts: u64,
+}
+
+/// What a check comes to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every edge of every operation that can be paired holds, or is explained by the clocks' uncertainty.
+    Holds,
+    /// Edges are broken beyond what uncertainty explains.
+    Violated,
+    /// What was judged holds, but there were parts that could not be: no success.
+    Incomplete,
+    /// There was no edge to judge.
+    Nothing,
 }
 
 impl CheckReport {
+    /// What it comes to.
+    pub fn outcome(&self) -> Outcome {
+        match (self.violations(), self.unjudged_parts, self.edges) {
+            (0, 0, 0) => Outcome::Nothing,
+            (0, 0, _) => Outcome::Holds,
+            (0, ..) => Outcome::Incomplete,
+            _ => Outcome::Violated,
+        }
+    }
+
     /// Broken edges that uncertainty does not explain.
     pub fn violations(&self) -> usize {
         self.broken - self.explained
@@ -134,38 +167,22 @@ pub struct BrokenEdge {
 
 /// Judges every edge of the nodes' collectives, each node looked at through its map.
 pub(crate) fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> CheckReport {
-    let matching = match_operations(nodes, options.matching);
     let line = |node: &NodeCollectives<'_>| NodeLine {
         node: node.node,
         name: node.name.to_owned(),
-        parts: node.events.len(),
+        parts: node.parts.len() as usize,
         broken: 0,
     };
-    let mut report = CheckReport {
-        instances: matching.operations.len(),
-        nodes: nodes.iter().map(line).collect(),
-        ambiguous_instances: matching.ambiguous.iter().map(|ambiguous| ambiguous.instances).sum(),
-        ambiguous: matching.ambiguous,
-        unpaired_parts: matching.unpaired,
-        unordered_parts: matching.unordered,
-        ..CheckReport::default()
-    };
-    let mut lines = std::collections::BTreeMap::new();
-    for operation in &matching.operations {
-        let name = event(nodes, operation.parts[0]).name.as_str();
-        let line = lines.entry(name).or_insert_with(|| OperationLine {
-            name: name.to_owned(),
-            evidence: operation.evidence,
-            instances: 0,
-            edges: 0,
-            broken: 0,
-            explained: 0,
-            worst_ns: 0.0,
-        });
-        line.instances += 1;
-        line.evidence = line.evidence.max(operation.evidence);
-        judge(nodes, operation, options, line, &mut report);
-    }
+    let report = CheckReport { nodes: nodes.iter().map(line).collect(), ..CheckReport::default() };
+    let mut judge = Judge { nodes, options, lines: BTreeMap::new(), report };
+    let matching = match_operations(nodes, options.matching, &mut |operation| judge.operation(operation));
+    let Judge { lines, mut report, .. } = judge;
+    report.instances = matching.operations;
+    report.ambiguous_instances = matching.ambiguous.iter().map(|ambiguous| ambiguous.instances).sum();
+    report.ambiguous = matching.ambiguous;
+    report.unpaired_parts = matching.unpaired;
+    report.unordered_parts = matching.unordered;
+    report.unjudged_parts = matching.lost;
     report.operations = lines.into_values().collect();
     for line in &report.operations {
         report.edges += line.edges;
@@ -179,88 +196,129 @@ pub(crate) fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> Ch
 
 /// One end of a part on the common clock.
 #[derive(Copy, Clone, Debug)]
-struct Instant {
-    part: Part,
+struct Instant<'a> {
+    part: Part<'a>,
     clock: u32,
-    at: Picoseconds,
-    sigma_ns: f64,
+    time: MappedTime,
 }
 
-/// The ends that must follow, and the starts that they must follow.
-fn sides(nodes: &[NodeCollectives<'_>], operation: &Operation) -> (Vec<Instant>, Vec<Instant>) {
-    let instant = |part: Part, at: Picoseconds| {
-        let (at, sigma_ns) = (nodes[part.node].map)(at);
-        Instant { part, clock: nodes[part.node].clock, at, sigma_ns }
-    };
-    let ends = |keep: &dyn Fn(usize) -> bool| -> Vec<Instant> {
-        let kept = operation.parts.iter().filter(|part| keep(part.node));
-        kept.map(|&part| instant(part, times(nodes, part).1)).collect()
-    };
-    let starts = |keep: &dyn Fn(usize) -> bool| -> Vec<Instant> {
-        let kept = operation.parts.iter().filter(|part| keep(part.node));
-        kept.map(|&part| instant(part, times(nodes, part).0)).collect()
-    };
-    match operation.order {
-        Order::AllToAll => (ends(&|_| true), starts(&|_| true)),
-        Order::From(root) => (ends(&|node| node != root), starts(&|node| node == root)),
-        Order::To(root) => (ends(&|node| node == root), starts(&|node| node != root)),
-        Order::Between { source, destination } => (ends(&|node| node == destination), starts(&|node| node == source)),
-    }
+/// Takes one operation after the other.
+struct Judge<'a> {
+    nodes: &'a [NodeCollectives<'a>],
+    options: &'a CheckOptions,
+    lines: BTreeMap<String, OperationLine>,
+    report: CheckReport,
 }
 
-fn judge(
-    nodes: &[NodeCollectives<'_>],
-    operation: &Operation,
-    options: &CheckOptions,
-    line: &mut OperationLine,
-    report: &mut CheckReport,
-) {
-    let (ends, starts) = sides(nodes, operation);
-    let latest = starts.iter().map(|start| start.at).max();
-    for end in &ends {
-        line.edges += 1;
-        if latest.is_some_and(|latest| end.at >= latest) {
-            continue;
+impl<'a> Judge<'a> {
+    fn operation(&mut self, operation: &Operation<'a>) {
+        let name = operation.parts.first().map_or("", |part| part.label.name.as_str());
+        if !self.lines.contains_key(name) {
+            let line = OperationLine { name: name.to_owned(), ..OperationLine::new(operation.evidence) };
+            self.lines.insert(name.to_owned(), line);
         }
-        let Some((start, allowed)) = culprit(end, &starts, options.deviations) else {
-            continue;
+        let mut judged = OperationLine::new(operation.evidence);
+        judged.instances = 1;
+        let (ends, starts) = self.sides(operation);
+        if let Order::Exchange(receivers) = &operation.order {
+            for end in &ends {
+                let place = receivers.binary_search_by_key(&end.part.node, |(receiver, _)| *receiver);
+                let senders = place.map_or(&[][..], |place| &receivers[place].1);
+                let sends = |start: &&Instant<'_>| senders.contains(&start.part.node);
+                let of_senders: Vec<Instant<'_>> = starts.iter().filter(sends).copied().collect();
+                if !of_senders.is_empty() {
+                    self.edge(operation, end, &of_senders, &mut judged);
+                }
+            }
+        } else {
+            for end in &ends {
+                self.edge(operation, end, &starts, &mut judged);
+            }
+        }
+        if let Some(line) = self.lines.get_mut(name) {
+            line.add(&judged);
+        }
+    }
+
+    /// The ends that must follow, and the starts that they must follow.
+    fn sides(&self, operation: &Operation<'a>) -> (Vec<Instant<'a>>, Vec<Instant<'a>>) {
+        let (from, to): (Option<usize>, Option<usize>) = match operation.order {
+            Order::AllToAll | Order::Exchange(_) => (None, None),
+            Order::From(root) => (Some(root), None),
+            Order::To(root) => (None, Some(root)),
+            Order::Between { source, destination } => (Some(source), Some(destination)),
         };
-        let by_ns = nanoseconds(start.at - end.at);
+        let starts_here = |node: usize| from.map_or(to != Some(node), |from| from == node);
+        let ends_here = |node: usize| to.map_or(from != Some(node), |to| to == node);
+        let instant = |part: &Part<'a>, at: Picoseconds| {
+            let node = &self.nodes[part.node];
+            Instant { part: *part, clock: node.clock, time: (node.map)(at) }
+        };
+        let of = |keep: &dyn Fn(usize) -> bool, at: &dyn Fn(&Part<'a>) -> Picoseconds| {
+            let kept = operation.parts.iter().filter(|part| keep(part.node));
+            kept.map(|part| instant(part, at(part))).collect()
+        };
+        (of(&ends_here, &|part| part.end_ps), of(&starts_here, &|part| part.start_ps))
+    }
+
+    /// One end against the starts that it must follow.
+    fn edge(&mut self, operation: &Operation<'_>, end: &Instant<'_>, starts: &[Instant<'_>], line: &mut OperationLine) {
+        line.edges += 1;
+        let Some((start, allowed)) = culprit(end, starts, self.options.deviations) else { return };
+        let by_ns = nanoseconds(start.time.at - end.time.at);
         let explained = by_ns <= allowed;
         line.broken += 1;
         line.explained += usize::from(explained);
         line.worst_ns = line.worst_ns.max(by_ns);
-        report.nodes[end.part.node].broken += 1;
-        let (ended, started) = (&nodes[end.part.node], &nodes[start.part.node]);
-        report.broken_edges.push(BrokenEdge {
-            operation: line.name.clone(),
-            instance: instance_text(&event(nodes, end.part).instance, operation),
+        self.report.nodes[end.part.node].broken += 1;
+        let (ended, started) = (&self.nodes[end.part.node], &self.nodes[start.part.node]);
+        let name = operation.parts.first().map_or("", |part| part.label.name.as_str());
+        self.report.broken_edges.push(BrokenEdge {
+            operation: name.to_owned(),
+            instance: instance_text(&end.part.label.instance, operation),
             ended_node: ended.node,
             ended_name: ended.name.to_owned(),
-            end_ns: whole_ns(end.at),
+            end_ns: whole_ns(end.time.at),
             started_node: started.node,
             started_name: started.name.to_owned(),
-            start_ns: whole_ns(start.at),
+            start_ns: whole_ns(start.time.at),
             by_ns,
             uncertainty_ns: allowed.is_finite().then_some(allowed),
             explained,
         });
-        if report.broken_edges.len() >= 2 * options.listed_max.max(LISTED_MIN) {
-            trim(report, options.listed_max);
+        if self.report.broken_edges.len() >= 2 * self.options.listed_max.max(LISTED_MIN) {
+            trim(&mut self.report, self.options.listed_max);
         }
     }
 }
 
+impl OperationLine {
+    fn new(evidence: Evidence) -> Self {
+        Self { name: String::new(), evidence, instances: 0, edges: 0, broken: 0, explained: 0, worst_ns: 0.0 }
+    }
+
+    fn add(&mut self, judged: &Self) {
+        self.evidence = self.evidence.max(judged.evidence);
+        self.instances += judged.instances;
+        self.edges += judged.edges;
+        self.broken += judged.broken;
+        self.explained += judged.explained;
+        self.worst_ns = self.worst_ns.max(judged.worst_ns);
+    }
+}
+
 /// Of the starts after `end` the one that uncertainty explains least, and what it explains, ns.
-fn culprit<'a>(end: &Instant, starts: &'a [Instant], deviations: f64) -> Option<(&'a Instant, f64)> {
-    let allowed = |start: &Instant| {
-        // Parts on one node, by whichever rank: one clock, no uncertainty between the two.
-        let same = start.clock == end.clock;
-        if same { 0.0 } else { deviations * end.sigma_ns.hypot(start.sigma_ns) }
+fn culprit<'a, 'b>(end: &Instant<'_>, starts: &'a [Instant<'b>], deviations: f64) -> Option<(&'a Instant<'b>, f64)> {
+    let allowed = |start: &Instant<'_>| {
+        if start.part.node == end.part.node {
+            return 0.0;
+        }
+        let sigma = |time: &MappedTime| if start.clock == end.clock { time.own_sigma_ns } else { time.sigma_ns };
+        deviations * sigma(&end.time).hypot(sigma(&start.time)) + end.time.early_by_ns
     };
-    let excess = |start: &Instant| nanoseconds(start.at - end.at) - allowed(start);
-    let later = starts.iter().filter(|start| start.at > end.at);
-    let worst = later.max_by(|a, b| excess(a).total_cmp(&excess(b)).then(a.at.cmp(&b.at)))?;
+    let excess = |start: &Instant<'_>| nanoseconds(start.time.at - end.time.at) - allowed(start);
+    let later = starts.iter().filter(|start| start.time.at > end.time.at);
+    let worst = later.max_by(|a, b| excess(a).total_cmp(&excess(b)).then(a.time.at.cmp(&b.time.at)))?;
     Some((worst, allowed(worst)))
 }
 
@@ -274,13 +332,13 @@ fn trim(report: &mut CheckReport, listed_max: usize) {
     report.broken_edges.truncate(listed_max);
 }
 
-fn instance_text(instance: &Instance, operation: &Operation) -> String {
+fn instance_text(instance: &Instance, operation: &Operation<'_>) -> String {
     match instance {
-        Instance::Hlo { module, run_id, .. } => {
+        Instance::Hlo { module, .. } => {
             let turn = if operation.turn > 0 { format!(", turn {}", operation.turn) } else { String::new() };
-            format!("{module}, run {run_id}{turn}")
+            format!("{module}, run {}{turn}", operation.number)
         }
-        Instance::Sequence { group, sequence } => format!("group {}, number {sequence}", group.name),
+        Instance::Sequence { group } => format!("group {}, number {}", group.name, operation.number),
         Instance::Order { group, signature } => {
             let group = group.as_ref().map_or_else(String::new, |group| format!("group {}, ", group.name));
             format!("{group}{signature}, place {}", operation.turn)
@@ -297,8 +355,6 @@ fn nanoseconds(difference: Picoseconds) -> f64 {
 pub(super) fn whole_ns(at: Picoseconds) -> i64 {
     at.div_euclid(PS_PER_NS).clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
-
-pub(super) const PS_PER_NS: Picoseconds = 1000;
 
 /// Broken edges are not trimmed before there are this many.
 const LISTED_MIN: usize = 64;

@@ -1,8 +1,9 @@
 //! Checks of hand-made traces, with every sign spelled out.
 
 use super::*;
-use crate::collectives::testing::{Node, all, hlo, part, with};
-use crate::model::CollectiveKind;
+use crate::collectives::testing::{Node, all, group, groups_of, hlo, numbered, of_device, part, store, with};
+use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Recipients, Replicas};
+use crate::parts::CollectiveParts;
 
 fn run(nodes: &[Node]) -> CheckReport {
     with(nodes, |nodes| check(nodes, &CheckOptions::default()))
@@ -124,4 +125,150 @@ fn the_table_tells_before_and_after() {
         "{text}"
     );
     assert!(text.ends_with("1 of 2 edges are broken, 1 of them beyond the clocks' uncertainty\n"), "{text}");
+}
+
+#[test]
+fn a_mesh_whose_rows_work_apart_is_not_accused() {
+    // Four nodes on perfect clocks; devices 0 and 1 sum together, 2 and 3 200 µs later; ten times.
+    let row = |device: u64, begins: i128| {
+        let groups = || groups_of(&[&[0, 1], &[2, 3]]);
+        let event = |k: i64| {
+            let start = begins + i128::from(k) * 1_000_000;
+            of_device(device, groups(), all(hlo("psum.7", k), start, start + 50_000))
+        };
+        Node::new((0..10).map(event).collect())
+    };
+    let nodes = [row(0, 0), row(1, 100), row(2, 200_000), row(3, 200_100)];
+    totals(&nodes, (40, 0, 0));
+    // Taken for one operation every end of the first row comes too soon.
+    let mut as_one = nodes;
+    let of_all = |event: &mut CollectiveEvent| event.label.replicas = Replicas::All;
+    as_one.iter_mut().flat_map(|node| &mut node.events).for_each(of_all);
+    totals(&as_one, (40, 20, 0));
+    as_one.iter_mut().flat_map(|node| &mut node.events).for_each(|event| event.label.replicas = Replicas::Unknown);
+    let report = run(&as_one);
+    assert_eq!((report.edges, report.ambiguous_instances, report.outcome()), (0, 10, Outcome::Nothing));
+    assert!(crate::collectives::table(None, &report).contains("none of the 10 operations on several nodes"));
+}
+
+#[test]
+fn ranks_that_send_each_other_nothing_are_not_accused() {
+    // Rank 0 sends to rank 1 only; rank 2 comes when rank 0 and rank 1 have long gone, and sends to nobody.
+    let node = |members: u64, start: i128, end: i128| {
+        let recipients = Recipients::Members(members);
+        Node::new(vec![CollectiveEvent { recipients, ..all(numbered(group("0", &[0, 1, 2]), 1), start, end) }])
+    };
+    totals(&[node(0b010, 0, 100), node(0b000, 10, 110), node(0b000, 900, 910)], (1, 0, 0));
+    // Rank 1 ends before rank 0, which sends to it, begins.
+    let report = run(&[node(0b010, 200, 300), node(0b000, 10, 110), node(0b000, 900, 910)]);
+    assert_eq!((report.edges, report.broken, report.worst_ns), (1, 1, 90.0));
+    assert_eq!((report.broken_edges[0].ended_node, report.broken_edges[0].started_node), (1, 0));
+}
+
+/// Two traces with a barrier: rank 0 ends at 1000, rank 1 begins at 1000 + `late` ns; the map says how sure it is.
+fn two_ranks(late: i128, clocks: [u32; 2], time: MappedTime) -> CheckReport {
+    let at = |start: i128, end: i128| store(&[all(hlo("psum.7", 1), start, end)]);
+    let parts: [CollectiveParts; 2] = [at(0, 1000), at(1000 + late, 10_000)];
+    let map = |at: Picoseconds| MappedTime { at, ..time };
+    let groups: [GroupKey; 0] = [];
+    let node = |place: usize| NodeCollectives {
+        node: place as u32,
+        clock: clocks[place],
+        name: "host",
+        rank: Some(place as u32),
+        groups: &groups,
+        parts: &parts[place],
+        map: &map,
+    };
+    check(&[node(0), node(1)], &CheckOptions::default())
+}
+
+#[test]
+fn ranks_of_one_host_get_the_tolerance_of_their_own_fits() {
+    let time = MappedTime { at: 0, sigma_ns: 1000.0, own_sigma_ns: 100.0, early_by_ns: 0.0 };
+    let explained = |late, clocks, time| {
+        let report = two_ranks(late, clocks, time);
+        assert_eq!((report.edges, report.broken), (2, 1), "{report:?}");
+        report.explained == 1
+    };
+    // 3·√(100² + 100²) = 424.3 ns on one host; 3·√(1000² + 1000²) = 4242.6 ns between hosts.
+    assert!(explained(424, [5, 5], time) && !explained(425, [5, 5], time));
+    assert!(explained(4242, [5, 6], time) && !explained(4243, [5, 6], time));
+    let early = MappedTime { early_by_ns: 50.0, ..time };
+    assert!(explained(474, [5, 5], early) && !explained(475, [5, 5], early));
+    assert!(explained(4292, [5, 6], early) && !explained(4293, [5, 6], early));
+    // Within one trace nothing explains anything.
+    let one = [Node::new(vec![
+        of_device(0, Replicas::All, all(hlo("psum.7", 1), 0, 10)),
+        of_device(1, Replicas::All, all(hlo("psum.7", 1), 11, 20)),
+    ])];
+    let two = Node::new(vec![of_device(2, Replicas::All, all(hlo("psum.7", 1), 0, 20))]);
+    let [first] = one;
+    totals(&[first.corrected(0, 1000.0), two.corrected(0, 1000.0)], (3, 1, 0));
+}
+
+#[test]
+fn no_verdict_on_part_of_the_evidence() {
+    // 400 000 collectives per trace; node 1's clock was moved by 1 s for the last 99 999.
+    let (count, moved) = (400_000i64, 99_999i64);
+    let trace = |node: i64| {
+        let mut parts = CollectiveParts::default();
+        for k in 0..count {
+            let step = if node == 1 && k >= count - moved { 1_000_000_000 } else { 0 };
+            let start = i128::from(k) * 10_000 + step;
+            parts.push(all(hlo("psum.7", k), start, start + 500));
+        }
+        parts.close();
+        parts
+    };
+    let parts: Vec<CollectiveParts> = (0..3).map(trace).collect();
+    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
+    let node = |(place, parts)| NodeCollectives {
+        node: place,
+        clock: place,
+        name: "host",
+        rank: None,
+        groups: &[],
+        parts,
+        map: &map,
+    };
+    let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
+    let report = check(&nodes, &CheckOptions::default());
+    assert_eq!((report.instances, report.edges), (count as usize, 3 * count as usize));
+    // The two others end long before node 1 begins, each time.
+    assert_eq!(report.violations(), 2 * moved as usize);
+    assert_eq!((report.outcome(), report.unjudged_parts), (Outcome::Violated, 0));
+    assert_eq!((report.broken_edges.len(), report.broken_edges_left_out), (1000, 2 * moved as usize - 1000));
+}
+
+#[test]
+fn what_could_not_be_judged_is_in_the_verdict() {
+    let mut first = store(&[all(hlo("psum.7", 1), 0, 10)]);
+    first.leave_out(7);
+    let parts = [first, store(&[all(hlo("psum.7", 1), 5, 10)])];
+    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
+    let node = |(place, parts)| NodeCollectives {
+        node: place,
+        clock: place,
+        name: "host",
+        rank: None,
+        groups: &[],
+        parts,
+        map: &map,
+    };
+    let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
+    let report = check(&nodes, &CheckOptions::default());
+    assert_eq!((report.edges, report.broken, report.unjudged_parts), (2, 0, 7));
+    assert_eq!(report.outcome(), Outcome::Incomplete);
+    let text = crate::collectives::table(None, &report);
+    let last = "causality holds on all 2 edges; this is of a part only: 7 parts could not be judged";
+    assert_eq!(text.lines().last(), Some(last));
+    let outcome = |edges, broken, explained, unjudged_parts| {
+        CheckReport { edges, broken, explained, unjudged_parts, ..CheckReport::default() }.outcome()
+    };
+    assert_eq!(outcome(0, 0, 0, 0), Outcome::Nothing);
+    assert_eq!(outcome(0, 0, 0, 1), Outcome::Incomplete);
+    assert_eq!(outcome(4, 2, 2, 0), Outcome::Holds);
+    assert_eq!(outcome(4, 2, 1, 0), Outcome::Violated);
+    assert_eq!(outcome(4, 2, 1, 9), Outcome::Violated);
 }

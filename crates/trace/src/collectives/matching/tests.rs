@@ -1,23 +1,40 @@
 //! What is paired, what is not, and why.
 
 use super::*;
-use crate::collectives::testing::{Node, all, group, hlo, look, part, with};
+use crate::collectives::testing::{Node, all, group, groups_of, hlo, look, numbered, of_device, ordered, part, with};
+use crate::model::{CollectiveEvent, Recipients, Replicas};
 
-fn run(nodes: &[Node], options: MatchOptions) -> Matching {
-    let found = with(nodes, |nodes| match_operations(nodes, options));
+/// What was paired: (node, event) per operation, and orders; what was not.
+#[derive(Debug)]
+struct Found {
+    operations: Vec<Vec<(usize, usize)>>,
+    orders: Vec<Order>,
+    matching: Matching,
+}
+
+fn run(nodes: &[Node], options: MatchOptions) -> Found {
+    let (mut operations, mut orders) = (Vec::new(), Vec::new());
+    let matching = with(nodes, |nodes| {
+        match_operations(nodes, options, &mut |operation| {
+            operations.push(operation.parts.iter().map(|part| (part.node, part.ordinal as usize)).collect::<Vec<_>>());
+            orders.push(operation.order.clone());
+        })
+    });
     let given: usize = nodes.iter().map(|node| node.events.len()).sum();
-    let doubtful: usize = found.ambiguous.iter().map(|line| line.parts).sum();
-    let paired: usize = found.operations.iter().map(|operation| operation.parts.len()).sum();
-    assert_eq!(paired + doubtful + found.unpaired + found.unordered, given, "every part is accounted for: {found:?}");
-    found
+    let doubtful: usize = matching.ambiguous.iter().map(|line| line.parts).sum();
+    let paired: usize = operations.iter().map(Vec::len).sum();
+    let counted = paired + doubtful + matching.unpaired + matching.unordered;
+    assert_eq!((counted, matching.lost), (given, 0), "every part is accounted for: {matching:?}");
+    assert_eq!(matching.operations, operations.len());
+    Found { operations, orders, matching }
 }
 
 /// The operations as lists of (node, event); ambiguous instances.
 fn check(nodes: &[Node], expected: &[&[(usize, usize)]], ambiguous: usize) {
     let found = run(nodes, MatchOptions::default());
-    let paired = |operation: &Operation| operation.parts.iter().map(|part| (part.node, part.event)).collect::<Vec<_>>();
-    assert_eq!(found.operations.iter().map(paired).collect::<Vec<_>>(), expected, "{found:?}");
-    assert_eq!(found.ambiguous.iter().map(|line| line.instances).sum::<usize>(), ambiguous, "{found:?}");
+    assert_eq!(found.operations, expected, "{found:?}");
+    let counted: usize = found.matching.ambiguous.iter().map(|line| line.instances).sum();
+    assert_eq!(counted, ambiguous, "{found:?}");
 }
 
 #[test]
@@ -43,7 +60,7 @@ fn devices_overlap_and_turns_of_a_loop_do_not() {
 #[test]
 fn sequence_numbers_belong_to_a_group_and_a_kind() {
     let numbered = |name: &str, ranks: &[u32], sequence: i64, start: i128| {
-        all(Instance::Sequence { group: group(name, ranks), sequence }, start, start + 5)
+        all(numbered(group(name, ranks), sequence), start, start + 5)
     };
     let world = [0, 1, 2];
     let nodes = [
@@ -61,7 +78,7 @@ fn sequence_numbers_belong_to_a_group_and_a_kind() {
     // A group whose members are not listed is trusted only when it is complete.
     let unlisted = |size: u32| {
         let key = GroupKey { name: "0".to_owned(), ranks: None, size: Some(size) };
-        Node::new(vec![all(Instance::Sequence { group: key, sequence: 1 }, 0, 5)])
+        Node::new(vec![all(crate::collectives::testing::numbered(key, 1), 0, 5)])
     };
     check(&[unlisted(2), unlisted(2)], &[&[(0, 0), (1, 0)]], 0);
     check(&[unlisted(4), unlisted(4)], &[], 1);
@@ -71,7 +88,7 @@ fn sequence_numbers_belong_to_a_group_and_a_kind() {
 fn peers_are_found_by_rank_in_the_group_or_in_the_job() {
     let message = |source: u32, destination: u32| {
         let kind = CollectiveKind::PointToPoint { source: Some(source), destination: Some(destination) };
-        part(Instance::Sequence { group: group("1", &[2, 1]), sequence: 1 }, kind, 0, 5)
+        part(numbered(group("1", &[2, 1]), 1), kind, 0, 5)
     };
     let found = |source, destination| {
         let nodes = [
@@ -79,7 +96,7 @@ fn peers_are_found_by_rank_in_the_group_or_in_the_job() {
             Node::new(vec![message(source, destination)]),
             Node::new(vec![message(source, destination)]),
         ];
-        run(&nodes, MatchOptions::default()).operations.first().map(|operation| operation.order)
+        run(&nodes, MatchOptions::default()).orders.first().cloned()
     };
     assert_eq!(found(0, 1), Some(Order::Between { source: 2, destination: 1 }));
     assert_eq!(found(1, 2), Some(Order::Between { source: 1, destination: 2 }));
@@ -89,7 +106,7 @@ fn peers_are_found_by_rank_in_the_group_or_in_the_job() {
 #[test]
 fn long_lists_of_members_are_found_among_the_groups() {
     let short = || GroupKey { name: "dp".to_owned(), ranks: None, size: Some(9) };
-    let node = || Node::new(vec![all(Instance::Sequence { group: short(), sequence: 1 }, 0, 5)]);
+    let node = || Node::new(vec![all(numbered(short(), 1), 0, 5)]);
     let listed = |ranks: &[u32]| node().groups(&[("dp", ranks)]);
     check(&[listed(&[0, 1, 9]), listed(&[0, 1, 9])], &[&[(0, 0), (1, 0)]], 0);
     check(&[listed(&[0, 8]), listed(&[1, 9])], &[], 1);
@@ -99,9 +116,7 @@ fn long_lists_of_members_are_found_among_the_groups() {
 #[test]
 fn messages_need_a_group() {
     let kind = || CollectiveKind::PointToPoint { source: Some(0), destination: Some(1) };
-    let message = |group: Option<GroupKey>, start: i128| {
-        part(Instance::Order { group, signature: "p2p".to_owned() }, kind(), start, start + 5)
-    };
+    let message = |group: Option<GroupKey>, start: i128| part(ordered(group, "p2p"), kind(), start, start + 5);
     let pair = |group: fn() -> Option<GroupKey>, sent: i128, received: i128| {
         let messages = |count: i128| Node::new((0..count).map(|k| message(group(), 10 * k)).collect());
         [messages(sent), messages(received)]
@@ -127,11 +142,11 @@ fn order_pairs_only_where_counts_leave_one_group() {
     let trap = [("0", world), ("1", pair)];
     let run = |look_of, counts: &[usize], groups: &[(&str, &[u32])], options| {
         let found = run(&counted(look_of, counts, groups), options);
-        (found.operations.len(), found.ambiguous.first().map_or(0, |line| line.instances), found)
+        (found.operations.len(), found.matching.ambiguous.first().map_or(0, |line| line.instances), found)
     };
     let default = MatchOptions::default();
     let by_count = MatchOptions { reductions_by_count: true };
-    let check = |found: (usize, usize, Matching), expected: (usize, usize)| {
+    let check = |found: (usize, usize, Found), expected: (usize, usize)| {
         assert_eq!((found.0, found.1), expected, "{:?}", found.2);
     };
     check(run("gather [[4]]", &[3, 3, 3, 3], &trap, default), (3, 0));
@@ -147,7 +162,7 @@ fn order_pairs_only_where_counts_leave_one_group() {
     check(run("all_reduce [[4]]", &[3, 3, 3, 3], &trap, by_count), (3, 0));
     check(run("all_reduce [[4]]", &[3, 3, 3, 3], &trap[..1], default), (3, 0));
     check(run("all_reduce [[4]]", &[3, 3, 3, 3], &[], default), (0, 3));
-    let reason = &run("gather [[4]]", &[6, 3, 6, 3], &trap, default).2.ambiguous[0].reason;
+    let reason = &run("gather [[4]]", &[6, 3, 6, 3], &trap, default).2.matching.ambiguous[0].reason;
     assert_eq!(
         reason,
         "the nodes did 6, 3, 6, 3 of them: any of the process groups 0 [0, 1, 2, 3] and 1 [0, 2] may have done it"
@@ -157,8 +172,8 @@ fn order_pairs_only_where_counts_leave_one_group() {
 #[test]
 fn a_named_group_pairs_by_order_when_its_counts_agree() {
     let named = |count: i128| {
-        let instance = |_| Instance::Order { group: Some(group("1", &[0, 1])), signature: "all_reduce".to_owned() };
-        Node::new((0..count).map(|k| all(instance(k), 10 * k, 10 * k + 5)).collect())
+        let instance = || ordered(Some(group("1", &[0, 1])), "all_reduce");
+        Node::new((0..count).map(|k| all(instance(), 10 * k, 10 * k + 5)).collect())
     };
     check(&[named(2), named(2), named(0)], &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
     check(&[named(2), named(1), named(0)], &[], 2);
@@ -170,4 +185,119 @@ fn parts_that_overlap_on_one_rank_are_not_ordered_by_their_starts() {
     let tangled = Node::new([(0, 5), (10, 30), (20, 40), (50, 60)].map(|(s, e)| all(look("gather"), s, e)).into());
     let plain = Node::new([(0, 5), (10, 15), (20, 25), (30, 35)].map(|(s, e)| all(look("gather"), s, e)).into());
     check(&[plain, tangled], &[&[(0, 0), (1, 0)], &[(0, 3), (1, 3)]], 2);
+}
+
+/// A mesh of 2 × 2 that sums over its rows: devices 0 and 1 together, 2 and 3 together, one on each node.
+fn mesh(replicas: [Replicas; 4], devices: [u64; 4]) -> Vec<Node> {
+    let pair_begins = [0, 0, 200_000, 200_000];
+    let node = |place: usize| {
+        let event = all(hlo("psum.7", 1), pair_begins[place], pair_begins[place] + 50);
+        Node::new(vec![of_device(devices[place], replicas[place].clone(), event)])
+    };
+    (0..4).map(node).collect()
+}
+
+#[test]
+fn replica_groups_are_not_taken_for_one_operation() {
+    let rows = || groups_of(&[&[0, 1], &[2, 3]]);
+    let of = |replicas: Replicas| std::array::from_fn(|_| replicas.clone());
+    check(&mesh(of(rows()), [0, 1, 2, 3]), &[&[(0, 0), (1, 0)], &[(2, 0), (3, 0)]], 0);
+    check(&mesh(of(groups_of(&[&[0, 2], &[1, 3]])), [0, 1, 2, 3]), &[&[(0, 0), (2, 0)], &[(1, 0), (3, 0)]], 0);
+    check(&mesh(of(Replicas::All), [0, 1, 2, 3]), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
+    // A group whose other half has no trace here.
+    check(&mesh(of(groups_of(&[&[0, 9], &[1, 8], &[2, 3]])), [0, 1, 2, 3]), &[&[(2, 0), (3, 0)]], 0);
+}
+
+#[test]
+fn replica_groups_that_are_not_certain_leave_it_ambiguous() {
+    let rows = || groups_of(&[&[0, 1], &[2, 3]]);
+    let of = |replicas: Replicas| std::array::from_fn(|_| replicas.clone());
+    let reason = |nodes: &[Node]| {
+        let found = run(nodes, MatchOptions::default());
+        assert!(found.operations.is_empty(), "{found:?}");
+        assert_eq!((found.matching.ambiguous[0].instances, found.matching.ambiguous[0].parts), (1, 4));
+        found.matching.ambiguous[0].reason.clone()
+    };
+    assert!(reason(&mesh(of(Replicas::Unknown), [0, 1, 2, 3])).contains("does not hold its program"));
+    assert!(reason(&mesh(of(Replicas::Absent), [0, 1, 2, 3])).contains("does not hold its program"));
+    let mixed = [rows(), rows(), Replicas::Unknown, rows()];
+    assert!(reason(&mesh(mixed, [0, 1, 2, 3])).contains("does not hold its program"));
+    let differing = [rows(), rows(), rows(), Replicas::All];
+    assert!(reason(&mesh(differing, [0, 1, 2, 3])).contains("differ in its replica groups"));
+    // Every host counts its devices from 0, or a device is in no group or in two.
+    assert!(reason(&mesh(of(rows()), [0, 0, 1, 1])).contains("which of the job's devices are whose"));
+    assert!(reason(&mesh(of(rows()), [0, 1, 2, 7])).contains("which of the job's devices are whose"));
+    let twice = groups_of(&[&[0, 1], &[1, 2, 3]]);
+    assert!(reason(&mesh(of(twice), [0, 1, 2, 3])).contains("which of the job's devices are whose"));
+    let nameless = |mut nodes: Vec<Node>| {
+        nodes[3].events[0].label.device = None;
+        nodes
+    };
+    assert!(reason(&nameless(mesh(of(rows()), [0, 1, 2, 3]))).contains("which of the job's devices are whose"));
+    check(&nameless(mesh(of(Replicas::All), [0, 1, 2, 3])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
+}
+
+#[test]
+fn operations_known_by_order_alone_need_certain_replicas_too() {
+    let nodes = |replicas: Replicas| {
+        let node = |device: u64| {
+            let event = |k: i128| of_device(device, replicas.clone(), all(look("gather"), 10 * k, 10 * k + 5));
+            Node::new((0..2).map(event).collect())
+        };
+        [node(0), node(1)]
+    };
+    check(&nodes(Replicas::All), &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
+    check(&nodes(Replicas::Absent), &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
+    check(&nodes(Replicas::Unknown), &[], 2);
+    check(&nodes(groups_of(&[&[0, 1]])), &[], 2);
+}
+
+#[test]
+fn devices_of_one_host_are_lanes_of_their_own() {
+    // Two devices of node 0 and one of node 1; two turns; the second turn of device 0 begins before device 1 has ended its first.
+    let event = |device: u64, number: (Instance, i64), start: i128, end: i128| {
+        of_device(device, Replicas::All, all(number, start, end))
+    };
+    let lanes = |number: fn() -> (Instance, i64)| {
+        let first = vec![
+            event(0, number(), 0, 8),
+            event(1, number(), 1, 12),
+            event(0, number(), 9, 30),
+            event(1, number(), 13, 30),
+        ];
+        [Node::new(first), Node::new(vec![event(8, number(), 0, 9), event(8, number(), 10, 30)])]
+    };
+    let turns: &[&[(usize, usize)]] = &[&[(0, 0), (0, 1), (1, 0)], &[(0, 2), (0, 3), (1, 1)]];
+    check(&lanes(|| hlo("psum.7", 1)), turns, 0);
+    check(&lanes(|| look("gather")), turns, 0);
+    // A turn of one device is missing.
+    let [mut first, second] = lanes(|| hlo("psum.7", 1));
+    first.events.pop();
+    check(&[first, second], &[], 3);
+}
+
+#[test]
+fn an_exchange_binds_only_those_that_send() {
+    let number = || numbered(group("0", &[2, 0, 1]), 4);
+    let node = |recipients: Recipients| {
+        let event = CollectiveEvent { recipients, ..all(number(), 0, 5) };
+        Node::new(vec![event])
+    };
+    let orders = |recipients: [Recipients; 3]| run(&recipients.map(node), MatchOptions::default()).orders;
+    use Recipients::{All, Members, Unknown};
+    assert_eq!(orders([All, All, All]), [Order::AllToAll]);
+    // Members by place in the group: place 0 is rank 2, place 1 rank 0, place 2 rank 1. Rank 0 sends to rank 2 alone, rank 1 to
+    // nobody, rank 2 to all.
+    let expected = Order::Exchange(vec![(0, vec![2]), (1, vec![2]), (2, vec![0])]);
+    assert_eq!(orders([Members(0b001), Members(0), All]), [expected]);
+    let found = run(&[All, Unknown, All].map(node), MatchOptions::default());
+    assert_eq!((found.orders.len(), found.matching.ambiguous[0].parts), (0, 3));
+    assert!(found.matching.ambiguous[0].reason.contains("which ranks send something"));
+    // Without members listed nobody knows which bit is whose.
+    let unlisted = |recipients: Recipients| {
+        let key = GroupKey { name: "0".to_owned(), ranks: None, size: Some(2) };
+        Node::new(vec![CollectiveEvent { recipients, ..all(numbered(key, 4), 0, 5) }])
+    };
+    let found = run(&[unlisted(Members(1)), unlisted(All)], MatchOptions::default());
+    assert_eq!((found.orders.len(), found.matching.unordered), (0, 2));
 }

@@ -32,11 +32,10 @@ use probe_sync_time::{Edge, Exchange, NodeId, StampSource, Timestamp};
 use serde::Serialize;
 
 use super::NodeCollectives;
-use super::check::PS_PER_NS;
-use super::matching::{MatchOptions, Operation, Order, match_operations, times};
+use super::matching::{MatchOptions, Matching, Operation, Order, match_operations};
 use super::report::span;
 use crate::Error;
-use crate::model::Picoseconds;
+use crate::model::{PS_PER_NS, Picoseconds};
 
 /// What may be assumed about the clocks.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -161,14 +160,14 @@ pub(crate) fn from_collectives(
     let problem = |problem: &str| Error::Collectives { problem: problem.to_owned() };
     let reference = nodes.iter().position(|node| node.node == options.reference);
     let reference = reference.ok_or_else(|| problem("the reference node has no trace"))?;
-    let matching = match_operations(nodes, options.matching);
-    let all_to_all = matching.operations.iter().filter(|operation| operation.order == Order::AllToAll);
-    let visits: Vec<Vec<Visit>> = all_to_all.filter_map(|operation| visits(nodes, operation)).collect();
+    let mut used = Used::default();
+    let matching = match_operations(nodes, options.matching, &mut |operation| used.take(nodes, operation));
+    let Used { visits, step, .. } = used;
     let span_ns = window(&visits, reference)
         .ok_or_else(|| problem("no all-to-all operation of the reference node is surely shared with another node"))?;
     let middle = i128::midpoint(span_ns[0].into(), span_ns[1].into()) as i64;
 
-    let mut notes = Vec::new();
+    let mut notes = left_out(&matching, step);
     let mut edges = Vec::new();
     for (source, destination) in pairs(&visits) {
         let edge = Edge { src: NodeId(source as u32), dst: NodeId(destination as u32) };
@@ -221,12 +220,63 @@ struct Visit {
     end: i64,
 }
 
+/// The operations that are used: all, or evenly spread ones where all would not fit into memory. Bounds stay certain with
+/// fewer of them; they only get wider.
+#[derive(Default)]
+struct Used {
+    visits: Vec<Vec<Visit>>,
+    held: usize,
+    seen: usize,
+    /// Every so many-th is used, as a power of two.
+    step: u32,
+}
+
+impl Used {
+    fn take(&mut self, nodes: &[NodeCollectives<'_>], operation: &Operation<'_>) {
+        if operation.order != Order::AllToAll {
+            return;
+        }
+        self.seen += 1;
+        if !(self.seen - 1).is_multiple_of(1 << self.step) {
+            return;
+        }
+        let Some(stays) = visits(nodes, operation) else { return };
+        self.held += stays.len();
+        self.visits.push(stays);
+        if self.held > VISITS_MAX {
+            self.step += 1;
+            let mut place = 0;
+            self.visits.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.held = self.visits.iter().map(Vec::len).sum();
+        }
+    }
+}
+
+/// What was not used, as notes.
+fn left_out(matching: &Matching, step: u32) -> Vec<String> {
+    let mut notes = Vec::new();
+    if step > 0 {
+        notes.push(format!("one in {} operations is used, evenly spread: all would not fit into memory", 1u64 << step));
+    }
+    let ambiguous: usize = matching.ambiguous.iter().map(|line| line.instances).sum();
+    if ambiguous > 0 {
+        notes.push(format!("{ambiguous} operations are ambiguous and not used; check names them"));
+    }
+    if matching.lost > 0 {
+        notes.push(format!("{} parts could not be kept or read back, and are not used", matching.lost));
+    }
+    notes
+}
+
 /// The stays of an operation's nodes; None where a time is out of range.
-fn visits(nodes: &[NodeCollectives<'_>], operation: &Operation) -> Option<Vec<Visit>> {
+fn visits(nodes: &[NodeCollectives<'_>], operation: &Operation<'_>) -> Option<Vec<Visit>> {
     let mut found: BTreeMap<usize, (Picoseconds, Picoseconds)> = BTreeMap::new();
-    for &part in &operation.parts {
-        let (start, end) = times(nodes, part);
-        let (start, end) = ((nodes[part.node].map)(start).0, (nodes[part.node].map)(end).0);
+    for part in &operation.parts {
+        let map = nodes[part.node].map;
+        let (start, end) = (map(part.start_ps).at, map(part.end_ps).at);
         let stay = found.entry(part.node).or_insert((start, end));
         *stay = (stay.0.max(start), stay.1.min(end));
     }
@@ -411,6 +461,9 @@ const NORMAL_MAD: f64 = 1.4826;
 
 /// Ends scatter by at least this share of the margin, whatever a few of them say.
 const SCATTER_MIN: f64 = 0.1;
+
+/// Stays that are held at most: 100 MB.
+const VISITS_MAX: usize = 1 << 22;
 
 /// Pairs that are named, per kind of note.
 const NOTES_MAX: usize = 16;

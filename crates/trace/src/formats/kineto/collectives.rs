@@ -19,14 +19,15 @@ use std::ops::Range;
 use memchr::memmem::Finder;
 
 use super::scan::{self, EventSpans, Fault};
-use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Picoseconds};
+use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Picoseconds, Recipients, Replicas};
+use crate::parts::{CollectiveParts, Spill};
 
 /// Collectives found so far; times count from the file's base, which may not be known yet.
 pub(super) struct Collector {
-    found: Vec<CollectiveEvent>,
-    bytes: usize,
-    /// Collectives beyond the memory for them.
-    pub(super) left_out: u64,
+    found: CollectiveParts,
+    /// Messages wait for the calls that name their peers and tags, which may come later in the file.
+    messages: Vec<Message>,
+    messages_left_out: u64,
     /// `record_param_comms` events: calls that enqueue.
     pub(super) enqueued: u64,
     /// Kernels among the collectives.
@@ -36,6 +37,12 @@ pub(super) struct Collector {
     groups: Vec<GroupKey>,
     nccl: Finder<'static>,
     rccl: Finder<'static>,
+}
+
+/// A send or receive, and the track that it is on.
+struct Message {
+    event: CollectiveEvent,
+    track: u64,
 }
 
 /// A `c10d::send` or `c10d::recv_`.
@@ -65,14 +72,15 @@ struct Params<'a> {
     dims: &'a [u8],
     types: &'a [u8],
     concrete: &'a [u8],
+    sent_to: &'a [u8],
 }
 
 impl Collector {
-    pub(super) fn new() -> Collector {
+    pub(super) fn new(spill: &Spill) -> Collector {
         Collector {
-            found: Vec::new(),
-            bytes: 0,
-            left_out: 0,
+            found: CollectiveParts::new(spill),
+            messages: Vec::new(),
+            messages_left_out: 0,
             enqueued: 0,
             kernels: 0,
             tracks: HashMap::new(),
@@ -115,24 +123,26 @@ impl Collector {
         base_ps: Picoseconds,
         rank: Option<u32>,
         listed: &[GroupKey],
-    ) -> (Vec<CollectiveEvent>, Vec<GroupKey>) {
+    ) -> (CollectiveParts, Vec<GroupKey>) {
         self.calls.sort_by_key(|call| (call.track, call.send, call.start_ps));
-        for event in &mut self.found {
-            if let CollectiveKind::PointToPoint { source, destination } = &mut event.kind {
-                let send = event.name.ends_with("send");
+        for Message { mut event, track } in self.messages {
+            if let CollectiveKind::PointToPoint { source, destination } = &mut event.label.kind {
+                let send = event.label.name.ends_with("send");
                 let own = if send { &mut *source } else { &mut *destination };
                 *own = own.or(rank);
-                let call = enclosing(&self.calls, event.track, send, event.start_ps);
-                if let (Some(call), Instance::Order { signature, .. }) = (call, &mut event.instance) {
+                let call = enclosing(&self.calls, track, send, event.start_ps);
+                if let (Some(call), Instance::Order { signature, .. }) = (call, &mut event.label.instance) {
                     let peer = if send { destination } else { source };
                     *peer = peer.or(global_rank(call.peer, rank, listed));
                     signature.push_str(" tag ");
                     signature.push_str(&call.tag);
                 }
             }
-            event.start_ps += base_ps;
-            event.end_ps += base_ps;
+            self.found.push(event);
         }
+        self.found.leave_out(self.messages_left_out);
+        self.found.shift(base_ps);
+        self.found.close();
         (self.found, self.groups)
     }
 
@@ -157,15 +167,17 @@ impl Collector {
             CollectiveKind::ToRoot(_) | CollectiveKind::PointToPoint { .. } => text(params.sent),
             _ => String::new(),
         };
-        let instance = match (&kind, group, integer::<i64>(params.sequence)) {
+        let recipients = if is_exchange(&name) { kernel_recipients(&name, &params) } else { Recipients::All };
+        let (instance, number) = match (&kind, group, integer::<i64>(params.sequence)) {
             (CollectiveKind::PointToPoint { .. }, group, _) => {
-                Instance::Order { group, signature: format!("p2p {} {size}", text(params.dtype)) }
+                (Instance::Order { group, signature: format!("p2p {} {size}", text(params.dtype)) }, 0)
             }
-            (_, Some(group), Some(sequence)) => Instance::Sequence { group, sequence },
-            (_, group, _) => Instance::Order { group, signature: format!("{name} {} {size}", text(params.dtype)) },
+            (_, Some(group), Some(sequence)) => (Instance::Sequence { group }, sequence),
+            (_, group, _) => (Instance::Order { group, signature: format!("{name} {} {size}", text(params.dtype)) }, 0),
         };
+        let label = Label { name, kind, instance, replicas: Replicas::Absent, device: None };
         let track = self.track(bytes, spans);
-        self.keep(CollectiveEvent { name, kind, instance, start_ps: start, end_ps: end, track });
+        self.keep(CollectiveEvent { label, number, start_ps: start, end_ps: end, recipients }, track);
         Ok(())
     }
 
@@ -180,9 +192,11 @@ impl Collector {
         let types = if uneven { String::new() } else { packed(params.types) };
         let label = if matches!(kind, CollectiveKind::PointToPoint { .. }) { "p2p" } else { &name };
         let signature = format!("{label} {types} {dims}").trim_end().to_owned();
-        let track = self.track(bytes, spans);
+        let recipients = if is_exchange(&name) { list_recipients(params.dims) } else { Recipients::All };
         let instance = Instance::Order { group: None, signature };
-        self.keep(CollectiveEvent { name, kind, instance, start_ps: start, end_ps: end, track });
+        let label = Label { name, kind, instance, replicas: Replicas::Absent, device: None };
+        let track = self.track(bytes, spans);
+        self.keep(CollectiveEvent { label, number: 0, start_ps: start, end_ps: end, recipients }, track);
         Ok(())
     }
 
@@ -226,22 +240,55 @@ impl Collector {
         *self.tracks.entry(key).or_insert(next)
     }
 
-    fn keep(&mut self, event: CollectiveEvent) {
-        let (group, signature) = match &event.instance {
-            Instance::Hlo { .. } => (None, 0),
-            Instance::Sequence { group, .. } => (Some(group), 0),
-            Instance::Order { group, signature } => (group.as_ref(), signature.len()),
-        };
-        let members =
-            group.map_or(0, |group| group.name.len() + group.ranks.as_ref().map_or(0, |ranks| ranks.len() * 4));
-        // Heap blocks are rounded up.
-        self.bytes += size_of::<CollectiveEvent>() + event.name.len() + signature + members + 64;
-        if self.bytes > BYTES_MAX {
-            self.left_out += 1;
-        } else {
+    fn keep(&mut self, event: CollectiveEvent, track: u64) {
+        if !matches!(event.label.kind, CollectiveKind::PointToPoint { .. }) {
             self.found.push(event);
+        } else if self.messages.len() < MESSAGES_MAX {
+            self.messages.push(Message { event, track });
+        } else {
+            self.messages_left_out += 1;
         }
     }
+}
+
+/// Whether every rank may send another amount to every other, nothing included.
+fn is_exchange(name: &str) -> bool {
+    name.contains("all_to_all") || name.contains("alltoall")
+}
+
+/// To whom an exchange's kernel sends: its split sizes, of elements, say so. Without any an `all_to_all` divides its data
+/// evenly; an `all_to_allv` never is without.
+fn kernel_recipients(name: &str, params: &Params<'_>) -> Recipients {
+    let uneven = name.contains("allv") || name.contains("alltoallv");
+    let Ok(sizes) = serde_json::from_str::<Vec<u64>>(&text(params.sent_to)) else { return Recipients::Unknown };
+    let size: Option<usize> = integer(params.size);
+    match (sizes.len(), integer::<u64>(params.sent)) {
+        (0, Some(0)) => Recipients::Members(0),
+        (0, Some(_)) if !uneven => Recipients::All,
+        (count, _) if count > 0 && Some(count) == size => by_size(&sizes),
+        _ => Recipients::Unknown,
+    }
+}
+
+/// To whom an exchange of lists sends: a tensor for each rank, whose dimensions are given. A single tensor is divided, and by
+/// which sizes is not in the trace.
+fn list_recipients(dims: &[u8]) -> Recipients {
+    match serde_json::from_slice::<Vec<Vec<u64>>>(dims) {
+        Ok(tensors) if tensors.len() > 1 && tensors.iter().flatten().all(|size| *size > 0) => Recipients::All,
+        _ => Recipients::Unknown,
+    }
+}
+
+/// Those whose size is not zero.
+fn by_size(sizes: &[u64]) -> Recipients {
+    if sizes.iter().all(|size| *size > 0) {
+        return Recipients::All;
+    }
+    if sizes.len() > u64::BITS as usize {
+        return Recipients::Unknown;
+    }
+    let members = sizes.iter().zip(0..).filter(|(size, _)| **size > 0).map(|(_, place)| 1u64 << place);
+    Recipients::Members(members.sum())
 }
 
 /// What an operation of this name orders.
@@ -320,6 +367,7 @@ fn params<'a>(bytes: &'a [u8], args: &Range<usize>) -> Result<Params<'a>, Fault>
             b"Input Dims" => &mut params.dims,
             b"Input type" => &mut params.types,
             b"Concrete Inputs" => &mut params.concrete,
+            b"In split size" => &mut params.sent_to,
             _ => return Ok(()),
         };
         *place = &bytes[value];
@@ -352,8 +400,8 @@ fn kernel_name(full: &str) -> String {
     full.split('(').next().unwrap_or(full).to_owned()
 }
 
-/// Memory for collectives; what comes after is counted.
-const BYTES_MAX: usize = 64 << 20;
+/// Sends and receives that are held until the end of the file; what comes after is counted.
+const MESSAGES_MAX: usize = 500_000;
 /// Longer lists of members are not repeated in every event; `TraceFacts::groups` has them.
 const RANKS_PER_EVENT_MAX: usize = 64;
 /// Groups that are remembered.
@@ -388,6 +436,35 @@ mod tests {
         ] {
             assert_eq!(kind_of(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn an_exchange_says_to_whom_it_sends() {
+        let check = |name: &str, split: &str, size: &str, elements: &str, expected: Recipients| {
+            let (sent_to, size, sent) = (split.as_bytes(), size.as_bytes(), elements.as_bytes());
+            let params = Params { sent_to, size, sent, ..Params::default() };
+            assert_eq!(kernel_recipients(name, &params), expected, "{name} {split} {size:?} {elements}");
+        };
+        use Recipients::{All, Members, Unknown};
+        check("all_to_allv", "\"[3, 0, 5]\"", "3", "8", Members(0b101));
+        check("all_to_allv", "\"[3, 1, 5]\"", "3", "9", All);
+        check("all_to_allv", "\"[0, 0, 0]\"", "3", "0", Members(0));
+        check("all_to_allv", "\"[3, 0]\"", "3", "3", Unknown);
+        check("all_to_allv", "\"[3, 0]\"", "", "3", Unknown);
+        check("all_to_allv", "\"[]\"", "3", "3", Unknown);
+        check("all_to_allv", "\"[1, 0, ...]\"", "64", "3", Unknown);
+        check("all_to_allv", "", "3", "3", Unknown);
+        check("all_to_all", "\"[]\"", "3", "3", All);
+        check("all_to_all", "\"[]\"", "3", "0", Members(0));
+        check("all_to_all", "\"[]\"", "3", "", Unknown);
+        check("all_to_all", "\"[0, 7, 7]\"", "3", "14", Members(0b110));
+        let many = format!("[0{}]", ", 1".repeat(64));
+        check("all_to_allv", &many, "65", "64", Unknown);
+        assert_eq!(list_recipients(b"[[32], [32]]"), All);
+        for dims in [&b"[[32], [0]]"[..], b"[[64]]", b"[]", b"", b"[[[32], [32]], [[32], [32]]]"] {
+            assert_eq!(list_recipients(dims), Unknown, "{}", String::from_utf8_lossy(dims));
+        }
+        assert!(is_exchange("all_to_all") && is_exchange("alltoallv") && !is_exchange("all_reduce"));
     }
 
     #[test]

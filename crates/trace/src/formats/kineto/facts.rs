@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
             pairs_left_out: 0,
             unreadable_markers: 0,
             untimed: 0,
-            collector: Collector::new(),
+            collector: Collector::new(&options.spill),
             notes: Vec::new(),
         }
     }
@@ -195,11 +195,11 @@ impl<'a> Reader<'a> {
         note(self.untimed, "events have no ts");
         note(self.pairs_left_out, "clock markers beyond the first million were left out");
         note(self.unreadable_markers, "clock markers carry no readable time");
-        note(collector.left_out, "collectives were left out: the memory for them was full");
         if collector.kernels == 0 {
             note(collector.enqueued, "record_param_comms only enqueue collectives, and no kernel shows when they ran");
         }
         let (collectives, named) = collector.finish(base_ps, self.identity.rank, &self.groups);
+        self.notes.extend(collectives.left_out_note());
         for group in named {
             match self.groups.iter_mut().find(|listed| listed.name == group.name) {
                 Some(listed) => listed.ranks = listed.ranks.take().or(group.ranks),
@@ -214,6 +214,7 @@ impl<'a> Reader<'a> {
             collectives,
             groups: self.groups,
             notes: self.notes,
+            ..TraceFacts::default()
         }
     }
 }

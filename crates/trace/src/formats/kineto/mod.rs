@@ -76,7 +76,7 @@ impl TraceFormat for Kineto {
         &self,
         input: &Path,
         output: &Path,
-        options: &RewriteOptions,
+        options: &RewriteOptions<'_>,
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error> {
         rewrite::rewrite(input, output, options, map)

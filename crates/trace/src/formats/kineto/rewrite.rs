@@ -27,7 +27,7 @@ use crate::model::Picoseconds;
 pub(super) fn rewrite(
     input: &Path,
     output: &Path,
-    options: &RewriteOptions,
+    options: &RewriteOptions<'_>,
     map: &mut MapFunction<'_>,
 ) -> Result<RewriteStats, Error> {
     let mut input_base = base::find(input)?;
@@ -50,7 +50,7 @@ struct Attempt<'a> {
     document: Document,
     sink: Sink,
     times: Times,
-    options: &'a RewriteOptions,
+    options: &'a RewriteOptions<'a>,
 }
 
 /// Why a pass was in vain.

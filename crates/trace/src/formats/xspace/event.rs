@@ -4,7 +4,7 @@
 //! kilobytes. What it does not do: map times, know lines and planes.
 
 use super::fields::{event, plane, stat};
-use super::outline::{Stat, StatValue};
+use super::stat::{Stat, StatValue};
 use crate::protobuf::Header;
 use crate::protobuf::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
 

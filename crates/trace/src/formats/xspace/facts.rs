@@ -10,11 +10,17 @@ use std::path::Path;
 use super::event::EventTimes;
 use super::fields::{event, line, plane, space};
 use super::names;
-use super::outline::{self, MetadataVisitor, Stat, StatValue};
-use super::rewrite::{ABSOLUTE_NS_MIN, PS_PER_NS};
+use super::outline::{self, MetadataVisitor};
+use super::plane_clock::PlaneClock;
+use super::programs::Programs;
+use super::stat::{Stat, StatValue};
 use crate::Error;
 use crate::formats::{FactOptions, rank_marker};
-use crate::model::{ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, PairKind, Picoseconds, TraceFacts};
+use crate::model::{
+    ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, Label, PS_PER_NS, PairKind, Picoseconds, PlaneSpan,
+    Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
+};
+use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Fields, Value};
 use crate::protobuf::{Header, Source};
 
@@ -23,17 +29,25 @@ use crate::protobuf::{Header, Source};
 /// # Errors
 /// When the file cannot be read or is not XSpace.
 pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
-    let session = outline::outline(path)?;
+    let session = outline::outline_with_programs(path)?;
     let start_ps = Picoseconds::from(session.start_ns.unwrap_or(0)) * PS_PER_NS;
     let hostname = (session.hostnames.len() == 1).then(|| session.hostnames[0].clone()).filter(|name| !name.is_empty());
-    let facts = TraceFacts { identity: Identity { hostname, ..Identity::default() }, ..TraceFacts::default() };
-    let mut reader = Reader { facts, start_ps, options, tracks: 0, left_out: LeftOut::default() };
+    let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
+    let facts = TraceFacts {
+        identity: Identity { hostname, ..Identity::default() },
+        session: session.start_ns.zip(session.stop_ns).map(|(start, stop)| (ps(start), ps(stop))),
+        collectives: CollectiveParts::new(&options.spill),
+        ..TraceFacts::default()
+    };
+    let programs = &session.programs;
+    let mut reader = Reader { facts, start_ps, options, programs, raw_span: None, left_out: LeftOut::default() };
     if session.start_ns.is_none() {
         reader.note("no profile_start_time: times are taken as they stand".to_owned());
     }
     if session.hostnames.len() > 1 {
         reader.note(format!("{} host names: the file was merged already", session.hostnames.len()));
     }
+    let mut planes = session.planes.iter();
     let (mut ahead, mut behind) = (Source::open(path)?, Source::open(path)?);
     while let Some(field) = outline::next_space_field(&mut ahead)? {
         if field.number != space::PLANES {
@@ -43,6 +57,10 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
         let mut tables = Tables::new(options);
         outline::walk_plane(&mut ahead, &field, &mut tables)?;
         tables.classify();
+        let Some(known) = planes.next() else {
+            return Err(ahead.malformed(field.at, "the file changed while it was read"));
+        };
+        tables.clock = session.clocks().of(&known.starts);
         if let Some((rank, world_size)) = tables.rank {
             reader.facts.identity.rank = Some(rank);
             reader.facts.identity.world_size = Some(world_size);
@@ -71,6 +89,7 @@ enum Role {
 struct Tables<'a> {
     options: &'a FactOptions,
     plane: String,
+    clock: PlaneClock,
     roles: HashMap<u64, Role>,
     /// Candidates until the plane's name is known to be a device's.
     names: Vec<(u64, String)>,
@@ -84,7 +103,8 @@ struct Tables<'a> {
 impl<'a> Tables<'a> {
     fn new(options: &'a FactOptions) -> Tables<'a> {
         let (roles, stats) = (HashMap::new(), HashMap::new());
-        Tables { options, plane: String::new(), roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0, rank: None }
+        let (plane, clock) = (String::new(), PlaneClock::default());
+        Tables { options, plane, clock, roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0, rank: None }
     }
 
     /// Whether a name of this length still fits.
@@ -94,6 +114,14 @@ impl<'a> Tables<'a> {
         let fits = self.kept_bytes <= NAME_BYTES_MAX;
         self.dropped += u64::from(!fits);
         fits
+    }
+
+    /// The number in a device plane's name.
+    fn ordinal(&self) -> Option<u64> {
+        let name = self.plane.strip_prefix("/device:")?;
+        let (_, numbered) = name.split_once(':')?;
+        let digits = numbered.bytes().take_while(u8::is_ascii_digit).count();
+        numbered[..digits].parse().ok()
     }
 
     /// Whether the plane is a device's.
@@ -175,6 +203,8 @@ struct EventStats {
     hlo_op: Option<String>,
     hlo_module: Option<String>,
     run_id: Option<i64>,
+    program_id: Option<u64>,
+    device: Option<u64>,
     system_ns: Option<i64>,
     tracer_ns: Option<u64>,
     bracket_ns: Option<f64>,
@@ -184,7 +214,6 @@ struct EventStats {
 #[derive(Default)]
 struct LeftOut {
     pairs: u64,
-    collectives: u64,
     names: u64,
     markers: BTreeMap<&'static str, u64>,
 }
@@ -194,7 +223,9 @@ struct Reader<'a> {
     facts: TraceFacts,
     start_ps: Picoseconds,
     options: &'a FactOptions,
-    tracks: u64,
+    programs: &'a Programs,
+    /// What the present plane's events touch, where it counts from the machine's start.
+    raw_span: Option<(Picoseconds, Picoseconds)>,
     left_out: LeftOut,
 }
 
@@ -205,10 +236,14 @@ impl Reader<'_> {
         while let Some(field) = source.next_header(header.end())? {
             if field.number == plane::LINES && field.wire == 2 {
                 self.line(source, &field, tables)?;
-                self.tracks += 1;
             } else {
                 source.skip(field.body())?;
             }
+        }
+        if let Some(span) = self.raw_span.take()
+            && self.facts.since_boot.len() < RAW_PLANES_MAX
+        {
+            self.facts.since_boot.push(PlaneSpan { plane: tables.plane.clone(), span });
         }
         Ok(())
     }
@@ -247,17 +282,18 @@ impl Reader<'_> {
         }
         let line_ps = Picoseconds::from(line_ns) * PS_PER_NS;
         if outline::is_snapshots(&tables.plane) {
-            let from = if line_ns >= ABSOLUTE_NS_MIN { 0 } else { self.start_ps };
+            let from = if line_ps >= UNIX_TIME_MIN_PS { 0 } else { self.start_ps };
             return self.snapshot(bytes, from + line_ps + Picoseconds::from(times.offset.value), tables);
         }
         self.facts.events += 1;
-        let start_ps = self.start_ps + line_ps + Picoseconds::from(times.offset.value);
+        let start_ps = tables.clock.origin_ps + line_ps + Picoseconds::from(times.offset.value);
         let end_ps = start_ps + Picoseconds::from(times.duration.value);
         let role = tables.roles.get(&times.metadata);
         if let Some(Role::Marker(stated)) = role {
             return self.marker(bytes, *stated, start_ps, tables);
         }
-        self.facts.span = Some(match self.facts.span {
+        let span = if tables.clock.since_boot { &mut self.raw_span } else { &mut self.facts.span };
+        *span = Some(match *span {
             Some((first, last)) => (first.min(start_ps), last.max(end_ps)),
             None => (start_ps, end_ps),
         });
@@ -326,18 +362,21 @@ impl Reader<'_> {
             },
             Role::Operation(..) | Role::Marker(_) => return Ok(()),
         };
-        if self.facts.collectives.len() == COLLECTIVES_MAX {
-            self.left_out.collectives += 1;
-            return Ok(());
-        }
-        let instance = match (stats.hlo_module, stats.run_id, stats.hlo_op) {
-            (Some(module), Some(run_id), Some(op)) => Instance::Hlo { module, run_id, op },
+        let replicas = match (&stats.hlo_module, &stats.hlo_op) {
+            (Some(module), Some(op)) => self.programs.replicas(module, stats.program_id, op),
+            _ => Replicas::Unknown,
+        };
+        let (instance, number) = match (stats.hlo_module, stats.run_id, stats.hlo_op) {
+            (Some(module), Some(run_id), Some(op)) => (Instance::Hlo { module, op }, run_id),
             (module, _, op) => {
                 let parts = [module.as_deref(), op.as_deref(), Some(name)];
-                Instance::Order { group: None, signature: parts.into_iter().flatten().collect::<Vec<_>>().join(" ") }
+                let signature = parts.into_iter().flatten().collect::<Vec<_>>().join(" ");
+                (Instance::Order { group: None, signature }, 0)
             }
         };
-        let event = CollectiveEvent { name: name.clone(), kind, instance, start_ps, end_ps, track: self.tracks };
+        let device = stats.device.or_else(|| tables.ordinal());
+        let label = Label { name: name.clone(), kind, instance, replicas, device };
+        let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
         self.facts.collectives.push(event);
         Ok(())
     }
@@ -347,7 +386,6 @@ impl Reader<'_> {
         let left_out = std::mem::take(&mut self.left_out);
         let counted = [
             ("pairs beyond the bound", left_out.pairs),
-            ("collectives beyond the bound", left_out.collectives),
             ("names of events and stats beyond the bound", left_out.names),
         ];
         for (what, count) in counted.into_iter().chain(left_out.markers) {
@@ -355,15 +393,9 @@ impl Reader<'_> {
                 self.note(format!("{count} {what} left out"));
             }
         }
-        if let Some((first, last)) = self.facts.span {
-            let margin = last - first;
-            let beside = |pair: &&ClockPair| pair.tracer_ps < first - margin || pair.tracer_ps > last + margin;
-            let count = self.facts.pairs.iter().filter(beside).count();
-            if count > 0 {
-                self.note(format!(
-                    "{count} pairs are far from all events: their tracer clock is not the file's timeline"
-                ));
-            }
+        self.facts.collectives.close();
+        if let Some(note) = self.facts.collectives.left_out_note() {
+            self.note(note);
         }
         if self.options.markers.is_some() && self.facts.pairs.is_empty() {
             self.note("no event matched the marker expression".to_owned());
@@ -391,6 +423,8 @@ fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStats, Fault> {
             "hlo_op" => found.hlo_op = stat_text(&stat, tables),
             "hlo_module" => found.hlo_module = stat_text(&stat, tables),
             "run_id" => found.run_id = number(),
+            "program_id" => found.program_id = number().map(|value| value as u64),
+            "device_ordinal" => found.device = number().map(|value| value as u64),
             "system_ns" | "node_ns" => found.system_ns = number(),
             "rocm_ns" | "tracer_ns" => found.tracer_ns = number().and_then(|value| u64::try_from(value).ok()),
             "bracket_ns" => found.bracket_ns = number().map(|value| value as f64),
@@ -418,8 +452,8 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
     }
 }
 
-/// Collectives of a file at most; with their names they take some 300 bytes each.
-const COLLECTIVES_MAX: usize = 300_000;
+/// Planes on a raw clock that are told.
+const RAW_PLANES_MAX: usize = 1 << 10;
 /// Pairs of a file at most.
 const PAIRS_MAX: usize = 1_000_000;
 /// Bytes of names that are kept of one plane at most.

@@ -19,6 +19,11 @@ pub(super) mod plane {
     pub(in super::super) const STATS: u32 = 6;
 }
 
+/// Field numbers of an event's or stat's metadata.
+pub(super) mod metadata {
+    pub(in super::super) const STATS: u32 = 5;
+}
+
 /// Field numbers of a stat.
 pub(super) mod stat {
     pub(in super::super) const METADATA_ID: u32 = 1;
@@ -31,6 +36,7 @@ pub(super) mod stat {
 /// Field numbers of a line.
 pub(super) mod line {
     pub(in super::super) const ID: u32 = 1;
+    pub(in super::super) const NAME: u32 = 2;
     pub(in super::super) const TIMESTAMP_NS: u32 = 3;
     pub(in super::super) const EVENTS: u32 = 4;
     pub(in super::super) const DURATION_PS: u32 = 9;

@@ -11,11 +11,11 @@ use std::path::Path;
 use super::event::put_stat_metadata;
 use super::fields::{plane, space, stat};
 use super::outline::{self, Outline};
-use super::rewrite::{PS_PER_NS, Renaming, Rewriter};
+use super::rewrite::{Renaming, Rewriter};
 use super::sink::Sink;
 use crate::Error;
 use crate::formats::{MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteOptions};
-use crate::model::Picoseconds;
+use crate::model::{PS_PER_NS, Picoseconds};
 use crate::protobuf::{put_bytes, put_number};
 
 /// Writes all inputs into `output`, which appears when it is whole.
@@ -36,7 +36,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
         let mut fresh = |id| line_ids.unique(id);
         let link_addend = u64::from(input.part) << LINK_SHIFT;
         let renaming = Renaming { planes: &planes, line_ids: &mut fresh, link_addend };
-        let rewriting = RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate };
+        let rewriting = RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate, snapshots: &[] };
         let rewriter = Rewriter::open(&input.path, outline, rewriting, Some(renaming), &mut sink, input.map)?;
         stats.inputs.push(rewriter.run(outline)?);
     }

@@ -13,16 +13,22 @@
 //! ```
 //!
 //! R, the timeline of the file, is `profile_start_time + timestamp_ns + offset_ps`: `timestamp_ns` counts from the start of
-//! the session, although upstream's comment calls it Unix time. What it does not do: decide what the map is.
+//! the session, although upstream's comment calls it Unix time. A plane may be on another clock all the same; `plane_clock` tells
+//! from where its lines begin. What it does not do: decide what the map is.
 
+mod device_groups;
 mod event;
 mod facts;
 mod fields;
 mod merge;
 mod names;
 mod outline;
+mod plane_clock;
+mod programs;
 mod rewrite;
 mod sink;
+mod snapshots;
+mod stat;
 
 use std::path::Path;
 
@@ -69,11 +75,15 @@ impl TraceFormat for XSpace {
         Ok(outline::outline(path)?.start_ns)
     }
 
+    fn holds_snapshots(&self) -> bool {
+        true
+    }
+
     fn rewrite(
         &self,
         input: &Path,
         output: &Path,
-        options: &RewriteOptions,
+        options: &RewriteOptions<'_>,
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error> {
         rewrite::rewrite(input, output, options, map)

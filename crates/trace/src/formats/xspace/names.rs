@@ -46,6 +46,8 @@ fn synchronous_kind(stem: &str) -> Option<CollectiveKind> {
             Some(CollectiveKind::PointToPoint { source: None, destination: None })
         }
         "collective-broadcast" | "pbroadcast" => Some(CollectiveKind::FromRoot(None)),
+        // Some send nothing to some, and who does is in the data.
+        "ragged-all-to-all" => Some(CollectiveKind::Unknown),
         _ => None,
     }
 }
@@ -70,12 +72,11 @@ fn library_kind(lower: &str) -> Option<CollectiveKind> {
 }
 
 /// Operations of XLA, JAX's older spellings included, without their running number; `-` and `_` are one.
-const ALL_TO_ALL: [&str; 14] = [
+const ALL_TO_ALL: [&str; 13] = [
     "all-reduce",
     "all-gather",
     "reduce-scatter",
     "all-to-all",
-    "ragged-all-to-all",
     "psum",
     "pmean",
     "pmax",

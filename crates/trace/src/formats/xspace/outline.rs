@@ -6,9 +6,12 @@
 
 use std::path::Path;
 
-use super::fields::{plane, space, stat};
+use super::event::EventTimes;
+use super::fields::{line, metadata, plane, space};
+use super::plane_clock::{LineStarts, PlaneClocks};
+use super::programs::Programs;
+use super::stat::{Stat, StatValue};
 use crate::Error;
-use crate::protobuf::{Fault, Fields, Value};
 use crate::protobuf::{Header, Source};
 
 /// A file without its lines.
@@ -22,6 +25,16 @@ pub(super) struct Outline {
     pub(super) stop_ns: Option<i64>,
     /// In order of the file.
     pub(super) hostnames: Vec<String>,
+    /// What the programs say of collectives; empty unless asked for.
+    pub(super) programs: Programs,
+}
+
+impl Outline {
+    /// Tells which clock a plane is on. In a file that was merged the session stated is one of several: then all planes are taken
+    /// as they stand.
+    pub(super) fn clocks(&self) -> PlaneClocks {
+        PlaneClocks::new(self.start_ns, self.stop_ns.filter(|_| self.hostnames.len() < 2))
+    }
 }
 
 /// A plane without its lines.
@@ -39,8 +52,12 @@ pub(super) struct PlaneOutline {
     pub(super) correction_stat: Option<u64>,
     /// Numbers of stats whose values name things of one host.
     pub(super) linking_stats: Vec<u64>,
+    /// Where its lines begin, as they stand.
+    pub(super) starts: LineStarts,
     /// Stats of the plane itself: number of the metadata, value; only numbers, only small ones.
     stats: Vec<(u64, u64)>,
+    /// The programs read so far, where they are asked for.
+    programs: Option<Programs>,
 }
 
 impl PlaneOutline {
@@ -65,6 +82,14 @@ pub(super) fn is_snapshots(name: &str) -> bool {
 pub(super) trait MetadataVisitor {
     /// The plane's name.
     fn name(&mut self, name: &str);
+    /// Where a line with events begins, as it stands, is asked for.
+    fn line_starts(&mut self) -> Option<&mut LineStarts> {
+        None
+    }
+    /// The programs, where the plane holds them and they are asked for.
+    fn programs(&mut self) -> Option<&mut Programs> {
+        None
+    }
     /// A line is passed over.
     fn line(&mut self) {}
     /// The name behind an event's number.
@@ -78,6 +103,14 @@ pub(super) trait MetadataVisitor {
 impl MetadataVisitor for PlaneOutline {
     fn name(&mut self, name: &str) {
         self.name = name.to_owned();
+    }
+
+    fn line_starts(&mut self) -> Option<&mut LineStarts> {
+        Some(&mut self.starts)
+    }
+
+    fn programs(&mut self) -> Option<&mut Programs> {
+        self.programs.as_mut().filter(|_| self.name == PROGRAM_PLANE)
     }
 
     fn line(&mut self) {
@@ -106,6 +139,15 @@ impl MetadataVisitor for PlaneOutline {
 
 /// Walks a file and skips its lines.
 pub(super) fn outline(path: &Path) -> Result<Outline, Error> {
+    walk(path, false)
+}
+
+/// The same, and reads what the file's programs say of collectives.
+pub(super) fn outline_with_programs(path: &Path) -> Result<Outline, Error> {
+    walk(path, true)
+}
+
+fn walk(path: &Path, with_programs: bool) -> Result<Outline, Error> {
     let mut source = Source::open(path)?;
     let mut outline = Outline::default();
     while let Some(field) = next_space_field(&mut source)? {
@@ -114,8 +156,10 @@ pub(super) fn outline(path: &Path) -> Result<Outline, Error> {
                 if outline.planes.len() == PLANES_MAX {
                     return Err(source.malformed(field.at, format!("more than {PLANES_MAX} planes")));
                 }
-                let mut plane = PlaneOutline::default();
+                let programs = with_programs.then(|| std::mem::take(&mut outline.programs));
+                let mut plane = PlaneOutline { programs, ..PlaneOutline::default() };
                 walk_plane(&mut source, &field, &mut plane)?;
+                outline.programs = plane.programs.take().unwrap_or_default();
                 if plane.name == SESSION_PLANE {
                     outline.start_ns = outline.start_ns.or(plane.stat_value(plane.session_stats[0]));
                     outline.stop_ns = outline.stop_ns.or(plane.stat_value(plane.session_stats[1]));
@@ -176,14 +220,17 @@ pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn
             }
             plane::LINES => {
                 visitor.line();
-                source.skip(field.body())?;
+                if let Some(starts) = visitor.line_starts() {
+                    read_start(source, &field, starts)?;
+                }
+                source.skip(field.end() - source.position())?;
             }
             plane::EVENT_METADATA => {
-                let (number, name) = read_entry(source, &field)?;
+                let (number, name) = read_entry(source, &field, visitor.programs())?;
                 visitor.event_metadata(number, &name);
             }
             plane::STAT_METADATA => {
-                let (number, name) = read_entry(source, &field)?;
+                let (number, name) = read_entry(source, &field, None)?;
                 visitor.stat_metadata(number, &name);
             }
             plane::STATS if field.body() <= STAT_BYTES_MAX => {
@@ -203,7 +250,11 @@ pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn
 
 /// An entry of a metadata map: its key, and the name in the message that is its value. Entries may be large (a module's whole
 /// program), so they are walked, not held.
-fn read_entry(source: &mut Source, entry: &Header) -> Result<(u64, String), Error> {
+fn read_entry(
+    source: &mut Source,
+    entry: &Header,
+    mut programs: Option<&mut Programs>,
+) -> Result<(u64, String), Error> {
     let (mut number, mut name) = (0, String::new());
     while let Some(field) = source.next_header(entry.end())? {
         match (field.number, field.wire) {
@@ -212,6 +263,10 @@ fn read_entry(source: &mut Source, entry: &Header) -> Result<(u64, String), Erro
                 while let Some(inner) = source.next_header(field.end())? {
                     match (inner.number, inner.wire) {
                         (2, 2) => name = read_name(source, &inner)?,
+                        (metadata::STATS, 2) => match programs.as_deref_mut() {
+                            Some(programs) => programs.read_stat(source, &inner)?,
+                            None => source.skip(inner.body())?,
+                        },
                         _ => source.skip(inner.body())?,
                     }
                 }
@@ -223,52 +278,32 @@ fn read_entry(source: &mut Source, entry: &Header) -> Result<(u64, String), Erro
     Ok((number, name))
 }
 
+/// Notes where a line begins, if it has an event with a time; what follows the first event is not read.
+fn read_start(source: &mut Source, header: &Header, starts: &mut LineStarts) -> Result<(), Error> {
+    let mut stated_ns = 0;
+    while let Some(field) = source.next_header(header.end())? {
+        match (field.number, field.wire) {
+            (line::TIMESTAMP_NS, 0) => stated_ns = field.value as i64,
+            (line::EVENTS, 2) => {
+                let times = EventTimes::parse(source.piece(field.body())?);
+                let times = times.map_err(|fault| source.fault(field.body_at(), fault))?;
+                if !times.aggregated {
+                    starts.add(stated_ns, times.offset.value);
+                }
+                return Ok(());
+            }
+            _ => source.skip(field.body())?,
+        }
+    }
+    Ok(())
+}
+
 /// A string, cut at a bound; what is not UTF-8 is replaced, for looking at.
 fn read_name(source: &mut Source, field: &Header) -> Result<String, Error> {
     let shown = field.body().min(NAME_BYTES_MAX);
     let name = String::from_utf8_lossy(source.piece(shown)?).into_owned();
     source.skip(field.body())?;
     Ok(name)
-}
-
-/// A stat, parsed.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) struct Stat<'a> {
-    /// The number of its metadata.
-    pub(super) number: u64,
-    /// Its value.
-    pub(super) value: StatValue<'a>,
-}
-
-/// A stat's value, as far as anyone here looks at it.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) enum StatValue<'a> {
-    /// `uint64_value` or `int64_value`.
-    Number(u64),
-    /// `str_value`.
-    Text(&'a [u8]),
-    /// `ref_value`: the name of a stat's metadata.
-    Reference(u64),
-    /// Anything else, or nothing.
-    Other,
-}
-
-impl<'a> Stat<'a> {
-    /// Parses a stat.
-    pub(super) fn parse(bytes: &'a [u8]) -> Result<Stat<'a>, Fault> {
-        let mut parsed = Stat { number: 0, value: StatValue::Other };
-        for field in Fields::of(bytes) {
-            let field = field?;
-            match (field.number, field.value) {
-                (stat::METADATA_ID, _) => parsed.number = field.number("a stat's metadata_id")?,
-                (stat::UINT64 | stat::INT64, Value::Number(value)) => parsed.value = StatValue::Number(value),
-                (stat::STRING, Value::Bytes(text)) => parsed.value = StatValue::Text(text),
-                (stat::REFERENCE, Value::Number(value)) => parsed.value = StatValue::Reference(value),
-                _ => {}
-            }
-        }
-        Ok(parsed)
-    }
 }
 
 /// Planes of a file at most.
@@ -285,7 +320,9 @@ const HOSTNAMES_MAX: usize = 1 << 12;
 /// The plane that holds the start and stop of the session.
 const SESSION_PLANE: &str = "Task Environment";
 /// The plane that holds pairs of clock readings.
-const SNAPSHOT_PLANE: &str = "/host:snapshots";
+pub(super) const SNAPSHOT_PLANE: &str = "/host:snapshots";
+/// The plane that holds the programs.
+const PROGRAM_PLANE: &str = "/host:metadata";
 /// The stat that holds a correction, where it was asked for.
 pub(super) const CORRECTION_STAT: &str = "timestamp_correction_ns";
 /// Stats of events whose values name things of one host.

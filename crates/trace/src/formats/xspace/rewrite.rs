@@ -15,11 +15,14 @@ use std::path::Path;
 
 use super::event::{EventTimes, put_correction, put_event, put_stat_metadata, relink, replace_numbers};
 use super::fields::{event, line, plane, space, stat};
-use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline, Stat, StatValue};
+use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline};
+use super::plane_clock::{PlaneClock, PlaneClocks};
 use super::sink::Sink;
+use super::snapshots;
+use super::stat::{Stat, StatValue};
 use crate::Error;
 use crate::formats::{MapFunction, RewriteOptions, RewriteStats};
-use crate::model::Picoseconds;
+use crate::model::{PS_PER_NS, Picoseconds, UNIX_TIME_MIN_PS};
 use crate::protobuf::{Header, Source};
 use crate::protobuf::{put_bytes, put_number};
 
@@ -31,7 +34,7 @@ use crate::protobuf::{put_bytes, put_number};
 pub(super) fn rewrite(
     input: &Path,
     output: &Path,
-    options: &RewriteOptions,
+    options: &RewriteOptions<'_>,
     map: &mut MapFunction<'_>,
 ) -> Result<RewriteStats, Error> {
     let outline = outline::outline(input)?;
@@ -56,11 +59,13 @@ pub(super) struct Rewriter<'a> {
     source: Source,
     sink: &'a mut Sink,
     map: &'a mut MapFunction<'a>,
-    options: RewriteOptions,
+    options: RewriteOptions<'a>,
     renaming: Option<Renaming<'a>>,
     /// Session start of the input and of the output.
     start_ps: Picoseconds,
     base_ps: Picoseconds,
+    /// Tells which clock a plane is on.
+    clocks: PlaneClocks,
     stats: RewriteStats,
     /// Reused for what is appended to an event, and for an event with changed links.
     appended: Vec<u8>,
@@ -74,6 +79,8 @@ struct PlaneContext<'a> {
     annotation: Option<u64>,
     /// Events are on the system clock already.
     on_system_clock: bool,
+    /// The clock that stated starts are on.
+    clock: PlaneClock,
 }
 
 /// Where a line starts.
@@ -90,7 +97,7 @@ impl<'a> Rewriter<'a> {
     pub(super) fn open(
         input: &Path,
         outline: &Outline,
-        options: RewriteOptions,
+        options: RewriteOptions<'a>,
         renaming: Option<Renaming<'a>>,
         sink: &'a mut Sink,
         map: &'a mut MapFunction<'a>,
@@ -105,7 +112,8 @@ impl<'a> Rewriter<'a> {
         let stats = RewriteStats { base_ns: stated.then_some(base_ns), ..RewriteStats::default() };
         let base_ps = base * PS_PER_NS;
         let (appended, relinked) = (Vec::new(), Vec::new());
-        Ok(Self { source, sink, map, options, renaming, start_ps, base_ps, stats, appended, relinked })
+        let clocks = outline.clocks();
+        Ok(Self { source, sink, map, options, renaming, start_ps, base_ps, clocks, stats, appended, relinked })
     }
 
     /// Writes the whole input.
@@ -123,6 +131,12 @@ impl<'a> Rewriter<'a> {
                 _ => self.copy(&field)?,
             }
         }
+        if !outline.planes.iter().any(PlaneOutline::is_snapshots) {
+            let base_ns = fit(&self.source, 0, self.base_ps.div_euclid(PS_PER_NS))?;
+            if let Some(plane) = snapshots::plane(self.options.snapshots, base_ns) {
+                put_bytes(self.sink.out(), space::PLANES, &plane);
+            }
+        }
         self.stats.bytes_read = self.source.position();
         Ok(self.stats)
     }
@@ -132,7 +146,8 @@ impl<'a> Rewriter<'a> {
         self.sink.open(header.tag(), header.value, header.value_raw());
         let annotates = self.options.annotate && outline.has_lines && !outline.is_snapshots();
         let annotation = annotates.then(|| outline.correction_stat.unwrap_or(outline.largest_stat.saturating_add(1)));
-        let context = PlaneContext { outline, annotation, on_system_clock: outline.is_snapshots() };
+        let clock = self.clocks.of(&outline.starts);
+        let context = PlaneContext { outline, annotation, on_system_clock: outline.is_snapshots(), clock };
         if let Some((name, id)) = self.renaming.as_ref().and_then(|renaming| renaming.planes.get(index)) {
             put_number(self.sink.out(), plane::ID, *id);
             put_bytes(self.sink.out(), plane::NAME, name.as_bytes());
@@ -249,9 +264,9 @@ impl<'a> Rewriter<'a> {
     ) -> Result<(), Error> {
         let stated_ps = Picoseconds::from(stated_ns) * PS_PER_NS;
         let (old_ps, new_ns) = if !context.on_system_clock {
-            let old_ps = self.start_ps + stated_ps;
+            let old_ps = context.clock.origin_ps + stated_ps;
             (old_ps, ((self.map)(old_ps) - self.base_ps).div_euclid(PS_PER_NS))
-        } else if stated_ns >= ABSOLUTE_NS_MIN {
+        } else if stated_ps >= UNIX_TIME_MIN_PS {
             (stated_ps, Picoseconds::from(stated_ns))
         } else {
             let old_ps = self.start_ps + stated_ps;
@@ -352,8 +367,3 @@ impl<'a> Rewriter<'a> {
 fn fit(source: &Source, at: u64, value: Picoseconds) -> Result<i64, Error> {
     i64::try_from(value).map_err(|_| source.malformed(at, "a mapped time does not fit 64 bits"))
 }
-
-/// Picoseconds in a nanosecond.
-pub(super) const PS_PER_NS: Picoseconds = 1000;
-/// A line start beyond this, ns, cannot count from a session's start (it would be three years long): it is Unix time.
-pub(super) const ABSOLUTE_NS_MIN: i64 = 100_000_000_000_000_000;

@@ -34,8 +34,8 @@ fn collectives_are_taken_from_one_level() {
     let Some(folder) = data() else { return };
     let counts = |facts: &TraceFacts| {
         let mut counts = BTreeMap::new();
-        for event in &facts.collectives {
-            *counts.entry(event.name.clone()).or_insert(0) += 1;
+        for (_, label, count) in facts.collectives.labels() {
+            *counts.entry(label.name.clone()).or_insert(0) += count;
         }
         counts
     };
@@ -50,9 +50,9 @@ fn collectives_are_taken_from_one_level() {
     }
     let nccl = &facts(&folder.join("x_real_nccl_2gpu_rank0"))[0];
     assert_eq!(nccl.collectives.len(), 21, "one per kernel");
-    let named =
-        nccl.collectives.iter().filter(|event| event.name == "allreduce" && event.kind == CollectiveKind::AllToAll);
-    assert_eq!(named.count(), 15);
+    let named = nccl.collectives.labels();
+    let named = named.filter(|(_, label, _)| label.name == "allreduce" && label.kind == CollectiveKind::AllToAll);
+    assert_eq!(named.map(|(_, _, count)| count).sum::<u64>(), 15);
     let enqueued = &facts(&folder.join("x_real_abs_ns"))[0];
     assert!(
         enqueued.collectives.is_empty() && enqueued.notes.iter().any(|note| note.contains("only enqueue")),
@@ -66,8 +66,8 @@ fn gloo_peers_are_told_where_the_groups_agree() {
     let Some(folder) = data() else { return };
     let all = facts(&folder.join("b_4node_offset_drift"));
     let ends = |rank: usize, name: &str| {
-        let found = all[rank].collectives.iter().filter(|event| event.name == name);
-        found.map(|event| (event.kind.clone(), event.instance.clone())).collect::<Vec<_>>()
+        let labels = all[rank].collectives.events().into_iter().map(|event| event.label);
+        labels.filter(|label| label.name == name).map(|label| (label.kind, label.instance)).collect::<Vec<_>>()
     };
     let edge = |source, destination| CollectiveKind::PointToPoint { source, destination };
     for (index, ((kind, sent), (_, received))) in ends(3, "send").into_iter().zip(ends(0, "recv")).enumerate() {
@@ -100,10 +100,11 @@ fn kernels_tell_group_and_sequence() {
     std::fs::write(&path, text).unwrap();
     let found = read_facts(&path, &FactOptions::default()).unwrap();
     let group = crate::model::GroupKey { name: "5".into(), ranks: Some(vec![0, 1]), size: Some(2) };
-    let instances: Vec<_> = found.collectives.iter().map(|event| event.instance.clone()).collect();
+    let events = found.collectives.events();
+    let instances: Vec<_> = events.iter().map(|event| (event.label.instance.clone(), event.number)).collect();
     let ordered = Instance::Order { group: Some(group.clone()), signature: "allreduce Float 8".into() };
-    assert_eq!(instances, [Instance::Sequence { group: group.clone(), sequence: 9 }, ordered]);
-    assert_eq!((found.collectives[0].start_ps, found.collectives[0].end_ps), (6_000_000, 8_000_000));
+    assert_eq!(instances, [(Instance::Sequence { group: group.clone() }, 9), (ordered, 0)]);
+    assert_eq!((events[0].start_ps, events[0].end_ps), (6_000_000, 8_000_000));
     assert_eq!((found.groups, found.events), (vec![group], 3));
 }
 
@@ -119,7 +120,8 @@ fn markers_are_read_by_name_and_by_pattern() {
     let path = folder.path().join("t.json");
     std::fs::write(&path, format!("{{\"traceEvents\":[{}]}}", events.join(","))).unwrap();
     let found = |pattern: Option<&str>| {
-        let options = FactOptions { markers: pattern.map(|pattern| regex::Regex::new(pattern).unwrap()) };
+        let markers = pattern.map(|pattern| regex::Regex::new(pattern).unwrap());
+        let options = FactOptions { markers, ..FactOptions::default() };
         let facts = read_facts(&path, &options).unwrap();
         assert!(
             facts.notes.iter().any(|note| note.contains("1 clock markers carry no readable time")),

@@ -54,7 +54,7 @@ fn json(bytes: &[u8]) -> Value {
 /// Rewrites a text.
 fn rewritten(
     text: &[u8],
-    options: RewriteOptions,
+    options: RewriteOptions<'_>,
     mut map: impl FnMut(Picoseconds) -> Picoseconds,
 ) -> Result<(Vec<u8>, RewriteStats), Error> {
     let folder = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn rewritten(
     outcome.map(|stats| (contents(&output), stats))
 }
 
-fn check_rewrite(text: &str, options: RewriteOptions, map: impl FnMut(Picoseconds) -> Picoseconds, expected: &str) {
+fn check_rewrite(text: &str, options: RewriteOptions<'_>, map: impl FnMut(Picoseconds) -> Picoseconds, expected: &str) {
     let (out, _) = rewritten(text.as_bytes(), options, map).unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }

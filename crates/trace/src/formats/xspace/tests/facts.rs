@@ -8,13 +8,18 @@ fn facts_of_the_data_sets() {
     let check = |set: &str, node: u32, collectives: usize, pairs: usize| {
         let facts = facts_of(&folder.join(set).join(format!("node{node}.xplane.pb")));
         assert_eq!(facts.identity.hostname, Some(format!("node{node}")));
-        let judged = facts.collectives.iter().filter(|event| event.kind == CollectiveKind::AllToAll).count();
+        let events = facts.collectives.events();
+        let judged = events.iter().filter(|event| event.label.kind == CollectiveKind::AllToAll).count();
         assert_eq!((judged, facts.pairs.len()), (collectives, pairs), "{set} node {node}");
         assert_eq!(facts.notes, Vec::<String>::new());
-        for collective in &facts.collectives {
-            let Instance::Hlo { module, run_id, op } = &collective.instance else { panic!("{collective:?}") };
-            assert!(!module.is_empty() && *run_id != 0 && op == &collective.name, "{collective:?}");
-            assert_eq!(i64::from(*run_id as i32), *run_id, "{collective:?}");
+        for collective in &events {
+            let Instance::Hlo { module, op } = &collective.label.instance else { panic!("{collective:?}") };
+            assert!(!module.is_empty() && collective.number != 0 && op == &collective.label.name, "{collective:?}");
+            assert_eq!(i64::from(collective.number as i32), collective.number, "{collective:?}");
+            // The file holds the program: one group of all devices, each process with one, numbered in steps of 2048.
+            let judged = collective.label.kind == CollectiveKind::AllToAll;
+            assert!(!judged || collective.label.replicas == Replicas::All, "{collective:?}");
+            assert_eq!(collective.label.device, Some(u64::from(node) * 2048), "{collective:?}");
         }
         for pair in &facts.pairs {
             let late_ns = pair.tracer_ps / 1000 - i128::from(pair.system_ns);
@@ -54,7 +59,8 @@ fn pairs_come_from_markers_and_snapshot_planes_wherever_their_names_stand() {
     let files = Files::new();
     let path = files.put("in", &space(&[threads, snapshots]));
     let markers = regex::Regex::new(r"^sync at (?<system_ns>\d+) ns$").expect("an expression");
-    let facts = read_facts(&path, &FactOptions { markers: Some(markers) }).expect("facts");
+    let options = FactOptions { markers: Some(markers), ..FactOptions::default() };
+    let facts = read_facts(&path, &options).expect("facts");
     let marker = |late_ps: i128, late_ns: i64| ClockPair {
         tracer_ps: START_PS + late_ps,
         system_ns: START_NS + late_ns,
@@ -93,9 +99,13 @@ fn collectives_of_devices_are_found_by_library_and_by_operation() {
         .entry(5, 11, "loop_reduce_fusion")
         .entry(5, 12, "jit_step");
     let facts = facts_of(&Files::new().keep("in", &space(&[plane])));
-    let found = facts.collectives.iter().map(|event| (event.name.as_str(), event.kind.clone(), event.instance.clone()));
-    let instance = Instance::Hlo { module: "jit_step".to_owned(), run_id: 42, op: "all-reduce-start.1".to_owned() };
-    let loose = Instance::Order { group: None, signature: "ncclDevKernel_AllReduce_Sum_f32_RING_LL".to_owned() };
+    let events = facts.collectives.events();
+    assert!(events.iter().all(|event| (event.label.device, &event.label.replicas) == (Some(0), &Replicas::Unknown)));
+    let found = events.iter().map(|event| {
+        (event.label.name.as_str(), event.label.kind.clone(), (event.label.instance.clone(), event.number))
+    });
+    let instance = (Instance::Hlo { module: "jit_step".to_owned(), op: "all-reduce-start.1".to_owned() }, 42);
+    let loose = (Instance::Order { group: None, signature: "ncclDevKernel_AllReduce_Sum_f32_RING_LL".to_owned() }, 0);
     let expected = [
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", CollectiveKind::AllToAll, instance.clone()),
         ("RaggedAllToAllKernel", CollectiveKind::AllToAll, instance),

@@ -2,6 +2,8 @@
 
 mod facts;
 mod merge;
+mod planes;
+mod programs;
 mod refusals;
 mod rewrite;
 
@@ -13,11 +15,11 @@ use tempfile::TempDir;
 
 use super::facts::read_facts;
 use super::merge::merge;
-use super::outline::{Stat, StatValue};
 use super::rewrite::rewrite;
+use super::stat::{Stat, StatValue};
 use super::*;
 use crate::formats::PlaneLayout;
-use crate::model::{ClockPair, CollectiveKind, Instance, PairKind, Picoseconds, TraceFacts};
+use crate::model::{ClockPair, CollectiveKind, Instance, PairKind, Picoseconds, Replicas, TraceFacts};
 use crate::protobuf::{Fields, Value, put_bytes, put_number};
 
 /// Session start of hand-made files, Unix ns.
@@ -100,7 +102,7 @@ impl Files {
     fn rewritten(
         &self,
         bytes: &[u8],
-        options: &RewriteOptions,
+        options: &RewriteOptions<'_>,
         map: &mut dyn FnMut(Picoseconds) -> Picoseconds,
     ) -> Vec<u8> {
         let (input, output) = (self.put("in", bytes), self.path("out"));

@@ -74,7 +74,7 @@ fn markers_of_all_nodes_agree_after_mapping_with_the_exact_offsets() {
         for node in 0.. {
             let Ok(bytes) = std::fs::read(folder.join(format!("node{node}.xplane.pb"))) else { break };
             let offset = exact_offset(&folder, node);
-            let options = RewriteOptions { base_ns: Some(START_NS), annotate: true };
+            let options = RewriteOptions { base_ns: Some(START_NS), annotate: true, snapshots: &[] };
             let moved = Files::new().rewritten(&bytes, &options, &mut |time| time - offset(time));
             raw.push(marker_median_ns(&bytes));
             aligned.push(marker_median_ns(&moved));
@@ -121,7 +121,7 @@ fn a_shift_and_a_stretch_reach_every_time_and_nothing_else() {
 
     // Twice as slow from the session start on, and 5 ms later.
     let mut map = |time: Picoseconds| START_PS + (time - START_PS) * 2 + 5_000_000_000;
-    let options = RewriteOptions { base_ns: Some(START_NS), annotate: false };
+    let options = RewriteOptions { base_ns: Some(START_NS), ..RewriteOptions::default() };
     let moved = files.rewritten(&bytes, &options, &mut map);
     let expected = [(8_000_000, 2_000_000), (2_000_000, 4_000_000), (2_000_000, 0)];
     let times = seen(&moved).into_iter().map(|event| (event.start_ps - START_PS - 5_000_000_000, event.duration_ps));
@@ -141,7 +141,7 @@ fn corrections_are_kept_per_event_on_request_only() {
     let line = Message::default().number(3, 10).message(4, event(4, 500, 0)).message(4, event(4, 300_000, 7));
     let plane = Message::default().text(2, "/host:CPU").message(3, line).entry(4, 4, "work").entry(5, 6, "other");
     let bytes = space(&[plane]);
-    let options = RewriteOptions { base_ns: None, annotate: true };
+    let options = RewriteOptions { annotate: true, ..RewriteOptions::default() };
     let moved = Files::new().rewritten(&bytes, &options, &mut |time| time - 2_600);
     let corrections = seen(&moved).into_iter().map(|event| event.numbers);
     let expected = vec![("timestamp_correction_ns".to_owned(), -3)];

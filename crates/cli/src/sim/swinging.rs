@@ -1,0 +1,149 @@
+//! `probe_sync sim --swinging`: clocks that swing on a loaded machine, and what is said of them that is not true.
+//!
+//! Place in the flow: `swinging` of the pure crate runs a seed and judges it; this runs the seeds, gathers them by length of window and by
+//! whether nodes paused, prints a table and writes `swinging.csv`.
+//!
+//! What it does not do: decide what is false or outside; see `probe_sync_sim::swinging`.
+
+use anyhow::Context;
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync_sim::accuracy::quantile;
+use probe_sync_sim::swinging::{self, SIGMAS, SLACK_NS, Stated, SwingingOutcome, WINDOWS_S};
+
+use super::args::{SimArgs, cell_scenario};
+use super::seeds::Seeds;
+use crate::table::unsigned;
+
+/// Seeds of `--swinging`.
+pub const SEEDS: u64 = 200;
+
+/// Runs with windows of one length, with or without pauses.
+#[derive(Default)]
+struct Row {
+    window_s: f64,
+    pauses: bool,
+    runs: usize,
+    false_names: usize,
+    rate_changes: usize,
+    live: Stated,
+    smoothed: Stated,
+    example: String,
+}
+
+/// Runs the seeds.
+///
+/// # Errors
+/// When a file cannot be written, or a signal ended it.
+pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
+    let base = cell_scenario()?;
+    seeds.expect(1);
+    let of_seed = |seed, _: &dyn Fn() -> bool| Ok(Some((seed, swinging::run(&base, seed)?)));
+    let runs = seeds.map("swinging", of_seed)?.context("stopped by a signal; nothing was written")?;
+    seeds.finish();
+    let mut rows: Vec<Row> = Vec::new();
+    for window_s in WINDOWS_S {
+        rows.extend([false, true].map(|pauses| Row { window_s, pauses, ..Row::default() }));
+    }
+    for (seed, outcome) in &runs {
+        let window_s = swinging::scenario(&base, *seed).window_s;
+        let row = rows.iter_mut().find(|row| row.window_s == window_s && row.pauses == swinging::pauses(*seed));
+        row.context("a seed without a row")?.take_in(outcome);
+    }
+    rows.retain(|row| row.runs > 0);
+    crate::output::print(&table(&rows))?;
+    if let Some(out) = &arguments.out {
+        crate::output::write_whole(&out.join("swinging.csv"), csv(&rows).as_bytes())?;
+        crate::output::print(&format!("files in {}\n", out.display()))?;
+    }
+    Ok(())
+}
+
+impl Row {
+    fn take_in(&mut self, outcome: &SwingingOutcome) {
+        self.runs += 1;
+        let wrong: Vec<String> = outcome.false_names().map(ToString::to_string).collect();
+        self.false_names += wrong.len();
+        self.rate_changes += outcome.rate_changes();
+        if self.example.is_empty() {
+            self.example = wrong.into_iter().next().unwrap_or_default();
+        }
+        self.live.add(&outcome.live);
+        self.smoothed.add(&outcome.smoothed);
+    }
+}
+
+/// 99th percentile of |error|, ns.
+fn p99(stated: &Stated) -> f64 {
+    let mut errors = stated.errors_ns.clone();
+    errors.sort_unstable_by(f64::total_cmp);
+    quantile(&errors, 0.99)
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "window",
+        "pauses",
+        "runs",
+        "false",
+        "rates",
+        "estimates",
+        "unusable",
+        "p99 live",
+        "outside",
+        "p99 smoothed",
+        "outside",
+        "not in hard",
+        "what was said",
+    ]);
+    for row in rows {
+        let estimates = row.live.errors_ns.len() + row.smoothed.errors_ns.len();
+        table.add_row([
+            format!("{} s", row.window_s),
+            if row.pauses { "yes" } else { "no" }.to_owned(),
+            row.runs.to_string(),
+            row.false_names.to_string(),
+            row.rate_changes.to_string(),
+            estimates.to_string(),
+            (row.live.unusable + row.smoothed.unusable).to_string(),
+            unsigned(p99(&row.live)),
+            row.live.outside.to_string(),
+            unsigned(p99(&row.smoothed)),
+            row.smoothed.outside.to_string(),
+            (row.live.outside_hard + row.smoothed.outside_hard).to_string(),
+            row.example.clone(),
+        ]);
+    }
+    for column in table.column_iter_mut().filter(|column| (2..12).contains(&column.index)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!(
+        "false: faults of clocks and paths named, none of which happened; rates: changes of rate named; outside: further from the truth \
+         than {SIGMAS} sigma + {SLACK_NS} ns\n{table}\n"
+    )
+}
+
+fn csv(rows: &[Row]) -> String {
+    let mut text =
+        "window_s,pauses,runs,false_names,rate_changes,estimates_live,unusable_live,outside_live,p99_live_ns,\
+                    estimates_smoothed,unusable_smoothed,outside_smoothed,p99_smoothed_ns,outside_hard\n"
+            .to_owned();
+    for row in rows {
+        let of = |stated: &Stated| {
+            format!("{},{},{},{:.3}", stated.errors_ns.len(), stated.unusable, stated.outside, p99(stated))
+        };
+        text.push_str(&format!(
+            "{},{},{},{},{},{},{},{}\n",
+            row.window_s,
+            row.pauses,
+            row.runs,
+            row.false_names,
+            row.rate_changes,
+            of(&row.live),
+            of(&row.smoothed),
+            row.live.outside_hard + row.smoothed.outside_hard
+        ));
+    }
+    text
+}

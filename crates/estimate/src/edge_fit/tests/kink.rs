@@ -1,0 +1,52 @@
+//! Tests of kinked windows: the truth stays inside the hard interval although neither line nor parabola follows it.
+
+use super::*;
+
+/// The destination's clock changes its rate by `ppm` at the midpoint: ½·ppm·|x|, V-shaped, 0 at the midpoint.
+fn kinked(mut exchanges: Vec<Exchange>, ppm: f64) -> Vec<Exchange> {
+    for exchange in &mut exchanges {
+        for (source, destination) in [(0, 1), (2, 3), (5, 4), (7, 6)] {
+            let x = (exchange.t[source] - Timestamp::from_ns(MIDPOINT)).as_ns_f64();
+            exchange.t[destination] += probe_sync_time::Duration::from_ns_f64(0.5e-6 * ppm * x.abs());
+        }
+    }
+    exchanges
+}
+
+fn is_inside(exchanges: &[Exchange], max_kink_ppm: f64) -> bool {
+    let options = FitOptions { max_kink_ppm, ..FitOptions::default() };
+    let line = fit(&window(exchanges), &options).expect("exchanges");
+    line.bound_lo_ns <= THETA && THETA <= line.bound_hi_ns
+}
+
+#[test]
+fn a_kink_that_no_line_shows_stays_inside_the_hard_interval() {
+    // Ten exchanges in 4 s, every packet takes 1 µs; a kink of 1.5 ppm lies 1.5 µs below its chord. Lines exist (up to 2 µs), and all of
+    // them exclude the truth (from 1 µs on).
+    let path = Path { exchanges: 10, floor: 1e3, queued: 0.0, ..LIGHT };
+    for ppm in [1.5, -1.5] {
+        let exchanges = kinked(path.simulate(1), ppm);
+        assert!(!is_inside(&exchanges, 0.0), "{ppm} ppm: lines alone exclude it");
+        assert!(is_inside(&exchanges, FitOptions::default().max_kink_ppm), "{ppm} ppm");
+    }
+}
+
+#[test]
+fn whatever_the_watches_miss_stays_inside() {
+    let mut windows = 0;
+    for exchanges in [8, 10, 30, 90, 400] {
+        for path in [LIGHT, MEDIUM, EXPONENTIAL] {
+            for floor in [0.0, 300.0, 1e3] {
+                for ppm in [0.2, -0.7, 1.5, -3.0, 6.0] {
+                    for seed in 0..4 {
+                        let path = Path { exchanges, floor, ..path };
+                        let inside = is_inside(&kinked(path.simulate(seed), ppm), FitOptions::default().max_kink_ppm);
+                        assert!(inside, "{exchanges} exchanges, floor {floor} ns, {ppm} ppm, seed {seed}");
+                        windows += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(windows, 5 * 3 * 3 * 5 * 4);
+}

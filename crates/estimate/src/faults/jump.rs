@@ -1,0 +1,210 @@
+//! Whether an offset jumped, or went where the clock's rates took it.
+//!
+//! Place in the flow: under `clocks`, which names a step only where a jump is shown. Offsets are the integral of rates. Between two measured
+//! windows Δ apart, with rates f₁ and f₂, a clock moves by Δ·(f₁ + f₂)/2 if its rate changed evenly on the way. If it changed suddenly,
+//! it moves by at most Δ·|f₂ − f₁|/2 more or less. If it swung out and came back, the rates of the windows around show it: let S be the
+//! spread of the rates of the last [`KEPT`] windows. What goes beyond is a jump:
+//!
+//! `|x₂ − x₁ − Δ·(f₁ + f₂)/2| > Δ·S/2 + noise`, over one interval or two. Where windows are missing in between, S grows with the time.
+//!
+//! By hand: windows 2 s apart, a clock that swings from −3.6 to −10.7 ppm moves by −14.3 µs, and 7.1 µs more or less are no jump. Against a
+//! prediction with −3.6 ppm it is off by 14 µs in the next window.
+//!
+//! **A jump within a window** may be hidden in that window's rate: a step s in its middle turns the line by s/T, and moved plus rates agree.
+//! But no line fits a step well. The gap between forward and reverse packets closes by s, so the margin of all the node's edges falls by
+//! s/2. A bend takes T·S/16 of the margin at most, a kink T·S/8. So a fall of the margins by more than T·S/4 is a jump; the
+//! step itself makes S = s/T and T·S/4 = s/4. (Margins do not fall otherwise: they are the least delays, and `paths` keeps the least ever.)
+//!
+//! What it does not do: see jumps of less than both, or say in which window it was.
+
+use super::measured::Measured;
+use crate::statistics::median;
+
+/// The last windows that measured a node, oldest first.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Recent {
+    windows: [Option<Window>; KEPT],
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Window {
+    at_ns: i64,
+    measured: Measured,
+}
+
+/// What a round says of a jump of a node.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Jump {
+    /// The offset moved by more than rates explain.
+    moved: bool,
+    /// By how much the margins of the node's edges may fall for a bend, ns.
+    fall_ns: f64,
+}
+
+impl Default for Jump {
+    /// Of a node of which too little is known: nothing shows a jump.
+    fn default() -> Self {
+        Self { moved: false, fall_ns: f64::INFINITY }
+    }
+}
+
+impl Jump {
+    /// What most nodes say together: of their reference.
+    pub(super) fn of_reference<'a>(nodes: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let moved = nodes.clone().filter(|jump| jump.moved).count();
+        if nodes.clone().next().is_none() {
+            return Self::default();
+        }
+        Self { moved: 2 * moved > nodes.clone().count(), fall_ns: median(nodes.map(|jump| jump.fall_ns)) }
+    }
+
+    /// Whether there was one, given by how much the margins of the node's edges fell, ns.
+    pub(super) fn is_shown(self, fell_ns: f64) -> bool {
+        self.moved || fell_ns > self.fall_ns.max(FALL_MIN_NS)
+    }
+}
+
+impl Recent {
+    pub(super) fn take_in(&mut self, at_ns: i64, measured: Measured) {
+        self.windows.rotate_left(1);
+        self.windows[KEPT - 1] = Some(Window { at_ns, measured });
+    }
+
+    /// What the window that has just come says; nothing where there is none before it.
+    pub(super) fn judge(mut self, at_ns: i64, measured: Measured) -> Jump {
+        self.take_in(at_ns, measured);
+        let known: Vec<Window> = self.windows.into_iter().flatten().collect();
+        let rates = || known.iter().map(|window| window.measured.state[1]);
+        let spread = rates().fold(f64::NEG_INFINITY, f64::max) - rates().fold(f64::INFINITY, f64::min);
+        let intervals: Vec<Interval> = known.windows(2).map(|pair| Interval::between(pair[0], pair[1])).collect();
+        let shortest = intervals.iter().map(|interval| interval.seconds).fold(f64::INFINITY, f64::min);
+        // Two rates alone may be the same on both sides of a swing's crest.
+        let Some(last) = intervals.last().filter(|_| known.len() >= KNOWN_MIN) else { return Jump::default() };
+        let two: &[Interval] = &intervals[intervals.len().saturating_sub(2)..];
+        let moved = |intervals: &[Interval]| {
+            let unexplained: f64 = intervals.iter().map(|interval| interval.unexplained_ns).sum();
+            let swing: f64 = intervals.iter().map(|interval| interval.swing_ns(spread, shortest)).sum();
+            let variance: f64 = intervals.iter().map(|interval| interval.variance).sum();
+            unexplained.abs() > swing + (DEVIATIONS * variance.sqrt()).max(MOVE_MIN_NS)
+        };
+        Jump { moved: moved(two) || moved(&two[two.len() - 1..]), fall_ns: 0.25 * last.seconds * spread }
+    }
+}
+
+/// From a window to the next.
+#[derive(Copy, Clone, Debug)]
+struct Interval {
+    seconds: f64,
+    /// Moved minus what the two rates explain.
+    unexplained_ns: f64,
+    variance: f64,
+}
+
+impl Interval {
+    fn between(first: Window, second: Window) -> Self {
+        let seconds = (i128::from(second.at_ns) - i128::from(first.at_ns)).max(0) as f64 * 1e-9;
+        let (a, b) = (first.measured, second.measured);
+        let explained = 0.5 * seconds * (a.state[1] + b.state[1]);
+        let variance = a.variance[0] + b.variance[0] + 0.25 * seconds * seconds * (a.variance[1] + b.variance[1]);
+        Self { seconds, unexplained_ns: b.state[0] - a.state[0] - explained, variance }
+    }
+
+    /// What a change of rate can add: rates spread by `spread` within `shortest` seconds, and further where more time passed.
+    fn swing_ns(&self, spread: f64, shortest: f64) -> f64 {
+        let longer = if shortest > 0.0 { (self.seconds / shortest).max(1.0) } else { 1.0 };
+        0.5 * self.seconds * spread * longer
+    }
+}
+
+/// Windows remembered: what is judged, and two more on which the clock may have swung.
+const KEPT: usize = 4;
+
+/// Fewest windows by which a jump is judged, with the one that may show it.
+const KNOWN_MIN: usize = 3;
+
+/// Random error of a move, in standard deviations.
+const DEVIATIONS: f64 = 8.0;
+
+/// A smaller move is no jump, ns.
+const MOVE_MIN_NS: f64 = 100.0;
+
+/// Nor is a smaller fall of the margins, ns.
+const FALL_MIN_NS: f64 = 250.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW_NS: i64 = 2_000_000_000;
+
+    fn measured(offset_ns: f64, rate: f64) -> Measured {
+        Measured { state: [offset_ns, rate], variance: [900.0, 100.0] }
+    }
+
+    /// Judges the last of some windows 2 s apart.
+    fn judged(windows: &[[f64; 2]]) -> Jump {
+        let mut recent = Recent::default();
+        let (last, before) = windows.split_last().expect("a window");
+        for (at, [x, f]) in (0..).zip(before) {
+            recent.take_in(at * WINDOW_NS, measured(*x, *f));
+        }
+        recent.judge(before.len() as i64 * WINDOW_NS, measured(last[0], last[1]))
+    }
+
+    #[test]
+    fn a_swing_of_seven_ppm_in_a_window_is_no_jump() {
+        // −3.6 ppm, then −10.7: moved by 14.3 µs ± 7.1, whatever the way.
+        for unevenly in [-7_000.0, 0.0, 7_000.0] {
+            let jump = judged(&[[0.0, -3_600.0], [-7_200.0, -3_600.0], [-7_200.0 - 14_300.0 + unevenly, -10_700.0]]);
+            assert!(!jump.is_shown(0.0), "{unevenly} ns: {jump:?}");
+        }
+    }
+
+    #[test]
+    fn a_move_that_no_rate_explains_is_one() {
+        for size in [-1_000.0, 1_000.0] {
+            assert!(judged(&[[0.0, 500.0], [1_000.0, 500.0], [2_000.0 + size, 500.0]]).is_shown(0.0));
+            // Also when the window that holds it was the one before.
+            assert!(judged(&[[0.0, 500.0], [1_000.0 + size, 500.0], [2_000.0 + size, 500.0]]).is_shown(0.0));
+        }
+        assert!(!judged(&[[0.0, 500.0], [1_000.0, 500.0], [2_080.0, 500.0]]).is_shown(0.0), "noise");
+    }
+
+    #[test]
+    fn a_jump_within_a_window_shows_in_the_margins() {
+        // 5 µs in the middle of the last window: half of it is in the offset, and the rate explains that.
+        let windows = [[0.0, 0.0], [0.0, 0.0], [2_500.0, 2_500.0]];
+        assert!(!judged(&windows).is_shown(0.0), "the same with a clock that was fast for a window");
+        assert!(judged(&windows).is_shown(2_500.0));
+        // A kink to that rate takes T·S/8 of the margins.
+        assert!(!judged(&windows).is_shown(2.0 * 2_500.0 / 8.0));
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_jump() {
+        assert!(!judged(&[[1e9, 0.0]]).is_shown(1e9), "the first window");
+        // On both sides of a crest: an amplitude of 50 µs and a period of 20 s, in windows of 4 s.
+        let wave = |s: f64| {
+            let angle = std::f64::consts::TAU * s / 20.0;
+            [5e4 * angle.sin(), 5e4 * std::f64::consts::TAU / 20.0 * angle.cos()]
+        };
+        for start in 0..40 {
+            let at = |window: u32| wave(0.5 * f64::from(start) + 4.0 * f64::from(window));
+            for windows in 1..=4 {
+                let states: Vec<[f64; 2]> = (0..windows).map(at).collect();
+                let mut recent = Recent::default();
+                let (last, before) = states.split_last().expect("a window");
+                (0..).zip(before).for_each(|(k, [x, f])| recent.take_in(k * 2 * WINDOW_NS, measured(*x, *f)));
+                let jump = recent.judge(before.len() as i64 * 2 * WINDOW_NS, measured(last[0], last[1]));
+                assert!(!jump.is_shown(0.0), "{windows} windows from {start}: {jump:?}");
+            }
+        }
+        // Silent for ten windows: it may have swung out as far as its rates spread, ten times.
+        let mut recent = Recent::default();
+        recent.take_in(0, measured(0.0, 0.0));
+        recent.take_in(WINDOW_NS, measured(1_000.0, 1_000.0));
+        recent.take_in(2 * WINDOW_NS, measured(3_000.0, 1_000.0));
+        let back = |offset| recent.judge(12 * WINDOW_NS, measured(offset, 1_000.0)).is_shown(0.0);
+        assert!(!back(80_000.0) && back(-3e8));
+    }
+}

@@ -1,0 +1,28 @@
+//! Swinging clocks on a loaded machine: a few seeds of `probe_sync sim --swinging`, of which several named steps when a prediction alone
+//! decided.
+
+use probe_sync_sim::Scenario;
+use probe_sync_sim::swinging::{pauses, run, scenario};
+
+#[test]
+fn swinging_clocks_are_never_said_to_have_stepped() {
+    let base = Scenario::from_toml(include_str!("../../../../bench/scenarios/cell.toml")).expect("a sound file");
+    let (mut estimates, mut rate_changes) = (0, 0);
+    for seed in [1, 10, 12, 14, 17] {
+        let outcome = run(&base, seed).expect("a sound scenario");
+        let named: Vec<String> = outcome.false_names().map(ToString::to_string).collect();
+        assert_eq!(named, [""; 0], "seed {seed}");
+        for stated in [&outcome.live, &outcome.smoothed] {
+            assert_eq!((stated.outside, stated.outside_hard), (0, 0), "seed {seed}: {:?}", stated.farthest);
+            estimates += stated.errors_ns.len();
+        }
+        rate_changes += outcome.named.len();
+    }
+    assert!(
+        estimates > 500 && rate_changes > 5,
+        "{estimates} estimates, {rate_changes} changes of rate: too quiet to show anything"
+    );
+    let (paused, running) = (scenario(&base, 12), scenario(&base, 17));
+    assert!(pauses(12) && !paused.faults.is_empty() && !pauses(17) && running.faults.is_empty());
+    assert_eq!((paused.window_s, running.window_s), (1.0, 4.0));
+}

@@ -1,0 +1,169 @@
+//! The parts of all nodes that may belong together, as streams.
+//!
+//! Place in the flow: under `matching`. Parts of one instance and kind are a bucket; in it every node has a lane, or one per
+//! device where its trace tells them. Lanes are read in step, so that what is held is one number or one turn.
+//! What it does not do: decide what belongs together.
+
+use std::collections::BTreeMap;
+
+use super::operation::Part;
+use crate::collectives::NodeCollectives;
+use crate::model::{CollectiveKind, Instance, Label};
+use crate::parts::{Cursor, StoredPart};
+
+/// What the parts of a bucket have in common.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key<'a> {
+    pub(super) instance: &'a Instance,
+    pub(super) kind: &'a CollectiveKind,
+}
+
+/// Lanes that are not open yet: by node and device, their labels and how many parts they have.
+#[derive(Default)]
+pub(super) struct Lanes(BTreeMap<(usize, Option<u64>), (Vec<u32>, u64)>);
+
+/// All buckets, in order.
+pub(super) fn buckets<'a>(nodes: &'a [NodeCollectives<'a>]) -> BTreeMap<Key<'a>, Lanes> {
+    let mut found: BTreeMap<Key<'a>, Lanes> = BTreeMap::new();
+    for (place, node) in nodes.iter().enumerate() {
+        for (number, label, count) in node.parts.labels() {
+            let lanes = found.entry(Key { instance: &label.instance, kind: &label.kind }).or_default();
+            let (numbers, parts) = lanes.0.entry((place, label.device)).or_default();
+            numbers.push(number);
+            *parts += count;
+        }
+    }
+    found
+}
+
+impl Lanes {
+    /// Parts of all lanes.
+    pub(super) fn parts(&self) -> u64 {
+        self.0.values().map(|(_, parts)| parts).sum()
+    }
+
+    /// Opens every lane.
+    pub(super) fn open<'a>(&self, nodes: &'a [NodeCollectives<'a>]) -> Bucket<'a> {
+        let lane = |((place, _), (labels, parts)): (&(usize, Option<u64>), &(Vec<u32>, u64))| Lane {
+            place: *place,
+            parts: *parts as usize,
+            labels: labels.iter().map(|&number| nodes[*place].parts.label(number)).collect(),
+            cursor: nodes[*place].parts.cursor(labels),
+        };
+        Bucket { nodes, lanes: self.0.iter().map(lane).collect() }
+    }
+}
+
+/// Lanes being read.
+pub(super) struct Bucket<'a> {
+    nodes: &'a [NodeCollectives<'a>],
+    /// In order of node, then device.
+    lanes: Vec<Lane<'a>>,
+}
+
+struct Lane<'a> {
+    place: usize,
+    /// How many it had at the beginning.
+    parts: usize,
+    labels: Vec<&'a Label>,
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Bucket<'a> {
+    /// The smallest number that is still to come.
+    pub(super) fn smallest(&self) -> Option<i64> {
+        self.lanes.iter().filter_map(|lane| lane.cursor.peek()).map(|part| part.number).min()
+    }
+
+    /// All parts of a number, unless they are more than `most`: then some are left.
+    pub(super) fn take(&mut self, number: i64, most: usize) -> Option<Vec<Part<'a>>> {
+        let mut parts = Vec::new();
+        for lane in &mut self.lanes {
+            while lane.cursor.peek().is_some_and(|part| part.number == number) {
+                if parts.len() == most {
+                    return None;
+                }
+                parts.extend(lane.cursor.next().map(|part| named(self.nodes, lane.place, &part)));
+            }
+        }
+        Some(parts)
+    }
+
+    /// Passes over what is left of a number, after [`Self::take`] gave up: the most on one node, and all, those included that
+    /// were taken.
+    pub(super) fn skip(&mut self, number: i64, taken: usize) -> (usize, usize) {
+        let (mut most, mut all) = (taken, taken);
+        for lane in &mut self.lanes {
+            let mut of_lane = 0;
+            while lane.cursor.peek().is_some_and(|part| part.number == number) {
+                lane.cursor.next();
+                of_lane += 1;
+            }
+            (most, all) = (most.max(of_lane), all + of_lane);
+        }
+        (most, all)
+    }
+
+    /// The nodes that have parts, in order.
+    pub(super) fn places(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = self.lanes.iter().filter(|lane| lane.parts > 0).map(|lane| lane.place).collect();
+        places.dedup();
+        places
+    }
+
+    /// What the parts are.
+    pub(super) fn labels(&self) -> impl Iterator<Item = &'a Label> {
+        self.lanes.iter().flat_map(|lane| lane.labels.iter().copied())
+    }
+
+    /// How many operations a node shows, at the beginning: parts on the lane that has most.
+    pub(super) fn count(&self, place: usize) -> usize {
+        self.lanes.iter().filter(|lane| lane.place == place).map(|lane| lane.parts).max().unwrap_or(0)
+    }
+
+    /// Whether all lanes had as many parts.
+    pub(super) fn even(&self) -> bool {
+        self.lanes.windows(2).all(|pair| pair[0].parts == pair[1].parts)
+    }
+
+    /// The lanes of these nodes, taken out.
+    pub(super) fn split(&mut self, places: &[usize]) -> Bucket<'a> {
+        let of_set = |lane: &mut Lane<'a>| places.contains(&lane.place);
+        let lanes = self.lanes.extract_if(.., of_set).collect();
+        Bucket { nodes: self.nodes, lanes }
+    }
+
+    /// The next part of every lane; empty at the end.
+    pub(super) fn next_of_each(&mut self) -> Vec<Part<'a>> {
+        let next = |lane: &mut Lane<'a>| lane.cursor.next().map(|part| named(self.nodes, lane.place, &part));
+        self.lanes.iter_mut().filter_map(next).collect()
+    }
+
+    /// Whether on some lane the next part begins before the one just taken has ended; `parts` are of [`Self::next_of_each`].
+    pub(super) fn begins_before_end(&self, parts: &[Part<'_>]) -> bool {
+        let next = self.lanes.iter().map(|lane| lane.cursor.peek());
+        next.zip(parts).any(|(next, part)| next.is_some_and(|next| next.start_ps < part.end_ps))
+    }
+
+    /// Passes over all that is left: how many.
+    pub(super) fn drain(&mut self) -> usize {
+        let mut passed = 0;
+        for lane in &mut self.lanes {
+            while lane.cursor.next().is_some() {
+                passed += 1;
+            }
+        }
+        passed
+    }
+
+    /// Parts that could not be read back.
+    pub(super) fn unread(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.cursor.unread()).sum()
+    }
+}
+
+/// A part of a node, with what it is.
+fn named<'a>(nodes: &'a [NodeCollectives<'a>], node: usize, part: &StoredPart) -> Part<'a> {
+    let StoredPart { label, start_ps, end_ps, ordinal, recipients, .. } = *part;
+    Part { node, label: nodes[node].parts.label(label), start_ps, end_ps, ordinal, recipients }
+}

@@ -1,0 +1,52 @@
+//! Which parts of one execution are one turn of a loop.
+//!
+//! Place in the flow: under `matching`, for operations that bear a module and a run. Where the traces tell the devices apart, the
+//! k-th part of each device is the k-th turn, since a device does one turn after the other. Where they do not, parts of one turn
+//! overlap, since each ends after all have begun, and parts of one device never do: so the largest equal division of a node's
+//! parts whose every piece overlaps is its number of devices. What it does not do: look at another node's times.
+
+use super::operation::{Part, same_node};
+
+/// The parts of each turn, in order of node; or why they cannot be told.
+pub(super) fn turns<'a>(parts: &[Part<'a>]) -> Result<Vec<Vec<Part<'a>>>, &'static str> {
+    let mut streams: Vec<(usize, Vec<Part<'a>>)> = Vec::new();
+    let numbered = parts.iter().all(|part| part.label.device.is_some());
+    for of_node in parts.chunk_by(same_node) {
+        if numbered {
+            let mut of_node = of_node.to_vec();
+            of_node.sort_by_key(|part| (part.label.device, part.start_ps, part.end_ps, part.ordinal));
+            let of_devices = of_node.chunk_by(|a, b| a.label.device == b.label.device);
+            streams.extend(of_devices.map(|of_device| (1, of_device.to_vec())));
+        } else {
+            let mut of_node = of_node.to_vec();
+            of_node.sort_by_key(|part| (part.start_ps, part.end_ps, part.ordinal));
+            streams.push((devices(&of_node), of_node));
+        }
+    }
+    let count = |(size, of_stream): &(usize, Vec<Part<'a>>)| of_stream.len() / size;
+    let turns = streams.first().map_or(0, count);
+    if streams.iter().any(|stream| count(stream) != turns) {
+        return Err("its turns differ in number between the nodes");
+    }
+    let turn = |turn: usize| {
+        let pieces = streams.iter().map(|(size, of_stream)| &of_stream[turn * size..(turn + 1) * size]);
+        pieces.flatten().copied().collect()
+    };
+    Ok((0..turns).map(turn).collect())
+}
+
+/// How many of a node's parts, in order of start, make one turn.
+fn devices(parts: &[Part<'_>]) -> usize {
+    let divides = |size: &usize| parts.len().is_multiple_of(*size);
+    let mut sizes = (2..=parts.len()).rev().filter(divides).take(DIVISORS_MAX);
+    sizes.find(|&size| parts.chunks(size).all(overlap)).unwrap_or(1)
+}
+
+/// Whether there is an instant that all have in common.
+pub(super) fn overlap(parts: &[Part<'_>]) -> bool {
+    let latest = parts.iter().map(|part| part.start_ps).max();
+    parts.len() < 2 || latest < parts.iter().map(|part| part.end_ps).min()
+}
+
+/// Divisors tried for the number of devices; no number of parts that fits into memory has more.
+const DIVISORS_MAX: usize = 4096;

@@ -1,0 +1,120 @@
+//! One rank's part in a collective operation: what it is, and how the others' parts are recognised.
+//!
+//! Place in the flow: made by `formats`, kept by `parts`, matched by `collectives`. What it does not do: decide what belongs together.
+
+use std::sync::Arc;
+
+use super::time::Picoseconds;
+
+/// One rank's part in a collective operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectiveEvent {
+    /// What it is.
+    pub label: Label,
+    /// Which execution or place in a sequence; 0 where only order tells.
+    pub number: i64,
+    /// Start on R.
+    pub start_ps: Picoseconds,
+    /// End on R.
+    pub end_ps: Picoseconds,
+    /// To whom it sends.
+    pub recipients: Recipients,
+}
+
+/// What a part is, without its time and number: many parts share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label {
+    /// For people: `psum.7`, `all_reduce`.
+    pub name: String,
+    /// What orders what.
+    pub kind: CollectiveKind,
+    /// How the other ranks' parts are found.
+    pub instance: Instance,
+    /// Which devices take part together, as far as a program says.
+    pub replicas: Replicas,
+    /// The device it ran on, where stated. Whether the number is the job's or the host's is not: it counts as the job's only where
+    /// no two traces name one device.
+    pub device: Option<u64>,
+}
+
+/// Which devices take part together in an operation of an XLA program. All devices of a program carry the same label,
+/// whichever group they are in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Replicas {
+    /// It is of no such program: process groups say who takes part.
+    #[default]
+    Absent,
+    /// It is of such a program, but the trace does not hold it.
+    Unknown,
+    /// All of the program's devices together.
+    All,
+    /// Only those in one group, by the job's numbers of devices.
+    Groups(Arc<[Vec<u64>]>),
+}
+
+/// To which members of its process group a part of an all-to-all exchange sends anything.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Recipients {
+    /// To all.
+    #[default]
+    All,
+    /// To those whose bit is set, by place in the group.
+    Members(u64),
+    /// The trace does not say.
+    Unknown,
+}
+
+/// Which order a collective imposes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CollectiveKind {
+    /// All-reduce, all-gather, reduce-scatter, all-to-all, barrier: every end is after every start.
+    AllToAll,
+    /// Broadcast or scatter from this rank of the group, if the trace says which.
+    FromRoot(Option<u32>),
+    /// Reduce or gather to this rank of the group.
+    ToRoot(Option<u32>),
+    /// A send to or receive from this rank.
+    PointToPoint {
+        /// The sender.
+        source: Option<u32>,
+        /// The receiver.
+        destination: Option<u32>,
+    },
+    /// Something that this program does not know; never judged.
+    Unknown,
+}
+
+/// How parts of one operation on different ranks recognise each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Instance {
+    /// XLA: module and operation, equal on all hosts; the number is the execution's.
+    Hlo {
+        /// The module's name.
+        module: String,
+        /// The operation.
+        op: String,
+    },
+    /// A process group with a running number.
+    Sequence {
+        /// The group.
+        group: GroupKey,
+    },
+    /// Only a group and what the operation looks like: order within them is all there is.
+    Order {
+        /// The group, where the trace names one.
+        group: Option<GroupKey>,
+        /// Name, type and shape of the data.
+        signature: String,
+    },
+}
+
+/// A process group as the trace names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKey {
+    /// Its name.
+    pub name: String,
+    /// Its members, where the trace lists them in full.
+    pub ranks: Option<Vec<u32>>,
+    /// Its size, where stated.
+    pub size: Option<u32>,
+}

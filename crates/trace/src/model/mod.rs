@@ -1,0 +1,82 @@
+//! What the stages tell each other about a trace, whatever its format.
+//!
+//! Place in the flow: `formats` fill [`TraceFacts`]; `clocks` use its markers and pairs, `collectives` its collectives.
+//! All times are `i128` picoseconds on the trace's own timeline R, absolute: base or session start plus what the file
+//! says, so that no digit of either format is lost. What it does not do: hold ordinary events; those are streamed.
+
+pub(crate) mod collective;
+pub(crate) mod time;
+
+use serde::Serialize;
+
+use crate::parts::CollectiveParts;
+
+pub use self::collective::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
+pub use self::time::Picoseconds;
+pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS};
+
+/// What one trace file says of itself, its clock and its collectives.
+#[derive(Clone, Debug, Default)]
+pub struct TraceFacts {
+    /// Who wrote it.
+    pub identity: Identity,
+    /// Timed events in the file, collectives and markers included.
+    pub events: u64,
+    /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own
+    /// spans are none.
+    pub span: Option<(Picoseconds, Picoseconds)>,
+    /// Start and stop of the recording, where the file states both; Unix time.
+    pub session: Option<(Picoseconds, Picoseconds)>,
+    /// Planes that are not on the file's timeline but on a clock that counts from the machine's start.
+    pub since_boot: Vec<PlaneSpan>,
+    /// Moments at which the trace also states the system time.
+    pub pairs: Vec<ClockPair>,
+    /// Parts in collective operations.
+    pub collectives: CollectiveParts,
+    /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.
+    /// It tells whether an operation without a group could belong to another group.
+    pub groups: Vec<GroupKey>,
+    /// Things worth telling the user: lines left out, odd values; bounded by the format's reader.
+    pub notes: Vec<String>,
+}
+
+/// A plane whose events are on a clock that counts from the machine's start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlaneSpan {
+    /// Its name.
+    pub plane: String,
+    /// First and last instant that any of its events touches, on that clock.
+    pub span: (Picoseconds, Picoseconds),
+}
+
+/// Which node wrote a trace, as far as the file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// Host name.
+    pub hostname: Option<String>,
+    /// Rank in the job.
+    pub rank: Option<u32>,
+    /// Ranks in the job.
+    pub world_size: Option<u32>,
+}
+
+/// One moment on two clocks.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct ClockPair {
+    /// On the trace's timeline R.
+    pub tracer_ps: Picoseconds,
+    /// On the node's system clock S, ns.
+    pub system_ns: i64,
+    /// How the pair came about.
+    pub kind: PairKind,
+}
+
+/// How trustworthy a pair is.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum PairKind {
+    /// Read in a bracket of this width, ns: two-sided error of at most half of it.
+    Bracketed(f64),
+    /// A marker event: the system clock was read BEFORE the tracer stamped the event's start, so R is late by the tracer's
+    /// overhead (5–40 µs, rarely 1 ms), never early.
+    Marker,
+}

@@ -1,0 +1,27 @@
+//! Times of traces, in picoseconds, and what two clocks make of them.
+//!
+//! Place in the flow: under everything of this crate that holds times. What it does not do: map.
+
+/// A time in picoseconds since the epoch of its timeline.
+pub type Picoseconds = i128;
+
+/// Picoseconds in a nanosecond.
+pub(crate) const PS_PER_NS: Picoseconds = 1000;
+
+/// Times below this, ps, are no Unix time of a trace (they are before March 1973), but may count from a machine's start, which
+/// is less than three years ago; times from it on are Unix time.
+pub(crate) const UNIX_TIME_MIN_PS: Picoseconds = 100_000_000_000_000_000_000;
+
+/// A mapped time, and how sure it is.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct MappedTime {
+    /// On the common clock, ps.
+    pub(crate) at: Picoseconds,
+    /// Its standard deviation, ns.
+    pub(crate) sigma_ns: f64,
+    /// The share of it that is the trace's own, ns: how well its timeline is tied to its node's clock. What is left is the
+    /// node's, and the same for all traces of the node.
+    pub(crate) own_sigma_ns: f64,
+    /// It may be early by as much beside, ns.
+    pub(crate) early_by_ns: f64,
+}

@@ -1,0 +1,153 @@
+//! Parts of collective operations on disk: fixed records in one file without a name.
+//!
+//! Place in the flow: under [`super::CollectiveParts`], which writes sorted runs here once it holds many, and reads them back in
+//! order. All traces of a command share one file, since a thousand traces would need a thousand descriptors. The file is made
+//! in the folder for temporary files (`TMPDIR`) when the first run is written, and has no name any more by then, so that
+//! nothing is left behind however the program ends. What it does not do: sort, or know what the records mean.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::model::collective::Recipients;
+use crate::model::time::Picoseconds;
+
+/// The file that traces share; clones are the same file.
+#[derive(Clone, Debug, Default)]
+pub struct Spill(Arc<Mutex<Option<Arc<SpillFile>>>>);
+
+/// The file, and where the next run goes.
+#[derive(Debug)]
+pub(super) struct SpillFile {
+    file: File,
+    length: AtomicU64,
+}
+
+impl Spill {
+    /// Appends records; the file, and where in it they begin.
+    pub(super) fn append(&self, records: &[Record]) -> io::Result<(Arc<SpillFile>, u64)> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let spilled = match &*slot {
+            Some(spilled) => Arc::clone(spilled),
+            None => {
+                let made = Arc::new(SpillFile { file: nameless()?, length: AtomicU64::new(0) });
+                *slot = Some(Arc::clone(&made));
+                made
+            }
+        };
+        drop(slot);
+        let bytes: Vec<u8> = records.iter().flat_map(Record::encode).collect();
+        let at = spilled.length.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        spilled.file.write_all_at(&bytes, at)?;
+        Ok((spilled, at))
+    }
+}
+
+impl SpillFile {
+    /// Reads `count` records that begin at byte `at`.
+    pub(super) fn read(&self, at: u64, count: usize) -> io::Result<Vec<Record>> {
+        let mut bytes = vec![0; count * RECORD_BYTES];
+        self.file.read_exact_at(&mut bytes, at)?;
+        Ok(bytes.as_chunks().0.iter().map(Record::decode).collect())
+    }
+}
+
+/// A file that nobody else can open and that is gone with its last user.
+fn nameless() -> io::Result<File> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("probe_sync_parts.{}.{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// One part as it is kept: its label by number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) label: u32,
+    pub(super) number: i64,
+    pub(super) start_ps: Picoseconds,
+    pub(super) end_ps: Picoseconds,
+    /// Place among all parts of the file.
+    pub(super) ordinal: u64,
+    pub(super) recipients: Recipients,
+}
+
+impl Record {
+    /// The order in which parts of one label are read back.
+    pub(super) fn key(&self) -> (i64, Picoseconds, Picoseconds, u64) {
+        (self.number, self.start_ps, self.end_ps, self.ordinal)
+    }
+
+    fn encode(&self) -> [u8; RECORD_BYTES] {
+        let (tag, members) = match self.recipients {
+            Recipients::All => (0u32, 0),
+            Recipients::Members(members) => (1, members),
+            Recipients::Unknown => (2, 0),
+        };
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[..16].copy_from_slice(&self.start_ps.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.end_ps.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.number.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.ordinal.to_le_bytes());
+        bytes[48..56].copy_from_slice(&members.to_le_bytes());
+        bytes[56..60].copy_from_slice(&self.label.to_le_bytes());
+        bytes[60..].copy_from_slice(&tag.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
+        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let wide = |at: usize| i128::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let short = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let recipients = match short(60) {
+            0 => Recipients::All,
+            1 => Recipients::Members(long(48)),
+            _ => Recipients::Unknown,
+        };
+        Record {
+            label: short(56),
+            number: long(32) as i64,
+            start_ps: wide(0),
+            end_ps: wide(16),
+            ordinal: long(40),
+            recipients,
+        }
+    }
+}
+
+/// Bytes of a record in the file.
+pub(super) const RECORD_BYTES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_as_they_went() {
+        let record = |label: u32, recipients| Record {
+            label,
+            number: -7,
+            start_ps: -(1 << 100),
+            end_ps: (1 << 99) + 5,
+            ordinal: u64::MAX - 1,
+            recipients,
+        };
+        let records = [
+            record(1, Recipients::All),
+            record(u32::MAX, Recipients::Members(0x8000_0000_0000_0001)),
+            record(0, Recipients::Unknown),
+        ];
+        let spill = Spill::default();
+        let (_, first) = spill.append(&records[..1]).expect("written");
+        let (file, second) = spill.clone().append(&records).expect("written");
+        assert_eq!((first, second), (0, RECORD_BYTES as u64), "clones share one file");
+        assert_eq!(file.read(first, 1).expect("read"), records[..1]);
+        assert_eq!(file.read(second, 3).expect("read"), records);
+        assert!(file.read(second, 4).is_err(), "past the end");
+    }
+}
