@@ -85,6 +85,9 @@ def main(rank, ranks, port, folder):
     options.python_tracer_level = 0
     time.sleep(max(0.0, go["from_ns"] / 1e9 - time.time()))
     jax.profiler.start_trace(folder / f"session{rank}", profiler_options=options)
+    # A trace of JAX does not say which rank wrote it; with this event it does.
+    with jax.profiler.TraceAnnotation(f"probe_sync.rank#{rank}/{ranks}"):
+        pass
     number, more = 0, True
     while more:
         values, matrix, more = one_step(number, values, matrix, time.time_ns() < go["until_ns"])

@@ -1,6 +1,7 @@
 //! One run of the flow: the job and the measurement beside each other, then bending, aligning, judging.
 //!
-//! Place in the flow: called by [`super`], once per run; what it saw is an [`Outcome`]. Rank k of the job is node k of the measurement.
+//! Place in the flow: called by [`super`], once per run; what it saw is an [`Outcome`]. Rank k of the job is node k of the measurement:
+//! all have the one machine's host name, so the rank that each trace states settles whose it is, as the run recorded it.
 //! The job gets ready first and waits, because a program that imports JAX and compiles is silent for seconds. Then the measurement starts,
 //! and the job is traced from its first packets until shortly before its last: a trace is in use up to its ends.
 //! All waiting is bounded, and all that was started ends with the run. What it does not do: judge what it saw.
@@ -105,7 +106,7 @@ impl Experiment<'_> {
     fn check(&self, folder: &Path, name: &str, traces: &[PathBuf], run: Option<&Path>) -> Result<Checked> {
         let (json, log) = (folder.join(format!("{name}.json")), folder.join(format!("{name}.log")));
         let mut check = Command::new(self.program);
-        check.arg("check").arg("--traces").args(traces).args(nodes()).arg("--json").arg(&json);
+        check.arg("check").arg("--traces").args(traces).arg("--json").arg(&json);
         if let Some(run) = run {
             check.arg("--run-dir").arg(run);
         }
@@ -125,7 +126,7 @@ impl Experiment<'_> {
 
     fn align(&self, folder: &Path, traces: &[PathBuf], run: &Path) -> Result<()> {
         let mut align = Command::new(self.program);
-        align.arg("align").arg("--traces").args(traces).args(nodes());
+        align.arg("align").arg("--traces").args(traces);
         align.arg("--run-dir").arg(run).arg("--output").arg(folder.join("aligned"));
         succeeds(&mut align, &folder.join("align.log"))
     }
@@ -142,11 +143,6 @@ impl Experiment<'_> {
 
 fn traces(folder: &Path) -> Vec<PathBuf> {
     (0..RANKS).map(|rank| folder.join(format!("rank{rank}.xplane.pb"))).collect()
-}
-
-/// Whose trace is whose; all ranks have the name of the one machine.
-fn nodes() -> Vec<String> {
-    std::iter::once("--nodes".to_owned()).chain((0..RANKS).map(|node| node.to_string())).collect()
 }
 
 fn succeeds(command: &mut Command, log: &Path) -> Result<()> {
