@@ -12,8 +12,8 @@
 //!
 //! **A jump within a window** may be hidden in that window's rate: a step s in its middle turns the line by s/T, and moved plus rates agree.
 //! But no line fits a step well. The gap between forward and reverse packets closes by s, so the margin of all the node's edges falls by
-//! s/2. A bend takes T·S/16 of the margin at most, a kink T·S/8. So a fall of the margins by more than T·S/4 is a jump; the
-//! step itself makes S = s/T and T·S/4 = s/4. (Margins do not fall otherwise: they are the least delays, and `paths` keeps the least ever.)
+//! s/2. A bend takes T·S/16 of the margin at most, a kink T·S/8. So a fall of the margins by more than T·S·3/16 is a jump; the
+//! step itself makes S = s/T, at most twice that, and T·S·3/16 at most s·3/8. (Margins do not fall otherwise: they are the least delays, and `paths` keeps the least ever.)
 //!
 //! What it does not do: see jumps of less than both, or say in which window it was.
 
@@ -87,7 +87,7 @@ impl Recent {
             let variance: f64 = intervals.iter().map(|interval| interval.variance).sum();
             unexplained.abs() > swing + (DEVIATIONS * variance.sqrt()).max(MOVE_MIN_NS)
         };
-        Jump { moved: moved(two) || moved(&two[two.len() - 1..]), fall_ns: 0.25 * last.seconds * spread }
+        Jump { moved: moved(two) || moved(&two[two.len() - 1..]), fall_ns: FALL_SHARE * last.seconds * spread }
     }
 }
 
@@ -127,6 +127,9 @@ const DEVIATIONS: f64 = 8.0;
 
 /// A smaller move is no jump, ns.
 const MOVE_MIN_NS: f64 = 100.0;
+
+/// What rates explain of a fall of the margins, in units of the spread of rates times the window: a kink 1/8, and half as much again.
+const FALL_SHARE: f64 = 3.0 / 16.0;
 
 /// Nor is a smaller fall of the margins, ns.
 const FALL_MIN_NS: f64 = 250.0;

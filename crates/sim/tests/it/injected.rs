@@ -239,24 +239,11 @@ fn a_fault_leaves_the_others_packets_alone() {
 }
 
 #[test]
-fn a_paused_node_keeps_the_kernels_stamps_and_answers_late() {
+fn a_paused_node_keeps_the_kernels_stamps_and_starts_nothing() {
     let outcome = run(Some(FaultKind::Pause { node: FIVE }));
-    let mut late = 0;
     for exchange in outcome.exchanges.values().flatten() {
-        let began_ms = began_ms(&outcome, exchange);
-        let found = excess(&outcome, exchange);
+        let (began_ms, found) = (began_ms(&outcome, exchange), excess(&outcome, exchange));
         assert!(found.iter().all(|excess| excess.abs() < 5.0), "{exchange:?} at {began_ms} ms: {found:?}");
         assert!(exchange.edge.src != FIVE || !(501.0..999.0).contains(&began_ms), "it started one at {began_ms} ms");
-        // What came just before the end was answered after it: j's own stamps tell how long it took.
-        late += u32::from(exchange.edge.dst == FIVE && (exchange.t[4] - exchange.t[1]).as_ns() > 10_000_000);
     }
-    assert!(late > 10, "{late} late answers");
-    let user = Scenario {
-        stamps: probe_sync_sim::Stamps { source: probe_sync_time::StampSource::User, ..scenario(None).stamps },
-        ..scenario(Some(FaultKind::Pause { node: FIVE }))
-    };
-    let outcome = Simulation::new(user, 3).expect("a sound scenario").run(Duration::from_ms(2_000));
-    let of_five = outcome.exchanges.iter().filter(|(edge, _)| edge.dst == FIVE).flat_map(|(_, list)| list);
-    let most = of_five.map(|exchange| excess(&outcome, exchange)[0]).fold(0.0, f64::max);
-    assert!(most > 10e6, "stamps of system calls are late: by {most} ns");
 }
