@@ -48,7 +48,7 @@ impl Inputs {
             (vec!["solve", "--packets", text(&packets), "--out", text(out)], "\"offset_ns\""),
             (vec!["export", "--run-dir", text(&run), "--out", text(out)], "exported"),
             ([&["check", "--json", text(out)], &traces[..]].concat(), "\"broken\": 0"),
-            ([&["merge", "--allow-uncalibrated", "--output", text(out)], &traces[..]].concat(), "node1"),
+            ([&["merge", "--allow-uncalibrated", "--output", text(out)], &traces[..]].concat(), "rank 1 (node 1)"),
             (
                 vec!["align", "--trace", text(one), "--node", "0", "--offsets", text(&offsets), "--output", text(out)],
                 "traceEvents",

@@ -1,7 +1,7 @@
 //! What the run itself wrote of its nodes, for files that are solved again.
 //!
 //! Place in the flow: `probes/nodeN.jsonl` and `windows/nodeN.jsonl` lie in a run's directory, whose `offsets.jsonl` names hosts and
-//! ranks in its first line; what `solve` writes says the same, or alignment would not know whose traces are whose.
+//! ranks in its first line, and the reference; what `solve` writes says the same, or alignment would not know whose traces are whose.
 //! What it does not do: look anywhere else: files that were moved away have no hosts.
 
 use std::collections::BTreeSet;
