@@ -307,7 +307,7 @@ fn stamps_wrong_by_a_ramp_are_a_jump_of_the_rate() {
 }
 
 #[test]
-fn a_change_of_rate_breaks_no_course_and_costs_no_edge() {
+fn a_change_of_rate_breaks_no_history_and_costs_no_edge() {
     fn bent(round: u64, node: u32) -> f64 {
         if node == 5 && round >= BEGIN { 120.0 * WINDOW_S * ((round - BEGIN) as f64 + 0.5) } else { 0.0 }
     }
