@@ -36,8 +36,9 @@ impl Smoothed {
     /// own, both sides of every step whose place is known, and as many more as the curves need. And by how much fewer there
     /// are than that, because there may be no more than 10⁷ lines; 1 where there are enough.
     pub fn sufficient_knots(&self) -> (Knots, f64) {
-        let windows = self.in_order.iter().map(|place| &self.rounds[*place].data);
-        let ends = [windows.clone().next().map(|data| data.window_start), windows.last().map(|data| data.window_end)];
+        let mut windows = self.in_order.iter().map(|place| &self.rounds[*place].data);
+        let ends =
+            [windows.clone().next().map(|data| data.window_start), windows.next_back().map(|data| data.window_end)];
         let sides = self.gaps.iter().filter_map(|gap| gap.placed).flat_map(|placed| placed.between);
         let [start, end] = ends;
         let within =

@@ -394,7 +394,7 @@ pub(super) fn flatten(segments: &[Stretch], starts: &[i128], first: usize, last:
     }
     let zones: Vec<Doubt> =
         (first + 1..=last).map(|k| Doubt::between(&segments[k - 1], &segments[k], starts[k])).collect();
-    with_doubts(flat, &zones)
+    with_doubts(&flat, &zones)
 }
 
 /// Readings that may be from before or from after a step.
@@ -417,7 +417,7 @@ impl Doubt {
     }
 }
 
-fn with_doubts(flat: Vec<Piece>, doubts: &[Doubt]) -> Vec<Piece> {
+fn with_doubts(flat: &[Piece], doubts: &[Doubt]) -> Vec<Piece> {
     let mut cuts: Vec<i128> = doubts.iter().flat_map(|doubt| [doubt.from_ps, doubt.until_ps]).collect();
     cuts.sort_unstable();
     let mut cuts = cuts.into_iter().peekable();

@@ -77,7 +77,7 @@ impl WarmingOutcome {
     }
 }
 
-pub(super) fn judge(world: &World, smoothed: &Smoothed, live: Vec<Vec<NodeEstimate>>) -> WarmingRun {
+pub(super) fn judge(world: &World, smoothed: &Smoothed, live: &[Vec<NodeEstimate>]) -> WarmingRun {
     let others = |line: &OffsetRecord| line.estimate.node_id != REFERENCE;
     let knots = smoothed.knots(SPACING, world.nodes as usize).expect("a minute every 250 ms is not too much");
     let written: Vec<OffsetRecord> = smoothed.knot_lines(knots).filter(others).collect();

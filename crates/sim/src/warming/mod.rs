@@ -55,9 +55,9 @@ fn run_for(cell: &WarmingCell, seed: u64, size: &Size) -> WarmingRun {
             edges.map(move |cut| Recorded { round_id, edge: cut.edge, exchanges: &cut.exchanges })
         })
         .collect();
-    let live = rounds.iter().map(|round| round.data.all_nodes.clone()).collect();
+    let live = rounds.iter().map(|round| round.data.all_nodes.clone()).collect::<Vec<_>>();
     let smoothed = Smoothed::new(nodes as usize, REFERENCE, rounds, Some(&recorded));
-    judge::judge(&world, &smoothed, live)
+    judge::judge(&world, &smoothed, &live)
 }
 
 const SIZE: Size = Size { nodes: 16, neighbors: 6, seconds: 64.0, window_s: 4.0 };

@@ -11,11 +11,14 @@ struct Traces {
     paths: Vec<PathBuf>,
 }
 
+/// A host, and a rank with the size of its job.
+type Identity<'a> = (&'a str, Option<(u32, u32)>);
+
 impl Traces {
     /// One trace per host and rank; no host is `""`.
-    fn new(identities: &[(&str, Option<(u32, u32)>)]) -> Self {
+    fn new(identities: &[Identity<'_>]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let write = |(index, (host, rank)): (usize, &(&str, Option<(u32, u32)>))| {
+        let write = |(index, (host, rank)): (usize, &Identity<'_>)| {
             let path = folder.path().join(format!("trace{index}.json"));
             let host = Some(host).filter(|host| !host.is_empty()).map(|host| format!("\"host_name\": \"{host}\", "));
             let rank =

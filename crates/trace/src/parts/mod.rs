@@ -258,13 +258,16 @@ fn slices(records: &[Record]) -> Vec<Slice> {
     records.chunk_by(|a, b| a.label == b.label).map(slice).collect()
 }
 
+/// What parts are ordered by: number, start, end, ordinal.
+type Order = (i64, Picoseconds, Picoseconds, u64);
+
 /// Parts of some labels of one trace, read back in order.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     parts: &'a CollectiveParts,
     slices: Vec<Reading<'a>>,
     /// The first part of each slice, turned round since the heap gives the largest.
-    heads: BinaryHeap<std::cmp::Reverse<((i64, Picoseconds, Picoseconds, u64), usize)>>,
+    heads: BinaryHeap<std::cmp::Reverse<(Order, usize)>>,
     head: Option<StoredPart>,
     unread: u64,
     /// The most parts that it ever held; for tests of the bound.

@@ -44,13 +44,13 @@ impl Lanes {
 
     /// Opens every lane.
     pub(super) fn open<'a>(&self, nodes: &'a [NodeCollectives<'a>]) -> Bucket<'a> {
-        let lane = |((place, _), (labels, parts)): (&(usize, Option<u64>), &(Vec<u32>, u64))| Lane {
+        let lanes = self.0.iter().map(|((place, _), (labels, parts))| Lane {
             place: *place,
             parts: *parts as usize,
             labels: labels.iter().map(|&number| nodes[*place].parts.label(number)).collect(),
             cursor: nodes[*place].parts.cursor(labels),
-        };
-        Bucket { nodes, lanes: self.0.iter().map(lane).collect() }
+        });
+        Bucket { nodes, lanes: lanes.collect() }
     }
 }
 

@@ -139,7 +139,7 @@ impl<'a> Matcher<'a, '_> {
             };
             match sets {
                 Err(reason) => self.mark_ambiguous(&parts, reason),
-                Ok(sets) => sets.into_iter().for_each(|set| self.devices(kind, number, set)),
+                Ok(sets) => sets.into_iter().for_each(|set| self.devices(kind, number, &set)),
             }
         }
     }
@@ -153,17 +153,17 @@ impl<'a> Matcher<'a, '_> {
     }
 
     /// The parts of the devices that took part together.
-    fn devices(&mut self, kind: &CollectiveKind, number: i64, parts: Parts<'a>) {
-        if one_node(&parts) {
-            self.unpaired(&parts);
+    fn devices(&mut self, kind: &CollectiveKind, number: i64, parts: &Parts<'a>) {
+        if one_node(parts) {
+            self.unpaired(parts);
             return;
         }
-        match turns::turns(&parts) {
-            Err(reason) => self.mark_ambiguous(&parts, reason),
+        match turns::turns(parts) {
+            Err(reason) => self.mark_ambiguous(parts, reason),
             Ok(turns) => {
                 let several = |turn: &Parts<'_>| turn.chunk_by(same_node).any(|of_node| of_node.len() > 1);
                 if *kind != CollectiveKind::AllToAll && turns.iter().any(several) {
-                    self.mark_ambiguous(&parts, "several parts of one node carry one label");
+                    self.mark_ambiguous(parts, "several parts of one node carry one label");
                     return;
                 }
                 for (turn, parts) in turns.into_iter().enumerate() {

@@ -188,7 +188,7 @@ fn parts_that_overlap_on_one_rank_are_not_ordered_by_their_starts() {
 }
 
 /// A mesh of 2 × 2 that sums over its rows: devices 0 and 1 together, 2 and 3 together, one on each node.
-fn mesh(replicas: [Replicas; 4], devices: [u64; 4]) -> Vec<Node> {
+fn mesh(replicas: &[Replicas; 4], devices: [u64; 4]) -> Vec<Node> {
     let pair_begins = [0, 0, 200_000, 200_000];
     let node = |place: usize| {
         let event = all(hlo("psum.7", 1), pair_begins[place], pair_begins[place] + 50);
@@ -201,11 +201,11 @@ fn mesh(replicas: [Replicas; 4], devices: [u64; 4]) -> Vec<Node> {
 fn replica_groups_are_not_taken_for_one_operation() {
     let rows = || groups_of(&[&[0, 1], &[2, 3]]);
     let of = |replicas: Replicas| std::array::from_fn(|_| replicas.clone());
-    check(&mesh(of(rows()), [0, 1, 2, 3]), &[&[(0, 0), (1, 0)], &[(2, 0), (3, 0)]], 0);
-    check(&mesh(of(groups_of(&[&[0, 2], &[1, 3]])), [0, 1, 2, 3]), &[&[(0, 0), (2, 0)], &[(1, 0), (3, 0)]], 0);
-    check(&mesh(of(Replicas::All), [0, 1, 2, 3]), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
+    check(&mesh(&of(rows()), [0, 1, 2, 3]), &[&[(0, 0), (1, 0)], &[(2, 0), (3, 0)]], 0);
+    check(&mesh(&of(groups_of(&[&[0, 2], &[1, 3]])), [0, 1, 2, 3]), &[&[(0, 0), (2, 0)], &[(1, 0), (3, 0)]], 0);
+    check(&mesh(&of(Replicas::All), [0, 1, 2, 3]), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
     // A group whose other half has no trace here.
-    check(&mesh(of(groups_of(&[&[0, 9], &[1, 8], &[2, 3]])), [0, 1, 2, 3]), &[&[(2, 0), (3, 0)]], 0);
+    check(&mesh(&of(groups_of(&[&[0, 9], &[1, 8], &[2, 3]])), [0, 1, 2, 3]), &[&[(2, 0), (3, 0)]], 0);
 }
 
 #[test]
@@ -218,23 +218,23 @@ fn replica_groups_that_are_not_certain_leave_it_ambiguous() {
         assert_eq!((found.matching.ambiguous[0].instances, found.matching.ambiguous[0].parts), (1, 4));
         found.matching.ambiguous[0].reason.clone()
     };
-    assert!(reason(&mesh(of(Replicas::Unknown), [0, 1, 2, 3])).contains("does not hold its program"));
-    assert!(reason(&mesh(of(Replicas::Absent), [0, 1, 2, 3])).contains("does not hold its program"));
+    assert!(reason(&mesh(&of(Replicas::Unknown), [0, 1, 2, 3])).contains("does not hold its program"));
+    assert!(reason(&mesh(&of(Replicas::Absent), [0, 1, 2, 3])).contains("does not hold its program"));
     let mixed = [rows(), rows(), Replicas::Unknown, rows()];
-    assert!(reason(&mesh(mixed, [0, 1, 2, 3])).contains("does not hold its program"));
+    assert!(reason(&mesh(&mixed, [0, 1, 2, 3])).contains("does not hold its program"));
     let differing = [rows(), rows(), rows(), Replicas::All];
-    assert!(reason(&mesh(differing, [0, 1, 2, 3])).contains("differ in its replica groups"));
+    assert!(reason(&mesh(&differing, [0, 1, 2, 3])).contains("differ in its replica groups"));
     // Every host counts its devices from 0, or a device is in no group or in two.
-    assert!(reason(&mesh(of(rows()), [0, 0, 1, 1])).contains("which of the job's devices are whose"));
-    assert!(reason(&mesh(of(rows()), [0, 1, 2, 7])).contains("which of the job's devices are whose"));
+    assert!(reason(&mesh(&of(rows()), [0, 0, 1, 1])).contains("which of the job's devices are whose"));
+    assert!(reason(&mesh(&of(rows()), [0, 1, 2, 7])).contains("which of the job's devices are whose"));
     let twice = groups_of(&[&[0, 1], &[1, 2, 3]]);
-    assert!(reason(&mesh(of(twice), [0, 1, 2, 3])).contains("which of the job's devices are whose"));
+    assert!(reason(&mesh(&of(twice), [0, 1, 2, 3])).contains("which of the job's devices are whose"));
     let nameless = |mut nodes: Vec<Node>| {
         nodes[3].events[0].label.device = None;
         nodes
     };
-    assert!(reason(&nameless(mesh(of(rows()), [0, 1, 2, 3]))).contains("which of the job's devices are whose"));
-    check(&nameless(mesh(of(Replicas::All), [0, 1, 2, 3])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
+    assert!(reason(&nameless(mesh(&of(rows()), [0, 1, 2, 3]))).contains("which of the job's devices are whose"));
+    check(&nameless(mesh(&of(Replicas::All), [0, 1, 2, 3])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
 }
 
 #[test]
