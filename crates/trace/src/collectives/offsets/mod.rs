@@ -349,7 +349,8 @@ fn line(edge: Edge, points: &[[Visit; 2]], options: &OffsetOptions) -> Option<Ed
     // The fit widens by three standard deviations of two stamps.
     let user_ns = options.wander_ns / (3.0 * std::f64::consts::SQRT_2);
     let stamp_noise = StampNoise { user_ns, ..FitOptions::default().stamp_noise };
-    let fitting = FitOptions { stamp_noise, max_skew: options.max_skew, ..FitOptions::default() };
+    // No clock watch saw these clocks: what their rates may do is `wander_ns`, and the bounds are widened by that alone.
+    let fitting = FitOptions { stamp_noise, max_skew: options.max_skew, max_kink_ppm: 0.0, ..FitOptions::default() };
     let bounded =
         fit(&EdgeWindow { edge, midpoint: Timestamp::from_ns(midpoint_ns), exchanges: &exchanges, lost: 0 }, &fitting)?;
     let [slowest, fastest] = bounded.alpha_bounds;
