@@ -17,7 +17,7 @@ use crate::model::{ClockPair, PairKind, Picoseconds};
 use crate::protobuf::{Fault, Fields, Source, Value};
 
 /// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf. Of more than
-/// [`MOST_PAIRS`] those nearest to the trace `near` are kept, and where still more lie within it, every other one.
+/// 2^20 those nearest to the trace `near` are kept, and where still more lie within it, every other one.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it should be.
