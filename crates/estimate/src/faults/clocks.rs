@@ -126,7 +126,8 @@ impl Clocks {
             .jumps
             .iter()
             .zip(&inconsistencies.fell_ns)
-            .map(|(jump, fell_ns)| jump.is_shown(*fell_ns))
+            // Where most moved alike it was the reference, and a node's own windows are measured against what jumped.
+            .map(|(jump, fell_ns)| jump.is_shown(*fell_ns) && compared.common.is_none())
             .collect();
         let settled = self.judge_reference(view, compared, inconsistencies, verdict);
         let mut onsets: Vec<(usize, Onset)> = Vec::new();
@@ -250,9 +251,13 @@ impl Clocks {
                 if own[1].abs() > limit || limit == f64::INFINITY {
                     name_reference(reference, own, limit, suspicion.since, self.tracks.len(), verdict);
                 }
-                for filter in self.tracks.iter_mut().filter_map(|track| track.filter.as_mut()) {
-                    let state = &mut filter.belief.state;
-                    *state = [state[0] + common[0], state[1] + common[1]];
+                for track in &mut self.tracks {
+                    // Windows of before it explain nothing of what comes.
+                    (track.recent, track.jumped) = (Recent::default(), false);
+                    if let Some(filter) = &mut track.filter {
+                        let state = &mut filter.belief.state;
+                        *state = [state[0] + common[0], state[1] + common[1]];
+                    }
                 }
                 true
             }

@@ -210,6 +210,33 @@ fn a_clock_that_swings_between_steady_ones_does_not_step() {
 }
 
 #[test]
+fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
+    // Seen from the reference all windows before its step lie 50 µs off: they must not make a step of what node 5's rate explains.
+    const LATER: u64 = BEGIN + 2;
+    let change = Change {
+        offset: Some(|round, node| match node {
+            0 if round >= BEGIN => 5e4,
+            5 if round >= LATER => 2e4 * WINDOW_S * ((round - LATER) as f64 + 0.5),
+            _ => 0.0,
+        }),
+        edge: Some(|round, edge| {
+            if of(edge, 5) && round >= LATER {
+                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
+                edge.alpha += sign * 2e-5;
+            }
+            true
+        }),
+    };
+    let expected = [(FaultKind::Step, node(0), BEGIN), (FaultKind::RateJump, node(5), LATER)];
+    for seed in 0..4 {
+        let verdicts = watched(seed, change);
+        let faults = verdicts.iter().flat_map(|verdict| &verdict.faults);
+        let named: Vec<_> = faults.map(|fault| (fault.kind, fault.culprit.clone(), fault.began.0)).collect();
+        assert_eq!(named, expected, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_step_that_a_line_hides_shows_in_the_margins() {
     // 8 µs in the middle of a window whose packets take 6 µs each way: a line turned by 2 ppm fits, with margins of 2 µs.
     let change = Change {
