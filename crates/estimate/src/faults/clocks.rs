@@ -37,6 +37,8 @@ use crate::statistics::median;
 pub(super) struct Clocks {
     tracks: Vec<Track>,
     reference: Option<Suspicion>,
+    /// As [`Track::fell_ns`], of the reference.
+    reference_fell_ns: f64,
     /// Of offset and rate.
     scales: [Scale; 2],
 }
@@ -49,6 +51,8 @@ struct Track {
     onsets: Onsets,
     /// A jump was shown in the round before; a step late in a window is off its prediction only in the next.
     jumped: bool,
+    /// By how much the margins of its edges fell in the round before, ns: the rate of the window after tells whether a kink explains it.
+    fell_ns: f64,
 }
 
 /// Something is wrong since a round.
@@ -125,9 +129,9 @@ impl Clocks {
         let jumped: Vec<bool> = compared
             .jumps
             .iter()
-            .zip(&inconsistencies.fell_ns)
+            .zip(&self.tracks)
             // Where most moved alike it was the reference, and a node's own windows are measured against what jumped.
-            .map(|(jump, fell_ns)| jump.is_shown(*fell_ns) && compared.common.is_none())
+            .map(|(jump, track)| jump.is_shown(track.fell_ns) && compared.common.is_none())
             .collect();
         let settled = self.judge_reference(view, compared, inconsistencies, verdict);
         let mut onsets: Vec<(usize, Onset)> = Vec::new();
@@ -139,6 +143,7 @@ impl Clocks {
         });
         let wild = all >= WILD_MIN && 2 * off > all;
         for node in (0..self.tracks.len()).filter(|node| *node != view.reference.index()) {
+            self.tracks[node].fell_ns = inconsistencies.fell_ns[node];
             if compared.broken[node] {
                 let fresh = Suspicion { since: view.round, broken: true, jumped: true };
                 let suspicion = self.tracks[node].suspicion.get_or_insert(fresh);
@@ -216,7 +221,8 @@ impl Clocks {
     ) -> bool {
         let reference = view.reference;
         let judged = compared.innovations.iter().zip(&compared.jumps).filter(|(i, _)| i.is_some_and(|i| i.judged));
-        let fell_ns = inconsistencies.fell_ns.get(reference.index()).copied().unwrap_or(0.0);
+        let now_ns = inconsistencies.fell_ns.get(reference.index()).copied().unwrap_or(0.0);
+        let fell_ns = std::mem::replace(&mut self.reference_fell_ns, now_ns);
         let jumped = Jump::of_reference(judged.map(|(_, jump)| jump)).is_shown(fell_ns);
         if compared.broken.get(reference.index()) == Some(&true) {
             let fresh = Suspicion { since: view.round, broken: true, jumped: true };

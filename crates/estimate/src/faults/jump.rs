@@ -12,7 +12,8 @@
 //!
 //! **A jump within a window** may be hidden in that window's rate: a step s in its middle turns the line by s/T, and moved plus rates agree.
 //! But no line fits a step well. The gap between forward and reverse packets closes by s, so the margin of all the node's edges falls by
-//! s/2. A bend takes T·S/16 of the margin at most, a kink T·S/8. So a fall of the margins by more than T·S·3/16 is a jump; the
+//! s/2. A bend takes T·S/16 of the margin at most, a kink T·S/8. So a fall of the margins by more than T·S·3/16 is a jump. S includes the
+//! window after, and so it is judged one round later: a kink late in a window hardly shows in the rate of its own. The
 //! step itself makes S = s/T, at most twice that, and T·S·3/16 at most s·3/8. (Margins do not fall otherwise: they are the least delays, and `paths` keeps the least ever.)
 //!
 //! What it does not do: see jumps of less than both, or say in which window it was.

@@ -258,6 +258,36 @@ fn a_step_that_a_line_hides_shows_in_the_margins() {
 }
 
 #[test]
+fn a_rate_that_changes_late_in_a_window_is_no_step() {
+    // By 5 ppm after 3 of 4 s: the window's line turns by a quarter of it only, and its margins fall by 0.094·r·T = 1875 ns.
+    fn late(round: u64, node: u32) -> f64 {
+        match round {
+            _ if node != 5 || round < BEGIN => 0.0,
+            BEGIN => 625.0,
+            _ => 5e3 * (WINDOW_S * (round - BEGIN) as f64 - 1.0),
+        }
+    }
+    let change = Change {
+        offset: Some(late),
+        edge: Some(|round, edge| {
+            if of(edge, 5) && round >= BEGIN {
+                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
+                edge.alpha += sign * if round == BEGIN { 1.25e-6 } else { 5e-6 };
+                edge.margin_ns -= if round == BEGIN { 1_875.0 } else { 0.0 };
+            }
+            true
+        }),
+    };
+    for seed in 0..4 {
+        let verdicts = watched(seed, change);
+        let kinds: Vec<FaultKind> =
+            verdicts.iter().flat_map(|verdict| &verdict.faults).map(|fault| fault.kind).collect();
+        assert_eq!(kinds, [FaultKind::RateJump], "seed {seed}");
+        assert!(verdicts.iter().all(|verdict| verdict.breaks.is_empty()), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_slow_change_of_rate_is_found_over_several_rounds() {
     // 160 ns/s: hardly a round is off its prediction, which follows.
     fn ramp(round: u64, node: u32) -> f64 {
