@@ -21,6 +21,8 @@ pub use breaks::KnownBreaks;
 pub use join::Interpolation;
 pub use point::{Axis, OffsetSample, Step};
 
+use std::collections::BTreeMap;
+
 use super::curve::hermite;
 use super::map::{Segment, TimeMap, unusable};
 use crate::Error;
@@ -142,15 +144,17 @@ impl Whole<'_> {
             let surprise = law.and_then(|law| law.surprise(a, b));
             let misfit = surprise.filter(|surprise| surprise.off_ns.abs() > MISFIT_SIGMAS * surprise.sigma_ns);
             let mut unknown_ns = misfit.map_or(0.0, |surprise| surprise.off_ns.abs());
-            let mut slew_ppm = 0.0;
+            // All lines of a round state the same slew.
+            let mut slews: BTreeMap<Option<u64>, f64> = BTreeMap::new();
             for witness in self.witnesses_between(a.at.x_ns, b.at.x_ns) {
                 let s = (witness.at.x_ns - a.at.x_ns) / (b.at.x_ns - a.at.x_ns);
                 let away = (witness.at.value_ns - hermite(&curve[k], &curve[k + 1], s)).abs();
                 let usual = self.joining.sigma([a, b], s).hypot(witness.at.sigma_ns);
                 unknown_ns = unknown_ns.max(if away > MISFIT_SIGMAS * usual { away } else { 0.0 });
-                slew_ppm += witness.sample.slew_ppm.abs();
+                let of_round = slews.entry(witness.sample.round).or_default();
+                *of_round = of_round.max(witness.sample.slew_ppm.abs());
             }
-            let kink_ns = slew_ppm * 1e-6 * (b.at.x_ns - a.at.x_ns) / 8.0;
+            let kink_ns = slews.values().sum::<f64>() * 1e-6 * (b.at.x_ns - a.at.x_ns) / 8.0;
             Doubt { gap_ns: unknown_ns.hypot(if kink_ns.is_finite() { kink_ns } else { 0.0 }), ..Doubt::default() }
         };
         (0..points.len().saturating_sub(1)).map(gap).collect()
