@@ -8,8 +8,9 @@
 //! How far the truth can be beyond the bounds. Every bound at the midpoint is the value there of a line through two packets, and where the
 //! packets lie it errs to that side by their delays, which may be zero. Let the rate stay within a range r over the time T that the
 //! packets cover. Then theta at the midpoint is within r·x₁·x₂/(x₁ + x₂) ≤ r·T/4 of its chord from −x₁ to x₂, and within r·x₁ ≤ r·T/2 of
-//! the line through x₁ and a later place, drawn back to the midpoint. So both bounds are widened by r·T/2, and slopes by r. Where the
-//! midpoint lies outside of the packets the rate may be another from the last packet on: r times the distance more.
+//! the line through x₁ and a later place, drawn back to the midpoint: x₁ is T/2 where the packets lie about the midpoint, else the
+//! longer of both arms. So both bounds are widened by r times that, and slopes by r. Where the midpoint lies outside of the packets
+//! the rate may be another from the last packet on: r times the distance more.
 //! - The clock watches of both ends report changes of rate above a limit, so r ≤ `max_kink_ppm` = twice that limit.
 //! - Where a bend was looked for, a kink that packets show was taken for one: a parabola recovers ¾ of K of the gap (a line loses K/2 on
 //!   either side, the best parabola K/8). One that would have gained [`bend::GAIN`] spacings, and [`SCATTER`] for their scatter, was
@@ -44,7 +45,9 @@ impl Watched {
         let beside = if self.bent { BESIDE_PARABOLA * largest } else { 0.0 };
         let unseen =
             self.spacing.map_or(f64::INFINITY, |spacing| (bend::GAIN + SCATTER) / RECOVERED * spacing + beside);
-        let height = (self.rate * 0.5 * length).min(unseen) + self.rate * beyond;
+        // The farther end of the packets from the midpoint, or from their nearer end where the midpoint lies outside.
+        let arm = first.abs().max(last.abs()) - beyond;
+        let height = (self.rate * arm).min(unseen) + self.rate * beyond;
         (height, if length > 0.0 { (4.0 * height / length).min(self.rate) } else { self.rate })
     }
 }
@@ -74,6 +77,9 @@ mod tests {
         assert!((bent - 800.0 - 0.207_107 * 6_000.0).abs() < 1e-6, "{bent}");
         // All packets in the first half: a second may pass at another rate, and no packet tells.
         assert_eq!(watched([-2e9, -1e9], Some(0.0)), (6_000.0, 6e-6));
+        // Packets of one half only: nearly all of it may pass at a rate that the last packets do not have.
+        assert_eq!(watched([0.0, 2e9], None), (12_000.0, 6e-6));
+        assert_eq!(watched([-2e9, -1e9], None), (12_000.0, 6e-6));
         assert_eq!(watched([0.0, 0.0], None), (0.0, 6e-6));
     }
 }
