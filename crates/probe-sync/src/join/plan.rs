@@ -147,7 +147,8 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId) -> Plan {
 
 /// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first line of `offsets.jsonl` say, so that
 /// alignment knows on which node's clock the trace of a training rank is. Where the launchers' statements cannot all be of one job (two
-/// ranks of one number, which they inherited, or jobs of two sizes, or ranks without any), it is the run's own numbering.
+/// ranks of one number, which they inherited, or jobs of two sizes, or ranks without any), nobody's numbers are known: none are written.
+/// A run of one machine numbers its own ranks then, as `--local` does, whose first process has no launcher.
 pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
     let stated: Option<Vec<Launched>> = hellos.iter().map(|hello| hello.launched).collect();
     let one_job = |all: &Vec<Launched>| {
@@ -157,8 +158,10 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
         numbers.len() == all.len() && all.windows(2).all(|pair| pair[0].world_size == pair[1].world_size)
     };
     let world_size = hellos.len() as u32;
-    let own = || (0..world_size).map(|rank| Launched { rank, world_size, local_rank: None }).collect();
-    let launched = stated.filter(one_job).unwrap_or_else(own);
+    let own =
+        || -> Vec<Launched> { (0..world_size).map(|rank| Launched { rank, world_size, local_rank: None }).collect() };
+    let one_machine = hellos.windows(2).all(|pair| pair[0].clock_identity == pair[1].clock_identity);
+    let launched = stated.filter(one_job).unwrap_or_else(|| if one_machine { own() } else { Vec::new() });
     let record = |(place, launched): (usize, Launched)| RankRecord {
         rank: launched.rank,
         world_size: launched.world_size,
@@ -232,16 +235,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_records_the_launchers_ranks_or_its_own() {
+    fn a_run_records_the_launchers_ranks_and_invents_none() {
         // Two hosts with two ranks each, numbered round them.
         let round = [("a", Some((0, 4))), ("b", Some((1, 4))), ("a", Some((2, 4))), ("b", Some((3, 4)))];
         check_ranks(&round, &[(0, 4, "a", 0), (1, 4, "b", 1), (2, 4, "a", 0), (3, 4, "b", 1)]);
         // One measuring rank per host of a job of sixteen.
         check_ranks(&[("a", Some((0, 16))), ("b", Some((8, 16)))], &[(0, 16, "a", 0), (8, 16, "b", 1)]);
-        let own = [(0, 2, "a", 0), (1, 2, "b", 1)];
-        // All inherited one number; jobs of two sizes; one states nothing, as the first process of --local.
-        check_ranks(&[("a", Some((3, 16))), ("b", Some((3, 16)))], &own);
-        check_ranks(&[("a", Some((0, 1))), ("b", Some((1, 2)))], &own);
-        check_ranks(&[("a", None), ("b", Some((1, 2)))], &own);
+        // All inherited one number; jobs of two sizes; nobody states one: a training job may number its ranks in any way.
+        check_ranks(&[("a", Some((3, 16))), ("b", Some((3, 16)))], &[]);
+        check_ranks(&[("a", Some((0, 1))), ("b", Some((1, 2)))], &[]);
+        check_ranks(&[("a", None), ("b", Some((1, 2)))], &[]);
+        check_ranks(&[("a", None), ("b", None)], &[]);
+        // The first process of --local has no launcher.
+        check_ranks(&[("a", None), ("a", Some((1, 2)))], &[(0, 2, "a", 0), (1, 2, "a", 1)]);
     }
 }
