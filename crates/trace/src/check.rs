@@ -53,7 +53,11 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     let raw = judge(&calibrated.traces.iter().map(as_is).collect::<Vec<_>>());
     let maps: Vec<Option<Box<MapTime<'_>>>> = calibrated.traces.iter().map(CalibratedTrace::look).collect();
     if maps.iter().any(Option::is_some) {
-        return Verdict { calibrated, before: Some(raw), result: judge(&maps) };
+        let mut result = judge(&maps);
+        // What is left out because its clock is not known is not judged: no success without it.
+        let left_out = calibrated.traces.iter().filter(|trace| trace.map.is_none());
+        result.unjudged_parts += left_out.map(|trace| trace.trace.facts.collectives.len()).sum::<u64>();
+        return Verdict { calibrated, before: Some(raw), result };
     }
     Verdict { calibrated, before: None, result: raw }
 }

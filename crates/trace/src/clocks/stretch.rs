@@ -50,7 +50,8 @@ impl Stretch {
         let rate = sample.drift_ppm.filter(|ppm| ppm.abs() <= STEEPEST_PPM).unwrap_or(0.0) * 1e-6;
         let own = |reference_ns: i128| {
             let offset_ns = sample.offset_ns + rate * (reference_ns - at_ns) as f64;
-            reference_ns + offset_ns.round() as i128
+            // What no clock can be off by says nothing of its window, and must not overflow.
+            reference_ns.saturating_add(offset_ns.round() as i128).clamp(-FARTHEST_NS, FARTHEST_NS)
         };
         Self {
             own: Span { first_ns: own(start), last_ns: own(end) },
@@ -62,7 +63,7 @@ impl Stretch {
     /// A row of a table: an instant on the node's own clock.
     pub(super) fn on_own_clock(sample: &OffsetSample) -> Self {
         let own = i128::from(sample.at_ns);
-        let reference = own - sample.offset_ns.round() as i128;
+        let reference = own.saturating_sub(sample.offset_ns.round() as i128).clamp(-FARTHEST_NS, FARTHEST_NS);
         let at = |at_ns| Span { first_ns: at_ns, last_ns: at_ns };
         Self { own: at(own), reference: at(reference), own_ns: own }
     }
@@ -128,6 +129,9 @@ const USUAL_GAPS: i128 = 100;
 /// Clocks that run off faster than 10 % are not clocks.
 const STEEPEST_PPM: f64 = 1e5;
 
+/// Beyond 600 years of nanoseconds there are no times.
+const FARTHEST_NS: i128 = 1 << 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +142,23 @@ mod tests {
 
     fn span(first_ns: i128, last_ns: i128) -> Span {
         Span { first_ns, last_ns }
+    }
+
+    #[test]
+    fn offsets_that_no_clock_has_do_not_overflow() {
+        for offset_ns in [1e300, -1e300, f64::INFINITY, f64::NEG_INFINITY] {
+            for at_ns in [i64::MIN, 0, i64::MAX] {
+                let sample = OffsetSample::bare(at_ns, offset_ns);
+                for stretch in
+                    [Stretch::on_own_clock(&sample), Stretch::on_reference_clock(&sample, (i64::MIN, i64::MAX))]
+                {
+                    let mut ends = Ends::default();
+                    ends.add(stretch.own);
+                    ends.add(stretch.reference);
+                    assert!(ends.span().is_some_and(|span| span.beyond_ns(stretch.own_ns) >= 0), "{offset_ns} {at_ns}");
+                }
+            }
+        }
     }
 
     #[test]
