@@ -53,7 +53,7 @@ impl AtomicFile {
         match Target::of(path)? {
             Target::File(target) => Self::beside(path, target),
             Target::Stream(stream) => {
-                let writer = Some(BufWriter::new(File::options().write(true).open(stream)?));
+                let writer = Some(BufWriter::new(File::options().append(true).open(stream)?));
                 Ok(Self { path: path.to_owned(), writer, place: Place::Through })
             }
         }

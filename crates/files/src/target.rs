@@ -28,6 +28,8 @@ impl Target {
             return Err(unusable("the path has no file name"));
         }
         match fs::metadata(path) {
+            // Another process may write there, too, and has written before.
+            Ok(metadata) if metadata.is_file() && is_open_elsewhere(path) => Ok(Target::Stream(path.to_owned())),
             Ok(metadata) if metadata.is_file() => fs::canonicalize(path).map(Target::File),
             Ok(metadata) => Target::special(path, metadata.file_type()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => without_links(path).map(Target::File),
@@ -53,6 +55,12 @@ impl Target {
 /// Whether `path` is a pipe or a character device: nothing can be replaced there, and nothing belongs beside it.
 pub fn is_stream(path: &Path) -> bool {
     matches!(Target::of(path), Ok(Target::Stream(_)))
+}
+
+/// Whether a name stands for a file that is open already, as standard output is.
+fn is_open_elsewhere(path: &Path) -> bool {
+    let open = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
+    open.iter().any(|name| path.starts_with(name))
 }
 
 /// The place that a name without a file leads to: itself, or where the last of its links points.
