@@ -21,8 +21,18 @@ impl Groups {
     pub(super) fn push(&mut self, group: Vec<u64>) {
         match self {
             Self::Unstated => *self = Self::Listed(vec![group]),
+            // More groups than there can be devices.
+            Self::Listed(groups) if groups.len() >= DEVICES_MAX => *self = Self::Odd,
             Self::Listed(groups) => groups.push(group),
             Self::Odd => {}
+        }
+    }
+
+    /// What it holds beside itself.
+    pub(super) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Listed(groups) => groups.iter().map(|group| size_of::<Vec<u64>>() + group.len() * 8).sum(),
+            Self::Unstated | Self::Odd => 0,
         }
     }
 }

@@ -76,6 +76,7 @@ impl Programs {
         let (mut name, mut number) = (String::new(), 0);
         let mut assignment = None;
         let mut instructions: Vec<Instruction> = Vec::new();
+        let mut stated_bytes = 0;
         while let Some(field) = source.next_header(header.end())? {
             match (field.number, field.wire) {
                 (module::NAME, 2) => name = short_text(source, &field)?,
@@ -84,7 +85,16 @@ impl Programs {
                 (module::COMPUTATIONS, 2) => {
                     while let Some(inner) = source.next_header(field.end())? {
                         match (inner.number, inner.wire) {
-                            (INSTRUCTIONS, 2) => instructions.extend(Instruction::read(source, &inner)?),
+                            (INSTRUCTIONS, 2) => {
+                                let Some(mut instruction) = Instruction::read(source, &inner)? else { continue };
+                                // A few bytes may state a million groups: beyond the limit none is held.
+                                let stated = instruction.groups.heap_bytes();
+                                if self.bytes + stated_bytes + stated > PROGRAM_BYTES_MAX {
+                                    instruction.groups = Groups::Odd;
+                                }
+                                stated_bytes += instruction.groups.heap_bytes();
+                                instructions.push(instruction);
+                            }
                             _ => source.skip(inner.body())?,
                         }
                     }
@@ -382,6 +392,33 @@ mod tests {
         assert_eq!(bare(true, Groups::Listed(vec![vec![0, 1]])), Replicas::All);
         assert_eq!(bare(true, Groups::Listed(vec![vec![0], vec![1]])), Replicas::Unknown);
         assert_eq!(bare(false, Groups::Listed(vec![vec![0, 1]])), Replicas::Unknown, "partitions are not known");
+    }
+
+    #[test]
+    fn few_bytes_that_state_many_groups_are_not_held() {
+        // Each instruction states 2^18 groups of one device in some twenty bytes: 8 MB of numbers.
+        let number = |field: u32, value: u64| {
+            let mut out = Vec::new();
+            crate::protobuf::put_number(&mut out, field, value);
+            out
+        };
+        let iota = [number(1, 1 << 18), number(2, 1), packed(3, &[1 << 18])].concat();
+        let all_reduce = |place: usize| {
+            let name = message(instruction::NAME, format!("all-reduce.{place}").as_bytes());
+            let list = message(instruction::DEVICE_LIST, &message(2, &iota));
+            [name, message(instruction::OPCODE, b"all-reduce"), number(instruction::GLOBAL_IDS, 1), list].concat()
+        };
+        let instructions: Vec<u8> = (0..40).flat_map(|place| message(INSTRUCTIONS, &all_reduce(place))).collect();
+        let module = [message(module::NAME, b"jit_step"), message(module::COMPUTATIONS, &instructions)].concat();
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), message(9, &message(STAT_BYTES, &message(MODULE, &module)))).expect("writable");
+        let mut source = Source::open(file.path()).expect("a file");
+        let stat = source.next_header(source.limit()).expect("a message").expect("a field");
+        let mut programs = Programs::default();
+        programs.read_stat(&mut source, &stat).expect("well formed");
+        // Of those that fit while they are read, the last is not one.
+        assert!(programs.bytes <= PROGRAM_BYTES_MAX + (1 << 20), "{} bytes", programs.bytes);
+        assert_eq!(programs.replicas("jit_step", Some(0), "all-reduce.39"), Replicas::Unknown);
     }
 
     #[test]
