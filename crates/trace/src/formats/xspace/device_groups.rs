@@ -195,28 +195,34 @@ pub(super) const DEVICES_MAX: usize = 1 << 20;
 /// Dimensions of a mesh at most.
 const DIMENSIONS_MAX: usize = 32;
 
+/// Fields of messages, by hand.
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protobuf::{put_bytes, put_number};
+pub(super) mod testing {
+    use crate::protobuf::{put_bytes, put_number, put_varint};
 
-    fn packed(field: u32, numbers: &[u64]) -> Vec<u8> {
+    pub(in crate::formats::xspace) fn packed(field: u32, numbers: &[u64]) -> Vec<u8> {
         let mut inner = Vec::new();
-        numbers.iter().for_each(|&number| crate::protobuf::put_varint(&mut inner, number));
+        numbers.iter().for_each(|&number| put_varint(&mut inner, number));
         message(field, &inner)
     }
 
-    fn message(field: u32, inner: &[u8]) -> Vec<u8> {
+    pub(in crate::formats::xspace) fn message(field: u32, inner: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         put_bytes(&mut out, field, inner);
         out
     }
 
-    fn number(field: u32, value: u64) -> Vec<u8> {
+    pub(in crate::formats::xspace) fn number(field: u32, value: u64) -> Vec<u8> {
         let mut out = Vec::new();
         put_number(&mut out, field, value);
         out
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{message, number, packed};
+    use super::*;
 
     #[test]
     fn iota_lists_are_laid_out_as_xla_does() {

@@ -341,19 +341,7 @@ const PROGRAM_BYTES_MAX: usize = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protobuf::put_bytes;
-
-    fn packed(field: u32, numbers: &[u64]) -> Vec<u8> {
-        let mut inner = Vec::new();
-        numbers.iter().for_each(|&number| crate::protobuf::put_varint(&mut inner, number));
-        message(field, &inner)
-    }
-
-    fn message(field: u32, inner: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_bytes(&mut out, field, inner);
-        out
-    }
+    use crate::formats::xspace::device_groups::testing::{message, number, packed};
 
     fn assignment(devices: &[&[u64]]) -> Assignment {
         let bytes: Vec<u8> = devices.iter().flat_map(|of| message(3, &packed(1, of))).collect();
@@ -397,11 +385,6 @@ mod tests {
     #[test]
     fn few_bytes_that_state_many_groups_are_not_held() {
         // Each instruction states 2^18 groups of one device in some twenty bytes: 8 MB of numbers.
-        let number = |field: u32, value: u64| {
-            let mut out = Vec::new();
-            crate::protobuf::put_number(&mut out, field, value);
-            out
-        };
         let iota = [number(1, 1 << 18), number(2, 1), packed(3, &[1 << 18])].concat();
         let all_reduce = |place: usize| {
             let name = message(instruction::NAME, format!("all-reduce.{place}").as_bytes());
