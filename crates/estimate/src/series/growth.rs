@@ -8,6 +8,8 @@
 //! The function is convex, so a chord states more than it, never less.
 //! What it does not do: know how the clock runs on.
 
+use crate::motion::NS_PER_S_PER_PPM;
+
 /// How a standard deviation grows with the distance.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Growth {
@@ -42,7 +44,7 @@ impl Growth {
     /// The standard deviation `seconds` away from where it is `sigma_ns`.
     pub(super) fn sigma(self, sigma_ns: f64, seconds: f64) -> f64 {
         match self {
-            Self::Linear { ppm } => sigma_ns + ppm.abs() * NS_PER_S_AND_PPM * seconds,
+            Self::Linear { ppm } => sigma_ns + ppm.abs() * NS_PER_S_PER_PPM * seconds,
             Self::Walk { covariance, rate, density } => {
                 let most = sigma_ns * rate.max(0.0).sqrt();
                 let known = sigma_ns * sigma_ns
@@ -85,7 +87,6 @@ const SETTLING_S: f64 = 10.0;
 const SHORTEST_S: f64 = 1.0 / 64.0;
 /// the last ends after four years.
 const CHORDS: i32 = 34;
-const NS_PER_S_AND_PPM: f64 = 1e3;
 const PS_PER_S: f64 = 1e12;
 
 #[cfg(test)]
