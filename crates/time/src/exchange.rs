@@ -111,6 +111,10 @@ impl StampSource {
 
 /// One finished exchange on an edge: eight timestamps of one kind of source.
 ///
+/// Where one packet of a coded pair was lost, its two stamps are those of its partner: whoever knows nothing of that sees
+/// the partner twice, and [`Exchange::forward_arrived`] and [`Exchange::reverse_arrived`] give it once. Two packets that both
+/// arrived never have equal stamps.
+///
 /// All stamps are on the system clock of the node that took them: `…_tx` of `Pt` and `…_rx` of `Pr` on the
 /// source's, the others on the destination's.
 ///
@@ -153,6 +157,28 @@ impl Exchange {
         [(t[5], t[4].ahead_of(t[5])), (t[7], t[6].ahead_of(t[7]))]
     }
 
+    /// As [`Exchange::forward`], the packets that arrived only: two, or one whose partner was lost.
+    pub fn forward_arrived(&self) -> impl Iterator<Item = (Timestamp<System>, Duration)> {
+        let arrived = if self.forward_is_whole() { 2 } else { 1 };
+        self.forward().into_iter().take(arrived)
+    }
+
+    /// As [`Exchange::reverse`], the packets that arrived only: two, or one whose partner was lost.
+    pub fn reverse_arrived(&self) -> impl Iterator<Item = (Timestamp<System>, Duration)> {
+        let arrived = if self.reverse_is_whole() { 2 } else { 1 };
+        self.reverse().into_iter().take(arrived)
+    }
+
+    /// Both packets of the forward coded pair arrived.
+    pub fn forward_is_whole(&self) -> bool {
+        self.t[0..2] != self.t[2..4]
+    }
+
+    /// Both packets of the reverse coded pair arrived.
+    pub fn reverse_is_whole(&self) -> bool {
+        self.t[4..6] != self.t[6..8]
+    }
+
     /// How much the spacing of the forward coded pair changed on the way, `(recv₂−recv₁) − (send₂−send₁)`.
     pub fn forward_gap_change(&self) -> Duration {
         let t = &self.t;
@@ -178,5 +204,15 @@ mod tests {
         assert_eq!(exchange.reverse().map(|(_, l)| l.as_ns()), [800, 750]);
         assert_eq!(exchange.forward_gap_change().as_ns(), 0);
         assert_eq!(exchange.reverse_gap_change().as_ns(), 50);
+        assert_eq!((exchange.forward_arrived().count(), exchange.reverse_arrived().count()), (2, 2));
+    }
+
+    #[test]
+    fn a_lost_partner_is_not_seen_twice() {
+        let t = [100, 1300, 100, 1300, 2000, 1200, 2100, 1350].map(Timestamp::from_ns);
+        let exchange = Exchange { edge: Edge::new(0, 1), seq: 0, stamp: StampSource::Kernel, t };
+        assert!(!exchange.forward_is_whole() && exchange.reverse_is_whole());
+        assert_eq!(exchange.forward_arrived().map(|(_, u)| u.as_ns()).collect::<Vec<_>>(), [1200]);
+        assert_eq!(exchange.reverse_arrived().count(), 2);
     }
 }

@@ -19,7 +19,7 @@ struct Middle {
 
 /// The line through the smallest round trip, |slope| ≤ `limit`.
 pub(super) fn line(packets: &Packets, limit: f64) -> Line {
-    let mut middles: Vec<Middle> = packets.forward.chunks(2).zip(packets.reverse.chunks(2)).map(middle).collect();
+    let mut middles: Vec<Middle> = packets.by_exchange().map(middle).collect();
     middles.sort_unstable_by(|a, b| a.x.total_cmp(&b.x));
     let (early, late) = middles.split_at(middles.len() / 2);
     let slope = match (fastest(early), fastest(late)) {
@@ -30,13 +30,17 @@ pub(super) fn line(packets: &Packets, limit: f64) -> Line {
     Line { intercept, slope }
 }
 
-fn middle((forward, reverse): (&[Packet], &[Packet])) -> Middle {
+fn middle([forward, reverse]: [&[Packet]; 2]) -> Middle {
     let (f, r) = (lower(forward), lower(reverse));
     Middle { x: 0.5 * (f.x - r.x), theta: 0.5 * (f.y - r.y), round_trip: f.y + r.y }
 }
 
-fn lower(pair: &[Packet]) -> Packet {
-    if pair[1].y < pair[0].y { pair[1] } else { pair[0] }
+fn lower(packets: &[Packet]) -> Packet {
+    packets.iter().copied().reduce(|a, b| if b.y < a.y { b } else { a }).unwrap_or(Packet {
+        x: 0.0,
+        y: 0.0,
+        slack: 0.0,
+    })
 }
 
 fn fastest(middles: &[Middle]) -> Option<Middle> {

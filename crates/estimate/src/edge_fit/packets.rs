@@ -24,7 +24,7 @@ pub(super) struct Packet {
     pub(super) slack: f64,
 }
 
-/// The packets of a window, two per exchange and direction, in order of exchange.
+/// The packets of a window in order of exchange, per direction two of each exchange, or one whose partner was lost.
 #[derive(Clone, Debug)]
 pub(super) struct Packets {
     pub(super) forward: Vec<Packet>,
@@ -37,6 +37,8 @@ pub(super) struct Packets {
     pub(super) purity: f64,
     /// Exchanges left out: other stamp source, or not of this edge.
     pub(super) left_out: u32,
+    /// How many packets of either direction belong to each exchange.
+    counts: Vec<[u8; 2]>,
 }
 
 impl Packets {
@@ -45,9 +47,11 @@ impl Packets {
         let own = || window.exchanges.iter().filter(|exchange| exchange.edge == window.edge);
         let stamp = best_source(own())?;
         let kept: Vec<&Exchange> = own().filter(|exchange| exchange.stamp == stamp).collect();
-        let changes = kept.iter().flat_map(|e| [e.forward_gap_change(), e.reverse_gap_change()]);
+        let changes = kept.iter().flat_map(|exchange| gap_changes(exchange)).flatten();
         let epsilon = purity::epsilon_ns(changes.clone(), options.tick_ns.max(f64::MIN_POSITIVE));
-        let weights: f64 = changes.map(|change| purity::weight(change, epsilon)).sum();
+        // A packet alone agrees with nobody and contradicts nobody.
+        let (pairs, weights) =
+            changes.fold((0usize, 0.0), |(n, sum), change| (n + 1, sum + purity::weight(change, epsilon)));
 
         let base = median_ordinate(&kept);
         let since = |at: i64| (i128::from(at) - i128::from(window.midpoint.as_ns())) as f64;
@@ -57,14 +61,17 @@ impl Packets {
             reverse: Vec::with_capacity(2 * kept.len()),
             base,
             stamp,
-            purity: weights / (2 * kept.len()) as f64,
+            purity: if pairs > 0 { weights / pairs as f64 } else { 1.0 },
             left_out: (window.exchanges.len() - kept.len()) as u32,
+            counts: Vec::with_capacity(kept.len()),
         };
         for exchange in &kept {
+            let [forward, reverse] = arrived(exchange);
             let pair = exchange.forward().map(|(at, u)| (since(at.as_ns()), above(u)));
-            packets.forward.extend(with_slack(pair, epsilon));
+            packets.forward.extend(with_slack(pair, epsilon).into_iter().take(forward));
             let pair = exchange.reverse().map(|(at, l)| (-since(at.as_ns()), -above(l)));
-            packets.reverse.extend(with_slack(pair, epsilon));
+            packets.reverse.extend(with_slack(pair, epsilon).into_iter().take(reverse));
+            packets.counts.push([forward as u8, reverse as u8]);
         }
         Some(packets)
     }
@@ -77,8 +84,33 @@ impl Packets {
 
     /// How many exchanges there are.
     pub(super) fn exchanges(&self) -> usize {
-        self.forward.len() / 2
+        self.counts.len()
     }
+
+    /// The packets of each exchange, by direction; none is empty.
+    pub(super) fn by_exchange(&self) -> impl Iterator<Item = [&[Packet]; 2]> {
+        let (mut forward, mut reverse) = (&self.forward[..], &self.reverse[..]);
+        self.counts.iter().map(move |&[of_forward, of_reverse]| {
+            [(&mut forward, of_forward), (&mut reverse, of_reverse)].map(|(left, count)| {
+                let (own, rest) = left.split_at(usize::from(count).min(left.len()));
+                *left = rest;
+                own
+            })
+        })
+    }
+}
+
+/// How many packets of each direction arrived.
+fn arrived(exchange: &Exchange) -> [usize; 2] {
+    [exchange.forward_is_whole(), exchange.reverse_is_whole()].map(|whole| if whole { 2 } else { 1 })
+}
+
+/// How far the coded pairs' gaps changed, of the pairs that are whole.
+fn gap_changes(exchange: &Exchange) -> [Option<Duration>; 2] {
+    [
+        exchange.forward_is_whole().then(|| exchange.forward_gap_change()),
+        exchange.reverse_is_whole().then(|| exchange.reverse_gap_change()),
+    ]
 }
 
 /// The best source that has enough exchanges, or else the most common one.

@@ -96,10 +96,10 @@ fn sorted(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Traffic> {
         let there = usize::from(from > to);
         let Some(source) = common_source(lists) else { continue };
         for exchange in lists.iter().flat_map(|list| list.iter()).filter(|exchange| exchange.stamp == source) {
-            for (at, u) in exchange.forward() {
+            for (at, u) in exchange.forward_arrived() {
                 traffic[*number].ways[there].extend(tracks.delayed([from, to], at, u, 1.0));
             }
-            for (at, l) in exchange.reverse() {
+            for (at, l) in exchange.reverse_arrived() {
                 traffic[*number].ways[1 - there].extend(tracks.delayed([from, to], at, l, -1.0));
             }
         }
