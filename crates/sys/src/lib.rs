@@ -34,4 +34,4 @@ pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, Syste
 pub use error::Error;
 pub use timer::Timer;
 pub use tracer::{TracerClock, TracerClockName, TracerPair};
-pub use udp::{AsyncUdp, SendError, SendToken, TimestampMode, TimestampedUdp, UdpOptions, Wake, wait};
+pub use udp::{AsyncUdp, Outgoing, SendError, SendToken, TimestampMode, TimestampedUdp, UdpOptions, Wake, wait};

@@ -1,4 +1,4 @@
-//! One datagram out, a batch of datagrams in, with the control messages that carry timestamps.
+//! A batch of datagrams out, a batch of datagrams in, with the control messages that carry timestamps.
 //!
 //! Place in the flow: the only system calls of the probe socket. The layouts are the kernel's
 //! (`include/uapi/linux/{socket,errqueue,net_tstamp}.h`); they are read from byte slices, so that a message that is
@@ -13,34 +13,59 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use probe_sync_time::{System, Timestamp};
 
-/// Sends one datagram. `stamp_id` names the packet to the error queue (Linux ≥ 6.13; `EINVAL` before).
-pub(super) fn send(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    to: &socket2::SockAddr,
-    stamp_id: Option<u32>,
-) -> io::Result<()> {
-    let mut control = Aligned([0u8; STAMP_ID_SPACE]);
-    // SAFETY: `msghdr` is plain data for which all zeroes is a valid value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    header.msg_name = to.as_ptr().cast_mut().cast();
-    header.msg_namelen = to.len();
-    header.msg_iov = &raw mut vector;
-    header.msg_iovlen = 1;
-    if let Some(id) = stamp_id {
-        let length = CONTROL_HEADER + size_of::<u32>();
-        control.0[..8].copy_from_slice(&length.to_ne_bytes());
-        control.0[8..12].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
-        control.0[12..16].copy_from_slice(&SCM_TS_OPT_ID.to_ne_bytes());
-        control.0[16..20].copy_from_slice(&id.to_ne_bytes());
-        header.msg_control = control.0.as_mut_ptr().cast();
-        header.msg_controllen = STAMP_ID_SPACE as _;
+/// A datagram to send: its bytes, where to, and whether its transmit stamp is wanted.
+pub(super) type Datagram<'a> = (&'a [u8], socket2::SockAddr, bool);
+
+/// Sends up to [`BATCH`] datagrams by one system call, and returns how many left; an error is that of the first. `first_id` names those
+/// whose stamps are wanted to the error queue, counting up (Linux ≥ 6.13; `EINVAL` before).
+pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[Datagram<'_>], first_id: Option<u32>) -> io::Result<usize> {
+    let count = datagrams.len().min(BATCH);
+    // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
+    let (mut headers, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
+        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mut controls = [const { Aligned([0u8; SEND_CONTROL_SPACE]) }; BATCH];
+    let mut id = first_id;
+    for (((bytes, to, stamped), header), (vector, control)) in
+        datagrams.iter().zip(&mut headers).zip(vectors.iter_mut().zip(&mut controls))
+    {
+        *vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let header = &mut header.msg_hdr;
+        header.msg_name = to.as_ptr().cast_mut().cast();
+        header.msg_namelen = to.len();
+        header.msg_iov = vector;
+        header.msg_iovlen = 1;
+        let said = match (stamped, &mut id) {
+            (false, _) => Some((SCM_TIMESTAMPING, 0)),
+            (true, Some(id)) => Some((SCM_TS_OPT_ID, std::mem::replace(id, id.wrapping_add(1)))),
+            (true, None) => None,
+        };
+        if let Some((kind, value)) = said {
+            put_control(&mut control.0, kind, value);
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = SEND_CONTROL_SPACE as _;
+        }
     }
-    // SAFETY: every pointer in `header` refers to memory that outlives the call, with the lengths given beside it; the
-    // kernel only reads through them.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // SAFETY: the first `count` headers point to memory that outlives the call, with the lengths given beside it; the kernel only
+    // reads through them.
+    let sent = unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        )
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// One control message of the socket level with a word of 32 bits. A wish for no transmit stamps is [`SCM_TIMESTAMPING`] with 0 (Linux ≥
+/// 4.6): it holds for this packet alone, and saves the kernel a copy and the reader a message.
+fn put_control(control: &mut [u8; SEND_CONTROL_SPACE], kind: libc::c_int, value: u32) {
+    let length = CONTROL_HEADER + size_of::<u32>();
+    control[..8].copy_from_slice(&length.to_ne_bytes());
+    control[8..12].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+    control[12..16].copy_from_slice(&kind.to_ne_bytes());
+    control[16..20].copy_from_slice(&value.to_ne_bytes());
 }
 
 /// What the kernel said beside a datagram.
@@ -270,17 +295,17 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 // `struct timespec` and `cmsg_len` are read as 64-bit fields above.
 const _: () = assert!(size_of::<libc::timespec>() == 16 && size_of::<usize>() == 8, "64-bit Linux only");
 
-/// Datagrams fetched by one call.
-pub(super) const BATCH: usize = 8;
+/// Datagrams sent or fetched by one call.
+pub(super) const BATCH: usize = 32;
 
-/// Longest datagram that is received whole, bytes; a probe packet has some hundred.
-pub(super) const DATAGRAM_MAX: usize = 2048;
+/// Longest datagram that is received whole, bytes; a probe packet has fewer than a hundred.
+pub(super) const DATAGRAM_MAX: usize = 512;
 
 const NAME_SPACE: usize = size_of::<libc::sockaddr_storage>();
 /// Stamps 64, extended error with an IPv6 offender 64, drop counter 24; rounded up.
 const CONTROL_SPACE: usize = 256;
 const CONTROL_HEADER: usize = 16;
-const STAMP_ID_SPACE: usize = 24;
+const SEND_CONTROL_SPACE: usize = 24;
 
 /// `include/uapi/asm-generic/socket.h`, since Linux 6.13; `libc` has no name for it.
 const SCM_TS_OPT_ID: libc::c_int = 81;

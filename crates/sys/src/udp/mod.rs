@@ -37,16 +37,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use probe_sync_time::{Clock, Duration, Stamp, StampSource};
+use probe_sync_time::{Clock, Duration, Stamp, StampSource, System, Timestamp};
 use socket2::{SockAddr, Socket};
 
 use crate::{Error, SystemClock};
-use message::{BATCH, Batch, Control};
+use message::{BATCH, Batch, Control, Datagram};
 use pending::Pending;
 pub use readiness::{AsyncUdp, Wake, wait};
 use socket::{fetch, is_network_error, open};
 use stamping::Stamping;
-pub use types::{NetworkError, Received, SendError, SendToken, TimestampMode, UdpCounters, UdpOptions};
+pub use types::{NetworkError, Outgoing, Received, SendError, SendToken, TimestampMode, UdpCounters, UdpOptions};
 
 /// A non-blocking UDP socket with timestamps.
 pub struct TimestampedUdp {
@@ -144,28 +144,47 @@ impl TimestampedUdp {
     /// # Errors
     /// The packet did not leave, and no stamp will come. Counted; the socket can be used on.
     pub fn try_send(&mut self, bytes: &[u8], to: SocketAddr) -> Result<SendToken, SendError> {
-        let name = SockAddr::from(to);
-        // The clock is read before the packet leaves: a user stamp is never later than a kernel stamp would be.
-        let now = SystemClock.now();
-        match self.send_named(bytes, &name) {
-            Ok(()) => {}
-            Err(error) => return Err(self.count_send_error(to, error)),
-        }
-        self.counters.sent += 1;
-        // On a fast interface the stamp is there already: do not say "empty" unasked.
-        self.errors.tell_emptied();
-        if self.stamping.source() == StampSource::User {
-            self.counters.user_stamps += 1;
-            self.counters.transmit_stamps += 1;
-            let token = self.pending.skip();
-            if self.ready.len() == pending::RING {
-                self.ready.pop_front();
-                self.counters.transmit_stamps_missing += 1;
+        let mut token = Err(SendError::Full { to });
+        self.send_batch(&[Outgoing { bytes, to, stamped: true }], |_, result| {
+            token = result.map(|token| token.unwrap_or(SendToken(0)));
+        });
+        token
+    }
+
+    /// Sends datagrams at once, as many as fit by one system call, and says of each, by its place and in order, what became of it: the
+    /// token of the stamp that was wanted, or why it did not leave. A failed packet does not keep the others from leaving.
+    pub fn send_batch(
+        &mut self,
+        packets: &[Outgoing<'_>],
+        mut sent: impl FnMut(usize, Result<Option<SendToken>, SendError>),
+    ) {
+        let mut done = 0;
+        // Ends: each turn finishes at least one packet.
+        while done < packets.len() {
+            // A user stamp is as good as it is early; and who lets the kernel count must know of every failure.
+            let one = self.stamping.source() == StampSource::User || matches!(self.ids, Ids::Counted { .. });
+            let limit = if one { 1 } else { BATCH };
+            let batch = &packets[done..packets.len().min(done + limit)];
+            // The clock is read before the packets leave: a user stamp is never later than a kernel stamp would be.
+            let now = SystemClock.now();
+            match self.send_named(batch) {
+                Ok(left) => {
+                    // A call that sends nothing reports an error; to be safe it does not repeat for ever.
+                    let left = left.clamp(1, batch.len());
+                    self.counters.sent += left as u64;
+                    for packet in &batch[..left] {
+                        sent(done, Ok(packet.stamped.then(|| self.await_stamp(now))));
+                        done += 1;
+                    }
+                }
+                Err(error) => {
+                    sent(done, Err(self.count_send_error(batch[0].to, error)));
+                    done += 1;
+                }
             }
-            self.ready.push_back((token, Stamp { at: now, source: StampSource::User }));
-            return Ok(token);
         }
-        Ok(self.pending.push(now))
+        // On a fast interface the stamps are there already: do not say "empty" unasked.
+        self.errors.tell_emptied();
     }
 
     /// The next datagram, or `None` when there is none at present.
@@ -237,27 +256,52 @@ impl TimestampedUdp {
         self.ready.is_empty() && self.errors.exhausted()
     }
 
-    /// Sends under an id that will be known, whoever chooses it.
-    fn send_named(&mut self, bytes: &[u8], name: &SockAddr) -> io::Result<()> {
+    /// Notes that a stamp is wanted of a packet that was sent at `now`.
+    fn await_stamp(&mut self, now: Timestamp<System>) -> SendToken {
+        if self.stamping.source() != StampSource::User {
+            return self.pending.push(now);
+        }
+        self.counters.user_stamps += 1;
+        self.counters.transmit_stamps += 1;
+        let token = self.pending.skip();
+        if self.ready.len() == pending::RING {
+            self.ready.pop_front();
+            self.counters.transmit_stamps_missing += 1;
+        }
+        self.ready.push_back((token, Stamp { at: now, source: StampSource::User }));
+        token
+    }
+
+    /// Sends under ids that will be known, whoever chooses them. Returns how many left; an error is the first one's.
+    fn send_named(&mut self, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+        let datagrams: Vec<Datagram<'_>> = packets
+            .iter()
+            .take(BATCH)
+            .map(|packet| (packet.bytes, SockAddr::from(packet.to), packet.stamped))
+            .collect();
         if self.stamping.source() == StampSource::User {
-            return self.send_repeated(bytes, name, None);
+            return self.send_repeated(&datagrams, None);
         }
         match self.ids {
             Ids::Chosen { proven } => {
                 let id = Some(self.pending.next_token());
-                match self.send_repeated(bytes, name, id) {
-                    Ok(()) => self.ids = Ids::Chosen { proven: true },
+                match self.send_repeated(&datagrams, id) {
+                    Ok(left) => {
+                        let named = packets.iter().take(left).any(|packet| packet.stamped);
+                        self.ids = Ids::Chosen { proven: proven || named };
+                        Ok(left)
+                    }
                     Err(error) if !proven && error.raw_os_error() == Some(libc::EINVAL) => {
                         // A kernel before 6.13, or a destination that is invalid in itself.
-                        self.send_repeated(bytes, name, None)?;
+                        let left = self.send_repeated(&datagrams, None)?;
                         self.ids = Ids::Counted { zero_at: self.pending.next_token() };
+                        Ok(left)
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => Err(error),
                 }
-                Ok(())
             }
             Ids::Counted { .. } => {
-                let sent = self.send_repeated(bytes, name, None);
+                let sent = self.send_repeated(&datagrams, None);
                 if sent.is_err() {
                     self.recover_ids();
                 }
@@ -267,8 +311,8 @@ impl TimestampedUdp {
     }
 
     /// Sends, once more if the first attempt reported an earlier packet's ICMP error.
-    fn send_repeated(&mut self, bytes: &[u8], name: &SockAddr, id: Option<u32>) -> io::Result<()> {
-        let result = message::send(self.socket.as_fd(), bytes, name, id);
+    fn send_repeated(&mut self, datagrams: &[Datagram<'_>], first_id: Option<u32>) -> io::Result<usize> {
+        let result = message::send(self.socket.as_fd(), datagrams, first_id);
         let Err(error) = &result else { return result };
         if error.kind() != io::ErrorKind::Interrupted && !is_network_error(error) {
             return result;
@@ -276,7 +320,7 @@ impl TimestampedUdp {
         if matches!(self.ids, Ids::Counted { .. }) {
             self.recover_ids();
         }
-        message::send(self.socket.as_fd(), bytes, name, id)
+        message::send(self.socket.as_fd(), datagrams, first_id)
     }
 
     /// After a send that may or may not have advanced the kernel's count of packets.

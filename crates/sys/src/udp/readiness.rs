@@ -12,10 +12,15 @@
 //! `Interest::WRITABLE` is left out on purpose: every packet that leaves would be an edge, and with an error pending
 //! tokio would take the write side for closed for good.
 //!
+//! # Polling
+//! Kernel and interface stamps do not care when user code looks. [`AsyncUdp::polled`] leaves the socket out of epoll: packets and stamps
+//! wake nobody, the task looks when its timer says so ([`AsyncUdp::look`]), and takes all that came by a few system calls.
+//!
 //! What it does not do: fairness. The caller bounds how much it takes from each queue in a turn.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -24,13 +29,15 @@ use tokio::io::{Interest, Ready};
 
 use probe_sync_time::Stamp;
 
-use super::{NetworkError, Received, SendError, SendToken, TimestampedUdp, UdpOptions};
+use super::{NetworkError, Outgoing, Received, SendError, SendToken, TimestampedUdp, UdpOptions};
 use crate::Error;
 use crate::timer::Timer;
 
 /// A [`TimestampedUdp`] that can be waited for.
 pub struct AsyncUdp {
-    descriptor: AsyncFd<TimestampedUdp>,
+    udp: TimestampedUdp,
+    /// `None` while polled.
+    watch: Option<AsyncFd<RawFd>>,
     readable: bool,
     stamped: bool,
 }
@@ -66,27 +73,59 @@ impl AsyncUdp {
     /// # Panics
     /// Outside of a tokio runtime with I/O enabled.
     pub fn new(udp: TimestampedUdp) -> Result<Self, Error> {
-        // SAFETY: the socket inside `udp` is owned, never replaced, and no method hands out `&mut TimestampedUdp`, so the
-        // descriptor stays open and the same until the `AsyncFd` is dropped.
-        let descriptor = unsafe { AsyncFd::register_with_interest(udp, Interest::READABLE | Interest::ERROR) };
-        let descriptor = descriptor.map_err(Error::system("watch the probe socket"))?;
-        // What came before the registration has no edge of its own.
-        Ok(Self { descriptor, readable: true, stamped: true })
+        let mut polled = Self::polled(udp);
+        polled.watch()?;
+        Ok(polled)
+    }
+
+    /// A socket that wakes nobody: [`AsyncUdp::look`] says when to look.
+    pub fn polled(udp: TimestampedUdp) -> Self {
+        // What came before has no edge of its own.
+        Self { watch: None, udp, readable: true, stamped: true }
+    }
+
+    /// From now on datagrams and stamps wake the task. Nothing happens when they do so already.
+    ///
+    /// # Errors
+    /// When the system is out of epoll watches.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled.
+    pub fn watch(&mut self) -> Result<(), Error> {
+        if self.watch.is_none() {
+            // SAFETY: the descriptor belongs to the socket in `udp`, which is never replaced and which outlives `watch`: `Drop`
+            // takes the watch first.
+            let watch =
+                unsafe { AsyncFd::register_with_interest(self.udp.as_raw_fd(), Interest::READABLE | Interest::ERROR) };
+            self.watch = Some(watch.map_err(Error::system("watch the probe socket"))?);
+            self.look();
+        }
+        Ok(())
+    }
+
+    /// True while datagrams and stamps wake nobody.
+    pub fn is_polled(&self) -> bool {
+        self.watch.is_none()
+    }
+
+    /// Datagrams and stamps may have come unannounced: the next calls ask the socket.
+    pub fn look(&mut self) {
+        (self.readable, self.stamped) = (true, true);
     }
 
     /// The socket, for its addresses and counters.
     pub fn udp(&self) -> &TimestampedUdp {
-        self.descriptor.get_ref()
+        &self.udp
     }
 
     /// As [`TimestampedUdp::try_lost_stamp`].
     pub fn try_lost_stamp(&mut self) -> Option<SendToken> {
-        self.descriptor.get_mut().try_lost_stamp()
+        self.udp.try_lost_stamp()
     }
 
     /// As [`TimestampedUdp::take_network_error`].
     pub fn take_network_error(&mut self) -> Option<NetworkError> {
-        self.descriptor.get_mut().take_network_error()
+        self.udp.take_network_error()
     }
 
     /// As [`TimestampedUdp::try_send`].
@@ -96,7 +135,17 @@ impl AsyncUdp {
     pub fn try_send(&mut self, bytes: &[u8], to: SocketAddr) -> Result<SendToken, SendError> {
         // The stamp may be there before the send returns, on loopback it always is: look, do not wait for the edge.
         self.stamped = true;
-        self.descriptor.get_mut().try_send(bytes, to)
+        self.udp.try_send(bytes, to)
+    }
+
+    /// As [`TimestampedUdp::send_batch`].
+    pub fn send_batch(
+        &mut self,
+        packets: &[Outgoing<'_>],
+        sent: impl FnMut(usize, Result<Option<SendToken>, SendError>),
+    ) {
+        self.stamped = true;
+        self.udp.send_batch(packets, sent);
     }
 
     /// As [`TimestampedUdp::try_recv`].
@@ -107,9 +156,8 @@ impl AsyncUdp {
         if !self.readable {
             return Ok(None);
         }
-        let udp = self.descriptor.get_mut();
-        let received = udp.try_recv(buffer)?;
-        self.readable = received.is_some() || !udp.inbox_exhausted();
+        let received = self.udp.try_recv(buffer)?;
+        self.readable = received.is_some() || !self.udp.inbox_exhausted();
         Ok(received)
     }
 
@@ -121,20 +169,19 @@ impl AsyncUdp {
         if !self.stamped {
             return Ok(None);
         }
-        let udp = self.descriptor.get_mut();
-        let stamped = udp.try_transmit_stamp()?;
-        self.stamped = stamped.is_some() || !udp.errors_exhausted();
+        let stamped = self.udp.try_transmit_stamp()?;
+        self.stamped = stamped.is_some() || !self.udp.errors_exhausted();
         Ok(stamped)
     }
 
-    /// Waits until datagrams or stamps may be there. Can be dropped and called again at no loss.
+    /// Waits until datagrams or stamps may be there; for ever while polled and nothing was left. Can be dropped and called again at no loss.
     ///
     /// # Errors
     /// When the runtime is shutting down.
     pub async fn ready(&mut self) -> Result<Wake, Error> {
         if !self.readable && !self.stamped {
-            let mut guard = self
-                .descriptor
+            let Some(watch) = &self.watch else { return pending().await };
+            let mut guard = watch
                 .ready(Interest::READABLE | Interest::ERROR)
                 .await
                 .map_err(Error::system("wait for the probe socket"))?;
@@ -145,6 +192,13 @@ impl AsyncUdp {
             self.stamped |= ready & Ready::ERROR != Ready::EMPTY;
         }
         Ok(Wake { readable: self.readable, stamped: self.stamped, expired: false })
+    }
+}
+
+impl Drop for AsyncUdp {
+    /// The watch ends before the descriptor is closed.
+    fn drop(&mut self) {
+        self.watch = None;
     }
 }
 

@@ -141,7 +141,7 @@ fn await_receive_stamps() {
         let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
         let name = socket2::SockAddr::from(socket.local_addr()?);
         set_flags(socket.as_fd(), libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE)?;
-        message::send(socket.as_fd(), &[], &name, None)?;
+        message::send(socket.as_fd(), &[(&[], name, true)], None)?;
         let mut batch = Batch::new();
         batch.fetch(socket.as_fd(), 0, 1)?;
         Ok(batch.pop().is_some_and(|message| message.control.kernel.is_some()))

@@ -44,9 +44,20 @@ impl UdpOptions {
     }
 }
 
-/// Names a sent packet until its transmit stamp comes. Counts up by one per packet sent, modulo 2^32.
+/// Names a sent packet until its transmit stamp comes. Counts up by one per packet whose stamp is wanted, modulo 2^32.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SendToken(pub u32);
+
+/// A datagram to send.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// What.
+    pub bytes: &'a [u8],
+    /// Where to.
+    pub to: SocketAddr,
+    /// Whether its transmit stamp is wanted. A stamp costs the kernel a copy of the packet and the reader a message.
+    pub stamped: bool,
+}
 
 /// A datagram that arrived.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
