@@ -343,8 +343,8 @@ mod tests {
             .expect("valid flags");
         let Some(Command::Run(run)) = cli.command else { panic!("{cli:?}") };
         let config = run.configuration().expect("valid values");
-        assert_eq!(config.window, probe_sync_time::Duration::from_ms(2000));
-        assert_eq!(config.cadence, probe_sync_time::Duration::from_us(400));
+        assert_eq!(config.window(), probe_sync_time::Duration::from_ms(2000));
+        assert_eq!(config.cadence(), probe_sync_time::Duration::from_us(400));
         assert!(config.keep_probes);
     }
 }

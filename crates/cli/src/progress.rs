@@ -62,8 +62,8 @@ fn what_starts(started: &Started<'_>) -> String {
         started.reference,
         started.edges,
         started.stamp.as_str(),
-        unsigned(started.config.window.as_ns_f64()),
-        unsigned(started.config.cadence.as_ns_f64()),
+        unsigned(started.config.window().as_ns_f64()),
+        unsigned(started.config.cadence().as_ns_f64()),
         started.config.out.display()
     )
 }

@@ -1,9 +1,9 @@
 //! What an endpoint counts. Nothing that happens to a packet or an exchange goes uncounted.
 //!
 //! Packets lost from node i to node j, exactly, once both have stopped sending and the network has drained:
-//! `lost = sent(i towards j) − (received(j from i) − duplicates(j from i))`.
+//! `lost = sent(i towards j) − first_copies(j from i)`.
 //!
-//! Every received packet has one fate: `received = accepted + duplicates + late + out_of_state`.
+//! Every received packet has one fate: `received = accepted + duplicates + late + too_old + out_of_state`.
 //! Every exchange too: `started = finished + lost + in flight`.
 //!
 //! What it does not do: decide; the state machines do and count here.
@@ -55,8 +55,10 @@ pub struct PeerCounters {
     pub received: u64,
     /// Second and further copies among them; ignored.
     pub duplicates: u64,
-    /// First copies that came after their exchange had ended or was replaced by a newer one; ignored.
+    /// First copies that came after their exchange had ended; ignored.
     pub late: u64,
+    /// Packets too old to tell a first copy from a replay; ignored, and not counted as arrived.
+    pub too_old: u64,
     /// Packets that no exchange of this node can have caused; ignored.
     pub out_of_state: u64,
     /// Coded packets to the peer whose transmit stamp never came.
@@ -68,9 +70,9 @@ pub struct PeerCounters {
 }
 
 impl PeerCounters {
-    /// Received packets without duplicates.
+    /// Received packets without duplicates and without what may be a replay.
     pub const fn first_copies(&self) -> u64 {
-        self.received.saturating_sub(self.duplicates)
+        self.received.saturating_sub(self.duplicates).saturating_sub(self.too_old)
     }
 
     /// Received packets that took an exchange forward.
@@ -86,6 +88,7 @@ impl AddAssign for PeerCounters {
         self.received += other.received;
         self.duplicates += other.duplicates;
         self.late += other.late;
+        self.too_old += other.too_old;
         self.out_of_state += other.out_of_state;
         self.missing_tx_stamps += other.missing_tx_stamps;
         self.exchanges += other.exchanges;
@@ -98,8 +101,10 @@ impl AddAssign for PeerCounters {
 pub struct ExchangeCounters {
     /// First packet queued.
     pub started: u64,
-    /// All eight timestamps known.
+    /// At least one packet of each direction known with both stamps.
     pub finished: u64,
+    /// Finished without one packet of a coded pair, or of both.
+    pub incomplete: u64,
     /// Ended by the exchange timeout.
     pub timed_out: u64,
     /// Ended because a transmit stamp of this node never came.
@@ -124,6 +129,7 @@ impl AddAssign for ExchangeCounters {
     fn add_assign(&mut self, other: Self) {
         self.started += other.started;
         self.finished += other.finished;
+        self.incomplete += other.incomplete;
         self.timed_out += other.timed_out;
         self.stamp_missing += other.stamp_missing;
         self.send_failed += other.send_failed;
@@ -141,7 +147,7 @@ pub struct AnswerCounters {
     pub stamp_missing: u64,
     /// Ended because a packet could not be sent.
     pub send_failed: u64,
-    /// Answers under way that a newer exchange of the same peer replaced.
+    /// Requests and answers under way given up because the peer had too many.
     pub superseded: u64,
     /// Requests given up because their packets never were complete.
     pub incomplete: u64,
@@ -171,6 +177,10 @@ pub struct ForeignCounters {
     pub kind: u64,
     /// From another run on the same port.
     pub run: u64,
+    /// Not from the address of a node of the run.
+    pub address: u64,
+    /// With a tag that is not of this run's key: forged, or of another session.
+    pub tag: u64,
     /// Meant for another node.
     pub destination: u64,
     /// From a node that is not in the run, or from this node itself.
@@ -188,6 +198,8 @@ impl ForeignCounters {
             Reject::Version => &mut self.version,
             Reject::Kind => &mut self.kind,
             Reject::Run => &mut self.run,
+            Reject::Address => &mut self.address,
+            Reject::Tag => &mut self.tag,
             Reject::Destination => &mut self.destination,
             Reject::Source => &mut self.source,
             Reject::Stamps => &mut self.stamps,
@@ -197,7 +209,16 @@ impl ForeignCounters {
 
     /// The sum over all reasons.
     pub const fn total(&self) -> u64 {
-        self.length + self.magic + self.version + self.kind + self.run + self.destination + self.source + self.stamps
+        self.length
+            + self.magic
+            + self.version
+            + self.kind
+            + self.run
+            + self.address
+            + self.tag
+            + self.destination
+            + self.source
+            + self.stamps
     }
 }
 
@@ -220,5 +241,6 @@ pub(crate) enum Fate {
     Accepted,
     Duplicate,
     Late,
+    TooOld,
     OutOfState,
 }

@@ -9,15 +9,15 @@
 
 use std::collections::BTreeMap;
 
-use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, Stamp, Timestamp};
+use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, SessionKey, Stamp, Timestamp};
 
 use crate::counters::{Counters, EdgeWindowCounts, Fate, ForeignCounters, PeerCounters};
 use crate::outbox::{Outbox, Transmit, TxContext};
-use crate::packet::Packet;
+use crate::packet::{Packet, Reject};
 use crate::prober::{Loss, Prober, ProberConfig};
 use crate::responder::{AnswerLoss, Responder};
 use crate::schedule::Schedule;
-use crate::seen::SeenWindow;
+use crate::seen::{SeenWindow, is_newer};
 
 /// What an endpoint is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +36,17 @@ pub struct EndpointConfig {
     pub spacing: Duration,
     /// How long an exchange may take before it is given up.
     pub exchange_timeout: Duration,
+    /// Which life of this node this is: greater than in all before.
+    pub incarnation: u32,
+    /// What packets are authenticated with; `None` trusts whoever knows the run id, which is right where nobody else can send.
+    pub key: Option<SessionKey>,
 }
 
 impl EndpointConfig {
     /// The default of `spacing`.
     pub const SPACING: Duration = Duration::from_us(100);
-    /// The default of `exchange_timeout`.
-    pub const EXCHANGE_TIMEOUT: Duration = Duration::from_ms(100);
+    /// The default of `exchange_timeout`. Stamps do not care when a starved process looks at them, so it is long.
+    pub const EXCHANGE_TIMEOUT: Duration = Duration::from_ms(1_000);
 }
 
 /// Why an endpoint cannot be made.
@@ -81,6 +85,7 @@ pub struct Endpoint {
     run: RunId,
     node: NodeId,
     nodes: u32,
+    key: Option<SessionKey>,
     /// The latest time that the driver gave; time never goes back in here.
     now: Timestamp<Monotonic>,
     prober: Prober,
@@ -95,6 +100,8 @@ pub struct Endpoint {
 #[derive(Debug, Default)]
 struct Peer {
     counters: PeerCounters,
+    /// The latest life of the peer that it started exchanges in.
+    incarnation: Option<u32>,
     forward: SeenWindow,
     reverse: SeenWindow,
 }
@@ -106,66 +113,70 @@ impl Endpoint {
     /// When the configuration contradicts itself.
     pub fn new(config: EndpointConfig, now: Timestamp<Monotonic>) -> Result<Self, Error> {
         config.check()?;
-        let EndpointConfig { run, node, nodes, out_edges, schedule, spacing, exchange_timeout } = config;
+        let EndpointConfig { run, node, nodes, out_edges, schedule, spacing, exchange_timeout, incarnation, key } =
+            config;
         let peers = out_edges.iter().map(|peer| (*peer, Peer::default())).collect();
-        let prober = Prober::new(ProberConfig { run, node, out_edges, schedule, spacing, exchange_timeout }, now);
+        let config = ProberConfig { run, node, incarnation, out_edges, schedule, spacing, exchange_timeout };
+        let prober = Prober::new(config, now);
         Ok(Self {
             run,
             node,
             nodes,
+            key,
             now,
             prober,
             responder: Responder::new(run, node, spacing, exchange_timeout),
             peers,
             foreign: ForeignCounters::default(),
             stray_tx_stamps: 0,
-            outbox: Outbox::default(),
+            outbox: Outbox::new(key),
         })
     }
 
-    /// Does what is due: second packets, timeouts, and at most one start.
+    /// Does what is due: second packets, repetitions, timeouts, and at most one burst of starts.
     pub fn handle_timer(&mut self, now: Timestamp<Monotonic>) {
         let now = self.advance(now);
         self.prober.handle_timer(now, &mut self.outbox);
         self.responder.handle_timer(now, &mut self.outbox);
     }
 
-    /// Takes a datagram in that was stamped `received` on this node's system clock.
-    pub fn handle_packet(&mut self, datagram: &[u8], received: Stamp, now: Timestamp<Monotonic>) {
+    /// Takes a datagram in that came from the address of node `from` (`None`: of no node) and was stamped `received` on this node's
+    /// system clock.
+    pub fn handle_packet(&mut self, datagram: &[u8], from: Option<NodeId>, received: Stamp, now: Timestamp<Monotonic>) {
         let now = self.advance(now);
-        let packet = match Packet::decode(datagram) {
+        let packet = match self.admit(datagram, from) {
             Ok(packet) => packet,
             Err(reason) => return self.foreign.count(reason),
         };
-        if let Err(reason) = packet.check_addressee(self.run, self.node, self.nodes) {
-            return self.foreign.count(reason);
-        }
         let peer = self.peers.entry(packet.src).or_default();
-        let fate = if packet.kind.is_forward() {
+        let fate = if !packet.kind.is_forward() {
+            self.prober.handle_packet(&packet, received, now, &mut peer.reverse)
+        } else if peer.lives_in(packet.incarnation, &mut self.responder, packet.src) {
             self.responder.handle_packet(&packet, received, now, &mut peer.forward, &mut self.outbox)
         } else {
-            self.prober.handle_packet(&packet, received, now, &mut peer.reverse)
+            Fate::OutOfState
         };
         peer.counters.received += 1;
         match fate {
             Fate::Accepted => {}
             Fate::Duplicate => peer.counters.duplicates += 1,
             Fate::Late => peer.counters.late += 1,
+            Fate::TooOld => peer.counters.too_old += 1,
             Fate::OutOfState => peer.counters.out_of_state += 1,
         }
     }
 
     /// A packet's transmit stamp, on this node's system clock. Stamps of third packets are ignored.
     pub fn handle_tx_stamp(&mut self, context: TxContext, stamp: Stamp, now: Timestamp<Monotonic>) {
-        self.advance(now);
+        let now = self.advance(now);
         let TxContext { peer, kind, seq } = context;
         if !kind.needs_tx_stamp() {
             return;
         }
         let taken = if kind.is_forward() {
-            self.prober.handle_tx_stamp((peer, seq), kind.place(), stamp, &mut self.outbox)
+            self.prober.handle_tx_stamp((peer, seq), kind.place(), stamp, now, &mut self.outbox)
         } else {
-            self.responder.handle_tx_stamp(peer, seq, kind.place(), stamp, &mut self.outbox)
+            self.responder.handle_tx_stamp((peer, seq), kind.place(), stamp, &mut self.outbox)
         };
         if !taken {
             self.stray_tx_stamps += 1;
@@ -264,6 +275,18 @@ impl Endpoint {
         }
     }
 
+    /// The packet in a datagram, if it is one of this run for this node. The cheap questions come first.
+    fn admit(&self, datagram: &[u8], from: Option<NodeId>) -> Result<Packet, Reject> {
+        let packet = Packet::decode(datagram)?;
+        packet.check_addressee(self.run, self.node, self.nodes)?;
+        let from = from.ok_or(Reject::Address)?;
+        if from != packet.src {
+            return Err(Reject::Source);
+        }
+        Packet::authenticate(datagram, self.key.as_ref())?;
+        Ok(packet)
+    }
+
     /// `CLOCK_MONOTONIC` never goes back; a driver that mixes up its readings must not make alarms run twice.
     fn advance(&mut self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
         self.now = self.now.max(now);
@@ -275,7 +298,7 @@ impl Endpoint {
         if kind.is_forward() {
             self.prober.lose((peer, seq), loss);
         } else {
-            self.responder.lose(peer, seq, answer_loss);
+            self.responder.lose((peer, seq), answer_loss);
         }
     }
 }
@@ -287,6 +310,20 @@ impl EndpointConfig {
             return Err(Error::Spacing { spacing: self.spacing, timeout: self.exchange_timeout });
         }
         Ok(())
+    }
+}
+
+impl Peer {
+    /// Whether a request of this life of the peer is to be answered. A later life than all before begins with nothing: what the peer
+    /// asked in an earlier one is forgotten, and what comes of it still is refused.
+    fn lives_in(&mut self, incarnation: u32, responder: &mut Responder, peer: NodeId) -> bool {
+        let latest = *self.incarnation.get_or_insert(incarnation);
+        if is_newer(incarnation, latest) {
+            self.incarnation = Some(incarnation);
+            self.forward = SeenWindow::default();
+            responder.forget(peer);
+        }
+        !is_newer(latest, incarnation)
     }
 }
 

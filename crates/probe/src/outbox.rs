@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, SessionKey};
 
 use crate::packet::{Kind, PACKET_BYTES, Packet};
 
@@ -33,12 +33,18 @@ pub struct Transmit {
     pub context: TxContext,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
+    key: Option<SessionKey>,
     queue: VecDeque<Transmit>,
 }
 
 impl Outbox {
+    /// An empty queue; packets leave it with the tag that `key` gives.
+    pub(crate) fn new(key: Option<SessionKey>) -> Self {
+        Self { key, queue: VecDeque::new() }
+    }
+
     /// Queues a packet; false when the queue is full.
     #[must_use]
     pub(crate) fn push(&mut self, packet: &Packet) -> bool {
@@ -46,7 +52,7 @@ impl Outbox {
             return false;
         }
         let context = TxContext { peer: packet.dst, kind: packet.kind, seq: packet.seq };
-        self.queue.push_back(Transmit { to: packet.dst, bytes: packet.encode(), context });
+        self.queue.push_back(Transmit { to: packet.dst, bytes: packet.encode(self.key.as_ref()), context });
         true
     }
 

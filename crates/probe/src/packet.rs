@@ -1,4 +1,4 @@
-//! The probe packet: 60 bytes, big-endian, the same length for all six kinds.
+//! The probe packet: 80 bytes, big-endian, the same length for all six kinds.
 //!
 //! Equal lengths matter: a longer packet takes longer to put on the wire, and the two packets of a coded pair, or the
 //! two directions, would differ by that serialisation delay. Unknown stamps are therefore sent as zeros, not left out.
@@ -9,18 +9,20 @@
 //! | 4 | version |
 //! | 5 | kind: 1–3 = Pt1–Pt3, 4–6 = Pr1–Pr3 |
 //! | 6 | source of each stamp, two bits each, lowest bits first: 0 absent, 1 hardware, 2 kernel, 3 user |
-//! | 7 | reserved, zero |
+//! | 7 | which repetition of a third packet this is, from 0; zero for the others |
 //! | 8..16 | run id |
 //! | 16..20, 20..24 | source node, destination node of this packet |
 //! | 24..28 | sequence number of the exchange on its edge |
-//! | 28..60 | four stamps of the SENDER's clock, ns: transmit 1, transmit 2, receive 1, receive 2 |
+//! | 28..32 | incarnation of the node that started the exchange |
+//! | 32..64 | four stamps of the SENDER's clock, ns: transmit 1, transmit 2, receive 1, receive 2 |
+//! | 64..80 | tag: the first 16 bytes of the keyed BLAKE3 hash of all before; zeros in a run without a key |
 //!
-//! Which stamps a kind carries is part of the format (`Pt3` both transmit stamps, `Pr3` all four, and so on), so a
+//! Which stamps a kind carries is part of the format (`Pt3` both transmit stamps, `Pr3` too, and so on), so a
 //! decoded packet needs no further check. There is no checksum: UDP has one.
 //!
 //! What it does not do: keep state, or decide whether a well-formed packet is welcome.
 
-use probe_sync_time::{NodeId, RunId, Stamp, StampSource, Timestamp};
+use probe_sync_time::{NodeId, RunId, SessionKey, Stamp, StampSource, Timestamp};
 
 /// The six packets of an exchange, in the order in which they are sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,9 +72,10 @@ impl Kind {
             Self::Pt1 => [EMPTY; 4],
             Self::Pt2 => [None, EMPTY, EMPTY, EMPTY],
             Self::Pt3 => [FILLED, FILLED, EMPTY, EMPTY],
-            Self::Pr1 => [EMPTY, EMPTY, FILLED, FILLED],
-            Self::Pr2 => [None, EMPTY, FILLED, FILLED],
-            Self::Pr3 => [FILLED; 4],
+            // One receive stamp is missing where a packet was lost.
+            Self::Pr1 => [EMPTY, EMPTY, None, None],
+            Self::Pr2 => [None, EMPTY, None, None],
+            Self::Pr3 => [FILLED, FILLED, None, None],
         }
     }
 }
@@ -90,6 +93,10 @@ pub struct Packet {
     pub dst: NodeId,
     /// Counts the exchanges of an edge; all six packets of an exchange carry the same.
     pub seq: u32,
+    /// Which repetition of a third packet this is, from 0 to [`REPETITIONS_MAX`]; 0 for the others.
+    pub repetition: u8,
+    /// Which life of the node that started the exchange this belongs to: a node that starts anew takes a greater one.
+    pub incarnation: u32,
     /// Transmit stamps of the sender's own packets 1 and 2, as far as they are known.
     pub tx: [Option<Stamp>; 2],
     /// Receive stamps of the other side's packets 1 and 2, as far as they are known.
@@ -115,6 +122,12 @@ pub enum Reject {
     /// From another run on the same port.
     #[error("another run")]
     Run,
+    /// Not from the address of a node of the run.
+    #[error("unknown address")]
+    Address,
+    /// The tag is not that of this run's key: forged, or of another session.
+    #[error("wrong tag")]
+    Tag,
     /// Meant for another node.
     #[error("another destination")]
     Destination,
@@ -128,15 +141,17 @@ pub enum Reject {
 
 impl Packet {
     /// The bytes to send. Stamps that the kind does not carry must be `None`, as the decoder enforces.
-    pub fn encode(&self) -> [u8; PACKET_BYTES] {
+    pub fn encode(&self, key: Option<&SessionKey>) -> [u8; PACKET_BYTES] {
         let mut bytes = [0; PACKET_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4] = PACKET_VERSION;
         bytes[5] = self.kind as u8;
+        bytes[7] = self.repetition;
         bytes[8..16].copy_from_slice(&self.run.0.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.src.0.to_be_bytes());
         bytes[20..24].copy_from_slice(&self.dst.0.to_be_bytes());
         bytes[24..28].copy_from_slice(&self.seq.to_be_bytes());
+        bytes[28..32].copy_from_slice(&self.incarnation.to_be_bytes());
         for (slot, stamp) in self.tx.iter().chain(&self.rx).enumerate() {
             if let Some(stamp) = stamp {
                 bytes[6] |= source_code(stamp.source) << (2 * slot);
@@ -144,10 +159,26 @@ impl Packet {
                 bytes[start..start + 8].copy_from_slice(&stamp.at.as_ns().to_be_bytes());
             }
         }
+        if let Some(key) = key {
+            let tag = tag(&bytes, key);
+            bytes[TAG_START..].copy_from_slice(&tag);
+        }
         bytes
     }
 
-    /// Reads a datagram. Checks the format only; the endpoint checks the run and the nodes.
+    /// Whether a datagram's tag is that of `key`; true in a run without a key.
+    ///
+    /// # Errors
+    /// [`Reject::Tag`], or [`Reject::Length`] for a datagram that is none.
+    pub(crate) fn authenticate(datagram: &[u8], key: Option<&SessionKey>) -> Result<(), Reject> {
+        let bytes: &[u8; PACKET_BYTES] = datagram.try_into().map_err(|_| Reject::Length)?;
+        let Some(key) = key else { return Ok(()) };
+        // As long for any wrong tag: the time must not say how much of it was right.
+        let differing = tag(bytes, key).iter().zip(&bytes[TAG_START..]).fold(0, |all, (a, b)| all | (a ^ b));
+        if differing == 0 { Ok(()) } else { Err(Reject::Tag) }
+    }
+
+    /// Reads a datagram. Checks the format only; the endpoint checks the run, the nodes and the tag.
     ///
     /// # Errors
     /// The first reason, in the order of the fields, for which these bytes are not a probe packet.
@@ -159,7 +190,8 @@ impl Packet {
         if bytes[4] != PACKET_VERSION {
             return Err(Reject::Version);
         }
-        let kind = Kind::from_byte(bytes[5]).filter(|_| bytes[7] == 0).ok_or(Reject::Kind)?;
+        let repetitions = |kind: &Kind| if kind.place() == 2 { REPETITIONS_MAX } else { 0 };
+        let kind = Kind::from_byte(bytes[5]).filter(|kind| bytes[7] <= repetitions(kind)).ok_or(Reject::Kind)?;
         let mut stamps = [None; 4];
         for (slot, (stamp, rule)) in stamps.iter_mut().zip(kind.slots()).enumerate() {
             let at = Timestamp::from_ns(u64_at(bytes, STAMPS_START + 8 * slot) as i64);
@@ -169,12 +201,17 @@ impl Packet {
                 return Err(Reject::Stamps);
             }
         }
+        if !kind.is_forward() && stamps[2].or(stamps[3]).is_none() {
+            return Err(Reject::Stamps);
+        }
         Ok(Self {
             kind,
             run: RunId(u64_at(bytes, 8)),
             src: NodeId(u32_at(bytes, 16)),
             dst: NodeId(u32_at(bytes, 20)),
             seq: u32_at(bytes, 24),
+            repetition: bytes[7],
+            incarnation: u32_at(bytes, 28),
             tx: [stamps[0], stamps[1]],
             rx: [stamps[2], stamps[3]],
         })
@@ -195,6 +232,14 @@ impl Packet {
             Ok(())
         }
     }
+}
+
+/// The tag of a packet: all bytes before it under the key.
+fn tag(bytes: &[u8; PACKET_BYTES], key: &SessionKey) -> [u8; TAG_BYTES] {
+    let hash = blake3::keyed_hash(&key.0, &bytes[..TAG_START]);
+    let mut tag = [0; TAG_BYTES];
+    tag.copy_from_slice(&hash.as_bytes()[..TAG_BYTES]);
+    tag
 }
 
 /// The poorer of two sources: an exchange with stamps of two kinds is only as good as the poorer kind.
@@ -232,13 +277,18 @@ fn u64_at(bytes: &[u8; PACKET_BYTES], start: usize) -> u64 {
 }
 
 /// Length of every probe packet on the wire, bytes.
-pub const PACKET_BYTES: usize = 60;
+pub const PACKET_BYTES: usize = 80;
+
+/// How often a third packet is repeated at most.
+pub const REPETITIONS_MAX: u8 = 3;
 
 /// The format's version. Another version is refused, not guessed at.
-pub(crate) const PACKET_VERSION: u8 = 1;
+pub(crate) const PACKET_VERSION: u8 = 2;
 
 const MAGIC: [u8; 4] = *b"pSyn";
-const STAMPS_START: usize = 28;
+const STAMPS_START: usize = 32;
+const TAG_START: usize = 64;
+const TAG_BYTES: usize = PACKET_BYTES - TAG_START;
 
 #[cfg(test)]
 mod tests {
@@ -252,12 +302,22 @@ mod tests {
     fn full() -> Packet {
         let tx = [Some(stamp(-1, StampSource::Hardware)), Some(stamp(i64::MAX, StampSource::Kernel))];
         let rx = [Some(stamp(0, StampSource::User)), Some(stamp(1_795_187_183_227_565_825, StampSource::Kernel))];
-        Packet { kind: Kind::Pr3, run: RunId(7), src: NodeId(3), dst: NodeId(4), seq: 9, tx, rx }
+        Packet {
+            kind: Kind::Pr3,
+            run: RunId(7),
+            src: NodeId(3),
+            dst: NodeId(4),
+            seq: 9,
+            repetition: 1,
+            incarnation: 5,
+            tx,
+            rx,
+        }
     }
 
     /// Overwrites one byte of a good packet and expects `expected` from the decoder.
     fn check_patched(at: usize, value: u8, expected: Result<(), Reject>) {
-        let mut bytes = full().encode();
+        let mut bytes = full().encode(None);
         bytes[at] = value;
         assert_eq!(Packet::decode(&bytes).map(|_| ()), expected, "byte {at} = {value}");
     }
@@ -268,9 +328,10 @@ mod tests {
         check_patched(4, PACKET_VERSION + 1, Err(Reject::Version));
         check_patched(5, 0, Err(Reject::Kind));
         check_patched(5, 7, Err(Reject::Kind));
-        check_patched(7, 1, Err(Reject::Kind));
+        check_patched(7, REPETITIONS_MAX + 1, Err(Reject::Kind));
         check_patched(5, Kind::Pt3 as u8, Err(Reject::Stamps));
         check_patched(6, 0b1011_1000, Err(Reject::Stamps));
+        check_patched(6, 0b0000_1001, Err(Reject::Stamps));
         check_patched(24, 1, Ok(()));
         assert_eq!(Packet::decode(&[]), Err(Reject::Length));
         assert_eq!(Packet::decode(&[0; PACKET_BYTES + 1]), Err(Reject::Length));
@@ -291,11 +352,26 @@ mod tests {
 
     #[test]
     fn an_absent_stamp_is_zero_on_the_wire() {
-        let packet = Packet { kind: Kind::Pt1, tx: [None; 2], rx: [None; 2], ..full() };
-        let mut bytes = packet.encode();
+        let packet = Packet { kind: Kind::Pt1, repetition: 0, tx: [None; 2], rx: [None; 2], ..full() };
+        let mut bytes = packet.encode(None);
         assert_eq!(Packet::decode(&bytes), Ok(packet));
-        bytes[PACKET_BYTES - 1] = 1;
+        bytes[TAG_START - 1] = 1;
         assert_eq!(Packet::decode(&bytes), Err(Reject::Stamps));
+    }
+
+    #[test]
+    fn a_tag_is_of_one_key_and_of_every_byte() {
+        let (key, other) = (SessionKey([1; 32]), SessionKey([2; 32]));
+        let bytes = full().encode(Some(&key));
+        assert_eq!(Packet::authenticate(&bytes, Some(&key)), Ok(()));
+        assert_eq!(Packet::authenticate(&bytes, Some(&other)), Err(Reject::Tag));
+        assert_eq!(Packet::authenticate(&bytes, None), Ok(()), "a run without a key asks for none");
+        assert_eq!(Packet::authenticate(&full().encode(None), Some(&key)), Err(Reject::Tag));
+        for at in 0..PACKET_BYTES {
+            let mut bytes = bytes;
+            bytes[at] ^= 1;
+            assert_eq!(Packet::authenticate(&bytes, Some(&key)), Err(Reject::Tag), "byte {at}");
+        }
     }
 
     #[test]
@@ -314,14 +390,24 @@ mod tests {
     fn any_packet() -> impl Strategy<Value = Packet> {
         prop::sample::select(Kind::ALL.to_vec()).prop_flat_map(|kind| {
             let stamps = kind.slots().map(any_stamp);
-            (any::<(u64, u32, u32, u32)>(), stamps).prop_map(move |((run, src, dst, seq), s)| Packet {
-                kind,
-                run: RunId(run),
-                src: NodeId(src),
-                dst: NodeId(dst),
-                seq,
-                tx: [s[0], s[1]],
-                rx: [s[2], s[3]],
+            let repetitions = if kind.place() == 2 { REPETITIONS_MAX } else { 0 };
+            let header = any::<(u64, u32, u32, u32, u32)>();
+            (header, 0..=repetitions, stamps).prop_map(move |((run, src, dst, seq, incarnation), repetition, s)| {
+                Packet {
+                    kind,
+                    run: RunId(run),
+                    src: NodeId(src),
+                    dst: NodeId(dst),
+                    seq,
+                    repetition,
+                    incarnation,
+                    tx: [s[0], s[1]],
+                    // An answer has at least one receive stamp.
+                    rx: [
+                        s[2],
+                        s[3].or_else(|| (!kind.is_forward()).then(|| s[2].unwrap_or(stamp(1, StampSource::User)))),
+                    ],
+                }
             })
         })
     }
@@ -329,7 +415,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_decodes_to_the_same(packet in any_packet()) {
-            prop_assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
+            prop_assert_eq!(Packet::decode(&packet.encode(None)), Ok(packet));
         }
 
         #[test]
@@ -346,7 +432,7 @@ mod tests {
                 bytes[7] = 0;
             }
             if let Ok(packet) = Packet::decode(&bytes) {
-                prop_assert_eq!(packet.encode().to_vec(), bytes);
+                prop_assert_eq!(&packet.encode(None)[..TAG_START], &bytes[..TAG_START]);
             }
         }
     }

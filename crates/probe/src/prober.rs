@@ -2,7 +2,13 @@
 //!
 //! One exchange: `Pt1` at the start, `Pt2` one spacing later, `Pt3` as soon as both transmit stamps are known, since it
 //! carries them; then wait for `Pr1 Pr2 Pr3` in any order, until the exchange timeout. Several exchanges may be in
-//! flight, also to one peer: on a path of 2 ms with a gap of 800 µs they must be. The table is bounded.
+//! flight, also to one peer: on a path of 2 ms with a gap of 800 µs they must be. The table is bounded, and so is each peer's part of
+//! it: one that is dead must not keep the others from being probed.
+//!
+//! # Loss
+//! One packet of each direction is enough for an exchange. `Pr3`, which carries the responder's stamps, is asked for again by repeating
+//! `Pt3`, a few times; the answer to a lost `Pt3` comes the same way. When `Pr3` is there and a packet of the pair is not, it may only be
+//! late: the exchange waits for it a little, then ends without it.
 //!
 //! What it does not do: send, read a clock, or answer other nodes' exchanges.
 
@@ -12,7 +18,7 @@ use probe_sync_time::{Duration, Edge, Exchange, Monotonic, NodeId, RunId, Stamp,
 
 use crate::counters::{EdgeWindowCounts, ExchangeCounters, Fate};
 use crate::outbox::Outbox;
-use crate::packet::{Kind, Packet, poorer};
+use crate::packet::{Kind, Packet, REPETITIONS_MAX, poorer};
 use crate::schedule::Schedule;
 use crate::seen::{Seen, SeenWindow, is_newer};
 
@@ -20,6 +26,7 @@ use crate::seen::{Seen, SeenWindow, is_newer};
 pub(crate) struct Prober {
     run: RunId,
     node: NodeId,
+    incarnation: u32,
     spacing: Duration,
     exchange_timeout: Duration,
     schedule: Schedule,
@@ -42,10 +49,14 @@ pub(crate) struct Prober {
 /// Peer and sequence number.
 type FlightKey = (NodeId, u32);
 
-/// What an alarm is for. At the same instant a pending second packet comes before the timeout.
+/// What an alarm is for. At the same instant a pending second packet comes first and the timeout last.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
     Second,
+    /// No packet of the pair is waited for any longer.
+    Settle,
+    /// The third packet is repeated.
+    Repeat,
     Timeout,
 }
 
@@ -69,18 +80,29 @@ struct OutEdge {
 #[derive(Debug)]
 struct Flight {
     deadline: Timestamp<Monotonic>,
-    second_due: Option<Timestamp<Monotonic>>,
+    /// When which alarm is due, by [`Alarm`], the timeout left out.
+    due: [Option<Timestamp<Monotonic>>; 3],
     pt_tx: [Option<Stamp>; 2],
-    third_sent: bool,
+    /// Third packets sent.
+    thirds: u8,
     pr_rx: [Option<Stamp>; 2],
-    /// The responder's transmit and receive stamps, from its third packet.
-    responder: Option<([Stamp; 2], [Stamp; 2])>,
+    /// What the responder's third packet said.
+    responder: Option<Answer>,
+}
+
+/// The responder's stamps.
+#[derive(Copy, Clone, Debug)]
+struct Answer {
+    tx: [Stamp; 2],
+    /// Of the packets that reached it.
+    rx: [Option<Stamp>; 2],
 }
 
 /// What the prober is made from; checked by the endpoint.
 pub(crate) struct ProberConfig {
     pub run: RunId,
     pub node: NodeId,
+    pub incarnation: u32,
     pub out_edges: Vec<NodeId>,
     pub schedule: Schedule,
     pub spacing: Duration,
@@ -96,6 +118,7 @@ impl Prober {
         Self {
             run: config.run,
             node: config.node,
+            incarnation: config.incarnation,
             spacing: config.spacing,
             exchange_timeout: config.exchange_timeout,
             schedule: config.schedule,
@@ -156,23 +179,34 @@ impl Prober {
         start.into_iter().chain(alarm).min()
     }
 
-    /// Runs every alarm that is due, then starts at most one exchange.
+    /// Runs every alarm that is due, then starts at most one burst of exchanges.
     pub(crate) fn handle_timer(&mut self, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
-        // Bounded: each turn removes an alarm and sets none.
+        // Bounded: each turn removes an alarm, and the one that sets another sets it later than now.
         while let Some(&(due, key, alarm)) = self.alarms.first() {
             if due > now {
                 break;
             }
             self.alarms.pop_first();
+            if let Some(flight) = self.flights.get_mut(&key).filter(|_| alarm != Alarm::Timeout) {
+                flight.due[alarm as usize] = None;
+            }
             match alarm {
-                Alarm::Second => self.send_second(key, outbox),
+                Alarm::Second => self.send_coded(key, Kind::Pt2, outbox),
+                Alarm::Settle => self.finish(key),
+                Alarm::Repeat => self.send_third(key, now, outbox),
                 Alarm::Timeout => self.lose(key, Loss::TimedOut),
             }
         }
         if self.probing && !self.active.is_empty() && now >= self.next_start {
             self.skipped_starts += self.schedule.missed(self.next_start, now);
             self.next_start = self.schedule.next_after(now);
-            self.start(now, outbox);
+            let burst = self.schedule.burst().min(BURST_MAX);
+            for number in 0..burst {
+                self.start(now, outbox);
+                if !self.schedule.is_train() || number + 1 == burst {
+                    self.turn = (self.turn + 1) % self.active.len();
+                }
+            }
         }
     }
 
@@ -186,7 +220,7 @@ impl Prober {
     ) -> Fate {
         let key = (packet.src, packet.seq);
         let started = self.edge(packet.src).is_some_and(|edge| is_newer(edge.next_seq, packet.seq));
-        if !started {
+        if !started || packet.incarnation != self.incarnation {
             return Fate::OutOfState;
         }
         if self.flights.get(&key).is_some_and(|flight| flight.deadline <= now) {
@@ -194,27 +228,37 @@ impl Prober {
             self.lose(key, Loss::TimedOut);
         }
         let flight = self.flights.get_mut(&key);
-        if flight.as_ref().is_some_and(|flight| !flight.third_sent) {
+        if flight.as_ref().is_some_and(|flight| flight.thirds == 0) {
             return Fate::OutOfState;
         }
-        let seen = seen.note(packet.seq, packet.kind.place());
-        let Some(flight) = flight else {
-            return if seen == Seen::Duplicate { Fate::Duplicate } else { Fate::Late };
-        };
-        if !flight.note(packet, received) {
-            return Fate::Duplicate;
+        match seen.note(packet) {
+            Seen::First => {}
+            Seen::Duplicate => return Fate::Duplicate,
+            Seen::Forgotten => return Fate::TooOld,
+            Seen::FarAhead => return Fate::OutOfState,
         }
-        self.finish_if_complete(key);
+        let Some(flight) = flight else { return Fate::Late };
+        flight.note(packet, received);
+        self.look(key, now);
         Fate::Accepted
     }
 
     /// The transmit stamp of a coded packet; false when no exchange waits for it.
-    pub(crate) fn handle_tx_stamp(&mut self, key: FlightKey, place: usize, stamp: Stamp, outbox: &mut Outbox) -> bool {
+    pub(crate) fn handle_tx_stamp(
+        &mut self,
+        key: FlightKey,
+        place: usize,
+        stamp: Stamp,
+        now: Timestamp<Monotonic>,
+        outbox: &mut Outbox,
+    ) -> bool {
         let Some(flight) = self.flights.get_mut(&key) else { return false };
-        let queued = place == 0 || flight.second_due.is_none();
+        let queued = place == 0 || flight.due[Alarm::Second as usize].is_none();
         let Some(slot) = flight.pt_tx.get_mut(place).filter(|slot| slot.is_none() && queued) else { return false };
         *slot = Some(stamp);
-        self.send_third_if_ready(key, outbox);
+        if flight.pt_tx.iter().all(Option::is_some) && flight.thirds == 0 {
+            self.send_third(key, now, outbox);
+        }
         true
     }
 
@@ -250,52 +294,79 @@ impl Prober {
     }
 
     fn start(&mut self, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
-        if self.flights.len() >= MAX_IN_FLIGHT {
+        let Some(edge) = self.active.get(self.turn).and_then(|at| self.edges.get_mut(*at)) else { return };
+        if self.flights.len() >= MAX_IN_FLIGHT || edge.counters.in_flight() >= MAX_PER_PEER {
             self.refused_starts += 1;
             return;
         }
-        let Some(edge) = self.active.get(self.turn).and_then(|at| self.edges.get_mut(*at)) else { return };
-        self.turn = (self.turn + 1) % self.active.len();
         let key = (edge.peer, edge.next_seq);
         edge.next_seq = edge.next_seq.wrapping_add(1);
         edge.counters.started += 1;
-        let flight = Flight::new(now + self.exchange_timeout, now + self.spacing);
+        let flight = Flight::new(now + self.exchange_timeout);
         self.alarms.insert((flight.deadline, key, Alarm::Timeout));
-        self.alarms.insert((now + self.spacing, key, Alarm::Second));
         self.flights.insert(key, flight);
-        self.send(key, Kind::Pt1, [None; 2], outbox);
-    }
-
-    fn send_second(&mut self, key: FlightKey, outbox: &mut Outbox) {
-        let Some(flight) = self.flights.get_mut(&key) else { return };
-        flight.second_due = None;
-        let tx = [flight.pt_tx[0], None];
-        self.send(key, Kind::Pt2, tx, outbox);
-    }
-
-    fn send_third_if_ready(&mut self, key: FlightKey, outbox: &mut Outbox) {
-        let Some(flight) = self.flights.get_mut(&key) else { return };
-        if flight.pt_tx.iter().all(Option::is_some) && !flight.third_sent {
-            flight.third_sent = true;
-            let tx = flight.pt_tx;
-            self.send(key, Kind::Pt3, tx, outbox);
+        if self.spacing > Duration::ZERO {
+            self.set_alarm(key, Alarm::Second, now + self.spacing);
+        }
+        self.send_coded(key, Kind::Pt1, outbox);
+        if self.spacing == Duration::ZERO {
+            self.send_coded(key, Kind::Pt2, outbox);
         }
     }
 
-    fn send(&mut self, key: FlightKey, kind: Kind, tx: [Option<Stamp>; 2], outbox: &mut Outbox) {
-        let (dst, seq) = key;
-        let packet = Packet { kind, run: self.run, src: self.node, dst, seq, tx, rx: [None; 2] };
+    /// Sends a packet of the coded pair, the second with the stamp of the first where it is known.
+    fn send_coded(&mut self, key: FlightKey, kind: Kind, outbox: &mut Outbox) {
+        let Some(flight) = self.flights.get(&key) else { return };
+        let tx = if kind == Kind::Pt2 { [flight.pt_tx[0], None] } else { [None; 2] };
+        self.send(key, kind, 0, tx, outbox);
+    }
+
+    /// Sends the third packet, or repeats it while there is no answer.
+    fn send_third(&mut self, key: FlightKey, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
+        let Some(flight) = self.flights.get_mut(&key) else { return };
+        if flight.responder.is_some() || flight.thirds > REPETITIONS_MAX {
+            return;
+        }
+        let (repetition, tx) = (flight.thirds, flight.pt_tx);
+        flight.thirds += 1;
+        if repetition < REPETITIONS_MAX {
+            self.set_alarm(
+                key,
+                Alarm::Repeat,
+                now + Duration::from_ns(self.exchange_timeout.as_ns() / REPEATS_PER_TIMEOUT),
+            );
+        }
+        self.send(key, Kind::Pt3, repetition, tx, outbox);
+    }
+
+    fn send(&mut self, key: FlightKey, kind: Kind, repetition: u8, tx: [Option<Stamp>; 2], outbox: &mut Outbox) {
+        let ((dst, seq), incarnation) = (key, self.incarnation);
+        let packet =
+            Packet { kind, run: self.run, src: self.node, dst, seq, repetition, incarnation, tx, rx: [None; 2] };
         if !outbox.push(&packet) {
             self.lose(key, Loss::SendFailed);
         }
     }
 
-    fn finish_if_complete(&mut self, key: FlightKey) {
+    /// Ends the exchange when all of it is there, and soon when enough is.
+    fn look(&mut self, key: FlightKey, now: Timestamp<Monotonic>) {
+        let Some(flight) = self.flights.get(&key) else { return };
+        if flight.is_whole() {
+            self.finish(key);
+        } else if flight.is_enough() && flight.due[Alarm::Settle as usize].is_none() {
+            self.set_alarm(key, Alarm::Settle, now + reorder_grace(self.exchange_timeout));
+        }
+    }
+
+    fn finish(&mut self, key: FlightKey) {
         let edge = Edge { src: self.node, dst: key.0 };
-        let Some(exchange) = self.flights.get(&key).and_then(|flight| flight.exchange(edge, key.1)) else { return };
+        let Some(flight) = self.flights.get(&key) else { return };
+        let whole = flight.is_whole();
+        let Some(exchange) = flight.exchange(edge, key.1) else { return };
         self.remove(key);
         if let Some(edge) = self.edge_mut(key.0) {
             edge.counters.finished += 1;
+            edge.counters.incomplete += u64::from(!whole);
         }
         if self.finished.len() < MAX_FINISHED {
             self.finished.push_back(exchange);
@@ -304,11 +375,21 @@ impl Prober {
         }
     }
 
+    fn set_alarm(&mut self, key: FlightKey, alarm: Alarm, due: Timestamp<Monotonic>) {
+        let Some(flight) = self.flights.get_mut(&key) else { return };
+        if let Some(before) = flight.due[alarm as usize].replace(due) {
+            self.alarms.remove(&(before, key, alarm));
+        }
+        self.alarms.insert((due, key, alarm));
+    }
+
     fn remove(&mut self, key: FlightKey) -> bool {
         let Some(flight) = self.flights.remove(&key) else { return false };
         self.alarms.remove(&(flight.deadline, key, Alarm::Timeout));
-        if let Some(due) = flight.second_due {
-            self.alarms.remove(&(due, key, Alarm::Second));
+        for (due, alarm) in flight.due.into_iter().zip([Alarm::Second, Alarm::Settle, Alarm::Repeat]) {
+            if let Some(due) = due {
+                self.alarms.remove(&(due, key, alarm));
+            }
         }
         true
     }
@@ -344,47 +425,74 @@ impl OutEdge {
 }
 
 impl Flight {
-    fn new(deadline: Timestamp<Monotonic>, second_due: Timestamp<Monotonic>) -> Self {
-        Self {
-            deadline,
-            second_due: Some(second_due),
-            pt_tx: [None; 2],
-            third_sent: false,
-            pr_rx: [None; 2],
-            responder: None,
+    fn new(deadline: Timestamp<Monotonic>) -> Self {
+        Self { deadline, due: [None; 3], pt_tx: [None; 2], thirds: 0, pr_rx: [None; 2], responder: None }
+    }
+
+    /// Keeps what a `Pr` packet tells; what is known already stays.
+    fn note(&mut self, packet: &Packet, received: Stamp) {
+        if let Some(slot) = self.pr_rx.get_mut(packet.kind.place()) {
+            slot.get_or_insert(received);
+        } else if let [Some(first), Some(second)] = packet.tx {
+            self.responder.get_or_insert(Answer { tx: [first, second], rx: packet.rx });
         }
     }
 
-    /// Keeps what a `Pr` packet tells; false when that was known already.
-    fn note(&mut self, packet: &Packet, received: Stamp) -> bool {
-        match self.pr_rx.get_mut(packet.kind.place()) {
-            Some(slot) if slot.is_none() => {
-                *slot = Some(received);
-                true
-            }
-            Some(_) => false,
-            None => match (packet.tx, packet.rx) {
-                ([Some(tx1), Some(tx2)], [Some(rx1), Some(rx2)]) if self.responder.is_none() => {
-                    self.responder = Some(([tx1, tx2], [rx1, rx2]));
-                    true
-                }
-                _ => false,
-            },
-        }
+    fn is_whole(&self) -> bool {
+        let there = self.responder.is_some_and(|answer| answer.rx.iter().all(Option::is_some));
+        there && self.pr_rx.iter().all(Option::is_some)
     }
 
+    /// One packet of each direction is there with both its stamps.
+    fn is_enough(&self) -> bool {
+        let there = self.responder.is_some_and(|answer| answer.rx.iter().any(Option::is_some));
+        there && self.pr_rx.iter().any(Option::is_some)
+    }
+
+    /// The exchange, a lost packet replaced by its partner; `None` while a direction has no packet.
     fn exchange(&self, edge: Edge, seq: u32) -> Option<Exchange> {
-        let [pt1_tx, pt2_tx] = [self.pt_tx[0]?, self.pt_tx[1]?];
-        let [pr1_rx, pr2_rx] = [self.pr_rx[0]?, self.pr_rx[1]?];
-        let ([pr1_tx, pr2_tx], [pt1_rx, pt2_rx]) = self.responder?;
-        let stamps = [pt1_tx, pt1_rx, pt2_tx, pt2_rx, pr1_tx, pr1_rx, pr2_tx, pr2_rx];
-        let stamp = stamps.iter().map(|stamp| stamp.source).fold(pt1_tx.source, poorer);
+        let answer = self.responder?;
+        let [forward, reverse] =
+            [arrived([self.pt_tx[0]?, self.pt_tx[1]?], answer.rx)?, arrived(answer.tx, self.pr_rx)?];
+        let stamps: [Stamp; 8] = [
+            forward[0].0,
+            forward[0].1,
+            forward[1].0,
+            forward[1].1,
+            reverse[0].0,
+            reverse[0].1,
+            reverse[1].0,
+            reverse[1].1,
+        ];
+        let stamp = stamps.iter().map(|stamp| stamp.source).fold(stamps[0].source, poorer);
         Some(Exchange { edge, seq, stamp, t: stamps.map(|stamp| stamp.at) })
     }
 }
 
-/// At a gap of 800 µs and a timeout of 100 ms a dead peer fills 125 places.
-pub(crate) const MAX_IN_FLIGHT: usize = 256;
+/// The transmit and receive stamps of a pair, a lost packet replaced by its partner; `None` when both were lost.
+fn arrived(tx: [Stamp; 2], rx: [Option<Stamp>; 2]) -> Option<[(Stamp, Stamp); 2]> {
+    let [first, second] = [rx[0].map(|rx| (tx[0], rx)), rx[1].map(|rx| (tx[1], rx))];
+    Some([first.or(second)?, second.or(first)?])
+}
+
+/// How long a packet of a pair is waited for when the third has come before it. Packets overtake each other by microseconds.
+pub(crate) fn reorder_grace(exchange_timeout: Duration) -> Duration {
+    REORDER_GRACE.min(Duration::from_ns(exchange_timeout.as_ns() / 20))
+}
+
+/// Of all peers together; the receive buffer has room for what they answer.
+const MAX_IN_FLIGHT: usize = 1024;
+
+/// At a gap of 800 µs to one peer alone these are 50 ms. Fewer than the responder keeps, see `seen::SPAN` too.
+pub(crate) const MAX_PER_PEER: u64 = 64;
 
 /// A driver takes exchanges after every call; this many waiting ones mean that it does not.
 const MAX_FINISHED: usize = 4096;
+
+/// The third packet is repeated after this part of the exchange timeout, as often as there is a number for it.
+const REPEATS_PER_TIMEOUT: i64 = 5;
+
+const REORDER_GRACE: Duration = Duration::from_ms(2);
+
+/// Exchanges started at once, whatever the schedule says.
+const BURST_MAX: u32 = 256;

@@ -1,12 +1,12 @@
 //! The responder's half of the exchange: collects `Pt1 Pt2 Pt3` of a peer and answers with `Pr1 Pr2 Pr3`.
 //!
 //! It answers once it has all three packets, in whatever order they came: then both receive stamps are known, and `Pt3`
-//! says that the prober knows its transmit stamps, so an answer is worth sending. `Pr2` leaves one spacing after `Pr1`,
-//! `Pr3` as soon as both transmit stamps are known.
-//! State is bounded: one exchange per peer; a newer sequence number replaces an older one.
+//! says that the prober knows its transmit stamps, so an answer is worth sending. Where `Pt3` is there and one of the pair is not, the
+//! answer waits a little and does without. `Pr2` leaves one spacing after `Pr1`, `Pr3` as soon as both transmit stamps are known, and
+//! again whenever the prober repeats `Pt3`.
+//! State is bounded: so many exchanges per peer, the oldest gives way.
 //!
-//! What it does not do: time answers out by a timer. A request that stays incomplete is replaced by the peer's next one,
-//! and its age is checked when a packet comes.
+//! What it does not do: time requests out by a timer. Those of a peer are looked through when a packet of the peer comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ use probe_sync_time::{Duration, Monotonic, NodeId, RunId, Stamp, Timestamp};
 use crate::counters::{AnswerCounters, Fate};
 use crate::outbox::Outbox;
 use crate::packet::{Kind, Packet};
-use crate::seen::{Seen, SeenWindow, is_newer};
+use crate::prober::{MAX_PER_PEER, reorder_grace};
+use crate::seen::{Seen, SeenWindow};
 
 #[derive(Debug)]
 pub(crate) struct Responder {
@@ -23,26 +24,51 @@ pub(crate) struct Responder {
     node: NodeId,
     spacing: Duration,
     exchange_timeout: Duration,
-    requests: BTreeMap<NodeId, Request>,
-    /// When which peer's second packet is due; at most one entry per peer.
-    alarms: BTreeSet<(Timestamp<Monotonic>, NodeId)>,
+    peers: BTreeMap<NodeId, Peer>,
+    alarms: BTreeSet<(Timestamp<Monotonic>, RequestKey, Alarm)>,
+}
+
+/// Peer and sequence number.
+type RequestKey = (NodeId, u32);
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// The second packet of the answer is due.
+    Second,
+    /// No packet of the request is waited for any longer.
+    Settle,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// The latest requests, by sequence number.
+    requests: BTreeMap<u32, Request>,
+    counters: AnswerCounters,
 }
 
 #[derive(Debug)]
 struct Request {
-    seq: u32,
     first_at: Timestamp<Monotonic>,
+    /// Which life of the peer it belongs to.
+    incarnation: u32,
     pt_rx: [Option<Stamp>; 2],
     third_came: bool,
     stage: Stage,
-    counters: AnswerCounters,
+    /// When which alarm is due, by [`Alarm`].
+    due: [Option<Timestamp<Monotonic>>; 2],
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Stage {
     Collecting,
-    Answering { pr_tx: [Option<Stamp>; 2], second_due: Option<Timestamp<Monotonic>> },
-    Done,
+    Answering {
+        pr_tx: [Option<Stamp>; 2],
+    },
+    /// Answered with these transmit stamps, which may be asked for again.
+    Answered {
+        pr_tx: [Option<Stamp>; 2],
+    },
+    GivenUp,
 }
 
 /// Why an answer ended early.
@@ -54,26 +80,27 @@ pub(crate) enum AnswerLoss {
 
 impl Responder {
     pub(crate) fn new(run: RunId, node: NodeId, spacing: Duration, exchange_timeout: Duration) -> Self {
-        Self { run, node, spacing, exchange_timeout, requests: BTreeMap::new(), alarms: BTreeSet::new() }
+        Self { run, node, spacing, exchange_timeout, peers: BTreeMap::new(), alarms: BTreeSet::new() }
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timestamp<Monotonic>> {
-        self.alarms.first().map(|(due, _)| *due)
+        self.alarms.first().map(|(due, ..)| *due)
     }
 
-    /// Queues every second packet that is due.
+    /// Queues every second packet that is due, and answers what has waited long enough for a lost packet.
     pub(crate) fn handle_timer(&mut self, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
-        // Bounded: each turn removes an alarm and sets none.
-        while let Some(&(due, peer)) = self.alarms.first() {
+        // Bounded: each turn removes an alarm, and the one that sets another sets it later than now.
+        while let Some(&(due, key, alarm)) = self.alarms.first() {
             if due > now {
                 break;
             }
-            self.alarms.remove(&(due, peer));
-            let Some(request) = self.requests.get_mut(&peer) else { continue };
-            if let Stage::Answering { pr_tx, second_due } = &mut request.stage {
-                *second_due = None;
-                let tx = [pr_tx[0], None];
-                self.send(peer, Kind::Pr2, tx, outbox);
+            self.alarms.pop_first();
+            let Some(request) = self.request_mut(key) else { continue };
+            request.due[alarm as usize] = None;
+            match (alarm, request.stage) {
+                (Alarm::Second, Stage::Answering { pr_tx }) => self.send(key, Kind::Pr2, 0, [pr_tx[0], None], outbox),
+                (Alarm::Settle, Stage::Collecting) => self.answer(key, now, outbox),
+                _ => {}
             }
         }
     }
@@ -87,119 +114,167 @@ impl Responder {
         seen: &mut SeenWindow,
         outbox: &mut Outbox,
     ) -> Fate {
-        match seen.note(packet.seq, packet.kind.place()) {
-            Seen::Duplicate => return Fate::Duplicate,
-            Seen::Forgotten => return Fate::Late,
+        match seen.note(packet) {
             Seen::First => {}
+            Seen::Duplicate => return Fate::Duplicate,
+            Seen::Forgotten => return Fate::TooOld,
+            Seen::FarAhead => return Fate::OutOfState,
         }
-        let peer = packet.src;
-        let request = self.requests.entry(peer).or_insert_with(|| Request::new(packet.seq, now));
-        if is_newer(packet.seq, request.seq) {
-            let alarm = request.replace(packet.seq, now);
-            if let Some(due) = alarm {
-                self.alarms.remove(&(due, peer));
+        let key = (packet.src, packet.seq);
+        self.make_room(packet.src, packet.seq, now);
+        let requests = &mut self.peers.entry(packet.src).or_default().requests;
+        let request = requests.entry(packet.seq).or_insert_with(|| Request::new(now, packet.incarnation));
+        let collecting = request.stage == Stage::Collecting;
+        match (request.pt_rx.get_mut(packet.kind.place()), request.stage) {
+            (Some(slot), Stage::Collecting) => *slot = Some(received),
+            (None, Stage::Collecting) => request.third_came = true,
+            (None, Stage::Answered { pr_tx }) if packet.repetition > 0 => {
+                self.send(key, Kind::Pr3, packet.repetition, pr_tx, outbox);
             }
+            // The answer is under way, or there will be none.
+            (None, _) if packet.repetition > 0 => {}
+            _ => return Fate::Late,
         }
-        request.expire(now, self.exchange_timeout);
-        if packet.seq != request.seq || request.stage != Stage::Collecting {
-            return Fate::Late;
-        }
-        match request.pt_rx.get_mut(packet.kind.place()) {
-            Some(slot) => *slot = Some(received),
-            None => request.third_came = true,
-        }
-        if request.third_came && request.pt_rx.iter().all(Option::is_some) {
-            self.answer(peer, now, outbox);
+        if collecting {
+            self.look(key, now, outbox);
         }
         Fate::Accepted
     }
 
     /// The transmit stamp of a coded packet; false when no answer waits for it.
-    pub(crate) fn handle_tx_stamp(
-        &mut self,
-        peer: NodeId,
-        seq: u32,
-        place: usize,
-        stamp: Stamp,
-        outbox: &mut Outbox,
-    ) -> bool {
-        let Some(request) = self.requests.get_mut(&peer).filter(|request| request.seq == seq) else { return false };
-        let Stage::Answering { pr_tx, second_due } = &mut request.stage else { return false };
-        let queued = place == 0 || second_due.is_none();
+    pub(crate) fn handle_tx_stamp(&mut self, key: RequestKey, place: usize, stamp: Stamp, outbox: &mut Outbox) -> bool {
+        let Some(request) = self.request_mut(key) else { return false };
+        let second_queued = request.due[Alarm::Second as usize].is_none();
+        let Stage::Answering { pr_tx } = &mut request.stage else { return false };
+        let queued = place == 0 || second_queued;
         let Some(slot) = pr_tx.get_mut(place).filter(|slot| slot.is_none() && queued) else { return false };
         *slot = Some(stamp);
+        let pr_tx = *pr_tx;
         if pr_tx.iter().all(Option::is_some) {
-            let tx = *pr_tx;
-            request.stage = Stage::Done;
-            request.counters.finished += 1;
-            self.send(peer, Kind::Pr3, tx, outbox);
+            request.stage = Stage::Answered { pr_tx };
+            self.counters(key.0).finished += 1;
+            self.send(key, Kind::Pr3, 0, pr_tx, outbox);
         }
         true
     }
 
     /// Gives an answer up. Nothing happens when it has ended already.
-    pub(crate) fn lose(&mut self, peer: NodeId, seq: u32, loss: AnswerLoss) {
-        let Some(request) = self.requests.get_mut(&peer).filter(|request| request.seq == seq) else { return };
-        let Stage::Answering { second_due, .. } = request.stage else { return };
-        request.stage = Stage::Done;
+    pub(crate) fn lose(&mut self, key: RequestKey, loss: AnswerLoss) {
+        let Some(request) = self.request_mut(key).filter(|request| matches!(request.stage, Stage::Answering { .. }))
+        else {
+            return;
+        };
+        request.stage = Stage::GivenUp;
+        self.silence(key);
         match loss {
-            AnswerLoss::StampMissing => request.counters.stamp_missing += 1,
-            AnswerLoss::SendFailed => request.counters.send_failed += 1,
+            AnswerLoss::StampMissing => self.counters(key.0).stamp_missing += 1,
+            AnswerLoss::SendFailed => self.counters(key.0).send_failed += 1,
         }
-        if let Some(due) = second_due {
-            self.alarms.remove(&(due, peer));
+    }
+
+    /// Drops all that a peer asked in an earlier life.
+    pub(crate) fn forget(&mut self, peer: NodeId) {
+        let known = self.peers.get(&peer).map(|peer| peer.requests.keys().copied().collect::<Vec<_>>());
+        for seq in known.unwrap_or_default() {
+            self.drop_request((peer, seq));
         }
     }
 
     pub(crate) fn answer_counters(&self) -> impl Iterator<Item = (NodeId, AnswerCounters)> {
-        self.requests.iter().map(|(peer, request)| (*peer, request.counters))
+        self.peers.iter().map(|(peer, state)| (*peer, state.counters))
     }
 
-    fn answer(&mut self, peer: NodeId, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
-        let Some(request) = self.requests.get_mut(&peer) else { return };
-        let due = now + self.spacing;
-        request.counters.started += 1;
-        request.stage = Stage::Answering { pr_tx: [None; 2], second_due: Some(due) };
-        self.alarms.insert((due, peer));
-        self.send(peer, Kind::Pr1, [None; 2], outbox);
-    }
-
-    fn send(&mut self, peer: NodeId, kind: Kind, tx: [Option<Stamp>; 2], outbox: &mut Outbox) {
-        let Some(request) = self.requests.get(&peer) else { return };
-        let (seq, rx) = (request.seq, request.pt_rx);
-        let packet = Packet { kind, run: self.run, src: self.node, dst: peer, seq, tx, rx };
-        if !outbox.push(&packet) {
-            self.lose(peer, seq, AnswerLoss::SendFailed);
+    /// Answers when the request is whole; sets the limit of waiting when a packet of it may have been lost.
+    fn look(&mut self, key: RequestKey, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
+        let grace = reorder_grace(self.exchange_timeout);
+        let Some(request) = self.request_mut(key).filter(|request| request.third_came) else { return };
+        match request.pt_rx.iter().flatten().count() {
+            2 => self.answer(key, now, outbox),
+            1 if request.due[Alarm::Settle as usize].is_none() => self.set_alarm(key, Alarm::Settle, now + grace),
+            _ => {}
         }
+    }
+
+    fn answer(&mut self, key: RequestKey, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
+        self.silence(key);
+        let Some(request) = self.request_mut(key) else { return };
+        request.stage = Stage::Answering { pr_tx: [None; 2] };
+        self.counters(key.0).started += 1;
+        if self.spacing > Duration::ZERO {
+            self.set_alarm(key, Alarm::Second, now + self.spacing);
+        }
+        self.send(key, Kind::Pr1, 0, [None; 2], outbox);
+        if self.spacing == Duration::ZERO {
+            self.send(key, Kind::Pr2, 0, [None; 2], outbox);
+        }
+    }
+
+    fn send(&mut self, key: RequestKey, kind: Kind, repetition: u8, tx: [Option<Stamp>; 2], outbox: &mut Outbox) {
+        let (run, src) = (self.run, self.node);
+        let Some(request) = self.request_mut(key) else { return };
+        let (incarnation, rx) = (request.incarnation, request.pt_rx);
+        let packet = Packet { kind, run, src, dst: key.0, seq: key.1, repetition, incarnation, tx, rx };
+        if !outbox.push(&packet) {
+            self.lose(key, AnswerLoss::SendFailed);
+        }
+    }
+
+    /// Drops the peer's requests whose prober has timed out by now, and the oldest where there are too many for one more.
+    fn make_room(&mut self, peer: NodeId, wanted: u32, now: Timestamp<Monotonic>) {
+        // Ends: each turn drops a request.
+        loop {
+            let Some(state) = self.peers.get(&peer) else { return };
+            let full = state.requests.len() >= MAX_REQUESTS && !state.requests.contains_key(&wanted);
+            let Some((&seq, oldest)) = state.requests.first_key_value() else { return };
+            if !full && now - oldest.first_at < self.exchange_timeout {
+                return;
+            }
+            self.drop_request((peer, seq));
+        }
+    }
+
+    fn drop_request(&mut self, key: RequestKey) {
+        self.silence(key);
+        let Some(state) = self.peers.get_mut(&key.0) else { return };
+        match state.requests.remove(&key.1).map(|request| request.stage) {
+            Some(Stage::Collecting) => state.counters.incomplete += 1,
+            Some(Stage::Answering { .. }) => state.counters.superseded += 1,
+            _ => {}
+        }
+    }
+
+    fn set_alarm(&mut self, key: RequestKey, alarm: Alarm, due: Timestamp<Monotonic>) {
+        let Some(request) = self.request_mut(key) else { return };
+        request.due[alarm as usize] = Some(due);
+        self.alarms.insert((due, key, alarm));
+    }
+
+    /// Takes a request's alarms back.
+    fn silence(&mut self, key: RequestKey) {
+        let Some(request) = self.request_mut(key) else { return };
+        let due = std::mem::take(&mut request.due);
+        for (due, alarm) in due.into_iter().zip([Alarm::Second, Alarm::Settle]) {
+            if let Some(due) = due {
+                self.alarms.remove(&(due, key, alarm));
+            }
+        }
+    }
+
+    fn request_mut(&mut self, (peer, seq): RequestKey) -> Option<&mut Request> {
+        self.peers.get_mut(&peer)?.requests.get_mut(&seq)
+    }
+
+    fn counters(&mut self, peer: NodeId) -> &mut AnswerCounters {
+        &mut self.peers.entry(peer).or_default().counters
     }
 }
 
 impl Request {
-    fn new(seq: u32, now: Timestamp<Monotonic>) -> Self {
-        let counters = AnswerCounters::default();
-        Self { seq, first_at: now, pt_rx: [None; 2], third_came: false, stage: Stage::Collecting, counters }
-    }
-
-    /// Makes room for a newer exchange; returns the alarm that the older one had set.
-    fn replace(&mut self, seq: u32, now: Timestamp<Monotonic>) -> Option<Timestamp<Monotonic>> {
-        let mut alarm = None;
-        match self.stage {
-            Stage::Collecting => self.counters.incomplete += 1,
-            Stage::Answering { second_due, .. } => {
-                self.counters.superseded += 1;
-                alarm = second_due;
-            }
-            Stage::Done => {}
-        }
-        *self = Self { counters: self.counters, ..Self::new(seq, now) };
-        alarm
-    }
-
-    /// A request whose prober has timed out by now is not worth answering.
-    fn expire(&mut self, now: Timestamp<Monotonic>, exchange_timeout: Duration) {
-        if self.stage == Stage::Collecting && now - self.first_at >= exchange_timeout {
-            self.stage = Stage::Done;
-            self.counters.incomplete += 1;
-        }
+    fn new(now: Timestamp<Monotonic>, incarnation: u32) -> Self {
+        let (pt_rx, due) = ([None; 2], [None; 2]);
+        Self { first_at: now, incarnation, pt_rx, third_came: false, stage: Stage::Collecting, due }
     }
 }
+
+/// Requests kept of one peer: more than an honest one has in flight.
+const MAX_REQUESTS: usize = 2 * MAX_PER_PEER as usize;

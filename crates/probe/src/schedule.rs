@@ -1,4 +1,7 @@
-//! When exchanges start: at `t ≡ phase (mod gap)` on the monotonic clock.
+//! When exchanges start: at `t ≡ phase (mod burst · gap)` on the monotonic clock, `burst` of them together.
+//!
+//! A burst of exchanges costs one wake-up and few system calls. It goes to different peers in turn, or, as a train, to one: after a
+//! pause caches and processors are cold on both ends, the first packets of a train warm them, and the others show the path's least delay.
 //!
 //! All processes of a host read the same monotonic clock, so ranks that are given equal gaps and different phases
 //! interleave without talking to each other. A start that was missed, because the process did not run, is skipped and
@@ -8,47 +11,78 @@
 
 use probe_sync_time::{Duration, Monotonic, Timestamp};
 
-/// The gap between exchange starts of one node, and where in the gap they lie.
+/// The mean gap between exchange starts of one node, how many start together, and where in the gap they lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     gap_ns: i64,
     phase_ns: i64,
+    burst: u32,
+    train: bool,
 }
 
 impl Schedule {
     /// One start per `gap`, `phase` after each multiple of `gap` (taken modulo `gap`). `None` unless `gap` is positive.
     pub const fn new(gap: Duration, phase: Duration) -> Option<Self> {
-        if gap.as_ns() <= 0 {
-            return None;
-        }
-        Some(Self { gap_ns: gap.as_ns(), phase_ns: phase.as_ns().rem_euclid(gap.as_ns()) })
+        Self::in_bursts(gap, 1, phase)
     }
 
-    /// The gap.
+    /// `burst` starts together per `burst · gap`, `phase` after each multiple of that. `None` unless `gap` and `burst` are positive.
+    pub const fn in_bursts(gap: Duration, burst: u32, phase: Duration) -> Option<Self> {
+        if gap.as_ns() <= 0 || burst == 0 {
+            return None;
+        }
+        let period = gap.as_ns().saturating_mul(burst as i64);
+        Some(Self { gap_ns: gap.as_ns(), phase_ns: phase.as_ns().rem_euclid(period), burst, train: false })
+    }
+
+    /// As [`Schedule::in_bursts`], each burst with one peer.
+    pub const fn in_trains(gap: Duration, burst: u32, phase: Duration) -> Option<Self> {
+        match Self::in_bursts(gap, burst, phase) {
+            Some(schedule) => Some(Self { train: true, ..schedule }),
+            None => None,
+        }
+    }
+
+    /// Whether the exchanges of a burst are all with one peer.
+    pub(crate) const fn is_train(&self) -> bool {
+        self.train
+    }
+
+    /// The mean gap between starts.
     pub const fn gap(&self) -> Duration {
         Duration::from_ns(self.gap_ns)
     }
 
-    /// The phase, `0..gap`.
+    /// How many exchanges start together.
+    pub const fn burst(&self) -> u32 {
+        self.burst
+    }
+
+    /// From one burst to the next.
+    pub const fn period(&self) -> Duration {
+        Duration::from_ns(self.gap_ns.saturating_mul(self.burst as i64))
+    }
+
+    /// The phase, `0..period`.
     pub const fn phase(&self) -> Duration {
         Duration::from_ns(self.phase_ns)
     }
 
-    /// The first start strictly after `now`. Saturates at the end of time.
+    /// The first start of a burst strictly after `now`. Saturates at the end of time.
     pub(crate) fn next_after(&self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
         let past_start = self.past_start(now);
-        Timestamp::from_ns(now.as_ns().saturating_add(self.gap_ns - past_start))
+        Timestamp::from_ns(now.as_ns().saturating_add(self.period().as_ns() - past_start))
     }
 
     /// How many starts later than `due` have come by `now` as well: those to skip.
     pub fn missed(&self, due: Timestamp<Monotonic>, now: Timestamp<Monotonic>) -> u64 {
-        (now - due).as_ns().max(0).unsigned_abs() / self.gap_ns.unsigned_abs()
+        (now - due).as_ns().max(0).unsigned_abs() / self.period().as_ns().unsigned_abs() * u64::from(self.burst)
     }
 
-    /// Time since the latest start at or before `now`, `0..gap`, ns.
+    /// Time since the latest start at or before `now`, `0..period`, ns.
     fn past_start(&self, now: Timestamp<Monotonic>) -> i64 {
         // i128: now − phase may leave the range of i64.
-        let since = (i128::from(now.as_ns()) - i128::from(self.phase_ns)).rem_euclid(i128::from(self.gap_ns));
+        let since = (i128::from(now.as_ns()) - i128::from(self.phase_ns)).rem_euclid(i128::from(self.period().as_ns()));
         since as i64
     }
 }

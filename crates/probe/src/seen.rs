@@ -2,9 +2,14 @@
 //! a late first copy, so that `sent − first copies` is exactly what was lost.
 //!
 //! Same idea as the anti-replay window of IPsec (RFC 4303, section 3.4.3): a bitmap of the latest [`SPAN`] sequence
-//! numbers, one per packet of a direction. What is older than the window cannot be told apart.
+//! numbers, one per packet of a direction. What is older than the window cannot be told apart from a replay.
+//!
+//! A packet that is far ahead of the window moves it only when a second one confirms it: one packet must not be able to make all that
+//! follow look old.
 //!
 //! What it does not do: decide what happens to the packet.
+
+use crate::packet::{Packet, REPETITIONS_MAX};
 
 /// What the window says about a packet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -15,21 +20,38 @@ pub(crate) enum Seen {
     Duplicate,
     /// Older than the window: unknown.
     Forgotten,
+    /// Far ahead of all before it, and not confirmed.
+    FarAhead,
 }
 
 /// The packets seen of one direction.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct SeenWindow {
+    /// Any packet has come.
+    begun: bool,
     highest: u32,
-    /// Per place within the direction: bit b is the packet of sequence number `highest − b`.
-    bits: [u128; 3],
+    /// A sequence number far ahead that came once.
+    ahead: Option<u32>,
+    /// Per packet of a direction: bit b is the packet of sequence number `highest − b`.
+    bits: [u128; PLACES],
 }
 
 impl SeenWindow {
-    /// Notes the packet of `seq` and `place` (0 to 2), and says whether it is new.
-    pub(crate) fn note(&mut self, seq: u32, place: usize) -> Seen {
+    /// Notes a packet, and says whether it is new.
+    pub(crate) fn note(&mut self, packet: &Packet) -> Seen {
+        self.note_at(packet.seq, packet.kind.place() + usize::from(packet.repetition.min(REPETITIONS_MAX)))
+    }
+
+    fn note_at(&mut self, seq: u32, place: usize) -> Seen {
+        if !self.begun {
+            (self.begun, self.highest) = (true, seq);
+        }
         if is_newer(seq, self.highest) {
             let shift = seq.wrapping_sub(self.highest);
+            if shift > JUMP_MAX && !self.confirms(seq) {
+                return Seen::FarAhead;
+            }
+            self.ahead = None;
             for bits in &mut self.bits {
                 *bits = bits.checked_shl(shift).unwrap_or(0);
             }
@@ -44,6 +66,13 @@ impl SeenWindow {
         self.bits[place] |= bit;
         if before & bit == 0 { Seen::First } else { Seen::Duplicate }
     }
+
+    /// Whether `seq` is soon after another number far ahead. Remembers it where it is not.
+    fn confirms(&mut self, seq: u32) -> bool {
+        let confirmed = self.ahead.is_some_and(|ahead| is_newer(seq, ahead) && seq.wrapping_sub(ahead) < SPAN);
+        self.ahead = Some(seq);
+        confirmed
+    }
 }
 
 /// True when sequence number `a` comes after `b`, on a circle of 2^32 (RFC 1982).
@@ -51,9 +80,15 @@ pub(crate) fn is_newer(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
-/// How many of the latest sequence numbers are remembered. At the default gap of 800 µs towards a single peer this
-/// covers the default exchange timeout of 100 ms.
+/// How many of the latest sequence numbers are remembered: more than a prober has in flight to one peer.
 pub(crate) const SPAN: u32 = 128;
+
+/// Sequence numbers by which a packet may be ahead of all before it: what a minute without packets hides at the fastest cadence to a single
+/// peer is less than 50 times that, and then the second packet confirms the first.
+const JUMP_MAX: u32 = 1 << 16;
+
+/// Packets of a direction that are told apart: two coded ones and the third with its repetitions.
+const PLACES: usize = 3 + REPETITIONS_MAX as usize;
 
 #[cfg(test)]
 mod tests {
@@ -62,7 +97,7 @@ mod tests {
     #[test]
     fn a_window_by_hand() {
         let mut window = SeenWindow::default();
-        let mut check = |seq: u32, place, expected| assert_eq!(window.note(seq, place), expected, "{seq} {place}");
+        let mut check = |seq: u32, place, expected| assert_eq!(window.note_at(seq, place), expected, "{seq} {place}");
         check(0, 0, Seen::First);
         check(0, 0, Seen::Duplicate);
         check(0, 2, Seen::First);
@@ -83,9 +118,25 @@ mod tests {
     #[test]
     fn sequence_numbers_wrap() {
         assert!(is_newer(0, u32::MAX) && !is_newer(u32::MAX, 0) && !is_newer(3, 3));
-        let mut window = SeenWindow { highest: u32::MAX - 1, bits: [1; 3] };
-        assert_eq!(window.note(2, 0), Seen::First);
-        assert_eq!(window.note(u32::MAX - 1, 0), Seen::Duplicate);
-        assert_eq!(window.note(u32::MAX, 0), Seen::First);
+        let mut window = SeenWindow { begun: true, highest: u32::MAX - 1, ahead: None, bits: [1; PLACES] };
+        assert_eq!(window.note_at(2, 0), Seen::First);
+        assert_eq!(window.note_at(u32::MAX - 1, 0), Seen::Duplicate);
+        assert_eq!(window.note_at(u32::MAX, 0), Seen::First);
+    }
+
+    #[test]
+    fn one_packet_far_ahead_moves_nothing_and_two_do() {
+        let mut window = SeenWindow::default();
+        let mut check = |seq: u32, expected| assert_eq!(window.note_at(seq, 0), expected, "{seq}");
+        check(1_000_000, Seen::First);
+        check(1_000_001 + JUMP_MAX, Seen::FarAhead);
+        check(1_000_001 + JUMP_MAX, Seen::FarAhead);
+        check(1_000_001, Seen::First);
+        check(i32::MAX as u32, Seen::FarAhead);
+        check(1_000_002, Seen::First);
+        // After a long silence of the network.
+        check(5_000_000, Seen::FarAhead);
+        check(5_000_001, Seen::First);
+        check(5_000_000, Seen::First);
     }
 }

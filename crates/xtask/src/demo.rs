@@ -36,7 +36,10 @@ pub fn demo(root: &Path) -> Result<()> {
         command.args(["run", "--local", "8"]);
         command
     };
-    command.args(["--duration", "12s", "--window", "2s", "--inject-skew", "7", "--out"]).arg(&out).current_dir(root);
+    command
+        .args(["--duration", "12s", "--fixed", "--window", "2s", "--inject-skew", "7", "--out"])
+        .arg(&out)
+        .current_dir(root);
     steps::visible(&mut command, RUN_LIMIT)?;
     println!("files of the run: {}", out.strip_prefix(root).unwrap_or(&out).display());
     Ok(())

@@ -94,7 +94,7 @@ fn scenarios(arguments: &SimArgs) -> anyhow::Result<Vec<(String, Scenario)>> {
         return Ok(vec![("scenario".into(), arguments.scenario()?)]);
     }
     let base = cell_scenario()?;
-    let mut base = Scenario { pairs_per_second: None, gap: Config::default().cadence, ..base };
+    let mut base = Scenario { pairs_per_second: None, gap: Config::default().cadence(), ..base };
     arguments.change(&mut base)?;
     let loads = arguments.load.map_or(LOADS.to_vec(), |load| vec![load]);
     let mut all = Vec::new();
@@ -228,7 +228,7 @@ fn csv(rows: &[Row]) -> String {
     let mut text =
         "cell,pace,packets,within,p99_ns,window_p99_ns,half_width_ns,last_cadence_ns,extra_edges\n".to_owned();
     for row in rows {
-        let cadence = Config::default().cadence.as_ns_f64();
+        let cadence = Config::default().cadence().as_ns_f64();
         let paces = [("fixed", &row.fixed, cadence, 0), ("adaptive", &row.adaptive, row.cadence_ns, row.extra_edges)];
         for (pace, of, cadence_ns, extra) in paces {
             text += &format!(

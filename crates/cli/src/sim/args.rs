@@ -133,7 +133,7 @@ impl SimArgs {
             }
             None => {
                 let base = cell_scenario()?;
-                let base = Scenario { pairs_per_second: None, gap: probe_sync::Config::default().cadence, ..base };
+                let base = Scenario { pairs_per_second: None, gap: probe_sync::Config::default().cadence(), ..base };
                 with_stamps(&base, StampSource::Kernel)
             }
         };

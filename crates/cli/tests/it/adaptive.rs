@@ -39,15 +39,16 @@ fn the_simulated_comparison_ends_with_its_demands() {
 }
 
 #[test]
-fn budgets_without_a_target_and_impossible_ones_are_refused() {
+fn budgets_of_a_fixed_pace_and_impossible_ones_are_refused() {
     let check = |arguments: &[&str], part: &str| {
         let output = output(probe_sync(arguments));
         assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
         assert!(complaint(&output).contains(part), "{} lacks {part}", complaint(&output));
     };
-    check(&["run", "--local", "2", "--budget-bps", "1M"], "--target-error");
+    check(&["run", "--local", "2", "--fixed", "--budget-bps", "1M"], "--fixed");
+    check(&["run", "--local", "2", "--fixed", "--target-error", "1us"], "leave one of them out");
     check(&["run", "--local", "2", "--target-error", "0ns"], "above zero");
-    check(&["run", "--local", "2", "--adaptive", "--budget-bps", "10"], "per minute");
+    check(&["run", "--local", "2", "--budget-bps", "10"], "per minute");
     check(&["sim", "--adaptive", "--target-error=-1ns"], "above zero");
     check(&["sim", "--target-error", "1us"], "--adaptive");
 }

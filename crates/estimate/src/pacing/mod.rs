@@ -19,8 +19,14 @@
 //! window: with fewer, the edge fit cannot see that the network has changed. A node whose clock was disturbed, that
 //! appeared or that was lost brings the configured pace back at once, for two rounds.
 //!
-//! What it does not do: change the window's length. A longer window would collect more packets, but it answers later to a
-//! jump of the load and lets clocks wander as T³; the pace is the better lever. It does not read clocks or speak.
+//! # The window
+//! Where limits of its length are given (`window`), a run begins with the shortest and doubles it while every node is within the target and
+//! clocks are calm, up to the longest: with the least number of exchanges per window that is what saves. A clock whose rate changes by r
+//! from one window of length T to the next leaves a line by up to r·T/8 within a window. Where that exceeds a quarter of the target for
+//! the node that bends most, and is not what the noise of the rates alone makes, the window is halved; where a doubled window would
+//! have it exceed an eighth, the window stays. An alarm brings the shortest window back.
+//!
+//! What it does not do: read clocks, or speak.
 
 mod error_budget;
 mod round;
@@ -34,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use self::error_budget::{ErrorBudget, WhatIfCovariance};
 pub use self::round::PacingRound;
 use crate::statistics::median;
-use crate::window::EdgeAlphaBeta;
+use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
 /// What probing may cost one host.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -72,6 +78,8 @@ pub struct PacingOptions {
     pub cadence_ns: i64,
     /// What it may cost.
     pub budget: Budget,
+    /// Shortest and longest window, ns; the first one is the shortest. `None`: all windows are as long as the caller makes them.
+    pub window: Option<[i64; 2]>,
 }
 
 /// What happens next, and why.
@@ -79,6 +87,9 @@ pub struct PacingOptions {
 pub struct PacingStep {
     /// Gap between exchanges started by one host, ns.
     pub cadence_ns: i64,
+    /// Length of the next window, ns; `None` where it is not the pacer's to choose.
+    #[serde(default)]
+    pub window_ns: Option<i64>,
     /// All edges to probe besides the run's own.
     pub extra_edges: Vec<Edge>,
     /// How the target stands.
@@ -118,11 +129,11 @@ pub enum Verdict {
 /// use probe_sync_time::Edge;
 ///
 /// // Every node shall be known to ±100 ns. An exchange a millisecond is configured, but a host may send 1 Mbit/s only,
-/// // and an exchange costs it six packets of 88 bytes.
+/// // and an exchange costs it six packets of 108 bytes.
 /// let budget = Budget { bits_per_second: Some(1e6), cpu_share: None };
-/// let options = PacingOptions { target_ns: 100.0, cadence_ns: 1_000_000, budget };
+/// let options = PacingOptions { target_ns: 100.0, cadence_ns: 1_000_000, budget, window: None };
 /// let pacer = Pacer::new(2, &[Edge::new(0, 1)], options);
-/// assert_eq!(pacer.cadence_ns(), 6 * 88 * 8 * 1_000, "ns between the exchanges of a host");
+/// assert_eq!(pacer.cadence_ns(), 6 * 108 * 8 * 1_000, "ns between the exchanges of a host");
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pacer {
@@ -132,6 +143,9 @@ pub struct Pacer {
     probed: BTreeSet<(NodeId, NodeId)>,
     out_degree: Vec<u32>,
     cadence_ns: i64,
+    window_ns: Option<i64>,
+    /// Every node's rate in the last round, ppm, and its variance.
+    rates: Vec<Option<[f64; 2]>>,
     extra: Vec<Extra>,
     /// Pairs that an extra edge did not serve.
     useless: BTreeSet<(NodeId, NodeId)>,
@@ -181,6 +195,8 @@ impl Pacer {
             probed: edges.iter().map(|edge| pair(*edge)).collect(),
             out_degree,
             cadence_ns: options.cadence_ns.clamp(cadence_min_ns, CADENCE_LIMITS_NS[1]),
+            window_ns: options.window.map(|[shortest, _]| shortest),
+            rates: Vec::new(),
             extra: Vec::new(),
             useless: BTreeSet::new(),
             reachable: None,
@@ -208,7 +224,9 @@ impl Pacer {
         let error_budgets: Vec<(NodeId, ErrorBudget)> = what_if.error_budgets(round.nodes).filter(sound).collect();
         let governing = self.governing(&error_budgets);
         self.watch(round);
-        let factor = governing.map_or(1.0, |governing| self.factor(governing.need, median_pairs(round.edges)));
+        let longer = self.next_window(round, &error_budgets);
+        let pairs = median_pairs(round.edges) * longer;
+        let factor = governing.map_or(1.0, |governing| self.factor(governing.need, pairs));
         let next = self.bounded(factor);
         let before = std::mem::replace(&mut self.cadence_ns, next);
         self.last = governing.map(|governing| (governing.need, self.cadence_ns as f64 / before as f64));
@@ -219,6 +237,7 @@ impl Pacer {
             error_budgets.iter().filter(|(_, error_budget)| error_budget.half_width_ns() <= self.options.target_ns);
         PacingStep {
             cadence_ns: self.cadence_ns,
+            window_ns: self.window_ns,
             extra_edges: self.extra.iter().map(|extra| extra.edge).collect(),
             verdict: governing.map_or(Verdict::Unknown, |governing| self.verdict(governing)),
             nodes_within: within.count() as u32,
@@ -258,6 +277,46 @@ impl Pacer {
             self.alarm_rounds = ALARM_ROUNDS;
         }
         self.disturbed = disturbed;
+    }
+
+    /// Chooses the next window's length, and returns by what it changes.
+    fn next_window(&mut self, round: &PacingRound<'_>, error_budgets: &[(NodeId, ErrorBudget)]) -> f64 {
+        let bend_ppm = self.bend_ppm(round);
+        let (Some([shortest, longest]), Some(window)) = (self.options.window, self.window_ns) else { return 1.0 };
+        // ppm · ns = 1e-6 ns.
+        let departure_ns = bend_ppm * window as f64 * 1e-6 / 8.0;
+        let target = self.options.target_ns;
+        let within = error_budgets.iter().all(|(_, budget)| budget.half_width_ns() <= target);
+        let next = if self.alarm_rounds > 0 {
+            shortest
+        } else if departure_ns > BEND_SHARE_MAX * target {
+            window / 2
+        } else if within && !error_budgets.is_empty() && departure_ns * 2.0 <= BEND_SHARE_MAX / 2.0 * target {
+            window.saturating_mul(2)
+        } else {
+            window
+        };
+        let next = next.clamp(shortest, longest.max(shortest));
+        self.window_ns = Some(next);
+        next as f64 / window.max(1) as f64
+    }
+
+    /// The largest change of a node's rate since the last round, ppm, as far as the rates' own noise does not explain it.
+    fn bend_ppm(&mut self, round: &PacingRound<'_>) -> f64 {
+        let sound = |node: &&NodeEstimate| node.reachable && !round.disturbed.contains(&node.node_id);
+        let mut rates = vec![None; round.nodes.len()];
+        for node in round.nodes.iter().filter(sound) {
+            if let Some(rate) = rates.get_mut(node.node_id.index()) {
+                *rate = Some([node.drift_ppm, node.drift_sigma_ppm.powi(2)]);
+            }
+        }
+        let before = std::mem::replace(&mut self.rates, rates);
+        let both = before.iter().zip(&self.rates).filter_map(|(before, now)| Some(((*before)?, (*now)?)));
+        let bends = both.map(|([before, noise_before], [now, noise_now])| {
+            let noise = (noise_before + noise_now).sqrt();
+            ((now - before).abs() - NOISE_SIGMAS * noise).max(0.0)
+        });
+        bends.fold(0.0, f64::max)
     }
 
     /// By what to multiply the cadence: above 1 lengthens.
@@ -408,17 +467,17 @@ fn median_pairs(edges: &[EdgeAlphaBeta]) -> f64 {
 }
 
 /// Exchanges per window that the median edge keeps.
-pub const PAIRS_MIN: f64 = 32.0;
+pub const PAIRS_MIN: f64 = 16.0;
 
 /// Packets of one exchange.
 pub const EXCHANGE_PACKETS: f64 = 6.0;
 
-/// Bytes of a packet on the wire: 60 of ours, 8 of UDP, 20 of IPv4.
-pub const PACKET_WIRE_BYTES: f64 = 88.0;
+/// Bytes of a packet on the wire: 80 of ours, 8 of UDP, 20 of IPv4.
+pub const PACKET_WIRE_BYTES: f64 = 108.0;
 
 /// Processor time of a packet, both ends and wake-ups included, ns; measured on loopback (docs/RESULTS.md, cost of probing).
 /// A live measurement was rejected: a process that is linked into a training job cannot tell its own share.
-pub const PACKET_CPU_NS: f64 = 22_000.0;
+pub const PACKET_CPU_NS: f64 = 8_000.0;
 
 const EXCHANGE_WIRE_BITS: f64 = EXCHANGE_PACKETS * PACKET_WIRE_BYTES * 8.0;
 const EXCHANGE_CPU_NS: f64 = EXCHANGE_PACKETS * PACKET_CPU_NS;
@@ -432,6 +491,10 @@ const SAFETY: f64 = 0.9;
 const FLOOR_SHARE: f64 = 1.0 / 3.0;
 /// The percentile of nodes that governs the pace.
 const GOVERNING_SHARE: f64 = 0.95;
+/// Share of the target by which a clock may leave a line within a window.
+const BEND_SHARE_MAX: f64 = 0.25;
+/// Standard deviations of a difference of rates that noise may make: the largest of many nodes' is looked at.
+const NOISE_SIGMAS: f64 = 4.0;
 const SHORTEN_POWER: f64 = 1.5;
 const SHORTEN_MAX: f64 = 8.0;
 const LENGTHEN_BELOW: f64 = 0.7;

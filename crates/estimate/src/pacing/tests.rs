@@ -28,6 +28,8 @@ struct World {
     scatter: f64,
     disturbed: Vec<NodeId>,
     silent: Vec<NodeId>,
+    /// Every node's rate, ppm, and its standard deviation.
+    drift_ppm: [f64; 2],
     state: u64,
 }
 
@@ -45,6 +47,7 @@ impl World {
             scatter: 0.0,
             disturbed: Vec::new(),
             silent: Vec::new(),
+            drift_ppm: [0.0; 2],
             state: 1,
         }
     }
@@ -77,7 +80,7 @@ impl World {
     fn round(&mut self, pacer: &mut Pacer, step: &PacingStep) -> PacingStep {
         let edges: BTreeSet<Edge> = self.edges.iter().chain(&step.extra_edges).copied().collect();
         let degree = |node: NodeId| edges.iter().filter(|edge| edge.src == node).count() as f64;
-        let exchanges = WINDOW_NS / step.cadence_ns as f64;
+        let exchanges = step.window_ns.map_or(WINDOW_NS, |ns| ns as f64) / step.cadence_ns as f64;
         let audible = |edge: &&Edge| !self.silent.contains(&edge.src) && !self.silent.contains(&edge.dst);
         let heard: Vec<Edge> = edges.iter().filter(audible).copied().collect();
         let lines: Vec<EdgeAlphaBeta> =
@@ -106,13 +109,13 @@ impl World {
         let estimate = |node: usize| NodeEstimate {
             node_id: NodeId(node as u32),
             offset_ns: 0.0,
-            drift_ppm: 0.0,
+            drift_ppm: self.drift_ppm[0],
             residual: 0.0,
             reachable: !silent(node),
             converged: true,
             sigma_ns: if silent(node) { f64::INFINITY } else { blocks[node][0].sqrt() },
             asymmetry_sigma_ns: 0.0,
-            drift_sigma_ppm: 0.0,
+            drift_sigma_ppm: self.drift_ppm[1],
             bound_lo_ns: f64::NEG_INFINITY,
             bound_hi_ns: f64::INFINITY,
             edges_used: 6,
@@ -134,10 +137,11 @@ impl World {
 }
 
 fn pacer(world: &World, target_ns: f64, budget: Budget) -> (Pacer, PacingStep) {
-    let options = PacingOptions { target_ns, cadence_ns: CONFIGURED_NS, budget };
+    let options = PacingOptions { target_ns, cadence_ns: CONFIGURED_NS, budget, window: None };
     let pacer = Pacer::new(world.nodes, &world.edges, options);
     let first = PacingStep {
         cadence_ns: pacer.cadence_ns(),
+        window_ns: None,
         extra_edges: Vec::new(),
         verdict: Verdict::Unknown,
         nodes_within: 0,
@@ -336,4 +340,62 @@ mod by_hand {
         // Both edges of the chain are bridges.
         assert_eq!(chain().spare_edge(&[Edge::new(1, 2)], &short, 1e9), None);
     }
+}
+
+const SECOND: i64 = 1_000_000_000;
+
+/// As [`pacer`], free to choose windows between 1 and 16 s.
+fn stretching(world: &World, target_ns: f64) -> (Pacer, PacingStep) {
+    let (window, budget) = (Some([SECOND, 16 * SECOND]), Budget::default());
+    let options = PacingOptions { target_ns, cadence_ns: CONFIGURED_NS, budget, window };
+    let (_, first) = pacer(world, target_ns, budget);
+    (Pacer::new(world.nodes, &world.edges, options), PacingStep { window_ns: Some(SECOND), ..first })
+}
+
+fn seconds(steps: &[PacingStep]) -> Vec<i64> {
+    steps.iter().map(|step| step.window_ns.expect("the pacer's to choose") / SECOND).collect()
+}
+
+#[test]
+fn windows_grow_while_clocks_are_calm_and_save_packets() {
+    let mut world = World::new(16);
+    let (mut pacer, first) = stretching(&world, 1_000.0);
+    let steps = world.run(&mut pacer, first, 12);
+    assert_eq!(seconds(&steps)[..6], [2, 4, 8, 16, 16, 16]);
+    let last = steps.last().expect("rounds");
+    assert_eq!(last.verdict, Verdict::Reached, "{last:?}");
+    let pairs = 16e9 / last.cadence_ns as f64 / 3.0;
+    assert!((PAIRS_MIN - 1.0..2.0 * PAIRS_MIN).contains(&pairs), "{pairs} exchanges of an edge in a window");
+}
+
+#[test]
+fn a_clock_that_bends_shortens_the_window_and_the_noise_of_its_rate_does_not() {
+    let mut world = World::new(4);
+    let (mut pacer, first) = stretching(&world, 1_000.0);
+    let grown = world.run(&mut pacer, first, 6).pop().expect("rounds");
+    // 0.5 ppm over 16 s is 8 µs, and an eighth of that is 1 µs off a line: four times what is allowed.
+    world.drift_ppm = [0.5, 0.001];
+    let bent = world.run(&mut pacer, grown, 1).pop().expect("a round");
+    assert_eq!(seconds(&[bent.clone()]), [8]);
+    world.drift_ppm = [0.9, 0.001];
+    let bent = world.run(&mut pacer, bent, 1).pop().expect("a round");
+    assert_eq!(seconds(&[bent.clone()]), [4], "0.4 ppm over 8 s leave 0.4 µs");
+    world.drift_ppm = [0.95, 0.001];
+    let steady = world.run(&mut pacer, bent, 1).pop().expect("a round");
+    assert_eq!(seconds(&[steady.clone()]), [8], "0.05 ppm over 4 s leave 25 ns, over 8 s 50 ns");
+    // A change that the rates' own noise explains says nothing of the clock.
+    world.drift_ppm = [1.2, 0.1];
+    let noisy = world.run(&mut pacer, steady, 1);
+    assert_eq!(seconds(&noisy), [16]);
+}
+
+#[test]
+fn an_alarm_brings_the_shortest_window_back() {
+    let mut world = World::new(16);
+    let (mut pacer, first) = stretching(&world, 1_000.0);
+    let grown = world.run(&mut pacer, first, 6).pop().expect("rounds");
+    world.disturbed = vec![NodeId(3)];
+    let steps = world.run(&mut pacer, grown, 4);
+    assert_eq!(seconds(&steps), [1, 1, 2, 4]);
+    assert!(steps[0].cadence_ns <= CONFIGURED_NS, "{steps:?}");
 }

@@ -35,7 +35,7 @@ impl Config {
     /// let environment = [("PROBE_SYNC_WINDOW".into(), "3s".into()), ("HOME".into(), "/".into())];
     /// let flags = [("probe_cadence".to_owned(), "400us".to_owned())];
     /// let config = Config::load(None, environment.into_iter(), &flags)?;
-    /// assert_eq!((config.window, config.cadence), (Duration::from_ms(3_000), Duration::from_us(400)));
+    /// assert_eq!((config.window(), config.cadence()), (Duration::from_ms(3_000), Duration::from_us(400)));
     ///
     /// let flags = [("window".to_owned(), "3".to_owned())];
     /// let error = Config::load(None, std::iter::empty(), &flags).expect_err("no unit");
@@ -70,11 +70,16 @@ impl Config {
         }
         if let Some(duration) = config.duration {
             // A run shorter than a window is one window.
-            config.window = config.window.min(duration);
+            if duration < config.window() {
+                config.window = Some(duration);
+            }
         }
         if let Some(pacing) = config.pacing() {
             // The budget holds from the first window on.
-            config.cadence = config.cadence.max(Duration::from_ns(pacing.budget.cadence_min_ns()));
+            let least = Duration::from_ns(pacing.budget.cadence_min_ns());
+            if config.cadence() < least {
+                config.cadence = Some(least);
+            }
         }
         config.check()?;
         Ok(config)
@@ -93,18 +98,36 @@ impl Config {
         (known.read)(self, text).map_err(wrong)
     }
 
+    /// The gap between exchanges started by one host: all the time, or at first where it is adapted.
+    pub fn cadence(&self) -> Duration {
+        self.cadence.unwrap_or(CADENCE)
+    }
+
+    /// The length of a window: of all, or of the first where it is adapted.
+    pub fn window(&self) -> Duration {
+        self.window.unwrap_or(if self.is_fixed() { WINDOW } else { WINDOW_LIMITS[0] })
+    }
+
+    /// Whoever names a cadence and no target wants that cadence.
+    fn is_fixed(&self) -> bool {
+        let aimed = self.adaptive || self.target_error.is_some();
+        let budgeted = self.budget_bps.is_some() || self.budget_cpu.is_some();
+        self.fixed || (self.cadence.is_some() && !aimed && !budgeted)
+    }
+
     /// What adaptive probing shall reach and may cost; `None` when the pace is fixed.
     pub fn pacing(&self) -> Option<PacingOptions> {
-        if !self.adaptive && self.target_error.is_none() {
+        if self.is_fixed() {
             return None;
         }
-        let configured = Budget::cpu_share_of(self.cadence.as_ns());
+        let configured = Budget::cpu_share_of(self.cadence().as_ns());
         // Whoever asks for a fast cadence asks for its cost.
         let cpu_share = self.budget_cpu.or(self.budget_bps.is_none().then(|| configured.max(BUDGET_CPU)));
         Some(PacingOptions {
             target_ns: self.target_error.unwrap_or(TARGET_ERROR).as_ns_f64(),
-            cadence_ns: self.cadence.as_ns(),
+            cadence_ns: self.cadence().as_ns(),
             budget: Budget { bits_per_second: self.budget_bps, cpu_share },
+            window: self.window.is_none().then(|| WINDOW_LIMITS.map(Duration::as_ns)),
         })
     }
 
@@ -150,20 +173,25 @@ impl Config {
     /// Keys that make no sense together, and why: how much is sent.
     fn packets_refused(&self) -> Option<(&'static str, &'static str)> {
         let pacing = self.pacing();
-        let fastest = pacing.as_ref().map_or(self.cadence.as_ns(), |pacing| pacing.budget.cadence_min_ns());
+        let fastest = pacing.as_ref().map_or(self.cadence().as_ns(), |pacing| pacing.budget.cadence_min_ns());
         let refusals = [
             (
-                self.window.as_ns() / self.cadence.as_ns() > MAX_EXCHANGES_PER_WINDOW,
+                self.window().as_ns() / self.cadence().as_ns() > MAX_EXCHANGES_PER_WINDOW,
                 "window",
                 "brings more than a million exchanges; take a shorter window or a longer cadence",
             ),
             (
                 pacing.is_none() && (self.budget_bps.is_some() || self.budget_cpu.is_some()),
                 "budget_bps or budget_cpu",
-                "limits adaptive probing; add --target-error, or set --cadence",
+                "limits adaptive probing; leave --fixed out, or set --cadence alone",
             ),
             (
-                self.window.as_ns() / fastest > MAX_EXCHANGES_PER_WINDOW,
+                self.fixed && (self.adaptive || self.target_error.is_some()),
+                "fixed",
+                "keeps the cadence, and --adaptive and --target-error adapt it; leave one of them out",
+            ),
+            (
+                self.window().as_ns() / fastest > MAX_EXCHANGES_PER_WINDOW,
                 "budget",
                 "allows more than a million exchanges per window; take a shorter window or less budget",
             ),
@@ -178,7 +206,7 @@ impl Config {
 
     /// Keys that make no sense together, and why: virtual clocks.
     fn virtual_clocks_refused(&self) -> Option<(&'static str, &'static str)> {
-        let windows = self.duration.map_or(i64::MAX, |duration| duration.as_ns() / self.window.as_ns());
+        let windows = self.duration.map_or(i64::MAX, |duration| duration.as_ns() / self.window().as_ns());
         let refusals = [
             (
                 self.inject_step.is_some_and(|step| step.node == NodeId(0)),
@@ -233,10 +261,16 @@ fn read_file(path: &Path) -> Result<Vec<(String, String)>, Error> {
 const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
 /// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
 const RESERVED_ENVIRONMENT: [&str; 6] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "PARENT", "RENDEZVOUS_TIMEOUT"];
-/// The target of `--adaptive` without one.
+/// The target where none is given.
 const TARGET_ERROR: Duration = Duration::from_us(1);
-/// The budget where none is given: the default cadence takes 0.165.
-const BUDGET_CPU: f64 = 0.2;
+/// The cadence where none is given: of the first seconds, or with `fixed` of all.
+const CADENCE: Duration = Duration::from_us(800);
+/// The window where none is given and the pace is fixed.
+const WINDOW: Duration = Duration::from_ms(4_000);
+/// The first and the longest window where none is given.
+const WINDOW_LIMITS: [Duration; 2] = [Duration::from_ms(1_000), Duration::from_ms(16_000)];
+/// The budget where none is given: the default cadence takes 0.06.
+const BUDGET_CPU: f64 = 0.1;
 /// As many as the probe thread keeps.
 const MAX_EXCHANGES_PER_WINDOW: i64 = 1 << 20;
 
@@ -264,7 +298,7 @@ mod tests {
     #[test]
     fn precedence_is_flag_environment_file_default() {
         let environment = [("PROBE_SYNC_WINDOW", "3s"), ("HOME", "/"), ("PROBE_SYNC_LOG", "debug")];
-        check("", &[], &[], Ok(("window", "4s")));
+        check("", &[], &[], Ok(("window", "auto")));
         check("window = '2s'", &[], &[], Ok(("window", "2s")));
         check("window = '2s'", &environment, &[], Ok(("window", "3s")));
         check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
@@ -280,14 +314,42 @@ mod tests {
     }
 
     #[test]
+    fn the_pace_is_adapted_unless_a_cadence_is_named_alone() {
+        let cadence = ("probe_cadence", "400us");
+        for (flags, fixed) in [
+            (&[][..], false),
+            (&[("fixed", "true")], true),
+            (&[cadence], true),
+            (&[cadence, ("target_error", "200ns")], false),
+            (&[cadence, ("adaptive", "true")], false),
+            (&[cadence, ("budget_cpu", "5%")], false),
+            (&[("window", "2s")], false),
+        ] {
+            let said = |is| if is { "true" } else { "false" };
+            check("", &[], flags, Ok(("fixed", said(fixed))));
+            check("", &[], flags, Ok(("adaptive", said(!fixed))));
+        }
+        let windows = |flags: &[(&str, &str)]| {
+            let flags: Vec<_> = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let config = Config::load(None, std::iter::empty(), &flags).expect("sound");
+            (config.window(), config.cadence(), config.pacing().and_then(|pacing| pacing.window))
+        };
+        let (ms, us) = (Duration::from_ms, Duration::from_us);
+        assert_eq!(windows(&[]), (ms(1_000), us(800), Some([1_000_000_000, 16_000_000_000])));
+        assert_eq!(windows(&[("fixed", "true")]), (ms(4_000), us(800), None));
+        assert_eq!(windows(&[cadence]), (ms(4_000), us(400), None));
+        assert_eq!(windows(&[("window", "2s")]), (ms(2_000), us(800), None), "a window that is named stays");
+        check("", &[], &[("fixed", "true"), ("target_error", "1us")], Err("leave one of them out"));
+    }
+
+    #[test]
     fn a_budget_holds_from_the_first_window_on() {
         let target = ("target_error", "200ns");
-        check("", &[], &[target], Ok(("adaptive", "true")));
-        check("", &[], &[target], Ok(("probe_cadence", "800us")));
-        // 6 packets of 88 bytes are 4224 bits.
-        check("", &[], &[target, ("budget_bps", "1.056M")], Ok(("probe_cadence", "4ms")));
-        // 6 packets of 22 µs are 132 µs.
-        check("", &[], &[("adaptive", "true"), ("budget_cpu", "1%")], Ok(("probe_cadence", "13ms 200us")));
+        check("", &[], &[target], Ok(("probe_cadence", "auto")));
+        // 6 packets of 108 bytes are 5184 bits.
+        check("", &[], &[target, ("budget_bps", "1.296M")], Ok(("probe_cadence", "4ms")));
+        // 6 packets of 8 µs are 48 µs.
+        check("", &[], &[("budget_cpu", "1%")], Ok(("probe_cadence", "4ms 800us")));
         check("", &[], &[target, ("probe_cadence", "100us")], Ok(("probe_cadence", "100us")));
     }
 

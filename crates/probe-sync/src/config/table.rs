@@ -124,25 +124,33 @@ settings! {
     read |text| positive(text).map(Some); write |c| c.duration.map_or_else(|| "until stopped".into(), text_of);
     check |_| Ok(()); help "How long to run, as in 12s or 10min. Without it: until Ctrl-C or SIGTERM";
 
-    /// Length of a window.
-    window: Duration = Duration::from_ms(4_000); shared "window" "window" "DURATION" in Measuring;
-    read positive; write |c| text_of(c.window); check |c| within(c.window, Duration::from_ms(100), Duration::from_ms(3_600_000));
-    help "Length of a window. Each window gives one offset per node" shown;
+    /// Length of a window; `None` chooses, see [`Config::window`].
+    window: Option<Duration> = None; shared "window" "window" "DURATION" in Measuring;
+    read |text| positive(text).map(Some); write |c| c.window.map_or_else(|| "auto".into(), text_of);
+    check |c| within(c.window(), Duration::from_ms(100), Duration::from_ms(3_600_000));
+    help "Length of every window. Each window gives one offset per node [default: 1s at first, up to 16s while clocks are calm; 4s with --fixed]";
 
-    /// Gap between exchanges started by one host, shared by its ranks and edges in turn.
-    cadence: Duration = Duration::from_us(800); shared "probe_cadence" "cadence" "DURATION" in Measuring;
-    read positive; write |c| text_of(c.cadence); check |c| within(c.cadence, Duration::from_us(20), CADENCE_MAX);
-    help "Gap between exchanges started by one host, shared by its ranks and edges in turn" shown;
+    /// Gap between exchanges started by one host, shared by its ranks and edges in turn; `None` chooses, see [`Config::cadence`].
+    cadence: Option<Duration> = None; shared "probe_cadence" "cadence" "DURATION" in Measuring;
+    read |text| positive(text).map(Some); write |c| c.cadence.map_or_else(|| "auto".into(), text_of);
+    check |c| within(c.cadence(), Duration::from_us(20), CADENCE_MAX);
+    help "Gap between exchanges started by one host, shared by its ranks and edges in turn. Fixed, unless --target-error is given too: then it \
+          is the first one [default: 800us at first, then what the target needs]";
+
+    /// Keep the configured cadence and window all the time.
+    fixed: bool = false; shared "fixed" "fixed" "" in Measuring;
+    read number; write |c| c.pacing().is_none().to_string(); check |_| Ok(());
+    help "Keep cadence and window as they are configured, by default 800us and 4s, at the cost that they have";
 
     /// Time between the two packets of a coded pair.
     spacing: Duration = Duration::from_us(100); shared "spacing" "spacing" "DURATION" in Measuring;
-    read positive; write |c| text_of(c.spacing); check |c| within(c.spacing, Duration::from_us(1), Duration::from_ms(1_000));
+    read duration; write |c| text_of(c.spacing); check |c| within(c.spacing, Duration::ZERO, Duration::from_ms(1_000));
     help "Time between the two packets of a coded pair" shown;
 
     /// An exchange not finished after this long counts as lost.
-    exchange_timeout: Duration = Duration::from_ms(100); shared "exchange_timeout" "exchange-timeout" "DURATION" in Measuring;
+    exchange_timeout: Duration = Duration::from_ms(1_000); shared "exchange_timeout" "exchange-timeout" "DURATION" in Measuring;
     read positive; write |c| text_of(c.exchange_timeout);
-    check |c| within(c.exchange_timeout, Duration::from_ms(1), Duration::from_ms(10_000));
+    check |c| within(c.exchange_timeout, Duration::from_ms(100), Duration::from_ms(10_000));
     help "An exchange not finished after this long counts as lost" shown;
 
     /// How long a round waits for a rank.
@@ -197,15 +205,15 @@ settings! {
     };
     help "Milliseconds between such pairs" shown;
 
-    /// Adapt cadence and edges to the target.
+    /// Adapt cadence, window and edges to the target although a cadence is named.
     adaptive: bool = false; shared "adaptive" "adaptive" "" in Adaptive;
     read number; write |c| c.pacing().is_some().to_string(); check |_| Ok(());
-    help "Adapt cadence and edges so that the target is met at least cost";
+    help "Adapt to the target from the cadence on that --cadence names. Without --cadence and --fixed it is always so";
 
     /// Half-width of every node's 95 % interval to aim at; asks for adaptive probing by itself.
     target_error: Option<Duration> = None; shared "target_error" "target-error" "DURATION" in Adaptive;
     read |text| positive(text).map(Some); write |c| c.target_error.map_or_else(|| "none".into(), text_of); check |_| Ok(());
-    help "Wanted half-width of the 95 % intervals, as in 200ns. Switches --adaptive on [default with --adaptive: 1us]";
+    help "Half-width of the 95 % intervals that cadence, window and extra edges are adapted to, as in 200ns [default: 1us]";
 
     /// Bits per second that a host may send for probing, UDP and IPv4 headers and answers included.
     budget_bps: Option<f64> = None; shared "budget_bps" "budget-bps" "BITS" in Adaptive;
@@ -215,7 +223,7 @@ settings! {
     /// Share of one core that probing may take on a host.
     budget_cpu: Option<f64> = None; shared "budget_cpu" "budget-cpu" "SHARE" in Adaptive;
     read |text| rate(text).map(Some); write |c| or_auto(c.budget_cpu); check |_| Ok(());
-    help "Share of one core that probing may take on a host, as in 0.1 or 10% [default: 0.2 unless --budget-bps is given]";
+    help "Share of one core that probing may take on a host, as in 0.1 or 10% [default: 0.1 unless --budget-bps is given]";
 
     /// Where the run's files go.
     out: PathBuf = PathBuf::from("probe_sync_out"); local "out" "out" "DIR" in Output;

@@ -40,14 +40,15 @@ counters! {
     AnswersIncomplete "answers_incomplete" "Requests given up because their packets never were complete.";
     AnswersSendFailed "answers_send_failed" "Answers ended because a packet could not be sent.";
     AnswersStarted "answers_started" "Answers whose first packet was queued.";
-    AnswersSuperseded "answers_superseded" "Answers that a newer exchange of the same peer replaced.";
+    AnswersSuperseded "answers_superseded" "Answers given up because the peer had too many under way.";
     AnswersWithoutStamp "answers_without_stamp" "Answers ended because a transmit stamp never came.";
     ClockReadingsDiscarded "clock_readings_discarded" "Readings of the clock watch that were too imprecise to use.";
     DatagramsOversized "datagrams_oversized" "Datagrams longer than any probe packet, dropped.";
     DatagramsReceived "datagrams_received" "Datagrams that the socket received.";
     DatagramsSent "datagrams_sent" "Datagrams handed to the kernel.";
     ExchangesBeyondWindowLimit "exchanges_beyond_window_limit" "Finished exchanges that no longer fitted into their window.";
-    ExchangesFinished "exchanges_finished" "Exchanges with all eight timestamps.";
+    ExchangesFinished "exchanges_finished" "Exchanges with packets of both directions.";
+    ExchangesIncomplete "exchanges_incomplete" "Finished exchanges that lack a packet of a coded pair.";
     ExchangesOfMixedStamps "exchanges_of_mixed_stamps"
         "Exchanges that no fit used: their stamps came from another source than the window's best.";
     ExchangesSendFailed "exchanges_send_failed" "Exchanges ended because a packet could not be sent.";
@@ -61,6 +62,7 @@ counters! {
     PacketsDroppedByKernel "packets_dropped_by_kernel" "Datagrams dropped because the receive buffer was full.";
     PacketsDuplicate "packets_duplicate" "Second and further copies of packets.";
     PacketsForeign "packets_foreign" "Datagrams that were no probe packet for this node; by reason in packets_foreign_*.";
+    PacketsForeignAddress "packets_foreign_address" "Foreign datagrams: not from the address of a node of this run.";
     PacketsForeignDestination "packets_foreign_destination" "Foreign datagrams: for another node.";
     PacketsForeignKind "packets_foreign_kind" "Foreign datagrams: unknown kind of packet.";
     PacketsForeignLength "packets_foreign_length" "Foreign datagrams: wrong length.";
@@ -68,12 +70,14 @@ counters! {
     PacketsForeignRun "packets_foreign_run" "Foreign datagrams: of another run.";
     PacketsForeignSource "packets_foreign_source" "Foreign datagrams: from a node that does not exist.";
     PacketsForeignStamps "packets_foreign_stamps" "Foreign datagrams: impossible stamps.";
+    PacketsForeignTag "packets_foreign_tag" "Foreign datagrams: forged, or of another session.";
     PacketsForeignVersion "packets_foreign_version" "Foreign datagrams: another version of the packet format.";
     PacketsLate "packets_late" "First copies that came after their exchange had ended.";
     PacketsOutOfState "packets_out_of_state" "Packets that no exchange of this node can have caused.";
     PacketsReceived "packets_received" "Well-formed packets of this run, duplicates included.";
     PacketsSendFailed "packets_send_failed" "Packets that the system refused to send.";
     PacketsSent "packets_sent" "Packets handed to the network.";
+    PacketsTooOld "packets_too_old" "Packets too old to tell a late one from a replay.";
     PacketsWithoutStamp "packets_without_stamp" "Coded packets whose transmit stamp never came.";
     SendBufferFull "send_buffer_full" "Sends that found the buffer full.";
     SendRefused "send_refused" "Sends that the system refused.";
@@ -105,6 +109,7 @@ pub(crate) fn of_endpoint(counters: &Counters) -> Counts {
         received,
         duplicates,
         late,
+        too_old,
         out_of_state,
         missing_tx_stamps,
         exchanges,
@@ -120,6 +125,7 @@ pub(crate) fn of_endpoint(counters: &Counters) -> Counts {
         (Counter::PacketsReceived, received),
         (Counter::PacketsDuplicate, duplicates),
         (Counter::PacketsLate, late),
+        (Counter::PacketsTooOld, too_old),
         (Counter::PacketsOutOfState, out_of_state),
         (Counter::PacketsWithoutStamp, missing_tx_stamps),
         (Counter::PacketsForeign, foreign.total()),
@@ -171,13 +177,15 @@ pub(crate) fn of_socket(counters: UdpCounters) -> Counts {
 }
 
 fn of_foreign(counters: ForeignCounters) -> Counts {
-    let ForeignCounters { length, magic, version, kind, run, destination, source, stamps } = counters;
+    let ForeignCounters { length, magic, version, kind, run, address, tag, destination, source, stamps } = counters;
     vec![
         (Counter::PacketsForeignLength, length),
         (Counter::PacketsForeignMagic, magic),
         (Counter::PacketsForeignVersion, version),
         (Counter::PacketsForeignKind, kind),
         (Counter::PacketsForeignRun, run),
+        (Counter::PacketsForeignAddress, address),
+        (Counter::PacketsForeignTag, tag),
         (Counter::PacketsForeignDestination, destination),
         (Counter::PacketsForeignSource, source),
         (Counter::PacketsForeignStamps, stamps),
@@ -185,10 +193,11 @@ fn of_foreign(counters: ForeignCounters) -> Counts {
 }
 
 fn of_exchanges(counters: ExchangeCounters) -> Counts {
-    let ExchangeCounters { started, finished, timed_out, stamp_missing, send_failed } = counters;
+    let ExchangeCounters { started, finished, incomplete, timed_out, stamp_missing, send_failed } = counters;
     vec![
         (Counter::ExchangesStarted, started),
         (Counter::ExchangesFinished, finished),
+        (Counter::ExchangesIncomplete, incomplete),
         (Counter::ExchangesTimedOut, timed_out),
         (Counter::ExchangesWithoutStamp, stamp_missing),
         (Counter::ExchangesSendFailed, send_failed),

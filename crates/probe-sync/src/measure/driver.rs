@@ -6,18 +6,21 @@
 //!
 //! What it does not do: fit, gather, write files.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::mpsc::SyncSender;
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_estimate::window::{ClockEvent, PeerPackets};
-use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Tally, TxContext};
+use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Schedule, Tally, Transmit, TxContext};
 use probe_sync_sys::discipline::ClockWatch;
 use probe_sync_sys::{
-    AsyncUdp, MonotonicClock, NARROW_BRACKET, RawClock, SendToken, SystemClock, Timer, TimestampedUdp, read_pair, wait,
+    AsyncUdp, MonotonicClock, NARROW_BRACKET, Outgoing, RawClock, SendToken, SystemClock, Timer, TimestampedUdp,
+    read_pair, wait,
 };
-use probe_sync_time::{Clock, Duration, Edge, Exchange, Monotonic, NodeId, SkewedClock, Stamp, System, Timestamp};
+use probe_sync_time::{
+    Clock, Duration, Edge, Exchange, Monotonic, NodeId, SkewedClock, Stamp, StampSource, System, Timestamp,
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::account::{EdgeExchanges, RankAccount};
@@ -30,6 +33,7 @@ pub(super) enum Command {
     SetSchedule(Schedule),
     SetOutEdges(Vec<NodeId>),
     StopProbing,
+    InFlight(SyncSender<usize>),
     Account(SyncSender<RankAccount>),
 }
 
@@ -40,7 +44,11 @@ pub(super) struct Driver {
     timer: Timer,
     addresses: Vec<SocketAddr>,
     clock: SkewedClock,
+    nodes: HashMap<SocketAddr, NodeId>,
     awaited: AwaitedStamps,
+    /// When to look for what came, while nothing wakes the task.
+    look_due: Timestamp<Monotonic>,
+    look_period: Duration,
     watch: ClockWatch,
     watch_due: Timestamp<Monotonic>,
     node: NodeId,
@@ -62,16 +70,25 @@ impl Driver {
     ) -> Result<Self, Error> {
         let now = MonotonicClock.now();
         let node = endpoint.node;
+        let look_period = look_period(&endpoint.schedule);
+        // User code stamps when it looks, so it must be woken by what comes. The kernel and the interface need nobody.
+        let mut udp = AsyncUdp::polled(udp);
+        if udp.udp().stamp_source() == StampSource::User {
+            udp.watch()?;
+        }
         let endpoint =
             Endpoint::new(endpoint, now).map_err(|error| Error::ProbeThread { reason: error.to_string() })?;
         Ok(Self {
             endpoint,
-            udp: AsyncUdp::new(udp)?,
+            udp,
             timer: Timer::new()?,
+            nodes: (0..).map(NodeId).zip(&addresses).map(|(node, address)| (canonical(*address), node)).collect(),
             addresses,
             window_start: clock.apply(SystemClock.now()),
             clock,
             awaited: AwaitedStamps::new(),
+            look_due: now,
+            look_period,
             watch: ClockWatch::new(),
             watch_due: now,
             node,
@@ -85,7 +102,8 @@ impl Driver {
     /// Serves until the other side of `commands` is gone.
     pub(super) async fn serve(mut self, mut commands: UnboundedReceiver<Command>) -> Result<(), Error> {
         loop {
-            let due = self.endpoint.next_timer().map_or(self.watch_due, |timer| timer.min(self.watch_due));
+            let look = self.udp.is_polled().then_some(self.look_due);
+            let due = self.endpoint.next_timer().into_iter().chain(look).fold(self.watch_due, Ord::min);
             self.timer.set(Some(due))?;
             tokio::select! {
                 biased;
@@ -101,13 +119,19 @@ impl Driver {
         }
     }
 
-    /// One turn: what is due goes out first, then everything that came in is taken.
+    /// One turn: everything that came in is taken, then all that this or the time calls for goes out together.
     fn turn(&mut self) -> Result<(), Error> {
         let now = MonotonicClock.now();
+        if self.udp.is_polled() {
+            self.udp.look();
+        }
+        self.receive(now)?;
         self.endpoint.handle_timer(now);
         self.send_all(now)?;
-        self.receive(now)?;
-        self.send_all(now)?;
+        self.look_due = now + if self.udp.udp().stamps_awaited() > 0 { STAMP_PERIOD } else { self.look_period };
+        if self.udp.is_polled() && self.udp.udp().stamp_source() == StampSource::User {
+            self.udp.watch()?;
+        }
         while let Some(exchange) = self.endpoint.poll_exchange() {
             if self.finished.len() < MAX_EXCHANGES {
                 self.finished.push(exchange);
@@ -123,26 +147,42 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends until nothing is left to send. A transmit stamp is usually there when the send returns, and releases the
-    /// third packet of its exchange at once.
+    /// Sends until nothing is left to send. Transmit stamps are usually there when the send returns, and release the third packets of
+    /// their exchanges at once.
     fn send_all(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
         self.take_stamps(now)?;
-        while let Some(transmit) = self.endpoint.poll_transmit() {
-            // The endpoint names only nodes of the run, and every node has its address.
-            let to = self.addresses[transmit.to.index()];
-            match self.udp.try_send(&transmit.bytes, to) {
-                Ok(token) => {
-                    self.awaited.insert(token, transmit.context);
-                    self.take_stamps(now)?;
-                }
-                // Counted by the socket, by reason; the exchange is given up.
-                Err(error) => {
-                    self.endpoint.handle_send_failed(transmit.context, now);
-                    self.cannot_reach(transmit.to, &error.to_string());
-                }
+        let mut transmits = Vec::new();
+        loop {
+            transmits.extend(std::iter::from_fn(|| self.endpoint.poll_transmit()));
+            if transmits.is_empty() {
+                return Ok(());
             }
+            let (udp, awaited, addresses) = (&mut self.udp, &mut self.awaited, &self.addresses);
+            // The endpoint names only nodes of the run, and every node has its address.
+            let outgoing =
+                |transmit: &Transmit| (transmit.bytes, addresses[transmit.to.index()], transmit.context.kind);
+            let packets: Vec<_> = transmits.iter().map(outgoing).collect();
+            let packets: Vec<Outgoing<'_>> = packets
+                .iter()
+                .map(|(bytes, to, kind)| Outgoing { bytes, to: *to, stamped: kind.needs_tx_stamp() })
+                .collect();
+            let mut failed = Vec::new();
+            udp.send_batch(&packets, |place, result| match result {
+                Ok(token) => {
+                    if let Some(token) = token {
+                        awaited.insert(token, transmits[place].context);
+                    }
+                }
+                Err(error) => failed.push((transmits[place].context, error.to_string())),
+            });
+            // Counted by the socket, by reason; the exchanges are given up.
+            for (context, reason) in failed {
+                self.endpoint.handle_send_failed(context, now);
+                self.cannot_reach(context.peer, &reason);
+            }
+            transmits.clear();
+            self.take_stamps(now)?;
         }
-        Ok(())
     }
 
     fn take_stamps(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
@@ -181,7 +221,8 @@ impl Driver {
         let mut buffer = [0; PACKET_BYTES + 1];
         for _ in 0..MAX_PER_TURN {
             let Some(received) = self.udp.try_recv(&mut buffer)? else { break };
-            self.endpoint.handle_packet(&buffer[..received.len], self.on_virtual_clock(received.stamp), now);
+            let from = self.nodes.get(&canonical(received.from)).copied();
+            self.endpoint.handle_packet(&buffer[..received.len], from, self.on_virtual_clock(received.stamp), now);
         }
         Ok(())
     }
@@ -202,13 +243,20 @@ impl Driver {
             Command::Cut(reply) => {
                 let _ = reply.send(self.cut());
             }
-            Command::SetSchedule(schedule) => self.endpoint.set_schedule(schedule),
+            Command::SetSchedule(schedule) => {
+                self.look_period = look_period(&schedule);
+                self.look_due = self.look_due.min(MonotonicClock.now() + self.look_period);
+                self.endpoint.set_schedule(schedule);
+            }
             Command::SetOutEdges(peers) => {
                 if let Err(error) = self.endpoint.set_out_edges(&peers) {
                     tracing::warn!("the master's edges are refused, the old ones stay: {error}");
                 }
             }
             Command::StopProbing => self.endpoint.set_probing(false),
+            Command::InFlight(reply) => {
+                let _ = reply.send(self.endpoint.in_flight());
+            }
             Command::Account(reply) => {
                 let _ = reply.send(self.account());
             }
@@ -254,7 +302,7 @@ impl Driver {
         let packets = peers.clone().map(|(peer, count)| PeerPackets {
             peer: *peer,
             sent: count.sent,
-            received: count.received - count.duplicates,
+            received: count.first_copies(),
         });
         let edges = peers.filter(|(_, count)| count.exchanges.started > 0).map(|(peer, count)| EdgeExchanges {
             edge: Edge { src: self.node, dst: *peer },
@@ -294,6 +342,23 @@ impl AwaitedStamps {
     }
 }
 
+/// How often to look for packets that wake nobody: a peer waits as long for its answer.
+fn look_period(schedule: &Schedule) -> Duration {
+    schedule.period().clamp(LOOK_LIMITS[0], LOOK_LIMITS[1])
+}
+
+/// An address as the system reports it and as a roster names it compare equal: the flow label says nothing, and a scope only of a
+/// link-local address.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => {
+            let scope = if v6.ip().is_unicast_link_local() { v6.scope_id() } else { 0 };
+            SocketAddrV6::new(*v6.ip(), v6.port(), 0, scope).into()
+        }
+        v4 => v4,
+    }
+}
+
 /// Datagrams or stamps taken in one turn, so that a flood cannot keep the schedule waiting.
 const MAX_PER_TURN: usize = 256;
 /// Exchanges kept for one window: 20 s at the fastest cadence.
@@ -302,3 +367,7 @@ const MAX_EXCHANGES: usize = 1 << 20;
 const AWAITED: usize = 1024;
 /// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`.
 const WATCH_PERIOD: Duration = Duration::from_ms(250);
+/// Limits of the time between two looks for packets. The longest is far below the time after which a packet is asked for again.
+const LOOK_LIMITS: [Duration; 2] = [Duration::from_ms(1), Duration::from_ms(50)];
+/// A transmit stamp that was not there when the send returned is there soon: an interface takes microseconds.
+const STAMP_PERIOD: Duration = Duration::from_us(500);

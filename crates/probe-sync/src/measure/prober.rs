@@ -14,7 +14,7 @@ use probe_sync_estimate::round::WindowCut;
 use probe_sync_probe::{EndpointConfig, Schedule};
 use probe_sync_sys::timer::reduce_timer_slack;
 use probe_sync_sys::{SystemClock, TimestampedUdp, UdpOptions, host};
-use probe_sync_time::{Clock, Duration, NodeId, RunId, SkewedClock, StampSource, System, Timestamp};
+use probe_sync_time::{Clock, Duration, NodeId, RunId, SessionKey, SkewedClock, StampSource, System, Timestamp};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::account::RankAccount;
@@ -39,7 +39,8 @@ pub struct Prober {
     /// The run's own edges of this node, and those that the master added, sorted.
     out_edges: [Vec<NodeId>; 2],
     ranks_on_host: (u32, u32),
-    drain: StdDuration,
+    /// Longest wait for exchanges with peers that do not answer.
+    drain_limit: StdDuration,
 }
 
 impl ProberSetup {
@@ -75,14 +76,14 @@ impl ProberSetup {
 }
 
 impl Prober {
-    /// Starts probing. `addresses` by node; `place_on_host` is this rank's place among the probing ranks of its host and
+    /// Starts probing, in packets of this run under its key. `addresses` by node; `place_on_host` is this rank's place among the probing ranks of its host and
     /// their number, which share the cadence.
     ///
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(
         setup: ProberSetup,
-        run: RunId,
+        (run, key): (RunId, SessionKey),
         addresses: Vec<SocketAddr>,
         out_edges: Vec<NodeId>,
         clock: SkewedClock,
@@ -96,9 +97,11 @@ impl Prober {
             node: setup.node,
             nodes: addresses.len() as u32,
             out_edges: out_edges.clone(),
-            schedule: schedule(config.cadence, place_on_host)?,
+            schedule: schedule(config.cadence(), place_on_host)?,
             spacing: config.spacing,
             exchange_timeout: config.exchange_timeout,
+            incarnation: 0,
+            key: Some(key),
         };
         let cpus = cpus_near(config, setup.local_addr());
         let virtual_clock = clock.clone();
@@ -121,10 +124,10 @@ impl Prober {
             thread: Some(thread),
             alive,
             clock,
-            cadence: config.cadence,
+            cadence: config.cadence(),
             out_edges: [out_edges, Vec::new()],
             ranks_on_host: place_on_host,
-            drain: 2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs()),
+            drain_limit: 2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs()),
         })
     }
 
@@ -200,8 +203,13 @@ impl Prober {
     /// # Errors
     /// The thread's own error when it has ended.
     pub fn finish(mut self) -> Result<RankAccount, Error> {
-        std::thread::sleep(self.drain);
-        self.ask(Command::Account)
+        let deadline = Instant::now() + self.drain_limit;
+        loop {
+            std::thread::sleep(DRAIN.min(self.drain_limit));
+            if self.ask(Command::InFlight)? == 0 || Instant::now() >= deadline {
+                return self.ask(Command::Account);
+            }
+        }
     }
 
     fn ask<T>(&mut self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Error> {
@@ -238,12 +246,23 @@ impl Drop for Prober {
     }
 }
 
-/// Every rank of a host starts one exchange per `ranks · cadence`, a cadence after the rank before it.
+/// Every rank of a host starts an exchange per `ranks · cadence`, in the mean, and the ranks take turns: bursts to several peers where
+/// single starts would wake it more often than is worth it, and trains to one peer where pauses would let everything grow cold.
 fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Error> {
     let (place, ranks) = place_on_host;
-    let times = |count: u32| Duration::from_ns(cadence.as_ns().saturating_mul(i64::from(count)));
-    Schedule::new(times(ranks), times(place))
-        .ok_or_else(|| Error::ProbeThread { reason: format!("invalid cadence: {cadence:?}") })
+    let gap = cadence.as_ns().saturating_mul(i64::from(ranks));
+    let made = if gap < WAKE_PERIOD_MIN.as_ns() {
+        let burst = (WAKE_PERIOD_MIN.as_ns() + gap - 1) / gap.max(1);
+        Schedule::in_bursts(Duration::from_ns(gap), burst as u32, phase(cadence, place, burst))
+    } else {
+        Schedule::in_trains(Duration::from_ns(gap), TRAIN, phase(cadence, place, TRAIN.into()))
+    };
+    made.ok_or_else(|| Error::ProbeThread { reason: format!("invalid cadence: {cadence:?}") })
+}
+
+/// Where a rank's bursts lie among those of its host.
+fn phase(cadence: Duration, place: u32, burst: i64) -> Duration {
+    Duration::from_ns(cadence.as_ns().saturating_mul(i64::from(place)).saturating_mul(burst))
 }
 
 /// The processors near the interface that has `address`, where pinning is wanted and means something.
@@ -264,7 +283,13 @@ fn prepare_thread(cpus: Option<&[usize]>) {
     }
 }
 
+/// A node starts exchanges no more often: what is due meanwhile starts together.
+const WAKE_PERIOD_MIN: Duration = Duration::from_ms(5);
+/// Exchanges of a train: the first is slow, the others are not.
+const TRAIN: u32 = 4;
 /// How soon a raised stop flag is seen.
-const STOP_POLL: StdDuration = StdDuration::from_millis(50);
+const STOP_POLL: StdDuration = StdDuration::from_millis(200);
+/// In this time the last packets arrive and are looked at, by a busy host too.
+const DRAIN: StdDuration = StdDuration::from_millis(200);
 /// The probe thread answers within microseconds; one that does not is stuck.
 const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(10);

@@ -57,7 +57,7 @@ fn wave(random: &mut ChaCha8Rng) -> Wave {
 }
 
 fn steps(config: &Config, start_ns: i64, random: &mut ChaCha8Rng) -> Vec<Step> {
-    let window_ns = config.window.as_ns();
+    let window_ns = config.window().as_ns();
     let span_ns = config.duration.map_or(window_ns.saturating_mul(WINDOWS_WITHOUT_DURATION), Duration::as_ns);
     // `Config` has seen to it that the run is long enough.
     let last_ns = span_ns.saturating_sub(window_ns).max(window_ns);
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn models_keep_their_ranges_and_leave_offset_and_rate_alone() {
         let constant = Config { inject_skew: Some(7), duration: Some(Duration::from_ms(12_000)), ..Config::default() };
-        let window_ns = constant.window.as_ns();
+        let window_ns = constant.window().as_ns();
         for node in 1..200 {
             let [plain, swinging, stepping] = [SkewModel::Constant, SkewModel::Sinusoid, SkewModel::Steps]
                 .map(|skew_model| virtual_clock(&Config { skew_model, ..constant.clone() }, NodeId(node), 5));

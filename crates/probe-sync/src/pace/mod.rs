@@ -25,7 +25,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// The configured pace.
     pub fn configured(config: &Config) -> Self {
-        Self { cadence: config.cadence, window: config.window, extra_edges: Vec::new() }
+        Self { cadence: config.cadence(), window: config.window(), extra_edges: Vec::new() }
     }
 
     /// What the master decided.
@@ -73,7 +73,8 @@ impl Policy {
             Self::Adaptive(adaptive) => {
                 let step = adaptive.next(round, current.cadence);
                 let cadence = Duration::from_ns(step.cadence_ns);
-                Pace { cadence, window: current.window, extra_edges: step.extra_edges }
+                let window = step.window_ns.map_or(current.window, Duration::from_ns);
+                Pace { cadence, window, extra_edges: step.extra_edges }
             }
             #[cfg(test)]
             Self::Scripted(next) => next(round, current),

@@ -79,8 +79,9 @@ impl Master {
         }
         let solved = self.solver.solve(round_id, reference, windows);
         let mut solved = solved.map_err(|source| Error::Graph { round_id, source })?;
-        let next = self.policy.next(&solved, pace);
-        let ends = ends || self.duration_over(next.window);
+        let mut next = self.policy.next(&solved, pace);
+        next.window = self.within_duration(next.window);
+
         solved.data.decision = next.decision(solved.data.window_end, ends);
         self.latency = closed.elapsed();
         self.recorder.record(&solved.data, self.latency)?;
@@ -110,6 +111,16 @@ impl Master {
     ) -> Result<RunReport, Error> {
         let pacing = self.policy.report();
         self.recorder.end(accounts, interrupted || self.asked, error, pacing)
+    }
+
+    /// A window that has grown and would outlast the run ends with it; so does one after which too little for another would be left.
+    fn within_duration(&self, window: Duration) -> Duration {
+        let Some(duration) = self.duration.filter(|_| window > self.configured.window) else { return window };
+        let begun = i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        let left = Duration::from_ns(duration.as_ns().saturating_sub(begun));
+        let rest = left - window;
+        let last = rest < Duration::from_ns(self.configured.window.as_ns() / 2);
+        if last && left > Duration::ZERO { left } else { window }
     }
 
     /// True when less than half a window of the configured duration is left.

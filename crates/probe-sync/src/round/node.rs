@@ -65,7 +65,15 @@ impl Node {
         let probes = config.keep_probes.then(|| directory.stream(&format!("probes/node{node}.jsonl"))).transpose()?;
         let sample = |tracer| Sampler::start(tracer, clock.clone(), config.snapshot_pair_period, &directory, node);
         let sampler = tracer.map(sample).transpose()?;
-        let prober = Prober::start(setup, plan.run, addresses, out_edges, clock, plan.place_on_host[rank], config)?;
+        let prober = Prober::start(
+            setup,
+            (plan.run, plan.session_key),
+            addresses,
+            out_edges,
+            clock,
+            plan.place_on_host[rank],
+            config,
+        )?;
         Ok(Self { node, prober, windows, probes, sampler, fit: config.fit_options(), left_out: 0 })
     }
 

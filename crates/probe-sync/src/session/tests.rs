@@ -16,7 +16,7 @@ use crate::{Config, Error};
 
 fn config(directory: &Path) -> Config {
     Config {
-        window: Duration::from_ms(500),
+        window: Some(Duration::from_ms(500)),
         duration: Some(Duration::from_ms(2_000)),
         inject_skew: Some(11),
         out: directory.join("out"),
@@ -55,8 +55,11 @@ fn windows(directory: &Path, node: usize) -> Vec<NodeWindowData> {
 #[test]
 fn every_rank_sees_every_round_and_its_own_state() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let config =
-        Config { duration: Some(Duration::from_ms(900)), window: Duration::from_ms(300), ..config(directory.path()) };
+    let config = Config {
+        duration: Some(Duration::from_ms(900)),
+        window: Some(Duration::from_ms(300)),
+        ..config(directory.path())
+    };
     let results = sessions(2, &config, None, |mut session| {
         let mut offsets = Vec::new();
         while let Some(round) = session.next_round()? {
@@ -94,7 +97,7 @@ fn a_context_serves_a_second_session() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let context = Context::default();
     for run in 0..2 {
-        let config = Config { duration: None, window: Duration::from_ms(200), ..config(directory.path()) };
+        let config = Config { duration: None, window: Some(Duration::from_ms(200)), ..config(directory.path()) };
         let mut alone = InProcess::group(1).remove(0);
         let mut session = Session::start(Ok(config), &mut alone, &context).expect("a run");
         assert!(session.next_round().expect("a round").is_some(), "session {run} ended at once");
@@ -124,7 +127,7 @@ fn a_dropped_session_ends_its_threads_and_keeps_its_rounds() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = Config {
         duration: None,
-        window: Duration::from_ms(200),
+        window: Some(Duration::from_ms(200)),
         snapshot_pair_period: Duration::from_ms(5),
         ..config(directory.path())
     };
@@ -188,7 +191,7 @@ fn all_ranks_probe_the_edges_that_the_master_adds() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = Config {
         neighbors: Some(2),
-        window: Duration::from_ms(200),
+        window: Some(Duration::from_ms(200)),
         duration: Some(Duration::from_ms(1_600)),
         ..config(directory.path())
     };

@@ -46,7 +46,7 @@ fn ranks(configs: Vec<Result<Config, Error>>, stop_after: Option<usize>) -> Vec<
 
 fn config(out: &std::path::Path) -> Config {
     Config {
-        window: Duration::from_ms(500),
+        window: Some(Duration::from_ms(500)),
         duration: Some(Duration::from_ms(2_000)),
         inject_skew: Some(11),
         out: out.join("out"),

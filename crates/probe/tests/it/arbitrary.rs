@@ -5,7 +5,7 @@ use probe_sync_probe::{Endpoint, Kind, PACKET_BYTES, Packet, Schedule, TxContext
 use probe_sync_time::{Duration, NodeId, RunId, StampSource};
 use proptest::prelude::*;
 
-use crate::wire::{at, endpoint, stamp};
+use crate::wire::{KEY, at, endpoint, stamp};
 
 const NODES: u32 = 5;
 
@@ -41,15 +41,16 @@ fn context() -> impl Strategy<Value = TxContext> {
 /// Mostly packets that the endpoint must take seriously.
 fn packet() -> impl Strategy<Value = Packet> {
     let seq = prop_oneof![8 => 0u32..20, 1 => any::<u32>()];
-    (prop::sample::select(Kind::ALL.to_vec()), 0..NODES + 1, seq, any::<i64>(), 0u64..30).prop_map(
-        |(kind, src, seq, ns, run)| {
-            let stamps = [Some(stamp(ns, StampSource::Kernel)); 2];
-            let tx = if matches!(kind, Kind::Pt3 | Kind::Pr3) { stamps } else { [None; 2] };
-            let rx = if kind.is_forward() { [None; 2] } else { stamps };
-            let run = RunId(if run == 0 { 1 } else { 77 });
-            Packet { kind, run, src: NodeId(src), dst: NodeId(0), seq, tx, rx }
-        },
-    )
+    let incarnation = prop_oneof![8 => Just(7u32), 1 => 6u32..9];
+    let header = (prop::sample::select(Kind::ALL.to_vec()), 0..NODES + 1, seq, any::<i64>(), 0u64..30);
+    (header, 0u8..4, incarnation).prop_map(|((kind, src, seq, ns, run), repetition, incarnation)| {
+        let stamps = [Some(stamp(ns, StampSource::Kernel)); 2];
+        let tx = if matches!(kind, Kind::Pt3 | Kind::Pr3) { stamps } else { [None; 2] };
+        let rx = if kind.is_forward() { [None; 2] } else { stamps };
+        let run = RunId(if run == 0 { 1 } else { 77 });
+        let repetition = if kind.place() == 2 { repetition } else { 0 };
+        Packet { kind, run, src: NodeId(src), dst: NodeId(0), seq, repetition, incarnation, tx, rx }
+    })
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -73,9 +74,14 @@ fn perform(endpoint: &mut Endpoint, action: Action) {
     match action {
         Action::Timer(now) => endpoint.handle_timer(at(now)),
         Action::Packet(packet, now) => {
-            endpoint.handle_packet(&packet.encode(), stamp(now, StampSource::Kernel), at(now));
+            endpoint.handle_packet(
+                &packet.encode(Some(&KEY)),
+                Some(packet.src),
+                stamp(now, StampSource::Kernel),
+                at(now),
+            );
         }
-        Action::Bytes(bytes, now) => endpoint.handle_packet(&bytes, stamp(now, StampSource::User), at(now)),
+        Action::Bytes(bytes, now) => endpoint.handle_packet(&bytes, None, stamp(now, StampSource::User), at(now)),
         Action::TxStamp(context, now) => endpoint.handle_tx_stamp(context, stamp(now, StampSource::User), at(now)),
         Action::TxLost(context, now) => endpoint.handle_tx_lost(context, at(now)),
         Action::SendFailed(context, now) => endpoint.handle_send_failed(context, at(now)),
@@ -112,10 +118,11 @@ proptest! {
         let counters = endpoint.counters();
         let total = counters.total();
         prop_assert_eq!(total.received + counters.foreign.total(), packets);
-        prop_assert_eq!(total.accepted() + total.duplicates + total.late + total.out_of_state, total.received);
+        prop_assert_eq!(total.accepted() + total.duplicates + total.late + total.too_old + total.out_of_state, total.received);
         let exchanges = total.exchanges;
         prop_assert_eq!(exchanges.started, exchanges.finished + exchanges.lost() + endpoint.in_flight() as u64);
-        prop_assert!(endpoint.in_flight() <= 256);
+        prop_assert!(endpoint.in_flight() <= 3 * 64);
+        prop_assert!(exchanges.incomplete <= exchanges.finished);
         prop_assert!(counters.peers.keys().all(|peer| peer.0 > 0 && peer.0 < NODES));
     }
 }

@@ -1,9 +1,9 @@
 //! When exchanges start, with whom, and how many may be under way.
 
 use probe_sync_probe::{EndpointConfig, Error, Kind, Packet, Schedule};
-use probe_sync_time::{Duration, NodeId, RunId, StampSource};
+use probe_sync_time::{Duration, NodeId, RunId, SessionKey, StampSource};
 
-use crate::wire::{TIMEOUT, at, config, endpoint, stamp, transmits};
+use crate::wire::{KEY, TIMEOUT, at, config, endpoint, stamp, transmits};
 
 /// The peers of the first packets that node `node` sends when its timer runs at these instants.
 fn starts(node: u32, out_edges: &[u32], instants: impl IntoIterator<Item = i64>) -> Vec<u32> {
@@ -44,6 +44,37 @@ fn missed_starts_are_skipped_and_counted() {
 }
 
 #[test]
+fn a_burst_starts_with_different_peers_at_once() {
+    let schedule = Schedule::in_bursts(Duration::from_ms(1), 3, Duration::from_ms(1)).unwrap();
+    let mut zero =
+        probe_sync_probe::Endpoint::new(EndpointConfig { schedule, ..config(0, 3, &[1, 2]) }, at(0)).unwrap();
+    let mut check = |now, peers: &[u32], next, skipped| {
+        zero.handle_timer(at(now));
+        let firsts = transmits(&mut zero).into_iter().filter(|t| t.context.kind == Kind::Pt1);
+        assert_eq!(firsts.map(|transmit| transmit.to.0).collect::<Vec<_>>(), peers, "at {now}");
+        zero.handle_timer(at(now + 100_000));
+        transmits(&mut zero);
+        assert_eq!((zero.next_timer(), zero.counters().skipped_starts), (Some(at(next)), skipped), "at {now}");
+    };
+    check(1_000_000, &[1, 2, 1], 4_000_000, 0);
+    check(4_000_000, &[2, 1, 2], 7_000_000, 0);
+    check(14_000_000, &[1, 2, 1], 16_000_000, 6);
+}
+
+#[test]
+fn a_train_goes_to_one_peer_and_the_next_to_another() {
+    let schedule = Schedule::in_trains(Duration::from_ms(1), 3, Duration::ZERO).unwrap();
+    let mut zero =
+        probe_sync_probe::Endpoint::new(EndpointConfig { schedule, ..config(0, 3, &[1, 2]) }, at(0)).unwrap();
+    let mut train = |now| {
+        zero.handle_timer(at(now));
+        let firsts = transmits(&mut zero).into_iter().filter(|t| t.context.kind == Kind::Pt1);
+        firsts.map(|transmit| transmit.to.0).collect::<Vec<_>>()
+    };
+    assert_eq!([train(3_000_000), train(6_000_000), train(9_000_000)], [[1; 3], [2; 3], [1; 3]]);
+}
+
+#[test]
 fn a_new_schedule_holds_from_now_on() {
     let mut zero = endpoint(0, 2, &[1]);
     zero.handle_timer(at(1_000_000));
@@ -71,19 +102,20 @@ fn time_never_goes_back() {
 #[test]
 fn a_dead_peer_fills_the_table_and_no_more() {
     let schedule = Schedule::new(Duration::from_us(200), Duration::ZERO).unwrap();
-    let mut zero = probe_sync_probe::Endpoint::new(EndpointConfig { schedule, ..config(0, 2, &[1]) }, at(0)).unwrap();
-    for tick in 1..=500 {
+    let mut zero =
+        probe_sync_probe::Endpoint::new(EndpointConfig { schedule, ..config(0, 3, &[1, 2]) }, at(0)).unwrap();
+    for tick in 1..=400 {
         zero.handle_timer(at(tick * 200_000));
         transmits(&mut zero);
-        assert!(zero.in_flight() <= 256);
     }
-    let counters = zero.counters();
-    assert_eq!((counters.total().exchanges.started, counters.refused_starts), (256, 244));
-    assert_eq!(counters.skipped_starts, 0);
+    let started =
+        |zero: &probe_sync_probe::Endpoint| [1, 2].map(|peer| zero.counters().peers[&NodeId(peer)].exchanges.started);
+    assert_eq!((started(&zero), zero.counters().refused_starts), ([64, 64], 400 - 128));
+    assert_eq!(zero.counters().skipped_starts, 0);
     // The first exchange's timeout is up; its place is free again.
     zero.handle_timer(at(200_000 + TIMEOUT));
     assert_eq!(zero.counters().total().exchanges.timed_out, 1);
-    assert_eq!(zero.in_flight(), 256);
+    assert_eq!((started(&zero), zero.in_flight()), ([65, 64], 128));
 }
 
 #[test]
@@ -168,7 +200,7 @@ fn foreign_and_impossible_packets_are_counted_by_reason() {
     let sent = transmits(&mut zero)[0];
     let good = Packet { src: NodeId(1), dst: NodeId(0), ..Packet::decode(&sent.bytes).unwrap() };
     let mut receive = |packet: Packet| {
-        zero.handle_packet(&packet.encode(), stamp(0, StampSource::Kernel), at(1_000_001));
+        zero.handle_packet(&packet.encode(Some(&KEY)), Some(packet.src), stamp(0, StampSource::Kernel), at(1_000_001));
         zero.counters()
     };
     assert_eq!(receive(Packet { run: RunId(78), ..good }).foreign.run, 1);
@@ -180,6 +212,14 @@ fn foreign_and_impossible_packets_are_counted_by_reason() {
     assert_eq!(receive(Packet { seq: 5, ..answer }).peers[&NodeId(1)].out_of_state, 2);
     assert_eq!(receive(Packet { src: NodeId(2), ..answer }).peers[&NodeId(2)].out_of_state, 1);
     assert_eq!(receive(good).total().accepted(), 1);
+    let mut receive = |bytes: &[u8], from| {
+        zero.handle_packet(bytes, from, stamp(0, StampSource::Kernel), at(1_000_001));
+        zero.counters().foreign
+    };
+    assert_eq!(receive(&good.encode(Some(&KEY)), None).address, 1);
+    assert_eq!(receive(&good.encode(Some(&KEY)), Some(NodeId(2))).source, 2);
+    assert_eq!(receive(&good.encode(None), Some(NodeId(1))).tag, 1);
+    assert_eq!(receive(&good.encode(Some(&SessionKey([8; 32]))), Some(NodeId(1))).tag, 2);
 }
 
 #[test]

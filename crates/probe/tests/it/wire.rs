@@ -4,12 +4,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use probe_sync_probe::{Counters, Endpoint, EndpointConfig, Kind, PACKET_BYTES, PeerCounters, Schedule, Transmit};
-use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, Stamp, StampSource, Timestamp};
+use probe_sync_probe::{
+    Counters, Endpoint, EndpointConfig, Kind, PACKET_BYTES, Packet, PeerCounters, Schedule, Transmit,
+};
+use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, SessionKey, Stamp, StampSource, Timestamp};
 
 pub const DELAY: i64 = 200;
 pub const AHEAD: i64 = 1000;
 pub const TIMEOUT: i64 = 100_000_000;
+/// How long a lost packet of a pair is waited for.
+pub const GRACE: i64 = 2_000_000;
+pub const KEY: SessionKey = SessionKey([9; 32]);
 
 /// What becomes of a packet's transmit stamp.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -23,8 +28,8 @@ pub enum Tx {
 /// What happens to the packets of the first exchange of node 0. Later exchanges pass undisturbed.
 #[derive(Copy, Clone)]
 pub struct Plan {
-    /// For each copy that arrives, by how much it is late, ns.
-    pub copies: fn(Kind) -> &'static [i64],
+    /// For each copy that arrives, by how much it is late, ns. Repetitions of third packets have their own number.
+    pub copies: fn(Kind, u8) -> &'static [i64],
     pub tx: fn(Kind) -> Tx,
     pub rx: StampSource,
     /// How many exchanges node 0 starts, 1 ms apart.
@@ -32,7 +37,7 @@ pub struct Plan {
 }
 
 pub const GOOD: Plan =
-    Plan { copies: |_| &[0], tx: |_| Tx::Stamp(StampSource::Kernel), rx: StampSource::Kernel, exchanges: 1 };
+    Plan { copies: |_, _| &[0], tx: |_| Tx::Stamp(StampSource::Kernel), rx: StampSource::Kernel, exchanges: 1 };
 
 pub struct Outcome {
     pub exchanges: Vec<Exchange>,
@@ -70,6 +75,8 @@ pub fn config(node: u32, nodes: u32, out_edges: &[u32]) -> EndpointConfig {
         schedule: Schedule::new(Duration::from_ms(1), Duration::ZERO).expect("a positive gap"),
         spacing: EndpointConfig::SPACING,
         exchange_timeout: Duration::from_ns(TIMEOUT),
+        incarnation: 7,
+        key: Some(KEY),
     }
 }
 
@@ -96,7 +103,8 @@ pub fn run(plan: &Plan) -> Outcome {
         }
         if Some(now) == arrival {
             let Some(Reverse((_, _, to, bytes))) = wire.queue.pop() else { break };
-            nodes[to].handle_packet(&bytes, stamp(now + AHEAD * to as i64, plan.rx), at(now));
+            let from = Some(NodeId(1 - to as u32));
+            nodes[to].handle_packet(&bytes, from, stamp(now + AHEAD * to as i64, plan.rx), at(now));
         } else {
             nodes.iter_mut().for_each(|node| node.handle_timer(at(now)));
         }
@@ -131,7 +139,8 @@ impl Wire {
                 }
                 Tx::Silence => {}
             }
-            for late in (plan.copies)(context.kind) {
+            let repetition = Packet::decode(&transmit.bytes).expect("an endpoint sends what it takes").repetition;
+            for late in (plan.copies)(context.kind, repetition) {
                 self.order += 1;
                 self.queue.push(Reverse((now + DELAY + late, self.order, 1 - from, transmit.bytes)));
             }

@@ -87,7 +87,17 @@ impl Simulation {
             let schedule = schedule(node, nodes, gap)
                 .ok_or_else(|| Error::Contradiction { field: field(), problem: problem() })?;
             let run = RunId(self.seed);
-            let config = EndpointConfig { run, node, nodes, out_edges, schedule, spacing, exchange_timeout };
+            let config = EndpointConfig {
+                run,
+                node,
+                nodes,
+                out_edges,
+                schedule,
+                spacing,
+                exchange_timeout,
+                incarnation: 0,
+                key: None,
+            };
             Ok(Endpoint::new(config, Timestamp::from_ns(0))?)
         };
         (0..nodes).zip(out_edges).map(endpoint).collect()

@@ -100,7 +100,7 @@ impl<'a> World<'a> {
             clocks,
             wires: Wires::new(scenario.network, &scenario.faults, seed, scenario.nodes),
             in_flight: PacketsInFlight::default(),
-            counter: PacketCounter::new(scenario.nodes, scenario.exchange_timeout.as_ns()),
+            counter: PacketCounter::new(scenario.nodes),
             heap: BinaryHeap::new(),
             order: 0,
             now: 0,
@@ -218,11 +218,11 @@ impl<'a> World<'a> {
     fn receive(&mut self, number: u32, now: i64) -> NodeId {
         let Packet { from, to, context, copies, bytes, length, came_at } = self.in_flight.take(number);
         if let Some(context) = context {
-            self.counter.note_arrival(from, context, copies, now);
+            self.counter.note_arrival(from, context, bytes[REPETITION_BYTE], copies);
         }
         let early = came_at.filter(|_| self.scenario.stamps.source != StampSource::User);
         let received = self.stamp(to, from, Side::Receive, early.unwrap_or(now));
-        self.nodes[to.index()].endpoint.handle_packet(&bytes[..length], received, monotonic(now));
+        self.nodes[to.index()].endpoint.handle_packet(&bytes[..length], Some(from), received, monotonic(now));
         to
     }
 
@@ -231,8 +231,11 @@ impl<'a> World<'a> {
         if self.nodes[node.index()].is_silent(now) {
             return;
         }
+        // What leaves together leaves one after another, as fast as a system puts packets on the wire.
+        let mut leaves = now;
         while let Some(transmit) = self.nodes[node.index()].endpoint.poll_transmit() {
-            self.send(node, &transmit, now);
+            self.send(node, &transmit, leaves);
+            leaves += SEND_NS;
         }
         let state = &mut self.nodes[node.index()];
         while let Some(exchange) = state.endpoint.poll_exchange() {
@@ -261,7 +264,7 @@ impl<'a> World<'a> {
         let delays =
             self.wires.carry(from, to, now).map(|delay| delay.filter(|delay| !receiver.is_silent(now + delay)));
         let copies = delays.iter().flatten().count() as u8;
-        self.counter.note_sent(from, context, copies, now);
+        self.counter.note_sent(from, to, copies);
         for delay in delays.into_iter().flatten() {
             let packet =
                 Packet { from, to, context: Some(context), copies, bytes, length: PACKET_BYTES, came_at: None };
@@ -369,3 +372,9 @@ fn true_time(now: i64) -> Timestamp<System> {
 
 /// The first instant of every run, true time. A plausible present: clock arithmetic at this scale must not lose nanoseconds.
 pub(crate) const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
+
+/// From one packet of a batch to the next, ns.
+const SEND_NS: i64 = 1_500;
+
+/// Where a probe packet says which repetition of a third packet it is.
+const REPETITION_BYTE: usize = 7;

@@ -22,7 +22,7 @@ fn scenario(load: f64) -> Scenario {
 }
 
 fn options(target_ns: f64) -> PacingOptions {
-    PacingOptions { target_ns, cadence_ns: CADENCE.as_ns(), budget: Budget::default() }
+    PacingOptions { target_ns, cadence_ns: CADENCE.as_ns(), budget: Budget::default(), window: None }
 }
 
 fn simulate(scenario: &Scenario, seconds: i64, target_ns: f64) -> AdaptiveRun {

@@ -79,6 +79,7 @@ impl Experiment<'_> {
             &RANKS.to_string(),
             "--duration",
             &format!("{}s", self.case.seconds),
+            "--fixed",
             "--window",
             "2s",
         ]);

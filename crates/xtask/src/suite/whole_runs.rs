@@ -140,7 +140,7 @@ fn measure(runner: &mut Runner, root: &Path, tools: Tools, scenario: &Scenario) 
             (command, ranks)
         }
     };
-    command.args(["--window", "2s", "--inject-skew", "7", "--skew-model", scenario.model]);
+    command.args(["--fixed", "--window", "2s", "--inject-skew", "7", "--skew-model", scenario.model]);
     command.args(["--duration", scenario.duration, "--out"]).arg(&out);
     if !runner.command(scenario.name, Count::Step, LIMIT, command.current_dir(root)) {
         return;
