@@ -287,7 +287,8 @@ fn offsets_from_collectives_measure_no_span() {
 fn hosts_and_ranks_of_a_run_settle_whose_traces_are_and_the_statistics_say_so() {
     let files = Files::new();
     let meta = "{\"meta\":true,\"nodes\":[{\"node_id\":0,\"hostname\":\"a\"},{\"node_id\":1,\"hostname\":\"b\"}],\
-                \"ranks\":[{\"rank\":0,\"world_size\":2,\"hostname\":\"a\",\"node_id\":0},{\"rank\":1,\"world_size\":2,\"hostname\":\"b\",\"node_id\":1}]}\n";
+                \"ranks\":[{\"rank\":0,\"world_size\":2,\"hostname\":\"a\",\"node_id\":0,\"launcher\":\"torchrun\"},\
+                {\"rank\":1,\"world_size\":2,\"hostname\":\"b\",\"node_id\":1,\"launcher\":\"torchrun\"}]}\n";
     let offsets = std::fs::read_to_string(files.offsets(0)).expect("written");
     let (_, lines) = offsets.split_once('\n').expect("a first line");
     files.put("offsets.jsonl", &format!("{meta}{lines}"));

@@ -54,10 +54,12 @@ pub struct PlaneSpan {
 pub struct Identity {
     /// Host name.
     pub hostname: Option<String>,
-    /// Rank in the job.
+    /// Rank in the job: what the profiler says, which is torch.distributed's number, else what a marker says.
     pub rank: Option<u32>,
     /// Ranks in the job.
     pub world_size: Option<u32>,
+    /// Rank and number of ranks that the program itself has put into the trace, as an event `probe_sync.rank#3/8`.
+    pub marked_rank: Option<(u32, u32)>,
 }
 
 /// One moment on two clocks.

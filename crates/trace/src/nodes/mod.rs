@@ -77,7 +77,10 @@ pub(crate) fn read(
                 Some((node, by))
             }
             None if known.nodes.is_empty() => Some((0, SettledBy::Nothing)),
-            None => known.settle(path, &facts.identity)?,
+            None => known.settle(path, &facts.identity)?.map(|settled| {
+                facts.notes.extend(settled.remark);
+                (settled.node, settled.by)
+            }),
         };
         if settled.is_none() {
             unsettled.push((path.as_path(), facts.identity.clone()));
