@@ -116,9 +116,12 @@ impl KnownNodes {
         }
     }
 
-    /// Refuses a node that the caller gives where recorded facts give the trace to others; what is worth telling otherwise.
+    /// What is worth telling of a node that the caller gives.
+    ///
+    /// # Errors
+    /// [`Error::Request`] where recorded facts give the trace to others.
     pub(super) fn confirm(&self, path: &Path, node: u32, identity: &Identity) -> Result<Option<String>, Error> {
-        let refuse = |problem: String| Err(Error::Nodes { problem });
+        let refuse = |problem: String| Err(Error::Request { problem });
         let path = path.display();
         let host = host(identity);
         let of_host = host.map(|host| self.of_host(host)).unwrap_or_default();
@@ -149,14 +152,14 @@ impl KnownNodes {
     pub(super) fn in_order(&self, traces: usize) -> Result<Vec<u32>, Error> {
         if self.nodes.is_empty() {
             let problem = "--assume-order needs --run-dir or --offsets: without them there are no nodes".to_owned();
-            return Err(Error::Nodes { problem });
+            return Err(Error::Request { problem });
         }
         if self.nodes.len() != traces {
             let problem = format!(
                 "--assume-order wants one trace per node: there are {traces} traces, and the offsets know {}",
                 self.listed()
             );
-            return Err(Error::Nodes { problem });
+            return Err(Error::Request { problem });
         }
         Ok(self.nodes.iter().copied().collect())
     }
