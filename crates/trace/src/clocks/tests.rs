@@ -1,6 +1,6 @@
 //! A node's whole clock, hop by hop, with wander, steps and missing pairs.
 
-use probe_sync_estimate::series::{Axis, OffsetSample, Place};
+use probe_sync_estimate::series::{Axis, OffsetSample};
 
 use super::pairs::tests::Simulated;
 use super::*;
@@ -64,6 +64,10 @@ fn the_reference_needs_no_offsets_and_keeps_every_digit() {
     assert_eq!(missing.to_string(), "none: no offsets for node 3");
 }
 
+fn given(pairs: Vec<ClockPair>) -> Snapshots {
+    Snapshots { pairs, ..Snapshots::default() }
+}
+
 /// A tracer clock that started an hour ago, with pairs every 4 s.
 fn boottime_pairs() -> Vec<ClockPair> {
     let pair = |k: i64| ClockPair {
@@ -81,7 +85,7 @@ fn the_tracer_timeline_leads_back() {
     offsets.nodes.insert(1, vec![sample]);
     let span = (3_600_000_000_000_000, 3_630_000_000_000_000);
     let trace = TraceFacts { span: Some(span), ..TraceFacts::default() };
-    let pairs = boottime_pairs();
+    let pairs = given(boottime_pairs());
     let host = node_clock(&trace, &offsets, 1, Some(&pairs), Timeline::Host).expect("a map");
     // Pairs are on S = R + constant; node 1 is 1 ms ahead.
     assert_eq!(host.chain.map(span.0).time_ps, i128::from(EPOCH_NS - 1_000_000) * 1000);
@@ -98,13 +102,13 @@ fn the_tracer_timeline_leads_back() {
 fn pairs_of_a_raw_clock_beside_a_trace_on_unix_time_are_the_ordinary_case() {
     let offsets = Offsets::new("offsets", Axis::Reference);
     let time = i128::from(EPOCH_NS) * 1000 + 77;
-    let unmoved = |facts: &TraceFacts, snapshots: Option<&[ClockPair]>| {
-        let clock = node_clock(facts, &offsets, 0, snapshots, Timeline::Host).expect("a map");
+    let unmoved = |facts: &TraceFacts, snapshots: Option<Snapshots>| {
+        let clock = node_clock(facts, &offsets, 0, snapshots.as_ref(), Timeline::Host).expect("a map");
         assert_eq!((clock.tie, clock.chain.map(time).time_ps, &clock.raw), (Tie::Assumed, time, &None));
         assert_eq!(clock.notes.len(), 1, "{:?}", clock.notes);
         assert!(!clock.notes.iter().any(|note| note.contains("another clock")), "{:?}", clock.notes);
     };
-    unmoved(&facts(vec![]), Some(&boottime_pairs()));
+    unmoved(&facts(vec![]), Some(given(boottime_pairs())));
     // The same pairs inside the file: its events stay where they are, and do not go decades away.
     unmoved(&facts(boottime_pairs()), None);
 }
@@ -118,8 +122,15 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
     let plane = crate::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
     let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
     let raw = |pairs: Vec<ClockPair>| TraceFacts { since_boot: vec![plane.clone()], session, ..facts(pairs) };
-    for (trace, given) in [(raw(vec![]), Some(boottime_pairs())), (raw(boottime_pairs()), None)] {
-        let clock = node_clock(&trace, &offsets, 1, given.as_deref(), Timeline::Host).expect("a map");
+    let named = Snapshots { clock: Some("boottime".to_owned()), ..given(boottime_pairs()) };
+    let unnamed = "10 pairs that name no clock, and are taken to be of the profiler's, tie it";
+    for (trace, given, note) in [
+        (raw(vec![]), Some(named), "10 pairs of the clock boottime tie it"),
+        (raw(vec![]), Some(given(boottime_pairs())), unnamed),
+        (raw(boottime_pairs()), None, unnamed),
+    ] {
+        let clock = node_clock(&trace, &offsets, 1, given.as_ref(), Timeline::Host).expect("a map");
+        assert!(clock.notes.iter().any(|said| said.ends_with(note)), "{:?}", clock.notes);
         // 1 s after the pairs' first moment, on either clock; node 1 is 1 ms ahead.
         let [raw, file] = [boot, unix].map(|time| clock.look(time));
         assert_eq!((raw.at, file.at), (unix - 1_000_000_000, unix - 1_000_000_000), "{:?}", clock.notes);
@@ -241,6 +252,7 @@ mod data_sets {
                         kind: PairKind::Bracketed(row.win),
                     })
                     .collect();
+                let pairs = Snapshots { pairs, ..Snapshots::default() };
                 let clock =
                     node_clock(&TraceFacts::default(), &offsets, node, Some(&pairs), Timeline::Host).expect("a map");
                 for row in &rows {

@@ -31,6 +31,8 @@ pub struct TraceFacts {
     pub since_boot: Vec<PlaneSpan>,
     /// Moments at which the trace also states the system time.
     pub pairs: Vec<ClockPair>,
+    /// It has a plane of snapshot pairs, readable or not.
+    pub has_snapshot_plane: bool,
     /// Parts in collective operations.
     pub collectives: CollectiveParts,
     /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.

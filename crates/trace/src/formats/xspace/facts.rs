@@ -36,6 +36,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     let facts = TraceFacts {
         identity: Identity { hostname, ..Identity::default() },
         session: session.start_ns.zip(session.stop_ns).map(|(start, stop)| (ps(start), ps(stop))),
+        has_snapshot_plane: session.planes.iter().any(|plane| plane.is_snapshots()),
         collectives: CollectiveParts::new(&options.spill),
         ..TraceFacts::default()
     };
