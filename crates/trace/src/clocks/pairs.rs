@@ -501,6 +501,38 @@ pub(super) mod tests {
     const SECOND_PS: Picoseconds = 1_000_000_000_000;
 
     #[test]
+    fn before_and_after_the_pairs_a_clock_goes_on_as_it_ran() {
+        // S gains 10 ppm on R for 100 s.
+        let system_ns = |second: i64| EPOCH_NS + second * 1_000_010_000;
+        let kind = PairKind::Bracketed(100.0);
+        let pair = |second: i64| ClockPair { tracer_ps: tracer_ps(second * 1000), system_ns: system_ns(second), kind };
+        let pairs: Vec<ClockPair> = (0..=25).map(|k| pair(k * 4)).collect();
+        let found = tracer_map(&pairs, &[]).expect("times are sane").expect("pairs");
+        let inside = found.map.map(tracer_ps(50_000)).sigma_ns;
+        for second in [-50, 150] {
+            let mapped = found.map.map(tracer_ps(second * 1000));
+            let error = difference_ns(mapped.time_ps, i128::from(system_ns(second)) * 1000);
+            // A flat continuation would be off by half a millisecond.
+            assert!(error.abs() < 100.0, "{error} ns at {second} s");
+            // The rate may wander by 0.1 ppm: 5 µs in 50 s.
+            assert!(mapped.sigma_ns > 4_000.0 + inside && mapped.sigma_ns < 50_000.0, "{mapped:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_markers_as_suffice_are_measured_against_bracketed_pairs() {
+        let simulated = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 };
+        let late = |markers: usize, bracketed: u32| {
+            let mut pairs: Vec<ClockPair> =
+                (0..bracketed).map(|k| simulated.at(f64::from(k), 0, PairKind::Bracketed(900.0))).collect();
+            pairs.extend(&simulated.markers()[..markers]);
+            tracer_map(&pairs, &[]).expect("times are sane").expect("pairs").residuals.overhead_ns
+        };
+        assert!(late(3, 2).is_some_and(|late| (9_000.0..14_000.0).contains(&late)), "{:?}", late(3, 2));
+        assert_eq!([late(2, 2), late(3, 1)], [None, None]);
+    }
+
+    #[test]
     fn odd_pairs_do_not_panic() {
         assert_eq!(tracer_map(&[], &[]).expect("no pairs are no error"), None);
         let pair = |tracer_ps, system_ns, kind| ClockPair { tracer_ps, system_ns, kind };

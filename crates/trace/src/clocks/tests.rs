@@ -146,6 +146,80 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
 }
 
 #[test]
+fn what_is_left_out_of_the_offsets_is_noted() {
+    let simulated = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 };
+    let notes = |change: &dyn Fn(&mut Vec<OffsetSample>)| {
+        let mut offsets = table(&simulated);
+        change(offsets.nodes.get_mut(&1).expect("node 1"));
+        let clock = node_clock(&facts(vec![]), &offsets, 1, None, Timeline::Host).expect("a map");
+        let about = clock.notes.into_iter().filter(|note| note.contains("offsets"));
+        about.map(|note| note.split(" offsets").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(notes(&|_| {}), Vec::<String>::new());
+    assert_eq!(notes(&|samples| samples[40].disturbed = true), ["1 of 105"]);
+    assert_eq!(notes(&|samples| samples[40].offset_ns = f64::NAN), ["1 of 105"]);
+    let both = notes(&|samples| {
+        samples[40].offset_ns = f64::NAN;
+        samples[50].disturbed = true;
+        samples[51].disturbed = true;
+    });
+    assert_eq!(both, ["2 of 105", "1 of 103"]);
+}
+
+#[test]
+fn steps_are_noted_by_who_saw_them() {
+    let [still, stepped] = [0.0, 2e6].map(|step_ns| Simulated { count: 40, amplitude_ns: 0.0, step_ns });
+    let check = |markers: Vec<ClockPair>, offsets: &Offsets, expected: Option<&str>| {
+        let clock = node_clock(&facts(markers), offsets, 1, None, Timeline::Host).expect("a map");
+        let found: Vec<String> = clock.notes.into_iter().filter(|note| note.contains("steps")).collect();
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{found:?}");
+        assert!(expected.is_none_or(|expected| found[0].starts_with(expected)), "{found:?}");
+    };
+    check(vec![], &table(&still), None);
+    check(still.markers(), &table(&still), None);
+    check(stepped.markers(), &table(&stepped), Some("1 steps of the system clock, seen by pairs and by offsets, are"));
+    check(stepped.markers(), &table(&still), Some("1 steps in the pairs have no counterpart in the offsets"));
+    check(vec![], &table(&stepped), Some("1 steps in the offsets, and no pairs to tell when"));
+}
+
+#[test]
+fn uncertainty_is_that_of_the_middle_and_of_the_worst_place() {
+    for sample_s in [0, 8] {
+        let mut offsets = Offsets::new("offsets", Axis::Reference);
+        let at_ns = EPOCH_NS + sample_s * 1_000_000_000;
+        let sample = OffsetSample {
+            drift_ppm: Some(0.0),
+            sigma_ns: Some(5.0),
+            drift_sigma_ppm: Some(1.0),
+            ..OffsetSample::bare(at_ns, 0.0)
+        };
+        offsets.nodes.insert(1, vec![sample]);
+        let start = i128::from(EPOCH_NS) * 1000;
+        let trace = TraceFacts { span: Some((start, start + 8 * SECOND_PS)), ..TraceFacts::default() };
+        let clock = node_clock(&trace, &offsets, 1, None, Timeline::Host).expect("a map");
+        let sigma = |second: i128| clock.chain.map(start + second * SECOND_PS).sigma_ns;
+        let stated = clock.uncertainty.expect("there are events");
+        assert!(sigma(4) > sigma(i128::from(sample_s)) && sigma(8 - i128::from(sample_s)) > sigma(4));
+        assert_eq!((stated.middle_ns, stated.largest_ns), (sigma(4), sigma(8 - i128::from(sample_s))));
+    }
+}
+
+#[test]
+fn only_times_on_the_files_own_clock_are_early_by_the_markers_delay() {
+    let offsets = Offsets::new("offsets", Axis::Reference);
+    let boot = 3_601_000_000_000_000i128;
+    let plane = crate::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
+    let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
+    let markers = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 }.markers();
+    let trace = TraceFacts { since_boot: vec![plane], session, ..facts(markers) };
+    let pairs = given(boottime_pairs());
+    let clock = node_clock(&trace, &offsets, 0, Some(&pairs), Timeline::Host).expect("a map");
+    assert_eq!(clock.look(boot).early_by_ns, 0.0, "its pairs are bracketed");
+    assert_eq!(clock.look(UNIX_TIME_MIN_PS - 1).early_by_ns, 0.0);
+    assert_eq!(clock.look(i128::from(EPOCH_NS) * 1000).early_by_ns, 40_000.0);
+}
+
+#[test]
 fn too_few_markers_are_named_and_left_out() {
     let offsets = Offsets::new("offsets", Axis::Reference);
     let two = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 }.markers()[..2].to_vec();
