@@ -264,6 +264,50 @@ mod tests {
     }
 
     #[test]
+    fn steps_of_the_reference_are_known_though_its_own_lines_are_not_wanted() {
+        use probe_sync_estimate::record::{OffsetRecord, StepRecord};
+        use probe_sync_estimate::window::NodeEstimate;
+        use probe_sync_time::{NodeId, RoundId, Timestamp};
+        let stepped = |node: u32, after: i64| {
+            let estimate = NodeEstimate {
+                node_id: NodeId(node),
+                offset_ns: 0.0,
+                drift_ppm: 0.0,
+                residual: 0.0,
+                reachable: true,
+                converged: true,
+                sigma_ns: 4.0,
+                asymmetry_sigma_ns: 0.0,
+                drift_sigma_ppm: 5.0,
+                bound_lo_ns: -9.0,
+                bound_hi_ns: 9.0,
+                edges_used: 1,
+                edges_excluded: 0,
+            };
+            let record = OffsetRecord {
+                round_id: RoundId(1),
+                window_id: 1,
+                window_start: Timestamp::from_ns(0),
+                window_end: Timestamp::from_ns(4 * SECOND),
+                estimate,
+                clock_disturbed: false,
+                offset_drift_covariance: None,
+                wander: None,
+                slew_ppm: 0.0,
+                step: Some(StepRecord { after: Timestamp::from_ns(after), before: Timestamp::from_ns(after + 10) }),
+                broken_into: None,
+            };
+            serde_json::to_string(&record).expect("our own type")
+        };
+        let file = File::new(&[stepped(0, 700), stepped(1, 900), line(1, 4)]);
+        let survey = file.survey().expect("offsets");
+        let mut wanted = Wanted::default();
+        wanted.add(1, Span { first_ns: 0, last_ns: i128::from(SECOND) });
+        let offsets = survey.offsets(wanted).expect("few");
+        assert_eq!(offsets.steps.into_iter().collect::<Vec<_>>(), [(0, vec![Step { after_ns: 700, before_ns: 710 }])]);
+    }
+
+    #[test]
     fn nodes_without_end_are_refused_at_their_line() {
         let rows = (0..=MOST_NODES).map(|node| format!("{node},5,0"));
         let lines: Vec<String> = std::iter::once("node,node_time_ns,offset_ns".to_owned()).chain(rows).collect();
