@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use probe_sync_trace::clocks::{Offsets, RunDirectory, Timeline, node_clock, read_snapshots};
+use probe_sync_trace::clocks::{Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_trace::formats::{
     FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, TraceFormat, XSpace, detect,
 };
@@ -134,7 +134,7 @@ pub fn global_windows(data: &[u8]) {
 }
 
 /// Times through a node's map keep their order.
-fn check_clocks(offsets: &Offsets, pairs: Option<&[probe_sync_trace::model::ClockPair]>) {
+fn check_clocks(offsets: &Offsets, pairs: Option<&Snapshots>) {
     let facts = TraceFacts { span: Some((TIMES[1], TIMES[TIMES.len() - 2])), ..TraceFacts::default() };
     for node in 0..3 {
         let Ok(clock) = node_clock(&facts, offsets, node, pairs, Timeline::default()) else { continue };

@@ -182,7 +182,8 @@ pub struct AlignArgs {
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
     pub annotate: bool,
-    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there
+    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there. A trace that has
+    /// this plane is refused
     #[arg(long)]
     pub embed_snapshots: bool,
     /// Check happens-before on the aligned times

@@ -4,6 +4,8 @@
 //! combiners read; their names and meaning stay. What came later stands after them, and where there is nothing to say it is left out.
 //! What it does not do: read or write files.
 
+use std::fmt::{self, Display};
+
 use probe_sync_time::{NodeId, Reference, RoundId, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +138,34 @@ pub struct RankRecord {
     pub hostname: String,
     /// The node that it is, or follows.
     pub node_id: NodeId,
+    /// Who numbered it: two launchers may number the hosts of one job size differently. Runs of earlier versions do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<Launcher>,
+}
+
+/// Who numbers ranks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Launcher {
+    /// The variables `RANK` and `WORLD_SIZE`, by which programs of torch.distributed are numbered whoever sets them.
+    Torchrun,
+    /// The mpirun of Open MPI.
+    OpenMpi,
+    /// The srun of Slurm.
+    Slurm,
+    /// None: the run numbers its own processes, on one machine.
+    Run,
+}
+
+impl Display for Launcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Torchrun => "torchrun",
+            Self::OpenMpi => "Open MPI",
+            Self::Slurm => "Slurm",
+            Self::Run => "the run itself",
+        })
+    }
 }
 
 /// In a run's directory, beside `offsets.jsonl` as the run wrote it round by round: the lines of the run as a whole, which suffice for

@@ -13,6 +13,7 @@ use probe_sync_files::NewFolders;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::clocks::is_of_profilers;
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{RewriteOptions, refuse_other_ending};
 use crate::model::{ClockPair, PS_PER_NS, Picoseconds};
@@ -23,7 +24,8 @@ use crate::outputs;
 pub struct AlignSettings {
     /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
     pub annotate: bool,
-    /// Write the run's snapshot pairs into the output, as the plane `/host:snapshots` of an XSpace.
+    /// Write the run's snapshot pairs into the output, as the plane `/host:snapshots` of an XSpace. A trace that has this plane is
+    /// refused: what stands in it is the profiler's, or was taken beside it.
     pub embed_snapshots: bool,
 }
 
@@ -79,8 +81,7 @@ pub struct Aligning<'a> {
 pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSettings) -> Result<Aligning<'a>, Error> {
     if let Some(unknown) = calibrated.traces.iter().find(|trace| trace.map.is_none()) {
         let reason = unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
-        let problem = format!("no clock is known for {}: {reason}", unknown.trace.path.display());
-        return Err(Error::Nodes { problem });
+        return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
     }
     let (outputs, folders) = outputs::for_each(&calibrated.traces, output)?;
     calibrated.refuse_overwriting(&outputs)?;
@@ -104,15 +105,25 @@ fn embedded(calibrated: &CalibratedTrace) -> Result<Vec<ClockPair>, Error> {
     if !trace.format.holds_snapshots() {
         return refuse("only an XSpace has a plane for snapshot pairs");
     }
-    let Some(pairs) = snapshots.as_ref().filter(|pairs| !pairs.is_empty()) else {
+    if trace.facts.has_snapshot_plane {
+        return refuse(
+            "it has a plane /host:snapshots already, which stays as it is; without this flag it is aligned with that plane",
+        );
+    }
+    let Some(given) = snapshots.as_ref().filter(|given| !given.pairs.is_empty()) else {
         return refuse(
             "there are no snapshot pairs of its node; give --run-dir of a run that took them, or --snapshots",
         );
     };
+    if let Some(clock) = given.clock.as_ref().filter(|clock| !is_of_profilers(clock)) {
+        return refuse(&format!(
+            "its pairs are of the clock {clock}, and whoever reads the plane takes them for the profiler's clock"
+        ));
+    }
     let (first, last) = trace.facts.session.or(trace.facts.span).unwrap_or((Picoseconds::MIN, Picoseconds::MAX));
     let (from, until) = (first.saturating_sub(AROUND_PS), last.saturating_add(AROUND_PS));
     let near = |pair: &&ClockPair| (from..=until).contains(&(Picoseconds::from(pair.system_ns) * PS_PER_NS));
-    match pairs.iter().filter(near).copied().collect::<Vec<_>>() {
+    match given.pairs.iter().filter(near).copied().collect::<Vec<_>>() {
         none if none.is_empty() => refuse("the snapshot pairs were all taken at another time than the trace"),
         near => Ok(near),
     }
@@ -140,10 +151,10 @@ fn write(
     options: &RewriteOptions<'_>,
     several: bool,
 ) -> Result<AlignmentStats, Error> {
-    let CalibratedTrace { trace, map, notes, clock, .. } = calibrated;
+    let CalibratedTrace { trace, map, notes, clock, measured, .. } = calibrated;
     let map = map.as_ref().expect("align refuses traces without a map before it writes");
     refuse_other_ending(trace.format, output)?;
-    let mut counting = Counting::new(map, clock.as_ref().and_then(|clock| clock.raw.as_ref()));
+    let mut counting = Counting::new(map, clock.as_ref(), *measured);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
     let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
     stats.notes.splice(0..0, notes.iter().cloned());

@@ -6,7 +6,7 @@
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;
 
-use crate::clocks::RawClock;
+use crate::clocks::{NodeClock, Span};
 use crate::model::{Picoseconds, UNIX_TIME_MIN_PS};
 use crate::nodes::{NodeTrace, SettledBy};
 
@@ -23,9 +23,9 @@ pub struct AlignmentStats {
     pub times: u64,
     /// Times held back so that order on a line is kept; 0 on a continuous map.
     pub clamped: u64,
-    /// Times before the first point at which the clocks are known.
+    /// Times before the node was first measured, from the start of its first window, or before the first pair that its clock is tied by.
     pub extrapolated_before: u64,
-    /// Times after the last.
+    /// Times after the end of its last window, or after the last pair.
     pub extrapolated_after: u64,
     /// Smallest, median and largest correction (new time minus old), ns.
     pub correction_ns: Option<[f64; 3]>,
@@ -42,6 +42,8 @@ pub(crate) struct Counting<'a> {
     cursor: Cursor<'a>,
     /// For times on a clock that counts from the machine's start.
     raw: Option<Cursor<'a>>,
+    /// When the node was measured, and how the trace's times get to its clock.
+    measured: Option<(&'a NodeClock, Span)>,
     stats: AlignmentStats,
     least: Picoseconds,
     most: Picoseconds,
@@ -52,10 +54,11 @@ pub(crate) struct Counting<'a> {
 
 impl<'a> Counting<'a> {
     /// A count of nothing yet.
-    pub(crate) fn new(map: &'a TimeMap, raw: Option<&'a RawClock>) -> Self {
+    pub(crate) fn new(map: &'a TimeMap, clock: Option<&'a NodeClock>, measured: Option<Span>) -> Self {
         Self {
             cursor: map.cursor(),
-            raw: raw.map(|raw| raw.map.cursor()),
+            raw: clock.and_then(|clock| clock.raw.as_ref()).map(|raw| raw.map.cursor()),
+            measured: clock.zip(measured),
             stats: AlignmentStats::default(),
             least: Picoseconds::MAX,
             most: Picoseconds::MIN,
@@ -80,8 +83,11 @@ impl<'a> Counting<'a> {
         }
         self.stats.times += 1;
         self.stats.clamped += u64::from(mapped.clamped);
-        self.stats.extrapolated_before += u64::from(mapped.place == Place::Before);
-        self.stats.extrapolated_after += u64::from(mapped.place == Place::After);
+        // A line is at the middle of its window: half a window before the first and after the last was measured, too.
+        if mapped.place != Place::Inside && !self.measured.is_some_and(|(clock, span)| clock.is_within(time, span)) {
+            self.stats.extrapolated_before += u64::from(mapped.place == Place::Before);
+            self.stats.extrapolated_after += u64::from(mapped.place == Place::After);
+        }
         self.stats.uncertainty_ns = self.stats.uncertainty_ns.max(mapped.sigma_ns);
         mapped.time_ps
     }

@@ -78,7 +78,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         let names = uncalibrated.join(", ");
         let problem =
             format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
-        return Err(Error::Nodes { problem });
+        return Err(calibrated.no_clock(problem));
     }
     let metadata = metadata(calibrated, &uncalibrated);
     let options = MergeOptions { base_ns: None, annotate: settings.annotate, layout: settings.layout, metadata };
@@ -90,10 +90,10 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
 
 fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Error> {
     let mut all = traces.iter().map(|calibrated| &calibrated.trace);
-    let first = all.next().ok_or_else(|| Error::Nodes { problem: "there are no traces to merge".into() })?;
+    let first = all.next().ok_or_else(|| Error::Request { problem: "there are no traces to merge".into() })?;
     match all.find(|trace| trace.format != first.format) {
         None => Ok(first.format),
-        Some(other) => Err(Error::Nodes {
+        Some(other) => Err(Error::Request {
             problem: format!("{} and {} are of different formats", first.path.display(), other.path.display()),
         }),
     }
@@ -109,8 +109,8 @@ fn write(
     let identity = TimeMap::identity();
     let mut counts: Vec<Counting<'_>> = Vec::with_capacity(traces.len());
     for calibrated in traces {
-        let raw = calibrated.clock.as_ref().and_then(|clock| clock.raw.as_ref());
-        counts.push(Counting::new(calibrated.map.as_ref().unwrap_or(&identity), raw));
+        let CalibratedTrace { map, clock, measured, .. } = calibrated;
+        counts.push(Counting::new(map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured));
     }
     let mut maps: Vec<_> = counts.iter_mut().map(|count| |time: Picoseconds| count.map(time)).collect();
     let mut inputs: Vec<MergeInput<'_>> = traces

@@ -58,10 +58,42 @@ fn merge_and_align_end_with_the_verdict_that_validate_asks_for() {
     let out = folder.path().join("new/out.json");
     for command in ["merge", "align"] {
         let unknown = [command, "--traces", text(&one), text(&two), "--nodes", "0", "1", "--output", text(&out)];
-        check(&unknown, 1, "no clock is known");
+        check(&unknown, 2, "no clock is known");
         check(&[command, "--traces", text(&one)], 2, "--output");
     }
     assert!(!folder.path().join("new").exists(), "a refused start leaves nothing behind");
+}
+
+#[test]
+fn a_request_that_cannot_be_is_a_wrong_command_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, two] = collective_traces(folder.path(), Some([10, 12]));
+    let (clocks, out) = (right_clocks(folder.path()), folder.path().join("new/out.json"));
+    let pairs = folder.path().join("pairs.jsonl");
+    std::fs::write(&pairs, "{\"sys_clock_ns\":1,\"tracer_clock_ns\":2}\n").expect("writable");
+    let traces = ["--traces", text(&one), text(&two)];
+    let offsets = ["--offsets", text(&clocks)];
+    for (flags, part) in [
+        (&["--nodes", "0"][..], "2 traces, but 1 node numbers"),
+        (&["--nodes", "0", "1", "--snapshots", text(&pairs)], "2 traces, but 1 snapshot files"),
+        (&["--nodes", "0", "1", "--timeline", "tracer"], "no pairs tie"),
+        (&["--nodes", "0", "1", "--snapshot-markers", "a"], "a group named system_ns"),
+    ] {
+        check(&[&["check"], &traces[..], &offsets, flags].concat(), 2, part);
+        for command in ["align", "merge"] {
+            check(&[&[command, "--output", text(&out)], &traces[..], &offsets, flags].concat(), 2, part);
+        }
+    }
+    let nodes = ["--nodes", "0", "1"];
+    let align = ["align", "--output", text(&out), "--embed-snapshots"];
+    check(&[&align[..], &traces, &offsets, &nodes].concat(), 2, "only an XSpace");
+    check(&[&["check"], &traces[..], &["--assume-order"]].concat(), 2, "--assume-order needs");
+    check(&[&["check", "--json", text(&one)], &traces[..], &offsets, &nodes].concat(), 2, "would overwrite");
+    // What files say is no fault of the command line.
+    check(&[&["check"], &traces[..], &offsets].concat(), 1, "cannot be given to a node");
+    std::fs::write(&clocks, "node,node_realtime_ns,offset_vs_node0_ns\n0,0,5\n").expect("writable");
+    check(&[&["check"], &traces[..], &offsets, &nodes].concat(), 1, "line 2: node 0 is the reference");
+    assert!(!folder.path().join("new").exists(), "nothing was begun");
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn merged_traces_hold_all_nodes_and_keep_causality() {
         assert!(done.status.success(), "{set}: {}", complaint(&done));
         assert!(String::from_utf8_lossy(&done.stdout).contains("causality holds"));
         let refused = run(&["merge"], &[("--traces", &raw), ("--output", &merged)]);
-        assert_eq!(refused.status.code(), Some(1));
+        assert_eq!(refused.status.code(), Some(2));
         assert!(complaint(&refused).contains("--allow-uncalibrated"), "{}", complaint(&refused));
     }
 }
@@ -254,7 +254,7 @@ fn inputs_are_never_overwritten_and_names_keep_their_promise() {
         let (input, target) = ([own.clone()], [target]);
         let done =
             run(&["align", "--node", "0"], &[("--trace", &input), ("--offsets", &offsets), ("--output", &target)]);
-        assert_eq!(done.status.code(), Some(1));
+        assert_eq!(done.status.code(), Some(2));
         assert!(complaint(&done).contains("would overwrite the input"), "{}", complaint(&done));
     }
     assert!(std::fs::read(&own).expect("still there") == original);
@@ -343,7 +343,7 @@ fn a_trace_of_another_node_is_refused() {
     let target = [scratch.path().join("out.json")];
     let done =
         run(&["align", "--node", "3"], &[("--trace", &raw[..1]), ("--offsets", &offsets), ("--output", &target)]);
-    assert_eq!(done.status.code(), Some(1));
+    assert_eq!(done.status.code(), Some(2));
     assert!(complaint(&done).contains("was written on node0, which is node 0, not node 3"), "{}", complaint(&done));
     // A table knows no hosts: as many traces as nodes are no reason.
     let table = [set.join("offsets.csv")];

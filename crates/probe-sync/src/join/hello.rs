@@ -25,8 +25,8 @@ pub struct Hello {
     pub shared_entries: Vec<(String, String)>,
     /// What `run.json` says of the host, as JSON text.
     pub host_facts: String,
-    /// Its place in the launcher's job, where the environment states one.
-    pub launched: Option<Launched>,
+    /// Its places in the jobs of launchers, as far as the environment states them.
+    pub launched: Vec<Launched>,
 }
 
 impl Hello {

@@ -1,15 +1,18 @@
-//! Which rank of its launcher's job a rank is.
+//! Which rank of its launchers' jobs a rank is.
 //!
 //! Place in the flow: every rank says it in its hello; `plan` makes the map from these ranks to nodes. Ranks of a training job are
 //! not nodes: eight of a host share one.
 //!
 //! What it does not do: start or number anything.
 
+use probe_sync_estimate::record::Launcher;
 use serde::{Deserialize, Serialize};
 
-/// A rank's place in the job of its launcher, as its environment states it.
+/// A rank's place in the job of a launcher, as its environment states it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launched {
+    /// Whose job.
+    pub launcher: Launcher,
     /// The rank.
     pub rank: u32,
     /// Ranks in the job.
@@ -19,48 +22,69 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// What the variables of torchrun, Open MPI or Slurm state, in this order: a training script under mpirun sets those of
-    /// torchrun itself. None where no launcher states rank and size.
-    pub(super) fn stated(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+    /// What the variables of torchrun, Open MPI and Slurm state, in this order: programs of torch.distributed read those of torchrun,
+    /// which a job under mpirun or Slurm often sets itself. Empty where none states rank and size. Whoever started this process with
+    /// `--local` has set torchrun's variables for its own processes; they are no launcher's.
+    pub(super) fn stated(variable: impl Fn(&str) -> Option<String>) -> Vec<Self> {
         let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
-        LAUNCHERS.iter().find_map(|[rank, world_size, local_rank]| {
-            let (rank, world_size) = (number(rank)?, number(world_size)?);
-            (rank < world_size).then(|| Self { rank, world_size, local_rank: number(local_rank) })
-        })
+        let of_run = variable(STARTED_BY_THE_RUN).is_some();
+        let launchers = LAUNCHERS.iter().filter(|(launcher, _)| !(of_run && *launcher == Launcher::Torchrun));
+        launchers
+            .filter_map(|(launcher, [rank, world_size, local_rank])| {
+                let (rank, world_size) = (number(rank)?, number(world_size)?);
+                let local_rank = number(local_rank);
+                (rank < world_size).then_some(Self { launcher: *launcher, rank, world_size, local_rank })
+            })
+            .collect()
     }
 }
 
 /// Rank, number of ranks, and number on the host.
-const LAUNCHERS: [[&str; 3]; 3] = [
-    ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
-    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"],
-    ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
+const LAUNCHERS: [(Launcher, [&str; 3]); 3] = [
+    (Launcher::Torchrun, ["RANK", "WORLD_SIZE", "LOCAL_RANK"]),
+    (Launcher::OpenMpi, ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"]),
+    (Launcher::Slurm, ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"]),
 ];
+/// `--local` gives it to the processes that it starts.
+const STARTED_BY_THE_RUN: &str = "PROBE_SYNC_JOB";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check_stated(variables: &[(&str, &str)], expected: Option<(u32, u32, Option<u32>)>) {
+    /// The launchers' names, each with rank, size and number on the host.
+    type Stated<'a> = &'a [(Launcher, u32, u32, Option<u32>)];
+
+    fn check_stated(variables: &[(&str, &str)], expected: Stated<'_>) {
         let variable =
             |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let expected = expected.map(|(rank, world_size, local_rank)| Launched { rank, world_size, local_rank });
-        assert_eq!(Launched::stated(variable), expected, "{variables:?}");
+        let found: Vec<_> = Launched::stated(variable)
+            .into_iter()
+            .map(|found| (found.launcher, found.rank, found.world_size, found.local_rank))
+            .collect();
+        assert_eq!(found, expected, "{variables:?}");
     }
 
     #[test]
-    fn launchers_are_asked_in_order() {
-        check_stated(&[], None);
-        check_stated(&[("RANK", "9"), ("WORLD_SIZE", " 16 "), ("LOCAL_RANK", "1")], Some((9, 16, Some(1))));
+    fn every_launcher_is_asked_and_named() {
+        use Launcher::{OpenMpi, Slurm, Torchrun};
+        check_stated(&[], &[]);
+        let torch = [("RANK", "9"), ("WORLD_SIZE", " 16 "), ("LOCAL_RANK", "1")];
+        check_stated(&torch, &[(Torchrun, 9, 16, Some(1))]);
         let mpi = [("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")];
-        check_stated(&mpi, Some((3, 4, Some(0))));
-        check_stated(&[&mpi[..], &[("RANK", "1"), ("WORLD_SIZE", "2")]].concat(), Some((1, 2, None)));
-        check_stated(&[&mpi[..], &[("RANK", "1")]].concat(), Some((3, 4, Some(0))));
-        check_stated(&[&mpi[..], &[("SLURM_PROCID", "7"), ("SLURM_NTASKS", "8")]].concat(), Some((3, 4, Some(0))));
+        check_stated(&mpi, &[(OpenMpi, 3, 4, Some(0))]);
+        // A job under mpirun that sets torchrun's variables is numbered by both.
+        let both = [&mpi[..], &[("RANK", "1"), ("WORLD_SIZE", "2")]].concat();
+        check_stated(&both, &[(Torchrun, 1, 2, None), (OpenMpi, 3, 4, Some(0))]);
+        check_stated(&[&mpi[..], &[("RANK", "1")]].concat(), &[(OpenMpi, 3, 4, Some(0))]);
         let slurm = [("SLURM_PROCID", "7"), ("SLURM_NTASKS", "8"), ("SLURM_LOCALID", "2")];
-        check_stated(&slurm, Some((7, 8, Some(2))));
+        check_stated(&[&slurm[..], &mpi].concat(), &[(OpenMpi, 3, 4, Some(0)), (Slurm, 7, 8, Some(2))]);
+        check_stated(&slurm, &[(Slurm, 7, 8, Some(2))]);
         for nonsense in [[("RANK", "2"), ("WORLD_SIZE", "2")], [("RANK", "-1"), ("WORLD_SIZE", "2")]] {
-            check_stated(&nonsense, None);
+            check_stated(&nonsense, &[]);
         }
+        // The processes of --local have no launcher.
+        check_stated(&[&torch[..], &[("PROBE_SYNC_JOB", "77")]].concat(), &[]);
+        check_stated(&[&slurm[..], &[("PROBE_SYNC_JOB", "77")]].concat(), &[(Slurm, 7, 8, Some(2))]);
     }
 }

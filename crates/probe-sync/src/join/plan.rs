@@ -6,7 +6,7 @@
 //!
 //! What it does not do: talk to other ranks.
 
-use probe_sync_estimate::record::RankRecord;
+use probe_sync_estimate::record::{Launcher, RankRecord};
 use probe_sync_time::{NodeId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 
@@ -149,30 +149,36 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey
 }
 
 /// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first line of `offsets.jsonl` say, so that
-/// alignment knows on which node's clock the trace of a training rank is. Where the launchers' statements cannot all be of one job (two
-/// ranks of one number, which they inherited, or jobs of two sizes, or ranks without any), nobody's numbers are known: none are written.
-/// A run of one machine numbers its own ranks then, as `--local` does, whose first process has no launcher.
+/// alignment knows on which node's clock the trace of a training rank is. Of the launchers counts the first, in the order in which
+/// ranks state them, whose statements can all be of one job: two ranks of one number have inherited it. Where there is none, nobody's
+/// numbers are known, and none are written. A run of one machine numbers its own ranks then, as `--local` does.
 pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
-    let stated: Option<Vec<Launched>> = hellos.iter().map(|hello| hello.launched).collect();
-    let one_job = |all: &Vec<Launched>| {
-        let mut numbers: Vec<u32> = all.iter().map(|launched| launched.rank).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.len() == all.len() && all.windows(2).all(|pair| pair[0].world_size == pair[1].world_size)
-    };
-    let world_size = hellos.len() as u32;
-    let own =
-        || -> Vec<Launched> { (0..world_size).map(|rank| Launched { rank, world_size, local_rank: None }).collect() };
+    let launchers = hellos.first().into_iter().flat_map(|hello| &hello.launched);
+    let stated = launchers.map(|launched| launched.launcher).find_map(|launcher| one_job(hellos, launcher));
     let one_machine = hellos.windows(2).all(|pair| pair[0].clock_identity == pair[1].clock_identity);
-    let launched = stated.filter(one_job).unwrap_or_else(|| if one_machine { own() } else { Vec::new() });
+    let world_size = hellos.len() as u32;
+    let own = |rank| Launched { launcher: Launcher::Run, rank, world_size, local_rank: None };
+    let own = || if one_machine { (0..world_size).map(own).collect() } else { Vec::new() };
     let record = |(place, launched): (usize, Launched)| RankRecord {
         rank: launched.rank,
         world_size: launched.world_size,
         local_rank: launched.local_rank,
         hostname: plan.hostnames[place].clone(),
         node_id: plan.node_of_rank[place],
+        launcher: Some(launched.launcher),
     };
-    launched.into_iter().enumerate().map(record).collect()
+    stated.unwrap_or_else(own).into_iter().enumerate().map(record).collect()
+}
+
+/// What all ranks state of one launcher, where that can be of one job.
+fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
+    let of = |hello: &Hello| hello.launched.iter().find(|launched| launched.launcher == launcher).copied();
+    let all: Vec<Launched> = hellos.iter().map(of).collect::<Option<_>>()?;
+    let mut numbers: Vec<u32> = all.iter().map(|launched| launched.rank).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let one = numbers.len() == all.len() && all.windows(2).all(|pair| pair[0].world_size == pair[1].world_size);
+    one.then_some(all)
 }
 
 #[cfg(test)]
@@ -188,7 +194,7 @@ mod tests {
             network_identity: (*host).into(),
             shared_entries: Config::default().shared_entries(),
             host_facts: "{}".into(),
-            launched: None,
+            launched: Vec::new(),
         };
         hosts.iter().map(one).collect()
     }
@@ -229,16 +235,25 @@ mod tests {
         assert!(refuse_differences(&all).expect_err("versions differ").contains("version 2"));
     }
 
-    /// Rank, size and node of each rank of a run on these hosts.
-    fn check_ranks(ranks_of: &[(&str, Option<(u32, u32)>)], expected: &[(u32, u32, &str, u32)]) {
-        let hello = |(host, launched): &(&str, Option<(u32, u32)>)| Hello {
-            version: "1".into(),
-            hostname: (*host).into(),
-            clock_identity: (*host).into(),
-            network_identity: (*host).into(),
-            shared_entries: Config::default().shared_entries(),
-            host_facts: "{}".into(),
-            launched: launched.map(|(rank, world_size)| Launched { rank, world_size, local_rank: Some(5) }),
+    /// What ranks state of launchers: rank and size.
+    type Stated<'a> = &'a [(Launcher, u32, u32)];
+
+    /// Rank, size and node of each rank of a run on these hosts, and whose numbers they are.
+    fn check_ranks(ranks_of: &[(&str, Stated<'_>)], by: Launcher, expected: &[(u32, u32, &str, u32)]) {
+        let hello = |(host, stated): &(&str, Stated<'_>)| {
+            let launched = |&(launcher, rank, world_size): &(Launcher, u32, u32)| Launched {
+                launcher,
+                rank,
+                world_size,
+                local_rank: Some(5),
+            };
+            Hello {
+                hostname: (*host).into(),
+                clock_identity: (*host).into(),
+                network_identity: (*host).into(),
+                launched: stated.iter().map(launched).collect(),
+                ..hellos(&["x"])[0].clone()
+            }
         };
         let hellos: Vec<Hello> = ranks_of.iter().map(hello).collect();
         let plan = agree(&Config::default(), &hellos, RunId(1), KEY).expect("alike");
@@ -247,21 +262,34 @@ mod tests {
         let expected: Vec<_> =
             expected.iter().map(|&(rank, size, host, node)| (rank, size, host, NodeId(node))).collect();
         assert_eq!(short, expected);
+        assert!(found.iter().all(|record| record.launcher == Some(by)), "{found:?}");
     }
 
     #[test]
     fn a_run_records_the_launchers_ranks_and_invents_none() {
+        use Launcher::{OpenMpi as Mpi, Run, Slurm, Torchrun as Torch};
         // Two hosts with two ranks each, numbered round them.
-        let round = [("a", Some((0, 4))), ("b", Some((1, 4))), ("a", Some((2, 4))), ("b", Some((3, 4)))];
-        check_ranks(&round, &[(0, 4, "a", 0), (1, 4, "b", 1), (2, 4, "a", 0), (3, 4, "b", 1)]);
+        let round: [(&str, Stated<'_>); 4] =
+            [("a", &[(Mpi, 0, 4)]), ("b", &[(Mpi, 1, 4)]), ("a", &[(Mpi, 2, 4)]), ("b", &[(Mpi, 3, 4)])];
+        check_ranks(&round, Mpi, &[(0, 4, "a", 0), (1, 4, "b", 1), (2, 4, "a", 0), (3, 4, "b", 1)]);
         // One measuring rank per host of a job of sixteen.
-        check_ranks(&[("a", Some((0, 16))), ("b", Some((8, 16)))], &[(0, 16, "a", 0), (8, 16, "b", 1)]);
+        let few: [(&str, Stated<'_>); 2] = [("a", &[(Torch, 0, 16)]), ("b", &[(Torch, 8, 16)])];
+        check_ranks(&few, Torch, &[(0, 16, "a", 0), (8, 16, "b", 1)]);
         // All inherited one number; jobs of two sizes; nobody states one: a training job may number its ranks in any way.
-        check_ranks(&[("a", Some((3, 16))), ("b", Some((3, 16)))], &[]);
-        check_ranks(&[("a", Some((0, 1))), ("b", Some((1, 2)))], &[]);
-        check_ranks(&[("a", None), ("b", Some((1, 2)))], &[]);
-        check_ranks(&[("a", None), ("b", None)], &[]);
-        // The first process of --local has no launcher.
-        check_ranks(&[("a", None), ("a", Some((1, 2)))], &[(0, 2, "a", 0), (1, 2, "a", 1)]);
+        check_ranks(&[("a", &[(Mpi, 3, 16)]), ("b", &[(Mpi, 3, 16)])], Mpi, &[]);
+        check_ranks(&[("a", &[(Mpi, 0, 1)]), ("b", &[(Mpi, 1, 2)])], Mpi, &[]);
+        check_ranks(&[("a", &[]), ("b", &[(Mpi, 1, 2)])], Mpi, &[]);
+        check_ranks(&[("a", &[]), ("b", &[])], Mpi, &[]);
+        // The first process of --local has no launcher, or one of its own.
+        check_ranks(&[("a", &[]), ("a", &[(Slurm, 1, 2)])], Run, &[(0, 2, "a", 0), (1, 2, "a", 1)]);
+        check_ranks(&[("a", &[(Torch, 0, 2)]), ("a", &[])], Run, &[(0, 2, "a", 0), (1, 2, "a", 1)]);
+        // Torchrun's variables are the training job's where all ranks have their own; mpirun -x RANK gives one to all.
+        let own: [(&str, Stated<'_>); 2] = [("a", &[(Torch, 1, 2), (Mpi, 0, 2)]), ("b", &[(Torch, 0, 2), (Mpi, 1, 2)])];
+        check_ranks(&own, Torch, &[(1, 2, "a", 0), (0, 2, "b", 1)]);
+        let inherited: [(&str, Stated<'_>); 2] =
+            [("a", &[(Torch, 0, 2), (Mpi, 0, 2)]), ("b", &[(Torch, 0, 2), (Mpi, 1, 2)])];
+        check_ranks(&inherited, Mpi, &[(0, 2, "a", 0), (1, 2, "b", 1)]);
+        // Not one launcher for all.
+        check_ranks(&[("a", &[(Mpi, 0, 2)]), ("b", &[(Slurm, 1, 2)])], Mpi, &[]);
     }
 }

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
 use probe_sync_sys::tracer::SNAPSHOT_BRACKET;
-use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock};
+use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock, TracerClockName};
 use probe_sync_time::{Clock, Duration, Monotonic, NodeId, SkewedClock, Timestamp};
 use prost::Message;
 use serde::Serialize;
@@ -36,6 +36,7 @@ pub(crate) struct Sampler {
     thread: Option<JoinHandle<Result<Taken, Error>>>,
     document: PathBuf,
     period: Duration,
+    clock: TracerClockName,
 }
 
 /// What a sampler did, for the counters of the run.
@@ -80,13 +81,14 @@ impl Sampler {
         let lines = run.stream(&format!("snapshots/node{node}.snapshot_pairs.jsonl"))?;
         let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
         let (stop, stopped) = sync_channel(0);
+        let name = tracer.name();
         let sampling =
             Sampling { tracer, clock, period, lines, ring: VecDeque::new(), counts: SnapshotCounts::default() };
         let thread = std::thread::Builder::new()
             .name("snapshots".into())
             .spawn(move || sampling.run(&stopped))
             .map_err(|error| Error::SnapshotThread { reason: format!("cannot start: {error}") })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), document, period })
+        Ok(Self { stop: Some(stop), thread: Some(thread), document, period, clock: name })
     }
 
     /// Takes the last pair, ends the thread and writes the protobuf file.
@@ -96,7 +98,8 @@ impl Sampler {
     pub fn finish(mut self) -> Result<SnapshotCounts, Error> {
         let taken = self.end().unwrap_or_else(|| Err(Error::SnapshotThread { reason: "ended before".into() }))?;
         let pairs = taken.ring.into_iter().collect();
-        let document = SnapshotPairs { pairs, sampling_period_ns: self.period.as_ns() };
+        let tracer_clock = self.clock.as_str().to_owned();
+        let document = SnapshotPairs { pairs, sampling_period_ns: self.period.as_ns(), tracer_clock };
         write_whole(&self.document, &document.encode_to_vec())?;
         Ok(taken.counts)
     }
@@ -132,6 +135,9 @@ pub struct SnapshotPairs {
     /// The period asked for, ns.
     #[prost(int64, tag = "2")]
     pub sampling_period_ns: i64,
+    /// The tracer clock, by its name in the configuration. Our addition; other readers skip it.
+    #[prost(string, tag = "3")]
+    pub tracer_clock: String,
 }
 
 /// One moment on two clocks.
@@ -250,7 +256,6 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use probe_sync_sys::TracerClockName;
 
     fn check_deadline(due: i64, now: i64, expected: (i64, u64)) {
         let (next, missed) = next_deadline(Timestamp::from_ns(due), Timestamp::from_ns(now), Duration::from_ns(10));
@@ -301,7 +306,7 @@ mod tests {
         let lines = lines(run.path());
         let bytes = std::fs::read(run.path().join("snapshots/node3.snapshot_pairs.pb")).expect("written at the end");
         let document = read(&bytes).expect("our own bytes");
-        assert_eq!(document.sampling_period_ns, 1_000_000);
+        assert_eq!((document.sampling_period_ns, document.tracer_clock.as_str()), (1_000_000, "boottime"));
         assert_eq!((counts.taken as usize, counts.dropped), (lines.len(), 0));
         assert_eq!(document.pairs.len(), lines.len());
         for (pair, line) in document.pairs.iter().zip(&lines) {
@@ -330,8 +335,9 @@ mod tests {
     #[test]
     fn field_numbers_are_those_of_the_format() {
         let pair = SnapshotPair { sys_clock_ns: 5, tracer_clock_ns: 300, bracket_ns: 0 };
-        let document = SnapshotPairs { pairs: vec![pair], sampling_period_ns: 7 };
-        // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7.
-        assert_eq!(document.encode_to_vec(), [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7]);
+        let document = SnapshotPairs { pairs: vec![pair], sampling_period_ns: 7, tracer_clock: "tsc".into() };
+        // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7; 3: a text of 3 bytes.
+        let expected = [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7, 0x1a, 3, b't', b's', b'c'];
+        assert_eq!(document.encode_to_vec(), expected);
     }
 }

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use probe_sync_estimate::series::TimeMap;
 
-use crate::clocks::NodeClock;
+use crate::Error;
+use crate::clocks::{NodeClock, Snapshots, Span};
 use crate::collectives::{CollectiveOffsets, MapTime};
-use crate::model::ClockPair;
 use crate::nodes::NodeTrace;
 
 /// Traces with the maps from their timelines to the reference clock.
@@ -27,6 +27,8 @@ pub struct Calibrated {
     pub warnings: Vec<String>,
     /// What the collectives say about the clocks, where they were asked.
     pub collectives: Option<CollectiveOffsets>,
+    /// The caller named something that clocks are learnt from.
+    pub(crate) has_source: bool,
     /// Files that were read beside the traces; no output may be one of them.
     pub(crate) inputs: Vec<PathBuf>,
 }
@@ -43,13 +45,22 @@ pub struct CalibratedTrace {
     /// How the map came about, and the maps of planes that are on another clock than the file.
     pub(crate) clock: Option<NodeClock>,
     /// Pairs of its node's tracer clock and system clock from elsewhere than the trace.
-    pub(crate) snapshots: Option<Vec<ClockPair>>,
+    pub(crate) snapshots: Option<Snapshots>,
+    /// From when until when its node was measured, on the node's own system clock; None where no measurement is known of.
+    pub(crate) measured: Option<Span>,
+}
+
+impl Calibrated {
+    /// The refusal of traces whose clock is not known: of the request, where it named nothing to learn clocks from.
+    pub(crate) fn no_clock(&self, problem: String) -> Error {
+        if self.has_source { Error::Nodes { problem } } else { Error::Request { problem } }
+    }
 }
 
 impl CalibratedTrace {
     /// A trace whose clock is not known.
-    pub(crate) fn unknown(trace: NodeTrace, snapshots: Option<Vec<ClockPair>>) -> Self {
-        Self { map: None, notes: trace.facts.notes.clone(), clock: None, snapshots, trace }
+    pub(crate) fn unknown(trace: NodeTrace, snapshots: Option<Snapshots>) -> Self {
+        Self { map: None, notes: trace.facts.notes.clone(), clock: None, snapshots, measured: None, trace }
     }
 
     /// Where the trace's times are on the reference clock, and how surely; None where its clock is not known.

@@ -38,6 +38,11 @@ impl<'a> Measured<'a> {
         Self { survey, allowed_ns: i128::from(allowed.as_ns().max(0)), outside: Vec::new() }
     }
 
+    /// From when until when a node was measured, on its own clock.
+    pub(super) fn of(&self, node: u32) -> Option<Span> {
+        self.survey.measured(node)
+    }
+
     /// Compares a trace, its planes on a raw clock included; `clock` says when its times were on its node's own clock.
     pub(super) fn look(&mut self, trace: &NodeTrace, clock: &NodeClock) {
         let planes = trace.facts.since_boot.iter().map(|plane| plane.span);
@@ -46,7 +51,7 @@ impl<'a> Measured<'a> {
         let spans = spans.map(|(first, last)| Span { first_ns: own_ns(first), last_ns: own_ns(last) });
         let whole = |a: Span, b: Span| Span { first_ns: a.first_ns.min(b.first_ns), last_ns: a.last_ns.max(b.last_ns) };
         let Some(trace_span) = spans.reduce(whole) else { return };
-        let Some(measured) = self.survey.measured(trace.node) else { return };
+        let Some(measured) = self.of(trace.node) else { return };
         let found = Outside { path: trace.path.clone(), node: trace.node, trace: trace_span, measured };
         if found.beyond_ns() > self.allowed_ns {
             self.outside.push(found);

@@ -17,9 +17,8 @@ mod traces;
 use probe_sync_estimate::series::{Axis, OffsetSample};
 
 use crate::Error;
-use crate::clocks::{NodeClock, Offsets, Span, Tie, Timeline, Wanted, node_clock, own_span};
+use crate::clocks::{NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, node_clock, own_span};
 use crate::collectives::{CollectiveOffsets, MapTime};
-use crate::model::ClockPair;
 use crate::nodes::{self, NodeTrace};
 use length::length;
 use measured::Measured;
@@ -61,6 +60,9 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| trace.facts.pairs.clear());
     }
+    if let Some(note) = source.live_only() {
+        traces.iter_mut().for_each(|trace| trace.facts.notes.push(note.to_owned()));
+    }
     let snapshots = traces::snapshots(request, &source, &paths, &mut traces)?;
     let mut calibrated = Calibrated {
         traces: Vec::with_capacity(traces.len()),
@@ -69,6 +71,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         notes: Vec::new(),
         warnings: Vec::new(),
         collectives: None,
+        has_source: !matches!(source, Source::Nothing),
         inputs: request.snapshots.clone(),
     };
     let offsets = match (source.offsets(wanted(&source, &traces, &snapshots))?, &source) {
@@ -98,12 +101,12 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
 }
 
 /// The offsets that the traces need.
-fn wanted(source: &Source, traces: &[NodeTrace], snapshots: &[Option<Vec<ClockPair>>]) -> Wanted {
+fn wanted(source: &Source, traces: &[NodeTrace], snapshots: &[Option<Snapshots>]) -> Wanted {
     let mut wanted = Wanted::default();
     for (trace, pairs) in traces.iter().zip(snapshots) {
         // A trace without events has a map too.
         let start = || source.survey()?.measured(trace.node).map(|span| Span { last_ns: span.first_ns, ..span });
-        if let Some(span) = own_span(&trace.facts, pairs.as_deref()).or_else(start) {
+        if let Some(span) = own_span(&trace.facts, pairs.as_ref()).or_else(start) {
             wanted.add(trace.node, span);
         }
     }
@@ -114,7 +117,7 @@ fn wanted(source: &Source, traces: &[NodeTrace], snapshots: &[Option<Vec<ClockPa
 struct Clocks {
     offsets: Offsets,
     /// In the traces' order.
-    snapshots: Vec<Option<Vec<ClockPair>>>,
+    snapshots: Vec<Option<Snapshots>>,
     /// The offsets are of ranks, not of nodes.
     by_part: bool,
 }
@@ -125,7 +128,7 @@ impl Clocks {
     }
 
     fn clock(&self, index: usize, trace: &NodeTrace, timeline: Timeline<'_>) -> Result<NodeClock, Error> {
-        node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_deref(), timeline)
+        node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_ref(), timeline)
     }
 }
 
@@ -171,6 +174,7 @@ fn make_maps(
                     calibrated_trace.notes.push(UNUSED_SNAPSHOTS.to_owned());
                 }
                 calibrated_trace.map = Some(clock.chain.whole().clone());
+                calibrated_trace.measured = measured.as_ref().and_then(|known| known.of(calibrated_trace.trace.node));
                 calibrated_trace.clock = Some(clock);
             }
             // Not an error where the caller can do without: merge asks, check leaves the node as it is.
@@ -209,14 +213,11 @@ fn notes(clock: &NodeClock) -> Vec<String> {
 }
 
 /// What the collectives say, with every trace seen on its node's own system clock.
-fn offsets_of_collectives(
-    traces: &[NodeTrace],
-    snapshots: &[Option<Vec<ClockPair>>],
-) -> Result<CollectiveOffsets, Error> {
+fn offsets_of_collectives(traces: &[NodeTrace], snapshots: &[Option<Snapshots>]) -> Result<CollectiveOffsets, Error> {
     let none = Offsets::new(OF_COLLECTIVES, Axis::Reference);
     let own = traces.iter().zip(snapshots).map(|(trace, snapshots)| {
         // As its own reference: the map ends at the node's own system clock.
-        node_clock(&trace.facts, &none, none.reference, snapshots.as_deref(), Timeline::Host)
+        node_clock(&trace.facts, &none, none.reference, snapshots.as_ref(), Timeline::Host)
     });
     let own: Vec<NodeClock> = own.collect::<Result<_, Error>>()?;
     let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(calibrated::look(clock))).collect();
@@ -241,7 +242,8 @@ fn as_offsets(found: &CollectiveOffsets) -> Offsets {
 
 /// In the place of a file's name.
 const OF_COLLECTIVES: &str = "collectives";
-const UNUSED_SNAPSHOTS: &str = "the snapshot pairs given are of another clock than the trace's, and are not used";
+const UNUSED_SNAPSHOTS: &str =
+    "the snapshot pairs given are of another clock than the trace's times, and move none of them";
 const MIXED_TIES: &str = "some traces tie their times to the system clock by markers or snapshots and others do not: the \
                           tracers' own delay, 10 to 20 µs, is between them; --realtime-only treats all alike";
 

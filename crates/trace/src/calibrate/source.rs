@@ -35,6 +35,14 @@ impl Source {
         }
     }
 
+    /// What is worth telling of every trace where a run's live offsets are used.
+    pub(super) fn live_only(&self) -> Option<&'static str> {
+        match self {
+            Self::Run(run) => run.live_only(),
+            Self::Offsets(_) | Self::Collectives | Self::Nothing => None,
+        }
+    }
+
     /// The nodes with offsets, their hosts and ranks.
     pub(super) fn known(&self) -> KnownNodes {
         let Some(survey) = self.survey() else { return KnownNodes::default() };

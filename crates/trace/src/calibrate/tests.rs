@@ -262,6 +262,102 @@ fn extrapolated_events_are_counted_and_less_sure() {
     assert!(outside.sigma_ns > 100.0 * inside.sigma_ns.max(1.0), "{outside:?}");
 }
 
+/// How many times of each trace are said to be extrapolated, before and after.
+fn extrapolated(files: &Files, calibrated: &Calibrated) -> Vec<(u64, u64)> {
+    let folder = files.0.path().join("counted");
+    let done = align(calibrated, &folder, AlignSettings::default()).expect("maps");
+    let stats = done.map(|aligned| aligned.expect("written").stats);
+    stats.map(|stats| (stats.extrapolated_before, stats.extrapolated_after)).collect()
+}
+
+#[test]
+fn events_in_the_first_and_last_half_window_are_not_extrapolated() {
+    // Lines are at 1 and 21 ms, the middles of the windows of 0 to 2 and 20 to 22 ms; node 1 is 1 ms ahead.
+    let check = |from_us: f64, until_us: f64, expected: (u64, u64)| {
+        let files = Files::new();
+        let events = [("a.json", event(1.0, 2.0)), ("b.json", event(from_us, until_us))];
+        let events = events.each_ref().map(|(name, events)| (*name, events.as_str()));
+        let calibrated = beside(&files, &events, allow(1_000_000_000)).expect("allowed");
+        let map = calibrated.traces[1].map.as_ref().expect("offsets");
+        let places = [from_us, until_us].map(|us| map.map((us * 1e6) as i128).place);
+        assert_ne!(places, [probe_sync_estimate::series::Place::Inside; 2], "beyond the lines");
+        assert_eq!(extrapolated(&files, &calibrated), [(0, 0), expected], "{from_us} to {until_us}");
+        let merged = files.0.path().join("all.json");
+        let stats = &merge(&calibrated, &merged, MergeSettings::default()).expect("merged").traces[1];
+        // A merge may ask for a time twice.
+        let counted = (stats.extrapolated_before > 0, stats.extrapolated_after > 0);
+        assert_eq!(counted, (expected.0 > 0, expected.1 > 0), "{from_us} to {until_us}");
+    };
+    check(1_000.0, 1_500.0, (0, 0));
+    check(22_500.0, 23_000.0, (0, 0));
+    check(999.0, 1_500.0, (1, 0));
+    check(900.0, 23_100.0, (1, 1));
+    check(22_500.0, 23_001.0, (0, 1));
+    check(30_000.0, 30_001.0, (0, 2));
+}
+
+#[test]
+fn times_beyond_the_pairs_that_tie_a_clock_are_extrapolated_where_it_was_measured() {
+    // The trace's clock is an hour behind; pairs at 5 and 15 ms of node 1's own clock.
+    let files = Files::new();
+    let pair = |ms: i64| {
+        let system = ms * 1_000_000;
+        format!("{{\"sys_clock_ns\":{system},\"tracer_clock_ns\":{},\"bracket_ns\":100}}\n", system - 3_600_000_000_000)
+    };
+    let pairs = files.put("pairs.jsonl", &[pair(5), pair(10), pair(15)].concat());
+    let us = |ms: f64| ms * 1e3 - 3.6e9;
+    for (from_ms, until_ms, expected) in [(6.0, 14.0, (0, 0)), (2.0, 14.0, (1, 0)), (6.0, 19.0, (0, 1))] {
+        let late = event(us(from_ms), us(until_ms));
+        let change = |request: &mut Request| {
+            (request.nodes, request.snapshots) = (vec![1], vec![pairs.clone()]);
+            request.extrapolate = probe_sync_time::Duration::from_ns(1_000_000_000);
+        };
+        let calibrated = beside(&files, &[("b.json", &late)], change).expect("tied");
+        let folder = files.0.path().join("out.json");
+        let stats = align(&calibrated, &folder, AlignSettings::default())
+            .expect("a map")
+            .next()
+            .expect("one")
+            .expect("written")
+            .stats;
+        assert_eq!((stats.extrapolated_before, stats.extrapolated_after), expected, "{from_ms} to {until_ms}");
+    }
+}
+
+#[test]
+fn a_report_says_that_the_live_offsets_of_a_run_were_used() {
+    let files = Files::new();
+    let offsets = files.offsets(0);
+    let request = Request { clocks: ClockSource::Run(files.0.path().to_owned()), ..files.request(0) };
+    let of_report = || {
+        let calibrated = calibrate(&request).expect("clocks");
+        let folder = files.0.path().join("counted");
+        let done = align(&calibrated, &folder, AlignSettings::default()).expect("maps");
+        done.flat_map(|aligned| aligned.expect("written").stats.notes).collect::<Vec<_>>()
+    };
+    let live =
+        |notes: Vec<String>| notes.iter().filter(|note| note.contains("offsets.smoothed.jsonl is not there")).count();
+    assert_eq!(live(of_report()), 2, "of both traces");
+    std::fs::copy(offsets, files.0.path().join("offsets.smoothed.jsonl")).expect("writable");
+    assert_eq!(live(of_report()), 0);
+}
+
+#[test]
+fn a_request_that_names_no_clocks_is_told_from_clocks_that_are_not_there() {
+    let files = Files::new();
+    let output = files.0.path().join("out");
+    let errors = |request: &Request| {
+        let calibrated = calibrate(request).expect("facts");
+        let of_align = align(&calibrated, &output, AlignSettings::default()).expect_err("no clock");
+        let of_merge = merge(&calibrated, &files.0.path().join("all.json"), MergeSettings::default());
+        [of_align, of_merge.expect_err("no clock")]
+    };
+    let request = Request { clocks: ClockSource::Nothing, ..files.request(0) };
+    assert!(errors(&request).iter().all(|error| matches!(error, Error::Request { .. })), "{:?}", errors(&request));
+    let request = Request { nodes: vec![0, 7], ..files.request(0) };
+    assert!(errors(&request).iter().all(|error| matches!(error, Error::Nodes { .. })), "{:?}", errors(&request));
+}
+
 #[test]
 fn offsets_from_collectives_measure_no_span() {
     let files = Files::new();
@@ -287,7 +383,8 @@ fn offsets_from_collectives_measure_no_span() {
 fn hosts_and_ranks_of_a_run_settle_whose_traces_are_and_the_statistics_say_so() {
     let files = Files::new();
     let meta = "{\"meta\":true,\"nodes\":[{\"node_id\":0,\"hostname\":\"a\"},{\"node_id\":1,\"hostname\":\"b\"}],\
-                \"ranks\":[{\"rank\":0,\"world_size\":2,\"hostname\":\"a\",\"node_id\":0},{\"rank\":1,\"world_size\":2,\"hostname\":\"b\",\"node_id\":1}]}\n";
+                \"ranks\":[{\"rank\":0,\"world_size\":2,\"hostname\":\"a\",\"node_id\":0,\"launcher\":\"torchrun\"},\
+                {\"rank\":1,\"world_size\":2,\"hostname\":\"b\",\"node_id\":1,\"launcher\":\"torchrun\"}]}\n";
     let offsets = std::fs::read_to_string(files.offsets(0)).expect("written");
     let (_, lines) = offsets.split_once('\n').expect("a first line");
     files.put("offsets.jsonl", &format!("{meta}{lines}"));

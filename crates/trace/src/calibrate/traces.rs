@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use super::Request;
 use super::source::Source;
 use crate::Error;
-use crate::clocks::read_snapshots;
+use crate::clocks::{Snapshots, read_snapshots};
 use crate::formats::{FORMATS, FactOptions};
-use crate::model::ClockPair;
 use crate::nodes::{self, NodeTrace};
 use crate::outputs;
 
@@ -47,7 +46,7 @@ pub(super) fn snapshots(
     source: &Source,
     paths: &[PathBuf],
     traces: &mut [NodeTrace],
-) -> Result<Vec<Option<Vec<ClockPair>>>, Error> {
+) -> Result<Vec<Option<Snapshots>>, Error> {
     let files = &request.snapshots;
     if !(files.is_empty() || files.len() == paths.len()) {
         let problem = format!("{} traces, but {} snapshot files", paths.len(), files.len());
@@ -60,10 +59,8 @@ pub(super) fn snapshots(
             (Some(file), _) => Ok(Some(read_snapshots(file, near)?)),
             (None, Source::Run(run)) if !request.realtime_only => {
                 let found = run.snapshots(trace.node, near)?;
-                Ok(found.map(|found| {
-                    trace.facts.notes.extend(found.notes);
-                    found.pairs
-                }))
+                trace.facts.notes.extend(found.iter().flat_map(|found| found.notes.iter().cloned()));
+                Ok(found)
             }
             (None, _) => Ok(None),
         }

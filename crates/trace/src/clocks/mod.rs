@@ -18,13 +18,14 @@ mod survey;
 mod wanted;
 
 pub use offsets::Offsets;
-pub use run_directory::{RunDirectory, Snapshots};
-pub use snapshots::read_snapshots;
+pub(crate) use planes::is_of_profilers;
+pub use run_directory::RunDirectory;
+pub use snapshots::{Snapshots, read_snapshots};
 pub use stretch::Span;
 pub use survey::Survey;
 pub use wanted::Wanted;
 
-use probe_sync_estimate::series::{MapChain, OffsetMap, TimeMap};
+use probe_sync_estimate::series::{MapChain, OffsetMap, Place, TimeMap};
 use serde::Serialize;
 
 use crate::Error;
@@ -117,6 +118,13 @@ impl NodeClock {
         self.tie_of(time).map_or(time, |tie| tie.map(time).time_ps)
     }
 
+    /// Whether a time of the trace lies within a span of the node's own system clock, and within the pairs that lead there.
+    pub(crate) fn is_within(&self, time: Picoseconds, span: Span) -> bool {
+        let tied = self.tie_of(time).map(|tie| tie.map(time));
+        let system_ps = tied.map_or(time, |tied| tied.time_ps);
+        tied.is_none_or(|tied| tied.place == Place::Inside) && span.beyond_ns(system_ps.div_euclid(1000)) == 0
+    }
+
     /// A time of the trace on the wanted clock.
     pub(crate) fn look(&self, time: Picoseconds) -> MappedTime {
         let mapped = self.map_of(time).map(time);
@@ -140,18 +148,18 @@ pub fn node_clock(
     facts: &TraceFacts,
     offsets: &Offsets,
     node: u32,
-    snapshots: Option<&[ClockPair]>,
+    snapshots: Option<&Snapshots>,
     timeline: Timeline<'_>,
 ) -> Result<NodeClock, Error> {
     let mut notes = Vec::new();
     let wrong = |source| Error::Clock { node, source };
-    let raw_pairs = planes::pairs(facts, snapshots).map_err(|problem| Error::Planes { node, problem })?;
+    let of_planes = planes::pairs(facts, snapshots).map_err(|problem| Error::Planes { node, problem })?;
     let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes);
     let offset_map = offsets.map(node)?;
     let steps = offset_map.as_ref().map(|found| found.map.breaks()).unwrap_or_default();
     let tracer = tracer_map(&pairs, &steps).map_err(wrong)?;
     let tie = if tracer.is_some() { tie } else { Tie::Assumed };
-    let raw_tie = tracer_map(&raw_pairs, &steps).map_err(wrong)?.map(|tie| tie.map);
+    let raw_tie = tracer_map(&of_planes.pairs, &steps).map_err(wrong)?.map(|tie| tie.map);
     let mut raw = raw_tie.clone().map(MapChain::new);
     let mut chain = MapChain::new(tracer.as_ref().map_or_else(TimeMap::identity, |tracer| tracer.map.clone()));
     if let Some(found) = offset_map {
@@ -175,7 +183,9 @@ pub fn node_clock(
     }
     if let Some(plane) = facts.since_boot.first() {
         let (count, name) = (facts.since_boot.len(), &plane.plane);
-        notes.push(format!("{count} planes ({name} first) are on a raw clock; {} pairs tie it", raw_pairs.len()));
+        let pairs = of_planes.pairs.len();
+        let clock = of_planes.clock.map_or_else(|| UNNAMED_CLOCK.to_owned(), |clock| format!("of the clock {clock}"));
+        notes.push(format!("{count} planes ({name} first) are on a raw clock; {pairs} pairs {clock} tie it"));
     }
     if tie == Tie::Assumed && facts.span.is_some() {
         notes.push(
@@ -190,7 +200,7 @@ pub fn node_clock(
 }
 
 /// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
-pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&[ClockPair]>) -> Option<Span> {
+pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Option<Span> {
     let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new());
     let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
     let least = pairs.iter().map(ahead).min().unwrap_or(0);
@@ -204,7 +214,7 @@ pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&[ClockPair]>) -> O
 
 /// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a trace on Unix time a run's pairs of
 /// a raw clock are the ordinary case.
-fn usable_pairs(facts: &TraceFacts, snapshots: Option<&[ClockPair]>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
+fn usable_pairs(facts: &TraceFacts, snapshots: Option<&Snapshots>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
     let applies = |pairs: &[ClockPair]| match facts.span {
         Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
         // All planes are on a raw clock: the pairs are theirs.
@@ -222,7 +232,7 @@ fn usable_pairs(facts: &TraceFacts, snapshots: Option<&[ClockPair]>, notes: &mut
     let mut pairs = markers;
     pairs.extend(bracketed);
     let of_trace = !pairs.is_empty();
-    let given = snapshots.unwrap_or_default();
+    let given = snapshots.map_or(&[][..], |snapshots| &snapshots.pairs);
     let of_snapshots = applies(given);
     if of_snapshots {
         pairs.extend_from_slice(given);
@@ -289,6 +299,7 @@ const STEP_SIGMAS: f64 = 6.0;
 const SMALLEST_TOLERANCE_NS: f64 = 50_000.0;
 const SECOND_PS: Picoseconds = 1_000_000_000_000;
 const DAY_PS: Picoseconds = 86_400 * SECOND_PS;
+const UNNAMED_CLOCK: &str = "that name no clock, and are taken to be of the profiler's,";
 
 #[cfg(test)]
 mod tests;

@@ -238,7 +238,7 @@ fn text(cell: &[u8]) -> String {
 mod tests {
     //! Every spelling of offsets that is read, and bad lines named by file and line.
 
-    use probe_sync_estimate::record::{NodeRecord, RankRecord, StepRecord};
+    use probe_sync_estimate::record::{Launcher, NodeRecord, RankRecord, StepRecord};
     use probe_sync_estimate::window::NodeEstimate;
     use probe_sync_time::{NodeId, RoundId, Timestamp};
 
@@ -312,8 +312,14 @@ mod tests {
             broken_into: Some(RoundId(3)),
         };
         let node = |node, hostname: &str| NodeRecord { hostname: Some(hostname.to_owned()), node_id: NodeId(node) };
-        let rank =
-            RankRecord { rank: 8, world_size: 16, local_rank: Some(0), hostname: "b".to_owned(), node_id: NodeId(1) };
+        let rank = RankRecord {
+            rank: 8,
+            world_size: 16,
+            local_rank: Some(0),
+            hostname: "b".to_owned(),
+            node_id: NodeId(1),
+            launcher: Some(Launcher::Slurm),
+        };
         let header = OffsetsHeader {
             meta: true,
             nodes: vec![node(0, "a"), node(1, "b")],

@@ -368,6 +368,170 @@ pub(super) mod tests {
         assert_eq!((both.bracketed, both.markers, both.early_by_up_to_ns), (30, 40, 0.0));
     }
 
+    /// Where the system clock is when R shows that many ms: 5 s ahead, and by the steps that were before.
+    fn system_ns(ms: i64, steps: &[(i64, i64)]) -> i64 {
+        let stepped: i64 = steps.iter().filter(|(at_ms, _)| *at_ms <= ms).map(|(_, jump_ns)| jump_ns).sum();
+        EPOCH_NS + (ms + 5_000) * 1_000_000 + stepped
+    }
+
+    fn tracer_ps(ms: i64) -> Picoseconds {
+        i128::from(EPOCH_NS + ms * 1_000_000) * 1000
+    }
+
+    /// Pairs every 4 s of R, through steps (ms, ns) that the offsets know to within 100 ms; the largest error of the map up to 10 ms
+    /// from a step, ns, and how many steps it has.
+    fn through_steps(steps: &[(i64, i64)]) -> (f64, usize) {
+        let kind = PairKind::Bracketed(100.0);
+        let pair = |k: i64| ClockPair { tracer_ps: tracer_ps(4000 * k), system_ns: system_ns(4000 * k, steps), kind };
+        let pairs: Vec<ClockPair> = (0..20).map(pair).collect();
+        let known: Vec<Break> = steps
+            .iter()
+            .map(|(at_ms, jump_ns)| Break {
+                last_before_ps: i128::from(system_ns(at_ms - 100, steps)) * 1000,
+                first_after_ps: i128::from(system_ns(at_ms + 100, steps)) * 1000,
+                at_ps: 0,
+                jump_ps: i128::from(*jump_ns) * 1000,
+            })
+            .collect();
+        let found = tracer_map(&pairs, &known).expect("times are sane").expect("pairs");
+        let error =
+            |ms: i64| difference_ns(found.map.map(tracer_ps(ms)).time_ps, i128::from(system_ns(ms, steps)) * 1000);
+        // A map never goes back: after a clock was set back it waits until the clock is there again.
+        let near = |ms: &i64| {
+            steps.iter().any(|(at_ms, jump)| (at_ms - 10..at_ms + 10 - (*jump).min(0) / 1_000_000).contains(ms))
+        };
+        let worst = (0..7600).map(|k| k * 10 + 5).filter(|ms| !near(ms)).map(|ms| error(ms).abs()).fold(0.0, f64::max);
+        (worst, found.residuals.steps)
+    }
+
+    #[test]
+    fn steps_that_offsets_know_are_kept_out_of_the_curve_and_placed_where_they_were() {
+        // 40 µs in 4 s are 10 ppm: to pairs alone a bend. S is set ahead and back, once and twice, in one gap and in two.
+        for steps in [
+            &[][..],
+            &[(33_000, 40_000)],
+            &[(33_000, -40_000)],
+            &[(33_000, 40_000), (53_000, -25_000)],
+            &[(13_000, -30_000), (33_000, 40_000), (53_000, -25_000)],
+            &[(33_000, -10_000_000_000)],
+            &[(33_000, 3_600_000_000_000)],
+        ] {
+            let (worst, count) = through_steps(steps);
+            assert!(worst < 1.0 && count == steps.len(), "{worst} ns, {count} steps of {steps:?}");
+        }
+    }
+
+    #[test]
+    fn two_steps_between_the_same_pairs_are_one_to_them() {
+        let steps = [(33_000, 40_000), (34_000, -15_000)];
+        let (worst, count) = through_steps(&steps);
+        // In between them the map cannot know.
+        assert!(worst < 40_001.0 && count == 1, "{worst} ns, {count} steps");
+        let kind = PairKind::Bracketed(100.0);
+        let pair = |system_ns: i64| ClockPair { tracer_ps: i128::from(system_ns) * 1000, system_ns, kind };
+        let step =
+            |from: i128, until: i128, jump_ps| Break { last_before_ps: from, first_after_ps: until, at_ps: 0, jump_ps };
+        let known = known_steps(&[pair(10), pair(90)], &[step(20_000, 30_000, 7_000), step(50_000, 60_000, -2_000)]);
+        assert_eq!(known.len(), 1);
+        let one = &known[0];
+        assert_eq!((one.step.jump_ps, one.step.last_before_ps, one.step.first_after_ps), (5_000, 20_000, 60_000));
+        assert_eq!((one.first_after, one.before_ps, one.after_ps), (1, 10_000, 90_000));
+        // Before and after: 20 and 60 ns of S less what S jumped meanwhile, which R does not.
+        assert_eq!(one.on_tracer_ps(-1_000_000), 10_001, "not before the pair before it");
+        assert_eq!(one.on_tracer_ps(0), (20_000 + 5_000 + 60_000) / 2);
+        assert_eq!(one.on_tracer_ps(1_000_000), 90_000, "not after the pair after it");
+    }
+
+    #[test]
+    fn a_step_is_between_the_pairs_that_its_offsets_allow() {
+        let kind = PairKind::Bracketed(100.0);
+        // Of 1 s of S each; R goes on alike.
+        let at = |second: i64| ClockPair {
+            tracer_ps: i128::from(second) * SECOND_PS,
+            system_ns: second * 1_000_000_000,
+            kind,
+        };
+        let pairs: Vec<ClockPair> = (1..=5).map(at).collect();
+        let check = |from_ps: i128, until_ps: i128, jump_ps: i128, expected: Option<usize>| {
+            let step = Break { last_before_ps: from_ps, first_after_ps: until_ps, at_ps: 0, jump_ps };
+            let found = known_steps(&pairs, &[step]).first().map(|known| known.first_after);
+            assert_eq!(found, expected, "{from_ps} to {until_ps}, {jump_ps}");
+        };
+        check(2 * SECOND_PS, 3 * SECOND_PS, 0, Some(2));
+        check(2 * SECOND_PS - 1, 3 * SECOND_PS, 0, None);
+        check(2 * SECOND_PS, 3 * SECOND_PS + 1, 0, None);
+        for jump_ps in [500, -500] {
+            check(2 * SECOND_PS - 500, 3 * SECOND_PS + 500, jump_ps, Some(2));
+            check(2 * SECOND_PS - 501, 3 * SECOND_PS, jump_ps, None);
+            check(2 * SECOND_PS, 3 * SECOND_PS + 501, jump_ps, None);
+        }
+        for jump_ps in [7 * SLACK_PS, -7 * SLACK_PS] {
+            check(2 * SECOND_PS - SLACK_PS, 3 * SECOND_PS + SLACK_PS, jump_ps, Some(2));
+            check(2 * SECOND_PS - SLACK_PS - 1, 3 * SECOND_PS, jump_ps, None);
+            check(2 * SECOND_PS, 3 * SECOND_PS + SLACK_PS + 1, jump_ps, None);
+        }
+        // Before the first and after the last pair it changes nothing.
+        check(0, SECOND_PS / 2, 0, None);
+        check(6 * SECOND_PS, 7 * SECOND_PS, 0, None);
+        // S was set back by 2 s between the third and the fourth: where c jumps as the step says.
+        let mut back = pairs.clone();
+        back.iter_mut().skip(3).for_each(|pair| pair.system_ns -= 2_000_000_000);
+        let step = Break {
+            last_before_ps: 3 * SECOND_PS + SECOND_PS / 2,
+            first_after_ps: SECOND_PS + SECOND_PS / 2,
+            at_ps: 0,
+            jump_ps: -2 * SECOND_PS,
+        };
+        assert_eq!(known_steps(&back, &[step]).first().map(|known| known.first_after), Some(3));
+        // Two readings at one moment of R have no step between them.
+        let twice = [at(1), ClockPair { tracer_ps: SECOND_PS, ..at(3) }];
+        let step = Break { last_before_ps: SECOND_PS, first_after_ps: 3 * SECOND_PS, at_ps: 0, jump_ps: 2 * SECOND_PS };
+        assert_eq!(known_steps(&twice, &[step]).len(), 0);
+        // In the order of the pairs, whatever the order of the steps.
+        let step = |second: i128| Break {
+            last_before_ps: second * SECOND_PS + 1,
+            first_after_ps: (second + 1) * SECOND_PS - 1,
+            at_ps: 0,
+            jump_ps: 0,
+        };
+        let known = known_steps(&pairs, &[step(4), step(1)]);
+        assert_eq!(known.iter().map(|known| known.first_after).collect::<Vec<_>>(), [1, 4]);
+    }
+
+    const SECOND_PS: Picoseconds = 1_000_000_000_000;
+
+    #[test]
+    fn before_and_after_the_pairs_a_clock_goes_on_as_it_ran() {
+        // S gains 10 ppm on R for 100 s.
+        let system_ns = |second: i64| EPOCH_NS + second * 1_000_010_000;
+        let kind = PairKind::Bracketed(100.0);
+        let pair = |second: i64| ClockPair { tracer_ps: tracer_ps(second * 1000), system_ns: system_ns(second), kind };
+        let pairs: Vec<ClockPair> = (0..=25).map(|k| pair(k * 4)).collect();
+        let found = tracer_map(&pairs, &[]).expect("times are sane").expect("pairs");
+        let inside = found.map.map(tracer_ps(50_000)).sigma_ns;
+        for second in [-50, 150] {
+            let mapped = found.map.map(tracer_ps(second * 1000));
+            let error = difference_ns(mapped.time_ps, i128::from(system_ns(second)) * 1000);
+            // A flat continuation would be off by half a millisecond.
+            assert!(error.abs() < 100.0, "{error} ns at {second} s");
+            // The rate may wander by 0.1 ppm: 5 µs in 50 s.
+            assert!(mapped.sigma_ns > 4_000.0 + inside && mapped.sigma_ns < 50_000.0, "{mapped:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_markers_as_suffice_are_measured_against_bracketed_pairs() {
+        let simulated = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 };
+        let late = |markers: usize, bracketed: u32| {
+            let mut pairs: Vec<ClockPair> =
+                (0..bracketed).map(|k| simulated.at(f64::from(k), 0, PairKind::Bracketed(900.0))).collect();
+            pairs.extend(&simulated.markers()[..markers]);
+            tracer_map(&pairs, &[]).expect("times are sane").expect("pairs").residuals.overhead_ns
+        };
+        assert!(late(3, 2).is_some_and(|late| (9_000.0..14_000.0).contains(&late)), "{:?}", late(3, 2));
+        assert_eq!([late(2, 2), late(3, 1)], [None, None]);
+    }
+
     #[test]
     fn odd_pairs_do_not_panic() {
         assert_eq!(tracer_map(&[], &[]).expect("no pairs are no error"), None);

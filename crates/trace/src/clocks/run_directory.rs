@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::lines::{Line, Lines};
 use super::offsets::Offsets;
-use super::snapshots::read_snapshots;
+use super::snapshots::{Snapshots, read_snapshots};
 use super::survey::Survey;
 use super::wanted::Wanted;
 use crate::Error;
@@ -28,15 +28,6 @@ pub struct RunDirectory {
     pub survey: Survey,
     /// They are those of the run as a whole.
     is_smoothed: bool,
-}
-
-/// A node's snapshot pairs.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Snapshots {
-    /// The pairs, in order of the file.
-    pub pairs: Vec<ClockPair>,
-    /// Worth telling the user.
-    pub notes: Vec<String>,
 }
 
 impl RunDirectory {
@@ -68,32 +59,57 @@ impl RunDirectory {
         Ok(offsets)
     }
 
+    /// What is worth telling where the run as a whole was not looked at.
+    pub(crate) fn live_only(&self) -> Option<&'static str> {
+        (!self.is_smoothed).then_some(LIVE_ONLY)
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// A node's snapshot pairs near a trace; None where there is no file. Of the lines, which a run writes as it goes, and the
-    /// document, which holds the last 2^18 pairs of a run that ended in order, counts what covers more of the trace.
+    /// document, which holds the last 2^18 pairs of a run that ended in order, counts what covers more of the trace. Documents of earlier
+    /// versions do not name the clock; the lines do.
     ///
     /// # Errors
-    /// Those of [`read_snapshots`], where neither file can be read.
+    /// Those of [`read_snapshots`], where neither file can be read; two files of two clocks.
     pub fn snapshots(&self, node: u32, near: Option<(Picoseconds, Picoseconds)>) -> Result<Option<Snapshots>, Error> {
         let [lines, document] = ["jsonl", "pb"]
             .map(|ending| self.path.join(format!("snapshots/node{node}.snapshot_pairs.{ending}")))
             .map(|path| path.is_file().then(|| read_snapshots(&path, near)));
         match (lines, document) {
             (None, None) => Ok(None),
-            (Some(only), None) | (None, Some(only)) => Ok(Some(Snapshots { pairs: only?, notes: Vec::new() })),
-            (Some(Ok(lines)), Some(Ok(document))) => {
-                let most = if covered(&document, near) > covered(&lines, near) { document } else { lines };
-                Ok(Some(Snapshots { pairs: most, notes: Vec::new() }))
-            }
-            (Some(Err(error)), Some(Ok(pairs))) | (Some(Ok(pairs)), Some(Err(error))) => {
-                Ok(Some(Snapshots { pairs, notes: vec![format!("{error}; the run's other snapshot file is used")] }))
+            (Some(only), None) | (None, Some(only)) => only.map(Some),
+            (Some(Ok(lines)), Some(Ok(document))) => self.fuller(node, near, lines, document).map(Some),
+            (Some(Err(error)), Some(Ok(other))) | (Some(Ok(other)), Some(Err(error))) => {
+                let notes = vec![format!("{error}; the run's other snapshot file is used")];
+                Ok(Some(Snapshots { notes, ..other }))
             }
             (Some(Err(error)), Some(Err(_))) => Err(error),
         }
+    }
+
+    /// Of a node's two files the one that covers more of a trace, with the name of the clock that either states.
+    fn fuller(
+        &self,
+        node: u32,
+        near: Option<(Picoseconds, Picoseconds)>,
+        lines: Snapshots,
+        document: Snapshots,
+    ) -> Result<Snapshots, Error> {
+        if let (Some(one), Some(other)) = (&lines.clock, &document.clock)
+            && one != other
+        {
+            let path = self.path.join(format!("snapshots/node{node}.snapshot_pairs.pb"));
+            let problem =
+                format!("pairs of the tracer clock {other}, and the lines beside it are of {one}: remove one file");
+            return Err(Error::malformed(&path, 0, problem));
+        }
+        let clock = lines.clock.clone().or_else(|| document.clock.clone());
+        let fuller = if covered(&document.pairs, near) > covered(&lines.pairs, near) { document } else { lines };
+        Ok(Snapshots { clock, ..fuller })
     }
 }
 
@@ -154,6 +170,9 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
 }
 
 const MOST_STEPS: usize = 10_000;
+const LIVE_ONLY: &str = "the run's offsets.jsonl is used, whose lines know of what was before them alone: offsets.smoothed.jsonl is not there, \
+                         because the run is not over or did not end in order; probe_sync solve --probes or --windows of the recorded \
+                         files makes it";
 
 #[cfg(test)]
 mod tests {
@@ -222,6 +241,52 @@ mod tests {
             format!("{{\"sys_clock_ns\":{system},\"tracer_clock_ns\":{tracer},\"bracket_ns\":100}}\n")
         };
         seconds.map(pair).collect()
+    }
+
+    #[test]
+    fn the_run_names_the_clock_of_its_pairs_in_either_file() {
+        let named = |clock: &str| {
+            lines(0..3).replace(",\"bracket_ns\"", &format!(",\"tracer_clock\":\"{clock}\",\"bracket_ns\""))
+        };
+        let of_clock = |seconds, clock: &str| {
+            let mut all = document(seconds);
+            crate::protobuf::put_bytes(&mut all, 3, clock.as_bytes());
+            all
+        };
+        let check = |lines: &str, document: &[u8], expected: Result<(usize, Option<&str>), &str>| {
+            let run = Run::new();
+            run.write("snapshots/node1.snapshot_pairs.jsonl", lines.as_bytes());
+            run.write("snapshots/node1.snapshot_pairs.pb", document);
+            match (run.open().expect("a run").snapshots(1, None), expected) {
+                (Ok(Some(found)), Ok(expected)) => assert_eq!((found.pairs.len(), found.clock.as_deref()), expected),
+                (Err(said), Err(part)) => assert!(said.to_string().contains(part), "{said}"),
+                (found, expected) => panic!("{found:?} instead of {expected:?}"),
+            }
+        };
+        // The document has more pairs, and the lines alone name the clock, and the other way round.
+        check(&named("boottime"), &document(0..5), Ok((5, Some("boottime"))));
+        check(&lines(0..3), &of_clock(0..2, "tsc"), Ok((3, Some("tsc"))));
+        check(&named("tsc"), &of_clock(0..2, "tsc"), Ok((3, Some("tsc"))));
+        check(&lines(0..3), &document(0..2), Ok((3, None)));
+        let two =
+            "node1.snapshot_pairs.pb: byte 0: pairs of the tracer clock boottime, and the lines beside it are of tsc";
+        check(&named("tsc"), &of_clock(0..2, "boottime"), Err(two));
+    }
+
+    #[test]
+    fn a_run_without_the_smoothed_file_says_so() {
+        let run = Run::new();
+        assert!(
+            run.open()
+                .expect("a run")
+                .live_only()
+                .is_some_and(|note| note.contains("offsets.smoothed.jsonl is not there"))
+        );
+        run.write(
+            "offsets.smoothed.jsonl",
+            b"{\"node_id\":1,\"window_start_ns\":0,\"window_end_ns\":8,\"offset_ns\":5}\n",
+        );
+        assert_eq!(run.open().expect("a run").live_only(), None);
     }
 
     /// The same as a document.

@@ -1,9 +1,10 @@
 //! Snapshot pairs: moments at which a sampler read the tracer clock and the system clock together.
 //!
-//! Place in the flow: `snapshots/nodeN.snapshot_pairs.pb` or `.jsonl` of a run → [`ClockPair`]s. The protobuf is
-//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2 }`, `SnapshotPair { sys_clock_ns = 1,
-//! tracer_clock_ns = 2, bracket_ns = 3 }`; JSON lines carry the same names. Files of other writers have no bracket; theirs
-//! counts as [`UNSTATED_BRACKET_NS`], what samplers retry for. What it does not do: say which clock the tracer's was.
+//! Place in the flow: `snapshots/nodeN.snapshot_pairs.pb` or `.jsonl` of a run → [`Snapshots`]. The protobuf is
+//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2; tracer_clock = 3 }`, `SnapshotPair { sys_clock_ns = 1,
+//! tracer_clock_ns = 2, bracket_ns = 3 }`; JSON lines carry the same names. Files of other writers, and documents of earlier versions,
+//! have no bracket and name no clock: the bracket counts as [`UNSTATED_BRACKET_NS`], what samplers retry for.
+//! What it does not do: say whether the clock is a trace's (`planes`).
 
 use std::fs::File;
 use std::io::Read;
@@ -16,28 +17,37 @@ use crate::Error;
 use crate::model::{ClockPair, PairKind, Picoseconds};
 use crate::protobuf::{Fault, Fields, Source, Value};
 
+/// A node's snapshot pairs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshots {
+    /// The pairs, in order of the file.
+    pub pairs: Vec<ClockPair>,
+    /// The tracer clock, by the name that the sampler has for it; None where the file does not say.
+    pub clock: Option<String>,
+    /// Worth telling the user.
+    pub notes: Vec<String>,
+}
+
 /// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf. Of more than
 /// 2^20 those nearest to the trace `near` are kept, and where still more lie within it, every other one.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it should be.
-pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> Result<Vec<ClockPair>, Error> {
-    read_at_most(path, Nearest { near, most: MOST_PAIRS, pairs: Vec::new() })
-}
-
-fn read_at_most(path: &Path, mut nearest: Nearest) -> Result<Vec<ClockPair>, Error> {
+/// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it should be, or is of two clocks.
+pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> Result<Snapshots, Error> {
+    let mut nearest = Nearest { near, most: MOST_PAIRS, pairs: Vec::new() };
+    let mut clock = None;
     let mut first = [0];
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let read = file.read(&mut first).map_err(Error::io(path, "read"))?;
     match (read, first[0]) {
         (0, _) => {}
-        (_, b'{') => read_lines(path, &mut nearest)?,
-        _ => read_protobuf(path, &mut nearest)?,
+        (_, b'{') => read_lines(path, &mut nearest, &mut clock)?,
+        _ => read_protobuf(path, &mut nearest, &mut clock)?,
     }
     if nearest.pairs.is_empty() {
         return Err(Error::malformed(path, 0, "holds no snapshot pairs"));
     }
-    Ok(nearest.pairs)
+    Ok(Snapshots { pairs: nearest.pairs, clock, notes: Vec::new() })
 }
 
 /// Pairs near a trace, as many as memory is meant to hold.
@@ -84,13 +94,17 @@ struct JsonPair {
     sys_clock_ns: i64,
     tracer_clock_ns: i64,
     bracket_ns: Option<f64>,
+    tracer_clock: Option<String>,
 }
 
-fn read_lines(path: &Path, nearest: &mut Nearest) -> Result<(), Error> {
+fn read_lines(path: &Path, nearest: &mut Nearest, clock: &mut Option<String>) -> Result<(), Error> {
     let mut lines = Lines::open(path)?;
     while let Some(Line { number, text, may_be_cut }) = lines.next()? {
         match serde_json::from_slice::<JsonPair>(text) {
-            Ok(pair) => nearest.keep(clock_pair(pair.sys_clock_ns, pair.tracer_clock_ns, pair.bracket_ns)),
+            Ok(pair) => {
+                one_clock(clock, pair.tracer_clock).map_err(|problem| lines.problem(number, problem))?;
+                nearest.keep(clock_pair(pair.sys_clock_ns, pair.tracer_clock_ns, pair.bracket_ns));
+            }
             Err(_) if may_be_cut && number > 1 => break,
             Err(error) => return Err(lines.problem(number, error.to_string())),
         }
@@ -98,21 +112,45 @@ fn read_lines(path: &Path, nearest: &mut Nearest) -> Result<(), Error> {
     Ok(())
 }
 
+/// Takes a clock's name in, which is that of all pairs of a file.
+fn one_clock(known: &mut Option<String>, named: Option<String>) -> Result<(), String> {
+    match (known.as_ref(), named) {
+        (_, Some(name)) if name.is_empty() || name.len() > LONGEST_NAME => {
+            Err(format!("the name of the tracer clock has {} letters", name.len()))
+        }
+        (Some(known), Some(name)) if *known != name => {
+            Err(format!("a pair of the tracer clock {name} among those of {known}"))
+        }
+        (_, Some(name)) => {
+            *known = Some(name);
+            Ok(())
+        }
+        (_, None) => Ok(()),
+    }
+}
+
 fn clock_pair(system_ns: i64, tracer_ns: i64, bracket_ns: Option<f64>) -> ClockPair {
     let width = bracket_ns.filter(|width| width.is_finite() && *width > 0.0).unwrap_or(UNSTATED_BRACKET_NS);
     ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(width) }
 }
 
-fn read_protobuf(path: &Path, nearest: &mut Nearest) -> Result<(), Error> {
+fn read_protobuf(path: &Path, nearest: &mut Nearest, clock: &mut Option<String>) -> Result<(), Error> {
     let mut source = Source::open(path)?;
     while let Some(field) = source.next_header(source.limit())? {
-        if (field.number, field.wire) != (1, 2) {
-            source.skip(field.body())?;
-            continue;
+        match (field.number, field.wire) {
+            (1, 2) => {
+                let pair = parse_pair(source.piece(field.body())?);
+                nearest.keep(pair.map_err(|fault| source.fault(field.body_at(), fault))?);
+                source.consume(field.body() as usize);
+            }
+            // A longer one is no name, and is not of this format.
+            (3, 2) if (1..=LONGEST_NAME as u64).contains(&field.body()) => {
+                let name = String::from_utf8_lossy(source.piece(field.body())?).into_owned();
+                one_clock(clock, Some(name)).map_err(|problem| source.malformed(field.body_at(), problem))?;
+                source.consume(field.body() as usize);
+            }
+            _ => source.skip(field.body())?,
         }
-        let pair = parse_pair(source.piece(field.body())?);
-        nearest.keep(pair.map_err(|fault| source.fault(field.body_at(), fault))?);
-        source.consume(field.body() as usize);
     }
     Ok(())
 }
@@ -134,6 +172,8 @@ fn parse_pair(message: &[u8]) -> Result<ClockPair, Fault> {
 
 /// The bracket that samplers retry for.
 const UNSTATED_BRACKET_NS: f64 = 5000.0;
+/// Clocks have short names.
+const LONGEST_NAME: usize = 64;
 /// 64 MB of pairs; at a pair every 4 s, 48 days.
 const MOST_PAIRS: usize = 1 << 20;
 
@@ -144,6 +184,10 @@ mod tests {
     use super::*;
 
     fn read(content: &[u8]) -> Result<Vec<ClockPair>, String> {
+        read_of_clock(content).map(|found| found.pairs)
+    }
+
+    fn read_of_clock(content: &[u8]) -> Result<Snapshots, String> {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("pairs");
         std::fs::write(&path, content).expect("writable");
@@ -170,6 +214,39 @@ mod tests {
     {"sys_clock_ns":-1,"tracer_clock_ns":0,"bracket_ns":200}
     {"sys_clock_ns":-1,"trac"#;
         assert_eq!(read(lines), Ok(vec![pair(150, 7, 5000.0), pair(-1, 0, 200.0)]));
+    }
+
+    #[test]
+    fn a_file_names_one_clock_or_none() {
+        let check = |content: &[u8], expected: Result<Option<&str>, &str>| match (read_of_clock(content), expected) {
+            (Ok(found), Ok(clock)) => assert_eq!(found.clock.as_deref(), clock),
+            (Err(said), Err(part)) => assert!(said.contains(part), "{said}"),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        };
+        let line = |clock: &str| format!("{{\"sys_clock_ns\":1,\"tracer_clock_ns\":2{clock}}}\n");
+        let named = |clock: &str| line(&format!(",\"tracer_clock\":\"{clock}\""));
+        let of = |lines: &[String]| lines.concat().into_bytes();
+        check(&of(&[line(""), line("")]), Ok(None));
+        check(&of(&[line(""), named("boottime"), line("")]), Ok(Some("boottime")));
+        check(&of(&[named("tsc"), named("tsc")]), Ok(Some("tsc")));
+        check(
+            &of(&[named("tsc"), named("boottime")]),
+            Err("line 2: a pair of the tracer clock boottime among those of tsc"),
+        );
+        check(&of(&[named(&"x".repeat(64))]), Ok(Some(&"x".repeat(64))));
+        check(&of(&[named(&"x".repeat(65))]), Err("line 1: the name of the tracer clock has 65 letters"));
+        check(&of(&[named("")]), Err("has 0 letters"));
+        let document = |name: &[u8]| [PAIRS, &[0x1a, name.len() as u8], name].concat();
+        check(PAIRS, Ok(None));
+        check(&document(b"boottime"), Ok(Some("boottime")));
+        check(&document(b""), Ok(None));
+        check(&document(&[b'x'; 64]), Ok(Some(&"x".repeat(64))));
+        check(&document(&[b'x'; 65]), Ok(None));
+        check(
+            &[&document(b"tsc")[..], &[0x1a, 1, b'a']].concat(),
+            Err("a pair of the tracer clock a among those of tsc"),
+        );
+        check(&document(b"tsc")[..PAIRS.len() + 3], Err("runs past the end"));
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Survey {
     pub ranks: Vec<RankRecord>,
     /// Worth telling the user.
     pub notes: Vec<String>,
+    /// The last line that was read whole. A run that goes on writes more while its file is read again: they are not this survey's.
+    last_line: u64,
     nodes: BTreeMap<u32, Extent>,
     all: Ends,
     /// Steps of the reference's clock, which every node's map needs.
@@ -44,8 +46,8 @@ pub struct Survey {
 #[derive(Clone, Debug, Default)]
 struct Extent {
     ends: Ends,
-    /// An offset that is not 0, if there is one.
-    moving: Option<f64>,
+    /// The first offset that is not 0, and its line, if there is one.
+    moving: Option<(u64, f64)>,
 }
 
 impl Survey {
@@ -62,12 +64,16 @@ impl Survey {
             hostnames: BTreeMap::new(),
             ranks: Vec::new(),
             notes: Vec::new(),
+            last_line: 0,
             nodes: BTreeMap::new(),
             all: Ends::default(),
             reference_steps: Vec::new(),
         };
         let mut unreachable = 0_u64;
         read_lines(path, axis, &mut |line, found| {
+            if !matches!(found, Found::Cut) {
+                survey.last_line = line;
+            }
             match found {
                 Found::Unreachable => unreachable += 1,
                 Found::Cut => survey.notes.push(format!("line {line}, the last, is cut short and left out")),
@@ -113,7 +119,7 @@ impl Survey {
     pub fn offsets(&self, wanted: Wanted) -> Result<Offsets, Error> {
         let mut offsets = Offsets::new(&self.path, self.axis);
         (offsets.reference, offsets.notes) = (self.reference, self.notes.clone());
-        wanted.read(|node| self.measured(node), &mut offsets)?;
+        wanted.read(|node| self.measured(node), self.last_line, &mut offsets)?;
         if !self.reference_steps.is_empty() {
             // Its own lines need not be among those that are wanted, and no step is stated twice.
             offsets.nodes.remove(&self.reference);
@@ -137,7 +143,7 @@ impl Survey {
                 }
                 let extent = self.nodes.entry(node).or_default();
                 extent.ends.add(stretch.own);
-                extent.moving = extent.moving.or(Some(sample.offset_ns).filter(|offset| *offset != 0.0));
+                extent.moving = extent.moving.or(Some((line, sample.offset_ns)).filter(|(_, offset)| *offset != 0.0));
                 if node == self.reference && self.reference_steps.len() < MOST_STEPS {
                     self.reference_steps.extend(sample.step);
                 }
@@ -152,11 +158,10 @@ impl Survey {
         let reference = self.reference;
         match self.nodes.get(&reference).and_then(|extent| extent.moving) {
             None => Ok(()),
-            Some(other) => Err(Error::Request {
-                problem: format!(
-                    "{}: node {reference} is the reference, but has an offset of {other} ns",
-                    self.path.display()
-                ),
+            Some((line, other)) => Err(Error::Line {
+                path: self.path.clone(),
+                line,
+                problem: format!("node {reference} is the reference, but has an offset of {other} ns"),
             }),
         }
     }
@@ -234,7 +239,72 @@ mod tests {
     fn a_reference_that_moves_is_refused() {
         let moving = line(0, 0).replace("\"offset_ns\":0", "\"offset_ns\":5");
         let error = File::new(&[line(0, 0), moving, line(1, 0)]).survey().expect_err("no reference");
-        assert!(error.to_string().contains("node 0 is the reference, but has an offset of 5 ns"), "{error}");
+        assert!(error.to_string().contains("line 2: node 0 is the reference, but has an offset of 5 ns"), "{error}");
+    }
+
+    #[test]
+    fn what_a_run_writes_while_its_file_is_read_is_not_this_readings() {
+        let lines = |seconds: std::ops::Range<i64>| seconds.step_by(4).map(|at| line(1, at)).collect::<Vec<_>>();
+        let file = File::new(&lines(0..40));
+        let add = |text: &str| {
+            let before = std::fs::read_to_string(file.0.path()).expect("readable");
+            std::fs::write(file.0.path(), before + text).expect("writable");
+        };
+        let cut = line(1, 40);
+        add(&cut[..50]);
+        let survey = file.survey().expect("offsets");
+        assert!(survey.notes[0].contains("line 11, the last, is cut short"), "{:?}", survey.notes);
+        // The cut line is whole now, more have come, and the last is not whole yet.
+        add(&format!("{}\n{}\n{{\"node", &cut[50..], lines(44..80).join("\n")));
+        let offsets = survey.offsets(survey.everything()).expect("the same");
+        assert_eq!(offsets.nodes[&1].len(), 10);
+        assert_eq!(offsets.notes, survey.notes, "nothing is said of lines that are simply new");
+        let whole = file.survey().expect("offsets");
+        assert_eq!(whole.offsets(whole.everything()).expect("more").nodes[&1].len(), 20);
+    }
+
+    #[test]
+    fn steps_of_the_reference_are_known_though_its_own_lines_are_not_wanted() {
+        use probe_sync_estimate::record::{OffsetRecord, StepRecord};
+        use probe_sync_estimate::window::NodeEstimate;
+        use probe_sync_time::{NodeId, RoundId, Timestamp};
+        let stepped = |node: u32, after: i64| {
+            let estimate = NodeEstimate {
+                node_id: NodeId(node),
+                offset_ns: 0.0,
+                drift_ppm: 0.0,
+                residual: 0.0,
+                reachable: true,
+                converged: true,
+                sigma_ns: 4.0,
+                asymmetry_sigma_ns: 0.0,
+                drift_sigma_ppm: 5.0,
+                bound_lo_ns: -9.0,
+                bound_hi_ns: 9.0,
+                edges_used: 1,
+                edges_excluded: 0,
+            };
+            let record = OffsetRecord {
+                round_id: RoundId(1),
+                window_id: 1,
+                window_start: Timestamp::from_ns(0),
+                window_end: Timestamp::from_ns(4 * SECOND),
+                estimate,
+                clock_disturbed: false,
+                offset_drift_covariance: None,
+                wander: None,
+                slew_ppm: 0.0,
+                step: Some(StepRecord { after: Timestamp::from_ns(after), before: Timestamp::from_ns(after + 10) }),
+                broken_into: None,
+            };
+            serde_json::to_string(&record).expect("our own type")
+        };
+        let file = File::new(&[stepped(0, 700), stepped(1, 900), line(1, 4)]);
+        let survey = file.survey().expect("offsets");
+        let mut wanted = Wanted::default();
+        wanted.add(1, Span { first_ns: 0, last_ns: i128::from(SECOND) });
+        let offsets = survey.offsets(wanted).expect("few");
+        assert_eq!(offsets.steps.into_iter().collect::<Vec<_>>(), [(0, vec![Step { after_ns: 700, before_ns: 710 }])]);
     }
 
     #[test]

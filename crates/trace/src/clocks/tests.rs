@@ -1,6 +1,6 @@
 //! A node's whole clock, hop by hop, with wander, steps and missing pairs.
 
-use probe_sync_estimate::series::{Axis, OffsetSample, Place};
+use probe_sync_estimate::series::{Axis, OffsetSample};
 
 use super::pairs::tests::Simulated;
 use super::*;
@@ -64,6 +64,10 @@ fn the_reference_needs_no_offsets_and_keeps_every_digit() {
     assert_eq!(missing.to_string(), "none: no offsets for node 3");
 }
 
+fn given(pairs: Vec<ClockPair>) -> Snapshots {
+    Snapshots { pairs, ..Snapshots::default() }
+}
+
 /// A tracer clock that started an hour ago, with pairs every 4 s.
 fn boottime_pairs() -> Vec<ClockPair> {
     let pair = |k: i64| ClockPair {
@@ -81,7 +85,7 @@ fn the_tracer_timeline_leads_back() {
     offsets.nodes.insert(1, vec![sample]);
     let span = (3_600_000_000_000_000, 3_630_000_000_000_000);
     let trace = TraceFacts { span: Some(span), ..TraceFacts::default() };
-    let pairs = boottime_pairs();
+    let pairs = given(boottime_pairs());
     let host = node_clock(&trace, &offsets, 1, Some(&pairs), Timeline::Host).expect("a map");
     // Pairs are on S = R + constant; node 1 is 1 ms ahead.
     assert_eq!(host.chain.map(span.0).time_ps, i128::from(EPOCH_NS - 1_000_000) * 1000);
@@ -98,13 +102,13 @@ fn the_tracer_timeline_leads_back() {
 fn pairs_of_a_raw_clock_beside_a_trace_on_unix_time_are_the_ordinary_case() {
     let offsets = Offsets::new("offsets", Axis::Reference);
     let time = i128::from(EPOCH_NS) * 1000 + 77;
-    let unmoved = |facts: &TraceFacts, snapshots: Option<&[ClockPair]>| {
-        let clock = node_clock(facts, &offsets, 0, snapshots, Timeline::Host).expect("a map");
+    let unmoved = |facts: &TraceFacts, snapshots: Option<Snapshots>| {
+        let clock = node_clock(facts, &offsets, 0, snapshots.as_ref(), Timeline::Host).expect("a map");
         assert_eq!((clock.tie, clock.chain.map(time).time_ps, &clock.raw), (Tie::Assumed, time, &None));
         assert_eq!(clock.notes.len(), 1, "{:?}", clock.notes);
         assert!(!clock.notes.iter().any(|note| note.contains("another clock")), "{:?}", clock.notes);
     };
-    unmoved(&facts(vec![]), Some(&boottime_pairs()));
+    unmoved(&facts(vec![]), Some(given(boottime_pairs())));
     // The same pairs inside the file: its events stay where they are, and do not go decades away.
     unmoved(&facts(boottime_pairs()), None);
 }
@@ -118,8 +122,15 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
     let plane = crate::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
     let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
     let raw = |pairs: Vec<ClockPair>| TraceFacts { since_boot: vec![plane.clone()], session, ..facts(pairs) };
-    for (trace, given) in [(raw(vec![]), Some(boottime_pairs())), (raw(boottime_pairs()), None)] {
-        let clock = node_clock(&trace, &offsets, 1, given.as_deref(), Timeline::Host).expect("a map");
+    let named = Snapshots { clock: Some("boottime".to_owned()), ..given(boottime_pairs()) };
+    let unnamed = "10 pairs that name no clock, and are taken to be of the profiler's, tie it";
+    for (trace, given, note) in [
+        (raw(vec![]), Some(named), "10 pairs of the clock boottime tie it"),
+        (raw(vec![]), Some(given(boottime_pairs())), unnamed),
+        (raw(boottime_pairs()), None, unnamed),
+    ] {
+        let clock = node_clock(&trace, &offsets, 1, given.as_ref(), Timeline::Host).expect("a map");
+        assert!(clock.notes.iter().any(|said| said.ends_with(note)), "{:?}", clock.notes);
         // 1 s after the pairs' first moment, on either clock; node 1 is 1 ms ahead.
         let [raw, file] = [boot, unix].map(|time| clock.look(time));
         assert_eq!((raw.at, file.at), (unix - 1_000_000_000, unix - 1_000_000_000), "{:?}", clock.notes);
@@ -132,6 +143,80 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
     let all_raw = TraceFacts { span: None, ..raw(boottime_pairs()) };
     let clock = node_clock(&all_raw, &offsets, 1, None, Timeline::Host).expect("a map");
     assert_eq!(clock.chain.map(unix).time_ps, unix - 1_000_000_000);
+}
+
+#[test]
+fn what_is_left_out_of_the_offsets_is_noted() {
+    let simulated = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 };
+    let notes = |change: &dyn Fn(&mut Vec<OffsetSample>)| {
+        let mut offsets = table(&simulated);
+        change(offsets.nodes.get_mut(&1).expect("node 1"));
+        let clock = node_clock(&facts(vec![]), &offsets, 1, None, Timeline::Host).expect("a map");
+        let about = clock.notes.into_iter().filter(|note| note.contains("offsets"));
+        about.map(|note| note.split(" offsets").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(notes(&|_| {}), Vec::<String>::new());
+    assert_eq!(notes(&|samples| samples[40].disturbed = true), ["1 of 105"]);
+    assert_eq!(notes(&|samples| samples[40].offset_ns = f64::NAN), ["1 of 105"]);
+    let both = notes(&|samples| {
+        samples[40].offset_ns = f64::NAN;
+        samples[50].disturbed = true;
+        samples[51].disturbed = true;
+    });
+    assert_eq!(both, ["2 of 105", "1 of 103"]);
+}
+
+#[test]
+fn steps_are_noted_by_who_saw_them() {
+    let [still, stepped] = [0.0, 2e6].map(|step_ns| Simulated { count: 40, amplitude_ns: 0.0, step_ns });
+    let check = |markers: Vec<ClockPair>, offsets: &Offsets, expected: Option<&str>| {
+        let clock = node_clock(&facts(markers), offsets, 1, None, Timeline::Host).expect("a map");
+        let found: Vec<String> = clock.notes.into_iter().filter(|note| note.contains("steps")).collect();
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{found:?}");
+        assert!(expected.is_none_or(|expected| found[0].starts_with(expected)), "{found:?}");
+    };
+    check(vec![], &table(&still), None);
+    check(still.markers(), &table(&still), None);
+    check(stepped.markers(), &table(&stepped), Some("1 steps of the system clock, seen by pairs and by offsets, are"));
+    check(stepped.markers(), &table(&still), Some("1 steps in the pairs have no counterpart in the offsets"));
+    check(vec![], &table(&stepped), Some("1 steps in the offsets, and no pairs to tell when"));
+}
+
+#[test]
+fn uncertainty_is_that_of_the_middle_and_of_the_worst_place() {
+    for sample_s in [0, 8] {
+        let mut offsets = Offsets::new("offsets", Axis::Reference);
+        let at_ns = EPOCH_NS + sample_s * 1_000_000_000;
+        let sample = OffsetSample {
+            drift_ppm: Some(0.0),
+            sigma_ns: Some(5.0),
+            drift_sigma_ppm: Some(1.0),
+            ..OffsetSample::bare(at_ns, 0.0)
+        };
+        offsets.nodes.insert(1, vec![sample]);
+        let start = i128::from(EPOCH_NS) * 1000;
+        let trace = TraceFacts { span: Some((start, start + 8 * SECOND_PS)), ..TraceFacts::default() };
+        let clock = node_clock(&trace, &offsets, 1, None, Timeline::Host).expect("a map");
+        let sigma = |second: i128| clock.chain.map(start + second * SECOND_PS).sigma_ns;
+        let stated = clock.uncertainty.expect("there are events");
+        assert!(sigma(4) > sigma(i128::from(sample_s)) && sigma(8 - i128::from(sample_s)) > sigma(4));
+        assert_eq!((stated.middle_ns, stated.largest_ns), (sigma(4), sigma(8 - i128::from(sample_s))));
+    }
+}
+
+#[test]
+fn only_times_on_the_files_own_clock_are_early_by_the_markers_delay() {
+    let offsets = Offsets::new("offsets", Axis::Reference);
+    let boot = 3_601_000_000_000_000i128;
+    let plane = crate::model::PlaneSpan { plane: "/device:GPU:0".to_owned(), span: (boot, boot + 1_000_000) };
+    let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
+    let markers = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 }.markers();
+    let trace = TraceFacts { since_boot: vec![plane], session, ..facts(markers) };
+    let pairs = given(boottime_pairs());
+    let clock = node_clock(&trace, &offsets, 0, Some(&pairs), Timeline::Host).expect("a map");
+    assert_eq!(clock.look(boot).early_by_ns, 0.0, "its pairs are bracketed");
+    assert_eq!(clock.look(UNIX_TIME_MIN_PS - 1).early_by_ns, 0.0);
+    assert_eq!(clock.look(i128::from(EPOCH_NS) * 1000).early_by_ns, 40_000.0);
 }
 
 #[test]
@@ -241,6 +326,7 @@ mod data_sets {
                         kind: PairKind::Bracketed(row.win),
                     })
                     .collect();
+                let pairs = Snapshots { pairs, ..Snapshots::default() };
                 let clock =
                     node_clock(&TraceFacts::default(), &offsets, node, Some(&pairs), Timeline::Host).expect("a map");
                 for row in &rows {

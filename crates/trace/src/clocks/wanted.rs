@@ -30,14 +30,23 @@ impl Wanted {
         self.spans.entry(node).and_modify(|known| *known = known.with(span)).or_insert(span);
     }
 
-    /// Reads what is wanted into `offsets` from the file that they name; `measured` is the span of each node's believable lines.
-    pub(super) fn read(self, measured: impl Fn(u32) -> Option<Span>, offsets: &mut Offsets) -> Result<(), Error> {
+    /// Reads what is wanted into `offsets` from the file that they name, up to `last_line`; `measured` is the span of each node's believable
+    /// lines.
+    pub(super) fn read(
+        self,
+        measured: impl Fn(u32) -> Option<Span>,
+        last_line: u64,
+        offsets: &mut Offsets,
+    ) -> Result<(), Error> {
         let most = self.most.unwrap_or(MOST_SAMPLES);
         let of_node = |(node, span)| Some((node, Near::new(span, measured(node)?)));
         let mut nodes: BTreeMap<u32, Near> = self.spans.into_iter().filter_map(of_node).collect();
         let mut kept = 0;
         read_lines(&offsets.path, offsets.axis, &mut |line, found| {
             let Found::Sample(node, sample, stretch) = found else { return Ok(()) };
+            if line > last_line {
+                return Ok(());
+            }
             let Some(near) = nodes.get_mut(&node) else { return Ok(()) };
             kept += usize::from(near.take(line, sample, &stretch));
             if kept > most {

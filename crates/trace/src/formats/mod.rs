@@ -60,14 +60,14 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
 /// Refuses an output whose name promises another format than is going to be written.
 ///
 /// # Errors
-/// [`Error::Nodes`] with the endings that fit.
+/// [`Error::Request`] with the endings that fit.
 pub(crate) fn refuse_other_ending(format: &dyn TraceFormat, output: &Path) -> Result<(), Error> {
     let of_other = known(Evidence::Name(&plain_name(output))).is_some_and(|other| other != format);
     let packed = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
     if of_other || packed && !format.packs_outputs() {
         let right = format.output_ending();
         let problem = format!("{}: the traces' format wants a name that ends in {right}", output.display());
-        return Err(Error::Nodes { problem });
+        return Err(Error::Request { problem });
     }
     Ok(())
 }

@@ -31,6 +31,8 @@ pub struct TraceFacts {
     pub since_boot: Vec<PlaneSpan>,
     /// Moments at which the trace also states the system time.
     pub pairs: Vec<ClockPair>,
+    /// It has a plane of snapshot pairs, readable or not.
+    pub has_snapshot_plane: bool,
     /// Parts in collective operations.
     pub collectives: CollectiveParts,
     /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.
@@ -54,10 +56,12 @@ pub struct PlaneSpan {
 pub struct Identity {
     /// Host name.
     pub hostname: Option<String>,
-    /// Rank in the job.
+    /// Rank in the job: what the profiler says, which is torch.distributed's number, else what a marker says.
     pub rank: Option<u32>,
     /// Ranks in the job.
     pub world_size: Option<u32>,
+    /// Rank and number of ranks that the program itself has put into the trace, as an event `probe_sync.rank#3/8`.
+    pub marked_rank: Option<(u32, u32)>,
 }
 
 /// One moment on two clocks.

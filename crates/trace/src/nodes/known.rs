@@ -6,13 +6,18 @@
 //!   where the host is not stated, or is that of several nodes;
 //! - the caller's word, unless a recorded fact says otherwise.
 //!
+//! **Whose numbers.** Two launchers may number the same hosts differently, in jobs of one size: Slurm's rank 1 may be on the host of
+//! torchrun's rank 5. What a profiler writes is torch.distributed's number, which torchrun's `RANK` gives; it is looked for among
+//! such ranks alone. What a program itself writes (`probe_sync.rank#3/8`) is meant for the run's ranks, whoever numbered them. A rank
+//! of another launcher decides only among the nodes of the trace's own host.
+//!
 //! What it does not do: read files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use probe_sync_estimate::record::RankRecord;
+use probe_sync_estimate::record::{Launcher, RankRecord};
 
 use crate::Error;
 use crate::model::Identity;
@@ -62,48 +67,77 @@ pub(crate) struct KnownNodes {
     pub(crate) ranks: Vec<RankRecord>,
 }
 
+/// Which node wrote a trace, and by what that is known.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) node: u32,
+    pub(super) by: SettledBy,
+    /// Worth telling the user.
+    pub(super) remark: Option<String>,
+}
+
 impl KnownNodes {
     /// The node that recorded facts give to a trace; None where they give it to none.
     ///
     /// # Errors
     /// When host and rank point to different nodes.
-    pub(super) fn settle(&self, path: &Path, identity: &Identity) -> Result<Option<(u32, SettledBy)>, Error> {
-        let of_rank = self.of_rank(identity);
-        let by_rank = of_rank.zip(identity.rank.zip(identity.world_size));
-        let by_rank = by_rank.map(|(node, (rank, world_size))| (node, SettledBy::Rank { rank, world_size }));
-        let Some(host) = identity.hostname.as_ref().filter(|host| !host.is_empty()) else { return Ok(by_rank) };
+    pub(super) fn settle(&self, path: &Path, identity: &Identity) -> Result<Option<Settled>, Error> {
+        let believed = self.believed(identity);
+        let by_rank = |record: &&RankRecord| {
+            let by = SettledBy::Rank { rank: record.rank, world_size: record.world_size };
+            Settled { node: record.node_id.0, by, remark: None }
+        };
+        if let [one, other] = &believed[..]
+            && one.node_id != other.node_id
+        {
+            return Err(disagree(path, &recorded(one), &recorded(other)));
+        }
+        let believed = believed.first().copied();
+        let Some(host) = host(identity) else { return Ok(believed.as_ref().map(by_rank)) };
         let of_host = self.of_host(host);
-        match (of_host.first(), of_rank) {
+        match (&of_host[..], believed) {
             // A host that the run does not know: a trace of another job may have the same rank.
-            (None, _) => Ok(None),
-            (Some(_), Some(node)) if !of_host.contains(&node) => Err(Error::Nodes {
-                problem: format!(
-                    "{}: its host {host} is that of {}, its {} was recorded on node {node}: say whose it is with --nodes",
-                    path.display(),
-                    nodes(&of_host),
-                    rank(identity),
-                ),
-            }),
-            (Some(node), _) if of_host.len() == 1 => Ok(Some((*node, SettledBy::Host(host.clone())))),
-            (Some(_), _) => Ok(by_rank),
+            ([], _) => Ok(None),
+            (_, Some(record)) if !of_host.contains(&record.node_id.0) => {
+                Err(disagree(path, &format!("host {host} is that of {}", nodes(&of_host)), &recorded(record)))
+            }
+            ([node], _) => {
+                let otherwise = self.of_other_launcher(identity).filter(|record| record.node_id.0 != *node);
+                let remark = otherwise.map(|record| {
+                    format!("its host says node {node}; {}, which is another numbering", recorded(record))
+                });
+                Ok(Some(Settled { node: *node, by: SettledBy::Host(host.to_owned()), remark }))
+            }
+            (_, Some(record)) => Ok(Some(by_rank(&record))),
+            (_, None) => {
+                let on_host = |record: &&RankRecord| of_host.contains(&record.node_id.0);
+                Ok(self.of_other_launcher(identity).filter(on_host).as_ref().map(by_rank))
+            }
         }
     }
 
-    /// Refuses a node that the caller gives where recorded facts give the trace to others; what is worth telling otherwise.
+    /// What is worth telling of a node that the caller gives.
+    ///
+    /// # Errors
+    /// [`Error::Request`] where recorded facts give the trace to others.
     pub(super) fn confirm(&self, path: &Path, node: u32, identity: &Identity) -> Result<Option<String>, Error> {
-        let refuse = |problem: String| Err(Error::Nodes { problem });
+        let refuse = |problem: String| Err(Error::Request { problem });
         let path = path.display();
-        let of_host = identity.hostname.as_deref().map(|host| self.of_host(host)).unwrap_or_default();
-        let host = identity.hostname.as_deref().unwrap_or_default();
+        let host = host(identity);
+        let of_host = host.map(|host| self.of_host(host)).unwrap_or_default();
+        let host = host.unwrap_or_default();
         if !(of_host.is_empty() || of_host.contains(&node)) {
             return refuse(format!("{path} was written on {host}, which is {}, not node {node}", nodes(&of_host)));
         }
-        match self.of_rank(identity) {
-            // The host is nearer to the clock than the rank: another launcher may number ranks otherwise.
-            Some(other) if other != node && of_host.len() != 1 => refuse(format!(
-                "{path} is of {}, which the run recorded on node {other}, not node {node}",
-                rank(identity)
-            )),
+        let believed = self.believed(identity);
+        match believed.first() {
+            // The host is nearer to the clock than the rank: another job may number ranks otherwise.
+            Some(record) if of_host.len() != 1 && !believed.iter().any(|record| record.node_id.0 == node) => {
+                let RankRecord { rank, world_size, node_id, .. } = record;
+                refuse(format!(
+                    "{path} is of rank {rank} of {world_size}, which the run recorded on node {node_id}, not node {node}"
+                ))
+            }
             _ if of_host.is_empty() && !(host.is_empty() || self.hosts.is_empty()) => {
                 Ok(Some(format!("its host {host} is none that the offsets name; taken as node {node}")))
             }
@@ -118,14 +152,14 @@ impl KnownNodes {
     pub(super) fn in_order(&self, traces: usize) -> Result<Vec<u32>, Error> {
         if self.nodes.is_empty() {
             let problem = "--assume-order needs --run-dir or --offsets: without them there are no nodes".to_owned();
-            return Err(Error::Nodes { problem });
+            return Err(Error::Request { problem });
         }
         if self.nodes.len() != traces {
             let problem = format!(
                 "--assume-order wants one trace per node: there are {traces} traces, and the offsets know {}",
                 self.listed()
             );
-            return Err(Error::Nodes { problem });
+            return Err(Error::Request { problem });
         }
         Ok(self.nodes.iter().copied().collect())
     }
@@ -139,8 +173,10 @@ impl KnownNodes {
         let named = joined(named, traces.len());
         let every =
             if self.nodes.len() == of { ", or --assume-order if the list is in the order of the nodes" } else { "" };
+        let numbered_otherwise = traces.iter().any(|(_, identity)| self.of_other_launcher(identity).is_some());
+        let numbered_otherwise = if numbered_otherwise { OTHER_NUMBERING } else { "" };
         format!(
-            "of {of} traces {} cannot be given to a node: {named}. The offsets know {}. \
+            "of {of} traces {} cannot be given to a node: {named}. The offsets know {}. {numbered_otherwise}\
              Give --nodes with one of these numbers per trace, in the order of --traces{every}",
             traces.len(),
             self.listed()
@@ -152,15 +188,14 @@ impl KnownNodes {
         let host = |node: &u32| self.hosts.get(node).map_or_else(String::new, |host| format!(" on {host}"));
         let some = self.nodes.iter().take(MOST_NAMED).map(|node| format!("node {node}{}", host(node)));
         let all = joined(some, self.nodes.len());
-        if self.ranks.is_empty() {
-            return format!("{all}; no ranks were recorded");
-        }
+        let Some(first) = self.ranks.first() else { return format!("{all}; no ranks were recorded") };
         let ranks = self.ranks.iter().take(MOST_NAMED).map(|record| {
             let RankRecord { rank, world_size, hostname, node_id, .. } = record;
             let local = record.local_rank.map_or_else(String::new, |local| format!(" (local rank {local})"));
             format!("rank {rank} of {world_size}{local} on {hostname} is node {node_id}")
         });
-        format!("{all}; {}", joined(ranks, self.ranks.len()))
+        let by = first.launcher.map_or_else(|| "an unknown launcher".to_owned(), |launcher| launcher.to_string());
+        format!("{all}; as {by} numbers ranks, {}", joined(ranks, self.ranks.len()))
     }
 
     /// The nodes for which the run recorded this host, of their own or of ranks that follow them.
@@ -172,13 +207,41 @@ impl KnownNodes {
         found.into_iter().collect()
     }
 
-    /// The node on which the run recorded the trace's rank: in a job of the same size, and once.
-    fn of_rank(&self, identity: &Identity) -> Option<u32> {
-        let (rank, world_size) = identity.rank.zip(identity.world_size)?;
-        let mut found = self.ranks.iter().filter(|record| record.rank == rank && record.world_size == world_size);
-        let node = found.next()?.node_id.0;
-        found.next().is_none().then_some(node)
+    /// Where the run recorded the ranks of the trace that are in the run's own numbering: the program's word, then the profiler's.
+    fn believed(&self, identity: &Identity) -> Vec<&RankRecord> {
+        let of_torch = |record: &&RankRecord| record.launcher == Some(Launcher::Torchrun);
+        let marked = identity.marked_rank.and_then(|rank| self.recorded(rank));
+        let profiled = self.profiled(identity).filter(of_torch);
+        marked.into_iter().chain(profiled).collect()
     }
+
+    /// Where the run recorded a rank of the profiler's number, which is not in that numbering.
+    fn of_other_launcher(&self, identity: &Identity) -> Option<&RankRecord> {
+        self.profiled(identity).filter(|record| record.launcher != Some(Launcher::Torchrun))
+    }
+
+    /// Where the run recorded a rank of the profiler's number.
+    fn profiled(&self, identity: &Identity) -> Option<&RankRecord> {
+        let of_profiler = identity.rank.zip(identity.world_size).filter(|rank| Some(*rank) != identity.marked_rank);
+        self.recorded(of_profiler?)
+    }
+
+    /// The record of a rank in a job of this size, where there is one alone.
+    fn recorded(&self, (rank, world_size): (u32, u32)) -> Option<&RankRecord> {
+        let mut found = self.ranks.iter().filter(|record| record.rank == rank && record.world_size == world_size);
+        let record = found.next()?;
+        found.next().is_none().then_some(record)
+    }
+}
+
+fn disagree(path: &Path, one: &str, other: &str) -> Error {
+    let problem = format!("{}: its {one}, but its {other}: say whose it is with --nodes", path.display());
+    Error::Nodes { problem }
+}
+
+/// The trace's host, where it states one that tells hosts apart.
+fn host(identity: &Identity) -> Option<&str> {
+    identity.hostname.as_deref().filter(|host| !(host.is_empty() || same_host(host, "localhost")))
 }
 
 /// `node1` and `node1.cluster.local` are one host where one of them says no domain.
@@ -195,11 +258,22 @@ fn nodes(all: &[u32]) -> String {
     joined(some, all.len())
 }
 
+/// A rank, and where it was recorded.
+fn recorded(record: &RankRecord) -> String {
+    let RankRecord { rank, world_size, node_id, launcher, .. } = record;
+    let by = launcher.map_or_else(String::new, |launcher| format!(" by {launcher}"));
+    format!("rank {rank} of {world_size} was recorded on node {node_id}{by}")
+}
+
 fn rank(identity: &Identity) -> String {
-    match (identity.rank, identity.world_size) {
+    let of_profiler = match (identity.rank, identity.world_size) {
         (Some(rank), Some(world_size)) => format!("rank {rank} of {world_size}"),
         (Some(rank), None) => format!("rank {rank} of unknown many"),
         (None, _) => "no rank".to_owned(),
+    };
+    match identity.marked_rank.filter(|marked| identity.rank.zip(identity.world_size) != Some(*marked)) {
+        Some((rank, world_size)) => format!("{of_profiler}, by its marker rank {rank} of {world_size}"),
+        None => of_profiler,
     }
 }
 
@@ -213,3 +287,7 @@ fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
 
 /// Traces, nodes and ranks that a refusal names.
 const MOST_NAMED: usize = 8;
+/// What to do where a trace is numbered by torch.distributed and the run by somebody else.
+const OTHER_NUMBERING: &str = "What a profiler writes is torch's rank, and another launcher may number the same hosts otherwise: \
+                               set RANK and WORLD_SIZE of the job for the ranks of the run too, or let the program put an event \
+                               probe_sync.rank#3/8, with the run's rank and number of ranks, into the trace. ";

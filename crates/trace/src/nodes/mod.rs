@@ -62,7 +62,7 @@ pub(crate) fn read(
     let in_order: Vec<u32> = if said.in_order { known.in_order(paths.len())? } else { Vec::new() };
     if !(said.nodes.is_empty() || said.nodes.len() == paths.len()) {
         let problem = format!("{} traces, but {} node numbers", paths.len(), said.nodes.len());
-        return Err(Error::Nodes { problem });
+        return Err(Error::Request { problem });
     }
     let mut traces: Vec<NodeTrace> = Vec::with_capacity(paths.len());
     let mut unsettled = Vec::new();
@@ -77,7 +77,10 @@ pub(crate) fn read(
                 Some((node, by))
             }
             None if known.nodes.is_empty() => Some((0, SettledBy::Nothing)),
-            None => known.settle(path, &facts.identity)?,
+            None => known.settle(path, &facts.identity)?.map(|settled| {
+                facts.notes.extend(settled.remark);
+                (settled.node, settled.by)
+            }),
         };
         if settled.is_none() {
             unsettled.push((path.as_path(), facts.identity.clone()));

@@ -1,6 +1,6 @@
 //! Whose trace: what decides, what refuses, and what it says then.
 
-use probe_sync_estimate::record::RankRecord;
+use probe_sync_estimate::record::{Launcher, RankRecord};
 use probe_sync_time::NodeId;
 
 use super::*;
@@ -17,6 +17,11 @@ type Identity<'a> = (&'a str, Option<(u32, u32)>);
 impl Traces {
     /// One trace per host and rank; no host is `""`.
     fn new(identities: &[Identity<'_>]) -> Self {
+        Self::marked(identities, None)
+    }
+
+    /// The same with an event that states a rank, as in `3/8`.
+    fn marked(identities: &[Identity<'_>], marker: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |(index, (host, rank)): (usize, &Identity<'_>)| {
             let path = folder.path().join(format!("trace{index}.json"));
@@ -25,7 +30,10 @@ impl Traces {
                 rank.map(|(rank, size)| format!("\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": {size}}}, "));
             let head = host.into_iter().chain(rank).collect::<String>();
             let event = r#"{"ph": "X", "ts": 5, "dur": 1, "name": "a"}"#;
-            std::fs::write(&path, format!("{{{head}\"traceEvents\": [{event}]}}")).expect("writable");
+            let marker =
+                marker.map(|rank| format!(r#", {{"ph": "X", "ts": 5, "dur": 1, "name": "probe_sync.rank#{rank}"}}"#));
+            let marker = marker.unwrap_or_default();
+            std::fs::write(&path, format!("{{{head}\"traceEvents\": [{event}{marker}]}}")).expect("writable");
             path
         };
         let paths = identities.iter().enumerate().map(write).collect();
@@ -54,7 +62,7 @@ fn on_hosts(hosts: &[&str]) -> KnownNodes {
     KnownNodes { nodes: hosts.keys().copied().collect(), hosts, ranks: Vec::new() }
 }
 
-/// With ranks 0, 1, … of as many, each on a host and a node.
+/// With torchrun's ranks 0, 1, … of as many, each on a host and a node.
 fn with_ranks(known: KnownNodes, ranks: &[(&str, u32)]) -> KnownNodes {
     let record = |(rank, (host, node)): (u32, &(&str, u32))| RankRecord {
         rank,
@@ -62,8 +70,15 @@ fn with_ranks(known: KnownNodes, ranks: &[(&str, u32)]) -> KnownNodes {
         local_rank: Some(rank % 2),
         hostname: (*host).to_owned(),
         node_id: NodeId(*node),
+        launcher: Some(Launcher::Torchrun),
     };
     KnownNodes { ranks: (0..).zip(ranks).map(record).collect(), ..known }
+}
+
+/// The same ranks as another launcher's.
+fn numbered_by(launcher: Option<Launcher>, mut known: KnownNodes) -> KnownNodes {
+    known.ranks.iter_mut().for_each(|record| record.launcher = launcher);
+    known
 }
 
 const NOTHING_SAID: Said<'_> = Said { nodes: &[], in_order: false };
@@ -142,10 +157,116 @@ fn ranks_settle_it_where_all_nodes_are_one_host() {
 #[test]
 fn host_and_rank_that_disagree_are_refused() {
     let known = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
-    let expected = "trace0.json: its host a is that of node 0, its rank 1 of 2 was recorded on node 1: say whose";
+    let expected =
+        "trace0.json: its host a is that of node 0, but its rank 1 of 2 was recorded on node 1 by torchrun: say whose";
     check(&known, "a", Some((1, 2)), Err(expected));
     let three = with_ranks(on_hosts(&["a", "a", "b"]), &[("a", 0), ("a", 1), ("b", 2)]);
-    check(&three, "a", Some((2, 3)), Err("is that of node 0, node 1, its rank 2 of 3"));
+    check(&three, "a", Some((2, 3)), Err("is that of node 0, node 1, but its rank 2 of 3"));
+}
+
+/// What settles a trace of this host, torch's rank and marker, and the remark on it; a refusal must contain the text.
+fn check_marked(
+    known: &KnownNodes,
+    (host, rank): Identity<'_>,
+    marker: Option<&str>,
+    expected: Result<(u32, SettledBy, &str), &str>,
+) {
+    let traces = Traces::marked(&[(host, rank)], marker);
+    match (traces.read(&NOTHING_SAID, known), expected) {
+        (Ok(found), Ok((node, by, remark))) => {
+            assert_eq!((found[0].node, &found[0].settled_by), (node, &by), "{host} {rank:?} {marker:?}");
+            assert_eq!(found[0].facts.notes.join(""), remark, "{host} {rank:?} {marker:?}");
+        }
+        (Err(refused), Err(expected)) => assert!(refused.contains(expected), "{host} {rank:?} {marker:?}: {refused}"),
+        (found, expected) => panic!("{host} {rank:?} {marker:?}: {found:?} instead of {expected:?}"),
+    }
+}
+
+#[test]
+fn a_rank_of_another_launcher_gives_no_trace_to_a_node() {
+    // The run was started by mpirun, which numbered the hosts a, b; torchrun of a job of the same size numbered them b, a.
+    let run = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
+    let torch = ("", Some((1, 2)));
+    check_marked(&run, torch, None, Ok((1, by_rank(1, 2), "")));
+    for (launcher, name) in [
+        (Some(Launcher::OpenMpi), "as Open MPI numbers ranks, rank 0 of 2"),
+        (Some(Launcher::Slurm), "as Slurm numbers"),
+        (Some(Launcher::Run), "as the run itself numbers"),
+        (None, "as an unknown launcher numbers"),
+    ] {
+        let run = numbered_by(launcher, run.clone());
+        check_marked(&run, torch, None, Err("trace0.json says no host and rank 1 of 2"));
+        check_marked(&run, torch, None, Err(name));
+        check_marked(
+            &run,
+            torch,
+            None,
+            Err("set RANK and WORLD_SIZE of the job for the ranks of the run too, or let the"),
+        );
+        // A rank that was recorded by nobody is not in another numbering.
+        let of_eight = Traces::new(&[("", Some((1, 8)))]).read(&NOTHING_SAID, &run).expect_err("no such rank");
+        assert!(!of_eight.contains("RANK"), "{of_eight}");
+        // The program's own word is in the run's numbering, whoever made it.
+        check_marked(&run, torch, Some("0/2"), Ok((0, by_rank(0, 2), "")));
+        check_marked(&run, ("", None), Some("1/2"), Ok((1, by_rank(1, 2), "")));
+        check_marked(&run, torch, Some("1/2"), Ok((1, by_rank(1, 2), "")));
+        check_marked(&run, torch, Some("1/4"), Err("and rank 1 of 2, by its marker rank 1 of 4. The"));
+        // The caller's word stands: no fact is against it.
+        let said = Traces::new(&[torch]).read(&named(&[0]), &run).expect("the caller knows");
+        assert_eq!((said[0].node, said[0].facts.notes.len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_rank_of_another_launcher_decides_among_the_nodes_of_the_traces_host() {
+    // Two nodes per host: whichever of them it is, their clock is one.
+    let known = with_ranks(on_hosts(&["a", "a", "b", "b"]), &[("a", 0), ("a", 1), ("b", 2), ("b", 3)]);
+    let known = numbered_by(Some(Launcher::Slurm), known);
+    check_marked(&known, ("b", Some((3, 4))), None, Ok((3, by_rank(3, 4), "")));
+    check_marked(&known, ("b", Some((1, 4))), None, Err("says host b and rank 1 of 4"));
+    check_marked(&known, ("b", None), None, Err("says host b and no rank"));
+    check_marked(&known, ("b", Some((1, 4))), Some("2/4"), Ok((2, by_rank(2, 4), "")));
+    // Every machine calls itself so.
+    let anywhere = numbered_by(
+        Some(Launcher::Run),
+        with_ranks(on_hosts(&["localhost"; 2]), &[("localhost", 0), ("localhost", 1)]),
+    );
+    check_marked(&anywhere, ("localhost", Some((1, 2))), None, Err("says host localhost and rank 1 of 2"));
+    check_marked(&anywhere, ("localhost", None), Some("1/2"), Ok((1, by_rank(1, 2), "")));
+}
+
+#[test]
+fn a_host_counts_and_a_rank_of_another_launcher_is_remarked() {
+    let known = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
+    let mpi = numbered_by(Some(Launcher::OpenMpi), known.clone());
+    let remark = "its host says node 0; rank 1 of 2 was recorded on node 1 by Open MPI, which is another numbering";
+    check_marked(&mpi, ("a", Some((1, 2))), None, Ok((0, by_host("a"), remark)));
+    check_marked(&mpi, ("a", Some((0, 2))), None, Ok((0, by_host("a"), "")));
+    check_marked(&mpi, ("a", Some((5, 9))), None, Ok((0, by_host("a"), "")));
+    // A run of an earlier version does not say whose numbers they are.
+    let remark = "its host says node 0; rank 1 of 2 was recorded on node 1, which is another numbering";
+    check_marked(&numbered_by(None, known.clone()), ("a", Some((1, 2))), None, Ok((0, by_host("a"), remark)));
+    // The program's word is in the run's numbering.
+    let expected = "its host a is that of node 0, but its rank 1 of 2 was recorded on node 1 by Open MPI";
+    check_marked(&mpi, ("a", None), Some("1/2"), Err(expected));
+}
+
+#[test]
+fn a_marker_and_a_profiler_that_disagree_are_refused() {
+    let known = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
+    let both = "rank 0 of 2 was recorded on node 0 by torchrun, but its rank 1 of 2 was recorded on node 1 by torchrun";
+    check_marked(&known, ("", Some((1, 2))), Some("0/2"), Err(both));
+    // Two ranks of one node say the same.
+    let one = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("a", 0), ("b", 1)]);
+    check_marked(&one, ("", Some((1, 3))), Some("0/3"), Ok((0, by_rank(0, 3), "")));
+    // The caller decides between them, and cannot name a third.
+    let three = with_ranks(on_hosts(&["a", "b", "c"]), &[("a", 0), ("b", 1), ("c", 2)]);
+    let traces = Traces::marked(&[("", Some((1, 3)))], Some("0/3"));
+    for node in [0, 1] {
+        assert_eq!(traces.read(&named(&[node]), &three).expect("one of them")[0].node, node);
+    }
+    let refused = traces.read(&named(&[2]), &three).expect_err("neither");
+    assert!(refused.contains("is of rank 0 of 3, which the run recorded on node 0, not node 2"), "{refused}");
 }
 
 #[test]
@@ -179,7 +300,7 @@ fn traces_that_no_fact_settles_are_refused_with_what_is_known() {
     assert_eq!(
         refused,
         "of 3 traces 2 cannot be given to a node: trace1.json says no host and rank 1 of 8, trace2.json says host x and no rank. \
-         The offsets know node 0 on a, node 1 on b; rank 0 of 2 (local rank 0) on a is node 0, rank 1 of 2 (local rank 1) on b is node 1. \
+         The offsets know node 0 on a, node 1 on b; as torchrun numbers ranks, rank 0 of 2 (local rank 0) on a is node 0, rank 1 of 2 (local rank 1) on b is node 1. \
          Give --nodes with one of these numbers per trace, in the order of --traces"
     );
     let alone = Traces::new(&[("x", None), ("y", None)]).read(&NOTHING_SAID, &on_hosts(&["a", "b"]));

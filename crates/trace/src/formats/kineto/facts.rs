@@ -50,7 +50,7 @@ struct Reader<'a> {
     options: &'a FactOptions,
     base_ns: Option<i64>,
     identity: Identity,
-    /// What a marker states of the rank, for files whose profiler does not.
+    /// What a marker states of the rank.
     rank_marker: Option<(u32, u32)>,
     groups: Vec<GroupKey>,
     events: u64,
@@ -180,6 +180,7 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> TraceFacts {
         let base_ps = i128::from(self.base_ns.unwrap_or(0)) * 1000;
+        self.identity.marked_rank = self.rank_marker;
         if let (None, Some((rank, world_size))) = (self.identity.rank, self.rank_marker) {
             self.identity = Identity { rank: Some(rank), world_size: Some(world_size), ..self.identity };
         }

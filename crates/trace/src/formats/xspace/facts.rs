@@ -36,6 +36,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     let facts = TraceFacts {
         identity: Identity { hostname, ..Identity::default() },
         session: session.start_ns.zip(session.stop_ns).map(|(start, stop)| (ps(start), ps(stop))),
+        has_snapshot_plane: session.planes.iter().any(|plane| plane.is_snapshots()),
         collectives: CollectiveParts::new(&options.spill),
         ..TraceFacts::default()
     };
@@ -62,8 +63,9 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
         };
         tables.clock = session.clocks().of(&known.starts);
         if let Some((rank, world_size)) = tables.rank {
-            reader.facts.identity.rank = Some(rank);
-            reader.facts.identity.world_size = Some(world_size);
+            let identity = &mut reader.facts.identity;
+            (identity.rank, identity.world_size) = (Some(rank), Some(world_size));
+            identity.marked_rank = tables.rank;
         }
         behind.skip(field.body_at() - behind.position())?;
         reader.plane(&mut behind, &field, &tables)?;

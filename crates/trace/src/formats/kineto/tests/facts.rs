@@ -144,6 +144,8 @@ fn a_rank_is_what_the_profiler_says_else_what_a_marker_says() {
         std::fs::write(&path, format!("{{{head}\"traceEvents\":[{}]}}", events.join(","))).unwrap();
         let found = read_facts(&path, &FactOptions::default()).unwrap();
         assert_eq!(found.identity.rank.zip(found.identity.world_size), expected, "{head} {names:?}");
+        let marked = names.iter().find_map(|name| crate::formats::rank_marker(name.as_bytes()));
+        assert_eq!(found.identity.marked_rank, marked, "beside what the profiler says: {head} {names:?}");
         assert_eq!(found.span, names.contains(&"work").then_some((7_000_000, 7_000_000)), "a marker is no event");
     };
     let profiler = "\"distributedInfo\":{\"rank\":1,\"world_size\":2},";

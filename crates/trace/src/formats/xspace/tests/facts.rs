@@ -128,6 +128,6 @@ fn a_rank_is_read_from_its_marker() {
         let plane = Message::default().text(2, "/host:CPU").message(3, line).entry(4, 1, name);
         let path = files.put("a.xplane.pb", &space(&[plane]));
         let identity = read_facts(&path, &FactOptions::default()).expect("facts").identity;
-        assert_eq!(identity.rank.zip(identity.world_size), expected, "{name}");
+        assert_eq!((identity.rank.zip(identity.world_size), identity.marked_rank), (expected, expected), "{name}");
     }
 }

@@ -72,9 +72,11 @@ fn a_raw_plane_is_brought_to_the_others_by_pairs_of_the_file_or_of_the_run() {
     let own = || snapshot_plane(BOOT_NS);
     let both = [("launch".to_owned(), -1_500_000_000), ("kernel".to_owned(), -1_500_000_000)];
     let run = pair_lines(BOOT_NS);
+    let named = run.replace("\"bracket_ns\"", "\"tracer_clock\":\"boottime\",\"bracket_ns\"");
     for (planes, pairs) in [
         (vec![host_plane(), raw(), own()], None),
         (vec![host_plane(), raw()], Some(run.as_str())),
+        (vec![host_plane(), raw()], Some(named.as_str())),
         (vec![host_plane(), shifted(), own()], None),
         (vec![own(), host_plane(), device_plane(1_000_000)], None),
         (vec![host_plane(), device_plane(START_NS + 1_000_000)], Some(run.as_str())),
@@ -137,13 +139,6 @@ fn embedded_snapshots_are_read_back() {
     let stats: Vec<String> = names(plane, 5).into_values().collect();
     assert!(["rocm_ns", "tracer_ns", "bracket_ns"].iter().all(|name| stats.iter().any(|stat| stat == name)));
 
-    // A plane that is there already stays the only one.
-    let planes = [host_plane(), snapshot_plane(BOOT_NS)];
-    let calibrated = calibrate(&request(&files, &planes, Some(&pair_lines(BOOT_NS)))).expect("clocks");
-    let bytes = aligned(&files, &calibrated, embed).expect("aligned");
-    let count = children(&bytes, 1).into_iter().filter(|plane| plane_name(plane) == "/host:snapshots").count();
-    assert_eq!(count, 1);
-
     let refused = |pairs: Option<&str>, expected: &str| {
         let calibrated = calibrate(&request(&files, &[host_plane()], pairs)).expect("clocks");
         let said = aligned(&files, &calibrated, embed).expect_err(expected);
@@ -151,4 +146,52 @@ fn embedded_snapshots_are_read_back() {
     };
     refused(None, "no snapshot pairs of its node");
     refused(Some(&next_day), "at another time");
+    let of_clock = |clock: &str| {
+        pair_lines(BOOT_NS).replace("\"bracket_ns\"", &format!("\"tracer_clock\":\"{clock}\",\"bracket_ns\""))
+    };
+    refused(Some(&of_clock("monotonic_raw")), "its pairs are of the clock monotonic_raw, and whoever reads the plane");
+    let calibrated = calibrate(&request(&files, &[host_plane()], Some(&of_clock("boottime")))).expect("clocks");
+    let bytes = aligned(&files, &calibrated, embed).expect("of a profiler's clock");
+    assert_eq!(facts_of(&files.put("named", &bytes)).pairs.len(), 2);
+}
+
+#[test]
+fn pairs_are_not_embedded_beside_a_plane_that_is_there() {
+    let embed = AlignSettings { embed_snapshots: true, ..AlignSettings::default() };
+    let files = Files::new();
+    let empty = Message::default().text(2, "/host:snapshots");
+    for plane in [snapshot_plane(BOOT_NS), empty] {
+        let planes = [host_plane(), plane];
+        let calibrated = calibrate(&request(&files, &planes, Some(&pair_lines(BOOT_NS)))).expect("clocks");
+        assert!(calibrated.traces[0].trace.facts.has_snapshot_plane);
+        let said = aligned(&files, &calibrated, embed).expect_err("there is one");
+        assert!(said.contains("node1.xplane.pb: it has a plane /host:snapshots already"), "{said}");
+        assert!(!files.path("aligned.xplane.pb").exists(), "nothing was begun");
+        // Without the flag the plane stays as it is.
+        let bytes = aligned(&files, &calibrated, AlignSettings::default()).expect("aligned");
+        let count = children(&bytes, 1).into_iter().filter(|plane| plane_name(plane) == "/host:snapshots").count();
+        assert_eq!(count, 1);
+        std::fs::remove_file(files.path("aligned.xplane.pb")).expect("written");
+    }
+}
+
+#[test]
+fn pairs_that_are_embedded_are_not_said_to_be_of_no_use() {
+    // They move no time of a trace on Unix time, and are written into it all the same.
+    let files = Files::new();
+    let calibrated = calibrate(&request(&files, &[host_plane()], Some(&pair_lines(BOOT_NS)))).expect("clocks");
+    let notes = &calibrated.traces[0].notes;
+    assert!(notes.iter().any(|note| note.ends_with("and move none of them")), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("not used")), "{notes:?}");
+}
+
+#[test]
+fn a_raw_plane_is_not_tied_by_pairs_of_another_raw_clock() {
+    // MONOTONIC_RAW, which differs by 2 ms only: the plane would be put into the session, 2 ms off.
+    let files = Files::new();
+    let raw = [host_plane(), device_plane(BOOT_NS + 1_000_000)];
+    let pairs =
+        pair_lines(BOOT_NS - 2_000_000).replace("\"bracket_ns\"", "\"tracer_clock\":\"monotonic_raw\",\"bracket_ns\"");
+    let said = calibrate(&request(&files, &raw, Some(&pairs))).expect_err("another clock").to_string();
+    assert!(said.contains("node 1: the plane /device:GPU:0") && said.contains("of the clock monotonic_raw"), "{said}");
 }
