@@ -2,7 +2,7 @@
 
 use super::NodeCollectives;
 use crate::model::{
-    CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
+    CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
 };
 use crate::parts::CollectiveParts;
 
@@ -54,6 +54,11 @@ pub(super) fn group(name: &str, ranks: &[u32]) -> GroupKey {
     GroupKey { name: name.to_owned(), ranks: Some(ranks.to_vec()), size: Some(ranks.len() as u32) }
 }
 
+/// All of a program's devices together: more than any test has.
+pub(super) fn together() -> Replicas {
+    Replicas::Groups([(0..64).collect()].into())
+}
+
 /// A part from `start` to `end`, ns. XLA operations are of all devices together.
 pub(super) fn part(
     (instance, number): (Instance, i64),
@@ -62,7 +67,7 @@ pub(super) fn part(
     end: i128,
 ) -> CollectiveEvent {
     let (name, replicas) = match &instance {
-        Instance::Hlo { op, .. } => (op.clone(), Replicas::All),
+        Instance::Hlo { op, .. } => (op.clone(), together()),
         Instance::Sequence { .. } => ("collective".to_owned(), Replicas::Absent),
         Instance::Order { signature, .. } => {
             (signature.split(' ').next().unwrap_or_default().to_owned(), Replicas::Absent)
@@ -79,7 +84,7 @@ pub(super) fn all(instance: (Instance, i64), start: i128, end: i128) -> Collecti
 
 /// An all-to-all part of a device, in replica groups.
 pub(super) fn of_device(device: u64, replicas: Replicas, event: CollectiveEvent) -> CollectiveEvent {
-    CollectiveEvent { label: Label { device: Some(device), replicas, ..event.label }, ..event }
+    CollectiveEvent { label: Label { device: Some(Device::Stated(device)), replicas, ..event.label }, ..event }
 }
 
 /// Replica groups.

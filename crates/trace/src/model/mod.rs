@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::parts::CollectiveParts;
 
-pub use self::collective::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
+pub use self::collective::{CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, Recipients, Replicas};
 pub use self::time::Picoseconds;
 pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS};
 

@@ -8,7 +8,7 @@ fn event(name: &str, number: i64, start_ps: Picoseconds) -> CollectiveEvent {
         name: name.to_owned(),
         kind: CollectiveKind::AllToAll,
         instance: Instance::Hlo { module: "m".to_owned(), op: name.to_owned() },
-        replicas: Replicas::All,
+        replicas: Replicas::Unknown,
         device: None,
     };
     CollectiveEvent { label, number, start_ps, end_ps: start_ps + 3, recipients: Recipients::All }

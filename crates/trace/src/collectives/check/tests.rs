@@ -1,7 +1,7 @@
 //! Checks of hand-made traces, with every sign spelled out.
 
 use super::*;
-use crate::collectives::testing::{Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, with};
+use crate::collectives::testing::{Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, together, with};
 use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Recipients, Replicas};
 use crate::parts::CollectiveParts;
 
@@ -142,7 +142,7 @@ fn a_mesh_whose_rows_work_apart_is_not_accused() {
     totals(&nodes, (40, 0, 0));
     // Taken for one operation every end of the first row comes too soon.
     let mut as_one = nodes;
-    let of_all = |event: &mut CollectiveEvent| event.label.replicas = Replicas::All;
+    let of_all = |event: &mut CollectiveEvent| event.label.replicas = together();
     as_one.iter_mut().flat_map(|node| &mut node.events).for_each(of_all);
     totals(&as_one, (40, 20, 0));
     as_one.iter_mut().flat_map(|node| &mut node.events).for_each(|event| event.label.replicas = Replicas::Unknown);
@@ -199,10 +199,10 @@ fn ranks_of_one_host_get_the_tolerance_of_their_own_fits() {
     assert!(explained(4292, [5, 6], early) && !explained(4293, [5, 6], early));
     // Within one trace nothing explains anything.
     let one = [Node::new(vec![
-        of_device(0, Replicas::All, all(hlo("psum.7", 1), 0, 10)),
-        of_device(1, Replicas::All, all(hlo("psum.7", 1), 11, 20)),
+        of_device(0, together(), all(hlo("psum.7", 1), 0, 10)),
+        of_device(1, together(), all(hlo("psum.7", 1), 11, 20)),
     ])];
-    let two = Node::new(vec![of_device(2, Replicas::All, all(hlo("psum.7", 1), 0, 20))]);
+    let two = Node::new(vec![of_device(2, together(), all(hlo("psum.7", 1), 0, 20))]);
     let [first] = one;
     totals(&[first.corrected(0, 1000.0), two.corrected(0, 1000.0)], (3, 1, 0));
 }

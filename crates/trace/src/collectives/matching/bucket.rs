@@ -1,14 +1,14 @@
 //! The parts of all nodes that may belong together, as streams.
 //!
-//! Place in the flow: under `matching`. Parts of one instance and kind are a bucket; in it every node has a lane, or one per
-//! device where its trace tells them. Lanes are read in step, so that what is held is one number or one turn.
+//! Place in the flow: under `matching`. Parts of one instance and kind whose programs state the same replica groups are a bucket;
+//! in it every node has a lane, or one per device where its trace tells them. Lanes are read in step, so that what is held is one number or one turn.
 //! What it does not do: decide what belongs together.
 
 use std::collections::BTreeMap;
 
 use super::operation::Part;
 use crate::collectives::NodeCollectives;
-use crate::model::{CollectiveKind, Instance, Label};
+use crate::model::{CollectiveKind, Device, Instance, Label, Replicas};
 use crate::parts::{Cursor, StoredPart};
 
 /// What the parts of a bucket have in common.
@@ -20,14 +20,15 @@ pub(super) struct Key<'a> {
 
 /// Lanes that are not open yet: by node and device, their labels and how many parts they have.
 #[derive(Default)]
-pub(super) struct Lanes(BTreeMap<(usize, Option<u64>), (Vec<u32>, u64)>);
+pub(super) struct Lanes(BTreeMap<(usize, Option<Device>), (Vec<u32>, u64)>);
 
-/// All buckets, in order.
-pub(super) fn buckets<'a>(nodes: &'a [NodeCollectives<'a>]) -> BTreeMap<Key<'a>, Lanes> {
-    let mut found: BTreeMap<Key<'a>, Lanes> = BTreeMap::new();
+/// All buckets, in order: by the replica groups that the programs state.
+pub(super) fn buckets<'a>(nodes: &'a [NodeCollectives<'a>]) -> BTreeMap<Key<'a>, BTreeMap<&'a Replicas, Lanes>> {
+    let mut found: BTreeMap<Key<'a>, BTreeMap<&'a Replicas, Lanes>> = BTreeMap::new();
     for (place, node) in nodes.iter().enumerate() {
         for (number, label, count) in node.parts.labels() {
-            let lanes = found.entry(Key { instance: &label.instance, kind: &label.kind }).or_default();
+            let of_key = found.entry(Key { instance: &label.instance, kind: &label.kind }).or_default();
+            let lanes = of_key.entry(&label.replicas).or_default();
             let (numbers, parts) = lanes.0.entry((place, label.device)).or_default();
             numbers.push(number);
             *parts += count;
@@ -40,6 +41,11 @@ impl Lanes {
     /// Parts of all lanes.
     pub(super) fn parts(&self) -> u64 {
         self.0.values().map(|(_, parts)| parts).sum()
+    }
+
+    /// The nodes and devices that have a lane, in order.
+    pub(super) fn devices(&self) -> impl Iterator<Item = (usize, Option<Device>)> {
+        self.0.keys().copied()
     }
 
     /// Opens every lane.

@@ -17,8 +17,8 @@ use super::stat::{Stat, StatValue};
 use crate::Error;
 use crate::formats::{FactOptions, rank_marker};
 use crate::model::{
-    ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, Label, PS_PER_NS, PairKind, Picoseconds, PlaneSpan,
-    Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
+    ClockPair, CollectiveEvent, CollectiveKind, Device, Identity, Instance, Label, PS_PER_NS, PairKind, Picoseconds,
+    PlaneSpan, Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
 };
 use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Fields, Value};
@@ -374,7 +374,7 @@ impl Reader<'_> {
                 (Instance::Order { group: None, signature }, 0)
             }
         };
-        let device = stats.device.or_else(|| tables.ordinal());
+        let device = stats.device.map(Device::Stated).or_else(|| tables.ordinal().map(Device::OfPlane));
         let label = Label { name: name.clone(), kind, instance, replicas, device };
         let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
         self.facts.collectives.push(event);
