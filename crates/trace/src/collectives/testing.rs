@@ -1,6 +1,6 @@
 //! Hand-made nodes for the tests of this folder: events in ns on a node's own clock, one line each.
 
-use super::NodeCollectives;
+use super::{MapTime, NodeCollectives};
 use crate::model::{
     CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
 };
@@ -116,6 +116,24 @@ pub(super) fn with<T>(nodes: &[Node], test: impl FnOnce(&[NodeCollectives<'_>]) 
         })
         .collect();
     test(&list)
+}
+
+/// Hands stored parts to a test, all seen through one map; node numbers are places.
+pub(super) fn with_parts<T>(
+    parts: &[CollectiveParts],
+    map: &MapTime<'_>,
+    test: impl FnOnce(&[NodeCollectives<'_>]) -> T,
+) -> T {
+    let node = |(place, parts)| NodeCollectives {
+        node: place,
+        clock: place,
+        name: "host",
+        rank: None,
+        groups: &[],
+        parts,
+        map,
+    };
+    test(&(0..).zip(parts).map(node).collect::<Vec<_>>())
 }
 
 /// Events as a format hands them over.

@@ -2,13 +2,19 @@
 
 use super::*;
 use crate::collectives::testing::{
-    Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, together, with,
+    Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, together, with, with_parts,
 };
-use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Recipients, Replicas};
+use crate::model::{CollectiveEvent, CollectiveKind, Recipients, Replicas};
 use crate::parts::CollectiveParts;
 
 fn run(nodes: &[Node]) -> CheckReport {
     with(nodes, |nodes| check(nodes, &CheckOptions::default()))
+}
+
+/// The check of stored parts, on equal clocks.
+fn of_parts(parts: &[CollectiveParts]) -> CheckReport {
+    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
+    with_parts(parts, &map, |nodes| check(nodes, &CheckOptions::default()))
 }
 
 /// (edges, broken, explained).
@@ -114,17 +120,7 @@ fn two_clocks_within_one_trace_are_not_compared_where_one_is_not_known() {
         let sigma_ns = if at < 500_000_000 { f64::INFINITY } else { 0.0 };
         MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 }
     };
-    let node = |(place, parts)| NodeCollectives {
-        node: place,
-        clock: place,
-        name: "host",
-        rank: None,
-        groups: &[],
-        parts,
-        map: &map,
-    };
-    let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
-    let report = check(&nodes, &CheckOptions::default());
+    let report = with_parts(&parts, &map, |nodes| check(nodes, &CheckOptions::default()));
     assert_eq!((report.edges, report.broken, report.unjudged_edges), (0, 0, 3), "{report:?}");
 }
 
@@ -242,17 +238,11 @@ fn two_ranks(late: i128, clocks: [u32; 2], time: MappedTime) -> CheckReport {
     let at = |start: i128, end: i128| store(&[all(hlo("psum.7", 1), start, end)]);
     let parts: [CollectiveParts; 2] = [at(0, 1000), at(1000 + late, 10_000)];
     let map = |at: Picoseconds| MappedTime { at, ..time };
-    let groups: [GroupKey; 0] = [];
-    let node = |place: usize| NodeCollectives {
-        node: place as u32,
-        clock: clocks[place],
-        name: "host",
-        rank: Some(place as u32),
-        groups: &groups,
-        parts: &parts[place],
-        map: &map,
-    };
-    check(&[node(0), node(1)], &CheckOptions::default())
+    with_parts(&parts, &map, |nodes| {
+        let mut nodes = nodes.to_vec();
+        nodes.iter_mut().zip(clocks).for_each(|(node, clock)| node.clock = clock);
+        check(&nodes, &CheckOptions::default())
+    })
 }
 
 #[test]
@@ -294,18 +284,7 @@ fn no_verdict_on_part_of_the_evidence() {
         parts
     };
     let parts: Vec<CollectiveParts> = (0..3).map(trace).collect();
-    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
-    let node = |(place, parts)| NodeCollectives {
-        node: place,
-        clock: place,
-        name: "host",
-        rank: None,
-        groups: &[],
-        parts,
-        map: &map,
-    };
-    let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
-    let report = check(&nodes, &CheckOptions::default());
+    let report = of_parts(&parts);
     assert_eq!((report.instances, report.edges), (count as usize, 3 * count as usize));
     // The two others end long before node 1 begins, each time.
     assert_eq!(report.violations(), 2 * moved as usize);
@@ -326,18 +305,7 @@ fn parts_that_cannot_be_read_back_are_in_the_verdict() {
         let trace = || store(&(0..count).map(|k| all(instance(way, k), start(k), start(k) + 50)).collect::<Vec<_>>());
         let mut parts = [trace(), trace()];
         parts[1].lose_runs();
-        let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
-        let node = |(place, parts)| NodeCollectives {
-            node: place,
-            clock: place,
-            name: "host",
-            rank: None,
-            groups: &[],
-            parts,
-            map: &map,
-        };
-        let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
-        let report = check(&nodes, &CheckOptions::default());
+        let report = of_parts(&parts);
         assert_eq!((report.edges, report.unjudged_parts), (0, 2 * count as u64), "way {way}");
         assert_eq!(report.outcome(), Outcome::Incomplete);
     }
@@ -348,18 +316,7 @@ fn what_could_not_be_judged_is_in_the_verdict() {
     let mut first = store(&[all(hlo("psum.7", 1), 0, 10)]);
     first.leave_out(7);
     let parts = [first, store(&[all(hlo("psum.7", 1), 5, 10)])];
-    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
-    let node = |(place, parts)| NodeCollectives {
-        node: place,
-        clock: place,
-        name: "host",
-        rank: None,
-        groups: &[],
-        parts,
-        map: &map,
-    };
-    let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
-    let report = check(&nodes, &CheckOptions::default());
+    let report = of_parts(&parts);
     assert_eq!((report.edges, report.broken, report.unjudged_parts), (2, 0, 7));
     assert_eq!(report.outcome(), Outcome::Incomplete);
     let text = crate::collectives::table(None, &report);

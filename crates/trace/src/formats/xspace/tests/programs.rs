@@ -45,6 +45,10 @@ fn rows() -> Message {
 
 /// `count` sums of a device, the first at `begins_ns`, each 50 µs long and a millisecond after the one before.
 fn threads(device: i64, begins_ns: i64, count: i64) -> Message {
+    sums_on("/host:CPU", device, begins_ns, count)
+}
+
+fn sums_on(plane: &str, device: i64, begins_ns: i64, count: i64) -> Message {
     let number = |stat: i64, value: i64| Message::default().number(1, stat).number(4, value);
     let reference = |stat: i64, name: i64| Message::default().number(1, stat).number(7, name);
     let sums = (0..count).fold(Message::default().number(3, begins_ns), |line, k| {
@@ -57,7 +61,7 @@ fn threads(device: i64, begins_ns: i64, count: i64) -> Message {
         line.message(4, sum)
     });
     Message::default()
-        .text(2, "/host:CPU")
+        .text(2, plane)
         .message(3, sums)
         .entry(4, 1, "psum.7")
         .entry(5, 1, "hlo_op")
@@ -144,6 +148,28 @@ fn one_program_on_two_disjoint_meshes_is_not_accused() {
     let verdict = check(&verdict_of);
     assert_eq!((verdict.result.edges, verdict.outcome()), (0, Outcome::Nothing), "{}", verdict.text());
     assert!(verdict.text().contains("more devices show it than its program has"), "{}", verdict.text());
+}
+
+#[test]
+fn planes_on_raw_clocks_without_pairs_are_not_judged() {
+    // Seconds since the start of two machines: nothing ties them to one clock, so nothing holds, is broken or explained.
+    let files = Files::new();
+    let program = program_on(&DEVICES[..2], Some(Message::default().message(1, packed(&[0, 1]))));
+    let trace = |node: usize| {
+        let begins_ns = [6_686_000_000_000, 90_000_000_000_000][node];
+        let plane = sums_on("/device:GPU:0", DEVICES[node], begins_ns, 10);
+        files.put(&format!("node{node}.xplane.pb"), &space(&[program.clone(), plane]))
+    };
+    let request = Request { traces: vec![trace(0), trace(1)], nodes: vec![0, 1], ..Request::default() };
+    let calibrated = calibrate(&request).expect("facts");
+    assert!(calibrated.traces.iter().all(|trace| trace.trace.facts.since_boot.len() == 1));
+    let verdict = check(&calibrated);
+    let found = (verdict.result.edges, verdict.result.broken, verdict.result.unjudged_edges);
+    assert_eq!((found, verdict.outcome()), ((0, 0, 20), Outcome::Incomplete), "{}", verdict.text());
+    let json = files.path("verdict.json");
+    verdict.write(&json).expect("written");
+    let text = std::fs::read_to_string(&json).expect("JSON");
+    assert!(text.contains("\"unjudged_edges\": 20") || text.contains("\"unjudged_edges\":20"), "{text}");
 }
 
 #[test]
