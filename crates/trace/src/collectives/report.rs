@@ -59,7 +59,7 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
     if after.unjudged_parts > 0 {
         let _ = writeln!(
             text,
-            "not judged: {} parts whose clock is not known, or that could not be kept or read back",
+            "not judged: {} parts whose clock is not known, of merged files, or that could not be kept or read back",
             after.unjudged_parts
         );
     }

@@ -20,6 +20,8 @@ pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS};
 pub struct TraceFacts {
     /// Who wrote it.
     pub identity: Identity,
+    /// The file holds the traces of several nodes already: which part is whose is not in it.
+    pub merged: bool,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
     /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own

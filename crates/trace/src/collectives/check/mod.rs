@@ -75,8 +75,8 @@ pub struct CheckReport {
     pub unpaired_parts: usize,
     /// Parts that order nothing as far as the trace says.
     pub unordered_parts: usize,
-    /// Parts that nothing here covers: of traces whose clock is not known beside others whose clock is, or parts that could not be kept
-    /// or read back because memory for names or the disk was full.
+    /// Parts that nothing here covers: of traces whose clock is not known beside others whose clock is, of files into which several traces
+    /// were merged, or parts that could not be kept or read back because memory for names or the disk was full.
     pub unjudged_parts: u64,
 }
 

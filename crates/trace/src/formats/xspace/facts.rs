@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::event::EventTimes;
 use super::fields::{event, line, plane, space};
+use super::merge::METADATA_PLANE;
 use super::names;
 use super::outline::{self, MetadataVisitor};
 use super::plane_clock::PlaneClock;
@@ -35,6 +36,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
     let facts = TraceFacts {
         identity: Identity { hostname, ..Identity::default() },
+        merged: session.hostnames.len() > 1 || session.planes.iter().any(|plane| plane.name == METADATA_PLANE),
         session: session.start_ns.zip(session.stop_ns).map(|(start, stop)| (ps(start), ps(stop))),
         collectives: CollectiveParts::new(&options.spill),
         ..TraceFacts::default()
