@@ -173,3 +173,30 @@ fn named<'a>(nodes: &'a [NodeCollectives<'a>], node: usize, part: &StoredPart) -
     let StoredPart { label, start_ps, end_ps, ordinal, recipients, .. } = *part;
     Part { node, label: nodes[node].parts.label(label), start_ps, end_ps, ordinal, recipients }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectives::testing::{Node, all, hlo, with};
+
+    #[test]
+    fn more_parts_of_one_number_than_are_held_are_passed_over_and_counted() {
+        let of = |numbers: &[i64]| Node::new(numbers.iter().map(|&number| all(hlo("psum.7", number), 0, 5)).collect());
+        with(&[of(&[1, 1, 1, 2]), of(&[2, 1, 1, 1, 1])], |nodes| {
+            let found = buckets(nodes);
+            assert_eq!((found.len(), found.values().map(BTreeMap::len).sum::<usize>()), (1, 1));
+            let lanes = found.values().flat_map(BTreeMap::values).next().expect("lanes");
+            assert_eq!((lanes.parts(), lanes.devices().collect::<Vec<_>>()), (9, vec![(0, None), (1, None)]));
+            let mut bucket = lanes.open(nodes);
+            assert_eq!((bucket.smallest(), bucket.places(), bucket.even()), (Some(1), vec![0, 1], false));
+            assert_eq!((bucket.count(0), bucket.count(1), bucket.labels().count()), (4, 5, 2));
+            // Two are taken, then one is left on the first node and four on the second.
+            assert_eq!(bucket.take(1, 2), None);
+            assert_eq!(bucket.skip(1, 2), (4, 7));
+            assert_eq!((bucket.smallest(), bucket.skip(7, 1)), (Some(2), (1, 1)));
+            let last = bucket.take(2, 2).expect("no more than two");
+            assert_eq!(last.iter().map(|part| part.node).collect::<Vec<_>>(), [0, 1]);
+            assert_eq!((bucket.smallest(), bucket.drain(), bucket.unread()), (None, 0, 0));
+        });
+    }
+}

@@ -43,10 +43,18 @@ use super::groups::Groups;
 use crate::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
 
 /// How cautious matching is.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MatchOptions {
     /// Pair all-reduces that name no group by counts, though several groups may exist.
     pub reductions_by_count: bool,
+    /// Parts of one execution or number that are held at once.
+    pub held_max: usize,
+}
+
+impl Default for MatchOptions {
+    fn default() -> Self {
+        Self { reductions_by_count: false, held_max: PARTS_MAX }
+    }
 }
 
 /// Operations that cannot be paired with certainty, of one name and for one reason.
@@ -130,7 +138,7 @@ impl<'a> Matcher<'a, '_> {
             (Ok(_), Instance::Sequence { group, .. }) => self.sequence(group, key.kind, &mut bucket),
             (Ok(_), Instance::Order { group: Some(group), .. }) => self.in_group(group, key.kind, &mut bucket),
             (Ok(rule), Instance::Order { group: None, signature }) => {
-                self.order(&rule, signature, key.kind, &mut bucket)
+                self.order(&rule, signature, key.kind, &mut bucket);
             }
         }
         self.found.lost += bucket.unread();
@@ -139,7 +147,7 @@ impl<'a> Matcher<'a, '_> {
     /// Equal labels on all hosts; several devices and turns per host.
     fn hlo(&mut self, rule: &Rule, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
-            let Some(parts) = bucket.take(number, PARTS_MAX) else {
+            let Some(parts) = bucket.take(number, self.options.held_max) else {
                 self.mark_rest(bucket, number, "one execution has more parts than are held at once");
                 continue;
             };
@@ -183,7 +191,7 @@ impl<'a> Matcher<'a, '_> {
     /// Equal group and number.
     fn sequence(&mut self, group: &GroupKey, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
-            let Some(parts) = bucket.take(number, PARTS_MAX) else {
+            let Some(parts) = bucket.take(number, self.options.held_max) else {
                 self.mark_rest(bucket, number, "several parts of one rank carry one sequence number");
                 continue;
             };
@@ -430,7 +438,7 @@ impl<'a> Matcher<'a, '_> {
     /// All that is left of one number.
     fn mark_rest(&mut self, bucket: &mut Bucket<'a>, number: i64, reason: &str) {
         let name = bucket.labels().next().map_or_else(String::new, described);
-        let (most, parts) = bucket.skip(number, PARTS_MAX);
+        let (most, parts) = bucket.skip(number, self.options.held_max);
         self.count_ambiguous(name, reason, most, parts);
     }
 

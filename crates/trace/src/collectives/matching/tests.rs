@@ -147,7 +147,7 @@ fn order_pairs_only_where_counts_leave_one_group() {
         (found.operations.len(), found.matching.ambiguous.first().map_or(0, |line| line.instances), found)
     };
     let default = MatchOptions::default();
-    let by_count = MatchOptions { reductions_by_count: true };
+    let by_count = MatchOptions { reductions_by_count: true, ..MatchOptions::default() };
     let check = |found: (usize, usize, Found), expected: (usize, usize)| {
         assert_eq!((found.0, found.1), expected, "{:?}", found.2);
     };
@@ -295,6 +295,25 @@ fn one_program_on_two_disjoint_meshes_is_two_operations() {
     let of_first: [&[(usize, usize)]; 2] = [&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]];
     check(&four([2, 2, 1, 1]), &[of_first[0], of_first[1], &[(2, 0), (3, 0)]], 0);
     check(&four([2, 2, 2, 1]), &of_first, 2);
+}
+
+#[test]
+fn an_execution_with_more_parts_than_are_held_is_ambiguous_and_the_next_is_not() {
+    let options = MatchOptions { held_max: 3, ..MatchOptions::default() };
+    for number in [|k| hlo("psum.7", k), |k| numbered(group("0", &[0, 1]), k)] {
+        let node = |parts: i128| {
+            let mut events: Vec<CollectiveEvent> = (0..parts).map(|k| all(number(1), k, 100)).collect();
+            events.push(all(number(2), 200, 205));
+            Node::new(events)
+        };
+        let found = run(&[node(2), node(3)], options);
+        assert_eq!(found.operations, [vec![(0, 2), (1, 3)]], "{found:?}");
+        let [line] = &found.matching.ambiguous[..] else { panic!("{found:?}") };
+        assert_eq!((line.parts, line.instances), (5, 3), "{line:?}");
+        // As many as are held are judged.
+        let found = run(&[node(1), node(1)], MatchOptions { held_max: 2, ..options });
+        assert_eq!((found.operations.len(), found.matching.ambiguous.len()), (2, 0), "{found:?}");
+    }
 }
 
 #[test]
