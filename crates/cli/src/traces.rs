@@ -115,8 +115,8 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
         Outcome::Violated => Err(Violations(verdict.result.violations()).into()),
         Outcome::Nothing => Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into()),
         Outcome::Incomplete => {
-            let parts = verdict.result.unjudged_parts;
-            Err(Unjudged(format!("{parts} parts of collectives could not be judged; what was judged holds")).into())
+            let rest = if verdict.result.edges > 0 { "what was judged holds" } else { "nothing was judged" };
+            Err(Unjudged(format!("{} could not be judged; {rest}", verdict.result.unjudged())).into())
         }
     }
 }

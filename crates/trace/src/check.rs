@@ -1,7 +1,8 @@
 //! Judges whether causality holds between the traces, before and after their clocks are corrected.
 //!
 //! Place in the flow: after [`calibrate()`](crate::calibrate()); `collectives` does the judging. Traces whose clock is not known
-//! are left out of the verdict where any clock is known. What it does not do: print, rewrite.
+//! are left out of the verdict where any clock is known, and so are files into which several traces were merged: their parts do not
+//! say whose they are, so that two ranks' would be taken for one's. What it does not do: print, rewrite.
 
 use std::path::Path;
 
@@ -46,20 +47,19 @@ pub struct Verdict<'a> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
+    let single = || calibrated.traces.iter().filter(|calibrated| !calibrated.trace.facts.merged);
     let judge = |maps: &[Option<Box<MapTime<'_>>>]| {
-        let traces: Vec<_> = calibrated.traces.iter().map(|calibrated| &calibrated.trace).collect();
+        let traces: Vec<_> = single().map(|calibrated| &calibrated.trace).collect();
         nodes::with_collectives(&traces, maps, |nodes| collectives::check(nodes, &CheckOptions::default()))
     };
-    let raw = judge(&calibrated.traces.iter().map(as_is).collect::<Vec<_>>());
-    let maps: Vec<Option<Box<MapTime<'_>>>> = calibrated.traces.iter().map(CalibratedTrace::look).collect();
-    if maps.iter().any(Option::is_some) {
-        let mut result = judge(&maps);
-        // What is left out because its clock is not known is not judged: no success without it.
-        let left_out = calibrated.traces.iter().filter(|trace| trace.map.is_none());
-        result.unjudged_parts += left_out.map(|trace| trace.trace.facts.collectives.len()).sum::<u64>();
-        return Verdict { calibrated, before: Some(raw), result };
-    }
-    Verdict { calibrated, before: None, result: raw }
+    let raw = judge(&single().map(as_is).collect::<Vec<_>>());
+    let maps: Vec<Option<Box<MapTime<'_>>>> = single().map(CalibratedTrace::look).collect();
+    let known = maps.iter().any(Option::is_some);
+    let (before, mut result) = if known { (Some(raw), judge(&maps)) } else { (None, raw) };
+    // What is left out is not judged: no success without it.
+    let left_out = calibrated.traces.iter().filter(|trace| trace.trace.facts.merged || (known && trace.map.is_none()));
+    result.unjudged_parts += left_out.map(|trace| trace.trace.facts.collectives.len()).sum::<u64>();
+    Verdict { calibrated, before, result }
 }
 
 /// A trace's times as they are in the file. On a clock that counts from the machine's start they say nothing beside others.
@@ -84,13 +84,12 @@ impl Verdict<'_> {
 
     /// What limits the verdict: traces that are left out or are beyond the measured offsets.
     pub fn remarks(&self) -> Vec<String> {
-        if self.before.is_none() {
-            return Vec::new();
-        }
+        let known = self.before.is_some();
         let beyond = |map: &TimeMap, time: i128| map.map(time).place != Place::Inside;
         let remark = |CalibratedTrace { trace, map, .. }: &CalibratedTrace| {
             let text = match (map, trace.facts.span) {
-                (None, _) => "left out: its clock is not known",
+                _ if trace.facts.merged => "left out: several traces were merged into it; check those",
+                (None, _) if known => "left out: its clock is not known",
                 (Some(map), Some((first, last))) if beyond(map, first) && beyond(map, last) => {
                     "is beyond the measured offsets: its times are extrapolated"
                 }
@@ -108,5 +107,86 @@ impl Verdict<'_> {
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.calibrated.refuse_overwriting(&[path.to_owned()])?;
         outputs::write_json(path, &json!({"before": self.before, "result": self.result}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::{ClockSource, MergeSettings, Request, calibrate, merge};
+
+    const GROUPS: [&str; 2] = ["[0, 1, 2]", "[0, 2]"];
+
+    /// Rank `rank` of three, whose clock is 1 ms ahead of the one before: sums in the group of all, and sums without a number that
+    /// may be of either group.
+    fn trace(folder: &Path, rank: u32) -> PathBuf {
+        let kernel = |name: &str, ts: u32, args: &str| {
+            let ts = ts + 1000 * rank;
+            format!(
+                r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_{name}", "pid": 0, "tid": 7, "ts": {ts}, "dur": 50, "args": {{{args}}}}}"#
+            )
+        };
+        let numbered = |number: u32| {
+            let ranks = GROUPS[0];
+            let args = format!(
+                r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": {number}, "Process Group Ranks": "{ranks}""#
+            );
+            kernel("AllReduce_Sum_f32_RING_LL", 100 * number, &args)
+        };
+        let mut events: Vec<String> = (1..=3).map(numbered).collect();
+        events.push(kernel(
+            "AllReduce_Sum_f32_RING_LL",
+            500,
+            r#""Collective name": "allreduce", "In msg nelems": 4, "dtype": "Float""#,
+        ));
+        let groups = GROUPS.iter().zip(0..).filter(|(ranks, _)| ranks.contains(&rank.to_string()));
+        let listed = groups.map(|(ranks, name)| format!(r#"{{"pg_name": "{name}", "ranks": {ranks}}}"#));
+        let listed = listed.collect::<Vec<_>>().join(", ");
+        let head = format!(r#""distributedInfo": {{"rank": {rank}, "world_size": 3, "pg_config": [{listed}]}}"#);
+        let path = folder.join(format!("rank{rank}.json"));
+        let events = events.join(", ");
+        std::fs::write(&path, format!(r#"{{{head}, "baseTimeNanoseconds": 0, "traceEvents": [{events}]}}"#))
+            .expect("written");
+        path
+    }
+
+    #[test]
+    fn a_merged_file_is_not_judged_and_the_traces_in_it_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let traces: Vec<PathBuf> = (0..3).map(|rank| trace(folder.path(), rank)).collect();
+        let row = |node: i64| format!("{node},0,{0}\n{node},90000000,{0}\n", node * 1_000_000);
+        let offsets = format!("node,node_realtime_ns,offset_vs_node0_ns\n{}{}", row(1), row(2));
+        std::fs::write(at("offsets.csv"), offsets).expect("written");
+        let clocks = ClockSource::Offsets(at("offsets.csv"));
+        let request = |traces: &[PathBuf], nodes: Vec<u32>, clocks: ClockSource| Request {
+            traces: traces.to_vec(),
+            nodes,
+            clocks,
+            ..Request::default()
+        };
+        let calibrated = calibrate(&request(&traces, vec![0, 1, 2], clocks)).expect("clocks");
+        let single = check(&calibrated);
+        let found = (single.result.edges, single.result.broken, single.result.ambiguous_instances);
+        assert_eq!(found, (9, 0, 1), "{}", single.text());
+        assert_eq!(single.before.as_ref().map(|before| before.broken), Some(6), "{}", single.text());
+        merge(&calibrated, &at("all.json"), MergeSettings::default()).expect("merged");
+
+        // Alone, and beside a trace that is in it.
+        for (paths, nodes) in [(vec![at("all.json")], vec![]), (vec![at("all.json"), traces[1].clone()], vec![])] {
+            let again = calibrate(&request(&paths, nodes, ClockSource::Nothing)).expect("facts");
+            let verdict = check(&again);
+            let merged = again.traces.iter().find(|trace| trace.trace.facts.merged).expect("the merged file");
+            assert_eq!(merged.trace.facts.collectives.len(), 12);
+            let found = (verdict.result.edges, verdict.result.unjudged_parts, verdict.outcome());
+            assert_eq!(found, (0, 12, Outcome::Incomplete), "{}", verdict.text());
+            let remarks = verdict.remarks();
+            assert!(remarks.len() == 1 && remarks[0].contains("all.json left out: several traces"), "{remarks:?}");
+        }
+        let refused = calibrate(&request(&[at("all.json"), traces[1].clone()], vec![], ClockSource::Collectives));
+        let refused = refused.expect_err("no bounds").to_string();
+        assert!(refused.contains("all.json") && refused.contains("merged"), "{refused}");
     }
 }

@@ -53,10 +53,13 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
             after.unordered_parts, after.unpaired_parts
         );
     }
+    if after.unjudged_edges > 0 {
+        let _ = writeln!(text, "not judged: {} edges that depend on a clock that is not known", after.unjudged_edges);
+    }
     if after.unjudged_parts > 0 {
         let _ = writeln!(
             text,
-            "not judged: {} parts whose clock is not known, or that could not be kept or read back",
+            "not judged: {} parts whose clock is not known, of merged files, or that could not be kept or read back",
             after.unjudged_parts
         );
     }
@@ -66,9 +69,12 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
 
 fn verdict(report: &CheckReport) -> String {
     let broken = match (report.edges, report.broken, report.violations()) {
-        (0, ..) if report.ambiguous_instances > 0 => {
+        (0, ..) if report.ambiguous_instances > 0 && report.unjudged_edges == 0 => {
             let count = report.ambiguous_instances;
             format!("nothing to judge: none of the {count} operations on several nodes can be paired with certainty")
+        }
+        (0, ..) if report.unjudged_edges > 0 => {
+            format!("nothing to judge: all {} edges depend on a clock that is not known", report.unjudged_edges)
         }
         (0, ..) => "nothing to judge: no operation has parts on two nodes".to_owned(),
         (edges, 0, _) => format!("causality holds on all {edges} edges"),
@@ -79,18 +85,18 @@ fn verdict(report: &CheckReport) -> String {
             format!("{broken} of {edges} edges are broken, {violations} of them beyond the clocks' uncertainty")
         }
     };
-    match report.unjudged_parts {
-        0 => broken,
-        parts => format!("{broken}; this is of a part only: {parts} parts could not be judged"),
+    match report.unjudged() {
+        none if none.is_empty() => broken,
+        left => format!("{broken}; this is of a part only: {left} could not be judged"),
     }
 }
 
 fn sentence(edge: &BrokenEdge) -> String {
     let BrokenEdge { operation, instance, ended_node, ended_name, started_node, started_name, .. } = edge;
-    let allowed = match (edge.explained, edge.uncertainty_ns) {
-        (true, Some(allowed)) => format!("explained by the clocks' uncertainty of {}", span(allowed)),
-        (true, None) => "explained, since a clock is not calibrated".to_owned(),
-        (false, allowed) => format!("uncertainty explains {}", span(allowed.unwrap_or(0.0))),
+    let uncertainty = span(edge.uncertainty_ns);
+    let allowed = match edge.explained {
+        true => format!("explained by the clocks' uncertainty of {uncertainty}"),
+        false => format!("uncertainty explains {uncertainty}"),
     };
     format!(
         "broken: {operation} ({instance}) ended on node {ended_node} ({ended_name}) at {} ns, {} before it began on node \

@@ -1,8 +1,8 @@
 //! Hand-made nodes for the tests of this folder: events in ns on a node's own clock, one line each.
 
-use super::NodeCollectives;
+use super::{MapTime, NodeCollectives};
 use crate::model::{
-    CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
+    CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
 };
 use crate::parts::CollectiveParts;
 
@@ -54,6 +54,11 @@ pub(super) fn group(name: &str, ranks: &[u32]) -> GroupKey {
     GroupKey { name: name.to_owned(), ranks: Some(ranks.to_vec()), size: Some(ranks.len() as u32) }
 }
 
+/// All of a program's devices together: more than any test has.
+pub(super) fn together() -> Replicas {
+    Replicas::Groups([(0..64).collect()].into())
+}
+
 /// A part from `start` to `end`, ns. XLA operations are of all devices together.
 pub(super) fn part(
     (instance, number): (Instance, i64),
@@ -62,7 +67,7 @@ pub(super) fn part(
     end: i128,
 ) -> CollectiveEvent {
     let (name, replicas) = match &instance {
-        Instance::Hlo { op, .. } => (op.clone(), Replicas::All),
+        Instance::Hlo { op, .. } => (op.clone(), together()),
         Instance::Sequence { .. } => ("collective".to_owned(), Replicas::Absent),
         Instance::Order { signature, .. } => {
             (signature.split(' ').next().unwrap_or_default().to_owned(), Replicas::Absent)
@@ -79,7 +84,7 @@ pub(super) fn all(instance: (Instance, i64), start: i128, end: i128) -> Collecti
 
 /// An all-to-all part of a device, in replica groups.
 pub(super) fn of_device(device: u64, replicas: Replicas, event: CollectiveEvent) -> CollectiveEvent {
-    CollectiveEvent { label: Label { device: Some(device), replicas, ..event.label }, ..event }
+    CollectiveEvent { label: Label { device: Some(Device::Stated(device)), replicas, ..event.label }, ..event }
 }
 
 /// Replica groups.
@@ -111,6 +116,24 @@ pub(super) fn with<T>(nodes: &[Node], test: impl FnOnce(&[NodeCollectives<'_>]) 
         })
         .collect();
     test(&list)
+}
+
+/// Hands stored parts to a test, all seen through one map; node numbers are places.
+pub(super) fn with_parts<T>(
+    parts: &[CollectiveParts],
+    map: &MapTime<'_>,
+    test: impl FnOnce(&[NodeCollectives<'_>]) -> T,
+) -> T {
+    let node = |(place, parts)| NodeCollectives {
+        node: place,
+        clock: place,
+        name: "host",
+        rank: None,
+        groups: &[],
+        parts,
+        map,
+    };
+    test(&(0..).zip(parts).map(node).collect::<Vec<_>>())
 }
 
 /// Events as a format hands them over.

@@ -89,7 +89,7 @@ fn counts(name: &str, expected: (usize, usize)) {
     let corrected = run(&facts, Some(&exact), &CheckOptions::default());
     assert_eq!((corrected.broken, corrected.edges), (0, expected.1), "{}", super::table(Some(&raw), &corrected));
     // Pairing all-reduces by counts adds edges, none of them false.
-    let matching = MatchOptions { reductions_by_count: true };
+    let matching = MatchOptions { reductions_by_count: true, ..MatchOptions::default() };
     let more = run(&facts, Some(&exact), &CheckOptions { matching, ..CheckOptions::default() });
     assert_eq!(more.broken, 0, "{}", super::table(None, &more));
 }
@@ -113,7 +113,10 @@ fn the_sub_group_of_torch_b_is_never_mispaired() {
     let Some(folder) = folder("torch/b_4node_offset_drift") else { return };
     let facts = facts(&folder);
     for reductions_by_count in [false, true] {
-        let options = CheckOptions { matching: MatchOptions { reductions_by_count }, ..CheckOptions::default() };
+        let options = CheckOptions {
+            matching: MatchOptions { reductions_by_count, ..MatchOptions::default() },
+            ..CheckOptions::default()
+        };
         let report = run(&facts, None, &options);
         assert!(report.operations.iter().all(|line| !line.name.contains("all_reduce")), "{report:?}");
         let reductions = report.ambiguous.iter().find(|line| line.operation.contains("all_reduce")).expect("a line");

@@ -2,6 +2,7 @@
 //!
 //! Place in the flow: made by `formats`, kept by `parts`, matched by `collectives`. What it does not do: decide what belongs together.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::time::Picoseconds;
@@ -32,24 +33,42 @@ pub struct Label {
     pub instance: Instance,
     /// Which devices take part together, as far as a program says.
     pub replicas: Replicas,
-    /// The device it ran on, where stated. Whether the number is the job's or the host's is not: it counts as the job's only where
-    /// no two traces name one device.
-    pub device: Option<u64>,
+    /// The device it ran on, where stated.
+    pub device: Option<Device>,
+}
+
+/// A device, as a trace numbers it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Device {
+    /// By the event. Whether the number is the job's or the host's is not said: it counts as the job's only where no two traces
+    /// name one device.
+    Stated(u64),
+    /// By the plane's name: the host's number, or one that a merge gave it; never the job's.
+    OfPlane(u64),
 }
 
 /// Which devices take part together in an operation of an XLA program. All devices of a program carry the same label,
 /// whichever group they are in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Replicas {
     /// It is of no such program: process groups say who takes part.
     #[default]
     Absent,
-    /// It is of such a program, but the trace does not hold it.
+    /// It is of such a program, but the trace does not hold it, or not on which devices it runs.
     Unknown,
-    /// All of the program's devices together.
-    All,
-    /// Only those in one group, by the job's numbers of devices.
+    /// Those in one group, by the job's numbers of devices. All of the program's devices together are one group with all of
+    /// them: without their numbers a program that runs on two meshes at once would look like one operation.
     Groups(Arc<[Vec<u64>]>),
+}
+
+/// Every part is looked up by its label, and groups may list thousands of devices: they count by their number and first device.
+impl Hash for Replicas {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        if let Self::Groups(groups) = self {
+            (groups.len(), groups.first().and_then(|group| group.first())).hash(state);
+        }
+    }
 }
 
 /// To which members of its process group a part of an all-to-all exchange sends anything.

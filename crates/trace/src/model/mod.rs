@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::parts::CollectiveParts;
 
-pub use self::collective::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
+pub use self::collective::{CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, Recipients, Replicas};
 pub use self::time::Picoseconds;
 pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS};
 
@@ -20,6 +20,8 @@ pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS};
 pub struct TraceFacts {
     /// Who wrote it.
     pub identity: Identity,
+    /// The file holds the traces of several nodes already: which part is whose is not in it.
+    pub merged: bool,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
     /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own

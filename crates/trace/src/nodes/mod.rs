@@ -170,6 +170,13 @@ pub(crate) fn offsets_from_collectives(
     traces: &[NodeTrace],
     own: &[Option<Box<MapTime<'_>>>],
 ) -> Result<CollectiveOffsets, Error> {
+    if let Some(merged) = traces.iter().find(|trace| trace.facts.merged) {
+        let path = merged.path.display();
+        let problem = format!(
+            "{path}: several traces were merged into it, and whose each collective is is not in it; give those"
+        );
+        return Err(Error::Nodes { problem });
+    }
     let reference = traces.first().map_or(0, |trace| trace.part);
     let options = OffsetOptions { reference, ..OffsetOptions::default() };
     let traces: Vec<&NodeTrace> = traces.iter().collect();

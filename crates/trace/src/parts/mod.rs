@@ -2,22 +2,27 @@
 //!
 //! Place in the flow: formats push what they find, [`CollectiveParts::close`] ends that; `collectives` then walks label by label
 //! through all traces at once, each by a [`Cursor`] that merges the runs. A trace holds at most [`HELD_MAX`] parts in memory
-//! while it is read, and none once it had to write; a cursor holds [`READ_AHEAD`] per run. Leaving parts out beyond a bound was
-//! rejected: a verdict on the first part of a trace says nothing of the rest.
+//! while it is read, and none once it had to write. Whenever [`FAN_IN`] runs are there that were merged equally often, they become
+//! one, and at the end at most [`RUNS_AT_END`] are left: a cursor holds 10 KiB per run and label that it reads, so at most 40 KiB per
+//! label, however long the trace. Each part is written about log16 of the number of runs times, and once more at the end; the file is
+//! at most about twice as large as the parts in it. Leaving parts out beyond a bound was rejected: a verdict on the first part of
+//! a trace says nothing of the rest.
 //!
 //! What cannot be kept all the same (labels beyond their bound, a disk that is full) is counted ([`CollectiveParts::left_out`])
 //! and ends up in the verdict. What it does not do: match, judge.
 
+mod runs;
 mod spill;
 
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::collective::{CollectiveEvent, GroupKey, Instance, Label, Recipients, Replicas};
 use crate::model::time::Picoseconds;
 
+use runs::{Merge, Run, merged};
+use spill::Record;
 pub use spill::Spill;
-use spill::{RECORD_BYTES, Record, SpillFile};
 
 /// The parts of one trace.
 #[derive(Clone, Debug, Default)]
@@ -32,25 +37,11 @@ pub struct CollectiveParts {
     count: u64,
     reversed: u64,
     left_out: u64,
+    /// Runs cannot be merged, since the disk is full or cannot be read; they stay as they are.
+    unmerged: bool,
     problem: Option<String>,
     /// Added to every time.
     origin_ps: Picoseconds,
-}
-
-/// Parts in order of label, number and time.
-#[derive(Clone, Debug)]
-struct Run {
-    /// Where on disk it is; None: it is what is held.
-    file: Option<(Arc<SpillFile>, u64)>,
-    slices: Vec<Slice>,
-}
-
-/// The parts of one label within a run.
-#[derive(Copy, Clone, Debug)]
-struct Slice {
-    label: u32,
-    first: usize,
-    count: usize,
 }
 
 /// A part read back.
@@ -105,12 +96,14 @@ impl CollectiveParts {
         if !self.runs.is_empty() {
             self.write_run();
         }
+        if self.runs.len() > RUNS_AT_END {
+            self.merge_from(0);
+        }
         self.held.sort_unstable_by_key(|record| (record.label, record.key()));
         self.held.shrink_to_fit();
         self.numbers = HashMap::new();
         if !self.held.is_empty() {
-            let slices = slices(&self.held);
-            self.runs.push(Run { file: None, slices });
+            self.runs.push(Run::of(&self.held, None));
         }
     }
 
@@ -161,19 +154,7 @@ impl CollectiveParts {
 
     /// The parts of these labels, in order of number, start, end and place in the file.
     pub(crate) fn cursor(&self, labels: &[u32]) -> Cursor<'_> {
-        let mut cursor =
-            Cursor { parts: self, slices: Vec::new(), heads: BinaryHeap::new(), head: None, unread: 0, most_held: 0 };
-        for run in &self.runs {
-            for label in labels {
-                if let Ok(at) = run.slices.binary_search_by_key(label, |slice| slice.label) {
-                    let Slice { first, count, .. } = run.slices[at];
-                    cursor.slices.push(Reading { run, next: first, left: count, ahead: VecDeque::new() });
-                }
-            }
-        }
-        for slice in 0..cursor.slices.len() {
-            cursor.refill(slice);
-        }
+        let mut cursor = Cursor { parts: self, merge: Merge::new(&self.runs, &self.held, labels), head: None };
         cursor.advance();
         cursor
     }
@@ -181,8 +162,8 @@ impl CollectiveParts {
     /// Makes what is on disk unreadable.
     #[cfg(test)]
     pub(crate) fn lose_runs(&mut self) {
-        let places = self.runs.iter_mut().filter_map(|run| run.file.as_mut());
-        places.for_each(|(_, at)| *at = 1 << 50);
+        let regions = self.runs.iter_mut().filter_map(|run| Arc::get_mut(run.region.as_mut()?));
+        regions.for_each(spill::Region::lose);
     }
 
     /// All parts in order of the file.
@@ -222,8 +203,12 @@ impl CollectiveParts {
             return;
         }
         self.held.sort_unstable_by_key(|record| (record.label, record.key()));
-        match self.spill.append(&self.held) {
-            Ok(place) => self.runs.push(Run { file: Some(place), slices: slices(&self.held) }),
+        let written = self.spill.reserve(self.held.len()).and_then(|region| {
+            region.write(0, &self.held)?;
+            Ok(Run::of(&self.held, Some(Arc::new(region))))
+        });
+        match written {
+            Ok(run) => self.runs.push(run),
             Err(error) => {
                 self.count -= self.held.len() as u64;
                 self.left_out += self.held.len() as u64;
@@ -231,6 +216,34 @@ impl CollectiveParts {
             }
         }
         self.held.clear();
+        self.merge_full_levels();
+    }
+
+    /// Merges the last runs while they are many and were merged equally often.
+    fn merge_full_levels(&mut self) {
+        // Ends: each turn leaves fewer runs.
+        while let Some(level) = self.runs.last().map(|run| run.level) {
+            let first = self.runs.iter().rposition(|run| run.level != level).map_or(0, |place| place + 1);
+            if self.runs.len() - first < FAN_IN || !self.merge_from(first) {
+                break;
+            }
+        }
+    }
+
+    /// Makes the runs from the `first` on one; false where they cannot be.
+    fn merge_from(&mut self, first: usize) -> bool {
+        if self.unmerged {
+            return false;
+        }
+        match merged(&self.spill, &self.runs[first..]) {
+            Ok(run) => {
+                self.runs.truncate(first);
+                self.runs.push(run);
+            }
+            // Nothing is lost: they are read one by one, and what cannot be read counts then.
+            Err(_) => self.unmerged = true,
+        }
+        !self.unmerged
     }
 }
 
@@ -247,39 +260,12 @@ fn label_bytes(label: &Label) -> usize {
     size_of::<Label>() + label.name.len() + instance + replicas + 128
 }
 
-/// Where each label's parts are in a sorted run.
-fn slices(records: &[Record]) -> Vec<Slice> {
-    let mut first = 0;
-    let slice = |same: &[Record]| {
-        let found = Slice { label: same[0].label, first, count: same.len() };
-        first += same.len();
-        found
-    };
-    records.chunk_by(|a, b| a.label == b.label).map(slice).collect()
-}
-
-/// What parts are ordered by: number, start, end, ordinal.
-type Order = (i64, Picoseconds, Picoseconds, u64);
-
 /// Parts of some labels of one trace, read back in order.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     parts: &'a CollectiveParts,
-    slices: Vec<Reading<'a>>,
-    /// The first part of each slice, turned round since the heap gives the largest.
-    heads: BinaryHeap<std::cmp::Reverse<(Order, usize)>>,
+    merge: Merge<'a>,
     head: Option<StoredPart>,
-    unread: u64,
-    /// The most parts that it ever held; for tests of the bound.
-    most_held: usize,
-}
-
-#[derive(Debug)]
-struct Reading<'a> {
-    run: &'a Run,
-    next: usize,
-    left: usize,
-    ahead: VecDeque<Record>,
 }
 
 impl Cursor<'_> {
@@ -297,51 +283,23 @@ impl Cursor<'_> {
 
     /// Parts that could not be read back; what came is not complete then.
     pub(crate) fn unread(&self) -> u64 {
-        self.unread
+        self.merge.unread
     }
 
     fn advance(&mut self) {
-        let Some(std::cmp::Reverse((_, slice))) = self.heads.pop() else { return };
-        let Some(record) = self.slices[slice].ahead.pop_front() else { return };
-        let Record { label, number, start_ps, end_ps, ordinal, recipients } = record;
+        let Some(Record { label, number, start_ps, end_ps, ordinal, recipients }) = self.merge.next() else { return };
         let origin_ps = self.parts.origin_ps;
         let (start_ps, end_ps) = (start_ps + origin_ps, end_ps + origin_ps);
         self.head = Some(StoredPart { label, number, start_ps, end_ps, ordinal, recipients });
-        self.refill(slice);
-    }
-
-    /// Puts a slice's next part among the heads, reading ahead where needed.
-    fn refill(&mut self, slice: usize) {
-        let reading = &mut self.slices[slice];
-        if reading.ahead.is_empty() && reading.left > 0 {
-            let count = reading.left.min(READ_AHEAD);
-            match &reading.run.file {
-                None => reading.ahead.extend(&self.parts.held[reading.next..reading.next + count]),
-                Some((file, at)) => match file.read(at + (reading.next * RECORD_BYTES) as u64, count) {
-                    Ok(records) => reading.ahead.extend(records),
-                    Err(_) => {
-                        self.unread += reading.left as u64;
-                        reading.left = 0;
-                        return;
-                    }
-                },
-            }
-            reading.next += count;
-            reading.left -= count;
-        }
-        if let Some(record) = reading.ahead.front() {
-            self.heads.push(std::cmp::Reverse((record.key(), slice)));
-        }
-        if cfg!(test) {
-            self.most_held = self.most_held.max(self.slices.iter().map(|reading| reading.ahead.len()).sum());
-        }
     }
 }
 
 /// Parts of a trace in memory at most: 1 MiB.
 const HELD_MAX: usize = 1 << 14;
-/// Parts of a run that a cursor holds at most: 8 KiB.
-const READ_AHEAD: usize = 128;
+/// Runs that become one while a trace is read.
+const FAN_IN: usize = 16;
+/// Runs of a trace at most, once it is read.
+const RUNS_AT_END: usize = 4;
 /// Memory for the labels of a trace.
 const LABEL_BYTES_MAX: usize = 48 << 20;
 

@@ -3,8 +3,10 @@
 //! Place in the flow: under [`super::CollectiveParts`], which writes sorted runs here once it holds many, and reads them back in
 //! order. All traces of a command share one file, since a thousand traces would need a thousand descriptors. The file is made
 //! in the folder for temporary files (`TMPDIR`) when the first run is written, and has no name any more by then, so that
-//! nothing is left behind however the program ends. What it does not do: sort, or know what the records mean.
+//! nothing is left behind however the program ends. A [`Region`] that nobody holds any more is used again for one of the same
+//! length, so that merging runs does not make the file grow by each. What it does not do: sort, or know what the records mean.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -18,39 +20,83 @@ use crate::model::time::Picoseconds;
 #[derive(Clone, Debug, Default)]
 pub struct Spill(Arc<Mutex<Option<Arc<SpillFile>>>>);
 
-/// The file, and where the next run goes.
+/// The file, and what of it is in use.
 #[derive(Debug)]
-pub(super) struct SpillFile {
+struct SpillFile {
     file: File,
-    length: AtomicU64,
+    space: Mutex<Space>,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    length: u64,
+    /// Where regions were that nobody holds any more, by their length.
+    free: BTreeMap<u64, Vec<u64>>,
+}
+
+/// A place for records in the file.
+#[derive(Debug)]
+pub(super) struct Region {
+    file: Arc<SpillFile>,
+    at: u64,
+    bytes: u64,
 }
 
 impl Spill {
-    /// Appends records; the file, and where in it they begin.
-    pub(super) fn append(&self, records: &[Record]) -> io::Result<(Arc<SpillFile>, u64)> {
+    /// A place for so many records. The file is made when the first is wanted.
+    pub(super) fn reserve(&self, records: usize) -> io::Result<Region> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let spilled = match &*slot {
-            Some(spilled) => Arc::clone(spilled),
+        let file = match &*slot {
+            Some(file) => Arc::clone(file),
             None => {
-                let made = Arc::new(SpillFile { file: nameless()?, length: AtomicU64::new(0) });
+                let made = Arc::new(SpillFile { file: nameless()?, space: Mutex::default() });
                 *slot = Some(Arc::clone(&made));
                 made
             }
         };
         drop(slot);
-        let bytes: Vec<u8> = records.iter().flat_map(Record::encode).collect();
-        let at = spilled.length.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        spilled.file.write_all_at(&bytes, at)?;
-        Ok((spilled, at))
+        let bytes = (records * RECORD_BYTES) as u64;
+        let mut space = file.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = space.free.get_mut(&bytes).and_then(Vec::pop);
+        let at = again.unwrap_or(space.length);
+        space.length = space.length.max(at + bytes);
+        drop(space);
+        Ok(Region { file, at, bytes })
+    }
+
+    /// How long the file became.
+    #[cfg(test)]
+    pub(super) fn length(&self) -> u64 {
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().map_or(0, |file| file.space.lock().unwrap_or_else(PoisonError::into_inner).length)
     }
 }
 
-impl SpillFile {
-    /// Reads `count` records that begin at byte `at`.
-    pub(super) fn read(&self, at: u64, count: usize) -> io::Result<Vec<Record>> {
+impl Region {
+    /// Writes records from the `first` on.
+    pub(super) fn write(&self, first: usize, records: &[Record]) -> io::Result<()> {
+        let bytes: Vec<u8> = records.iter().flat_map(Record::encode).collect();
+        self.file.file.write_all_at(&bytes, self.at + (first * RECORD_BYTES) as u64)
+    }
+
+    /// Reads `count` records from the `first` on.
+    pub(super) fn read(&self, first: usize, count: usize) -> io::Result<Vec<Record>> {
         let mut bytes = vec![0; count * RECORD_BYTES];
-        self.file.read_exact_at(&mut bytes, at)?;
+        self.file.file.read_exact_at(&mut bytes, self.at + (first * RECORD_BYTES) as u64)?;
         Ok(bytes.as_chunks().0.iter().map(Record::decode).collect())
+    }
+
+    /// Makes it unreadable.
+    #[cfg(test)]
+    pub(super) fn lose(&mut self) {
+        self.at = 1 << 50;
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let mut space = self.file.space.lock().unwrap_or_else(PoisonError::into_inner);
+        space.free.entry(self.bytes).or_default().push(self.at);
     }
 }
 
@@ -121,7 +167,7 @@ impl Record {
 }
 
 /// Bytes of a record in the file.
-pub(super) const RECORD_BYTES: usize = 64;
+const RECORD_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -143,11 +189,20 @@ mod tests {
             record(0, Recipients::Unknown),
         ];
         let spill = Spill::default();
-        let (_, first) = spill.append(&records[..1]).expect("written");
-        let (file, second) = spill.clone().append(&records).expect("written");
-        assert_eq!((first, second), (0, RECORD_BYTES as u64), "clones share one file");
-        assert_eq!(file.read(first, 1).expect("read"), records[..1]);
-        assert_eq!(file.read(second, 3).expect("read"), records);
-        assert!(file.read(second, 4).is_err(), "past the end");
+        let first = spill.reserve(1).expect("a place");
+        first.write(0, &records[..1]).expect("written");
+        let second = spill.clone().reserve(3).expect("a place");
+        assert_eq!((first.at, second.at), (0, RECORD_BYTES as u64), "clones share one file");
+        second.write(1, &records[1..]).expect("written");
+        second.write(0, &records[..1]).expect("written");
+        assert_eq!(first.read(0, 1).expect("read"), records[..1]);
+        assert_eq!(second.read(0, 3).expect("read"), records);
+        assert_eq!(second.read(2, 1).expect("read"), records[2..]);
+        assert!(second.read(0, 4).is_err(), "past the end");
+        // What nobody holds any more is used again, by one of the same length.
+        drop(first);
+        assert_eq!(spill.reserve(2).expect("a place").at, 4 * RECORD_BYTES as u64);
+        assert_eq!(spill.reserve(1).expect("a place").at, 0);
+        assert_eq!((spill.length(), Spill::default().length()), (6 * RECORD_BYTES as u64, 0));
     }
 }

@@ -7,7 +7,9 @@
 //! from different nodes and so taken as independent: the difference has √(σ_e² + σ_s²), and up to three times that is
 //! explained. Adding the two σ was rejected: it is exact only for fully correlated errors of opposite sign, and it hides
 //! faults of up to 1.4 times the size. An edge counts as explained when every start that its end precedes is explained.
-//! An infinite σ (an uncalibrated node) explains everything; for raw times pass 0, which claims equal clocks. Two traces of one
+//! For raw times pass 0, which claims equal clocks. An infinite σ says that a clock is not known: an edge that depends on such a clock
+//! neither holds nor is explained. It is counted apart ([`CheckReport::unjudged_edges`]), unless a start on a known clock already
+//! breaks it. Two traces of one
 //! node share its clock, and with it what is wrong about its offset; but each has been tied to that clock by a fit of its own,
 //! whose σ count between them. A trace that only markers tie to its clock may be early as a whole; so much more is explained
 //! where its end is the one that comes too soon. Two parts of one trace are on one timeline: nothing explains them.
@@ -51,6 +53,8 @@ pub struct CheckReport {
     pub broken: usize,
     /// Of the broken ones, those that the clocks' uncertainty explains.
     pub explained: usize,
+    /// Edges beside these that depend on a clock that is not known: nothing is said of them.
+    pub unjudged_edges: usize,
     /// Operations with parts on at least two nodes.
     pub instances: usize,
     /// The largest amount by which an edge is broken, ns; 0 when none is.
@@ -71,8 +75,8 @@ pub struct CheckReport {
     pub unpaired_parts: usize,
     /// Parts that order nothing as far as the trace says.
     pub unordered_parts: usize,
-    /// Parts that nothing here covers: of traces whose clock is not known beside others whose clock is, or parts that could not be kept
-    /// or read back because memory for names or the disk was full.
+    /// Parts that nothing here covers: of traces whose clock is not known beside others whose clock is, of files into which several traces
+    /// were merged, or parts that could not be kept or read back because memory for names or the disk was full.
     pub unjudged_parts: u64,
 }
 
@@ -84,7 +88,7 @@ pub enum Outcome {
     Holds,
     /// Edges are broken beyond what uncertainty explains.
     Violated,
-    /// What was judged holds, but there were parts that could not be: no success.
+    /// What was judged holds, but there were parts or edges that could not be: no success.
     Incomplete,
     /// There was no edge to judge.
     Nothing,
@@ -93,12 +97,20 @@ pub enum Outcome {
 impl CheckReport {
     /// What it comes to.
     pub fn outcome(&self) -> Outcome {
-        match (self.violations(), self.unjudged_parts, self.edges) {
-            (0, 0, 0) => Outcome::Nothing,
-            (0, 0, _) => Outcome::Holds,
-            (0, ..) => Outcome::Incomplete,
+        let whole = self.unjudged_parts == 0 && self.unjudged_edges == 0;
+        match (self.violations(), whole, self.edges) {
+            (0, true, 0) => Outcome::Nothing,
+            (0, true, _) => Outcome::Holds,
+            (0, false, _) => Outcome::Incomplete,
             _ => Outcome::Violated,
         }
+    }
+
+    /// What could not be judged, in words: `3 edges and 7 parts of collectives`; empty where all was.
+    pub fn unjudged(&self) -> String {
+        let counts = [(self.unjudged_edges as u64, "edges"), (self.unjudged_parts, "parts of collectives")];
+        let told = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        told.collect::<Vec<_>>().join(" and ")
     }
 
     /// Broken edges that uncertainty does not explain.
@@ -122,6 +134,8 @@ pub struct OperationLine {
     pub broken: usize,
     /// Of these, those that uncertainty explains.
     pub explained: usize,
+    /// Edges beside these that depend on a clock that is not known.
+    pub unjudged_edges: usize,
     /// The largest amount, ns.
     pub worst_ns: f64,
 }
@@ -160,8 +174,8 @@ pub struct BrokenEdge {
     pub start_ns: i64,
     /// Start minus end, ns.
     pub by_ns: f64,
-    /// What the clocks' uncertainty can account for, ns; None: anything.
-    pub uncertainty_ns: Option<f64>,
+    /// What the clocks' uncertainty can account for, ns.
+    pub uncertainty_ns: f64,
     /// Uncertainty accounts for it.
     pub explained: bool,
 }
@@ -189,6 +203,7 @@ pub(crate) fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> Ch
         report.edges += line.edges;
         report.broken += line.broken;
         report.explained += line.explained;
+        report.unjudged_edges += line.unjudged_edges;
         report.worst_ns = report.worst_ns.max(line.worst_ns);
     }
     trim(&mut report, options.listed_max);
@@ -264,8 +279,18 @@ impl<'a> Judge<'a> {
 
     /// One end against the starts that it must follow.
     fn edge(&mut self, operation: &Operation<'_>, end: &Instant<'_>, starts: &[Instant<'_>], line: &mut OperationLine) {
+        let (start, allowed) = match standing(end, starts, self.options.deviations) {
+            Standing::Unknown => {
+                line.unjudged_edges += 1;
+                return;
+            }
+            Standing::Holds => {
+                line.edges += 1;
+                return;
+            }
+            Standing::Broken { start, allowed_ns } => (start, allowed_ns),
+        };
         line.edges += 1;
-        let Some((start, allowed)) = culprit(end, starts, self.options.deviations) else { return };
         let by_ns = nanoseconds(start.time.at - end.time.at);
         let explained = by_ns <= allowed;
         line.broken += 1;
@@ -284,7 +309,7 @@ impl<'a> Judge<'a> {
             started_name: started.name.to_owned(),
             start_ns: whole_ns(start.time.at),
             by_ns,
-            uncertainty_ns: allowed.is_finite().then_some(allowed),
+            uncertainty_ns: allowed,
             explained,
         });
         if self.report.broken_edges.len() >= 2 * self.options.listed_max.max(LISTED_MIN) {
@@ -295,7 +320,8 @@ impl<'a> Judge<'a> {
 
 impl OperationLine {
     fn new(evidence: Evidence) -> Self {
-        Self { name: String::new(), evidence, instances: 0, edges: 0, broken: 0, explained: 0, worst_ns: 0.0 }
+        let (name, worst_ns) = (String::new(), 0.0);
+        Self { name, evidence, instances: 0, edges: 0, broken: 0, explained: 0, unjudged_edges: 0, worst_ns }
     }
 
     fn add(&mut self, judged: &Self) {
@@ -304,23 +330,53 @@ impl OperationLine {
         self.edges += judged.edges;
         self.broken += judged.broken;
         self.explained += judged.explained;
+        self.unjudged_edges += judged.unjudged_edges;
         self.worst_ns = self.worst_ns.max(judged.worst_ns);
     }
 }
 
-/// Of the starts after `end` the one that uncertainty explains least, and what it explains, ns.
-fn culprit<'a, 'b>(end: &Instant<'_>, starts: &'a [Instant<'b>], deviations: f64) -> Option<(&'a Instant<'b>, f64)> {
-    let allowed = |start: &Instant<'_>| {
-        if start.part.node == end.part.node {
-            return 0.0;
+/// What one end comes to against the starts that it must follow.
+enum Standing<'a, 'b> {
+    /// It follows all of them.
+    Holds,
+    /// It precedes this one; of several, the one that uncertainty explains least.
+    Broken {
+        /// The start.
+        start: &'a Instant<'b>,
+        /// What uncertainty explains, ns.
+        allowed_ns: f64,
+    },
+    /// That depends on a clock that is not known.
+    Unknown,
+}
+
+fn standing<'a, 'b>(end: &Instant<'_>, starts: &'a [Instant<'b>], deviations: f64) -> Standing<'a, 'b> {
+    let allowed_ns = |start: &Instant<'_>| allowed_ns(end, start, deviations);
+    let late_ns = |start: &Instant<'_>| nanoseconds(start.time.at - end.time.at);
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        starts.iter().map(|start| (start, allowed_ns(start))).partition(|(_, allowed)| allowed.is_finite());
+    let later = known.into_iter().filter(|(start, _)| start.time.at > end.time.at);
+    let excess = |(start, allowed): &(&Instant<'_>, f64)| late_ns(start) - allowed;
+    let worst = later.max_by(|a, b| excess(a).total_cmp(&excess(b)).then(a.0.time.at.cmp(&b.0.time.at)));
+    match worst {
+        // A start on a clock that is not known may be later still, but this is broken already.
+        Some((start, allowed_ns)) if unknown.is_empty() || late_ns(start) > allowed_ns => {
+            Standing::Broken { start, allowed_ns }
         }
-        let sigma = |time: &MappedTime| if start.clock == end.clock { time.own_sigma_ns } else { time.sigma_ns };
-        deviations * sigma(&end.time).hypot(sigma(&start.time)) + end.time.early_by_ns
-    };
-    let excess = |start: &Instant<'_>| nanoseconds(start.time.at - end.time.at) - allowed(start);
-    let later = starts.iter().filter(|start| start.time.at > end.time.at);
-    let worst = later.max_by(|a, b| excess(a).total_cmp(&excess(b)).then(a.time.at.cmp(&b.time.at)))?;
-    Some((worst, allowed(worst)))
+        _ if !unknown.is_empty() => Standing::Unknown,
+        _ => Standing::Holds,
+    }
+}
+
+/// By how much an end may precede a start before the clocks' uncertainty does not explain it, ns; not finite where a clock is not
+/// known.
+fn allowed_ns(end: &Instant<'_>, start: &Instant<'_>, deviations: f64) -> f64 {
+    let sigma = |time: &MappedTime| if start.clock == end.clock { time.own_sigma_ns } else { time.sigma_ns };
+    let sigma_ns = sigma(&end.time).hypot(sigma(&start.time));
+    if start.part.node == end.part.node && sigma_ns.is_finite() {
+        return 0.0;
+    }
+    deviations * sigma_ns + end.time.early_by_ns
 }
 
 /// Sorts the broken edges and keeps the worst.

@@ -1,12 +1,20 @@
 //! Checks of hand-made traces, with every sign spelled out.
 
 use super::*;
-use crate::collectives::testing::{Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, with};
-use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Recipients, Replicas};
+use crate::collectives::testing::{
+    Node, all, group, groups_of, hlo, numbered, of_device, ordered, part, store, together, with, with_parts,
+};
+use crate::model::{CollectiveEvent, CollectiveKind, Recipients, Replicas};
 use crate::parts::CollectiveParts;
 
 fn run(nodes: &[Node]) -> CheckReport {
     with(nodes, |nodes| check(nodes, &CheckOptions::default()))
+}
+
+/// The check of stored parts, on equal clocks.
+fn of_parts(parts: &[CollectiveParts]) -> CheckReport {
+    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
+    with_parts(parts, &map, |nodes| check(nodes, &CheckOptions::default()))
 }
 
 /// (edges, broken, explained).
@@ -28,7 +36,7 @@ fn an_end_before_a_start_is_named_and_correction_mends_it() {
     assert_eq!((report.edges, report.broken, report.violations()), (2, 1, 1));
     let [edge] = &report.broken_edges[..] else { panic!("{report:?}") };
     assert_eq!((edge.ended_node, edge.end_ns, edge.started_node, edge.start_ns), (0, 10_300, 1, 11_100));
-    assert_eq!((edge.by_ns, edge.explained, edge.uncertainty_ns), (800.0, false, Some(0.0)));
+    assert_eq!((edge.by_ns, edge.explained, edge.uncertainty_ns), (800.0, false, 0.0));
     assert_eq!((edge.instance.as_str(), report.nodes[0].broken), ("jit_f, run 1", 1));
     // t_ref = t − offset, offset = +1000: node 1 from 10100 to 10310.
     let [first, second] = barrier();
@@ -51,9 +59,69 @@ fn uncertainty_adds_in_quadrature_and_explains_up_to_three_deviations() {
     // 800 ns against 3·√(160² + 213²) = 799.2 ns and 3·√(160² + 214²) = 801.6 ns.
     totals(&sigmas(160.0, 213.0), (2, 1, 0));
     totals(&sigmas(160.0, 214.0), (2, 1, 1));
-    totals(&sigmas(0.0, f64::INFINITY), (2, 1, 1));
-    let report = run(&sigmas(0.0, f64::INFINITY));
-    assert_eq!(report.broken_edges[0].uncertainty_ns, None);
+    assert_eq!(run(&sigmas(160.0, 213.0)).broken_edges[0].uncertainty_ns, 3.0 * 160.0f64.hypot(213.0));
+}
+
+#[test]
+fn an_unknown_clock_neither_holds_nor_explains() {
+    for (first, second) in [(0.0, f64::INFINITY), (f64::INFINITY, 0.0), (f64::INFINITY, f64::INFINITY)] {
+        // Held or broken on the face of it: nobody knows.
+        for offset in [0, 1000] {
+            let [a, b] = barrier();
+            let report = run(&[a.corrected(0, first), b.corrected(offset, second)]);
+            assert_eq!((report.edges, report.broken, report.explained, report.unjudged_edges), (0, 0, 0, 2));
+            assert_eq!((report.outcome(), report.broken_edges.len()), (Outcome::Incomplete, 0));
+            assert_eq!((report.operations[0].unjudged_edges, report.unjudged()), (2, "2 edges".to_owned()));
+            let text = crate::collectives::table(None, &report);
+            assert!(text.contains("nothing to judge: all 2 edges depend on a clock that is not known"), "{text}");
+            let json = serde_json::to_value(&report).expect("JSON");
+            assert_eq!((json["unjudged_edges"].as_u64(), json["edges"].as_u64()), (Some(2), Some(0)));
+        }
+    }
+    // A third node whose clock is not known: what is broken between the other two is so all the same, but no more holds.
+    let third = || Node::new(vec![all(hlo("psum.7", 1), 10_200, 10_305)]).corrected(0, f64::INFINITY);
+    let [a, b] = barrier();
+    let report = run(&[a, b, third()]);
+    assert_eq!((report.edges, report.violations(), report.unjudged_edges), (1, 1, 2));
+    assert_eq!((report.outcome(), report.broken_edges[0].started_node), (Outcome::Violated, 1));
+    let [a, b] = barrier();
+    let report = run(&[a, b.corrected(1000, 5.0), third()]);
+    assert_eq!((report.edges, report.broken, report.unjudged_edges), (0, 0, 3));
+    // Broken on the face of it but explained: with an unknown clock beside, that is no judgement either.
+    let [a, b] = barrier();
+    let report = run(&[a, b.corrected(0, 1000.0), third()]);
+    assert_eq!((report.edges, report.explained, report.unjudged_edges), (0, 0, 3));
+    // Another operation that only the two show is judged.
+    let more = |node: Node| {
+        let mut events = node.events;
+        events.push(all(hlo("psum.7", 2), 20_000, 21_500));
+        Node { events, ..node }
+    };
+    let [a, b] = barrier();
+    let report = run(&[more(a), more(b.corrected(1000, 5.0)), third()]);
+    assert_eq!((report.edges, report.unjudged_edges, report.outcome()), (2, 3, Outcome::Incomplete));
+    let text = crate::collectives::table(None, &report);
+    let last = "causality holds on all 2 edges; this is of a part only: 3 edges could not be judged";
+    assert_eq!(text.lines().last(), Some(last), "{text}");
+    assert!(text.contains("not judged: 3 edges that depend on a clock that is not known"), "{text}");
+}
+
+#[test]
+fn two_clocks_within_one_trace_are_not_compared_where_one_is_not_known() {
+    // One trace, a host's part on Unix time and a device's on a clock that counts from the machine's start; another trace.
+    let parts = [
+        store(&[
+            of_device(0, together(), all(hlo("psum.7", 1), 1_000_000, 1_000_010)),
+            of_device(1, together(), all(hlo("psum.7", 1), 5, 15)),
+        ]),
+        store(&[of_device(2, together(), all(hlo("psum.7", 1), 1_000_000, 1_000_010))]),
+    ];
+    let map = |at: Picoseconds| {
+        let sigma_ns = if at < 500_000_000 { f64::INFINITY } else { 0.0 };
+        MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 }
+    };
+    let report = with_parts(&parts, &map, |nodes| check(nodes, &CheckOptions::default()));
+    assert_eq!((report.edges, report.broken, report.unjudged_edges), (0, 0, 3), "{report:?}");
 }
 
 #[test]
@@ -142,7 +210,7 @@ fn a_mesh_whose_rows_work_apart_is_not_accused() {
     totals(&nodes, (40, 0, 0));
     // Taken for one operation every end of the first row comes too soon.
     let mut as_one = nodes;
-    let of_all = |event: &mut CollectiveEvent| event.label.replicas = Replicas::All;
+    let of_all = |event: &mut CollectiveEvent| event.label.replicas = together();
     as_one.iter_mut().flat_map(|node| &mut node.events).for_each(of_all);
     totals(&as_one, (40, 20, 0));
     as_one.iter_mut().flat_map(|node| &mut node.events).for_each(|event| event.label.replicas = Replicas::Unknown);
@@ -170,17 +238,11 @@ fn two_ranks(late: i128, clocks: [u32; 2], time: MappedTime) -> CheckReport {
     let at = |start: i128, end: i128| store(&[all(hlo("psum.7", 1), start, end)]);
     let parts: [CollectiveParts; 2] = [at(0, 1000), at(1000 + late, 10_000)];
     let map = |at: Picoseconds| MappedTime { at, ..time };
-    let groups: [GroupKey; 0] = [];
-    let node = |place: usize| NodeCollectives {
-        node: place as u32,
-        clock: clocks[place],
-        name: "host",
-        rank: Some(place as u32),
-        groups: &groups,
-        parts: &parts[place],
-        map: &map,
-    };
-    check(&[node(0), node(1)], &CheckOptions::default())
+    with_parts(&parts, &map, |nodes| {
+        let mut nodes = nodes.to_vec();
+        nodes.iter_mut().zip(clocks).for_each(|(node, clock)| node.clock = clock);
+        check(&nodes, &CheckOptions::default())
+    })
 }
 
 #[test]
@@ -199,10 +261,10 @@ fn ranks_of_one_host_get_the_tolerance_of_their_own_fits() {
     assert!(explained(4292, [5, 6], early) && !explained(4293, [5, 6], early));
     // Within one trace nothing explains anything.
     let one = [Node::new(vec![
-        of_device(0, Replicas::All, all(hlo("psum.7", 1), 0, 10)),
-        of_device(1, Replicas::All, all(hlo("psum.7", 1), 11, 20)),
+        of_device(0, together(), all(hlo("psum.7", 1), 0, 10)),
+        of_device(1, together(), all(hlo("psum.7", 1), 11, 20)),
     ])];
-    let two = Node::new(vec![of_device(2, Replicas::All, all(hlo("psum.7", 1), 0, 20))]);
+    let two = Node::new(vec![of_device(2, together(), all(hlo("psum.7", 1), 0, 20))]);
     let [first] = one;
     totals(&[first.corrected(0, 1000.0), two.corrected(0, 1000.0)], (3, 1, 0));
 }
@@ -222,18 +284,7 @@ fn no_verdict_on_part_of_the_evidence() {
         parts
     };
     let parts: Vec<CollectiveParts> = (0..3).map(trace).collect();
-    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
-    let node = |(place, parts)| NodeCollectives {
-        node: place,
-        clock: place,
-        name: "host",
-        rank: None,
-        groups: &[],
-        parts,
-        map: &map,
-    };
-    let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
-    let report = check(&nodes, &CheckOptions::default());
+    let report = of_parts(&parts);
     assert_eq!((report.instances, report.edges), (count as usize, 3 * count as usize));
     // The two others end long before node 1 begins, each time.
     assert_eq!(report.violations(), 2 * moved as usize);
@@ -254,18 +305,7 @@ fn parts_that_cannot_be_read_back_are_in_the_verdict() {
         let trace = || store(&(0..count).map(|k| all(instance(way, k), start(k), start(k) + 50)).collect::<Vec<_>>());
         let mut parts = [trace(), trace()];
         parts[1].lose_runs();
-        let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
-        let node = |(place, parts)| NodeCollectives {
-            node: place,
-            clock: place,
-            name: "host",
-            rank: None,
-            groups: &[],
-            parts,
-            map: &map,
-        };
-        let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
-        let report = check(&nodes, &CheckOptions::default());
+        let report = of_parts(&parts);
         assert_eq!((report.edges, report.unjudged_parts), (0, 2 * count as u64), "way {way}");
         assert_eq!(report.outcome(), Outcome::Incomplete);
     }
@@ -276,23 +316,14 @@ fn what_could_not_be_judged_is_in_the_verdict() {
     let mut first = store(&[all(hlo("psum.7", 1), 0, 10)]);
     first.leave_out(7);
     let parts = [first, store(&[all(hlo("psum.7", 1), 5, 10)])];
-    let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
-    let node = |(place, parts)| NodeCollectives {
-        node: place,
-        clock: place,
-        name: "host",
-        rank: None,
-        groups: &[],
-        parts,
-        map: &map,
-    };
-    let nodes: Vec<NodeCollectives<'_>> = (0..).zip(&parts).map(node).collect();
-    let report = check(&nodes, &CheckOptions::default());
+    let report = of_parts(&parts);
     assert_eq!((report.edges, report.broken, report.unjudged_parts), (2, 0, 7));
     assert_eq!(report.outcome(), Outcome::Incomplete);
     let text = crate::collectives::table(None, &report);
-    let last = "causality holds on all 2 edges; this is of a part only: 7 parts could not be judged";
+    let last = "causality holds on all 2 edges; this is of a part only: 7 parts of collectives could not be judged";
     assert_eq!(text.lines().last(), Some(last));
+    let edges_too = CheckReport { unjudged_edges: 3, ..report };
+    assert_eq!(edges_too.unjudged(), "3 edges and 7 parts of collectives");
     let outcome = |edges, broken, explained, unjudged_parts| {
         CheckReport { edges, broken, explained, unjudged_parts, ..CheckReport::default() }.outcome()
     };

@@ -1,14 +1,14 @@
 //! The parts of all nodes that may belong together, as streams.
 //!
-//! Place in the flow: under `matching`. Parts of one instance and kind are a bucket; in it every node has a lane, or one per
-//! device where its trace tells them. Lanes are read in step, so that what is held is one number or one turn.
+//! Place in the flow: under `matching`. Parts of one instance and kind whose programs state the same replica groups are a bucket;
+//! in it every node has a lane, or one per device where its trace tells them. Lanes are read in step, so that what is held is one number or one turn.
 //! What it does not do: decide what belongs together.
 
 use std::collections::BTreeMap;
 
 use super::operation::Part;
 use crate::collectives::NodeCollectives;
-use crate::model::{CollectiveKind, Instance, Label};
+use crate::model::{CollectiveKind, Device, Instance, Label, Replicas};
 use crate::parts::{Cursor, StoredPart};
 
 /// What the parts of a bucket have in common.
@@ -20,14 +20,15 @@ pub(super) struct Key<'a> {
 
 /// Lanes that are not open yet: by node and device, their labels and how many parts they have.
 #[derive(Default)]
-pub(super) struct Lanes(BTreeMap<(usize, Option<u64>), (Vec<u32>, u64)>);
+pub(super) struct Lanes(BTreeMap<(usize, Option<Device>), (Vec<u32>, u64)>);
 
-/// All buckets, in order.
-pub(super) fn buckets<'a>(nodes: &'a [NodeCollectives<'a>]) -> BTreeMap<Key<'a>, Lanes> {
-    let mut found: BTreeMap<Key<'a>, Lanes> = BTreeMap::new();
+/// All buckets, in order: by the replica groups that the programs state.
+pub(super) fn buckets<'a>(nodes: &'a [NodeCollectives<'a>]) -> BTreeMap<Key<'a>, BTreeMap<&'a Replicas, Lanes>> {
+    let mut found: BTreeMap<Key<'a>, BTreeMap<&'a Replicas, Lanes>> = BTreeMap::new();
     for (place, node) in nodes.iter().enumerate() {
         for (number, label, count) in node.parts.labels() {
-            let lanes = found.entry(Key { instance: &label.instance, kind: &label.kind }).or_default();
+            let of_key = found.entry(Key { instance: &label.instance, kind: &label.kind }).or_default();
+            let lanes = of_key.entry(&label.replicas).or_default();
             let (numbers, parts) = lanes.0.entry((place, label.device)).or_default();
             numbers.push(number);
             *parts += count;
@@ -40,6 +41,11 @@ impl Lanes {
     /// Parts of all lanes.
     pub(super) fn parts(&self) -> u64 {
         self.0.values().map(|(_, parts)| parts).sum()
+    }
+
+    /// The nodes and devices that have a lane, in order.
+    pub(super) fn devices(&self) -> impl Iterator<Item = (usize, Option<Device>)> {
+        self.0.keys().copied()
     }
 
     /// Opens every lane.
@@ -166,4 +172,31 @@ impl<'a> Bucket<'a> {
 fn named<'a>(nodes: &'a [NodeCollectives<'a>], node: usize, part: &StoredPart) -> Part<'a> {
     let StoredPart { label, start_ps, end_ps, ordinal, recipients, .. } = *part;
     Part { node, label: nodes[node].parts.label(label), start_ps, end_ps, ordinal, recipients }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectives::testing::{Node, all, hlo, with};
+
+    #[test]
+    fn more_parts_of_one_number_than_are_held_are_passed_over_and_counted() {
+        let of = |numbers: &[i64]| Node::new(numbers.iter().map(|&number| all(hlo("psum.7", number), 0, 5)).collect());
+        with(&[of(&[1, 1, 1, 2]), of(&[2, 1, 1, 1, 1])], |nodes| {
+            let found = buckets(nodes);
+            assert_eq!((found.len(), found.values().map(BTreeMap::len).sum::<usize>()), (1, 1));
+            let lanes = found.values().flat_map(BTreeMap::values).next().expect("lanes");
+            assert_eq!((lanes.parts(), lanes.devices().collect::<Vec<_>>()), (9, vec![(0, None), (1, None)]));
+            let mut bucket = lanes.open(nodes);
+            assert_eq!((bucket.smallest(), bucket.places(), bucket.even()), (Some(1), vec![0, 1], false));
+            assert_eq!((bucket.count(0), bucket.count(1), bucket.labels().count()), (4, 5, 2));
+            // Two are taken, then one is left on the first node and four on the second.
+            assert_eq!(bucket.take(1, 2), None);
+            assert_eq!(bucket.skip(1, 2), (4, 7));
+            assert_eq!((bucket.smallest(), bucket.skip(7, 1)), (Some(2), (1, 1)));
+            let last = bucket.take(2, 2).expect("no more than two");
+            assert_eq!(last.iter().map(|part| part.node).collect::<Vec<_>>(), [0, 1]);
+            assert_eq!((bucket.smallest(), bucket.drain(), bucket.unread()), (None, 0, 0));
+        });
+    }
 }

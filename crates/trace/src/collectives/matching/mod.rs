@@ -4,7 +4,8 @@
 //! from certain to careful, told apart by [`Evidence`]:
 //! 1. XLA: module, run and operation are equal on all hosts. A host with several devices has a part for each, a loop
 //!    repeats all of them; `turns` says which part belongs to which turn of the loop. All devices of a program carry one
-//!    label, whichever replica group they are in: `replicas` parts them, or leaves the operation ambiguous.
+//!    label, whichever replica group they are in, and so do those of a second mesh that runs it: parts belong together only
+//!    where their programs state the same groups of devices. `replicas` parts the groups, or leaves the operation ambiguous.
 //! 2. A process group with a running number: group, number and kind are equal on all ranks.
 //! 3. Neither: order of starts within one group and signature, but only where the counts of every rank leave a single
 //!    pairing (`groups`), and where parts of one rank do not overlap, since then starts are not in order of issue.
@@ -32,20 +33,28 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use self::bucket::{Bucket, buckets};
+use self::bucket::{Bucket, Key, Lanes, buckets};
 pub use self::operation::Evidence;
 pub(crate) use self::operation::{Operation, Order, Part};
 use self::operation::{one_node, places, same_node};
 use self::replicas::Rule;
 use super::NodeCollectives;
 use super::groups::Groups;
-use crate::model::{CollectiveKind, GroupKey, Instance, Label, Recipients};
+use crate::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
 
 /// How cautious matching is.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MatchOptions {
     /// Pair all-reduces that name no group by counts, though several groups may exist.
     pub reductions_by_count: bool,
+    /// Parts of one execution or number that are held at once.
+    pub held_max: usize,
+}
+
+impl Default for MatchOptions {
+    fn default() -> Self {
+        Self { reductions_by_count: false, held_max: PARTS_MAX }
+    }
 }
 
 /// Operations that cannot be paired with certainty, of one name and for one reason.
@@ -87,18 +96,13 @@ pub(crate) fn match_operations<'a>(
     let found = Matching { lost, unordered: reversed as usize, ..Matching::default() };
     let ambiguous = BTreeMap::new();
     let mut matcher = Matcher { nodes, options, groups: Groups::new(nodes), found, ambiguous, take };
-    for (key, lanes) in buckets(nodes) {
-        if !is_ordered(key.kind) {
-            matcher.found.unordered += lanes.parts() as usize;
-            continue;
+    for (key, by_replicas) in buckets(nodes) {
+        let mut places = by_replicas.values().flat_map(Lanes::devices).map(|(place, _)| place);
+        let first = places.next();
+        let shared = places.any(|place| Some(place) != first);
+        for (replicas, lanes) in &by_replicas {
+            matcher.bucket(key, replicas, lanes, shared);
         }
-        let mut bucket = lanes.open(nodes);
-        match key.instance {
-            Instance::Hlo { .. } => matcher.hlo(key.kind, &mut bucket),
-            Instance::Sequence { group, .. } => matcher.sequence(group, key.kind, &mut bucket),
-            Instance::Order { group, signature } => matcher.order(group.as_ref(), signature, key.kind, &mut bucket),
-        }
-        matcher.found.lost += bucket.unread();
     }
     let Matcher { mut found, ambiguous, .. } = matcher;
     let line = |((operation, reason), (instances, parts))| Ambiguous { operation, reason, instances, parts };
@@ -120,11 +124,30 @@ struct Matcher<'a, 'b> {
 type Parts<'a> = Vec<Part<'a>>;
 
 impl<'a> Matcher<'a, '_> {
+    /// Parts of one instance and kind whose programs state the same; `shared`: more than one node shows such parts.
+    fn bucket(&mut self, key: Key<'_>, replicas: &Replicas, lanes: &Lanes, shared: bool) {
+        if !is_ordered(key.kind) {
+            self.found.unordered += lanes.parts() as usize;
+            return;
+        }
+        let mut bucket = lanes.open(self.nodes);
+        match (Rule::of(key.instance, replicas, lanes), key.instance) {
+            (Err(_), _) if !shared => self.found.unpaired += bucket.drain(),
+            (Err(reason), _) => self.mark_bucket(&mut bucket, reason),
+            (Ok(rule), Instance::Hlo { .. }) => self.hlo(&rule, key.kind, &mut bucket),
+            (Ok(_), Instance::Sequence { group, .. }) => self.sequence(group, key.kind, &mut bucket),
+            (Ok(_), Instance::Order { group: Some(group), .. }) => self.in_group(group, key.kind, &mut bucket),
+            (Ok(rule), Instance::Order { group: None, signature }) => {
+                self.order(&rule, signature, key.kind, &mut bucket);
+            }
+        }
+        self.found.lost += bucket.unread();
+    }
+
     /// Equal labels on all hosts; several devices and turns per host.
-    fn hlo(&mut self, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
-        let common = Rule::of(bucket.labels());
+    fn hlo(&mut self, rule: &Rule, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
-            let Some(parts) = bucket.take(number, PARTS_MAX) else {
+            let Some(parts) = bucket.take(number, self.options.held_max) else {
                 self.mark_rest(bucket, number, "one execution has more parts than are held at once");
                 continue;
             };
@@ -132,15 +155,7 @@ impl<'a> Matcher<'a, '_> {
                 self.unpaired(&parts);
                 continue;
             }
-            let sets = match &common {
-                // Programs of one name differ: those of this execution may agree.
-                Rule::Doubt(_) => Rule::of(parts.iter().map(|part| part.label)).sets(&parts),
-                rule => rule.sets(&parts),
-            };
-            match sets {
-                Err(reason) => self.mark_ambiguous(&parts, reason),
-                Ok(sets) => sets.into_iter().for_each(|set| self.devices(kind, number, &set)),
-            }
+            rule.sets(parts).iter().for_each(|set| self.devices(kind, number, set));
         }
     }
 
@@ -176,7 +191,7 @@ impl<'a> Matcher<'a, '_> {
     /// Equal group and number.
     fn sequence(&mut self, group: &GroupKey, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
-            let Some(parts) = bucket.take(number, PARTS_MAX) else {
+            let Some(parts) = bucket.take(number, self.options.held_max) else {
                 self.mark_rest(bucket, number, "several parts of one rank carry one sequence number");
                 continue;
             };
@@ -218,30 +233,46 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// Order of starts, inside a group that is certain.
-    fn order(&mut self, group: Option<&GroupKey>, signature: &str, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
+    /// Order of starts, inside a group that the parts name.
+    fn in_group(&mut self, group: &GroupKey, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         let places = bucket.places();
-        if places.len() < 2 && (group.is_some() || !self.groups.only_one()) {
+        if places.len() < 2 {
             self.found.unpaired += bucket.drain();
-        } else if let Some(reason) = replicas::doubt(bucket.labels()) {
-            self.mark_bucket(bucket, reason);
         } else if matches!(kind, CollectiveKind::PointToPoint { .. }) {
-            self.messages(group, kind, bucket);
-        } else if let Some(group) = group {
-            match self.membership(group, &places) {
-                Err(reason) => self.mark_bucket(bucket, reason),
-                Ok(()) if !bucket.even() || self.absent(group, &places) => {
-                    self.mark_bucket(bucket, "the ranks of its process group did it a different number of times");
-                }
-                Ok(()) => self.by_order(Some(group), kind, Evidence::GroupOrder, bucket),
-            }
+            self.messages(Some(group), kind, bucket);
+        } else if let Err(reason) = self.membership(group, &places) {
+            self.mark_bucket(bucket, reason);
+        } else if !bucket.even() || self.absent(group, &places) {
+            self.mark_bucket(bucket, "the ranks of its process group did it a different number of times");
+        } else {
+            self.by_order(Some(group), kind, Evidence::GroupOrder, bucket);
+        }
+    }
+
+    /// Order of starts, inside a group that is certain though the parts name none.
+    fn order(&mut self, rule: &Rule, signature: &str, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
+        let places = bucket.places();
+        if places.len() < 2 && (matches!(rule, Rule::Mesh) || !self.groups.only_one()) {
+            self.found.unpaired += bucket.drain();
+        } else if matches!(kind, CollectiveKind::PointToPoint { .. }) {
+            self.messages(None, kind, bucket);
         } else if is_reduction(signature) && !self.groups.only_one() && !self.options.reductions_by_count {
             self.mark_bucket(
                 bucket,
                 "it names no process group, and its shape is the same in every group that may exist",
             );
         } else {
-            self.counted(kind, bucket);
+            match rule {
+                Rule::NoProgram => self.counted(kind, bucket),
+                Rule::Mesh if bucket.even() => self.by_order(None, kind, Evidence::CountedOrder, bucket),
+                Rule::Mesh => self.mark_bucket(bucket, "the devices of its program did it a different number of times"),
+                Rule::Groups(_) => {
+                    self.mark_bucket(
+                        bucket,
+                        "it runs in replica groups, and only its order tells one execution from another",
+                    );
+                }
+            }
         }
     }
 
@@ -407,7 +438,7 @@ impl<'a> Matcher<'a, '_> {
     /// All that is left of one number.
     fn mark_rest(&mut self, bucket: &mut Bucket<'a>, number: i64, reason: &str) {
         let name = bucket.labels().next().map_or_else(String::new, described);
-        let (most, parts) = bucket.skip(number, PARTS_MAX);
+        let (most, parts) = bucket.skip(number, self.options.held_max);
         self.count_ambiguous(name, reason, most, parts);
     }
 

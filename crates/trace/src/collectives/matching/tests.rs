@@ -1,8 +1,10 @@
 //! What is paired, what is not, and why.
 
 use super::*;
-use crate::collectives::testing::{Node, all, group, groups_of, hlo, look, numbered, of_device, ordered, part, with};
-use crate::model::{CollectiveEvent, Recipients, Replicas};
+use crate::collectives::testing::{
+    Node, all, group, groups_of, hlo, look, numbered, of_device, ordered, part, together, with,
+};
+use crate::model::{CollectiveEvent, Device, Recipients, Replicas};
 
 /// What was paired: (node, event) per operation, and orders; what was not.
 #[derive(Debug)]
@@ -145,7 +147,7 @@ fn order_pairs_only_where_counts_leave_one_group() {
         (found.operations.len(), found.matching.ambiguous.first().map_or(0, |line| line.instances), found)
     };
     let default = MatchOptions::default();
-    let by_count = MatchOptions { reductions_by_count: true };
+    let by_count = MatchOptions { reductions_by_count: true, ..MatchOptions::default() };
     let check = |found: (usize, usize, Found), expected: (usize, usize)| {
         assert_eq!((found.0, found.1), expected, "{:?}", found.2);
     };
@@ -203,7 +205,7 @@ fn replica_groups_are_not_taken_for_one_operation() {
     let of = |replicas: Replicas| std::array::from_fn(|_| replicas.clone());
     check(&mesh(&of(rows()), [0, 1, 2, 3]), &[&[(0, 0), (1, 0)], &[(2, 0), (3, 0)]], 0);
     check(&mesh(&of(groups_of(&[&[0, 2], &[1, 3]])), [0, 1, 2, 3]), &[&[(0, 0), (2, 0)], &[(1, 0), (3, 0)]], 0);
-    check(&mesh(&of(Replicas::All), [0, 1, 2, 3]), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
+    check(&mesh(&of(together()), [0, 1, 2, 3]), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
     // A group whose other half has no trace here.
     check(&mesh(&of(groups_of(&[&[0, 9], &[1, 8], &[2, 3]])), [0, 1, 2, 3]), &[&[(2, 0), (3, 0)]], 0);
 }
@@ -220,10 +222,11 @@ fn replica_groups_that_are_not_certain_leave_it_ambiguous() {
     };
     assert!(reason(&mesh(&of(Replicas::Unknown), [0, 1, 2, 3])).contains("does not hold its program"));
     assert!(reason(&mesh(&of(Replicas::Absent), [0, 1, 2, 3])).contains("does not hold its program"));
+    // Only those whose programs state the same are paired; of the others nothing is certain.
     let mixed = [rows(), rows(), Replicas::Unknown, rows()];
-    assert!(reason(&mesh(&mixed, [0, 1, 2, 3])).contains("does not hold its program"));
-    let differing = [rows(), rows(), rows(), Replicas::All];
-    assert!(reason(&mesh(&differing, [0, 1, 2, 3])).contains("differ in its replica groups"));
+    check(&mesh(&mixed, [0, 1, 2, 3]), &[&[(0, 0), (1, 0)]], 1);
+    let differing = [rows(), rows(), rows(), together()];
+    check(&mesh(&differing, [0, 1, 2, 3]), &[&[(0, 0), (1, 0)]], 0);
     // Every host counts its devices from 0, or a device is in no group or in two.
     assert!(reason(&mesh(&of(rows()), [0, 0, 1, 1])).contains("which of the job's devices are whose"));
     assert!(reason(&mesh(&of(rows()), [0, 1, 2, 7])).contains("which of the job's devices are whose"));
@@ -233,8 +236,17 @@ fn replica_groups_that_are_not_certain_leave_it_ambiguous() {
         nodes[3].events[0].label.device = None;
         nodes
     };
+    // Planes are numbered by their host, or by a merge.
+    let of_planes = |mut nodes: Vec<Node>| {
+        for (number, node) in (0..).zip(&mut nodes) {
+            node.events[0].label.device = Some(Device::OfPlane(number));
+        }
+        nodes
+    };
+    assert!(reason(&of_planes(mesh(&of(rows()), [0, 1, 2, 3]))).contains("which of the job's devices are whose"));
+    check(&of_planes(mesh(&of(together()), [0; 4])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
     assert!(reason(&nameless(mesh(&of(rows()), [0, 1, 2, 3]))).contains("which of the job's devices are whose"));
-    check(&nameless(mesh(&of(Replicas::All), [0, 1, 2, 3])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
+    check(&nameless(mesh(&of(together()), [0, 1, 2, 3])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
 }
 
 #[test]
@@ -246,17 +258,84 @@ fn operations_known_by_order_alone_need_certain_replicas_too() {
         };
         [node(0), node(1)]
     };
-    check(&nodes(Replicas::All), &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
+    check(&nodes(together()), &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
     check(&nodes(Replicas::Absent), &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
     check(&nodes(Replicas::Unknown), &[], 2);
-    check(&nodes(groups_of(&[&[0, 1]])), &[], 2);
+    check(&nodes(groups_of(&[&[0, 1]])), &[&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]], 0);
+    check(&nodes(groups_of(&[&[0], &[1]])), &[], 2);
+    check(&nodes(groups_of(&[&[0]])), &[], 2);
+}
+
+#[test]
+fn one_program_on_two_disjoint_meshes_is_two_operations() {
+    let (first, second) = (|| groups_of(&[&[0, 1]]), || groups_of(&[&[2, 3]]));
+    let replicas = [first(), first(), second(), second()];
+    check(&mesh(&replicas, [0, 1, 2, 3]), &[&[(0, 0), (1, 0)], &[(2, 0), (3, 0)]], 0);
+    // Hosts may number their devices as they like: each mesh's program says whose it is.
+    check(&mesh(&replicas, [0; 4]), &[&[(0, 0), (1, 0)], &[(2, 0), (3, 0)]], 0);
+    // Of each mesh one trace alone.
+    let mut halves = mesh(&replicas, [0, 1, 2, 3]);
+    halves.remove(2);
+    halves.remove(1);
+    let found = run(&halves, MatchOptions::default());
+    assert_eq!((found.operations.len(), found.matching.unpaired), (0, 2));
+    // Where only order tells executions apart.
+    let by_order = |replicas: Replicas, start: i128, count: i128| {
+        let event = |k: i128| of_device(0, replicas.clone(), all(look("gather"), start + 10 * k, start + 10 * k + 5));
+        Node::new((0..count).map(event).collect())
+    };
+    let four = |counts: [i128; 4]| {
+        [first(), first(), second(), second()]
+            .into_iter()
+            .zip(counts)
+            .zip([0, 0, 900, 900])
+            .map(|((replicas, count), start)| by_order(replicas, start, count))
+            .collect::<Vec<_>>()
+    };
+    let of_first: [&[(usize, usize)]; 2] = [&[(0, 0), (1, 0)], &[(0, 1), (1, 1)]];
+    check(&four([2, 2, 1, 1]), &[of_first[0], of_first[1], &[(2, 0), (3, 0)]], 0);
+    check(&four([2, 2, 2, 1]), &of_first, 2);
+}
+
+#[test]
+fn an_execution_with_more_parts_than_are_held_is_ambiguous_and_the_next_is_not() {
+    let options = MatchOptions { held_max: 3, ..MatchOptions::default() };
+    for number in [|k| hlo("psum.7", k), |k| numbered(group("0", &[0, 1]), k)] {
+        let node = |parts: i128| {
+            let mut events: Vec<CollectiveEvent> = (0..parts).map(|k| all(number(1), k, 100)).collect();
+            events.push(all(number(2), 200, 205));
+            Node::new(events)
+        };
+        let found = run(&[node(2), node(3)], options);
+        assert_eq!(found.operations, [vec![(0, 2), (1, 3)]], "{found:?}");
+        let [line] = &found.matching.ambiguous[..] else { panic!("{found:?}") };
+        assert_eq!((line.parts, line.instances), (5, 3), "{line:?}");
+        // As many as are held are judged.
+        let found = run(&[node(1), node(1)], MatchOptions { held_max: 2, ..options });
+        assert_eq!((found.operations.len(), found.matching.ambiguous.len()), (2, 0), "{found:?}");
+    }
+}
+
+#[test]
+fn more_devices_than_a_program_has_are_of_several_programs() {
+    // Two hosts that know nothing of each other run one program on their devices 0 and 1 each.
+    let alone = |start: i128| {
+        let of = |device: u64| of_device(device, groups_of(&[&[0, 1]]), all(hlo("psum.7", 1), start, start + 50));
+        Node::new(vec![of(0), of(1)])
+    };
+    let found = run(&[alone(0), alone(200_000)], MatchOptions::default());
+    assert_eq!((found.operations.len(), found.matching.ambiguous[0].parts), (0, 4));
+    assert!(found.matching.ambiguous[0].reason.contains("more devices show it than its program has"));
+    // One host's trace alone shows no operation of two nodes, and nothing that is ambiguous.
+    let found = run(&[alone(0)], MatchOptions::default());
+    assert_eq!((found.matching.ambiguous.len(), found.matching.unpaired), (0, 2));
 }
 
 #[test]
 fn devices_of_one_host_are_lanes_of_their_own() {
     // Two devices of node 0 and one of node 1; two turns; the second turn of device 0 begins before device 1 has ended its first.
     let event = |device: u64, number: (Instance, i64), start: i128, end: i128| {
-        of_device(device, Replicas::All, all(number, start, end))
+        of_device(device, together(), all(number, start, end))
     };
     let lanes = |number: fn() -> (Instance, i64)| {
         let first = vec![

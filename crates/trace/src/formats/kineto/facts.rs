@@ -13,6 +13,7 @@ use super::base::{self, BASE_KEY};
 use super::collectives::Collector;
 use super::decimal;
 use super::document::{Document, Event, Item};
+use super::merge::MERGED_KEY;
 use crate::Error;
 use crate::formats::{FactOptions, rank_marker};
 use crate::model::{ClockPair, GroupKey, Identity, PairKind, Picoseconds, TraceFacts};
@@ -34,6 +35,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
                     return Err(document.malformed(offset, at, problem));
                 }
             }
+            Item::Key { key: name, .. } if *name == *MERGED_KEY => reader.merged = true,
             Item::Key { key: name, .. } => key = name.get(..BASE_KEY.len()).unwrap_or(&name).to_vec(),
             Item::Asked(value) => {
                 if let Err(problem) = reader.header(&key, value) {
@@ -50,6 +52,7 @@ struct Reader<'a> {
     options: &'a FactOptions,
     base_ns: Option<i64>,
     identity: Identity,
+    merged: bool,
     /// What a marker states of the rank.
     rank_marker: Option<(u32, u32)>,
     groups: Vec<GroupKey>,
@@ -69,6 +72,7 @@ impl<'a> Reader<'a> {
             options,
             base_ns: None,
             identity: Identity::default(),
+            merged: false,
             rank_marker: None,
             groups: Vec::new(),
             events: 0,
@@ -209,6 +213,7 @@ impl<'a> Reader<'a> {
         }
         TraceFacts {
             identity: self.identity,
+            merged: self.merged,
             events: self.events,
             span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
             pairs: self.pairs,

@@ -54,7 +54,8 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     merger.sink.put(&headers)?;
     let metadata = options.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
     let metadata = Value::Object(metadata.collect());
-    merger.sink.put(format!("\n  ],\n  \"probe_sync\": {metadata}\n}}\n").as_bytes())?;
+    let key = String::from_utf8_lossy(MERGED_KEY);
+    merger.sink.put(format!("\n  ],\n  \"{key}\": {metadata}\n}}\n").as_bytes())?;
     stats.bytes_written = merger.sink.finish()?;
     Ok(stats)
 }
@@ -224,6 +225,8 @@ impl<'a> Header<'a> {
     }
 }
 
+/// Under this key of a merged file is what the caller says of the merge; no other file has it.
+pub(super) const MERGED_KEY: &[u8] = b"probe_sync";
 /// Memory for what the inputs say beside their events; values beyond it are left out and counted.
 const HEADERS_MAX: usize = 32 << 20;
 /// Readers in JavaScript hold whole numbers up to here.

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::event::EventTimes;
 use super::fields::{event, line, plane, space};
+use super::merge::METADATA_PLANE;
 use super::names;
 use super::outline::{self, MetadataVisitor};
 use super::plane_clock::PlaneClock;
@@ -17,8 +18,8 @@ use super::stat::{Stat, StatValue};
 use crate::Error;
 use crate::formats::{FactOptions, rank_marker};
 use crate::model::{
-    ClockPair, CollectiveEvent, CollectiveKind, Identity, Instance, Label, PS_PER_NS, PairKind, Picoseconds, PlaneSpan,
-    Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
+    ClockPair, CollectiveEvent, CollectiveKind, Device, Identity, Instance, Label, PS_PER_NS, PairKind, Picoseconds,
+    PlaneSpan, Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
 };
 use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Fields, Value};
@@ -35,6 +36,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
     let facts = TraceFacts {
         identity: Identity { hostname, ..Identity::default() },
+        merged: session.hostnames.len() > 1 || session.planes.iter().any(|plane| plane.name == METADATA_PLANE),
         session: session.start_ns.zip(session.stop_ns).map(|(start, stop)| (ps(start), ps(stop))),
         has_snapshot_plane: session.planes.iter().any(|plane| plane.is_snapshots()),
         collectives: CollectiveParts::new(&options.spill),
@@ -376,7 +378,7 @@ impl Reader<'_> {
                 (Instance::Order { group: None, signature }, 0)
             }
         };
-        let device = stats.device.or_else(|| tables.ordinal());
+        let device = stats.device.map(Device::Stated).or_else(|| tables.ordinal().map(Device::OfPlane));
         let label = Label { name: name.clone(), kind, instance, replicas, device };
         let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
         self.facts.collectives.push(event);

@@ -212,7 +212,7 @@ fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) -> Vec<u8> 
 }
 
 /// The plane that holds what the caller says of the merge.
-const METADATA_PLANE: &str = "probe_sync";
+pub(super) const METADATA_PLANE: &str = "probe_sync";
 /// Prefix of planes of devices.
 const DEVICE_PREFIX: &str = "/device:";
 /// Prefix of the planes that show as graphics processors.

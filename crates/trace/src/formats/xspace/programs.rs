@@ -16,10 +16,11 @@
 //! ```
 //!
 //! What the numbers in a group count depends on the operation ([`Mode`]); the device assignment turns them into the job's
-//! numbers of devices. A program may be hundreds of megabytes (constants), so it is walked, not held; only collectives are
+//! numbers of devices. Without it an operation's groups stay unknown, even where all devices take part: nothing would tell a program
+//! that runs on two meshes at once from one that runs on both together. A program may be hundreds of megabytes (constants), so it is walked, not held; only collectives are
 //! looked at. What it does not do: guess. Whatever is not understood in full leaves an operation's groups unknown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::device_groups::{DEVICES_MAX, Groups, device_list, mesh_list, replica_group};
@@ -32,6 +33,8 @@ use crate::protobuf::{Fault, Fields, Header, Source, Value};
 pub(super) struct Programs {
     /// By module, program number and operation.
     programs: HashMap<String, HashMap<u64, HashMap<String, Replicas>>>,
+    /// Each list of groups once: most operations of a program have the same.
+    lists: HashSet<Arc<[Vec<u64>]>>,
     bytes: usize,
 }
 
@@ -104,8 +107,9 @@ impl Programs {
         }
         let mut operations = HashMap::new();
         for instruction in instructions {
-            let replicas = instruction.replicas(assignment.as_ref());
-            self.bytes += instruction.name.len() + size_of::<Replicas>() + 64 + heap_bytes(&replicas);
+            let groups = assignment.as_ref().and_then(|assignment| instruction.devices(assignment));
+            let replicas = groups.map_or(Replicas::Unknown, |groups| self.shared(groups));
+            self.bytes += instruction.name.len() + size_of::<Replicas>() + 64;
             if self.bytes <= PROGRAM_BYTES_MAX {
                 operations.insert(instruction.name, replicas);
             }
@@ -119,6 +123,21 @@ impl Programs {
             }
         }
         Ok(())
+    }
+
+    /// A list of groups, held once.
+    fn shared(&mut self, groups: Vec<Vec<u64>>) -> Replicas {
+        if let Some(known) = self.lists.get(&groups[..]) {
+            return Replicas::Groups(Arc::clone(known));
+        }
+        let bytes = groups.iter().map(|group| size_of::<Vec<u64>>() + group.len() * 8).sum::<usize>();
+        if self.bytes + bytes > PROGRAM_BYTES_MAX {
+            return Replicas::Unknown;
+        }
+        self.bytes += bytes;
+        let groups = Arc::from(groups);
+        self.lists.insert(Arc::clone(&groups));
+        Replicas::Groups(groups)
     }
 }
 
@@ -186,24 +205,14 @@ impl Instruction {
         })
     }
 
-    /// Its groups in the job's numbers of devices.
-    fn replicas(&self, assignment: Option<&Assignment>) -> Replicas {
-        let (Some(mode), stated) = (self.mode(), &self.groups) else { return Replicas::Unknown };
-        let listed: &[Vec<u64>] = match stated {
-            Groups::Odd => return Replicas::Unknown,
+    /// Its groups in the job's numbers of devices, where they are understood.
+    fn devices(&self, assignment: &Assignment) -> Option<Vec<Vec<u64>>> {
+        let listed: &[Vec<u64>] = match &self.groups {
+            Groups::Odd => return None,
             Groups::Unstated => &[],
             Groups::Listed(groups) => groups,
         };
-        let Some(assignment) = assignment else {
-            // Groups hold every number once, so one group holds all.
-            let whole = matches!(mode, Mode::Flattened | Mode::ReplicasWhole);
-            return if whole && listed.len() <= 1 { Replicas::All } else { Replicas::Unknown };
-        };
-        match assignment.devices(mode, listed) {
-            Some(groups) if groups.len() == 1 && groups[0].len() == assignment.count() => Replicas::All,
-            Some(groups) => Replicas::Groups(Arc::from(groups)),
-            None => Replicas::Unknown,
-        }
+        assignment.devices(self.mode()?, listed)
     }
 }
 
@@ -228,11 +237,10 @@ impl Assignment {
         }
         let replicas = found.devices.first().map_or(0, Vec::len);
         let even = replicas > 0 && found.devices.iter().all(|of_partition| of_partition.len() == replicas);
-        Ok((even && found.count() <= DEVICES_MAX).then_some(found))
-    }
-
-    fn count(&self) -> usize {
-        self.devices.iter().map(Vec::len).sum()
+        let mut all = found.devices.concat();
+        all.sort_unstable();
+        let once = all.windows(2).all(|pair| pair[0] != pair[1]);
+        Ok((even && once && all.len() <= DEVICES_MAX).then_some(found))
     }
 
     /// Groups of devices; None where a number is none of theirs.
@@ -300,14 +308,6 @@ fn short_text(source: &mut Source, field: &Header) -> Result<String, Error> {
     Ok(small(source, field, text)?.unwrap_or_default())
 }
 
-/// What an operation's groups hold beside their own size.
-fn heap_bytes(replicas: &Replicas) -> usize {
-    match replicas {
-        Replicas::Groups(groups) => groups.iter().map(|group| 24 + group.len() * 8).sum(),
-        Replicas::Absent | Replicas::Unknown | Replicas::All => 0,
-    }
-}
-
 /// Field numbers of a module.
 mod module {
     pub(super) const NAME: u32 = 1;
@@ -352,34 +352,78 @@ mod tests {
     fn numbers_in_a_group_count_what_the_operation_says() {
         // Two replicas of two partitions: replica 0 on devices 10 and 30, replica 1 on 20 and 40.
         let assigned = assignment(&[&[10, 20], &[30, 40]]);
-        let check = |opcode: &str, (has_channel, global_ids): (bool, bool), groups: &[&[u64]], expected: Replicas| {
+        let check = |opcode: &str, (has_channel, global_ids): (bool, bool), groups: &[&[u64]], expected: &[&[u64]]| {
             let listed: Vec<Vec<u64>> = groups.iter().map(|group| group.to_vec()).collect();
             let groups = if listed.is_empty() { Groups::Unstated } else { Groups::Listed(listed) };
             let opcode = opcode.to_owned();
             let instruction = Instruction { opcode, has_channel, global_ids, groups, ..Instruction::default() };
-            assert_eq!(instruction.replicas(Some(&assigned)), expected, "{instruction:?}");
+            // No groups expected: they are not understood.
+            let expected: Vec<Vec<u64>> = expected.iter().map(|group| group.to_vec()).collect();
+            assert_eq!(instruction.devices(&assigned).unwrap_or_default(), expected, "{instruction:?}");
         };
-        let of = |groups: &[&[u64]]| Replicas::Groups(groups.iter().map(|group| group.to_vec()).collect());
-        check("all-reduce", (false, false), &[&[0, 1]], of(&[&[10, 20], &[30, 40]]));
-        check("all-reduce", (false, false), &[], of(&[&[10, 20], &[30, 40]]));
-        check("all-reduce-start", (true, false), &[&[0], &[1]], of(&[&[10, 30], &[20, 40]]));
-        check("all-gather", (true, false), &[], Replicas::All);
-        check("reduce-scatter", (true, true), &[&[0, 1], &[2, 3]], of(&[&[10, 30], &[20, 40]]));
-        check("all-reduce", (true, true), &[&[0, 2], &[1, 3]], of(&[&[10, 20], &[30, 40]]));
-        check("all-reduce", (true, true), &[&[0, 1, 2, 3]], Replicas::All);
-        check("all-to-all", (true, false), &[&[0, 1]], of(&[&[10, 30], &[20, 40]]));
-        check("all-to-all", (false, false), &[&[0, 1]], of(&[&[10, 20], &[30, 40]]));
-        check("all-reduce", (true, true), &[&[0, 9]], Replicas::Unknown);
-        check("add", (true, true), &[&[0, 1, 2, 3]], Replicas::Unknown);
+        check("all-reduce", (false, false), &[&[0, 1]], &[&[10, 20], &[30, 40]]);
+        check("all-reduce", (false, false), &[], &[&[10, 20], &[30, 40]]);
+        check("all-reduce-start", (true, false), &[&[0], &[1]], &[&[10, 30], &[20, 40]]);
+        check("all-gather", (true, false), &[], &[&[10, 20, 30, 40]]);
+        check("reduce-scatter", (true, true), &[&[0, 1], &[2, 3]], &[&[10, 30], &[20, 40]]);
+        check("all-reduce", (true, true), &[&[0, 2], &[1, 3]], &[&[10, 20], &[30, 40]]);
+        check("all-reduce", (true, true), &[&[0, 1, 2, 3]], &[&[10, 30, 20, 40]]);
+        check("all-to-all", (true, false), &[&[0, 1]], &[&[10, 30], &[20, 40]]);
+        check("all-to-all", (false, false), &[&[0, 1]], &[&[10, 20], &[30, 40]]);
+        check("all-reduce", (true, true), &[&[0, 9]], &[]);
+        check("add", (true, true), &[&[0, 1, 2, 3]], &[]);
         let odd = Instruction { opcode: "all-reduce".into(), groups: Groups::Odd, ..Instruction::default() };
-        assert_eq!(odd.replicas(Some(&assigned)), Replicas::Unknown);
-        let bare = |has_channel: bool, groups: Groups| {
-            let opcode = "all-reduce".to_owned();
-            Instruction { opcode, has_channel, groups, ..Instruction::default() }.replicas(None)
+        assert_eq!(odd.devices(&assigned), None);
+    }
+
+    /// A module whose instructions these are, as the metadata plane holds it.
+    fn read(assignment: &[&[u64]], instructions: &[Vec<u8>]) -> Programs {
+        let listed: Vec<u8> = instructions.iter().flat_map(|instruction| message(INSTRUCTIONS, instruction)).collect();
+        let assignment: Vec<u8> = assignment.iter().flat_map(|of| message(3, &packed(1, of))).collect();
+        let fields = [
+            message(module::NAME, b"jit_step"),
+            message(module::COMPUTATIONS, &listed),
+            message(module::DEVICE_ASSIGNMENT, &assignment),
+        ];
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let stat = message(9, &message(STAT_BYTES, &message(MODULE, &fields.concat())));
+        std::fs::write(file.path(), stat).expect("writable");
+        let mut source = Source::open(file.path()).expect("a file");
+        let stat = source.next_header(source.limit()).expect("a message").expect("a field");
+        let mut programs = Programs::default();
+        programs.read_stat(&mut source, &stat).expect("well formed");
+        programs
+    }
+
+    #[test]
+    fn lists_of_groups_are_held_once() {
+        // A thousand sums over 4096 devices: 32 MB of numbers, were each held.
+        let devices: Vec<Vec<u64>> = (0..4096).map(|device| vec![device]).collect();
+        let devices: Vec<&[u64]> = devices.iter().map(Vec::as_slice).collect();
+        let all_reduce = |place: usize| {
+            let name = message(instruction::NAME, format!("all-reduce.{place}").as_bytes());
+            [name, message(instruction::OPCODE, b"all-reduce"), number(instruction::CHANNEL, 1)].concat()
         };
-        assert_eq!(bare(true, Groups::Listed(vec![vec![0, 1]])), Replicas::All);
-        assert_eq!(bare(true, Groups::Listed(vec![vec![0], vec![1]])), Replicas::Unknown);
-        assert_eq!(bare(false, Groups::Listed(vec![vec![0, 1]])), Replicas::Unknown, "partitions are not known");
+        let programs = read(&devices, &(0..1000).map(all_reduce).collect::<Vec<_>>());
+        assert!(programs.bytes < 300_000, "{} bytes", programs.bytes);
+        let groups = |place: usize| match programs.replicas("jit_step", Some(0), &format!("all-reduce.{place}")) {
+            Replicas::Groups(groups) => groups,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((groups(0).len(), groups(0)[0].len()), (1, 4096));
+        assert!(Arc::ptr_eq(&groups(0), &groups(999)));
+    }
+
+    #[test]
+    fn a_program_without_its_devices_says_nothing_of_its_groups() {
+        let all_reduce = [message(instruction::NAME, b"psum.7"), message(instruction::OPCODE, b"all-reduce")].concat();
+        let whole = [all_reduce, number(instruction::CHANNEL, 1), number(instruction::GLOBAL_IDS, 1)].concat();
+        let of = |assignment: &[&[u64]]| {
+            read(assignment, std::slice::from_ref(&whole)).replicas("jit_step", Some(0), "psum.7")
+        };
+        assert_eq!(of(&[]), Replicas::Unknown);
+        assert_eq!(of(&[&[4], &[6]]), Replicas::Groups(Arc::from([vec![4, 6]])));
+        assert_eq!(of(&[&[4], &[4]]), Replicas::Unknown, "one device cannot run two partitions");
     }
 
     #[test]
@@ -391,14 +435,7 @@ mod tests {
             let list = message(instruction::DEVICE_LIST, &message(2, &iota));
             [name, message(instruction::OPCODE, b"all-reduce"), number(instruction::GLOBAL_IDS, 1), list].concat()
         };
-        let instructions: Vec<u8> = (0..40).flat_map(|place| message(INSTRUCTIONS, &all_reduce(place))).collect();
-        let module = [message(module::NAME, b"jit_step"), message(module::COMPUTATIONS, &instructions)].concat();
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(file.path(), message(9, &message(STAT_BYTES, &message(MODULE, &module)))).expect("writable");
-        let mut source = Source::open(file.path()).expect("a file");
-        let stat = source.next_header(source.limit()).expect("a message").expect("a field");
-        let mut programs = Programs::default();
-        programs.read_stat(&mut source, &stat).expect("well formed");
+        let programs = read(&[], &(0..40).map(all_reduce).collect::<Vec<_>>());
         // Of those that fit while they are read, the last is not one.
         assert!(programs.bytes <= PROGRAM_BYTES_MAX + (1 << 20), "{} bytes", programs.bytes);
         assert_eq!(programs.replicas("jit_step", Some(0), "all-reduce.39"), Replicas::Unknown);
@@ -412,6 +449,7 @@ mod tests {
         };
         assert_eq!(parse(&[&[0, 1], &[2]]), None);
         assert_eq!(parse(&[]), None);
+        assert_eq!(parse(&[&[0, 1], &[2, 0]]), None);
         assert_eq!(parse(&[&[7]]), Some(Assignment { devices: vec![vec![7]] }));
     }
 }

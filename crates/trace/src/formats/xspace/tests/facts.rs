@@ -18,8 +18,11 @@ fn facts_of_the_data_sets() {
             assert_eq!(i64::from(collective.number as i32), collective.number, "{collective:?}");
             // The file holds the program: one group of all devices, each process with one, numbered in steps of 2048.
             let judged = collective.label.kind == CollectiveKind::AllToAll;
-            assert!(!judged || collective.label.replicas == Replicas::All, "{collective:?}");
-            assert_eq!(collective.label.device, Some(u64::from(node) * 2048), "{collective:?}");
+            assert!(
+                !judged || matches!(&collective.label.replicas, Replicas::Groups(groups) if groups.len() == 1),
+                "{collective:?}"
+            );
+            assert_eq!(collective.label.device, Some(Device::Stated(u64::from(node) * 2048)), "{collective:?}");
         }
         for pair in &facts.pairs {
             let late_ns = pair.tracer_ps / 1000 - i128::from(pair.system_ns);
@@ -100,7 +103,11 @@ fn collectives_of_devices_are_found_by_library_and_by_operation() {
         .entry(5, 12, "jit_step");
     let facts = facts_of(&Files::new().keep("in", &space(&[plane])));
     let events = facts.collectives.events();
-    assert!(events.iter().all(|event| (event.label.device, &event.label.replicas) == (Some(0), &Replicas::Unknown)));
+    assert!(
+        events
+            .iter()
+            .all(|event| (event.label.device, &event.label.replicas) == (Some(Device::OfPlane(0)), &Replicas::Unknown))
+    );
     let found = events.iter().map(|event| {
         (event.label.name.as_str(), event.label.kind.clone(), (event.label.instance.clone(), event.number))
     });

@@ -19,7 +19,7 @@ use super::rewrite::rewrite;
 use super::stat::{Stat, StatValue};
 use super::*;
 use crate::formats::PlaneLayout;
-use crate::model::{ClockPair, CollectiveKind, Instance, PairKind, Picoseconds, Replicas, TraceFacts};
+use crate::model::{ClockPair, CollectiveKind, Device, Instance, PairKind, Picoseconds, Replicas, TraceFacts};
 use crate::protobuf::{Fields, Value, put_bytes, put_number};
 
 /// Session start of hand-made files, Unix ns.

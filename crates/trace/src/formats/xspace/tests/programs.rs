@@ -16,16 +16,23 @@ fn packed(numbers: &[i64]) -> Message {
 
 /// The plane of a program whose `psum.7` runs in these groups of `replica · partitions + partition`, where they are stated.
 fn program_plane(device_list: Option<Message>) -> Message {
+    program_on(&DEVICES, device_list)
+}
+
+/// The same, of a program that runs on these devices; none: it does not say.
+fn program_on(devices: &[i64], device_list: Option<Message>) -> Message {
     let mut psum = Message::default().text(1, "psum.7").text(2, "all-reduce").number(26, 1).number(71, 1);
     if let Some(list) = device_list {
         psum = psum.message(87, list);
     }
     let constant = Message::default().text(1, "constant.1").text(2, "constant").raw(&[0x22, 3, 1, 2, 3]);
     let computation = Message::default().text(1, "main").message(2, constant).message(2, psum);
-    let assignment = DEVICES.iter().fold(Message::default().number(1, 1).number(2, 4), |assignment, device| {
-        assignment.message(3, packed(&[*device]))
-    });
-    let module = Message::default().text(1, "jit_f").message(3, computation).number(5, 9).message(15, assignment);
+    let count = Message::default().number(1, 1).number(2, devices.len() as i64);
+    let assignment = devices.iter().fold(count, |assignment, device| assignment.message(3, packed(&[*device])));
+    let mut module = Message::default().text(1, "jit_f").message(3, computation).number(5, 9);
+    if !devices.is_empty() {
+        module = module.message(15, assignment);
+    }
     let stat = Message::default().number(1, 4).message(6, Message::default().message(1, module));
     let metadata = Message::default().number(1, 1).text(2, "jit_f(9)").message(5, stat);
     let entry = Message::default().number(1, 1).message(2, metadata);
@@ -38,6 +45,10 @@ fn rows() -> Message {
 
 /// `count` sums of a device, the first at `begins_ns`, each 50 µs long and a millisecond after the one before.
 fn threads(device: i64, begins_ns: i64, count: i64) -> Message {
+    sums_on("/host:CPU", device, begins_ns, count)
+}
+
+fn sums_on(plane: &str, device: i64, begins_ns: i64, count: i64) -> Message {
     let number = |stat: i64, value: i64| Message::default().number(1, stat).number(4, value);
     let reference = |stat: i64, name: i64| Message::default().number(1, stat).number(7, name);
     let sums = (0..count).fold(Message::default().number(3, begins_ns), |line, k| {
@@ -50,7 +61,7 @@ fn threads(device: i64, begins_ns: i64, count: i64) -> Message {
         line.message(4, sum)
     });
     Message::default()
-        .text(2, "/host:CPU")
+        .text(2, plane)
         .message(3, sums)
         .entry(4, 1, "psum.7")
         .entry(5, 1, "hlo_op")
@@ -64,9 +75,14 @@ fn threads(device: i64, begins_ns: i64, count: i64) -> Message {
 
 /// Four processes on one perfect clock; the second row begins 200 µs after the first.
 fn mesh(files: &Files, program: Option<&Message>, clocks: ClockSource) -> Result<Calibrated, Error> {
+    meshes(files, [program, program], clocks)
+}
+
+/// The same with a program for the first two and another for the last two.
+fn meshes(files: &Files, programs: [Option<&Message>; 2], clocks: ClockSource) -> Result<Calibrated, Error> {
     let trace = |(node, device): (usize, &i64)| {
         let plane = threads(*device, if node < 2 { 0 } else { 200_000 }, 10);
-        let planes: Vec<Message> = program.cloned().into_iter().chain([plane]).collect();
+        let planes: Vec<Message> = programs[node / 2].cloned().into_iter().chain([plane]).collect();
         files.put(&format!("node{node}.xplane.pb"), &space(&planes))
     };
     let traces = DEVICES.iter().enumerate().map(trace).collect();
@@ -106,6 +122,54 @@ fn without_the_program_nothing_is_judged_and_no_bound_is_called_certain() {
         let refused = mesh(&files, program, ClockSource::Collectives).expect_err("no bounds").to_string();
         assert!(refused.contains("offsets from collectives"), "{refused}");
     }
+}
+
+#[test]
+fn one_program_on_two_disjoint_meshes_is_not_accused() {
+    // Both meshes run jit_f on two devices of their own, with equal labels and equal runs.
+    let pair = || Some(Message::default().message(1, packed(&[0, 1])));
+    let files = Files::new();
+    let programs = [program_on(&DEVICES[..2], pair()), program_on(&DEVICES[2..], pair())];
+    let calibrated = meshes(&files, [Some(&programs[0]), Some(&programs[1])], ClockSource::Nothing).expect("facts");
+    let verdict = check(&calibrated);
+    assert_eq!((verdict.result.edges, verdict.result.broken), (40, 0), "{}", verdict.text());
+    assert_eq!((verdict.result.instances, verdict.outcome()), (20, Outcome::Holds));
+    // Their programs do not say on which devices they run: nothing is judged.
+    let silent = program_on(&[], pair());
+    let calibrated = mesh(&files, Some(&silent), ClockSource::Nothing).expect("facts");
+    let verdict = check(&calibrated);
+    assert_eq!((verdict.result.edges, verdict.result.ambiguous_instances), (0, 10), "{}", verdict.text());
+    assert_eq!(verdict.outcome(), Outcome::Nothing);
+    let refused = mesh(&files, Some(&silent), ClockSource::Collectives).expect_err("no bounds").to_string();
+    assert!(refused.contains("offsets from collectives"), "{refused}");
+    // Four processes that know nothing of each other: each calls its only device 0.
+    let alone = program_on(&[0], Some(Message::default().message(1, packed(&[0]))));
+    let verdict_of = mesh(&files, Some(&alone), ClockSource::Nothing).expect("facts");
+    let verdict = check(&verdict_of);
+    assert_eq!((verdict.result.edges, verdict.outcome()), (0, Outcome::Nothing), "{}", verdict.text());
+    assert!(verdict.text().contains("more devices show it than its program has"), "{}", verdict.text());
+}
+
+#[test]
+fn planes_on_raw_clocks_without_pairs_are_not_judged() {
+    // Seconds since the start of two machines: nothing ties them to one clock, so nothing holds, is broken or explained.
+    let files = Files::new();
+    let program = program_on(&DEVICES[..2], Some(Message::default().message(1, packed(&[0, 1]))));
+    let trace = |node: usize| {
+        let begins_ns = [6_686_000_000_000, 90_000_000_000_000][node];
+        let plane = sums_on("/device:GPU:0", DEVICES[node], begins_ns, 10);
+        files.put(&format!("node{node}.xplane.pb"), &space(&[program.clone(), plane]))
+    };
+    let request = Request { traces: vec![trace(0), trace(1)], nodes: vec![0, 1], ..Request::default() };
+    let calibrated = calibrate(&request).expect("facts");
+    assert!(calibrated.traces.iter().all(|trace| trace.trace.facts.since_boot.len() == 1));
+    let verdict = check(&calibrated);
+    let found = (verdict.result.edges, verdict.result.broken, verdict.result.unjudged_edges);
+    assert_eq!((found, verdict.outcome()), ((0, 0, 20), Outcome::Incomplete), "{}", verdict.text());
+    let json = files.path("verdict.json");
+    verdict.write(&json).expect("written");
+    let text = std::fs::read_to_string(&json).expect("JSON");
+    assert!(text.contains("\"unjudged_edges\": 20") || text.contains("\"unjudged_edges\":20"), "{text}");
 }
 
 #[test]
