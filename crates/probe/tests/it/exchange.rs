@@ -276,6 +276,6 @@ fn second_packets_carry_the_first_stamp_when_it_is_known() {
     let first = transmits(&mut zero)[0];
     zero.handle_tx_stamp(first.context, stamp(5, StampSource::Kernel), at(1_000_001));
     zero.handle_timer(at(1_100_000));
-    let second = probe_sync_probe::Packet::decode(&transmits(&mut zero)[0].bytes).unwrap();
+    let second = Packet::decode(&transmits(&mut zero)[0].bytes).unwrap();
     assert_eq!(second.tx, [Some(stamp(5, StampSource::Kernel)), None]);
 }
