@@ -7,6 +7,7 @@
 //! Order: with `raw` the piecewise map, the map is `max over u ≤ t of raw(u)`. Pieces are straight, so that is
 //! `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file would depend on that order.
 
+use super::doubts::{Doubt, with_doubts};
 use super::growth::Growth;
 use super::piece::{Fast, Piece, Slope};
 use super::place::Place;
@@ -392,53 +393,11 @@ pub(super) fn flatten(segments: &[Stretch], starts: &[i128], first: usize, last:
             }
         }
     }
-    let zones: Vec<Doubt> =
-        (first + 1..=last).map(|k| Doubt::between(&segments[k - 1], &segments[k], starts[k])).collect();
-    with_doubts(&flat, &zones)
-}
-
-/// Readings that may be from before or from after a step.
-struct Doubt {
-    from_ps: i128,
-    until_ps: i128,
-    jump_ns: f64,
-}
-
-impl Doubt {
-    /// A clock set back shows some readings twice: before the step up to `last − jump`, after it from `first + jump` on.
-    fn between(left: &Stretch, right: &Stretch, start: i128) -> Self {
-        let jump = right.correction(start).saturating_sub(left.correction(start));
-        let (last, first) = (left.reach[1], right.reach[0]);
-        Self {
-            from_ps: last.min(last.saturating_add(jump)).saturating_add(1),
-            until_ps: first.max(first.saturating_sub(jump)),
-            jump_ns: jump.unsigned_abs() as f64 * 1e-3,
-        }
-    }
-}
-
-fn with_doubts(flat: &[Piece], doubts: &[Doubt]) -> Vec<Piece> {
-    let mut cuts: Vec<i128> = doubts.iter().flat_map(|doubt| [doubt.from_ps, doubt.until_ps]).collect();
-    cuts.sort_unstable();
-    let mut cuts = cuts.into_iter().peekable();
-    let mut pieces: Vec<Piece> = Vec::with_capacity(flat.len() + 2 * doubts.len());
-    for (index, piece) in flat.iter().enumerate() {
-        let until = flat.get(index + 1).map_or(i128::MAX, |next| next.from_ps);
-        pieces.push(*piece);
-        while let Some(cut) = cuts.next_if(|cut| *cut < until) {
-            if pieces.last().is_some_and(|last| last.from_ps < cut) {
-                pieces.push(Piece { from_ps: cut, ..*piece });
-            }
-        }
-    }
-    for doubt in doubts {
-        let place = |t: i128| pieces.partition_point(|piece| piece.from_ps < t);
-        let range = place(doubt.from_ps)..place(doubt.until_ps);
-        for piece in pieces.get_mut(range).into_iter().flatten() {
-            piece.sigma_ns += doubt.jump_ns;
-        }
-    }
-    pieces
+    let doubt = |k: usize| {
+        let (left, right, start) = (&segments[k - 1], &segments[k], starts[k]);
+        Doubt::between(left.reach[1], right.reach[0], right.correction(start).saturating_sub(left.correction(start)))
+    };
+    with_doubts(&flat, &(first + 1..=last).map(doubt).collect::<Vec<_>>())
 }
 
 /// The piece of a whole segment that holds at t.
