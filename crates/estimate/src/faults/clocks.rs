@@ -20,10 +20,11 @@ use probe_sync_time::{NodeId, RoundId};
 
 use super::comparison::{Comparison, Innovation};
 use super::fault::{Culprit, Fault, FaultKind};
+use super::filter::{Filter, UPDATES_MIN};
 use super::jump::{Jump, Recent};
 use super::measured::Measured;
 use super::membership::Heard;
-use super::onset::{Onset, Onsets, Taken};
+use super::onset::{Onset, Onsets};
 use super::paths::Inconsistencies;
 use super::scale::Scale;
 use super::verdict::{Break, Verdict};
@@ -63,14 +64,6 @@ struct Suspicion {
     broken: bool,
     /// It moved by more than rates explain.
     jumped: bool,
-}
-
-/// A clock as it was believed to be at a time of the reference's clock.
-#[derive(Copy, Clone, Debug)]
-struct Filter {
-    at_ns: i64,
-    belief: Belief,
-    updates: u32,
 }
 
 impl Clocks {
@@ -410,56 +403,8 @@ impl Track {
     }
 }
 
-impl Filter {
-    fn seconds(&self, at_ns: i64) -> f64 {
-        (i128::from(at_ns) - i128::from(self.at_ns)).clamp(0, DAY_NS) as f64 * 1e-9
-    }
-
-    fn predicted(&self, at_ns: i64) -> Belief {
-        self.belief.predicted(self.seconds(at_ns), WANDER_NS_PER_S * WANDER_NS_PER_S)
-    }
-
-    fn innovation(&self, at_ns: i64, measured: &Measured, scales: [f64; 2]) -> Innovation {
-        let Belief { state, covariance } = self.predicted(at_ns);
-        let deviation = [(covariance[0] + measured.variance[0]).sqrt(), (covariance[2] + measured.variance[1]).sqrt()];
-        Innovation {
-            off: [measured.state[0] - state[0], measured.state[1] - state[1]],
-            deviation,
-            limit: [
-                (DEVIATIONS * scales[0] * deviation[0]).max(STEP_MIN_NS),
-                (DEVIATIONS * scales[1] * deviation[1]).max(RATE_MIN_NS_PER_S),
-            ],
-            judged: self.updates >= UPDATES_MIN,
-        }
-    }
-
-    /// Takes a measurement in; how it was, unless rounding has won over it.
-    fn update(&mut self, round: RoundId, at_ns: i64, measured: &Measured) -> Option<Taken> {
-        let (predicted, seconds) = (self.predicted(at_ns), self.seconds(at_ns));
-        let noise = [measured.variance[0], 0.0, measured.variance[1]];
-        let found = predicted.innovation(measured.state, noise);
-        self.belief = found.map_or(predicted, |found| predicted.updated(&found, noise));
-        (self.at_ns, self.updates) = (at_ns, self.updates.saturating_add(1));
-        let off = [0, 1].map(|k| measured.state[k] - predicted.state[k]);
-        found.map(|found| Taken { round, seconds, off, certainty: found.certainty, noise: measured.variance })
-    }
-}
-
-/// Standard deviation of a rate's change after one second that the filter allows for: 0.003 ppm, a good crystal. Wilder
-/// ones show in the scales.
-const WANDER_NS_PER_S: f64 = 3.0;
-
-/// Off the prediction: so many standard deviations.
-const DEVIATIONS: f64 = 8.0;
-
 /// A change of rate gathered over several rounds: so many. Less than for one round, because one wild round alone is not enough for it.
 const ONSET_DEVIATIONS: f64 = 6.5;
-
-/// Smaller steps are not faults, ns.
-const STEP_MIN_NS: f64 = 100.0;
-
-/// Smaller changes of rate are not faults.
-const RATE_MIN_NS_PER_S: f64 = 30.0;
 
 /// A fault whose rate is off by more than this is a jump of the rate and not a step.
 const RATE_JUMP_NS_PER_S: f64 = 50.0;
@@ -467,14 +412,8 @@ const RATE_JUMP_NS_PER_S: f64 = 50.0;
 /// A step that a node saw itself counts from here on, ns.
 const EVENT_MIN_NS: u64 = 1_000;
 
-/// Measurements before a filter judges.
-const UPDATES_MIN: u32 = 2;
-
 /// Fewest nodes whose majority can be wild.
 const WILD_MIN: usize = 4;
-
-/// Predictions over more than this are not worth their numbers.
-const DAY_NS: i128 = 86_400_000_000_000;
 
 /// A node without a usable edge is measured this badly.
 const VARIANCE_UNKNOWN_NS2: f64 = 1e18;

@@ -24,6 +24,7 @@
 mod clocks;
 mod comparison;
 mod fault;
+mod filter;
 mod jump;
 mod losses;
 mod measured;
