@@ -18,6 +18,12 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// From its first measurement.
+    pub(super) fn begun(at_ns: i64, measured: &Measured) -> Self {
+        let [x, f] = measured.variance;
+        Self { at_ns, belief: Belief { state: measured.state, covariance: [x, 0.0, f] }, updates: 1 }
+    }
+
     fn seconds(&self, at_ns: i64) -> f64 {
         (i128::from(at_ns) - i128::from(self.at_ns)).clamp(0, DAY_NS) as f64 * 1e-9
     }
