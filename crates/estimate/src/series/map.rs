@@ -58,7 +58,7 @@ pub struct Mapped {
     pub place: Place,
     /// The corrected time was held back from passing an earlier one's.
     pub clamped: bool,
-    /// Standard deviation, ns.
+    /// Standard deviation, ns; with it, by how much the time was held back.
     pub sigma_ns: f64,
 }
 
@@ -138,6 +138,21 @@ struct Ready {
     fast: Option<Fast>,
 }
 
+impl Ready {
+    /// A time that is held back is wrong by as much as it is held back, and says so.
+    #[inline]
+    fn mapped(&self, raw_ps: i128, sigma_ns: f64) -> Mapped {
+        let clamped = raw_ps < self.floor_ps;
+        let held_back_ns = if clamped { self.floor_ps.abs_diff(raw_ps) as f64 * 1e-3 } else { 0.0 };
+        Mapped {
+            time_ps: raw_ps.max(self.floor_ps),
+            place: self.piece.place,
+            clamped,
+            sigma_ns: sigma_ns + held_back_ns,
+        }
+    }
+}
+
 impl TimeMap {
     /// The map that changes nothing.
     pub fn identity() -> Self {
@@ -183,13 +198,7 @@ impl TimeMap {
     /// Maps one time.
     pub fn map(&self, time_ps: i128) -> Mapped {
         let ready = &self.ready[self.index(time_ps)];
-        let raw = ready.piece.apply(time_ps);
-        Mapped {
-            time_ps: raw.max(ready.floor_ps),
-            place: ready.piece.place,
-            clamped: raw < ready.floor_ps,
-            sigma_ns: ready.piece.sigma(time_ps),
-        }
+        ready.mapped(ready.piece.apply(time_ps), ready.piece.sigma(time_ps))
     }
 
     /// For many times in nearly ascending order.
@@ -272,12 +281,7 @@ impl Cursor<'_> {
             return self.map.map(time_ps);
         };
         let raw = time_ps - (ready.piece.correction_ps + i128::from(slope));
-        Mapped {
-            time_ps: raw.max(ready.floor_ps),
-            place: ready.piece.place,
-            clamped: raw < ready.floor_ps,
-            sigma_ns: ready.piece.sigma_after(d as i64 as f64),
-        }
+        ready.mapped(raw, ready.piece.sigma_after(d as i64 as f64))
     }
 
     #[cold]
@@ -610,6 +614,12 @@ pub(super) mod tests {
         assert!((forward.map(EPOCH_PS + 2600).sigma_ns - 10.0).abs() < 1e-3);
         // The clock never showed what lies between.
         assert!(forward.map(EPOCH_PS + 2400).clamped, "raw 1900 after 2050");
+        let given =
+            Segment { reach_ps: [Some(EPOCH_PS + 2100), None], ..segment(&[(2600, 500_000), (900_000, 500_000)]) };
+        let held =
+            TimeMap::new(&[segment(&[(1000, 0), (2000, 0)]), given]).expect("usable knots").map(EPOCH_PS + 200_000);
+        assert!(held.clamped, "{held:?}");
+        assert!((held.sigma_ns - 10.0 - (2000.0 + 300_000.0) * 1e-3).abs() < 1.0, "held back by 302 ns: {held:?}");
         assert!(!forward.map(EPOCH_PS + 2600).clamped);
         // Set back by 500: no time is held back, a stretch of reference time is left empty.
         let back = map(&[&[(1000, 0), (2000, 0)], &[(1700, -500), (4000, -500)]]);
