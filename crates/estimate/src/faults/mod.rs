@@ -13,11 +13,13 @@
 //! 3. an edge's residual against the solved offsets leaves its own constant level: the path has become asymmetric; on several edges of
 //!    one node by differing amounts: that node's timestamps are inconsistent (`paths`);
 //! 4. an edge's margin, half its least round trip, leaves its level: the route changed; on most edges of a node, together with
-//!    its offset: its receive stamps are wrong (`paths`);
+//!    its offset: its receive stamps are wrong; on most edges of the network: a load began or ended (`paths`);
 //! 5. edges that are not heard: silence, partition, restart, late joining (`membership`); exchanges lost (`losses`).
 //!
 //! All but 1 and 5 are named when two rounds running show them: one bad window is no fault. Levels of noise are learnt
 //! from the data, so that a cluster of wild clocks is not a cluster of faults. A fault's end is not a fault.
+//!
+//! Of two nodes nothing but their own watches tells whose doing a change is.
 //!
 //! What it does not do: change estimates, or see timestamps that are wrong alike for all peers from the first round on: those are offsets.
 
