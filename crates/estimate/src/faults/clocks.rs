@@ -94,7 +94,7 @@ impl Clocks {
                 };
                 let shifted: Vec<Jump> = tracks().map(shifted).collect();
                 let judged = shifted.iter().zip(&innovations).filter(|(_, i)| i.is_some_and(|i| i.judged));
-                let others = Jump::of_reference(judged.map(|(jump, _)| jump));
+                let others = Jump::of_reference(&judged.map(|(jump, _)| jump));
                 if alone { shifted } else { shifted.into_iter().map(|jump| jump.less(&others)).collect() }
             },
         );
@@ -243,7 +243,7 @@ impl Clocks {
         verdict: &mut Verdict,
     ) {
         let deviations = ONSET_DEVIATIONS * self.scales[0].value().max(self.scales[1].value());
-        let shared = SharedOnsets::of(taken.iter().map(|node| &self.tracks[*node].onsets));
+        let shared = SharedOnsets::of(&taken.iter().map(|node| &self.tracks[*node].onsets));
         let anew: Vec<usize> = if let Some(onset) = shared.surest(deviations) {
             let change = Change::rate(-onset.ns_per_s, onset.since);
             change.of_reference(view.reference, self.tracks.len(), verdict);
@@ -279,7 +279,7 @@ impl Clocks {
         let now_ns = inconsistencies.fell_ns.get(reference.index()).copied().unwrap_or(0.0);
         let fell_ns = std::mem::replace(&mut self.reference_fell_ns, now_ns);
         let off_ns = compared.common.map_or(0.0, |common| common[0]);
-        let jumped = Jump::of_reference(judged.map(|(_, jump)| jump)).is_shown(fell_ns, off_ns);
+        let jumped = Jump::of_reference(&judged.map(|(_, jump)| jump)).is_shown(fell_ns, off_ns);
         if compared.broken.get(reference.index()) == Some(&true) {
             let suspicion = self.reference.get_or_insert(Suspicion::broken(view));
             (suspicion.broken, suspicion.jumped) = (true, true);

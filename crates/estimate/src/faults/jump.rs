@@ -58,7 +58,7 @@ impl Default for Jump {
 
 impl Jump {
     /// What most nodes say together: of their reference.
-    pub(super) fn of_reference<'a>(nodes: impl Iterator<Item = &'a Self> + Clone) -> Self {
+    pub(super) fn of_reference<'a>(nodes: &(impl Iterator<Item = &'a Self> + Clone)) -> Self {
         if nodes.clone().next().is_none() {
             return Self::default();
         }

@@ -138,7 +138,7 @@ pub(super) struct SharedOnsets {
 
 impl SharedOnsets {
     /// Of all nodes that took in the round.
-    pub(super) fn of<'a>(nodes: impl Iterator<Item = &'a Onsets> + Clone) -> Self {
+    pub(super) fn of<'a>(nodes: &(impl Iterator<Item = &'a Onsets> + Clone)) -> Self {
         let all = || nodes.clone().flat_map(|onsets| onsets.candidates.iter().flatten());
         let rounds: BTreeSet<RoundId> = all().map(|candidate| candidate.since).collect();
         let typical = |round: RoundId| {
@@ -212,7 +212,7 @@ mod tests {
             let certainty = innovation.certainty;
             let taken = Taken { round: RoundId(round), seconds: WINDOW_S, off, certainty, noise: NOISE };
             onsets.take_in(&taken);
-            let nobody = SharedOnsets::of(std::iter::empty());
+            let nobody = SharedOnsets::of(&std::iter::empty());
             if let Some(onset) = onsets.surest(8.0, &nobody) {
                 return Some((round, onset));
             }

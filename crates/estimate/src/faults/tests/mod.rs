@@ -17,6 +17,8 @@ const BEGIN: u64 = 6;
 const WINDOW_S: f64 = 4.0;
 const M0: i64 = 1_795_187_183_000_000_000;
 
+type Events = Vec<(NodeId, ClockEvent)>;
+
 /// What a fault does to a round.
 #[derive(Clone, Copy, Default)]
 struct Change {
@@ -25,7 +27,7 @@ struct Change {
     /// Done to an edge; false takes it away.
     edge: Option<fn(u64, &mut EdgeAlphaBeta) -> bool>,
     /// What nodes see of their own clocks in a round.
-    events: Option<fn(u64) -> Vec<(NodeId, ClockEvent)>>,
+    events: Option<fn(u64) -> Events>,
 }
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
