@@ -3,33 +3,37 @@
 //! Place in the flow: last step of [`Watch::observe`](super::Watch::observe). A node's (offset x, rate f) is filtered
 //! (`kalman`), measured whole in each round. The measurement's variance
 //! leaves path asymmetry out, which is the same in every round: 1/Σ 1/Var(beta) over a node's edges, plus the reference's.
-//! A measurement is off its prediction when it is [`DEVIATIONS`] standard deviations away, in units of the scale that all
-//! nodes' own deviations show ([`Scale`]), and at least [`STEP_MIN_NS`] or [`RATE_MIN_NS_PER_S`].
+//! A measurement is off its prediction when it is more standard deviations away than `filter` allows, in units of the scale that all
+//! nodes' own deviations show ([`Scale`]), and more than a step or a rate that matters.
 //!
 //! Off the prediction once: suspected and predicted on. Off again in the next round: named, and begun anew. It is a step where a jump was
 //! shown ([`Jump`]: more than the rates explain; or the window proved it), and then one round alone is not to be used if it is off by
 //! several times the limit. Otherwise the rate took it there. Changes of rate too small for a round are gathered over several
-//! ([`Onsets`]). Most nodes off by the same amount, the median:
-//! that is the reference, with the opposite sign. More than half the nodes off by differing amounts: no fault, but clocks
+//! ([`Onsets`]). What most nodes are off by alike, the median, is taken from every node before it is judged: that is the reference, with the
+//! opposite sign, and it is named once it is beyond the limits. More than half the nodes off by differing amounts: no fault, but clocks
 //! wilder than the model; they are learnt from.
 //!
-//! What it does not do: tell two nodes apart. Where only one node is measured, it is named and not the reference, unless the reference saw
-//! its own step.
+//! Before a filter can judge, the first two windows are compared by the third (`Recent::first_jump`), and a step that a node or the
+//! reference saw itself ends what little was known.
+//!
+//! What it does not do: tell two nodes apart. Where only one node is measured, the one whose watch saw it is named, else either.
 
 use probe_sync_time::{NodeId, RoundId};
 
-use super::comparison::{Comparison, Innovation};
+use super::comparison::{Comparison, Innovation, is_beyond, is_most, shared};
+use super::events::{Events, is_same, is_step};
 use super::fault::{Culprit, Fault, FaultKind};
-use super::jump::{Jump, Recent};
+use super::filter::{Filter, UPDATES_MIN};
+use super::jump::{FirstJump, Jump, Recent, Window};
 use super::measured::Measured;
 use super::membership::Heard;
-use super::onset::{Onset, Onsets, Taken};
+use super::naming::{Change, either};
+use super::onset::SharedOnsets;
 use super::paths::Inconsistencies;
 use super::scale::Scale;
+use super::track::{Suspicion, Track, measured};
 use super::verdict::{Break, Verdict};
 use super::view::RoundView;
-use crate::kalman::Belief;
-use crate::motion::NS_PER_S_PER_PPM;
 use crate::statistics::median;
 
 /// What is known of every clock.
@@ -41,80 +45,129 @@ pub(super) struct Clocks {
     reference_fell_ns: f64,
     /// Of offset and rate.
     scales: [Scale; 2],
-}
-
-#[derive(Copy, Clone, Debug, Default)]
-struct Track {
-    filter: Option<Filter>,
-    suspicion: Option<Suspicion>,
-    recent: Recent,
-    onsets: Onsets,
-    /// A jump was shown in the round before; a step late in a window is off its prediction only in the next.
-    jumped: bool,
-    /// By how much the margins of its edges fell in the round before, ns: the rate of the window after tells whether a kink explains it.
-    fell_ns: f64,
-}
-
-/// Something is wrong since a round.
-#[derive(Copy, Clone, Debug)]
-struct Suspicion {
-    since: RoundId,
-    /// Its window proved a step.
-    broken: bool,
-    /// It moved by more than rates explain.
-    jumped: bool,
-}
-
-/// A clock as it was believed to be at a time of the reference's clock.
-#[derive(Copy, Clone, Debug)]
-struct Filter {
-    at_ns: i64,
-    belief: Belief,
-    updates: u32,
+    events: Events,
 }
 
 impl Clocks {
-    /// Compares the round with what was predicted; changes nothing but the number of nodes.
-    pub(super) fn compare(&mut self, view: &RoundView<'_>, heard: &Heard, broken: &[bool]) -> Comparison {
-        let count = view.nodes.len();
-        self.tracks.resize(count, Track::default());
+    /// Compares the round with what was predicted.
+    pub(super) fn compare(
+        &mut self,
+        view: &RoundView<'_>,
+        heard: &Heard,
+        broken: &[bool],
+        verdict: &mut Verdict,
+    ) -> Comparison {
+        self.tracks.resize(view.nodes.len(), Track::default());
+        self.events.take_in(view);
         let mut broken = broken.to_vec();
-        for (node, event) in view.clock_events {
-            if let Some(broken) = broken.get_mut(node.index()) {
-                *broken |= event.step_ns.unsigned_abs() > EVENT_MIN_NS;
+        for (node, _) in view.clock_events.iter().filter(|(_, event)| is_step(event)) {
+            broken.get_mut(node.index()).into_iter().for_each(|broken| *broken = true);
+        }
+        let measured = measured(view, heard, &broken);
+        let alone = measured.iter().flatten().count() == 1;
+        self.judge_beginnings(view, &measured, alone, verdict);
+        let now_ns = view.reference_midpoint.as_ns();
+        let scales = [self.scales[0].value(), self.scales[1].value()];
+        let tracks = || self.tracks.iter().zip(&measured);
+        let innovations: Vec<Option<Innovation>> = tracks()
+            .map(|(track, measured)| Some(track.filter?.innovation(now_ns, measured.as_ref()?, scales)))
+            .collect();
+        let shared = shared(&innovations);
+        let common = shared
+            .filter(|shared| is_beyond(*shared, &innovations))
+            .or_else(|| self.seen_by_reference(view, &innovations));
+        let judge = |recent: &Recent, measured: &Option<Measured>| {
+            measured.map_or_else(Jump::default, |measured| {
+                recent.judge(Window { round: view.round, at_ns: now_ns, measured })
+            })
+        };
+        let jumps: Vec<Jump> = tracks().map(|(track, measured)| judge(&track.recent, measured)).collect();
+        // Where most moved alike it was the reference, and a node's own windows are measured against what moved.
+        let own_jumps = common.map_or_else(
+            || jumps.clone(),
+            |off| {
+                let since_ns = self.reference.map_or(now_ns, |suspicion| suspicion.since_ns);
+                let shifted = |(track, measured): (&Track, &Option<Measured>)| {
+                    let mut recent = track.recent;
+                    recent.shift(since_ns, now_ns, off);
+                    judge(&recent, measured)
+                };
+                let shifted: Vec<Jump> = tracks().map(shifted).collect();
+                let judged = shifted.iter().zip(&innovations).filter(|(_, i)| i.is_some_and(|i| i.judged));
+                let others = Jump::of_reference(&judged.map(|(jump, _)| jump));
+                if alone { shifted } else { shifted.into_iter().map(|jump| jump.less(&others)).collect() }
+            },
+        );
+        let shared = common.or(shared).unwrap_or_default();
+        Comparison { innovations, measured, jumps, own_jumps, broken, common, shared, alone, back: heard.back.clone() }
+    }
+
+    /// One node alone is no majority; but where the reference saw itself step, and the node seems to have stepped back by as much, that was it.
+    fn seen_by_reference(&self, view: &RoundView<'_>, innovations: &[Option<Innovation>]) -> Option<[f64; 2]> {
+        let suspicion = self.reference.filter(|suspicion| suspicion.broken)?;
+        let mut judged = innovations.iter().enumerate().filter_map(|(node, i)| Some((node, i.filter(|i| i.judged)?)));
+        let (node, innovation) = judged.next().filter(|_| judged.next().is_none())?;
+        let [seen, _] = self.events.since(view.reference, suspicion.since);
+        let [own, _] = self.events.since(NodeId(node as u32), suspicion.since);
+        let sure = seen != 0.0 && innovation.is_off() && (innovation.off[0] - (own - seen)).abs() < 0.5 * seen.abs();
+        sure.then_some(if own == 0.0 { innovation.off } else { [-seen, 0.0] })
+    }
+
+    /// Jumps between the first two windows of clocks, before any filter can judge. Most by the same amount: the reference's.
+    fn judge_beginnings(
+        &mut self,
+        view: &RoundView<'_>,
+        measured: &[Option<Measured>],
+        alone: bool,
+        verdict: &mut Verdict,
+    ) {
+        let at_ns = view.reference_midpoint.as_ns();
+        let first = |(node, track): (usize, &Track)| {
+            let young = track.filter.is_some_and(|filter| filter.updates == UPDATES_MIN) && track.suspicion.is_none();
+            let now = Window { round: view.round, at_ns, measured: measured[node].filter(|_| young)? };
+            Some((node, track.recent.first_jump(now)?))
+        };
+        let jumps: Vec<(usize, FirstJump)> = self.tracks.iter().enumerate().filter_map(first).collect();
+        let middle = median(jumps.iter().map(|(_, jump)| jump.unexplained_ns));
+        let odd = |ns: f64, jump: &FirstJump| ns.abs() > jump.allowed_ns;
+        let far = |ns: f64, jump: &FirstJump| ns.abs() > jump.allowed_ns + jump.hard_ns;
+        let count = |is: &dyn Fn(&FirstJump) -> bool| jumps.iter().filter(|(_, jump)| is(jump)).count();
+        let most = |some: usize| jumps.len() > 1 && is_most(some, jumps.len());
+        let alike = most(count(&|jump| !odd(jump.unexplained_ns - middle, jump)));
+        let reference = alike && most(count(&|jump| far(middle, jump)));
+        if let Some((_, jump)) = jumps.first().filter(|_| reference) {
+            Change::step(-middle, jump.second.round).of_reference(view.reference, self.tracks.len(), verdict);
+        }
+        for (node, jump) in &jumps {
+            let own = jump.unexplained_ns - if alike { middle } else { 0.0 };
+            if far(own, jump) {
+                self.name(view, alone, *node, Change::step(own, jump.second.round), verdict);
+            }
+            // Whatever it was, the first window says nothing of the others.
+            if reference || odd(jump.unexplained_ns, jump) {
+                let mut recent = Recent::default();
+                recent.take_in(jump.second);
+                let filter = Some(Filter::begun(jump.second.at_ns, &jump.second.measured));
+                self.tracks[*node] = Track { recent, filter, ..Track::default() };
             }
         }
-        let whole = !broken.get(view.reference.index()).copied().unwrap_or(false);
-        let own = random_variances(view);
-        let measured: Vec<Option<Measured>> = view
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(node, estimate)| {
-                let usable = whole && estimate.reachable && heard.now[node] && !broken[node];
-                let rate_sd = estimate.drift_sigma_ppm * NS_PER_S_PER_PPM;
-                let reference = own.get(view.reference.index()).copied().unwrap_or(0.0);
-                let variance = [own[node] + reference, rate_sd * rate_sd];
-                let finite = variance.iter().all(|v| v.is_finite() && *v > 0.0) && estimate.offset_ns.is_finite();
-                let state = [estimate.offset_ns, estimate.drift_ppm * NS_PER_S_PER_PPM];
-                (usable && finite && node != view.reference.index()).then_some(Measured { state, variance })
-            })
-            .collect();
-        let scales = [self.scales[0].value(), self.scales[1].value()];
-        let innovations: Vec<Option<Innovation>> = self
-            .tracks
-            .iter()
-            .zip(&measured)
-            .map(|(track, measured)| {
-                Some(track.filter?.innovation(view.reference_midpoint.as_ns(), measured.as_ref()?, scales))
-            })
-            .collect();
-        let common = common(&innovations);
-        let jump = |(track, measured): (&Track, &Option<Measured>)| {
-            measured.map_or_else(Jump::default, |m| track.recent.judge(view.reference_midpoint.as_ns(), m))
+    }
+
+    /// Names a change that a node shows against the reference. Of one node alone nobody can say whose doing it is but the watches of both.
+    fn name(&self, view: &RoundView<'_>, alone: bool, node: usize, change: Change, verdict: &mut Verdict) {
+        let (node, reference) = (NodeId(node as u32), view.reference);
+        // A watch may have seen it in the round before packets showed it.
+        let since = RoundId(change.since.0.saturating_sub(1));
+        let saw = |node: NodeId, off: [f64; 2]| {
+            let seen = self.events.since(node, since);
+            (0..2).any(|k| is_same(off[k], seen[k]))
         };
-        let jumps = self.tracks.iter().zip(&measured).map(jump).collect();
-        Comparison { innovations, measured, jumps, broken, common, back: heard.back.clone() }
+        match (saw(node, change.off), saw(reference, change.reversed().off)) {
+            (true, false) => change.of_node(node, verdict),
+            _ if !alone => change.of_node(node, verdict),
+            (false, true) => change.reversed().of_reference(reference, self.tracks.len(), verdict),
+            _ => change.of_either(node, reference, verdict),
+        }
     }
 
     /// Names what is sure, suspects what is not, and takes the rest in.
@@ -126,30 +179,15 @@ impl Clocks {
         lossy: &[bool],
         verdict: &mut Verdict,
     ) {
-        let jumped: Vec<bool> = compared
-            .jumps
-            .iter()
-            .zip(&self.tracks)
-            // Where most moved alike it was the reference, and a node's own windows are measured against what jumped.
-            .map(|(jump, track)| jump.is_shown(track.fell_ns) && compared.common.is_none())
-            .collect();
         let settled = self.judge_reference(view, compared, inconsistencies, verdict);
-        let mut onsets: Vec<(usize, Onset)> = Vec::new();
-        let judged = compared.innovations.iter().flatten().filter(|i| i.judged);
-        let (mut all, mut off) = (0, 0);
-        judged.for_each(|i| {
-            all += 1;
-            off += usize::from(i.less(compared.common).is_off());
-        });
-        let wild = all >= WILD_MIN && 2 * off > all;
+        let judged: Vec<Innovation> = compared.innovations.iter().flatten().filter(|i| i.judged).copied().collect();
+        let off = judged.iter().filter(|i| i.less(compared.shared).is_off()).count();
+        let wild = judged.len() >= WILD_MIN && 2 * off > judged.len();
+        let mut taken = Vec::new();
         for node in (0..self.tracks.len()).filter(|node| *node != view.reference.index()) {
-            self.tracks[node].fell_ns = inconsistencies.fell_ns[node];
+            let fell_ns = std::mem::replace(&mut self.tracks[node].fell_ns, inconsistencies.fell_ns[node]);
             if compared.broken[node] {
-                let fresh = Suspicion { since: view.round, broken: true, jumped: true };
-                let suspicion = self.tracks[node].suspicion.get_or_insert(fresh);
-                (suspicion.broken, suspicion.jumped) = (true, true);
-                verdict.invalid.push(NodeId(node as u32));
-                self.forget_young(view, node, verdict);
+                self.suspect_broken(view, node, verdict);
                 continue;
             }
             let Some(measured) = compared.measured[node] else { continue };
@@ -159,54 +197,71 @@ impl Clocks {
                 verdict.invalid.push(NodeId(node as u32));
                 continue;
             }
-            let innovation = compared.innovations[node].map(|innovation| innovation.less(compared.common));
+            let innovation = compared.innovations[node].map(|innovation| innovation.less(compared.shared));
+            let jumped = compared.own_jumps[node].is_shown(fell_ns, innovation.map_or(0.0, |i| i.off[0]));
             let surely_off = innovation.filter(|innovation| innovation.judged && !wild && innovation.is_off());
-            match (innovation, surely_off) {
-                (_, Some(innovation)) => {
-                    let jumped = jumped[node] || self.tracks[node].jumped;
-                    self.judge_node(view, node, &innovation, jumped, compared, inconsistencies, lossy, verdict);
-                }
-                (innovation, None) => {
-                    self.clear(view, node, verdict);
-                    let within = innovation.map(|i| [0, 1].map(|k| i.off[k] / i.deviation[k]));
-                    within.into_iter().for_each(|within| (0..2).for_each(|k| self.scales[k].learn(within[k])));
-                    if settled {
-                        let deviations = ONSET_DEVIATIONS * self.scales[0].value().max(self.scales[1].value());
-                        let onset = self.tracks[node].take_in(view, &measured, deviations);
-                        onsets.extend(onset.map(|onset| (node, onset)));
-                    }
+            if let Some(innovation) = surely_off {
+                let jumped = jumped || self.tracks[node].jumped;
+                self.judge_node(view, node, &innovation, jumped, compared, inconsistencies, lossy, verdict);
+            } else {
+                self.clear(view, node, compared.alone, verdict);
+                self.learn(compared, node);
+                if settled && self.tracks[node].take_in(view, &measured) {
+                    taken.push(node);
                 }
             }
             let track = &mut self.tracks[node];
-            track.jumped = jumped[node];
-            track.recent.take_in(view.reference_midpoint.as_ns(), measured);
+            track.jumped = jumped;
+            track.recent.take_in(Window { round: view.round, at_ns: view.reference_midpoint.as_ns(), measured });
         }
-        self.judge_onsets(view, &onsets, all, compared, verdict);
+        self.judge_onsets(view, &taken, judged.len(), compared, verdict);
     }
 
-    /// Names the changes of rate that only several rounds together show. Most nodes at once: that was the reference, or all are wild.
+    /// Learns how far clocks lie from their predictions; what the reference did to all is nobody's noise.
+    fn learn(&mut self, compared: &Comparison, node: usize) {
+        let Some(innovation) = compared.innovations[node] else { return };
+        let within = innovation.less(compared.common.unwrap_or_default());
+        (0..2).for_each(|k| self.scales[k].learn(within.off[k] / within.deviation[k]));
+    }
+
+    /// The node's own window, or its watch, proves a step.
+    fn suspect_broken(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
+        let suspicion = self.tracks[node].suspicion.get_or_insert(Suspicion::broken(view));
+        (suspicion.broken, suspicion.jumped) = (true, true);
+        verdict.invalid.push(NodeId(node as u32));
+        self.forget_young(view, node, verdict);
+    }
+
+    /// Names the changes of rate that only several rounds together show. Most nodes alike: that was the reference. Most, but not alike: all are
+    /// wild.
     fn judge_onsets(
         &mut self,
         view: &RoundView<'_>,
-        onsets: &[(usize, Onset)],
+        taken: &[usize],
         judged: usize,
         compared: &Comparison,
         verdict: &mut Verdict,
     ) {
-        let many = onsets.len() > 1 && 2 * onsets.len() > judged;
-        let middle = median(onsets.iter().map(|(_, onset)| onset.ns_per_s));
-        let alike = onsets.iter().all(|(_, onset)| (onset.ns_per_s - middle).abs() < 0.5 * middle.abs());
-        if many && alike && 10 * onsets.len() >= 7 * judged {
-            let since = onsets.iter().map(|(_, onset)| onset.since).min().unwrap_or(view.round);
-            name_reference(view.reference, [0.0, -middle], 0.0, since, self.tracks.len(), verdict);
-        }
-        for (node, onset) in onsets {
-            if !many {
-                name(NodeId(*node as u32), [0.0, onset.ns_per_s], 0.0, onset.since, FaultKind::Step, verdict);
+        let deviations = ONSET_DEVIATIONS * self.scales[0].value().max(self.scales[1].value());
+        let shared = SharedOnsets::of(&taken.iter().map(|node| &self.tracks[*node].onsets));
+        let anew: Vec<usize> = if let Some(onset) = shared.surest(deviations) {
+            let change = Change::rate(-onset.ns_per_s, onset.since);
+            change.of_reference(view.reference, self.tracks.len(), verdict);
+            taken.to_vec()
+        } else {
+            let own = |node: &usize| Some((*node, self.tracks[*node].onsets.surest(deviations, &shared)?));
+            let onsets: Vec<_> = taken.iter().filter_map(own).collect();
+            if onsets.len() < 2 || 2 * onsets.len() <= judged {
+                for (node, onset) in &onsets {
+                    self.name(view, compared.alone, *node, Change::rate(onset.ns_per_s, onset.since), verdict);
+                }
             }
-            if let Some(measured) = compared.measured[*node] {
-                self.tracks[*node] = Track { recent: self.tracks[*node].recent, ..Track::default() };
-                self.tracks[*node].take_in(view, &measured, f64::INFINITY);
+            onsets.iter().map(|(node, _)| *node).collect()
+        };
+        for node in anew {
+            if let Some(measured) = compared.measured[node] {
+                self.tracks[node] = Track { recent: self.tracks[node].recent, ..Track::default() };
+                self.tracks[node].take_in(view, &measured);
             }
         }
     }
@@ -223,25 +278,29 @@ impl Clocks {
         let judged = compared.innovations.iter().zip(&compared.jumps).filter(|(i, _)| i.is_some_and(|i| i.judged));
         let now_ns = inconsistencies.fell_ns.get(reference.index()).copied().unwrap_or(0.0);
         let fell_ns = std::mem::replace(&mut self.reference_fell_ns, now_ns);
-        let jumped = Jump::of_reference(judged.map(|(_, jump)| jump)).is_shown(fell_ns);
+        let off_ns = compared.common.map_or(0.0, |common| common[0]);
+        let jumped = Jump::of_reference(&judged.map(|(_, jump)| jump)).is_shown(fell_ns, off_ns);
         if compared.broken.get(reference.index()) == Some(&true) {
-            let fresh = Suspicion { since: view.round, broken: true, jumped: true };
-            let suspicion = self.reference.get_or_insert(fresh);
+            let suspicion = self.reference.get_or_insert(Suspicion::broken(view));
             (suspicion.broken, suspicion.jumped) = (true, true);
             verdict.invalid.push(reference);
+            self.forget_all_young(view, verdict);
             return false;
         }
         match (compared.common, self.reference) {
             (None, suspicion) => {
-                if suspicion.is_some_and(|s| s.broken) && compared.innovations.iter().flatten().any(|i| i.judged) {
-                    let since = suspicion.map_or(view.round, |s| s.since);
-                    verdict.faults.push(Fault::new(FaultKind::Glitch, Culprit::Node(reference), 0.0, since));
+                let mut judged = compared.innovations.iter().flatten().filter(|i| i.judged).peekable();
+                // One node alone that is off: it has not come back, and what happened is still to be named.
+                let back = judged.peek().is_some() && !(compared.alone && judged.any(Innovation::is_off));
+                if let Some(suspicion) = suspicion.filter(|suspicion| suspicion.broken && back) {
+                    let culprit = Culprit::Node(reference);
+                    verdict.faults.push(Fault::new(FaultKind::Glitch, culprit, 0.0, suspicion.since));
                 }
                 self.reference = None;
                 true
             }
             (Some(common), None) => {
-                self.reference = Some(Suspicion { since: view.round, broken: false, jumped });
+                self.reference = Some(Suspicion { jumped, broken: false, ..Suspicion::broken(view) });
                 let far = |i: &Innovation| Innovation { off: common, ..*i }.is_far_off();
                 if jumped && compared.innovations.iter().flatten().any(far) {
                     verdict.invalid.push(reference);
@@ -249,23 +308,44 @@ impl Clocks {
                 false
             }
             (Some(common), Some(suspicion)) => {
-                self.reference = None;
-                let limit =
-                    compared.innovations.iter().flatten().map(|i| i.limit[1]).fold(RATE_JUMP_NS_PER_S, f64::max);
-                let own = common.map(|off| -off);
-                let limit = if suspicion.jumped || jumped { f64::INFINITY } else { limit };
-                if own[1].abs() > limit || limit == f64::INFINITY {
-                    name_reference(reference, own, limit, suspicion.since, self.tracks.len(), verdict);
-                }
-                for track in &mut self.tracks {
-                    // Windows of before it explain nothing of what comes.
-                    (track.recent, track.jumped) = (Recent::default(), false);
-                    if let Some(filter) = &mut track.filter {
-                        let state = &mut filter.belief.state;
-                        *state = [state[0] + common[0], state[1] + common[1]];
-                    }
-                }
+                self.name_reference(view, compared, common, suspicion, jumped, verdict);
                 true
+            }
+        }
+    }
+
+    /// The reference is off again: seen from the others, by the opposite of what they are off by.
+    fn name_reference(
+        &mut self,
+        view: &RoundView<'_>,
+        compared: &Comparison,
+        common: [f64; 2],
+        suspicion: Suspicion,
+        jumped: bool,
+        verdict: &mut Verdict,
+    ) {
+        self.reference = None;
+        let limits = compared.innovations.iter().flatten().map(|i| i.limit[1]);
+        let limit = limits.fold(RATE_JUMP_NS_PER_S, f64::max);
+        let rate_limit = if suspicion.jumped || jumped { f64::INFINITY } else { limit };
+        let mut since = suspicion.since;
+        if compared.alone {
+            // Whatever made the one other node suspect was the reference.
+            for (node, track) in self.tracks.iter_mut().enumerate() {
+                let seen = self.events.since(NodeId(node as u32), since) != [0.0; 2];
+                since = since.min(track.suspicion.take_if(|_| !seen).map_or(since, |suspicion| suspicion.since));
+            }
+        }
+        if common[1].abs() > rate_limit || rate_limit == f64::INFINITY {
+            let change = Change { kind: FaultKind::Step, off: common, rate_limit, since }.reversed();
+            change.of_reference(view.reference, self.tracks.len(), verdict);
+        }
+        for track in &mut self.tracks {
+            // Windows of before it go on as if the reference had always run as it does now.
+            track.recent.shift(suspicion.since_ns, view.reference_midpoint.as_ns(), common);
+            if let Some(filter) = &mut track.filter {
+                let state = &mut filter.belief.state;
+                *state = [state[0] + common[0], state[1] + common[1]];
             }
         }
     }
@@ -285,7 +365,7 @@ impl Clocks {
         let track = &mut self.tracks[node];
         let id = NodeId(node as u32);
         let back = compared.back[node];
-        let fresh = Suspicion { since: view.round, broken: false, jumped };
+        let fresh = Suspicion { jumped, broken: false, ..Suspicion::broken(view) };
         let Some(suspicion) = track.suspicion.or(back.then_some(fresh)) else {
             track.suspicion = Some(fresh);
             if jumped && innovation.is_far_off() {
@@ -294,25 +374,26 @@ impl Clocks {
             return;
         };
         let jumped = jumped || suspicion.jumped;
-        let restarted = back || suspicion.broken && lossy[node];
+        let restarted = jumped && (back || suspicion.broken && lossy[node]);
         let kind = if restarted { FaultKind::Restart } else { FaultKind::Step };
         // That something happened is sure; what it was needs less evidence.
         let limit = (0.5 * innovation.limit[1]).max(RATE_JUMP_NS_PER_S);
-        let limit = if jumped { f64::INFINITY } else { limit };
-        let kind = if jumped { kind } else { FaultKind::Step };
-        let faults = verdict.faults.len();
+        let rate_limit = if jumped { f64::INFINITY } else { limit };
         // Where neither jumped nor changed by much, rates of which none was much took it there.
-        if jumped || innovation.off[1].abs() > limit {
-            name(id, innovation.off, limit, suspicion.since, kind, verdict);
+        let faults = verdict.faults.len();
+        if jumped || innovation.off[1].abs() > rate_limit {
+            let change = Change { kind, off: innovation.off, rate_limit, since: suspicion.since };
+            self.name(view, compared.alone && !restarted, node, change, verdict);
         }
         if inconsistencies.explained[node] {
             verdict.faults.truncate(faults);
         }
         // After a jump nothing before it explains anything.
+        let track = &mut self.tracks[node];
         let recent = if jumped { Recent::default() } else { track.recent };
         *track = Track { recent, ..Track::default() };
         if let Some(measured) = &compared.measured[node] {
-            track.take_in(view, measured, f64::INFINITY);
+            track.take_in(view, measured);
         }
     }
 
@@ -330,151 +411,40 @@ impl Clocks {
         }
     }
 
+    /// The same of all, where it is the reference that was stepped.
+    fn forget_all_young(&mut self, view: &RoundView<'_>, verdict: &mut Verdict) {
+        let mut known = self.tracks.iter().filter_map(|track| track.filter).peekable();
+        if known.peek().is_none() || known.any(|filter| filter.updates >= UPDATES_MIN) {
+            return;
+        }
+        self.tracks.fill(Track::default());
+        self.reference = None;
+        let [step_ns, _] = self.events.since(view.reference, view.round);
+        let faults = verdict.faults.len();
+        Change::step(step_ns, view.round).of_reference(view.reference, self.tracks.len(), verdict);
+        if step_ns == 0.0 {
+            verdict.faults.truncate(faults);
+        }
+    }
+
     /// The node is where it was predicted: what was suspected is over.
-    fn clear(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
+    fn clear(&mut self, view: &RoundView<'_>, node: usize, alone: bool, verdict: &mut Verdict) {
         let track = &mut self.tracks[node];
         let suspicion = track.suspicion.take().filter(|suspicion| suspicion.broken && suspicion.since < view.round);
         if let Some(suspicion) = suspicion.filter(|_| track.filter.is_some_and(|f| f.updates >= UPDATES_MIN)) {
-            let culprit = Culprit::Node(NodeId(node as u32));
+            let node = NodeId(node as u32);
+            let seen = self.events.since(node, suspicion.since) != [0.0; 2];
+            let culprit = if alone && !seen { either(node, view.reference) } else { Culprit::Node(node) };
             verdict.faults.push(Fault::new(FaultKind::Glitch, culprit, 0.0, suspicion.since));
         }
     }
 }
 
-/// Adds a fault, by the rate when that is off, else by the offset; and a break, unless the rate alone changed: offsets go on from there.
-fn name(node: NodeId, off: [f64; 2], rate_limit: f64, since: RoundId, kind: FaultKind, verdict: &mut Verdict) {
-    let rate = off[1].abs() > rate_limit;
-    let (kind, size) = match kind {
-        FaultKind::Step if rate => (FaultKind::RateJump, off[1] / NS_PER_S_PER_PPM),
-        kind => (kind, off[0]),
-    };
-    if kind != FaultKind::RateJump {
-        verdict.breaks.push(Break { node, round: since });
-    }
-    verdict.faults.push(Fault::new(kind, Culprit::Node(node), size, since));
-}
-
-/// The same of the reference: seen from there it is everybody else's clock that is not continued.
-fn name_reference(
-    reference: NodeId,
-    off: [f64; 2],
-    rate_limit: f64,
-    since: RoundId,
-    nodes: usize,
-    verdict: &mut Verdict,
-) {
-    let before = verdict.breaks.len();
-    name(reference, off, rate_limit, since, FaultKind::Step, verdict);
-    if let Some(broken) = verdict.breaks.get(before).copied() {
-        verdict.breaks.truncate(before);
-        let others = (0..nodes as u32).map(NodeId).filter(|node| *node != reference);
-        verdict.breaks.extend(others.map(|node| Break { node, ..broken }));
-    }
-}
-
-/// What most nodes are off by, if it is the same and beyond the limits. One node alone is no majority.
-fn common(innovations: &[Option<Innovation>]) -> Option<[f64; 2]> {
-    let judged: Vec<&Innovation> = innovations.iter().flatten().filter(|i| i.judged).collect();
-    if judged.len() < 2 {
-        return None;
-    }
-    let middle = [0, 1].map(|k| median(judged.iter().map(|i| i.off[k])));
-    let off = judged.iter().filter(|i| Innovation { off: middle, ..***i }.is_off()).count();
-    let alike = judged.iter().filter(|i| !i.less(Some(middle)).is_off()).count();
-    (10 * off >= 7 * judged.len() && 10 * alike >= 7 * judged.len()).then_some(middle)
-}
-
-/// Random variance of each node's offset: that of its edges together.
-fn random_variances(view: &RoundView<'_>) -> Vec<f64> {
-    let mut precision = vec![0.0; view.nodes.len()];
-    for edge in view.edges.iter().filter(|edge| edge.feasible && edge.covariance[0] > 0.0) {
-        for node in [edge.src_node_id, edge.dst_node_id] {
-            precision.get_mut(node.index()).into_iter().for_each(|sum| *sum += 1.0 / edge.covariance[0]);
-        }
-    }
-    precision.into_iter().map(|sum| if sum > 0.0 { 1.0 / sum } else { VARIANCE_UNKNOWN_NS2 }).collect()
-}
-
-impl Track {
-    /// Updates the filter; a change of rate that the rounds so far show with so many standard deviations.
-    fn take_in(&mut self, view: &RoundView<'_>, measured: &Measured, deviations: f64) -> Option<Onset> {
-        let at_ns = view.reference_midpoint.as_ns();
-        let [x, f] = measured.variance;
-        let Some(filter) = &mut self.filter else {
-            let belief = Belief { state: measured.state, covariance: [x, 0.0, f] };
-            self.filter = Some(Filter { at_ns, belief, updates: 1 });
-            return None;
-        };
-        let taken = filter.update(view.round, at_ns, measured)?;
-        self.onsets.take_in(&taken, deviations)
-    }
-}
-
-impl Filter {
-    fn seconds(&self, at_ns: i64) -> f64 {
-        (i128::from(at_ns) - i128::from(self.at_ns)).clamp(0, DAY_NS) as f64 * 1e-9
-    }
-
-    fn predicted(&self, at_ns: i64) -> Belief {
-        self.belief.predicted(self.seconds(at_ns), WANDER_NS_PER_S * WANDER_NS_PER_S)
-    }
-
-    fn innovation(&self, at_ns: i64, measured: &Measured, scales: [f64; 2]) -> Innovation {
-        let Belief { state, covariance } = self.predicted(at_ns);
-        let deviation = [(covariance[0] + measured.variance[0]).sqrt(), (covariance[2] + measured.variance[1]).sqrt()];
-        Innovation {
-            off: [measured.state[0] - state[0], measured.state[1] - state[1]],
-            deviation,
-            limit: [
-                (DEVIATIONS * scales[0] * deviation[0]).max(STEP_MIN_NS),
-                (DEVIATIONS * scales[1] * deviation[1]).max(RATE_MIN_NS_PER_S),
-            ],
-            judged: self.updates >= UPDATES_MIN,
-        }
-    }
-
-    /// Takes a measurement in; how it was, unless rounding has won over it.
-    fn update(&mut self, round: RoundId, at_ns: i64, measured: &Measured) -> Option<Taken> {
-        let (predicted, seconds) = (self.predicted(at_ns), self.seconds(at_ns));
-        let noise = [measured.variance[0], 0.0, measured.variance[1]];
-        let found = predicted.innovation(measured.state, noise);
-        self.belief = found.map_or(predicted, |found| predicted.updated(&found, noise));
-        (self.at_ns, self.updates) = (at_ns, self.updates.saturating_add(1));
-        let off = [0, 1].map(|k| measured.state[k] - predicted.state[k]);
-        found.map(|found| Taken { round, seconds, off, certainty: found.certainty, noise: measured.variance })
-    }
-}
-
-/// Standard deviation of a rate's change after one second that the filter allows for: 0.003 ppm, a good crystal. Wilder
-/// ones show in the scales.
-const WANDER_NS_PER_S: f64 = 3.0;
-
-/// Off the prediction: so many standard deviations.
-const DEVIATIONS: f64 = 8.0;
-
 /// A change of rate gathered over several rounds: so many. Less than for one round, because one wild round alone is not enough for it.
 const ONSET_DEVIATIONS: f64 = 6.5;
-
-/// Smaller steps are not faults, ns.
-const STEP_MIN_NS: f64 = 100.0;
-
-/// Smaller changes of rate are not faults.
-const RATE_MIN_NS_PER_S: f64 = 30.0;
 
 /// A fault whose rate is off by more than this is a jump of the rate and not a step.
 const RATE_JUMP_NS_PER_S: f64 = 50.0;
 
-/// A step that a node saw itself counts from here on, ns.
-const EVENT_MIN_NS: u64 = 1_000;
-
-/// Measurements before a filter judges.
-const UPDATES_MIN: u32 = 2;
-
 /// Fewest nodes whose majority can be wild.
 const WILD_MIN: usize = 4;
-
-/// Predictions over more than this are not worth their numbers.
-const DAY_NS: i128 = 86_400_000_000_000;
-
-/// A node without a usable edge is measured this badly.
-const VARIANCE_UNKNOWN_NS2: f64 = 1e18;

@@ -44,7 +44,8 @@ pub enum FaultKind {
 pub enum Culprit {
     /// A node.
     Node(NodeId),
-    /// Several nodes together, in order.
+    /// Several nodes together, in order. With a step, a change of rate or a glitch: one of two, and nothing tells which; the size is what the
+    /// second did against the first.
     Nodes(Vec<NodeId>),
     /// An edge; where a direction matters it runs from source to destination.
     Edge(Edge),
@@ -115,6 +116,23 @@ impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind, culprit, size, began, .. } = self;
         write!(f, "round {began}: ")?;
+        if let Culprit::Nodes(nodes) = culprit
+            && let [a, b] = nodes[..]
+        {
+            let unknown = "which of the two did cannot be told";
+            match kind {
+                FaultKind::Step => {
+                    return write!(f, "the clocks of nodes {a} and {b} stepped apart by {}; {unknown}", time(*size));
+                }
+                FaultKind::RateJump => {
+                    return write!(f, "the rates of nodes {a} and {b} came apart by {size:+.4} ppm; {unknown}");
+                }
+                FaultKind::Glitch => {
+                    return write!(f, "node {a} or {b} was off for one window and came back; {unknown}");
+                }
+                _ => {}
+            }
+        }
         match kind {
             FaultKind::Step => write!(f, "{culprit} stepped by {}", time(*size)),
             FaultKind::Restart => write!(f, "{culprit} restarted, its clock moved by {}", time(*size)),

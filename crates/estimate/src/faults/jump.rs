@@ -18,6 +18,8 @@
 //!
 //! What it does not do: see jumps of less than both, or say in which window it was.
 
+use probe_sync_time::RoundId;
+
 use super::measured::Measured;
 use crate::statistics::median;
 
@@ -27,17 +29,22 @@ pub(super) struct Recent {
     windows: [Option<Window>; KEPT],
 }
 
+/// A window that measured a node.
 #[derive(Copy, Clone, Debug)]
-struct Window {
-    at_ns: i64,
-    measured: Measured,
+pub(super) struct Window {
+    pub(super) round: RoundId,
+    /// Its middle on the reference's clock.
+    pub(super) at_ns: i64,
+    pub(super) measured: Measured,
 }
 
 /// What a round says of a jump of a node.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Jump {
-    /// The offset moved by more than rates explain.
-    moved: bool,
+    /// Moved minus what rates explain: over the last interval and over the last two, ns.
+    unexplained_ns: [f64; 2],
+    /// What is no jump of that, ns.
+    allowed_ns: [f64; 2],
     /// By how much the margins of the node's edges may fall for a bend, ns.
     fall_ns: f64,
 }
@@ -45,51 +52,117 @@ pub(super) struct Jump {
 impl Default for Jump {
     /// Of a node of which too little is known: nothing shows a jump.
     fn default() -> Self {
-        Self { moved: false, fall_ns: f64::INFINITY }
+        Self { unexplained_ns: [0.0; 2], allowed_ns: [f64::INFINITY; 2], fall_ns: f64::INFINITY }
     }
 }
 
 impl Jump {
     /// What most nodes say together: of their reference.
-    pub(super) fn of_reference<'a>(nodes: impl Iterator<Item = &'a Self> + Clone) -> Self {
-        let moved = nodes.clone().filter(|jump| jump.moved).count();
+    pub(super) fn of_reference<'a>(nodes: &(impl Iterator<Item = &'a Self> + Clone)) -> Self {
         if nodes.clone().next().is_none() {
             return Self::default();
         }
-        Self { moved: 2 * moved > nodes.clone().count(), fall_ns: median(nodes.map(|jump| jump.fall_ns)) }
+        let middle = |of: fn(&Self) -> f64| median(nodes.clone().map(of));
+        Self {
+            unexplained_ns: [middle(|jump| jump.unexplained_ns[0]), middle(|jump| jump.unexplained_ns[1])],
+            allowed_ns: [middle(|jump| jump.allowed_ns[0]), middle(|jump| jump.allowed_ns[1])],
+            fall_ns: middle(|jump| jump.fall_ns),
+        }
     }
 
-    /// Whether there was one, given by how much the margins of the node's edges fell, ns.
-    pub(super) fn is_shown(self, fell_ns: f64) -> bool {
-        self.moved || fell_ns > self.fall_ns.max(FALL_MIN_NS)
+    /// What is left of it when another's is taken away.
+    pub(super) fn less(self, other: &Self) -> Self {
+        let [a, b] = [0, 1].map(|k| self.unexplained_ns[k] - other.unexplained_ns[k]);
+        Self { unexplained_ns: [a, b], ..self }
+    }
+
+    /// Whether there was one, given by how much the margins of the node's edges fell and by how much the node is off its prediction, ns.
+    /// A step within a window makes the margins fall by half of itself: they do not show one that is smaller than their fall.
+    pub(super) fn is_shown(self, fell_ns: f64, off_ns: f64) -> bool {
+        let moved = (0..2).any(|k| self.unexplained_ns[k].abs() > self.allowed_ns[k]);
+        moved || fell_ns > self.fall_ns.max(FALL_MIN_NS) && off_ns.abs() > fell_ns
     }
 }
 
+/// Where a clock that was just begun to be followed jumped: between its first two windows.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct FirstJump {
+    pub(super) unexplained_ns: f64,
+    /// What rates and noise explain.
+    pub(super) allowed_ns: f64,
+    /// What the packets of both windows leave open besides.
+    pub(super) hard_ns: f64,
+    /// The second window.
+    pub(super) second: Window,
+}
+
 impl Recent {
-    pub(super) fn take_in(&mut self, at_ns: i64, measured: Measured) {
+    pub(super) fn take_in(&mut self, window: Window) {
         self.windows.rotate_left(1);
-        self.windows[KEPT - 1] = Some(Window { at_ns, measured });
+        self.windows[KEPT - 1] = Some(window);
+    }
+
+    /// As if the reference had always run as it has since `since_ns`: at `now_ns` it seems to have moved its nodes by `off`.
+    pub(super) fn shift(&mut self, since_ns: i64, now_ns: i64, off: [f64; 2]) {
+        for window in self.windows.iter_mut().flatten().filter(|window| window.at_ns < since_ns) {
+            let ago = seconds(window.at_ns, now_ns);
+            let state = &mut window.measured.state;
+            *state = [state[0] + off[0] - ago * off[1], state[1] + off[1]];
+        }
     }
 
     /// What the window that has just come says; nothing where there is none before it.
-    pub(super) fn judge(mut self, at_ns: i64, measured: Measured) -> Jump {
-        self.take_in(at_ns, measured);
+    pub(super) fn judge(mut self, now: Window) -> Jump {
+        self.take_in(now);
         let known: Vec<Window> = self.windows.into_iter().flatten().collect();
-        let rates = || known.iter().map(|window| window.measured.state[1]);
-        let spread = rates().fold(f64::NEG_INFINITY, f64::max) - rates().fold(f64::INFINITY, f64::min);
         let intervals: Vec<Interval> = known.windows(2).map(|pair| Interval::between(pair[0], pair[1])).collect();
-        let shortest = intervals.iter().map(|interval| interval.seconds).fold(f64::INFINITY, f64::min);
         // Two rates alone may be the same on both sides of a swing's crest.
         let Some(last) = intervals.last().filter(|_| known.len() >= KNOWN_MIN) else { return Jump::default() };
-        let two: &[Interval] = &intervals[intervals.len().saturating_sub(2)..];
-        let moved = |intervals: &[Interval]| {
-            let unexplained: f64 = intervals.iter().map(|interval| interval.unexplained_ns).sum();
-            let swing: f64 = intervals.iter().map(|interval| interval.swing_ns(spread, shortest)).sum();
-            let variance: f64 = intervals.iter().map(|interval| interval.variance).sum();
-            unexplained.abs() > swing + (DEVIATIONS * variance.sqrt()).max(MOVE_MIN_NS)
-        };
-        Jump { moved: moved(two) || moved(&two[two.len() - 1..]), fall_ns: FALL_SHARE * last.seconds * spread }
+        let spread = spread(&known);
+        let allowed = |of: &[Interval]| allowed_ns(of, spread, &intervals);
+        let unexplained = |of: &[Interval]| of.iter().map(|interval| interval.unexplained_ns).sum::<f64>();
+        let two = &intervals[intervals.len().saturating_sub(2)..];
+        let one = &two[two.len() - 1..];
+        Jump {
+            unexplained_ns: [unexplained(one), unexplained(two)],
+            allowed_ns: [allowed(one), allowed(two)],
+            fall_ns: FALL_SHARE * last.seconds * spread,
+        }
     }
+
+    /// Whether the clock jumped between its first two windows, now that a third bears the second out. One window alone stands against two, so
+    /// the hard intervals must say so too before it is a jump: the first window may simply have been bad.
+    pub(super) fn first_jump(mut self, now: Window) -> Option<FirstJump> {
+        self.take_in(now);
+        let known: Vec<Window> = self.windows.into_iter().flatten().collect();
+        let [first, second, third] = known[..] else { return None };
+        let intervals = [Interval::between(first, second), Interval::between(second, third)];
+        let spread = spread(&known);
+        let allowed = [0, 1].map(|k| allowed_ns(&intervals[k..=k], spread, &intervals));
+        let hard_ns = first.measured.hard_ns + second.measured.hard_ns;
+        let unexplained_ns = intervals[0].unexplained_ns;
+        let borne_out = intervals[1].unexplained_ns.abs() <= allowed[1];
+        borne_out.then_some(FirstJump { unexplained_ns, allowed_ns: allowed[0], hard_ns, second })
+    }
+}
+
+/// By how much the rates of some windows differ, ns/s.
+fn spread(known: &[Window]) -> f64 {
+    let rates = || known.iter().map(|window| window.measured.state[1]);
+    rates().fold(f64::NEG_INFINITY, f64::max) - rates().fold(f64::INFINITY, f64::min)
+}
+
+/// What rates that differ by `spread` within the shortest of `all` intervals, and noise, explain of a move over some of them, ns.
+fn allowed_ns(of: &[Interval], spread: f64, all: &[Interval]) -> f64 {
+    let shortest = all.iter().map(|interval| interval.seconds).fold(f64::INFINITY, f64::min);
+    let swing: f64 = of.iter().map(|interval| interval.swing_ns(spread, shortest)).sum();
+    let variance: f64 = of.iter().map(|interval| interval.variance).sum();
+    swing + (DEVIATIONS * variance.sqrt()).max(MOVE_MIN_NS)
+}
+
+/// From one time to another, s; never negative.
+fn seconds(from_ns: i64, until_ns: i64) -> f64 {
+    (i128::from(until_ns) - i128::from(from_ns)).max(0) as f64 * 1e-9
 }
 
 /// From a window to the next.
@@ -103,7 +176,7 @@ struct Interval {
 
 impl Interval {
     fn between(first: Window, second: Window) -> Self {
-        let seconds = (i128::from(second.at_ns) - i128::from(first.at_ns)).max(0) as f64 * 1e-9;
+        let seconds = seconds(first.at_ns, second.at_ns);
         let (a, b) = (first.measured, second.measured);
         let explained = 0.5 * seconds * (a.state[1] + b.state[1]);
         let variance = a.variance[0] + b.variance[0] + 0.25 * seconds * seconds * (a.variance[1] + b.variance[1]);
@@ -142,7 +215,11 @@ mod tests {
     const WINDOW_NS: i64 = 2_000_000_000;
 
     fn measured(offset_ns: f64, rate: f64) -> Measured {
-        Measured { state: [offset_ns, rate], variance: [900.0, 100.0] }
+        Measured { state: [offset_ns, rate], variance: [900.0, 100.0], hard_ns: 6_000.0 }
+    }
+
+    fn window(at_ns: i64, offset_ns: f64, rate: f64) -> Window {
+        Window { round: RoundId(0), at_ns, measured: measured(offset_ns, rate) }
     }
 
     /// Judges the last of some windows 2 s apart.
@@ -150,9 +227,9 @@ mod tests {
         let mut recent = Recent::default();
         let (last, before) = windows.split_last().expect("a window");
         for (at, [x, f]) in (0..).zip(before) {
-            recent.take_in(at * WINDOW_NS, measured(*x, *f));
+            recent.take_in(window(at * WINDOW_NS, *x, *f));
         }
-        recent.judge(before.len() as i64 * WINDOW_NS, measured(last[0], last[1]))
+        recent.judge(window(before.len() as i64 * WINDOW_NS, last[0], last[1]))
     }
 
     #[test]
@@ -160,33 +237,35 @@ mod tests {
         // −3.6 ppm, then −10.7: moved by 14.3 µs ± 7.1, whatever the way.
         for unevenly in [-7_000.0, 0.0, 7_000.0] {
             let jump = judged(&[[0.0, -3_600.0], [-7_200.0, -3_600.0], [-7_200.0 - 14_300.0 + unevenly, -10_700.0]]);
-            assert!(!jump.is_shown(0.0), "{unevenly} ns: {jump:?}");
+            assert!(!jump.is_shown(0.0, 1e9), "{unevenly} ns: {jump:?}");
         }
     }
 
     #[test]
     fn a_move_that_no_rate_explains_is_one() {
         for size in [-1_000.0, 1_000.0] {
-            assert!(judged(&[[0.0, 500.0], [1_000.0, 500.0], [2_000.0 + size, 500.0]]).is_shown(0.0));
+            assert!(judged(&[[0.0, 500.0], [1_000.0, 500.0], [2_000.0 + size, 500.0]]).is_shown(0.0, 1e9));
             // Also when the window that holds it was the one before.
-            assert!(judged(&[[0.0, 500.0], [1_000.0 + size, 500.0], [2_000.0 + size, 500.0]]).is_shown(0.0));
+            assert!(judged(&[[0.0, 500.0], [1_000.0 + size, 500.0], [2_000.0 + size, 500.0]]).is_shown(0.0, 1e9));
         }
-        assert!(!judged(&[[0.0, 500.0], [1_000.0, 500.0], [2_080.0, 500.0]]).is_shown(0.0), "noise");
+        assert!(!judged(&[[0.0, 500.0], [1_000.0, 500.0], [2_080.0, 500.0]]).is_shown(0.0, 1e9), "noise");
     }
 
     #[test]
     fn a_jump_within_a_window_shows_in_the_margins() {
         // 5 µs in the middle of the last window: half of it is in the offset, and the rate explains that.
         let windows = [[0.0, 0.0], [0.0, 0.0], [2_500.0, 2_500.0]];
-        assert!(!judged(&windows).is_shown(0.0), "the same with a clock that was fast for a window");
-        assert!(judged(&windows).is_shown(2_500.0));
+        assert!(!judged(&windows).is_shown(0.0, 1e9), "the same with a clock that was fast for a window");
+        assert!(judged(&windows).is_shown(2_500.0, 5_000.0));
+        // The margins fell by more than a step of what the node is off by makes them: something else made them fall.
+        assert!(!judged(&windows).is_shown(2_500.0, 2_000.0));
         // A kink to that rate takes T·S/8 of the margins.
-        assert!(!judged(&windows).is_shown(2.0 * 2_500.0 / 8.0));
+        assert!(!judged(&windows).is_shown(2.0 * 2_500.0 / 8.0, 5_000.0));
     }
 
     #[test]
     fn what_is_not_known_is_no_jump() {
-        assert!(!judged(&[[1e9, 0.0]]).is_shown(1e9), "the first window");
+        assert!(!judged(&[[1e9, 0.0]]).is_shown(1e9, 1e10), "the first window");
         // On both sides of a crest: an amplitude of 50 µs and a period of 20 s, in windows of 4 s.
         let wave = |s: f64| {
             let angle = std::f64::consts::TAU * s / 20.0;
@@ -198,17 +277,50 @@ mod tests {
                 let states: Vec<[f64; 2]> = (0..windows).map(at).collect();
                 let mut recent = Recent::default();
                 let (last, before) = states.split_last().expect("a window");
-                (0..).zip(before).for_each(|(k, [x, f])| recent.take_in(k * 2 * WINDOW_NS, measured(*x, *f)));
-                let jump = recent.judge(before.len() as i64 * 2 * WINDOW_NS, measured(last[0], last[1]));
-                assert!(!jump.is_shown(0.0), "{windows} windows from {start}: {jump:?}");
+                (0..).zip(before).for_each(|(k, [x, f])| recent.take_in(window(k * 2 * WINDOW_NS, *x, *f)));
+                let jump = recent.judge(window(before.len() as i64 * 2 * WINDOW_NS, last[0], last[1]));
+                assert!(!jump.is_shown(0.0, 1e9), "{windows} windows from {start}: {jump:?}");
             }
         }
         // Silent for ten windows: it may have swung out as far as its rates spread, ten times.
         let mut recent = Recent::default();
-        recent.take_in(0, measured(0.0, 0.0));
-        recent.take_in(WINDOW_NS, measured(1_000.0, 1_000.0));
-        recent.take_in(2 * WINDOW_NS, measured(3_000.0, 1_000.0));
-        let back = |offset| recent.judge(12 * WINDOW_NS, measured(offset, 1_000.0)).is_shown(0.0);
+        recent.take_in(window(0, 0.0, 0.0));
+        recent.take_in(window(WINDOW_NS, 1_000.0, 1_000.0));
+        recent.take_in(window(2 * WINDOW_NS, 3_000.0, 1_000.0));
+        let back = |offset| recent.judge(window(12 * WINDOW_NS, offset, 1_000.0)).is_shown(0.0, 1e9);
         assert!(!back(80_000.0) && back(-3e8));
+    }
+
+    #[test]
+    fn a_jump_behind_the_first_window_needs_the_packets_word() {
+        let first_jump = |size: f64, third: f64| {
+            let mut recent = Recent::default();
+            recent.take_in(window(0, 0.0, 500.0));
+            recent.take_in(window(WINDOW_NS, 1_000.0 + size, 500.0));
+            recent.first_jump(window(2 * WINDOW_NS, 2_000.0 + third, 500.0))
+        };
+        let shown = |jump: Option<FirstJump>| {
+            jump.is_some_and(|jump| jump.unexplained_ns.abs() > jump.allowed_ns + jump.hard_ns)
+        };
+        // 6 µs of either interval, and 8 standard deviations.
+        for (size, expected) in [(12_100.0, false), (12_400.0, true), (-12_400.0, true)] {
+            assert_eq!(shown(first_jump(size, size)), expected, "{size} ns");
+        }
+        assert!(!shown(first_jump(50_000.0, 0.0)), "the third window does not bear it out");
+        assert_eq!(first_jump(5e4, 5e4).map(|jump| jump.unexplained_ns.round()), Some(5e4));
+        assert!(Recent::default().first_jump(window(0, 0.0, 0.0)).is_none());
+    }
+
+    #[test]
+    fn windows_of_before_a_step_of_the_reference_are_moved_to_its_new_clock() {
+        // The reference is set back by 10 ms and slows down by 1 ppm before the last window: seen from there the node gains both.
+        let mut recent = Recent::default();
+        recent.take_in(window(0, 0.0, 0.0));
+        recent.take_in(window(WINDOW_NS, 0.0, 0.0));
+        let now = window(2 * WINDOW_NS, 1e7, 1_000.0);
+        assert!(recent.judge(now).is_shown(0.0, 1e7));
+        recent.shift(2 * WINDOW_NS, 2 * WINDOW_NS, [1e7, 1_000.0]);
+        assert!(!recent.judge(now).is_shown(0.0, 1e7));
+        assert!(recent.judge(window(2 * WINDOW_NS, 1e7 + 500.0, 1_000.0)).is_shown(0.0, 500.0), "its own step");
     }
 }

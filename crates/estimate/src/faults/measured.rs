@@ -8,4 +8,6 @@
 pub(super) struct Measured {
     pub(super) state: [f64; 2],
     pub(super) variance: [f64; 2],
+    /// How far the offset may be from this at most, by the hard interval, ns.
+    pub(super) hard_ns: f64,
 }

@@ -12,12 +12,19 @@
 //!
 //! A change is sure when |d|/√C exceeds the limit, and when its rounds but the last, and the last alone, both show it: one bad window is none.
 //!
+//! What most nodes show alike ([`SharedOnsets`]) is their reference's: it is taken away before a node is judged, whichever node's evidence grows
+//! first.
+//!
 //! What it does not do: look for jumps of the offset; those are never small against the noise of a round that matters.
+
+use std::collections::BTreeSet;
 
 use probe_sync_time::RoundId;
 
+use super::comparison::is_most;
 use crate::graph::linear::{Block, Pair, times};
 use crate::kalman::predicted_state;
+use crate::statistics::median;
 
 /// For each of the last rounds, a change of rate that may have begun there.
 #[derive(Copy, Clone, Debug, Default)]
@@ -30,8 +37,10 @@ struct Candidate {
     since: RoundId,
     /// How far a clock with one ns/s more is ahead of the filter, after the last round.
     ahead: Pair,
-    /// d and C.
-    evidence: Pair,
+    /// d and C of the rounds but the last.
+    before: Pair,
+    /// Of the last round.
+    last: Pair,
 }
 
 /// A change of rate that several rounds show together.
@@ -56,42 +65,114 @@ pub(super) struct Taken {
 }
 
 impl Onsets {
-    /// Adds a round; the surest change that is `deviations` standard deviations clear.
-    pub(super) fn take_in(&mut self, taken: &Taken, deviations: f64) -> Option<Onset> {
-        let mut surest: Option<(f64, Onset)> = None;
+    /// Adds a round.
+    pub(super) fn take_in(&mut self, taken: &Taken) {
         for candidate in self.candidates.iter_mut().flatten() {
-            let before = candidate.evidence;
-            let ahead = predicted_state(candidate.ahead, taken.seconds);
-            let last = candidate.add(ahead, taken);
-            let [d, c] = candidate.evidence;
-            let sure = |[d, c]: Pair, limit: f64| c > 0.0 && d.abs() > limit * c.sqrt();
-            let alike = before[0] * last[0] > 0.0 && sure(before, EACH) && sure(last, EACH);
-            let onset = Onset { since: candidate.since, ns_per_s: d / c };
-            if alike && sure([d, c], deviations) && onset.ns_per_s.abs() > ONSET_MIN_NS_PER_S {
-                let likelihood = d * d / c;
-                if surest.is_none_or(|(most, _)| likelihood > most) {
-                    surest = Some((likelihood, onset));
-                }
-            }
+            candidate.add(predicted_state(candidate.ahead, taken.seconds), taken);
         }
-        let mut fresh = Candidate { since: taken.round, ahead: [0.0; 2], evidence: [0.0; 2] };
+        let mut fresh = Candidate { since: taken.round, ahead: [0.0; 2], before: [0.0; 2], last: [0.0; 2] };
         // It began with this window: its middle is half a window later.
         fresh.add([0.5 * taken.seconds, 1.0], taken);
         self.candidates.rotate_left(1);
         self.candidates[CANDIDATES - 1] = Some(fresh);
-        surest.map(|(_, onset)| onset)
+    }
+
+    /// The surest change that is `deviations` standard deviations clear, what most nodes show taken away.
+    pub(super) fn surest(&self, deviations: f64, shared: &SharedOnsets) -> Option<Onset> {
+        let known = self.candidates.iter().flatten();
+        surest(known.map(|candidate| candidate.less(shared.ns_per_s(candidate.since))), deviations)
+    }
+
+    fn since(&self, round: RoundId) -> Option<&Candidate> {
+        self.candidates.iter().flatten().find(|candidate| candidate.since == round && candidate.evidence()[1] > 0.0)
     }
 }
 
 impl Candidate {
-    /// Adds what a round says of a clock that is ahead of the filter by `ahead` times the change; returns that alone.
-    fn add(&mut self, ahead: Pair, taken: &Taken) -> Pair {
+    /// Adds what a round says of a clock that is ahead of the filter by `ahead` times the change.
+    fn add(&mut self, ahead: Pair, taken: &Taken) {
         let weighted = times(taken.certainty, ahead);
-        let own = [0, 1].map(|k| weighted[k]);
-        let last = [own[0] * taken.off[0] + own[1] * taken.off[1], own[0] * ahead[0] + own[1] * ahead[1]];
-        self.evidence = [self.evidence[0] + last[0], self.evidence[1] + last[1]];
+        self.before = self.evidence();
+        self.last =
+            [weighted[0] * taken.off[0] + weighted[1] * taken.off[1], weighted[0] * ahead[0] + weighted[1] * ahead[1]];
         self.ahead = [taken.noise[0] * weighted[0], taken.noise[1] * weighted[1]];
-        last
+    }
+
+    fn evidence(&self) -> Pair {
+        [self.before[0] + self.last[0], self.before[1] + self.last[1]]
+    }
+
+    /// ns/s.
+    fn rate(&self) -> f64 {
+        let [d, c] = self.evidence();
+        d / c
+    }
+
+    /// What is left where the change is `ns_per_s` less.
+    fn less(&self, ns_per_s: f64) -> Self {
+        let less = |[d, c]: Pair| [d - ns_per_s * c, c];
+        Self { before: less(self.before), last: less(self.last), ..*self }
+    }
+
+    /// All rounds together show it, and so do all but the last, and the last alone.
+    fn is_sure(&self, deviations: f64) -> bool {
+        let sure = |[d, c]: Pair, limit: f64| c > 0.0 && d.abs() > limit * c.sqrt();
+        let alike = self.before[0] * self.last[0] > 0.0 && sure(self.before, EACH) && sure(self.last, EACH);
+        alike && sure(self.evidence(), deviations) && self.rate().abs() > ONSET_MIN_NS_PER_S
+    }
+}
+
+fn surest(candidates: impl Iterator<Item = Candidate>, deviations: f64) -> Option<Onset> {
+    let likelihood = |candidate: &Candidate| candidate.evidence()[0] * candidate.rate();
+    let sure = candidates.filter(|candidate| candidate.is_sure(deviations));
+    let best = sure.max_by(|a, b| likelihood(a).total_cmp(&likelihood(b)))?;
+    Some(Onset { since: best.since, ns_per_s: best.rate() })
+}
+
+/// What most nodes show alike: their reference's own changes of rate, with the opposite sign.
+#[derive(Clone, Debug)]
+pub(super) struct SharedOnsets {
+    /// The typical node's, where most are like it.
+    typical: Vec<Candidate>,
+}
+
+impl SharedOnsets {
+    /// Of all nodes that took in the round.
+    pub(super) fn of<'a>(nodes: &(impl Iterator<Item = &'a Onsets> + Clone)) -> Self {
+        let all = || nodes.clone().flat_map(|onsets| onsets.candidates.iter().flatten());
+        let rounds: BTreeSet<RoundId> = all().map(|candidate| candidate.since).collect();
+        let typical = |round: RoundId| {
+            let known: Vec<&Candidate> = nodes.clone().filter_map(|onsets| onsets.since(round)).collect();
+            let middle = |of: &dyn Fn(&Candidate) -> f64| median(known.iter().map(|candidate| of(candidate)));
+            // The evidence of a node whose rate and whose certainty are the medians.
+            let pair = |of: fn(&Candidate) -> Pair| {
+                let c = middle(&|candidate| of(candidate)[1]);
+                let rate =
+                    middle(&|candidate| if of(candidate)[1] > 0.0 { of(candidate)[0] / of(candidate)[1] } else { 0.0 });
+                [rate * c, c]
+            };
+            let rate = middle(&Candidate::rate);
+            let near = |candidate: &Candidate| {
+                let noise = EACH / candidate.evidence()[1].sqrt();
+                (candidate.rate() - rate).abs() <= noise.max(0.5 * rate.abs())
+            };
+            let alike = known.iter().filter(|candidate| near(candidate)).count();
+            let most = known.len() > 1 && is_most(alike, known.len());
+            let [before, last] = [pair(|candidate| candidate.before), pair(|candidate| candidate.last)];
+            most.then_some(Candidate { since: round, ahead: [0.0; 2], before, last })
+        };
+        Self { typical: rounds.into_iter().filter_map(typical).collect() }
+    }
+
+    /// Of a change that began in a round; 0 where nodes are not alike.
+    fn ns_per_s(&self, since: RoundId) -> f64 {
+        let of_round = self.typical.iter().find(|candidate| candidate.since == since);
+        of_round.filter(|candidate| candidate.evidence()[1] > 0.0).map_or(0.0, Candidate::rate)
+    }
+
+    /// The surest that is `deviations` standard deviations of one node clear.
+    pub(super) fn surest(&self, deviations: f64) -> Option<Onset> {
+        surest(self.typical.iter().copied(), deviations)
     }
 }
 
@@ -130,7 +211,9 @@ mod tests {
             belief = belief.updated(&innovation, noise);
             let certainty = innovation.certainty;
             let taken = Taken { round: RoundId(round), seconds: WINDOW_S, off, certainty, noise: NOISE };
-            if let Some(onset) = onsets.take_in(&taken, 8.0) {
+            onsets.take_in(&taken);
+            let nobody = SharedOnsets::of(&std::iter::empty());
+            if let Some(onset) = onsets.surest(8.0, &nobody) {
                 return Some((round, onset));
             }
         }

@@ -8,7 +8,7 @@
 //! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node's timestamps
 //!   depend on the peer;
 //! - from the beginning: the level itself lies far outside of all edges' levels;
-//! - margin alone: a changed route; on two thirds of a node's edges while its offset leaves its prediction: that node's receive
+//! - margin alone: a changed route; on seven of ten edges of the network alike: a load that began or ended; on two thirds of a node's edges while its offset leaves its prediction: that node's receive
 //!   stamps are late or early, which no change of routes does to all peers at once.
 //!
 //! An edge whose residual is off keeps its old level until it returns; a changed margin is the new level.
@@ -19,7 +19,9 @@ use std::collections::BTreeMap;
 
 use probe_sync_time::{Edge, NodeId, RoundId};
 
-use super::comparison::Comparison;
+use super::comparison::{Comparison, is_most};
+use super::events::is_step;
+use super::falls::{Falls, PAIRS_MIN};
 use super::fault::{Culprit, Fault, FaultKind};
 use super::scale::Scale;
 use super::verdict::Verdict;
@@ -82,7 +84,7 @@ pub(super) struct Inconsistencies {
     pub(super) explained: Vec<bool>,
     /// Edges whose residual is off.
     pub(super) bad_edges: Vec<Edge>,
-    /// By node: by how much the margins of its edges are below the least so far, the median, ns.
+    /// By node: by how much the margins of its edges are below the least so far, the median, what all others fell by taken away, ns.
     pub(super) fell_ns: Vec<f64>,
 }
 
@@ -100,6 +102,9 @@ pub(super) fn broken_nodes(view: &RoundView<'_>) -> Vec<bool> {
     for edge in view.edges.iter().filter(inside) {
         ends(edge).into_iter().for_each(|node| counts[node][1] += 1);
     }
+    // A node that saw itself step explains its own edges.
+    let saw = |node: NodeId| view.clock_events.iter().any(|(of, event)| *of == node && is_step(event));
+    left.retain(|edge| !saw(edge.src_node_id) && !saw(edge.dst_node_id));
     while !left.is_empty() {
         counts.iter_mut().for_each(|count| count[0] = 0);
         left.iter().for_each(|edge| ends(edge).into_iter().for_each(|node| counts[node][0] += 1));
@@ -124,7 +129,7 @@ impl Paths {
         let mut excluded_edges: Vec<Edge> = view.excluded.iter().map(|(edge, _)| *edge).collect();
         excluded_edges.sort_unstable();
         let mut sure = Vec::new();
-        let fell_ns = self.falls(view);
+        let falls = Falls::of(view, |edge| self.edges.get(&edge).map_or(0.0, |track| track.least_margin));
         for edge in view.edges {
             let (from, to) = (edge.src_node_id.index(), edge.dst_node_id.index());
             let usable = |node: usize| node < nodes && view.nodes[node].reachable && !compared.broken[node];
@@ -149,6 +154,9 @@ impl Paths {
             if !moving {
                 let least = if track.least_margin > 0.0 { track.least_margin } else { f64::INFINITY };
                 track.least_margin = least.min(edge.margin_ns).max(0.0);
+            } else {
+                // Where all others fell, as when a load ends, this one would have.
+                track.least_margin = (track.least_margin - falls.usual_ns(edge.edge())).max(0.0);
             }
             if let Some(off) = track.look(view.round, edge, measured, scales, moving, &mut self.scales) {
                 sure.push(Sure { edge: edge.edge(), off });
@@ -159,26 +167,11 @@ impl Paths {
         }
         sure.extend(self.lasting());
         let (nothing, bad_edges) = (vec![false; nodes], Vec::new());
-        let mut found = Inconsistencies { nodes: nothing.clone(), explained: nothing, bad_edges, fell_ns };
+        let mut found =
+            Inconsistencies { nodes: nothing.clone(), explained: nothing, bad_edges, fell_ns: falls.of_nodes() };
         self.name_margins(compared, &mut sure, &mut found, verdict);
         self.name_residuals(nodes, &sure, &mut found, verdict);
         found
-    }
-
-    /// By how much the margins of each node's edges are below the least so far, ns: the median, 0 where nothing is known.
-    fn falls(&self, view: &RoundView<'_>) -> Vec<f64> {
-        let mut falls = vec![Vec::new(); view.nodes.len()];
-        for edge in view.edges.iter().filter(|edge| edge.pairs_count >= PAIRS_MIN) {
-            let least = self.edges.get(&edge.edge()).map_or(0.0, |track| track.least_margin);
-            for end in ends(edge.edge()) {
-                falls
-                    .get_mut(end)
-                    .filter(|_| least > 0.0)
-                    .into_iter()
-                    .for_each(|falls| falls.push(least - edge.margin_ns));
-            }
-        }
-        falls.into_iter().map(median).collect()
     }
 
     /// The edge whose level lies farthest outside of all edges' levels: it never was off its level, but was asymmetric from the beginning.
@@ -211,6 +204,7 @@ impl Paths {
     ) {
         let nodes = found.nodes.len();
         let all = self.degrees(nodes);
+        self.name_common_margin(nodes, sure, verdict);
         loop {
             let mut counts = vec![0u32; nodes];
             let margins = sure.iter().filter(|sure| sure.off.margin != 0.0 && sure.off.residual == 0.0);
@@ -229,6 +223,29 @@ impl Paths {
             verdict.faults.push(Fault::new(kind, culprit, size, since));
             *sure = others;
         }
+    }
+
+    /// Most margins of the network off alike, and no node has them all: the network is slower or faster, as when a load begins or ends. What
+    /// is left of each edge is its own.
+    fn name_common_margin(&self, nodes: usize, sure: &mut Vec<Sure>, verdict: &mut Verdict) {
+        let margins = || sure.iter().filter(|sure| sure.off.margin != 0.0 && sure.off.residual == 0.0);
+        let count = margins().count();
+        let touching = |node: usize| margins().filter(|sure| ends(sure.edge).contains(&node)).count();
+        let middle = median(margins().map(|sure| sure.off.margin));
+        let alike = margins().filter(|sure| sure.off.margin * middle > 0.0).count();
+        let settled = self.edges.values().filter(|track| track.count >= COUNT_MIN).count();
+        if count < COMMON_MIN
+            || alike < count
+            || !is_most(count, settled)
+            || (0..nodes).any(|node| touching(node) == count)
+        {
+            return;
+        }
+        let since = margins().map(|sure| sure.off.since).min().unwrap_or_default();
+        verdict.faults.push(Fault::new(FaultKind::RouteChange, Culprit::Everyone, 2.0 * middle, since));
+        let spread = TO_SIGMA * median(margins().map(|sure| (sure.off.margin - middle).abs()));
+        let usual = (LEVEL_DEVIATIONS * spread).max(MARGIN_MIN_NS).max(0.5 * middle.abs());
+        sure.retain(|sure| sure.off.residual != 0.0 || (sure.off.margin - middle).abs() > usual);
     }
 
     /// Several bad edges of a node: the node. The others: the edges.
@@ -436,8 +453,8 @@ const LEVEL_COUNT_MIN: u32 = 4;
 /// Fewest edges whose levels say what is usual.
 const LEVELS_MIN: usize = 16;
 
-/// Fewest exchanges by which an edge is judged: the least delay of fewer says little under load.
-const PAIRS_MIN: u32 = 12;
+/// Fewest edges whose margins can be said to be the network's.
+const COMMON_MIN: usize = 4;
 
 /// Edges remembered; what comes after is not watched.
 pub(super) const EDGES_MAX: usize = 1 << 20;

@@ -227,6 +227,8 @@ impl Pacer {
         let longer = self.next_window(round, &error_budgets);
         let pairs = median_pairs(round.edges) * longer;
         let factor = governing.map_or(1.0, |governing| self.factor(governing.need, pairs));
+        // A shorter window must not have fewer exchanges than the least.
+        let factor = if longer < 1.0 { factor.min((pairs / PAIRS_MIN).clamp(longer, 1.0)) } else { factor };
         let next = self.bounded(factor);
         let before = std::mem::replace(&mut self.cadence_ns, next);
         self.last = governing.map(|governing| (governing.need, self.cadence_ns as f64 / before as f64));

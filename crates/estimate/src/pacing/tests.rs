@@ -161,7 +161,7 @@ fn cost(steps: &[PacingStep]) -> f64 {
 
 #[test]
 fn a_quiet_network_is_probed_slowly_and_at_a_steady_pace() {
-    let mut world = World { scatter: 0.2, ..World::new(16) };
+    let mut world = World { scatter: 0.2, scale: 2_000.0, ..World::new(16) };
     let (mut pacer, first) = pacer(&world, 200.0, Budget::default());
     let steps = world.run(&mut pacer, first, 40);
     assert!(cost(&steps[..16]) < 0.2, "{}", cost(&steps[..16]));
@@ -220,9 +220,9 @@ fn the_budget_is_never_exceeded() {
         assert!(steps.iter().all(|step| step.cadence_ns >= shortest_ns), "{steps:?}");
         assert_eq!(steps.last().map(|step| step.verdict), Some(Verdict::BudgetSpent));
     };
-    // 6 packets of 88 bytes are 4224 bits; 6 of 22 µs are 132 µs.
-    check(Budget { bits_per_second: Some(4_224_000.0), cpu_share: None }, 1_000_000);
-    check(Budget { bits_per_second: Some(42_240_000.0), cpu_share: Some(0.5) }, 264_000);
+    // 6 packets of 108 bytes are 5184 bits; 6 of 8 µs are 48 µs.
+    check(Budget { bits_per_second: Some(5_184_000.0), cpu_share: None }, 1_000_000);
+    check(Budget { bits_per_second: Some(51_840_000.0), cpu_share: Some(0.25) }, 192_000);
     assert_eq!(Budget::default().cadence_min_ns(), 20_000);
 }
 

@@ -4,6 +4,7 @@
 
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
+use super::gaps::Held;
 use super::knots::{Knots, Reached, parts};
 use super::smoothed::Smoothed;
 use super::steps::StepGap;
@@ -23,7 +24,7 @@ impl Smoothed {
                 let node = line.estimate.node_id;
                 let known = self.known(node, middle);
                 OffsetRecord {
-                    clock_disturbed: line.clock_disturbed || self.gap(node, middle).is_some(),
+                    clock_disturbed: line.clock_disturbed || self.gaps.hold(node, middle),
                     offset_drift_covariance: known.map(|known| known.offset_drift_covariance),
                     wander: known.map(|_| self.wander(node, [middle, middle])),
                     ..line
@@ -33,13 +34,19 @@ impl Smoothed {
     }
 
     /// Knots so dense that straight lines between them suffice, from the first window's start to the last one's end: the smoother's
-    /// own, both sides of every step whose place is known, and as many more as the curves need. And by how much fewer there
-    /// are than that, because there may be no more than 10⁷ lines; 1 where there are enough.
+    /// own, both sides of every step whose place is known, and as many more as the curves need. And the share that there is of these,
+    /// because there may be no more than 10⁷ lines; 1 where there are enough.
     pub fn sufficient_knots(&self) -> (Knots, f64) {
+        self.knots_within(LINES_MAX as usize)
+    }
+
+    /// The same with no more than so many lines. Where there is no room for the knots of the smoother and of steps, some evenly spread are left
+    /// out; the first and the last stay.
+    pub(super) fn knots_within(&self, lines_max: usize) -> (Knots, f64) {
         let mut windows = self.in_order.iter().map(|place| &self.rounds[*place].data);
         let ends =
             [windows.clone().next().map(|data| data.window_start), windows.next_back().map(|data| data.window_end)];
-        let sides = self.gaps.iter().filter_map(|gap| gap.placed).flat_map(|placed| placed.between);
+        let sides = self.gaps.sides();
         let [start, end] = ends;
         let within =
             |at: &Timestamp<Reference>| start.is_none_or(|start| start <= *at) && end.is_none_or(|end| *at <= end);
@@ -49,8 +56,14 @@ impl Smoothed {
         fixed.dedup();
         let nodes = self.rounds.first().map_or(1, |round| round.data.all_nodes.len().max(1));
         let wanted: Vec<f64> = fixed.windows(2).map(|pair| self.parts_between([pair[0], pair[1]], nodes)).collect();
-        let room = (LINES_MAX as f64 / nodes as f64 - fixed.len() as f64).max(0.0);
-        let share = (room / wanted.iter().map(|parts| parts - 1.0).sum::<f64>()).min(1.0);
+        let more: f64 = wanted.iter().map(|parts| parts - 1.0).sum();
+        let all = fixed.len() as f64 + more;
+        let room = lines_max / nodes;
+        if fixed.len() >= room {
+            let times = thinned(&fixed, room);
+            return (Knots::listed(times), (room as f64 / all.max(1.0)).min(1.0));
+        }
+        let share = ((room - fixed.len()) as f64 / more).min(1.0);
         let mut times = fixed.clone();
         for (pair, parts) in fixed.windows(2).zip(wanted) {
             let count = 1 + ((parts - 1.0) * share) as i64;
@@ -58,7 +71,8 @@ impl Smoothed {
             let at = |part: i64| (length * i128::from(part) / i128::from(count)) as i64;
             times.extend((1..count).map(|part| pair[0] + Duration::from_ns(at(part))));
         }
-        (Knots::listed(times), if share.is_finite() { share } else { 1.0 })
+        let share = if share < 1.0 { times.len() as f64 / all } else { 1.0 };
+        (Knots::listed(times), share)
     }
 
     /// The parts that the node needs that bends most.
@@ -70,7 +84,7 @@ impl Smoothed {
             ends[0] <= from.min(until) && from.max(until) <= ends[1]
         };
         let of_node = |node: NodeId| {
-            if self.gaps_of(node).any(crosses) {
+            if self.gaps.of(node).any(crosses) {
                 return None;
             }
             let [a, b] = ends.map(|at| self.known(node, at));
@@ -93,7 +107,7 @@ impl Smoothed {
             let [a, b] = [data.window_start.min(data.window_end), data.window_start.max(data.window_end)];
             gap.placed.is_some_and(|placed| placed.between.iter().any(|at| a <= *at && *at <= b))
         };
-        slew_ppm(data, node) == 0.0 && !data.watch.invalid.iter().any(concerned) && self.gaps_of(node).any(near)
+        slew_ppm(data, node) == 0.0 && !data.watch.invalid.iter().any(concerned) && self.gaps.of(node).any(near)
     }
 
     /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the last one's end.
@@ -155,12 +169,11 @@ impl Smoothed {
 
     /// The node's step since its last line that was reached; each is told once.
     fn step_before(&self, node: &NodeEstimate, at: Timestamp<Reference>, told: &mut [bool]) -> Option<StepRecord> {
-        let passed =
-            |gap: &StepGap| gap.node == node.node_id && gap.between[0] < at && self.known(node.node_id, at).is_some();
+        let passed = |gap: &StepGap| gap.between[0] < at && self.known(node.node_id, at).is_some();
         let after = |gap: &StepGap| if gap.placed.is_some() { gap.side(at) != Some(0) } else { gap.between[1] <= at };
-        let mut gaps = self.gaps.iter().zip(told).filter(|(gap, told)| !**told && passed(gap) && after(gap));
-        let (gap, told) = gaps.next()?;
-        *told = true;
+        let mut gaps = self.gaps.own(node.node_id).filter(|(place, gap)| !told[*place] && passed(gap) && after(gap));
+        let (place, gap) = gaps.next()?;
+        told[place] = true;
         gap.placed.map(|placed| placed.readings).or_else(|| self.readings_around(gap))
     }
 
@@ -176,9 +189,10 @@ impl Smoothed {
 
     /// Whether a line must not be trusted. One step whose place is known disturbs nothing but the time between its two readings.
     fn disturbed(&self, data: &GlobalWindowData, node: NodeId, at: Timestamp<Reference>) -> bool {
-        match self.gap(node, at) {
-            None => data.clock_disturbed(node) && !self.only_placed_steps(data, node),
-            Some(gap) => gap.side(at).is_none() || slew_ppm(data, node) != 0.0,
+        match self.gaps.held(node, at) {
+            Held::Free => data.clock_disturbed(node) && !self.only_placed_steps(data, node),
+            Held::Side(_) => slew_ppm(data, node) != 0.0,
+            Held::Unknown => true,
         }
     }
 
@@ -198,7 +212,7 @@ impl Smoothed {
             return carried;
         };
         // Across a step a round's interval says nothing.
-        let here = self.known(node.node_id, middle).filter(|_| self.gap(node.node_id, at).is_none());
+        let here = self.known(node.node_id, middle).filter(|_| !self.gaps.hold(node.node_id, at));
         let Some(here) = here else {
             (carried.bound_lo_ns, carried.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
             carried.reachable = true;
@@ -213,6 +227,12 @@ impl Smoothed {
         carried.take(&there);
         carried
     }
+}
+
+/// So many of some times, evenly spread, the first and the last among them.
+fn thinned(times: &[Timestamp<Reference>], room: usize) -> Vec<Timestamp<Reference>> {
+    let (last, steps) = (times.len().saturating_sub(1), room.saturating_sub(1).max(1));
+    (0..room.min(times.len())).filter_map(|place| times.get(place * last / steps).copied()).collect()
 }
 
 /// By how much a displacement over `seconds` may be wrong.

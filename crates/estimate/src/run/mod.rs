@@ -20,13 +20,16 @@
 //! What it does not do: read or write files.
 
 mod ends;
+mod gaps;
 mod knots;
 mod lines;
+mod recorded;
 mod smoothed;
 mod steps;
 
 pub use self::knots::Knots;
-pub use self::smoothed::{Recorded, Smoothed};
+pub use self::recorded::Recorded;
+pub use self::smoothed::Smoothed;
 
 #[cfg(test)]
 mod tests;

@@ -4,28 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use probe_sync_time::{Edge, Exchange, NodeId, Reference, RoundId, Timestamp};
+use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 
 use super::ends::{End, State};
-use super::steps::{Gathered, Placed, Sides, StepGap};
+use super::gaps::{Gaps, Held};
+use super::recorded::Recorded;
 use crate::faults::{Break, Fault};
 use crate::motion::NS_PER_S_PER_PPM;
-use crate::record::StepRecord;
 use crate::round::SolvedRound;
 use crate::smoother::{self, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
 use crate::statistics::{SIGMAS_95, median, upper_median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
-
-/// The exchanges of one edge in one round.
-#[derive(Copy, Clone, Debug)]
-pub struct Recorded<'a> {
-    /// The round in whose window they finished.
-    pub round_id: RoundId,
-    /// The edge.
-    pub edge: Edge,
-    /// The exchanges.
-    pub exchanges: &'a [Exchange],
-}
 
 /// A smoothed run.
 #[derive(Debug)]
@@ -39,7 +28,7 @@ pub struct Smoothed {
     pub(super) solution: RunSolution,
     /// Where clocks were stepped or restarted.
     pub breaks: usize,
-    pub(super) gaps: Vec<StepGap>,
+    pub(super) gaps: Gaps,
     /// By node, how it goes on before the first round and after the last.
     ends: Vec<[Option<End>; 2]>,
 }
@@ -73,7 +62,8 @@ impl Smoothed {
         let options = SmootherOptions { reference, ..SmootherOptions::default() };
         let useful: Vec<BTreeSet<Edge>> = views.iter().map(useful).collect();
         let places = smoother::places(&views, &breaks);
-        let mut gaps = step_gaps(&views, &useful, &places);
+        let faults: Vec<&Fault> = rounds.iter().flat_map(|round| &round.data.watch.faults).collect();
+        let mut gaps = Gaps::new(nodes, reference, &places, &views, &useful, &faults);
         let solution = match recorded {
             Some(recorded) => {
                 let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
@@ -82,7 +72,7 @@ impl Smoothed {
             }
             None => smoother::smooth_run(nodes, &views, &breaks, &options),
         };
-        place_steps(&mut gaps, &solution, &rounds, recorded);
+        gaps.place(&solution, &rounds, recorded.unwrap_or_default());
         for place in &in_order {
             let data = &mut rounds[*place].data;
             let middle = data.midpoint();
@@ -147,10 +137,13 @@ impl Smoothed {
 
     /// What is known of a clock at a time: nothing where it may be on either side of a step.
     pub(super) fn known(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
-        if let Some(gap) = self.gap(node, at) {
-            let from = gap.between[gap.side(at)?];
-            let seconds = (i128::from(at.as_ns()) - i128::from(from.as_ns())) as f64 / NS_PER_S;
-            return Some(straight_on(&self.solution.at(node, from)?, seconds, self.wander(node, [from, from])));
+        match self.gaps.held(node, at) {
+            Held::Free => {}
+            Held::Unknown => return None,
+            Held::Side(from) => {
+                let seconds = (i128::from(at.as_ns()) - i128::from(from.as_ns())) as f64 / NS_PER_S;
+                return Some(straight_on(&self.solution.at(node, from)?, seconds, self.wander(node, [from, from])));
+            }
         }
         let mut known = self.solution.at(node, at)?;
         let t = self.seconds(at);
@@ -185,8 +178,7 @@ impl Smoothed {
             // Up to the first gap: a step ends what can be compared. A node that came late has knots of its own.
             for at in knots.filter(|at| far(at)).take(KNOTS_OF_AN_END) {
                 let stepped = first.is_some_and(|first| self.steps_between(node, first, at));
-                let Some(known) = self.solution.at(node, at).filter(|_| !stepped && self.gap(node, at).is_none())
-                else {
+                let Some(known) = self.solution.at(node, at).filter(|_| !stepped && !self.gaps.hold(node, at)) else {
                     break;
                 };
                 first = first.or(Some(at));
@@ -208,17 +200,7 @@ impl Smoothed {
     /// Whether a step of the node or of the reference lies between two times.
     fn steps_between(&self, node: NodeId, a: Timestamp<Reference>, b: Timestamp<Reference>) -> bool {
         let (low, high) = (a.min(b), a.max(b));
-        self.gaps_of(node).any(|gap| gap.between[0] < high && low < gap.between[1])
-    }
-
-    pub(super) fn gaps_of(&self, node: NodeId) -> impl Iterator<Item = &StepGap> {
-        let concerns = move |gap: &&StepGap| gap.node == node || gap.node == self.reference;
-        self.gaps.iter().filter(concerns)
-    }
-
-    /// The gap of a step, of the node or of the reference, in which a time lies.
-    pub(super) fn gap(&self, node: NodeId, at: Timestamp<Reference>) -> Option<&StepGap> {
-        self.gaps_of(node).find(|gap| gap.holds(at))
+        self.gaps.of(node).any(|gap| gap.between[0] < high && low < gap.between[1])
     }
 
     /// The first and the last of the smoother's knots.
@@ -251,65 +233,6 @@ fn straight_on(known: &SmoothedOffset, seconds: f64, wander: f64) -> SmoothedOff
             / NS_PER_S_PER_PPM,
         ..*known
     }
-}
-
-/// The gaps at steps. `steps`: nodes and places of the first rounds after them.
-fn step_gaps(views: &[smoother::Round<'_>], useful: &[BTreeSet<Edge>], steps: &[(NodeId, usize)]) -> Vec<StepGap> {
-    let gap = |(node, first): &(NodeId, usize)| {
-        let tells = |place: &usize| useful[*place].iter().any(|edge| [edge.src, edge.dst].contains(node));
-        let before = (0..*first).rev().find(tells).map_or(FIRST, |place| views[place].reference_midpoint);
-        let after = (*first..views.len()).find(tells).map_or(LAST, |place| views[place].reference_midpoint);
-        StepGap { node: *node, between: [before, after], placed: None }
-    };
-    steps.iter().map(gap).collect()
-}
-
-/// Finds out when the clocks were stepped: from the exchanges of the rounds around, where they are at hand, else from clock events.
-fn place_steps(
-    gaps: &mut [StepGap],
-    solution: &RunSolution,
-    rounds: &[SolvedRound],
-    recorded: Option<&[Recorded<'_>]>,
-) {
-    let gathered: Vec<Gathered<'_>> = gathered(gaps, rounds, recorded.unwrap_or_default());
-    for (gap, exchanges) in gaps.iter_mut().zip(gathered) {
-        if gap.between[0] == FIRST || gap.between[1] == LAST {
-            continue;
-        }
-        let at = |node: NodeId, side: usize| solution.at(node, gap.between[side]);
-        let sides = Sides { between: gap.between, at: &at };
-        let own = exchanges.get(&gap.node).into_iter().flatten().copied();
-        let events = rounds.iter().flat_map(|round| &round.data.clock_events).filter(|(node, _)| *node == gap.node);
-        let placed = sides.by_exchanges(gap.node, own).or_else(|| {
-            let mut found = events.filter_map(|(_, event)| sides.by_event(gap.node, StepRecord::of_event(event)?));
-            // Two steps in one gap: between them nothing is known.
-            found.next().filter(|_| found.next().is_none())
-        });
-        gap.placed = placed
-            .filter(|placed: &Placed| placed.between.iter().all(|at| gap.between[0] <= *at && *at <= gap.between[1]));
-    }
-}
-
-/// For every gap the exchanges of its node's edges in the rounds that reach into it.
-fn gathered<'a>(gaps: &[StepGap], rounds: &[SolvedRound], recorded: &[Recorded<'a>]) -> Vec<Gathered<'a>> {
-    let mut gathered: Vec<Gathered<'a>> = gaps.iter().map(|_| Gathered::new()).collect();
-    if gaps.is_empty() {
-        return gathered;
-    }
-    let windows: BTreeMap<RoundId, [Timestamp<Reference>; 2]> =
-        rounds.iter().map(|round| (round.data.round_id, [round.data.window_start, round.data.window_end])).collect();
-    for Recorded { round_id, edge, exchanges } in recorded {
-        let Some([start, end]) = windows.get(round_id) else { continue };
-        for (gap, gathered) in gaps.iter().zip(&mut gathered) {
-            // Where the reference was set back, a window ends before it starts.
-            let reaches = gap.between[0] < (*start).max(*end) && (*start).min(*end) < gap.between[1];
-            if reaches && [edge.src, edge.dst].contains(&gap.node) {
-                let of_edge = exchanges.iter().map(|exchange| (*edge, exchange));
-                gathered.entry(gap.node).or_default().extend(of_edge);
-            }
-        }
-    }
-    gathered
 }
 
 /// Places of the rounds whose midpoints lie after those of all before.
@@ -351,10 +274,6 @@ fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Record
     }
     exchanges
 }
-
-/// Before and after every time.
-const FIRST: Timestamp<Reference> = Timestamp::from_ns(i64::MIN);
-const LAST: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
 
 /// Of the distance between rounds.
 const NEARLY: f64 = 0.9;

@@ -10,8 +10,6 @@
 //! By hand: theta is 0 before and 5000 ns after; exchanges at 1, 2, 3 s measure 40, −60, 4950: the step is between those at 2 and 3 s.
 //! What it does not do: find a step that nobody named, or two within one gap.
 
-use std::collections::BTreeMap;
-
 use probe_sync_time::{Edge, Exchange, NodeId, Reference, System, Timestamp};
 
 use crate::record::StepRecord;
@@ -160,8 +158,8 @@ struct Vote {
     own: [Timestamp<System>; 2],
 }
 
-/// Exchanges of a gap, by node: those of all edges that begin or end there.
-pub(super) type Gathered<'a> = BTreeMap<NodeId, Vec<(Edge, &'a Exchange)>>;
+/// Exchanges of a gap: those of all edges of its node.
+pub(super) type Gathered<'a> = Vec<(Edge, &'a Exchange)>;
 
 /// Fewest exchanges of a gap that place a step.
 const FEWEST_VOTES: usize = 4;

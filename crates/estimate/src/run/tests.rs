@@ -7,6 +7,7 @@ use crate::faults::{self, Break};
 use crate::graph::GraphOptions;
 use crate::record::{OffsetRecord, StepRecord};
 use crate::round::{SolvedRound, Solver, SolverOptions};
+use crate::series::{Axis, KnownBreaks, OffsetSample, Step, TimeMap};
 use crate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData};
 
 const NS_PER_S: f64 = 1e9;
@@ -301,4 +302,135 @@ fn the_lines_of_a_round_say_what_must_travel() {
     assert_eq!(serde_json::from_str::<OffsetRecord>(&text).expect("our own text"), lines[1]);
     let quiet = serde_json::to_string(&OffsetRecord::of_round(&rounds[0].data).nth(1)).expect("our own type");
     assert!(!quiet.contains("slew_ppm") && !quiet.contains("step") && !quiet.contains("broken_into"), "{quiet}");
+}
+
+/// What the reference, set back by `back` s at 3.2 s, shows at a true time; and a node that runs on, 4 ppm fast.
+fn set_back(t: f64, back: f64) -> [f64; 2] {
+    [if t < 3.2 { t } else { t - back }, t + 2e-4 + 4e-6 * t]
+}
+
+/// A run of eight rounds in which the reference is set back, which its watch sees, and all its exchanges.
+fn set_back_run(back: f64) -> Smoothed {
+    let middle = |id: u64| set_back(id as f64, back)[0];
+    // Of the time on the reference's clock; its rounds are on different sides of 3.1 s.
+    let offset = |shown: f64| {
+        let t = if shown < 3.1 { shown } else { shown + back };
+        let [_, node] = set_back(t, back);
+        (node - shown) * NS_PER_S
+    };
+    let mut rounds = without_faults(rounds(&[0, 1, 2, 3, 4, 5, 6, 7], middle, offset));
+    rounds[5].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
+    let culprit = faults::Culprit::Node(NodeId(0));
+    let (began, round) = (RoundId(4), RoundId(5));
+    let fault = faults::Fault { kind: faults::FaultKind::Step, culprit, size: -back * NS_PER_S, began, round };
+    rounds[5].data.watch.faults = vec![fault];
+    rounds[3].data.watch.left_out = vec![(RoundId(3), Edge::new(0, 1))];
+    rounds[3].data.watch.invalid = vec![NodeId(0)];
+    let exchange = |k: i32, t: f64| {
+        let late = |n: i64| 3e-6 + ((i64::from(k) * 7_919 + n * 104_729) % 600) as f64 * 1e-9;
+        let at = |node: usize, t: f64| Timestamp::from_ns((set_back(t, back)[node] * NS_PER_S).round() as i64);
+        let there = [at(0, t), at(1, t + late(0)), at(0, t + 1e-6), at(1, t + 1e-6 + late(1))];
+        let back = [at(1, t + 4e-5), at(0, t + 4e-5 + late(2)), at(1, t + 4.1e-5), at(0, t + 4.1e-5 + late(3))];
+        let [a, b, c, d, e, f, g, h] = [there, back].concat().try_into().expect("eight");
+        Exchange { edge: Edge::new(0, 1), seq: k as u32, stamp: StampSource::Kernel, t: [a, b, c, d, e, f, g, h] }
+    };
+    let of_round = |id: i32| (0..50).map(|k| exchange(k, f64::from(id) - 0.49 + 0.02 * f64::from(k))).collect();
+    let kept: Vec<Vec<Exchange>> = (0..8).map(of_round).collect();
+    let recorded: Vec<Recorded<'_>> = (0..)
+        .zip(&kept)
+        .map(|(id, exchanges)| Recorded { round_id: RoundId(id), edge: Edge::new(0, 1), exchanges })
+        .collect();
+    Smoothed::new(2, NodeId(0), rounds, Some(&recorded))
+}
+
+/// A node's lines as whoever aligns a trace reads them.
+fn map_of(lines: &[OffsetRecord], node: NodeId) -> TimeMap {
+    let own = lines.iter().filter(|line| line.estimate.node_id == node && line.estimate.reachable);
+    let sample = |line: &OffsetRecord| OffsetSample {
+        drift_ppm: Some(line.estimate.drift_ppm),
+        sigma_ns: Some(line.estimate.sigma_ns),
+        drift_sigma_ppm: Some(line.estimate.drift_sigma_ppm),
+        offset_drift_covariance: line.offset_drift_covariance,
+        wander: line.wander,
+        disturbed: line.clock_disturbed,
+        round: Some(line.round_id.0),
+        ..OffsetSample::bare(line.window_start.midpoint(line.window_end).as_ns(), line.estimate.offset_ns)
+    };
+    let samples: Vec<OffsetSample> = own.map(sample).collect();
+    let step = |line: &OffsetRecord| line.step.filter(|_| line.estimate.node_id == NodeId(0));
+    let seen = |step: StepRecord| Step { after_ns: step.after.as_ns(), before_ns: step.before.as_ns() };
+    let of_reference = lines.iter().filter_map(step).map(seen).collect();
+    let known = KnownBreaks { of_reference, ..KnownBreaks::default() };
+    TimeMap::from_offsets(&samples, Axis::Reference, &known).expect("usable").map
+}
+
+#[test]
+fn a_reference_that_is_set_back_leaves_no_wrong_time_under_a_small_error() {
+    for back in [30e-6, 5e-3, 0.05, 0.3, 0.7] {
+        let smoothed = set_back_run(back);
+        let (knots, _) = smoothed.sufficient_knots();
+        let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
+        let steps: Vec<(NodeId, StepRecord)> =
+            lines.iter().filter_map(|line| Some((line.estimate.node_id, line.step?))).collect();
+        let [(NodeId(0), step)] = steps[..] else { panic!("{back} s: {steps:?}") };
+        let [before, after] =
+            [3_200_000_000 - step.after.as_ns(), step.before.as_ns() - 3_200_000_000 + (back * 1e9) as i64];
+        assert!((0..21_000_000).contains(&before) && (0..21_000_000).contains(&after), "{back} s: {step:?}");
+        // Lines of times that the reference showed twice follow the clock of before up to the step, and of after from there.
+        for line in lines.iter().filter(|line| line.estimate.node_id == NodeId(1) && line.estimate.reachable) {
+            let shown = line.window_start.midpoint(line.window_end).as_ns() as f64 / NS_PER_S;
+            let wrong = |t: f64| line.estimate.offset_ns - (set_back(t, back)[1] - shown) * NS_PER_S;
+            let [first, second] = [wrong(shown).abs(), wrong(shown + back).abs()];
+            let either = (3.2 - back - 0.05..3.25).contains(&shown);
+            let off = if either {
+                first.min(second)
+            } else if shown < 3.2 {
+                first
+            } else {
+                second
+            };
+            assert!(off < 100.0, "{back} s: off by {off} at {shown}");
+        }
+        let map = map_of(&lines, NodeId(1));
+        let mut held = 0;
+        for at_ms in -400..7_300 {
+            let t = f64::from(at_ms) * 1e-3;
+            let [shown, node] = set_back(t, back).map(|s| (s * NS_PER_S).round() as i128 * 1000);
+            let mapped = map.map(node);
+            let wrong_ns = (mapped.time_ps - shown).abs() as f64 * 1e-3;
+            assert!(wrong_ns <= 4.0 * mapped.sigma_ns + 100.0, "{back} s: {t}: off by {wrong_ns} under {mapped:?}");
+            held += i32::from(mapped.clamped);
+            // A time between two exchanges and no longer: what lies further from the step is exact, or held back and says so.
+            let near = (3.175..3.225).contains(&t);
+            assert!(near || mapped.clamped || wrong_ns < 100.0, "{back} s: {t}: off by {wrong_ns}");
+            assert!(near || mapped.clamped || mapped.sigma_ns < 500.0, "{back} s: {t}: {mapped:?}");
+        }
+        assert!(held <= (back * 1e3) as i32 + 25, "{back} s: {held} ms are held back");
+    }
+}
+
+#[test]
+fn no_more_knots_than_there_is_room_for() {
+    let smoothed =
+        Smoothed::new(2, NodeId(0), without_faults(rounds(&(0..40).collect::<Vec<_>>(), |id| id as f64, swing)), None);
+    let (all, share) = smoothed.sufficient_knots();
+    assert_eq!(share, 1.0);
+    // 40 midpoints and both ends are fixed.
+    for (lines, most) in [(2 * all.count() as usize, all.count()), (100, 50), (84, 42), (20, 10), (5, 2)] {
+        let (knots, share) = smoothed.knots_within(lines);
+        assert!(knots.count() <= most && knots.count() + 8 >= most.min(all.count()), "{lines}: {}", knots.count());
+        assert!((share < 1.0) == (knots.count() < all.count()), "{lines}: {share}");
+        let stated = knots.count() as f64 / all.count() as f64;
+        assert!((share - stated).abs() < 0.02, "{lines}: {share} instead of {stated}");
+        assert_eq!([knots.at(0), knots.at(knots.count() - 1)], [all.at(0), all.at(all.count() - 1)], "{lines}");
+    }
+}
+
+#[test]
+fn a_step_of_the_reference_is_one_gap_for_all() {
+    let smoothed = set_back_run(5e-3);
+    assert_eq!(smoothed.gaps.len(), 1);
+    let own = |node: u32| smoothed.gaps.own(NodeId(node)).count();
+    assert_eq!((own(0), own(1)), (1, 0));
+    assert!([0, 1].iter().all(|node| smoothed.gaps.of(NodeId(*node)).count() == 1), "and concerns everybody");
 }

@@ -7,6 +7,7 @@
 //! Order: with `raw` the piecewise map, the map is `max over u ≤ t of raw(u)`. Pieces are straight, so that is
 //! `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file would depend on that order.
 
+use super::doubts::{Doubt, with_doubts};
 use super::growth::Growth;
 use super::piece::{Fast, Piece, Slope};
 use super::place::Place;
@@ -57,7 +58,7 @@ pub struct Mapped {
     pub place: Place,
     /// The corrected time was held back from passing an earlier one's.
     pub clamped: bool,
-    /// Standard deviation, ns.
+    /// Standard deviation, ns; with it, by how much the time was held back.
     pub sigma_ns: f64,
 }
 
@@ -137,6 +138,21 @@ struct Ready {
     fast: Option<Fast>,
 }
 
+impl Ready {
+    /// A time that is held back is wrong by as much as it is held back, and says so.
+    #[inline]
+    fn mapped(&self, raw_ps: i128, sigma_ns: f64) -> Mapped {
+        let clamped = raw_ps < self.floor_ps;
+        let held_back_ns = if clamped { self.floor_ps.abs_diff(raw_ps) as f64 * 1e-3 } else { 0.0 };
+        Mapped {
+            time_ps: raw_ps.max(self.floor_ps),
+            place: self.piece.place,
+            clamped,
+            sigma_ns: sigma_ns + held_back_ns,
+        }
+    }
+}
+
 impl TimeMap {
     /// The map that changes nothing.
     pub fn identity() -> Self {
@@ -182,13 +198,7 @@ impl TimeMap {
     /// Maps one time.
     pub fn map(&self, time_ps: i128) -> Mapped {
         let ready = &self.ready[self.index(time_ps)];
-        let raw = ready.piece.apply(time_ps);
-        Mapped {
-            time_ps: raw.max(ready.floor_ps),
-            place: ready.piece.place,
-            clamped: raw < ready.floor_ps,
-            sigma_ns: ready.piece.sigma(time_ps),
-        }
+        ready.mapped(ready.piece.apply(time_ps), ready.piece.sigma(time_ps))
     }
 
     /// For many times in nearly ascending order.
@@ -271,12 +281,7 @@ impl Cursor<'_> {
             return self.map.map(time_ps);
         };
         let raw = time_ps - (ready.piece.correction_ps + i128::from(slope));
-        Mapped {
-            time_ps: raw.max(ready.floor_ps),
-            place: ready.piece.place,
-            clamped: raw < ready.floor_ps,
-            sigma_ns: ready.piece.sigma_after(d as i64 as f64),
-        }
+        ready.mapped(raw, ready.piece.sigma_after(d as i64 as f64))
     }
 
     #[cold]
@@ -392,53 +397,11 @@ pub(super) fn flatten(segments: &[Stretch], starts: &[i128], first: usize, last:
             }
         }
     }
-    let zones: Vec<Doubt> =
-        (first + 1..=last).map(|k| Doubt::between(&segments[k - 1], &segments[k], starts[k])).collect();
-    with_doubts(&flat, &zones)
-}
-
-/// Readings that may be from before or from after a step.
-struct Doubt {
-    from_ps: i128,
-    until_ps: i128,
-    jump_ns: f64,
-}
-
-impl Doubt {
-    /// A clock set back shows some readings twice: before the step up to `last − jump`, after it from `first + jump` on.
-    fn between(left: &Stretch, right: &Stretch, start: i128) -> Self {
-        let jump = right.correction(start).saturating_sub(left.correction(start));
-        let (last, first) = (left.reach[1], right.reach[0]);
-        Self {
-            from_ps: last.min(last.saturating_add(jump)).saturating_add(1),
-            until_ps: first.max(first.saturating_sub(jump)),
-            jump_ns: jump.unsigned_abs() as f64 * 1e-3,
-        }
-    }
-}
-
-fn with_doubts(flat: &[Piece], doubts: &[Doubt]) -> Vec<Piece> {
-    let mut cuts: Vec<i128> = doubts.iter().flat_map(|doubt| [doubt.from_ps, doubt.until_ps]).collect();
-    cuts.sort_unstable();
-    let mut cuts = cuts.into_iter().peekable();
-    let mut pieces: Vec<Piece> = Vec::with_capacity(flat.len() + 2 * doubts.len());
-    for (index, piece) in flat.iter().enumerate() {
-        let until = flat.get(index + 1).map_or(i128::MAX, |next| next.from_ps);
-        pieces.push(*piece);
-        while let Some(cut) = cuts.next_if(|cut| *cut < until) {
-            if pieces.last().is_some_and(|last| last.from_ps < cut) {
-                pieces.push(Piece { from_ps: cut, ..*piece });
-            }
-        }
-    }
-    for doubt in doubts {
-        let place = |t: i128| pieces.partition_point(|piece| piece.from_ps < t);
-        let range = place(doubt.from_ps)..place(doubt.until_ps);
-        for piece in pieces.get_mut(range).into_iter().flatten() {
-            piece.sigma_ns += doubt.jump_ns;
-        }
-    }
-    pieces
+    let doubt = |k: usize| {
+        let (left, right, start) = (&segments[k - 1], &segments[k], starts[k]);
+        Doubt::between(left.reach[1], right.reach[0], right.correction(start).saturating_sub(left.correction(start)))
+    };
+    with_doubts(&flat, &(first + 1..=last).map(doubt).collect::<Vec<_>>())
 }
 
 /// The piece of a whole segment that holds at t.
@@ -651,6 +614,12 @@ pub(super) mod tests {
         assert!((forward.map(EPOCH_PS + 2600).sigma_ns - 10.0).abs() < 1e-3);
         // The clock never showed what lies between.
         assert!(forward.map(EPOCH_PS + 2400).clamped, "raw 1900 after 2050");
+        let given =
+            Segment { reach_ps: [Some(EPOCH_PS + 2100), None], ..segment(&[(2600, 500_000), (900_000, 500_000)]) };
+        let held =
+            TimeMap::new(&[segment(&[(1000, 0), (2000, 0)]), given]).expect("usable knots").map(EPOCH_PS + 200_000);
+        assert!(held.clamped, "{held:?}");
+        assert!((held.sigma_ns - 10.0 - (2000.0 + 300_000.0) * 1e-3).abs() < 1.0, "held back by 302 ns: {held:?}");
         assert!(!forward.map(EPOCH_PS + 2600).clamped);
         // Set back by 500: no time is held back, a stretch of reference time is left empty.
         let back = map(&[&[(1000, 0), (2000, 0)], &[(1700, -500), (4000, -500)]]);

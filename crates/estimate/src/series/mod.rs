@@ -12,6 +12,7 @@
 
 mod compose;
 mod curve;
+mod doubts;
 mod growth;
 mod map;
 mod offsets;

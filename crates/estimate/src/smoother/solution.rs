@@ -57,6 +57,7 @@ pub struct RunSolution {
     origin_ns: i64,
     knots: Vec<f64>,
     reach: f64,
+    /// By node, in order of time; none reaches into another.
     nodes: Vec<Vec<Stretch>>,
     random: Laplacian,
     fixed: Laplacian,
@@ -112,6 +113,7 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
             paths[span.node].extend(stretch(&fit, [at, *other], &model));
         }
     }
+    paths.iter_mut().for_each(|stretches| stretches.sort_by_key(|stretch| stretch.first));
     let asymmetries = layout.node_pairs.iter().zip(&fit.asymmetries).zip(&fit.robust.1);
     RunSolution {
         origin_ns: layout.origin_ns,
@@ -324,13 +326,16 @@ impl RunSolution {
         (i128::from(reference_ns) - i128::from(self.origin_ns)) as f64 / 1e9
     }
 
-    /// The stretch that knows most about time `t`.
+    /// The stretch that knows most about time `t`: the last that begins before it, or the one after.
     fn stretch(&self, node: usize, t: f64) -> Option<&Stretch> {
+        let stretches = self.nodes.get(node)?;
+        let next = stretches.partition_point(|stretch| self.knots[stretch.first] <= t);
         let outside = |stretch: &&Stretch| {
             let (first, last) = (self.knots[stretch.first], self.knots[stretch.first + stretch.states.len() - 1]);
             (first - t).max(t - last).max(0.0)
         };
-        let nearest = self.nodes.get(node)?.iter().min_by(|a, b| outside(a).total_cmp(&outside(b)))?;
+        let near = stretches.get(next.saturating_sub(1)..(next + 1).min(stretches.len()))?;
+        let nearest = near.iter().min_by(|a, b| outside(a).total_cmp(&outside(b)))?;
         (outside(&nearest) <= self.reach.max(REACH_MIN_S)).then_some(nearest)
     }
 

@@ -20,7 +20,7 @@ use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::{NodeId, RoundId, StampSource};
 use serde::Serialize;
 
-pub(crate) use self::recorder::Recorder;
+pub(crate) use self::recorder::{Recorder, Stopped};
 use crate::join::Roster;
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;

@@ -49,6 +49,15 @@ pub(crate) struct Recorder {
     whole: Whole,
 }
 
+/// How a run came to its end.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Stopped {
+    /// Somebody asked for it.
+    pub asked: bool,
+    /// By a signal that the launcher lets a kill follow.
+    pub killed_soon: bool,
+}
+
 /// Latencies of rounds, in order of size.
 #[derive(Clone, Debug, Default)]
 struct Latencies(Vec<f64>);
@@ -126,11 +135,11 @@ impl Recorder {
     pub fn end(
         mut self,
         accounts: &[RankAccount],
-        interrupted: bool,
+        stopped: Stopped,
         error: Option<String>,
         pacing: Option<PacingReport>,
     ) -> Result<RunReport, Error> {
-        let mut report = self.report(accounts, self.judge.verdict(), interrupted, error);
+        let mut report = self.report(accounts, self.judge.verdict(), stopped.asked, error);
         if let Some(pacing) = &pacing {
             self.document["pacing"] = json!(pacing);
             self.directory.write_document("run.json", &format!("{:#}\n", self.document))?;
@@ -146,7 +155,7 @@ impl Recorder {
         // Last: whoever ends the ranks of a run in a hurry has all else by now.
         if report.error.is_none() {
             // What was measured is on the disk: offsets that only suffice better are no reason to call the run failed.
-            if let Err(error) = self.whole.write(&self.directory, &self.header) {
+            if let Err(error) = self.whole.write(&self.directory, &self.header, stopped.killed_soon) {
                 tracing::warn!("the offsets of the run as a whole are not written: {error}");
             }
         }

@@ -35,13 +35,29 @@ impl Whole {
         self.rounds.push(SolvedRound { data: data.clone(), edges, alone, smoothed });
     }
 
-    /// Smooths the run and writes its lines.
-    pub(super) fn write(self, directory: &RunDirectory, header: &OffsetsHeader) -> Result<(), Error> {
-        if self.too_long {
+    /// Why the run is not smoothed at its end; None where it is.
+    fn too_much(&self, killed_soon: bool) -> Option<&'static str> {
+        match () {
+            () if self.too_long => Some("this run is too long to be smoothed at its end"),
+            () if killed_soon && self.edges > MOST_EDGES_IN_A_HURRY => {
+                Some("the launcher ends the ranks before this run can be smoothed")
+            }
+            () => None,
+        }
+    }
+
+    /// Smooths the run and writes its lines. Of ranks that are `killed_soon` only a short one: a file cut off in the middle helps nobody.
+    pub(super) fn write(
+        self,
+        directory: &RunDirectory,
+        header: &OffsetsHeader,
+        killed_soon: bool,
+    ) -> Result<(), Error> {
+        if let Some(why) = self.too_much(killed_soon) {
             let out = directory.path().display();
             tracing::warn!(
-                "this run is too long to be smoothed at its end: probe_sync solve --windows {out}/windows/*.jsonl --out \
-                 {out}/{SMOOTHED_OFFSETS} writes offsets that suffice between its rounds"
+                "{why}: probe_sync solve --windows {out}/windows/*.jsonl --out {out}/{SMOOTHED_OFFSETS} writes offsets that \
+                 suffice between its rounds"
             );
             return Ok(());
         }
@@ -50,7 +66,11 @@ impl Whole {
         }
         let nodes = header.nodes.len();
         let smoothed = Smoothed::new(nodes, header.reference, self.rounds, None);
-        let (knots, _) = smoothed.sufficient_knots();
+        let (knots, share) = smoothed.sufficient_knots();
+        if share < 1.0 {
+            let percent = 100.0 * share;
+            tracing::warn!("{SMOOTHED_OFFSETS} has {percent:.1} % of the lines that would suffice between its rounds");
+        }
         write_offsets(&directory.path().join(SMOOTHED_OFFSETS), header, smoothed.knot_lines(knots))?;
         Ok(())
     }
@@ -58,3 +78,21 @@ impl Whole {
 
 /// Fits and estimates that are kept: some 100 MB. 64 nodes of degree 8 reach it after an hour of 4 s windows.
 const MOST_EDGES: usize = 600_000;
+
+/// The same where a kill follows: smoothed and written within some tenths of a second. 8 nodes of 7 edges reach it after a quarter of an hour of
+/// 4 s windows.
+const MOST_EDGES_IN_A_HURRY: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_killed_soon_is_smoothed_only_if_it_is_short() {
+        let whole = |edges, too_long| Whole { rounds: Vec::new(), edges, too_long };
+        let refused = |whole: Whole, killed_soon| whole.too_much(killed_soon).is_some();
+        assert!(!refused(whole(MOST_EDGES_IN_A_HURRY, false), true) && !refused(whole(MOST_EDGES, false), false));
+        assert!(refused(whole(MOST_EDGES_IN_A_HURRY + 1, false), true));
+        assert!(refused(whole(MOST_EDGES + 1, true), false) && refused(whole(0, true), true));
+    }
+}

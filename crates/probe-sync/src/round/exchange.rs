@@ -109,6 +109,11 @@ impl<'c> Exchange<'c> {
         self.frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
+    /// Whether a launcher signals all ranks at once, and kills them soon after.
+    pub fn signals_reach_all(&self) -> bool {
+        self.collective.signals_reach_all()
+    }
+
     /// How long to wait for the others. Their windows end up to half a window later than this one where a clock jumped,
     /// and a rank that is no node has yet to wait for the whole window.
     ///

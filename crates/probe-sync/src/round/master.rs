@@ -15,7 +15,7 @@ use crate::Error;
 use crate::join::Joined;
 use crate::measure::account::RankAccount;
 use crate::pace::{Pace, Policy};
-use crate::report::{Recorder, RunReport};
+use crate::report::{Recorder, RunReport, Stopped};
 
 /// The root's part of a run.
 pub(crate) struct Master {
@@ -103,14 +103,10 @@ impl Master {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn report(
-        self,
-        accounts: &[RankAccount],
-        interrupted: bool,
-        error: Option<String>,
-    ) -> Result<RunReport, Error> {
+    pub fn report(self, accounts: &[RankAccount], stopped: Stopped, error: Option<String>) -> Result<RunReport, Error> {
         let pacing = self.policy.report();
-        self.recorder.end(accounts, interrupted || self.asked, error, pacing)
+        let stopped = Stopped { asked: stopped.asked || self.asked, ..stopped };
+        self.recorder.end(accounts, stopped, error, pacing)
     }
 
     /// A window that has grown and would outlast the run ends with it; so does one after which too little for another would be left.

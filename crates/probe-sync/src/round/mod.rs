@@ -147,6 +147,11 @@ impl<'c> Rounds<'c> {
         self.master.as_ref()
     }
 
+    /// Whether a signal came that the launcher lets a kill follow.
+    pub fn killed_soon(&self) -> bool {
+        self.exchange.signals_reach_all() && self.stop.of_caller().load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Takes the master out: nothing is solved after this.
     pub fn take_master(&mut self) -> Option<Master> {
         self.master.take()

@@ -14,7 +14,7 @@ use super::context::{Context, Started};
 use super::start;
 use crate::join::Joined;
 use crate::pace::Policy;
-use crate::report::RunReport;
+use crate::report::{RunReport, Stopped};
 use crate::round::Rounds;
 use crate::{Config, Error};
 
@@ -179,9 +179,9 @@ impl<'c> Session<'c> {
         match self.rounds.settle() {
             Ok(accounts) => {
                 // Also a signal that came while the ranks were settling.
-                let interrupted = self.rounds.stop_asked();
+                let stopped = Stopped { asked: self.rounds.stop_asked(), killed_soon: self.rounds.killed_soon() };
                 let master = self.rounds.take_master();
-                master.map(|master| master.report(&accounts, interrupted, None)).transpose()
+                master.map(|master| master.report(&accounts, stopped, None)).transpose()
             }
             Err(error) => Err(self.failed(error)),
         }
@@ -190,8 +190,8 @@ impl<'c> Session<'c> {
     /// Writes the report of what there is; the first error stays the one to return.
     fn failed(&mut self, error: Error) -> Error {
         self.failed = true;
-        let interrupted = self.rounds.stop_asked();
-        let reported = self.rounds.take_master().map(|master| master.report(&[], interrupted, Some(error.to_string())));
+        let stopped = Stopped { asked: self.rounds.stop_asked(), killed_soon: self.rounds.killed_soon() };
+        let reported = self.rounds.take_master().map(|master| master.report(&[], stopped, Some(error.to_string())));
         if let Some(Err(second)) = reported {
             tracing::warn!("{second}");
         }

@@ -315,7 +315,7 @@ pub mod fault {
         /// A node.
         #[prost(uint32, tag = "2")]
         Node(u32),
-        /// Several nodes together.
+        /// Several nodes together; with a step, a change of rate or a glitch, one of two.
         #[prost(message, tag = "3")]
         Nodes(super::Nodes),
         /// An edge; where a direction matters it runs from source to destination.

@@ -220,3 +220,65 @@ const LONELY_SLOPE: f64 = 1e-3;
 const LONGEST_WILD: usize = 3;
 /// Gaps that are looked at for one step.
 const MOST_CANDIDATES: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::curve::CurvePoint;
+    use super::super::point::OffsetSample;
+    use super::*;
+
+    /// Points at times in s with values in ns, without slopes or errors of their own.
+    fn points(list: &[(f64, f64)]) -> Vec<Point> {
+        let point = |(s, value_ns): &(f64, f64)| Point {
+            at: CurvePoint { x_ns: s * 1e9, value_ns: *value_ns, slope: None, sigma_ns: 0.0 },
+            sample: OffsetSample::bare((s * 1e9) as i64, *value_ns),
+        };
+        list.iter().map(point).collect()
+    }
+
+    fn stepped(points: &[Point], gap: usize) -> bool {
+        let secants: Vec<f64> = points.windows(2).map(|pair| secant(&pair[0].at, &pair[1].at)).collect();
+        is_step(points, &secants, gap)
+    }
+
+    /// The point at the end of the gap may be moved up and down from `expected` by just less than `most` without a step, and not by just more.
+    #[track_caller]
+    fn check(what: &str, list: &[Point], moved: usize, gap: usize, [low, high]: [f64; 2], most: f64) {
+        for (base, sign) in [(low, -1.0), (high, 1.0)] {
+            for (by, expected) in [(most - 5.0, false), (most + 5.0, true)] {
+                let mut list = list.to_vec();
+                // All that come on the same side keep their distances.
+                let (from, until) = if moved <= gap { (0, moved + 1) } else { (moved, list.len()) };
+                let shift = base + sign * by - list[moved].at.value_ns;
+                list[from..until].iter_mut().for_each(|point| point.at.value_ns += shift);
+                assert_eq!(stepped(&list, gap), expected, "{what}: {by} ns beyond {base}, sign {sign}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_is_what_no_expected_slope_reaches() {
+        // Over 4 s: six sigma of 0.3 ns, 20 ppm, and 500 ns.
+        const FREE_NS: f64 = 1.8 + 80_000.0 + 500.0;
+        let two = points(&[(0.0, 0.0), (4.0, 0.0)]);
+        check("one gap alone: a thousandth", &two, 1, 0, [-4e6, 4e6], FREE_NS);
+        let mut turning = two.clone();
+        (turning[0].at.slope, turning[1].at.slope) = (Some(10e-6), Some(110e-6));
+        check("their mean, and as much as they differ", &turning, 1, 0, [240e3, 240e3], FREE_NS + 200_000.0);
+        let three = points(&[(0.0, 0.0), (2.0, 60e3), (6.0, 0.0)]);
+        check("as on the left", &three, 2, 1, [180e3, 180e3], FREE_NS);
+        let four = points(&[(0.0, 0.0), (2.0, 20e3), (4.0, 80e3), (8.0, 0.0)]);
+        // 10, then 30 ppm on the left: 30 or 50 ppm.
+        check("as on the left, or going on so", &four, 3, 2, [200e3, 280e3], FREE_NS);
+        let four = points(&[(0.0, 0.0), (4.0, 0.0), (6.0, 60e3), (8.0, 80e3)]);
+        // 30, then 10 ppm on the right: before them 30 or 50 ppm.
+        check("as on the right, or coming so", &four, 0, 0, [-200e3, -120e3], FREE_NS);
+        let mut noisy = three;
+        (noisy[1].at.sigma_ns, noisy[2].at.sigma_ns) = (3e3, 4e3);
+        check("six standard deviations", &noisy, 2, 1, [180e3, 180e3], FREE_NS - 1.8 + 30_000.0);
+        assert!(
+            stepped(&points(&[(0.0, 0.0), (0.0, 0.0)]), 0) && stepped(&points(&[(4.0, 0.0), (0.0, 0.0)]), 0),
+            "back"
+        );
+    }
+}

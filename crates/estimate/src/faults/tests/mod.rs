@@ -3,8 +3,12 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+mod reference;
+mod two_nodes;
+
 use super::*;
 use crate::graph::{GraphInput, GraphOptions, solve};
+use crate::window::ClockEvent;
 use probe_sync_time::{NodeId, StampSource, Timestamp};
 
 const NODES: usize = 16;
@@ -13,6 +17,8 @@ const BEGIN: u64 = 6;
 const WINDOW_S: f64 = 4.0;
 const M0: i64 = 1_795_187_183_000_000_000;
 
+type Events = Vec<(NodeId, ClockEvent)>;
+
 /// What a fault does to a round.
 #[derive(Clone, Copy, Default)]
 struct Change {
@@ -20,6 +26,8 @@ struct Change {
     offset: Option<fn(u64, u32) -> f64>,
     /// Done to an edge; false takes it away.
     edge: Option<fn(u64, &mut EdgeAlphaBeta) -> bool>,
+    /// What nodes see of their own clocks in a round.
+    events: Option<fn(u64) -> Events>,
 }
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
@@ -28,18 +36,23 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
 
 /// All verdicts of a run.
 fn watched(seed: u64, change: Change) -> Vec<Verdict> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut offsets: Vec<f64> = (0..NODES).map(|_| 1e7 * (random.random::<f64>() - 0.5)).collect();
-    let mut rates: Vec<f64> = (0..NODES).map(|_| 6e4 * (random.random::<f64>() - 0.5)).collect();
-    (offsets[0], rates[0]) = (0.0, 0.0);
     let pairs: Vec<(usize, usize)> = (0..NODES).flat_map(|n| [1, 3, 7].map(|step| (n, (n + step) % NODES))).collect();
+    watched_over(NODES, &pairs, seed, change)
+}
+
+/// All verdicts of a run of so many nodes, joined by these edges.
+fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Change) -> Vec<Verdict> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut offsets: Vec<f64> = (0..nodes).map(|_| 1e7 * (random.random::<f64>() - 0.5)).collect();
+    let mut rates: Vec<f64> = (0..nodes).map(|_| 6e4 * (random.random::<f64>() - 0.5)).collect();
+    (offsets[0], rates[0]) = (0.0, 0.0);
     let asymmetries: Vec<f64> = pairs.iter().map(|_| 40.0 * normal(&mut random)).collect();
     let mut watch = Watch::default();
     let mut verdicts = Vec::new();
     for round in 0..ROUNDS {
         let midpoint = M0 + (round as f64 * WINDOW_S * 1e9) as i64;
         let at = |node: usize| offsets[node] + change.offset.map_or(0.0, |offset| offset(round, node as u32));
-        let moved: Vec<f64> = (0..NODES).map(|node| at(node) - at(0)).collect();
+        let moved: Vec<f64> = (0..nodes).map(|node| at(node) - at(0)).collect();
         let mut edges: Vec<EdgeAlphaBeta> = Vec::new();
         for (&(src, dst), asymmetry) in pairs.iter().zip(&asymmetries) {
             let beta = moved[dst] - moved[src] + asymmetry + 30.0 * normal(&mut random);
@@ -65,12 +78,8 @@ fn watched(seed: u64, change: Change) -> Vec<Verdict> {
                 edges.push(edge);
             }
         }
-        let input = GraphInput {
-            nodes: NODES,
-            reference: NodeId(0),
-            reference_midpoint: Timestamp::from_ns(midpoint),
-            edges: &edges,
-        };
+        let input =
+            GraphInput { nodes, reference: NodeId(0), reference_midpoint: Timestamp::from_ns(midpoint), edges: &edges };
         let solution = solve(&input, &GraphOptions::default()).expect("our own nodes");
         verdicts.push(watch.observe(&RoundView {
             round: RoundId(round),
@@ -79,11 +88,11 @@ fn watched(seed: u64, change: Change) -> Vec<Verdict> {
             edges: &edges,
             nodes: &solution.nodes,
             excluded: &solution.excluded,
-            clock_events: &[],
+            clock_events: &change.events.map_or_else(Vec::new, |events| events(round)),
             unfitted: &[],
             directions: &[],
         }));
-        for node in 1..NODES {
+        for node in 1..nodes {
             rates[node] += 2.0 * normal(&mut random);
             offsets[node] += rates[node] * WINDOW_S;
         }
@@ -98,6 +107,33 @@ fn broken_window(edge: &mut EdgeAlphaBeta, node: u32, ns: f64) {
         (edge.alpha, edge.beta) = (sign * 500e-6, edge.beta + sign * 0.4 * ns);
         (edge.feasible, edge.margin_ns) = (false, -0.4 * ns.abs());
         (edge.bound_lo_ns, edge.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
+    }
+}
+
+/// What a node's watch reports of a step or a slew.
+fn event(node: u32, step_ns: i64, slew_ppm: f64) -> (NodeId, ClockEvent) {
+    (NodeId(node), ClockEvent { step_ns, slew_ppm, at: Timestamp::from_ns(M0) })
+}
+
+/// Kinds, culprits and first rounds of all that was named.
+fn named(verdicts: &[Verdict]) -> Vec<(FaultKind, Culprit, u64)> {
+    let faults = verdicts.iter().flat_map(|verdict| &verdict.faults);
+    faults.map(|fault| (fault.kind, fault.culprit.clone(), fault.began.0)).collect()
+}
+
+/// Who does not go on into which rounds.
+fn broken_into(verdicts: &[Verdict]) -> Vec<(u32, u64)> {
+    let mut all: Vec<(u32, u64)> =
+        verdicts.iter().flat_map(|verdict| &verdict.breaks).map(|broken| (broken.node.0, broken.round.0)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// A node's rate is off by `ns_per_s`, as the lines of its edges show it.
+fn turn(edge: &mut EdgeAlphaBeta, node: u32, ns_per_s: f64) {
+    if of(edge, node) {
+        edge.alpha += if edge.src_node_id.0 == node { -1e-9 } else { 1e-9 } * ns_per_s;
     }
 }
 
@@ -147,7 +183,11 @@ fn nothing_is_said_of_a_clean_run() {
 
 #[test]
 fn steps_are_named_whether_a_window_holds_them_or_not() {
-    let after = Change { offset: Some(|round, node| if node == 5 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
+    let after = Change {
+        offset: Some(|round, node| if node == 5 && round >= BEGIN { 1e7 } else { 0.0 }),
+        edge: None,
+        ..Change::default()
+    };
     check("between windows", after, &[(FaultKind::Step, node(5), BEGIN)], touches(5));
     let within = Change {
         offset: Some(|round, node| if node == 5 && round > BEGIN { 1e7 } else { 0.0 }),
@@ -157,13 +197,18 @@ fn steps_are_named_whether_a_window_holds_them_or_not() {
             }
             true
         }),
+        ..Change::default()
     };
     check("within a window", within, &[(FaultKind::Step, node(5), BEGIN)], touches(5));
 }
 
 #[test]
 fn a_step_of_the_reference_is_the_references() {
-    let after = Change { offset: Some(|round, node| if node == 0 && round >= BEGIN { 1e7 } else { 0.0 }), edge: None };
+    let after = Change {
+        offset: Some(|round, node| if node == 0 && round >= BEGIN { 1e7 } else { 0.0 }),
+        edge: None,
+        ..Change::default()
+    };
     check("between windows", after, &[(FaultKind::Step, node(0), BEGIN)], touches(0));
     let within = Change {
         offset: Some(|round, node| if node == 0 && round > BEGIN { 1e7 } else { 0.0 }),
@@ -173,6 +218,7 @@ fn a_step_of_the_reference_is_the_references() {
             }
             true
         }),
+        ..Change::default()
     };
     check("within a window", within, &[(FaultKind::Step, node(0), BEGIN)], touches(0));
     let verdicts = watched(1, after);
@@ -198,6 +244,7 @@ fn a_clock_that_swings_between_steady_ones_does_not_step() {
             }
             true
         }),
+        ..Change::default()
     };
     for seed in 0..8 {
         let verdicts = watched(seed, change);
@@ -226,6 +273,7 @@ fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
             }
             true
         }),
+        ..Change::default()
     };
     let expected = [(FaultKind::Step, node(0), BEGIN), (FaultKind::RateJump, node(5), LATER)];
     for seed in 0..4 {
@@ -253,6 +301,7 @@ fn a_step_that_a_line_hides_shows_in_the_margins() {
             }
             true
         }),
+        ..Change::default()
     };
     check("8 µs within a window", change, &[(FaultKind::Step, node(5), BEGIN)], touches(5));
 }
@@ -277,6 +326,7 @@ fn a_rate_that_changes_late_in_a_window_is_no_step() {
             }
             true
         }),
+        ..Change::default()
     };
     for seed in 0..4 {
         let verdicts = watched(seed, change);
@@ -303,7 +353,7 @@ fn a_slow_change_of_rate_is_found_over_several_rounds() {
     };
     let mut named = 0;
     for seed in 0..8 {
-        let verdicts = watched(seed, Change { offset: Some(ramp), edge: Some(rate) });
+        let verdicts = watched(seed, Change { offset: Some(ramp), edge: Some(rate), ..Change::default() });
         let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
         assert!(faults.iter().all(|fault| fault.kind == FaultKind::RateJump && fault.culprit == node(5)), "{faults:?}");
         named += usize::from(!faults.is_empty());
@@ -321,7 +371,7 @@ fn an_edge_that_the_graph_bears_with_is_still_asymmetric() {
         true
     };
     for seed in 0..8 {
-        let verdicts = watched(seed, Change { offset: None, edge: Some(always) });
+        let verdicts = watched(seed, Change { offset: None, edge: Some(always), ..Change::default() });
         let faults: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
         let [fault] = faults[..] else { panic!("seed {seed}: {faults:?}") };
         assert_eq!((fault.kind, &fault.culprit), (FaultKind::AsymmetricEdge, &Culprit::Edge(Edge::new(5, 8))));
@@ -338,7 +388,7 @@ fn an_edge_that_stays_lossy_when_the_network_is_well_again_is_named() {
         }
         true
     };
-    let named: Vec<(FaultKind, Culprit)> = watched(1, Change { offset: None, edge: Some(loss) })
+    let named: Vec<(FaultKind, Culprit)> = watched(1, Change { offset: None, edge: Some(loss), ..Change::default() })
         .iter()
         .flat_map(|verdict| &verdict.faults)
         .map(|fault| (fault.kind, fault.culprit.clone()))
@@ -359,7 +409,7 @@ fn stamps_wrong_by_a_ramp_are_a_jump_of_the_rate() {
         }
         true
     };
-    let change = Change { offset: Some(ramp), edge: Some(rate) };
+    let change = Change { offset: Some(ramp), edge: Some(rate), ..Change::default() };
     check("200 ns/s", change, &[(FaultKind::RateJump, node(5), BEGIN)], touches(5));
 }
 
@@ -375,7 +425,7 @@ fn a_change_of_rate_breaks_no_history_and_costs_no_edge() {
         }
         true
     };
-    let change = Change { offset: Some(bent), edge: Some(rate) };
+    let change = Change { offset: Some(bent), edge: Some(rate), ..Change::default() };
     for seed in 0..5 {
         let verdicts = watched(seed, change);
         let named: Vec<&Fault> = verdicts.iter().flat_map(|verdict| &verdict.faults).collect();
@@ -398,6 +448,7 @@ fn timestamps_that_differ_by_peer_name_the_falseticker() {
             }
             true
         }),
+        ..Change::default()
     };
     check("to each peer another", change, &[(FaultKind::Falseticker, node(5), BEGIN)], touches(5));
 }
@@ -412,6 +463,7 @@ fn late_receive_stamps_name_the_falseticker() {
             }
             true
         }),
+        ..Change::default()
     };
     check("5 µs late", change, &[(FaultKind::Falseticker, node(5), BEGIN)], touches(5));
 }
@@ -429,7 +481,7 @@ fn one_edge_is_named_alone() {
         true
     };
     let expected = [(FaultKind::AsymmetricEdge, culprit(), BEGIN)];
-    check("5 µs one way", Change { offset: None, edge: Some(asymmetric) }, &expected, only);
+    check("5 µs one way", Change { offset: None, edge: Some(asymmetric), ..Change::default() }, &expected, only);
     let always = |_: u64, edge: &mut EdgeAlphaBeta| {
         if edge.edge() == EDGE {
             shift(edge, 2_500.0);
@@ -437,14 +489,19 @@ fn one_edge_is_named_alone() {
         true
     };
     let expected = [(FaultKind::AsymmetricEdge, culprit(), 0)];
-    check("from the beginning", Change { offset: None, edge: Some(always) }, &expected, only);
+    check("from the beginning", Change { offset: None, edge: Some(always), ..Change::default() }, &expected, only);
     let route = |round: u64, edge: &mut EdgeAlphaBeta| {
         if edge.edge() == EDGE && round >= BEGIN {
             edge.margin_ns += 20e3;
         }
         true
     };
-    check("route", Change { offset: None, edge: Some(route) }, &[(FaultKind::RouteChange, culprit(), BEGIN)], only);
+    check(
+        "route",
+        Change { offset: None, edge: Some(route), ..Change::default() },
+        &[(FaultKind::RouteChange, culprit(), BEGIN)],
+        only,
+    );
 }
 
 #[test]
@@ -452,7 +509,7 @@ fn absence_is_named() {
     let silent = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
     let back = BEGIN + 4;
     let expected = [(FaultKind::Silent, node(5), BEGIN), (FaultKind::Rejoined, node(5), back)];
-    check("silence", Change { offset: None, edge: Some(silent) }, &expected, touches(5));
+    check("silence", Change { offset: None, edge: Some(silent), ..Change::default() }, &expected, touches(5));
 
     let reset = |round: u64, node: u32| if node == 5 && round >= BEGIN { -3e8 } else { 0.0 };
     let expected = [
@@ -460,11 +517,11 @@ fn absence_is_named() {
         (FaultKind::Rejoined, node(5), back),
         (FaultKind::Restart, node(5), back),
     ];
-    check("reboot", Change { offset: Some(reset), edge: Some(silent) }, &expected, touches(5));
+    check("reboot", Change { offset: Some(reset), edge: Some(silent), ..Change::default() }, &expected, touches(5));
 
     let late = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && round < BEGIN);
     let expected = [(FaultKind::Silent, node(5), 0), (FaultKind::JoinedLate, node(5), BEGIN)];
-    check("late", Change { offset: None, edge: Some(late) }, &expected, touches(5));
+    check("late", Change { offset: None, edge: Some(late), ..Change::default() }, &expected, touches(5));
 
     fn far(node: NodeId) -> bool {
         (4..8).contains(&node.0)
@@ -474,7 +531,9 @@ fn absence_is_named() {
     };
     let group = || Culprit::Nodes((4..8).map(NodeId).collect());
     let expected = [(FaultKind::Partition, group(), BEGIN), (FaultKind::Rejoined, group(), back)];
-    check("partition", Change { offset: None, edge: Some(parted) }, &expected, |edge| far(edge.src) || far(edge.dst));
+    check("partition", Change { offset: None, edge: Some(parted), ..Change::default() }, &expected, |edge| {
+        far(edge.src) || far(edge.dst)
+    });
 }
 
 #[test]
@@ -489,14 +548,19 @@ fn losses_name_edge_node_or_network() {
         true
     };
     let expected = [(FaultKind::Loss, Culprit::Edge(Edge::new(5, 8)), BEGIN)];
-    check("edge", Change { offset: None, edge: Some(of_edge) }, &expected, |_| false);
+    check("edge", Change { offset: None, edge: Some(of_edge), ..Change::default() }, &expected, |_| false);
     let of_node = |round: u64, edge: &mut EdgeAlphaBeta| {
         if of(edge, 5) && round >= BEGIN {
             lose(edge);
         }
         true
     };
-    check("node", Change { offset: None, edge: Some(of_node) }, &[(FaultKind::Loss, node(5), BEGIN)], |_| false);
+    check(
+        "node",
+        Change { offset: None, edge: Some(of_node), ..Change::default() },
+        &[(FaultKind::Loss, node(5), BEGIN)],
+        |_| false,
+    );
     let of_all = |round: u64, edge: &mut EdgeAlphaBeta| {
         if round >= BEGIN {
             lose(edge);
@@ -504,7 +568,7 @@ fn losses_name_edge_node_or_network() {
         true
     };
     let expected = [(FaultKind::Loss, Culprit::Everyone, BEGIN)];
-    check("network", Change { offset: None, edge: Some(of_all) }, &expected, |_| false);
+    check("network", Change { offset: None, edge: Some(of_all), ..Change::default() }, &expected, |_| false);
 }
 
 #[test]

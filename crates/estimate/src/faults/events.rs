@@ -1,0 +1,51 @@
+//! What nodes saw of their own clocks in the last rounds.
+//!
+//! Place in the flow: under `clocks`, which asks whose doing a change is; `paths` asks which broken edges are explained. What it does not do:
+//! believe that a watch sees everything: a virtual machine's may not.
+
+use std::collections::VecDeque;
+
+use probe_sync_time::{NodeId, RoundId};
+
+use super::view::RoundView;
+use crate::motion::NS_PER_S_PER_PPM;
+use crate::window::ClockEvent;
+
+/// The events of the last rounds, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Events {
+    recent: VecDeque<(RoundId, NodeId, ClockEvent)>,
+}
+
+impl Events {
+    pub(super) fn take_in(&mut self, view: &RoundView<'_>) {
+        while self.recent.front().is_some_and(|(round, ..)| round.0 + ROUNDS_KEPT < view.round.0) {
+            self.recent.pop_front();
+        }
+        self.recent.extend(view.clock_events.iter().map(|(node, event)| (view.round, *node, *event)));
+    }
+
+    /// The steps in ns and the changes of rate in ns/s that a node has seen since a round, added up.
+    pub(super) fn since(&self, node: NodeId, round: RoundId) -> [f64; 2] {
+        let own = self.recent.iter().filter(|(at, of, _)| *of == node && *at >= round);
+        own.fold([0.0; 2], |[step, rate], (.., event)| {
+            [step + event.step_ns as f64, rate + event.slew_ppm * NS_PER_S_PER_PPM]
+        })
+    }
+}
+
+/// Whether a node saw itself stepped by more than a watch's own error.
+pub(super) fn is_step(event: &ClockEvent) -> bool {
+    event.step_ns.unsigned_abs() > EVENT_MIN_NS
+}
+
+/// Whether what was measured is what somebody saw, and not something else.
+pub(super) fn is_same(measured: f64, seen: f64) -> bool {
+    seen != 0.0 && (measured - seen).abs() < 0.5 * seen.abs()
+}
+
+/// A step that a node saw itself counts from here on, ns.
+const EVENT_MIN_NS: u64 = 1_000;
+
+/// As far back as a change that is named now may have begun.
+const ROUNDS_KEPT: u64 = 8;

@@ -1,0 +1,67 @@
+//! By how much margins fall below the least that they ever were: a step within a window does that to one node's edges, the end of a load to all.
+//!
+//! Place in the flow: under `paths`, which keeps the least margins; `clocks` judges what is left of a node's fall when all others' is taken away. By
+//! hand: the edges of node 5 fall by 5 µs, those between all others by 1 µs ± 0.1: node 5's fell by 4 µs less 0.3.
+//!
+//! What it does not do: decide what a fall means.
+
+use probe_sync_time::Edge;
+
+use super::view::RoundView;
+use crate::statistics::{TO_SIGMA, median};
+use crate::window::EdgeAlphaBeta;
+
+/// By how much the margins of a round's edges are below the least so far.
+pub(super) struct Falls {
+    edges: Vec<([usize; 2], f64)>,
+    /// By node: of its own edges, the median, ns.
+    own: Vec<f64>,
+}
+
+impl Falls {
+    /// `least_ns` says the least margin of an edge so far; 0 where nothing is known.
+    pub(super) fn of(view: &RoundView<'_>, least_ns: impl Fn(Edge) -> f64) -> Self {
+        let fall = |edge: &EdgeAlphaBeta| {
+            let least = least_ns(edge.edge());
+            let told = edge.pairs_count >= PAIRS_MIN && least > 0.0 && edge.margin_ns.is_finite();
+            told.then_some((ends(edge.edge()), least - edge.margin_ns))
+        };
+        let edges: Vec<_> = view.edges.iter().filter_map(fall).collect();
+        let mut own = vec![Vec::new(); view.nodes.len()];
+        for (ends, fall) in &edges {
+            ends.iter().for_each(|end| own.get_mut(*end).into_iter().for_each(|own| own.push(*fall)));
+        }
+        Self { edges, own: own.into_iter().map(median).collect() }
+    }
+
+    /// What the edges of all others fell by: the median, and what they differ by; nothing unless most fell.
+    fn of_others(&self, node: usize) -> f64 {
+        let others: Vec<f64> =
+            self.edges.iter().filter(|(ends, _)| !ends.contains(&node)).map(|(_, fall)| *fall).collect();
+        let middle = median(others.iter().copied());
+        let spread = TO_SIGMA * median(others.iter().map(|fall| (fall - middle).abs()));
+        if middle > 0.0 { middle + FALL_SPREADS * spread } else { 0.0 }
+    }
+
+    /// What an edge would have fallen by, were it like all that share no node with it.
+    pub(super) fn usual_ns(&self, edge: Edge) -> f64 {
+        let [a, b] = ends(edge).map(|end| self.of_others(end));
+        a.min(b)
+    }
+
+    /// By node: what its edges fell by beyond all others.
+    pub(super) fn of_nodes(&self) -> Vec<f64> {
+        let beyond = |(node, fall): (usize, &f64)| if *fall > 0.0 { fall - self.of_others(node) } else { *fall };
+        self.own.iter().enumerate().map(beyond).collect()
+    }
+}
+
+fn ends(edge: Edge) -> [usize; 2] {
+    [edge.src.index(), edge.dst.index()]
+}
+
+/// How much further than the others' median a node's edges may fall, in spreads of theirs.
+const FALL_SPREADS: f64 = 2.0;
+
+/// Fewest exchanges whose least delay says something under load.
+pub(super) const PAIRS_MIN: u32 = 12;
