@@ -16,7 +16,7 @@ use crate::counters::{AnswerCounters, Fate};
 use crate::outbox::Outbox;
 use crate::packet::{Kind, Packet};
 use crate::prober::{MAX_PER_PEER, reorder_grace};
-use crate::seen::{Seen, SeenWindow};
+use crate::seen::{Seen, SeenWindow, is_newer};
 
 #[derive(Debug)]
 pub(crate) struct Responder {
@@ -43,6 +43,8 @@ enum Alarm {
 struct Peer {
     /// The latest requests, by sequence number.
     requests: BTreeMap<u32, Request>,
+    /// The newest request that was dropped: what comes of it and of older ones is late, and is not answered a second time.
+    dropped: Option<u32>,
     counters: AnswerCounters,
 }
 
@@ -122,8 +124,12 @@ impl Responder {
         }
         let key = (packet.src, packet.seq);
         self.make_room(packet.src, packet.seq, now);
-        let requests = &mut self.peers.entry(packet.src).or_default().requests;
-        let request = requests.entry(packet.seq).or_insert_with(|| Request::new(now, packet.incarnation));
+        let peer = self.peers.entry(packet.src).or_default();
+        let known = peer.requests.contains_key(&packet.seq);
+        if !known && peer.dropped.is_some_and(|dropped| !is_newer(packet.seq, dropped)) {
+            return Fate::Late;
+        }
+        let request = peer.requests.entry(packet.seq).or_insert_with(|| Request::new(now, packet.incarnation));
         let collecting = request.stage == Stage::Collecting;
         match (request.pt_rx.get_mut(packet.kind.place()), request.stage) {
             (Some(slot), Stage::Collecting) => *slot = Some(received),
@@ -177,6 +183,10 @@ impl Responder {
         let known = self.peers.get(&peer).map(|peer| peer.requests.keys().copied().collect::<Vec<_>>());
         for seq in known.unwrap_or_default() {
             self.drop_request((peer, seq));
+        }
+        // A life begins with any number.
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.dropped = None;
         }
     }
 
@@ -236,6 +246,9 @@ impl Responder {
     fn drop_request(&mut self, key: RequestKey) {
         self.silence(key);
         let Some(state) = self.peers.get_mut(&key.0) else { return };
+        if state.dropped.is_none_or(|dropped| is_newer(key.1, dropped)) {
+            state.dropped = Some(key.1);
+        }
         match state.requests.remove(&key.1).map(|request| request.stage) {
             Some(Stage::Collecting) => state.counters.incomplete += 1,
             Some(Stage::Answering { .. }) => state.counters.superseded += 1,

@@ -5,6 +5,7 @@
 //!
 //! What it does not do: measure. The processor time of a packet was measured on real sockets once and is a constant here.
 
+use probe_sync_estimate::pacing::PACKET_CPU_NS;
 use probe_sync_probe::PACKET_BYTES;
 use probe_sync_time::Duration;
 
@@ -37,9 +38,8 @@ impl Cost {
 /// UDP (8) and IPv4 (20).
 const HEADER_BYTES: usize = 28;
 
-/// Both ends of a packet, wake-ups included: 22 µs by `cargo bench -p probe-sync-sys --bench loopback`, see docs/RESULTS.md,
-/// "Cost of probing".
-const CPU_SECONDS_PER_PACKET: f64 = 22e-6;
+/// Both ends of a packet, wake-ups included: see docs/RESULTS.md, "Cost of probing".
+const CPU_SECONDS_PER_PACKET: f64 = PACKET_CPU_NS * 1e-9;
 
 #[cfg(test)]
 mod tests {
@@ -47,11 +47,11 @@ mod tests {
 
     #[test]
     fn the_default_cadence_costs_what_was_measured() {
-        // 1250 exchanges of six packets per second and host: 5.3 Mbit/s sent, as much received, 16.5 % of a core.
+        // 1250 exchanges of six packets per second and host: 6.5 Mbit/s sent, as much received, 6 % of a core.
         let cost = Cost::new(2 * 1250 * 6 * 4, 2, Duration::from_ms(4_000)).expect("hosts and time");
         assert_eq!(cost.packets_per_second, 7_500.0);
-        assert_eq!(cost.bytes_per_second * 8.0, 2.0 * 5.28e6);
-        assert!((cost.cpu_share - 0.165).abs() < 1e-12);
+        assert_eq!(cost.bytes_per_second * 8.0, 2.0 * 6.48e6);
+        assert!((cost.cpu_share - 0.06).abs() < 1e-12);
         assert_eq!(Cost::new(1, 0, Duration::from_ms(1)), None);
     }
 }

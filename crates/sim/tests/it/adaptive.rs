@@ -65,11 +65,11 @@ fn a_network_whose_load_comes_and_goes_is_answered() {
 fn the_budget_holds_and_what_is_impossible_is_refused() {
     let tight = PacingOptions { budget: Budget { bits_per_second: Some(1e6), cpu_share: None }, ..options(1.0) };
     let times = [Duration::from_ms(6_000), WINDOW];
-    // Bits per second and host of packets of 88 bytes on the wire: all of it in the first window, never more.
+    // Bits per second and host of packets of 108 bytes on the wire: all of it in the first window, never more.
     for (duration, least) in [(WINDOW, 0.95e6), (times[0], 0.1e6)] {
         let ran = run(&scenario(0.8), 3, [duration, WINDOW], Some(tight), &|| false);
         let packets = ran.expect("a sound scenario").expect("not stopped").packets as f64;
-        let bits = packets / 8.0 * 88.0 * 8.0 / (duration.as_ns_f64() * 1e-9);
+        let bits = packets / 8.0 * 108.0 * 8.0 / (duration.as_ns_f64() * 1e-9);
         assert!((least..1.005e6).contains(&bits), "{bits}");
     }
     let wrong = run(&scenario(0.2), 3, [WINDOW, times[0]], None, &|| false);

@@ -168,7 +168,7 @@ fn values_out_of_range_name_the_field() {
 fn the_simulator_checks_scenarios_made_by_code_as_well() {
     let scenario = Scenario { neighbors: 1_000_001, ..Scenario::default() };
     assert!(Simulation::new(scenario, 1).is_err());
-    let scenario = Scenario { spacing: Duration::from_ms(200), ..Scenario::default() };
+    let scenario = Scenario { spacing: Duration::from_ms(2_000), ..Scenario::default() };
     let error = Simulation::new(scenario, 1).expect_err("spacing above the exchange timeout").to_string();
     assert!(error.contains("spacing"), "{error}");
 }
