@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod in_process;
+mod random;
 #[cfg(any(test, feature = "suite"))]
 pub mod suite;
 mod tcp;
 mod wait;
 
 pub use in_process::InProcess;
+pub use random::random_bytes;
 pub use tcp::{JobKey, Tcp, bind};
 pub use wait::Wait;
 

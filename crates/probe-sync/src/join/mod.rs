@@ -13,8 +13,8 @@ mod roster;
 
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
-use probe_sync_time::{Edge, RunId, System, Timestamp};
+use probe_sync_collective::{Collective, Deadline, Frames, ROOT, random_bytes};
+use probe_sync_time::{Edge, RunId, SessionKey, System, Timestamp};
 use serde::Serialize;
 
 pub(crate) use self::hello::Hello;
@@ -41,16 +41,16 @@ pub(crate) struct Joined {
     pub ranks: usize,
 }
 
-/// Step 1. `own` is this rank's hello or why its configuration is unusable. At the root `run_id` names the run;
-/// elsewhere it is ignored. Returns the plan, and at the root every rank's hello.
+/// Step 1. `own` is this rank's hello or why its configuration is unusable. The root draws
+/// the run's number and its session key. Returns the plan, and at the root every rank's hello.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank when some configuration is unusable, or versions or configurations differ.
+/// [`Error::Refused`] on every rank when some configuration is unusable, versions or configurations differ, or the root has no
+/// random bytes.
 pub(crate) fn agree_on_plan(
     collective: &mut dyn Collective,
     config: Option<&Config>,
     own: &Result<Hello, String>,
-    run_id: RunId,
     deadline: &Deadline,
 ) -> Result<(Plan, Vec<Hello>), Error> {
     let mut all = Vec::new();
@@ -58,7 +58,9 @@ pub(crate) fn agree_on_plan(
         for (rank, hello) in hellos.into_iter().flatten().enumerate() {
             all.push(hello.map_err(|reason| format!("rank {rank}: {reason}"))?);
         }
-        plan::agree(config.ok_or("rank 0 has no configuration")?, &all, run_id)
+        let drawn = random_bytes().and_then(|run| Ok((RunId(u64::from_le_bytes(run)), SessionKey(random_bytes()?))));
+        let (run, session_key) = drawn.map_err(|error| format!("rank 0: {error}"))?;
+        plan::agree(config.ok_or("rank 0 has no configuration")?, &all, run, session_key)
     })?;
     Ok((plan, all))
 }

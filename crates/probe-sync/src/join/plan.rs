@@ -7,7 +7,7 @@
 //! What it does not do: talk to other ranks.
 
 use probe_sync_estimate::record::RankRecord;
-use probe_sync_time::{NodeId, RunId};
+use probe_sync_time::{NodeId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 
 use super::Hello;
@@ -20,6 +20,8 @@ use crate::config::ReferenceChoice;
 pub struct Plan {
     /// The run.
     pub run: RunId,
+    /// What proves that a packet is of this run. No file holds it.
+    pub session_key: SessionKey,
     /// For each rank, the node that it is or follows.
     pub node_of_rank: Vec<NodeId>,
     /// For each node, the rank that probes for it.
@@ -58,9 +60,9 @@ impl Plan {
 }
 
 /// The plan of all ranks' hellos, or why the run is refused.
-pub(super) fn agree(config: &Config, all: &[Hello], run: RunId) -> Result<Plan, String> {
+pub(super) fn agree(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey) -> Result<Plan, String> {
     refuse_differences(all)?;
-    let plan = make_plan(config, all, run);
+    let plan = make_plan(config, all, run, session_key);
     let unknown = |node: NodeId| (node.index() >= plan.nodes()).then_some(node);
     if let Some(node) = config.inject_step.and_then(|step| unknown(step.node)) {
         return Err(format!("inject_step names node {node}, and the run has {} nodes", plan.nodes()));
@@ -101,7 +103,7 @@ fn refuse_differences(all: &[Hello]) -> Result<(), String> {
     Ok(())
 }
 
-fn make_plan(config: &Config, all: &[Hello], run: RunId) -> Plan {
+fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey) -> Plan {
     let mut clocks: Vec<&str> = Vec::new();
     let clock_of_rank: Vec<usize> = all
         .iter()
@@ -136,6 +138,7 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId) -> Plan {
         .collect();
     Plan {
         run,
+        session_key,
         place_on_host,
         loopback: all.windows(2).all(|pair| pair[0].network_identity == pair[1].network_identity),
         hostnames: all.iter().map(|rank| rank.hostname.clone()).collect(),
@@ -175,6 +178,7 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire;
 
     fn hellos(hosts: &[&str]) -> Vec<Hello> {
         let one = |host: &&str| Hello {
@@ -189,9 +193,11 @@ mod tests {
         hosts.iter().map(one).collect()
     }
 
+    const KEY: SessionKey = SessionKey([0xa7; 32]);
+
     fn check(hosts: &[&str], per_rank: bool, nodes: &[u32], leaders: &[u32], places: &[(u32, u32)]) {
         let config = Config { per_rank, ..Config::default() };
-        let plan = make_plan(&config, &hellos(hosts), RunId(1));
+        let plan = make_plan(&config, &hellos(hosts), RunId(1), KEY);
         assert_eq!(plan.node_of_rank, nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
         assert_eq!(plan.rank_of_node, leaders);
         assert_eq!(plan.place_on_host, places);
@@ -202,6 +208,15 @@ mod tests {
         check(&["a", "a", "a"], false, &[0, 1, 2], &[0, 1, 2], &[(0, 3), (1, 3), (2, 3)]);
         check(&["a", "b", "a", "b"], false, &[0, 1, 0, 1], &[0, 1], &[(0, 1), (0, 1), (1, 1), (1, 1)]);
         check(&["a", "b", "a"], true, &[0, 1, 2], &[0, 1, 2], &[(0, 2), (0, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn every_rank_learns_the_session_key_and_no_one_prints_it() {
+        let plan = make_plan(&Config::default(), &hellos(&["a", "b"]), RunId(1), KEY);
+        let learnt: Plan = wire::decode(&wire::encode(&plan), 0).expect("our own bytes");
+        assert_eq!(learnt.session_key, KEY);
+        assert!(!format!("{learnt:?}").contains("167"), "{learnt:?}");
+        assert!(serde_json::to_string(&learnt).is_err(), "a file would hold the key");
     }
 
     #[test]
@@ -226,7 +241,7 @@ mod tests {
             launched: launched.map(|(rank, world_size)| Launched { rank, world_size, local_rank: Some(5) }),
         };
         let hellos: Vec<Hello> = ranks_of.iter().map(hello).collect();
-        let plan = agree(&Config::default(), &hellos, RunId(1)).expect("alike");
+        let plan = agree(&Config::default(), &hellos, RunId(1), KEY).expect("alike");
         let found = ranks(&plan, &hellos);
         let short: Vec<_> = found.iter().map(|r| (r.rank, r.world_size, r.hostname.as_str(), r.node_id)).collect();
         let expected: Vec<_> =

@@ -10,7 +10,7 @@ use std::time::Duration as StdDuration;
 use probe_sync_collective::{Collective, Deadline};
 use probe_sync_probe::topology;
 use probe_sync_sys::{TracerClock, clock, host};
-use probe_sync_time::{Clock, Edge, NodeId, RunId};
+use probe_sync_time::{Clock, Edge, NodeId};
 
 use super::context::Context;
 use crate::join::{self, Hello, Joined, Plan, Ready};
@@ -37,7 +37,7 @@ pub(super) fn start<'c>(
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
     let hello = config.as_ref().map(|config| Hello::of(config, &host::Host::detect())).map_err(ToString::to_string);
-    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, new_run_id(), &handshake)?;
+    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
     let rank = collective.rank();
     let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, context));
@@ -87,12 +87,6 @@ fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
     let nodes = plan.nodes() as u32;
     let neighbors = config.neighbors.unwrap_or(DEFAULT_NEIGHBORS).min(nodes.saturating_sub(1));
     topology::edges(nodes, neighbors, config.seed)
-}
-
-/// Random enough that packets of an older run on the same ports are recognised as foreign.
-fn new_run_id() -> RunId {
-    use std::hash::{BuildHasher, RandomState};
-    RunId(RandomState::new().hash_one((std::process::id(), clock::SystemClock.now().as_ns())))
 }
 
 /// Ranks of a large job start minutes apart on some clusters; one that never comes must still be named.

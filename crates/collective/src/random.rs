@@ -1,0 +1,36 @@
+//! Bytes that nobody can guess.
+//!
+//! Place in the flow: the session key of a run, and the challenges of the rendezvous. What it does not do: make numbers for
+//! estimates or tests; those come from a seed.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use crate::Error;
+
+/// Bytes that nobody can guess, from the kernel.
+///
+/// # Errors
+/// [`Error::Setup`] where the system has none.
+pub fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT], Error> {
+    let mut bytes = [0; COUNT];
+    let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut bytes));
+    let reason = |error| format!("{error}; mount /dev, as every container runtime does");
+    read.map_err(|error| Error::Setup { what: format!("cannot read {SOURCE}"), reason: reason(error) })?;
+    Ok(bytes)
+}
+
+const SOURCE: &str = "/dev/urandom";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_draws_differ_in_every_part() {
+        let (one, other) = (random_bytes::<64>().expect("a kernel"), random_bytes::<64>().expect("a kernel"));
+        for (one, other) in one.chunks(16).zip(other.chunks(16)) {
+            assert_ne!(one, other);
+        }
+    }
+}
