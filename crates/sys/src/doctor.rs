@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::clock::{Tsc, TscFlags};
 use crate::discipline::Discipline;
-use crate::host::{Interface, default_interface, interfaces, read_line};
+use crate::host::read_line;
+use crate::interfaces::{Interface, default_interface, interfaces};
 use crate::nic::timestamping_offer;
 use crate::udp::{TimestampMode, TimestampedUdp, UdpOptions};
 use crate::{Error, NARROW_BRACKET, RawClock, SystemClock, read_pair, timer};

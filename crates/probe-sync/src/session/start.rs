@@ -9,7 +9,7 @@ use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Deadline};
 use probe_sync_probe::topology;
-use probe_sync_sys::{TracerClock, clock, host};
+use probe_sync_sys::{TracerClock, clock, host, interfaces};
 use probe_sync_time::{Clock, Edge, NodeId};
 
 use super::context::Context;
@@ -73,7 +73,7 @@ struct Bound {
 impl Bound {
     /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
     fn bind(config: &Config, plan: &Plan, node: NodeId, context: &Context) -> Result<Self, String> {
-        let outward = host::outward_address(config.interface.as_deref());
+        let outward = interfaces::outward_address(config.interface.as_deref());
         let address = join::probe_address(config, plan, context.towards_root, outward)?;
         let prober = ProberSetup::bind(config, node, SocketAddr::new(address, config.port))
             .map_err(|error| error.to_string())?;
