@@ -47,7 +47,8 @@ impl Host {
 
 /// The interface that has `address`; `None` for an unspecified or a foreign address.
 pub fn interface_of_address(address: IpAddr) -> Option<String> {
-    let found = interfaces().ok()?.into_iter().find(|interface| interface.addresses.contains(&address))?;
+    let found =
+        interfaces().ok()?.into_iter().find(|interface| interface.addresses.iter().any(|own| own.ip == address))?;
     Some(found.name)
 }
 

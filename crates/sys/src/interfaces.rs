@@ -6,15 +6,13 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use serde::Serialize;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::Error;
 
 /// A network interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Interface {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
     /// Its name.
     pub name: String,
     /// It is switched on.
@@ -22,14 +20,25 @@ pub(crate) struct Interface {
     /// It leads only to this host itself.
     pub loopback: bool,
     /// Its addresses.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<InterfaceAddress>,
+}
+
+/// An address of an interface, with the network that is reached by it without a router.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// Leading bits that all addresses of the network share.
+    pub prefix_length: u8,
+    /// The interface's number where the address is link-local, which alone does not say where it leads; else 0.
+    pub scope_id: u32,
 }
 
 /// All interfaces, in the system's order.
 ///
 /// # Errors
 /// When the system refuses.
-pub(crate) fn interfaces() -> Result<Vec<Interface>, Error> {
+pub fn interfaces() -> Result<Vec<Interface>, Error> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: on success `first` points to a list that stays valid until `freeifaddrs`.
     if unsafe { libc::getifaddrs(&raw mut first) } < 0 {
@@ -43,6 +52,8 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>, Error> {
         let name = name.to_string_lossy();
         // SAFETY: `ifa_addr` is null or points to an address of the family that it names.
         let address = unsafe { address_of(entry.ifa_addr) };
+        // SAFETY: as `ifa_addr`.
+        let mask = unsafe { address_of(entry.ifa_netmask) };
         let index = interfaces.iter().position(|known| known.name == name).unwrap_or_else(|| {
             let has = |flag: libc::c_int| entry.ifa_flags & flag as libc::c_uint != 0;
             interfaces.push(Interface {
@@ -53,7 +64,10 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>, Error> {
             });
             interfaces.len() - 1
         });
-        interfaces[index].addresses.extend(address);
+        let prefix_length =
+            |ip: IpAddr| mask.map_or(if ip.is_ipv4() { 32 } else { 128 }, |(mask, _)| leading_ones(mask));
+        let with_prefix = |(ip, scope_id)| InterfaceAddress { ip, prefix_length: prefix_length(ip), scope_id };
+        interfaces[index].addresses.extend(address.map(with_prefix));
         next = entry.ifa_next;
     }
     // SAFETY: the list came from `getifaddrs`, is freed once, and nothing borrowed from it is left.
@@ -63,22 +77,34 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>, Error> {
 
 /// The interface through which packets to the world leave: the one of the default route with the least metric, IPv4
 /// before IPv6.
-pub(crate) fn default_interface() -> Option<String> {
+pub fn default_interface() -> Option<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     default_route_v4(&read("/proc/net/route")).or_else(|| default_route_v6(&read("/proc/net/ipv6_route")))
 }
 
-/// The address that peers on other hosts can most likely reach: the first of `interface`, or of the default interface;
-/// IPv4 before IPv6, never link-local.
-pub fn outward_address(interface: Option<&str>) -> Option<IpAddr> {
-    let name = interface.map(str::to_owned).or_else(default_interface)?;
-    let found = interfaces().ok()?.into_iter().find(|candidate| candidate.name == name)?;
-    choose_address(&found.addresses)
+/// The address of this host from which packets to `to` leave, as its routes say. Nothing is sent.
+///
+/// # Errors
+/// When no route leads there.
+pub fn address_towards(to: SocketAddr) -> std::io::Result<IpAddr> {
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Leading ones of a network mask.
+fn leading_ones(mask: IpAddr) -> u8 {
+    let ones = match mask {
+        IpAddr::V4(mask) => mask.to_bits().leading_ones(),
+        IpAddr::V6(mask) => mask.to_bits().leading_ones(),
+    };
+    ones as u8
 }
 
 /// # Safety
-/// `address` is null or points to an address of the family that it names.
-unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+/// `address` is null or points to an address of the family that it names. The number is the scope of a link-local address.
+unsafe fn address_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     if address.is_null() {
         return None;
     }
@@ -87,24 +113,15 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
         libc::AF_INET => {
             // SAFETY: the family says that it is a `sockaddr_in`; read unaligned, as nothing promises alignment.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
+            Some((Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into(), 0))
         }
         libc::AF_INET6 => {
             // SAFETY: the family says that it is a `sockaddr_in6`; read unaligned, as nothing promises alignment.
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+            Some((Ipv6Addr::from(v6.sin6_addr.s6_addr).into(), v6.sin6_scope_id))
         }
         _ => None,
     }
-}
-
-fn choose_address(addresses: &[IpAddr]) -> Option<IpAddr> {
-    let usable = |address: &&IpAddr| match address {
-        IpAddr::V4(v4) => !v4.is_link_local() && !v4.is_unspecified(),
-        IpAddr::V6(v6) => !v6.is_unicast_link_local() && !v6.is_unspecified(),
-    };
-    // Stable: the system's order within a family.
-    addresses.iter().filter(usable).min_by_key(|address| address.is_ipv6()).copied()
 }
 
 /// `/proc/net/route`: interface, destination, gateway, flags, references, use, metric (decimal), mask, …; hexadecimal.
@@ -179,19 +196,21 @@ mod tests {
     }
 
     #[test]
-    fn an_outward_address_is_never_link_local() {
-        let check = |list: &[&str], expected: Option<&str>| {
-            let list: Vec<IpAddr> = list.iter().map(|text| text.parse().expect("an address")).collect();
-            assert_eq!(choose_address(&list), expected.map(|text| text.parse().expect("an address")));
-        };
-        check(&["fe80::1", "fd00::2", "10.0.0.1", "10.0.0.2"], Some("10.0.0.1"));
-        check(&["fe80::1", "fd00::2"], Some("fd00::2"));
-        check(&["fe80::1", "169.254.0.1"], None);
+    fn masks_are_counted() {
+        let check = |mask: &str, expected| assert_eq!(leading_ones(mask.parse().expect("a mask")), expected, "{mask}");
+        check("255.255.240.0", 20);
+        check("255.255.255.255", 32);
+        check("0.0.0.0", 0);
+        check("ffff:ffff:ffff:ffff::", 64);
     }
 
     #[test]
-    fn this_host_has_a_loopback() {
+    fn this_host_has_a_loopback_and_a_route_to_it() {
         let interfaces = interfaces().expect("the system lists them");
-        assert!(interfaces.iter().any(|interface| interface.loopback), "{interfaces:?}");
+        let loopback = interfaces.iter().find(|interface| interface.loopback).expect("a loopback");
+        let own = InterfaceAddress { ip: Ipv4Addr::LOCALHOST.into(), prefix_length: 8, scope_id: 0 };
+        assert!(loopback.up && loopback.addresses.contains(&own), "{interfaces:?}");
+        let towards = |to: &str| address_towards(to.parse().expect("an address")).expect("a route");
+        assert_eq!(towards("127.0.0.9:9"), own.ip);
     }
 }

@@ -6,10 +6,13 @@
 //!
 //! What it does not do: bind sockets, start threads (`session`).
 
+mod choice;
 mod hello;
 mod launcher;
+mod offer;
 mod plan;
 mod roster;
+mod wish;
 
 use std::time::Duration as StdDuration;
 
@@ -19,7 +22,7 @@ use serde::Serialize;
 
 pub(crate) use self::hello::Hello;
 pub(crate) use self::plan::{Plan, ranks};
-pub(crate) use self::roster::{Ready, Roster, probe_address};
+pub(crate) use self::roster::{Ready, Roster, addresses_seen_from};
 use crate::config::ReferenceChoice;
 use crate::store::RunDirectory;
 use crate::{Config, Error, wire};

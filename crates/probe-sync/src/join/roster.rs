@@ -5,13 +5,11 @@
 //!
 //! What it does not do: talk to other ranks, bind.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use probe_sync_time::{NodeId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
-use crate::Config;
 use crate::config::ReferenceChoice;
 
 /// What a node says once its socket is bound.
@@ -52,22 +50,17 @@ fn best_stamps(nodes: &[Ready]) -> NodeId {
     NodeId(best.map_or(0, |(node, _)| node as u32))
 }
 
-/// The address to probe from: what was configured, else the configured interface's, else loopback where that reaches all,
-/// else the address that leads to the root, else the host's default outward address. `outward` is the configured
-/// interface's address where one is configured.
-pub(crate) fn probe_address(
-    config: &Config,
-    plan: &Plan,
-    towards_root: Option<IpAddr>,
-    outward: Option<IpAddr>,
-) -> Result<IpAddr, String> {
-    if let (None, Some(interface)) = (config.bind, &config.interface) {
-        return outward.ok_or_else(|| format!("interface {interface} does not exist or has no address"));
-    }
-    let loopback = plan.loopback.then_some(IpAddr::from([127, 0, 0, 1]));
-    config.bind.or(loopback).or(towards_root.filter(|address| !address.is_loopback())).or(outward).ok_or_else(|| {
-        "found no network interface with a route to the other hosts; name one with --interface or --bind".into()
-    })
+/// The addresses of the nodes as a node sees them that is reached at `own`: a link-local address leads out of the interface that the
+/// one who uses it names, and that is its own.
+pub(crate) fn addresses_seen_from(own: SocketAddr, nodes: &[Ready]) -> Vec<SocketAddr> {
+    let scoped = |ready: &Ready| match (ready.address, own) {
+        (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
+            peer.set_scope_id(own.scope_id());
+            peer.into()
+        }
+        (address, _) => address,
+    };
+    nodes.iter().map(scoped).collect()
 }
 
 fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
@@ -91,6 +84,16 @@ mod tests {
         let roster =
             Roster::new(stamps.iter().map(ready).collect(), Timestamp::from_ns(0), choice).expect("one family");
         assert_eq!(roster.reference, NodeId(expected), "{stamps:?} {choice:?}");
+    }
+
+    #[test]
+    fn link_local_peers_are_reached_through_the_nodes_own_interface() {
+        let address = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+        let ready = |text: &str| Ready { address: address(text), stamp: StampSource::Kernel };
+        // The scope is no property of the peer, and does not come over the wire.
+        let nodes = [ready("[fe80::1]:7"), ready("[fe80::2%9]:8"), ready("[fd00::3]:9")];
+        let seen = addresses_seen_from(address("[fe80::2%4]:8"), &nodes);
+        assert_eq!(seen, ["[fe80::1%4]:7", "[fe80::2%4]:8", "[fd00::3]:9"].map(address));
     }
 
     #[test]

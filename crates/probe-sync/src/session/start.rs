@@ -3,13 +3,12 @@
 //! Place in the flow: before the first round. Until the roster is settled every refusal goes through `join`, so that all ranks
 //! end with one message. What it does not do: go through rounds.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline};
+use probe_sync_collective::{Collective, Deadline, ROOT};
 use probe_sync_probe::topology;
-use probe_sync_sys::{TracerClock, clock, host, interfaces};
+use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId};
 
 use super::context::Context;
@@ -36,11 +35,15 @@ pub(super) fn start<'c>(
     policy: Option<Policy>,
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
-    let hello = config.as_ref().map(|config| Hello::of(config, &host::Host::detect())).map_err(ToString::to_string);
+    let own = |config: &Config| Hello::of(config, &host::Host::detect(), context.towards_root);
+    let hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
     let rank = collective.rank();
-    let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, context));
+    if rank == ROOT && plan.nodes() > 1 {
+        tracing::info!("nodes probe from {}", plan.sources_reason);
+    }
+    let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok()));
     let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
     let start = clock::SystemClock.now();
     let claim = || RunDirectory::claim(&config.out);
@@ -72,11 +75,11 @@ struct Bound {
 
 impl Bound {
     /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
-    fn bind(config: &Config, plan: &Plan, node: NodeId, context: &Context) -> Result<Self, String> {
-        let outward = interfaces::outward_address(config.interface.as_deref());
-        let address = join::probe_address(config, plan, context.towards_root, outward)?;
-        let prober = ProberSetup::bind(config, node, SocketAddr::new(address, config.port))
-            .map_err(|error| error.to_string())?;
+    fn bind(config: &Config, plan: &Plan, node: NodeId, hello: Option<&Hello>) -> Result<Self, String> {
+        // Whoever said no hello was refused before.
+        let offer = hello.map(|hello| &hello.offer).ok_or("this rank has offered no address")?;
+        let address = plan.sources[node.index()].address(offer, config.port)?;
+        let prober = ProberSetup::bind(config, node, address).map_err(|error| error.to_string())?;
         let tracer = config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
         let ready = Ready { address: prober.local_addr(), stamp: prober.stamp_source() };
         Ok(Self { prober, tracer, ready })
