@@ -9,6 +9,7 @@ mod board;
 mod collective;
 mod layout;
 mod leaders;
+mod meeting;
 pub mod raw;
 mod session;
 mod window;

@@ -12,6 +12,7 @@
 //! | [`discipline`] | was the system clock stepped or slewed, who steers it |
 //! | [`host`], [`topology`] | which host this is, its CPUs |
 //! | [`interfaces`], `nic` | its network interfaces, their addresses, and what they can stamp |
+//! | [`neighbours`] | the kernel's table of neighbours and its limit |
 //! | [`doctor`] | all of it as a list of facts with advice |
 //! | [`process`] | ties of a process to its parent |
 //!
@@ -24,6 +25,7 @@ pub mod doctor;
 mod error;
 pub mod host;
 pub mod interfaces;
+pub mod neighbours;
 mod nic;
 mod phc;
 pub mod process;
