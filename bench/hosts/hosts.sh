@@ -141,7 +141,7 @@ enter() {
     exec ip netns exec "$host" unshare --uts -- sh -c 'hostname "$0" && exec "$@"' "$host" "$@"
 }
 
-# Ranks spin while they wait, and a hundred hosts of this kind share a few cores: they must yield.
+# Daemons are started a few at a time: a hundred at once would share a few cores here.
 start() {
     local count=$1 list
     shift
@@ -151,7 +151,7 @@ start() {
     local -x OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HOSTS_NAME=$name
     enter "${name}1" mpirun --timeout "${HOSTS_TIMEOUT:-300}" -n "$count" -H "${list%,}" --map-by node --bind-to none \
         --mca plm_rsh_agent "$(readlink -f "$0") rsh" --mca plm_rsh_no_tree_spawn 1 --mca plm_rsh_num_concurrent 8 \
-        --mca btl tcp,self --mca mpi_yield_when_idle 1 -x HOSTS_NAME "$@"
+        --mca btl tcp,self -x HOSTS_NAME "$@"
 }
 
 case ${1:-} in

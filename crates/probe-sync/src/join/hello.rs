@@ -9,6 +9,7 @@ use probe_sync_sys::{host, interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::key_file::KeyFile;
 use super::launcher::Launched;
 use super::offer::{Offer, Surroundings};
 use super::wish::Wish;
@@ -33,6 +34,8 @@ pub struct Hello {
     pub launched: Option<Launched>,
     /// The addresses at which it could be probed.
     pub offer: Offer,
+    /// Equal on ranks with the same key file; `None` without one.
+    pub key_fingerprint: Option<[u8; 16]>,
 }
 
 impl Hello {
@@ -40,7 +43,12 @@ impl Hello {
     ///
     /// # Errors
     /// When the configuration names an interface that has no address, or the system does not list the interfaces.
-    pub(crate) fn of(config: &Config, host: &host::Host, towards_root: Option<IpAddr>) -> Result<Self, String> {
+    pub(crate) fn of(
+        config: &Config,
+        host: &host::Host,
+        towards_root: Option<IpAddr>,
+        key_file: Option<&KeyFile>,
+    ) -> Result<Self, String> {
         let own = |identity: &str| config.host.clone().unwrap_or_else(|| identity.to_owned());
         let around = Surroundings {
             interfaces: interfaces::interfaces().map_err(|error| error.to_string())?,
@@ -58,6 +66,7 @@ impl Hello {
             host_facts: json!({"host": host, "topology": Topology::detect()}).to_string(),
             launched: Launched::stated(|name| std::env::var(name).ok()),
             offer: Offer::of(config, &around)?,
+            key_fingerprint: key_file.map(KeyFile::fingerprint),
         })
     }
 }

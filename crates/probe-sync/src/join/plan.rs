@@ -23,6 +23,8 @@ pub struct Plan {
     pub run: RunId,
     /// What proves that a packet is of this run. No file holds it.
     pub session_key: SessionKey,
+    /// All ranks have a key file, of which the session key is made.
+    pub secret: bool,
     /// For each rank, the node that it is or follows.
     pub node_of_rank: Vec<NodeId>,
     /// For each node, the rank that probes for it.
@@ -94,6 +96,18 @@ fn refuse_differences(all: &[Hello]) -> Result<(), String> {
                 other.hostname, other.version, first.version
             ));
         }
+        match (first.key_fingerprint, other.key_fingerprint) {
+            (own, theirs) if own == theirs => {}
+            (Some(_), Some(_)) => {
+                return Err(format!("the key files of rank 0 and rank {rank} ({}) differ", other.hostname));
+            }
+            (own, _) => {
+                let (with, without) = if own.is_some() { (0, rank) } else { (rank, 0) };
+                return Err(format!(
+                    "rank {with} has a key file and rank {without} has none: give all ranks --key-file"
+                ));
+            }
+        }
         let difference = first.shared_entries.iter().zip(&other.shared_entries).find(|(a, b)| a != b);
         if let Some(((key, value), (_, theirs))) = difference {
             return Err(format!(
@@ -146,6 +160,7 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey
     Ok(Plan {
         run,
         session_key,
+        secret: all.iter().all(|hello| hello.key_fingerprint.is_some()),
         place_on_host,
         sources,
         sources_reason,
@@ -200,6 +215,7 @@ mod tests {
             host_facts: "{}".into(),
             launched: None,
             offer: address_of(host),
+            key_fingerprint: None,
         };
         hosts.iter().map(one).collect()
     }
@@ -242,6 +258,10 @@ mod tests {
         all[1].shared_entries = Config { seed: 9, ..Config::default() }.shared_entries();
         let refusal = refuse_differences(&all).expect_err("seeds differ");
         assert!(refusal.contains("seed") && refusal.contains("rank 1 (b)"), "{refusal}");
+        all[1].key_fingerprint = Some([1; 16]);
+        assert!(refuse_differences(&all).expect_err("one key").contains("rank 0 has none"));
+        all[0].key_fingerprint = Some([2; 16]);
+        assert!(refuse_differences(&all).expect_err("two keys").contains("key files of rank 0 and rank 1 (b) differ"));
         all[1].version = "2".into();
         assert!(refuse_differences(&all).expect_err("versions differ").contains("version 2"));
     }
@@ -257,6 +277,7 @@ mod tests {
             host_facts: "{}".into(),
             launched: launched.map(|(rank, world_size)| Launched { rank, world_size, local_rank: Some(5) }),
             offer: address_of(host),
+            key_fingerprint: None,
         };
         let hellos: Vec<Hello> = ranks_of.iter().map(hello).collect();
         let plan = agree(&Config::default(), &hellos, RunId(1), KEY).expect("alike");

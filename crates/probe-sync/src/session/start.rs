@@ -12,7 +12,7 @@ use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId};
 
 use super::context::Context;
-use crate::join::{self, Hello, Joined, Plan, Ready};
+use crate::join::{self, Hello, Joined, KeyFile, Plan, Ready};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
 use crate::pace::Policy;
@@ -35,9 +35,14 @@ pub(super) fn start<'c>(
     policy: Option<Policy>,
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
-    let own = |config: &Config| Hello::of(config, &host::Host::detect(), context.towards_root);
+    let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
+    let own = |config: &Config| {
+        let key_file = key_file.as_ref().map_err(ToString::to_string)?;
+        Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref())
+    };
     let hello = config.as_ref().map_err(ToString::to_string).and_then(own);
-    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
+    let key_file = key_file.unwrap_or_default();
+    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, key_file.as_ref(), &handshake)?;
     let config = config?;
     let rank = collective.rank();
     if rank == ROOT && plan.nodes() > 1 {
@@ -49,6 +54,12 @@ pub(super) fn start<'c>(
     let claim = || RunDirectory::claim(&config.out);
     let (roster, claimed) =
         join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;
+    if rank == ROOT && !plan.secret && roster.nodes.iter().any(|ready| !ready.address.ip().is_loopback()) {
+        tracing::info!(
+            "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
+             addresses only"
+        );
+    }
     let (backend, ranks) = (collective.backend(), collective.size());
     let joined = Arc::new(Joined { edges: edges(&config, &plan), config, plan, roster, backend, ranks });
     // After a successful assembly no node failed to bind.
