@@ -103,6 +103,10 @@ up() {
     name_files "$count"
     ip -n "$switch" link add switch0 type bridge
     ip -n "$switch" link set switch0 up
+    if [[ ${HOSTS_VLAN:-} ]] && ! ip -n "$switch" link add link switch0 name vlan0 type vlan id 78 2>/dev/null; then
+        down
+        skip "this kernel has no VLANs"
+    fi
     [[ ! ${HOSTS_SECOND:-} ]] || { ip -n "$switch" link add switch1 type bridge; ip -n "$switch" link set switch1 up; }
     for ((index = 1; index <= count; index++)); do
         host=$name$index

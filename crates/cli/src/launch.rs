@@ -3,6 +3,8 @@
 //! What it does not do: start processes (`local`), handle signals (`signals`).
 
 use std::env;
+#[cfg(feature = "mpi")]
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,13 +39,18 @@ impl Ranks {
         }
         #[cfg(feature = "mpi")]
         {
-            let joined = probe_sync::mpi::MpiCollective::init().map_err(|error| match error {
-                late @ probe_sync::collective::Error::Late { .. } => {
-                    anyhow::anyhow!("{late}; {}", probe_sync_sys::neighbours::advice())
+            match probe_sync::mpi::MpiCollective::init() {
+                Ok(joined) => Ok(Some(Self::Mpi(Box::new(joined)))),
+                // Whoever misses somebody says so, whatever its rank; the others wait for it and know nothing.
+                Err(late @ probe_sync::collective::Error::Late { .. }) => {
+                    let told =
+                        format!("probe_sync: {}{late}; {}\n", rank_prefix(), probe_sync_sys::neighbours::advice());
+                    let _nobody_to_tell = std::io::stderr().write_all(told.as_bytes());
+                    probe_sync::mpi::abort_job();
+                    Err(late.into())
                 }
-                other => other.into(),
-            });
-            Ok(Some(Self::Mpi(Box::new(joined?))))
+                Err(other) => Err(other.into()),
+            }
         }
         #[cfg(not(feature = "mpi"))]
         without_mpi(env::var_os("RANK").is_some()).map(|()| None)

@@ -15,3 +15,4 @@ mod session;
 mod window;
 
 pub use collective::{MpiCollective, MpiOptions};
+pub use session::abort_job;

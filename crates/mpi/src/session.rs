@@ -74,7 +74,7 @@ fn may_set(is_set: bool, threads: usize) -> bool {
 }
 
 /// Ends the whole job. Returns only when MPI is not running.
-pub(crate) fn abort_job() {
+pub fn abort_job() {
     if environment::is_initialized() && !environment::is_finalized() {
         // SAFETY: MPI is running. From a thread that does not own MPI this is outside its contract, but the process
         // is about to end, and waiting for the owner could mean waiting for ever.

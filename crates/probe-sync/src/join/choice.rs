@@ -107,9 +107,10 @@ fn shared_network(nodes: &[Offering<'_>]) -> Chosen {
         members.filter(|members| distinct(members, nodes)).map(|members| (network, members))
     });
     let (network, members) = shared.next()?;
-    let mut reason = format!("{}/{} ({})", network.ip, network.prefix_length, network.interface);
-    reason = format!("the network of {reason} on node 0, which all hosts share");
-    let others: Vec<String> = shared.map(|(network, _)| format!("{} ({})", network.ip, network.interface)).collect();
+    let Candidate { ip, prefix_length, interface, .. } = network;
+    let mut reason = format!("the network of {ip}/{prefix_length} ({interface}) on node 0, which all hosts share");
+    let others = shared.filter(|(other, _)| !other.link_local() && other.interface != network.interface);
+    let others: Vec<String> = others.map(|(network, _)| format!("{} ({})", network.ip, network.interface)).collect();
     if !others.is_empty() {
         reason += &format!("; they share that of {} too: --interface takes another", others.join(", "));
     }
