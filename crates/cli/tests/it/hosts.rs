@@ -1,5 +1,5 @@
 //! Runs between hosts: network namespaces with names of their own, one network, no default route. Skipped, with the reason, where
-//! namespaces are not permitted. And what a rendezvous on this machine must withstand: signals, strangers, ranks without the key.
+//! namespaces are not permitted. And what a rendezvous on this machine must withstand: signals, ranks without the key.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -193,8 +193,8 @@ fn ranks_with_the_key_file_run_and_others_are_refused() {
     let port = free_port();
     let common = ["--key-file", text(&key), "--json", "--out", text(&out)];
     let root = rank_of_two(0, port, &common).spawn().expect("the command starts");
-    let stranger = output(rank_of_two(1, port, &["--out", text(&out)]));
-    assert!(complaint(&stranger).contains("another key"), "{}", complaint(&stranger));
+    let foreign = output(rank_of_two(1, port, &["--out", text(&out)]));
+    assert!(complaint(&foreign).contains("another key"), "{}", complaint(&foreign));
     let joined = rank_of_two(1, port, &common).spawn().expect("the command starts");
     for (rank, ended) in [wait(root), wait(joined)].iter().enumerate() {
         assert!(ended.status.success(), "rank {rank}: {}", complaint(ended));

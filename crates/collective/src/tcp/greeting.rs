@@ -9,7 +9,7 @@
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
 //!
-//! The rank proves first, so that a stranger gets nothing from the root that depends on the key. Proofs hang on both sides' random
+//! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
 //! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
 //! What it does not do: protect what follows. Whoever can change packets on the way can take a connection over afterwards.
