@@ -2,8 +2,8 @@
 //!
 //! Place in the flow: the root chooses when it has all offers, as part of the plan; a node that is told only whom it must reach asks
 //! its own routes when it binds ([`Source::address`]). In this order: loopback where that reaches all; the addresses of the
-//! connections to rank 0; the network that all hosts share; the way to rank 0's address by the hosts' routes. Named interfaces and
-//! addresses are never overruled.
+//! connections to rank 0, if they are in one network; the network that all hosts share; those connections all the same; the way to
+//! rank 0's address by the hosts' routes. Named interfaces and addresses are never overruled.
 //!
 //! What it does not do: send anything. Whether packets come through is seen when they do.
 
@@ -47,8 +47,12 @@ pub(super) fn choose(nodes: &[Offering<'_>], loopback: bool) -> Result<(Vec<Sour
     if let Some((node, (host, offer))) = nodes.iter().enumerate().find(|(_, (_, offer))| offer.candidates.is_empty()) {
         return Err(format!("node {node} on {host} has no address to probe from: {}; {ADVICE}", offer.listed()));
     }
-    connections_to_root(nodes)
+    let connections = connections_to_root(nodes);
+    connections
+        .clone()
+        .filter(|(sources, _)| in_one_network(sources, nodes))
         .or_else(|| shared_network(nodes))
+        .or(connections)
         .or_else(|| all_named(nodes))
         .or_else(|| routes_to_root(nodes))
         .ok_or_else(|| refusal(nodes))
@@ -97,6 +101,15 @@ fn connections_to_root(nodes: &[Offering<'_>]) -> Chosen {
     };
     let sources = nodes.iter().map(own).collect::<Option<Vec<_>>>()?;
     Some((sources, "the addresses of the connections to rank 0".to_owned()))
+}
+
+/// Where rank 0 has several interfaces, others may have come by different ones, and need not reach each other.
+fn in_one_network(sources: &[Source], nodes: &[Offering<'_>]) -> bool {
+    let candidate = |(source, (_, offer)): (&Source, &Offering<'_>)| {
+        offer.candidates.iter().find(|own| Source::from(*own) == *source).cloned()
+    };
+    let chosen: Option<Vec<Candidate>> = sources.iter().zip(nodes).map(candidate).collect();
+    chosen.is_some_and(|chosen| chosen.iter().all(|own| same_network(chosen[0].ip, own.ip, chosen[0].prefix_length)))
 }
 
 /// The best network of node 0 in which every node has an address of its own.
@@ -257,6 +270,15 @@ mod tests {
         let mut hosts = offers(&["a 10.1.0.1/24, b 10.2.0.1/24", "a 10.1.0.2/24, b 10.2.0.2/24"]);
         hosts.iter_mut().for_each(|offer| offer.candidates[1].towards_root = true);
         assert_eq!(chosen(&hosts, false).expect("connections").0, ["10.2.0.1", "10.2.0.2"]);
+        // Rank 2 came by the other network: the one that all share is taken, and without one the connections.
+        let mut three = hosts.clone();
+        three.extend(offers(&["a 10.1.0.3/24, b 10.2.0.3/24"]));
+        three[2].candidates[0].towards_root = true;
+        three[2].network = "2".to_owned();
+        assert_eq!(chosen(&three, false).expect("a network").0, ["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
+        three[2].candidates.truncate(1);
+        three[0].candidates.remove(0);
+        assert_eq!(chosen(&three, false).expect("connections").0, ["10.2.0.1", "10.2.0.2", "10.1.0.3"]);
         hosts[0].candidates[1].towards_root = false;
         assert_eq!(chosen(&hosts, false).expect("a network").0, ["10.1.0.1", "10.1.0.2"]);
         for (offer, kept) in hosts.iter_mut().zip([0, 1]) {
