@@ -2,9 +2,8 @@
 //!
 //! Real sockets on loopback. The peer closes its side when its bytes are sent, so nobody waits for a deadline.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use probe_sync_collective::{Collective as _, Deadline, Frames, JobKey, Tcp, bind};
@@ -13,7 +12,7 @@ use probe_sync_collective::{Collective as _, Deadline, Frames, JobKey, Tcp, bind
 pub fn frames(data: &[u8]) {
     let Some((listener, address)) = listener() else { return };
     std::thread::scope(|scope| {
-        let root = scope.spawn(|| Tcp::host(listener, RANKS, JOB, &deadline()));
+        let root = scope.spawn(|| Tcp::host(listener, RANKS, job(), &deadline()));
         let Some(mut peer) = greeted(address) else { return };
         let Ok(Ok(mut root)) = root.join() else { return };
         // A peer that is refused in the middle of its bytes is no failure.
@@ -31,17 +30,13 @@ pub fn frames(data: &[u8]) {
 
 /// A foreign connection sends `data` to the open port; then the real rank 1 comes, and must be let in.
 pub fn rendezvous(data: &[u8]) {
-    // A foreign connection with a right greeting IS rank 1, as far as anybody can tell.
-    if greeting().is_some_and(|greeting| data.starts_with(greeting)) {
-        return;
-    }
     let Some((listener, address)) = listener() else { return };
     std::thread::scope(|scope| {
-        let root = scope.spawn(|| Tcp::host(listener, RANKS, JOB, &deadline()));
+        let root = scope.spawn(|| Tcp::host(listener, RANKS, job(), &deadline()));
         if let Ok(mut foreign) = TcpStream::connect(address) {
             let _ = foreign.write_all(data).and_then(|()| foreign.shutdown(Shutdown::Write));
         }
-        let joined = Tcp::join(&address.to_string(), 1, RANKS, JOB, &deadline());
+        let joined = Tcp::join(&address.to_string(), 1, RANKS, job(), &deadline());
         let root = root.join().expect("the root does not panic");
         match (root, joined) {
             (Ok(root), Ok(joined)) => assert_eq!((root.size(), joined.rank()), (RANKS, 1)),
@@ -56,34 +51,14 @@ fn listener() -> Option<(TcpListener, SocketAddr)> {
     Some((listener, address))
 }
 
-/// A connection to the root that has said what rank 1 says and heard the answer.
+/// The connection of a rank 1 that has been let in.
 fn greeted(address: SocketAddr) -> Option<TcpStream> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_nodelay(true).ok()?;
-    stream.write_all(greeting()?).ok()?;
-    stream.read_exact(&mut [0; ANSWER]).ok()?;
-    Some(stream)
+    let joined = Tcp::join(&address.to_string(), 1, RANKS, job(), &deadline()).ok()?;
+    joined.into_streams().pop()
 }
 
-/// What rank 1 says when it connects: overheard once, so that this file need not know the format.
-fn greeting() -> Option<&'static [u8; GREETING]> {
-    static OVERHEARD: OnceLock<Option<[u8; GREETING]>> = OnceLock::new();
-    OVERHEARD
-        .get_or_init(|| {
-            let (listener, address) = listener()?;
-            std::thread::scope(|scope| {
-                let overheard = scope.spawn(move || {
-                    let (mut stream, _) = listener.accept().ok()?;
-                    let mut bytes = [0; GREETING];
-                    stream.read_exact(&mut bytes).ok()?;
-                    Some(bytes)
-                });
-                // Never answered; it gives up when the listener is gone.
-                let _ = Tcp::join(&address.to_string(), 1, RANKS, JOB, &Deadline::new(OVERHEARING, None));
-                overheard.join().ok()?
-            })
-        })
-        .as_ref()
+fn job() -> JobKey {
+    JobKey::of(b"fuzz")
 }
 
 fn deadline() -> Deadline {
@@ -91,8 +66,4 @@ fn deadline() -> Deadline {
 }
 
 const RANKS: usize = 2;
-const JOB: JobKey = JobKey(7);
-const GREETING: usize = 32;
-const ANSWER: usize = 16;
 const MAX_ROUNDS: usize = 100;
-const OVERHEARING: Duration = Duration::from_millis(300);

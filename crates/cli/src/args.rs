@@ -57,7 +57,7 @@ pub struct RunArgs {
     /// Run N ranks as processes on this machine, over TCP on loopback; no MPI needed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub local: Option<u32>,
-    /// Print the final report as JSON on standard output
+    /// Print the result as JSON on standard output
     #[arg(long)]
     pub json: bool,
     /// Read settings from a TOML file, or JSON when its name ends in .json
@@ -116,9 +116,14 @@ pub struct SolveInput {
 /// Flags of `doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Print the findings as JSON
+    /// Look at all hosts of the job and at the paths between them, under mpirun, torchrun-style variables or --local N. The flags
+    /// of `run` hold for the packets
     #[arg(long)]
-    pub json: bool,
+    pub peers: bool,
+
+    /// How the hosts are looked at.
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 /// Flags of `export`.
@@ -231,7 +236,20 @@ impl RunArgs {
     /// # Errors
     /// Names the place, the key and the remedy.
     pub fn configuration(&self) -> Result<Config, probe_sync::Error> {
-        Config::load(self.config.as_deref(), std::env::vars_os(), &self.settings.0)
+        self.configuration_after(&[])
+    }
+
+    /// The same, with settings (key and text) in place of the environment and the defaults that flags still override.
+    ///
+    /// # Errors
+    /// As [`Self::configuration`].
+    pub fn configuration_after(&self, settings: &[(String, String)]) -> Result<Config, probe_sync::Error> {
+        Config::load(self.config.as_deref(), std::env::vars_os(), &[settings, &self.settings.0].concat())
+    }
+
+    /// Whether anything was asked but --json.
+    pub fn asks_for_a_run(&self) -> bool {
+        self.local.is_some() || self.config.is_some() || !self.settings.0.is_empty()
     }
 }
 
@@ -307,7 +325,7 @@ EXAMPLES
                                              started by any launcher that sets torchrun's variables
   probe_sync solve --probes out/probes/*.jsonl --out offsets.jsonl
   probe_sync solve --packets capture.csv --window 1s --out offsets.jsonl
-  probe_sync doctor
+  probe_sync doctor                          this machine; mpirun -n 8 probe_sync doctor --peers for all hosts of a job
 
 READING THE TABLE
   offset   this node's clock minus the reference's, at the middle of the last window.

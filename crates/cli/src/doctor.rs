@@ -8,15 +8,19 @@ use std::process::Command;
 use probe_sync_sys::doctor::{Fact, Level, examine};
 
 use crate::args::DoctorArgs;
+use crate::output::Usage;
 
 /// Prints the findings.
 ///
 /// # Errors
 /// When something prevents a measurement, after everything was printed.
 pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
+    if arguments.run.asks_for_a_run() {
+        return Err(anyhow::anyhow!("flags of a run need --peers").context(Usage));
+    }
     let mut facts = examine();
     facts.push(mpi());
-    let text = if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { readable(&facts) };
+    let text = if arguments.run.json { serde_json::to_string_pretty(&facts)? + "\n" } else { readable(&facts) };
     crate::output::print(&text)?;
     let failures = facts.iter().filter(|fact| fact.level == Level::Fail).count();
     if failures > 0 {

@@ -3,12 +3,17 @@
 //! What it does not do: start processes (`local`), handle signals (`signals`).
 
 use std::env;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+#[cfg(feature = "mpi")]
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probe_sync::collective::{Collective, Deadline, JobKey, Tcp, bind};
-use probe_sync::config;
+use probe_sync::collective::{Collective, Deadline, JobKey, Tcp, bind, bind_everywhere};
+use probe_sync::{KeyFile, config};
 
 /// This process's place among the ranks, connected.
 pub enum Ranks {
@@ -34,17 +39,28 @@ impl Ranks {
         }
         #[cfg(feature = "mpi")]
         {
-            Ok(Some(Self::Mpi(Box::new(probe_sync::mpi::MpiCollective::init()?))))
+            match probe_sync::mpi::MpiCollective::init() {
+                Ok(joined) => Ok(Some(Self::Mpi(Box::new(joined)))),
+                // Whoever misses somebody says so, whatever its rank; the others wait for it and know nothing.
+                Err(late @ probe_sync::collective::Error::Late { .. }) => {
+                    let told =
+                        format!("probe_sync: {}{late}; {}\n", rank_prefix(), probe_sync_sys::neighbours::advice());
+                    let _nobody_to_tell = std::io::stderr().write_all(told.as_bytes());
+                    probe_sync::mpi::abort_job();
+                    Err(late.into())
+                }
+                Err(other) => Err(other.into()),
+            }
         }
         #[cfg(not(feature = "mpi"))]
         without_mpi(env::var_os("RANK").is_some()).map(|()| None)
     }
 
-    /// Connects over TCP as torchrun-style variables say; `None` when there are none.
+    /// Connects over TCP as torchrun-style variables say, until `stop` is raised; `None` when there are none.
     ///
     /// # Errors
-    /// Names the variable that is missing or wrong, or the ranks that did not come.
-    pub fn from_variables() -> anyhow::Result<Option<Self>> {
+    /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks that did not come.
+    pub fn from_variables(stop: &Arc<AtomicBool>, key_file: Option<&Path>) -> anyhow::Result<Option<Self>> {
         if env::var_os("RANK").is_none() {
             return Ok(None);
         }
@@ -59,12 +75,19 @@ impl Ranks {
         let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
         let port = master_port()?;
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let deadline = Deadline::new(rendezvous_limit()?, None);
-        let job = JobKey(env::var("PROBE_SYNC_JOB").ok().and_then(|key| key.parse().ok()).unwrap_or(0));
+        let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
+        let job = job_key(key_file, |name| env::var(name).ok())?;
         if rank == 0 {
-            Self::host(bind(resolve(&address)?)?, size, job, &deadline).map(Some)
+            let listener = listen(&host, port)?;
+            if let (Some(guessable), false) = (&job.guessable, is_loopback(&host)) {
+                tracing::info!(
+                    "ranks are recognised by {guessable}, which others can guess: whoever reaches port {port} can take a rank's \
+                     place; --key-file prevents it"
+                );
+            }
+            Self::host(listener, size, job.key, &deadline).map(Some)
         } else {
-            Ok(Some(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job, &deadline)?))))
+            Ok(Some(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job.key, &deadline)?))))
         }
     }
 
@@ -72,12 +95,7 @@ impl Ranks {
     ///
     /// # Errors
     /// Names the ranks that did not connect.
-    pub fn host(
-        listener: std::net::TcpListener,
-        size: usize,
-        job: JobKey,
-        deadline: &Deadline,
-    ) -> anyhow::Result<Self> {
+    pub fn host(listener: TcpListener, size: usize, job: JobKey, deadline: &Deadline) -> anyhow::Result<Self> {
         Ok(Self::Tcp(Box::new(Tcp::host(listener, size, job, deadline)?)))
     }
 
@@ -132,9 +150,33 @@ fn under_mpirun() -> bool {
     ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"].iter().any(|name| env::var_os(name).is_some())
 }
 
-/// `--local` gives its children a job key; that outranks an mpirun further up.
+/// `--local` tells its children who their parent is; that outranks an mpirun further up.
 pub fn local_child() -> bool {
-    env::var_os("PROBE_SYNC_JOB").is_some()
+    env::var_os("PROBE_SYNC_PARENT").is_some()
+}
+
+/// What the ranks of a run recognise each other by.
+pub struct RankKey {
+    /// The key.
+    pub key: JobKey,
+    /// What it was made of, where others can find that out.
+    pub guessable: Option<String>,
+}
+
+/// The key file, else `PROBE_SYNC_JOB`, else the name that the launcher gives the job.
+///
+/// # Errors
+/// What is wrong with the key file.
+pub fn job_key(key_file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<RankKey> {
+    if let Some(path) = key_file {
+        return Ok(RankKey { key: KeyFile::read(path)?.job_key(), guessable: None });
+    }
+    if let Some(job) = variable("PROBE_SYNC_JOB") {
+        return Ok(RankKey { key: JobKey::of(job.as_bytes()), guessable: None });
+    }
+    let named = JOB_NAMES.iter().find_map(|name| variable(name).map(|value| (*name, value)));
+    let (origin, value) = named.unwrap_or(("nothing but the port", String::new()));
+    Ok(RankKey { key: JobKey::of(format!("{origin}={value}").as_bytes()), guessable: Some(origin.to_owned()) })
 }
 
 /// torchrun's own store listens on MASTER_PORT, so beside it we take the next one.
@@ -151,10 +193,17 @@ fn variable<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>
     text.trim().parse().with_context(|| format!("{name}=\"{text}\""))
 }
 
-/// Where rank 0 listens: the first address that its own name has.
-fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
-    let found = address.to_socket_addrs().with_context(|| format!("MASTER_ADDR and MASTER_PORT give {address}"))?;
-    found.into_iter().next().with_context(|| format!("{address} has no address"))
+/// Where rank 0 listens: on loopback where MASTER_ADDR is that, else on all addresses. Its own name may lead to 127.0.1.1, and its
+/// address may be one that a router translates.
+fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
+    match host.parse::<IpAddr>() {
+        Ok(address) if address.is_loopback() => Ok(bind(SocketAddr::new(address, port))?),
+        _ => Ok(bind_everywhere(port)?),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// How long ranks look for each other; `PROBE_SYNC_RENDEZVOUS_TIMEOUT` overrides.
@@ -168,9 +217,32 @@ fn rendezvous_limit() -> anyhow::Result<Duration> {
 const MAX_RANKS: usize = 1 << 16;
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);
 
+/// Variables in which launchers name a job, equal on all its ranks. Whoever may list jobs knows them.
+const JOB_NAMES: [&str; 6] =
+    ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_are_recognised_by_what_their_launcher_knows() {
+        let key = |set: &[(&str, &str)]| {
+            let variable =
+                |asked: &str| set.iter().find(|(name, _)| *name == asked).map(|(_, value)| (*value).to_owned());
+            job_key(None, variable).expect("no file to read")
+        };
+        let slurm = key(&[("SLURM_JOB_ID", "77")]);
+        assert_eq!(slurm.guessable.as_deref(), Some("SLURM_JOB_ID"));
+        assert_eq!(slurm.key, key(&[("SLURM_JOB_ID", "77"), ("PBS_JOBID", "9")]).key);
+        assert_ne!(slurm.key, key(&[("SLURM_JOB_ID", "78")]).key);
+        assert_ne!(slurm.key, key(&[("PBS_JOBID", "77")]).key);
+        let given = key(&[("PROBE_SYNC_JOB", "s"), ("TORCHELASTIC_RUN_ID", "none")]);
+        assert!(given.guessable.is_none() && given.key == JobKey::of(b"s"));
+        assert!(key(&[]).guessable.is_some_and(|origin| origin.contains("port")));
+        let missing = job_key(Some(Path::new("/no/such/key")), |_| None).map(|_| ()).expect_err("no file");
+        assert!(missing.to_string().contains("/no/such/key"), "{missing}");
+    }
 
     #[test]
     fn a_binary_without_mpi_says_how_to_rebuild() {

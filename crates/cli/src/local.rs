@@ -4,31 +4,71 @@
 //! The others end with this process, or when their connection to rank 0 breaks; those that have not ended after
 //! [`FAREWELL`] are killed by pid.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use probe_sync::collective::{Deadline, JobKey, bind};
+use probe_sync::collective::{Deadline, bind, random_bytes};
 
-use crate::launch::Ranks;
+use crate::launch::{self, Ranks, job_key};
+use crate::output::Usage;
 
 /// The processes of ranks 1 and up.
 pub struct Children {
     processes: Vec<Child>,
 }
 
+/// A process among its ranks.
+pub struct Connected {
+    /// Its end.
+    pub ranks: Ranks,
+    /// The ranks that it started itself.
+    pub children: Option<Children>,
+    /// The configuration as it came: a rank with an unusable one still tells the others.
+    pub config: Result<probe_sync::Config, probe_sync::Error>,
+}
+
+/// This process's ranks, however they were started: by mpirun, by this process (`--local`; in its children no more), or by a launcher
+/// that sets variables.
+///
+/// # Errors
+/// What is wrong with the configuration, where nobody else needs to know it; how to start ranks; who did not come.
+pub fn connect(
+    number: Option<u32>,
+    config: Result<probe_sync::Config, probe_sync::Error>,
+    mpi: Option<Ranks>,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Connected> {
+    let key_file = config.as_ref().ok().and_then(|config| config.key_file.clone());
+    match (mpi, number.filter(|_| !launch::local_child())) {
+        (Some(_), Some(_)) => Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage)),
+        (Some(ranks), None) => Ok(Connected { ranks, children: None, config }),
+        (None, Some(number)) => {
+            let config = Ok(config?);
+            let (ranks, children) = start(number, stop, key_file.as_deref())?;
+            Ok(Connected { ranks, children: Some(children), config })
+        }
+        (None, None) => {
+            let ranks = Ranks::from_variables(stop, key_file.as_deref())?;
+            let ranks = ranks.ok_or_else(|| anyhow::anyhow!(launch::HOW_TO_START).context(Usage))?;
+            Ok(Connected { ranks, children: None, config })
+        }
+    }
+}
+
 /// Starts ranks 1 to `size − 1` with this process's own arguments, and connects them.
 ///
 /// # Errors
 /// When a process cannot be started, or does not connect in time.
-pub fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
+fn start(size: u32, stop: &Arc<AtomicBool>, key_file: Option<&Path>) -> anyhow::Result<(Ranks, Children)> {
     let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let port = listener.local_addr().context("the listener has no address")?.port();
-    let job = RandomState::new().hash_one(std::process::id());
+    let secret: String = random_bytes::<32>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let job = job_key(key_file, |name| (name == "PROBE_SYNC_JOB").then(|| secret.clone()))?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let mut children = Children { processes: Vec::new() };
     for rank in 1..size {
@@ -38,7 +78,7 @@ pub fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Childr
             .env("WORLD_SIZE", size.to_string())
             .env("MASTER_ADDR", "127.0.0.1")
             .env("PROBE_SYNC_MASTER_PORT", port.to_string())
-            .env("PROBE_SYNC_JOB", job.to_string())
+            .env("PROBE_SYNC_JOB", &secret)
             .env("PROBE_SYNC_PARENT", std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -47,7 +87,7 @@ pub fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Childr
         children.processes.push(child);
     }
     let deadline = Deadline::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
-    let ranks = Ranks::host(listener, size as usize, JobKey(job), &deadline)?;
+    let ranks = Ranks::host(listener, size as usize, job.key, &deadline)?;
     Ok((ranks, children))
 }
 

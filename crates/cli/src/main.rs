@@ -9,6 +9,7 @@ mod doctor;
 mod launch;
 mod local;
 mod output;
+mod peers;
 mod progress;
 mod signals;
 mod sim;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let result = match (Cli::try_parse(), mpi) {
         (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
+        (Ok(Cli { command: Some(Command::Doctor(asked)), .. }), mpi) if asked.peers => peers::run(&asked, mpi),
         (Ok(Cli { command: Some(command), .. }), _) => without_ranks(&command),
         // A rank with a wrong command line must not leave the others waiting: it is refused like a wrong configuration.
         (Err(error), Some(mpi)) if error.use_stderr() => {
@@ -76,23 +78,7 @@ fn measure(
     mpi: Option<Ranks>,
 ) -> anyhow::Result<()> {
     let stop = signals::stop_on_signals()?;
-    // With --local, this process becomes rank 0 and starts the others.
-    let (mut ranks, children) = match (mpi, run.local.filter(|_| !launch::local_child())) {
-        (Some(_), Some(_)) => {
-            return Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage));
-        }
-        (Some(ranks), None) => (ranks, None),
-        (None, Some(number)) => {
-            if let Err(error) = config {
-                return Err(error.into());
-            }
-            let (ranks, children) = local::start(number, &stop)?;
-            (ranks, Some(children))
-        }
-        (None, None) => {
-            (Ranks::from_variables()?.ok_or_else(|| anyhow::anyhow!(launch::HOW_TO_START).context(Usage))?, None)
-        }
-    };
+    let local::Connected { mut ranks, children, config } = local::connect(run.local, config, mpi, &stop)?;
     let mut progress = progress::Progress::new();
     let context = probe_sync::Context { stop, towards_root: ranks.towards_root() };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();

@@ -68,6 +68,11 @@ impl<'a> Wait<'a> {
         (!left.is_zero()).then(|| left.min(Self::SLICE))
     }
 
+    /// True when a signal has cut the wait short.
+    pub fn interrupted(&self) -> bool {
+        self.interrupted.is_some()
+    }
+
     /// The error of a wait that is over.
     pub fn late(&self, missing: Vec<Rank>) -> Error {
         Error::Late {

@@ -16,6 +16,7 @@ use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank, Wai
 use crate::board::Board;
 use crate::layout::Layout;
 use crate::leaders::{Leaders, Report};
+use crate::meeting;
 use crate::raw::Communicator;
 use crate::session::{self, Session};
 use crate::window::Window;
@@ -53,9 +54,12 @@ impl MpiCollective {
     /// read: a rank that leaves earlier can hang `mpirun`. If MPI is initialised already, its world is duplicated.
     ///
     /// # Errors
-    /// [`Error::Setup`] or [`Error::Backend`] with what MPI says.
+    /// [`Error::Setup`] or [`Error::Backend`] with what MPI says; [`Error::Late`] with the ranks that do not answer.
     pub fn init() -> Result<Self, Error> {
         let session = Session::start()?;
+        if session.owns_mpi() {
+            meeting::meet()?;
+        }
         // SAFETY: MPI is initialised, and the world is valid as long as it is.
         let comm = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD) }?;
         let mut group = Self::on(comm, MpiOptions::default())?;

@@ -290,7 +290,7 @@ impl Incoming {
 
 /// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts included. False when the
 /// wait is over before; the requests then keep their memory for ever.
-fn complete(
+pub(crate) fn complete(
     requests: &mut Requests,
     wait: &mut Wait<'_>,
     mut on_done: impl FnMut(&mut Requests, usize, usize) -> Result<(), Error>,

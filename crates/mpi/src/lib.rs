@@ -9,8 +9,10 @@ mod board;
 mod collective;
 mod layout;
 mod leaders;
+mod meeting;
 pub mod raw;
 mod session;
 mod window;
 
 pub use collective::{MpiCollective, MpiOptions};
+pub use session::abort_job;

@@ -25,6 +25,9 @@ impl Session {
         if environment::is_finalized() {
             return Err(setup("MPI was finalised already; it cannot start twice in one process".to_owned()));
         }
+        if !environment::is_initialized() {
+            yield_when_idle();
+        }
         let universe = match environment::initialize_with_threading(Threading::Funneled) {
             Some((universe, provided)) => {
                 if provided < Threading::Funneled {
@@ -43,6 +46,11 @@ impl Session {
         Ok(Self { universe: ManuallyDrop::new(universe) })
     }
 
+    /// MPI was initialised here, and nobody else uses it.
+    pub(crate) fn owns_mpi(&self) -> bool {
+        self.universe.is_some()
+    }
+
     /// Ends MPI if it was started here. All ranks must come here; on any other path the session is simply dropped,
     /// which leaves MPI to the end of the process.
     pub(crate) fn finish(mut self) {
@@ -50,8 +58,23 @@ impl Session {
     }
 }
 
+/// Open MPI spins while it waits, unless it knows that there are more ranks than cores; on hosts of one rank beside a job it does not,
+/// and takes the core from the job. Whoever sets the variable has decided.
+fn yield_when_idle() {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    if may_set(std::env::var_os(YIELD).is_some(), threads) {
+        // SAFETY: this is the only thread, so nobody reads the environment meanwhile.
+        unsafe { std::env::set_var(YIELD, "1") };
+    }
+}
+
+/// The environment may be written while nobody else can read it.
+fn may_set(is_set: bool, threads: usize) -> bool {
+    !is_set && threads == 1
+}
+
 /// Ends the whole job. Returns only when MPI is not running.
-pub(crate) fn abort_job() {
+pub fn abort_job() {
     if environment::is_initialized() && !environment::is_finalized() {
         // SAFETY: MPI is running. From a thread that does not own MPI this is outside its contract, but the process
         // is about to end, and waiting for the owner could mean waiting for ever.
@@ -88,3 +111,19 @@ fn install_panic_hook() {
 
 /// The exit code of an aborted job.
 const ABORT_CODE: i32 = 1;
+
+/// Open MPI's parameter, as its environment names it.
+const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_written_by_the_only_thread_alone() {
+        let cases = [(false, 1, true), (true, 1, false), (false, 2, false), (false, 0, false)];
+        for (is_set, threads, expected) in cases {
+            assert_eq!(may_set(is_set, threads), expected, "{is_set} {threads}");
+        }
+    }
+}

@@ -32,6 +32,7 @@ mod wire;
 
 pub use config::Config;
 pub use error::Error;
+pub use join::KeyFile;
 pub use measure::counters::Counter;
 pub use measure::snapshots;
 pub use pace::adaptive::PacingReport;

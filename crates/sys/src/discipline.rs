@@ -8,6 +8,7 @@
 
 use crate::Error;
 pub use crate::clock_watch::{ClockEvent, ClockWatch};
+use crate::host::read_line;
 
 /// What the kernel knows about the steering of `CLOCK_REALTIME`.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +64,32 @@ impl Discipline {
     }
 }
 
+/// The programs on this host that steer clocks, by name. A container does not see those of its host.
+pub(crate) fn time_daemons() -> Vec<&'static str> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbered =
+        processes.filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()));
+    let names: Vec<String> = numbered.filter_map(|process| read_line(process.path().join("comm"))).collect();
+    daemons_among(&names)
+}
+
+fn daemons_among(names: &[String]) -> Vec<&'static str> {
+    let runs = |(comm, _): &&(&str, &str)| names.iter().any(|name| name == comm);
+    DAEMONS.iter().filter(runs).map(|(_, name)| *name).collect()
+}
+
+/// As the kernel names processes, at most 15 characters, and what people call them.
+const DAEMONS: [(&str, &str); 8] = [
+    ("chronyd", "chronyd"),
+    ("ntpd", "ntpd"),
+    ("ntp-daemon", "ntpd-rs"),
+    ("systemd-timesyn", "systemd-timesyncd"),
+    ("ptp4l", "ptp4l"),
+    ("phc2sys", "phc2sys"),
+    ("timemaster", "timemaster"),
+    ("ptpd", "ptpd"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +109,18 @@ mod tests {
         assert_eq!((read.synchronized, read.leap_second_near, read.pending_offset_ns), (false, true, 7));
         timex.status = 0;
         assert!(!Discipline::from_timex(libc::TIME_ERROR, &timex).synchronized);
+    }
+
+    #[test]
+    fn time_daemons_are_known_by_the_kernels_short_names() {
+        let check = |names: &[&str], expected: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(daemons_among(&names), expected);
+        };
+        check(&["bash", "phc2sys", "ptp4l", "ptp4l"], &["ptp4l", "phc2sys"]);
+        check(&["systemd-timesyn", "chronyd-helper"], &["systemd-timesyncd"]);
+        check(&[], &[]);
+        time_daemons();
     }
 
     #[test]

@@ -8,17 +8,19 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use probe_sync_time::{Duration, StampSource, System};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::{Tsc, TscFlags};
-use crate::discipline::Discipline;
-use crate::host::{Interface, default_interface, interfaces, read_line};
+use crate::discipline::{Discipline, time_daemons};
+use crate::host::read_line;
+use crate::interfaces::{Interface, default_interface, interfaces};
+use crate::neighbours::NeighbourTable;
 use crate::nic::timestamping_offer;
 use crate::udp::{TimestampMode, TimestampedUdp, UdpOptions};
 use crate::{Error, NARROW_BRACKET, RawClock, SystemClock, read_pair, timer};
 
 /// How a fact bears on a measurement.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// As it should be.
@@ -30,7 +32,7 @@ pub enum Level {
 }
 
 /// One thing found out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
     /// What it is about, a few words.
     pub topic: String,
@@ -39,7 +41,7 @@ pub struct Fact {
     /// What was found.
     pub finding: String,
     /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
@@ -57,6 +59,35 @@ impl Fact {
     /// A fact that prevents a measurement, with what to do.
     pub fn fail(topic: impl Into<String>, finding: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { topic: topic.into(), level: Level::Fail, finding: finding.into(), advice: Some(advice.into()) }
+    }
+}
+
+/// Who steers a host's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeSync {
+    /// The programs that can be seen.
+    pub daemons: Vec<String>,
+    /// Whether the kernel was told that the clock is right; `None` where a sandbox hides it.
+    pub synchronized: Option<bool>,
+}
+
+impl TimeSync {
+    /// This host's.
+    pub fn read() -> Self {
+        let daemons = time_daemons().into_iter().map(str::to_owned).collect();
+        Self { daemons, synchronized: Discipline::read().ok().map(|state| state.synchronized) }
+    }
+}
+
+impl std::fmt::Display for TimeSync {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let daemons = if self.daemons.is_empty() { "no daemon seen".to_owned() } else { self.daemons.join(" + ") };
+        let state = match self.synchronized {
+            Some(true) => "synchronized",
+            Some(false) => "free-running",
+            None => "state unknown",
+        };
+        write!(f, "{daemons}, {state}")
     }
 }
 
@@ -78,14 +109,20 @@ pub fn examine() -> Vec<Fact> {
     let mut facts = Vec::new();
     facts.extend(stamping_facts());
     facts.extend(interface_facts());
+    facts.push(neighbour_fact(NeighbourTable::read()));
     facts.push(privilege_fact(read_effective_capabilities()));
     facts.push(discipline_fact(Discipline::read()));
-    let clocksource = read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    facts.push(clocksource_fact(clocksource.as_deref()));
+    facts.push(daemon_fact(&time_daemons()));
+    facts.push(clocksource_fact(clock_source().as_deref()));
     facts.push(tsc_fact(TscFlags::detect(), Tsc::detect().is_some()));
     facts.push(clock_read_fact(clock_read_ns()));
     facts.push(slack_fact(timer::timer_slack_ns()));
     facts
+}
+
+/// What the kernel reads its clocks from.
+pub fn clock_source() -> Option<String> {
+    read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
 /// Sends [`SELF_TEST_PACKETS`] packets to itself on `loopback` and collects the kernel's stamps.
@@ -170,8 +207,7 @@ fn interface_facts() -> Vec<Fact> {
     let mut facts: Vec<Fact> =
         usable.map(|interface| interface_fact(interface, outward.as_deref() == Some(&interface.name))).collect();
     if outward.is_none() {
-        let advice = "peers on other hosts need an address: name it with --bind or --interface";
-        facts.push(Fact::warn("default route", "none", advice));
+        facts.push(Fact::ok("default route", "none; a run finds the network that all its hosts share"));
     }
     facts
 }
@@ -201,6 +237,21 @@ fn interface_fact(interface: &Interface, outward: bool) -> Fact {
         Fact::ok(topic, finding)
     } else {
         Fact::warn(topic, finding, "the run will read the clock itself on this interface; a newer driver may help")
+    }
+}
+
+fn neighbour_fact(table: Option<NeighbourTable>) -> Fact {
+    let topic = "neighbour table";
+    match table {
+        None => Fact::ok(topic, "cannot be seen from this network namespace"),
+        Some(NeighbourTable { entries, overflows: 0, limit }) => {
+            Fact::ok(topic, format!("{entries} of at most {limit}"))
+        }
+        Some(NeighbourTable { entries, overflows, limit }) => Fact::warn(
+            topic,
+            format!("{entries} of at most {limit}; {overflows} neighbours found no place since the machine started"),
+            "raise net.ipv4.neigh.default.gc_thresh3 above the number of hosts in this network, or some will not be reached",
+        ),
     }
 }
 
@@ -248,6 +299,24 @@ fn discipline_fact(discipline: Result<Discipline, Error>) -> Fact {
             let finding = format!("free-running, rate corrected by {:+.3} ppm", state.frequency_ppm);
             Fact::ok(topic, finding + "; fine for measuring, offsets between hosts may be large")
         }
+    }
+}
+
+/// Two programs that steer one clock fight over it; ptp4l steers the interface's clock and phc2sys carries that to the system clock.
+fn daemon_fact(daemons: &[&str]) -> Fact {
+    let topic = "time daemon";
+    let of_system: Vec<&&str> = daemons.iter().filter(|name| !["ptp4l", "timemaster"].contains(name)).collect();
+    match daemons {
+        [] => Fact::ok(topic, "none seen"),
+        ["ptp4l"] => Fact::warn(
+            topic,
+            "ptp4l without phc2sys",
+            "the interface's clock follows PTP, and the system clock, which is measured, does not; start phc2sys",
+        ),
+        _ if of_system.len() > 1 => {
+            Fact::warn(topic, daemons.join(", "), "several programs steer the system clock; stop all but one")
+        }
+        _ => Fact::ok(topic, daemons.join(", ")),
     }
 }
 
@@ -334,12 +403,20 @@ mod tests {
         check(self_test_fact("IPv4", test(200, 0, 0)), Level::Fail, "none of 200");
         check(self_test_fact("IPv4", Err(refused())), Level::Fail, "denied");
         check(self_test_fact("IPv6", Err(unbound)), Level::Warn, "::1");
+        check(daemon_fact(&[]), Level::Ok, "none");
+        check(daemon_fact(&["ptp4l", "phc2sys"]), Level::Ok, "ptp4l, phc2sys");
+        check(daemon_fact(&["ptp4l"]), Level::Warn, "without phc2sys");
+        check(daemon_fact(&["chronyd", "phc2sys"]), Level::Warn, "chronyd, phc2sys");
         check(clocksource_fact(Some("tsc")), Level::Ok, "tsc");
         check(clocksource_fact(Some("hpet")), Level::Warn, "hpet");
         check(clocksource_fact(None), Level::Warn, "unknown");
         check(tsc_fact(TscFlags { constant: true, nonstop: false }, false), Level::Warn, "nonstop_tsc false");
         check(clock_read_fact(60), Level::Ok, "60 ns");
         check(clock_read_fact(2_000), Level::Warn, "2000 ns");
+        let table = |overflows| Some(NeighbourTable { entries: 9, overflows, limit: 1024 });
+        check(neighbour_fact(table(0)), Level::Ok, "9 of at most 1024");
+        check(neighbour_fact(table(3)), Level::Warn, "3 neighbours found no place");
+        check(neighbour_fact(None), Level::Ok, "namespace");
         check(privilege_fact(Some(1 << CAP_NET_ADMIN)), Level::Ok, "CAP_NET_ADMIN yes");
         check(privilege_fact(None), Level::Ok, "unknown");
     }

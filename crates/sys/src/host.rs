@@ -1,20 +1,21 @@
-//! Which host this is, its network interfaces, and the CPUs near them.
+//! Which host this is, and the CPUs near its network interfaces.
 //!
 //! Place in the flow: asked once at the start of a run; goes to `run.json`. The probe thread is pinned to the CPUs that
 //! the interface is attached to.
 //!
-//! What it does not do: resolve names, watch for changes, configure anything but the calling thread's affinity.
+//! What it does not do: list interfaces (`interfaces`), configure anything but the calling thread's affinity.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::Path;
 
 use rustix::thread::CpuSet;
 use serde::Serialize;
 
 use crate::Error;
+use crate::interfaces::interfaces;
 
 /// The host's identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,74 +45,11 @@ impl Host {
     }
 }
 
-/// A network interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Interface {
-    /// Its name.
-    pub name: String,
-    /// It is switched on.
-    pub up: bool,
-    /// It leads only to this host itself.
-    pub loopback: bool,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
-}
-
-/// All interfaces, in the system's order.
-///
-/// # Errors
-/// When the system refuses.
-pub(crate) fn interfaces() -> Result<Vec<Interface>, Error> {
-    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: on success `first` points to a list that stays valid until `freeifaddrs`.
-    if unsafe { libc::getifaddrs(&raw mut first) } < 0 {
-        return Err(Error::last_os("list the network interfaces"));
-    }
-    let mut interfaces: Vec<Interface> = Vec::new();
-    let mut next = first;
-    while !next.is_null() {
-        // SAFETY: `next` is an element of the list, not freed yet; its name is a C string.
-        let (entry, name) = unsafe { (&*next, CStr::from_ptr((*next).ifa_name)) };
-        let name = name.to_string_lossy();
-        // SAFETY: `ifa_addr` is null or points to an address of the family that it names.
-        let address = unsafe { address_of(entry.ifa_addr) };
-        let index = interfaces.iter().position(|known| known.name == name).unwrap_or_else(|| {
-            let has = |flag: libc::c_int| entry.ifa_flags & flag as libc::c_uint != 0;
-            interfaces.push(Interface {
-                name: name.into_owned(),
-                up: has(libc::IFF_UP),
-                loopback: has(libc::IFF_LOOPBACK),
-                addresses: Vec::new(),
-            });
-            interfaces.len() - 1
-        });
-        interfaces[index].addresses.extend(address);
-        next = entry.ifa_next;
-    }
-    // SAFETY: the list came from `getifaddrs`, is freed once, and nothing borrowed from it is left.
-    unsafe { libc::freeifaddrs(first) };
-    Ok(interfaces)
-}
-
 /// The interface that has `address`; `None` for an unspecified or a foreign address.
 pub fn interface_of_address(address: IpAddr) -> Option<String> {
-    let found = interfaces().ok()?.into_iter().find(|interface| interface.addresses.contains(&address))?;
+    let found =
+        interfaces().ok()?.into_iter().find(|interface| interface.addresses.iter().any(|own| own.ip == address))?;
     Some(found.name)
-}
-
-/// The interface through which packets to the world leave: the one of the default route with the least metric, IPv4
-/// before IPv6.
-pub(crate) fn default_interface() -> Option<String> {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    default_route_v4(&read("/proc/net/route")).or_else(|| default_route_v6(&read("/proc/net/ipv6_route")))
-}
-
-/// The address that peers on other hosts can most likely reach: the first of `interface`, or of the default interface;
-/// IPv4 before IPv6, never link-local.
-pub fn outward_address(interface: Option<&str>) -> Option<IpAddr> {
-    let name = interface.map(str::to_owned).or_else(default_interface)?;
-    let found = interfaces().ok()?.into_iter().find(|candidate| candidate.name == name)?;
-    choose_address(&found.addresses)
 }
 
 /// The CPUs that `interface` is attached to and that this thread may use. `None` where the system does not say (a virtual
@@ -183,70 +121,6 @@ pub(crate) fn read_line(path: impl AsRef<Path>) -> Option<String> {
     (!line.is_empty()).then(|| line.to_owned())
 }
 
-/// # Safety
-/// `address` is null or points to an address of the family that it names.
-unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: not null, and every address begins with its family.
-    match i32::from(unsafe { (*address).sa_family }) {
-        libc::AF_INET => {
-            // SAFETY: the family says that it is a `sockaddr_in`; read unaligned, as nothing promises alignment.
-            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says that it is a `sockaddr_in6`; read unaligned, as nothing promises alignment.
-            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
-        }
-        _ => None,
-    }
-}
-
-fn choose_address(addresses: &[IpAddr]) -> Option<IpAddr> {
-    let usable = |address: &&IpAddr| match address {
-        IpAddr::V4(v4) => !v4.is_link_local() && !v4.is_unspecified(),
-        IpAddr::V6(v6) => !v6.is_unicast_link_local() && !v6.is_unspecified(),
-    };
-    // Stable: the system's order within a family.
-    addresses.iter().filter(usable).min_by_key(|address| address.is_ipv6()).copied()
-}
-
-/// `/proc/net/route`: interface, destination, gateway, flags, references, use, metric (decimal), mask, …; hexadecimal.
-fn default_route_v4(table: &str) -> Option<String> {
-    let routes = table.lines().skip(1).filter_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [interface, destination, _, flags, _, _, metric, mask, ..] = fields[..] else { return None };
-        let flags = u32::from_str_radix(flags, 16).ok()?;
-        let is_default = destination == "00000000" && mask == "00000000";
-        usable_route(is_default, flags, interface).then(|| Some((metric.parse::<u32>().ok()?, interface.to_owned())))?
-    });
-    routes.min_by_key(|(metric, _)| *metric).map(|(_, interface)| interface)
-}
-
-/// `/proc/net/ipv6_route`: destination, its prefix length, source, its prefix length, next hop, metric, references, use,
-/// flags, interface; all hexadecimal.
-fn default_route_v6(table: &str) -> Option<String> {
-    let routes = table.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let [destination, prefix, _, _, _, metric, _, _, flags, interface] = fields[..] else { return None };
-        let flags = u32::from_str_radix(flags, 16).ok()?;
-        let is_default = prefix == "00" && destination.bytes().all(|digit| digit == b'0');
-        usable_route(is_default, flags, interface)
-            .then(|| Some((u32::from_str_radix(metric, 16).ok()?, interface.to_owned())))?
-    });
-    routes.min_by_key(|(metric, _)| *metric).map(|(_, interface)| interface)
-}
-
-fn usable_route(is_default: bool, flags: u32, interface: &str) -> bool {
-    is_default && flags & ROUTE_UP != 0 && flags & ROUTE_REJECT == 0 && interface != "lo"
-}
-
-const ROUTE_UP: u32 = 0x1;
-const ROUTE_REJECT: u32 = 0x200;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,56 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn the_default_route_with_the_least_metric_counts() {
-        let head = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n";
-        let route = |name: &str, destination: &str, flags: &str, metric: u32, mask: &str| {
-            format!("{name} {destination} 010200C0 {flags} 0 0 {metric} {mask} 0 0 0\n")
-        };
-        let check = |routes: &[String], expected: Option<&str>| {
-            assert_eq!(default_route_v4(&(head.to_owned() + &routes.concat())).as_deref(), expected);
-        };
-        let wifi = route("wlan0", "00000000", "0003", 600, "00000000");
-        let wire = route("eth0", "00000000", "0003", 100, "00000000");
-        let local = route("eth1", "0000A8C0", "0001", 0, "00FFFFFF");
-        check(&[], None);
-        check(&[local.clone(), wifi.clone(), wire], Some("eth0"));
-        check(&[wifi.clone(), local], Some("wlan0"));
-        check(&[route("down0", "00000000", "0002", 1, "00000000"), wifi.clone()], Some("wlan0"));
-        check(&[route("bad0", "00000000", "0203", 1, "00000000"), wifi], Some("wlan0"));
-        check(&["garbage\n".to_owned()], None);
-    }
-
-    #[test]
-    fn the_ipv6_default_route_is_not_the_reject_route_of_loopback() {
-        let zeros = "0".repeat(32);
-        let line = |metric: &str, flags: &str, name: &str| {
-            format!(
-                "{zeros} 00 {zeros} 00 fd000000000000000000000000000001 {metric} 00000002 00000000 {flags} {name}\n"
-            )
-        };
-        let reject = line("ffffffff", "00200200", "lo");
-        let good = line("00000400", "00000003", "eth0");
-        assert_eq!(default_route_v6(&format!("{reject}{good}")).as_deref(), Some("eth0"));
-        assert_eq!(default_route_v6(&reject), None);
-    }
-
-    #[test]
-    fn an_outward_address_is_never_link_local() {
-        let check = |list: &[&str], expected: Option<&str>| {
-            let list: Vec<IpAddr> = list.iter().map(|text| text.parse().expect("an address")).collect();
-            assert_eq!(choose_address(&list), expected.map(|text| text.parse().expect("an address")));
-        };
-        check(&["fe80::1", "fd00::2", "10.0.0.1", "10.0.0.2"], Some("10.0.0.1"));
-        check(&["fe80::1", "fd00::2"], Some("fd00::2"));
-        check(&["fe80::1", "169.254.0.1"], None);
-    }
-
-    #[test]
-    fn this_host_has_a_name_a_loopback_and_a_cpu() {
+    fn this_host_has_a_name_and_a_cpu() {
         let host = Host::detect();
         assert!(!host.hostname.is_empty() && !host.boot_id.is_empty());
-        let interfaces = interfaces().expect("the system lists them");
-        assert!(interfaces.iter().any(|interface| interface.loopback), "{interfaces:?}");
         let allowed = allowed_cpus().expect("the system says");
         pin_thread(&allowed[..1]).expect("a CPU that is allowed");
         assert_eq!(allowed_cpus().expect("the system says"), allowed[..1]);

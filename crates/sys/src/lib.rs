@@ -10,7 +10,9 @@
 //! | [`udp`] | the probe socket with its timestamps |
 //! | [`timer`] | a timer of nanosecond resolution for a tokio task |
 //! | [`discipline`] | was the system clock stepped or slewed, who steers it |
-//! | [`host`], [`topology`], `nic` | which host this is, its CPUs, its interfaces and what they can stamp |
+//! | [`host`], [`topology`] | which host this is, its CPUs |
+//! | [`interfaces`], `nic` | its network interfaces, their addresses, and what they can stamp |
+//! | [`neighbours`] | the kernel's table of neighbours and its limit |
 //! | [`doctor`] | all of it as a list of facts with advice |
 //! | [`process`] | ties of a process to its parent |
 //!
@@ -22,6 +24,8 @@ pub mod discipline;
 pub mod doctor;
 mod error;
 pub mod host;
+pub mod interfaces;
+pub mod neighbours;
 mod nic;
 mod phc;
 pub mod process;

@@ -98,9 +98,10 @@ fn tcp(group: &mut MpiCollective) -> Result<Tcp, Error> {
         None
     };
     group.broadcast(&mut address, &deadline)?;
+    let job = JobKey::of(b"bench");
     match listener {
-        Some(listener) => Tcp::host(listener, group.size(), JOB, &deadline),
-        None => Tcp::join(&String::from_utf8_lossy(&address), group.rank(), group.size(), JOB, &deadline),
+        Some(listener) => Tcp::host(listener, group.size(), job, &deadline),
+        None => Tcp::join(&String::from_utf8_lossy(&address), group.rank(), group.size(), job, &deadline),
     }
 }
 
@@ -193,8 +194,6 @@ pub(crate) const WRAPPER: &str = "our allgatherv";
 pub(crate) const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
 pub(crate) const DEFAULT: &str = "our default round";
 pub(crate) const TCP: &str = "our TCP round";
-
-const JOB: JobKey = JobKey(0x62_656e_6368);
 
 /// Bytes of the decision for each rank.
 const DECISION_PER_RANK: usize = 24;

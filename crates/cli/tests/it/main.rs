@@ -3,6 +3,7 @@
 mod adaptive;
 mod documents;
 mod faults;
+mod hosts;
 mod measure;
 mod outputs;
 mod recorded;

@@ -1,8 +1,37 @@
-//! What tells the ranks of one run from those of another that use the same port.
+//! What the ranks of one run know and others do not, or should not.
 //!
-//! Place in the flow: the launcher gives every rank the same key; `rendezvous` refuses connections with another.
-//! What it does not do: keep a secret. A key is sent as it is.
+//! Place in the flow: the launcher gives every rank the same key; in the rendezvous both sides prove that they have it (`greeting`).
+//! A key that was made of something that others can guess tells runs apart, no more.
+//!
+//! What it does not do: travel. A side is sent the keyed hash of what both have drawn, and nothing from which the key could be had.
 
-/// Distinguishes the runs that might meet on one port; equal on all ranks of a run.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct JobKey(pub u64);
+use std::fmt;
+
+/// What the ranks of a run prove to each other; equal on all of them.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub struct JobKey([u8; 32]);
+
+impl JobKey {
+    /// The key that is made of this: a secret, or a name of the job.
+    pub fn of(material: &[u8]) -> Self {
+        Self(blake3::derive_key(PURPOSE, material))
+    }
+
+    /// The keyed hash of what was said. Comparing two takes the same time wherever they differ.
+    pub(super) fn proof(&self, said: &[&[u8]]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        said.iter().for_each(|part| {
+            hasher.update(part);
+        });
+        hasher.finalize()
+    }
+}
+
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobKey(..)")
+    }
+}
+
+/// Keeps keys made of one secret for several purposes apart.
+const PURPOSE: &str = "probe_sync 2026-11-22 rendezvous";

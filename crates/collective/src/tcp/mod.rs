@@ -1,16 +1,20 @@
 //! The TCP backend: a star of persistent connections around the root.
 //!
 //! Place in the flow: runs without MPI, `--local N` and torchrun-style launchers. One connection per rank, made once by
-//! `rendezvous`; a gather is one frame per participant towards the root, a broadcast one frame from it.
+//! `rendezvous`, with proof that both ends are of the run; a gather is one frame per participant towards the root, a broadcast one frame from it.
 //! Every wait sleeps in `poll` until a socket is ready, knows its deadline, and names who is late.
 //! What it does not do: reconnect, encrypt, or relay through other ranks (the root serves all of them).
 
 mod connection;
+mod greeting;
 mod job_key;
+mod joining;
 mod rendezvous;
 
-pub use rendezvous::bind;
+pub use rendezvous::{bind, bind_everywhere};
 
+#[cfg(feature = "suite")]
+use std::net::TcpStream;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsFd;
 
@@ -50,15 +54,23 @@ impl Tcp {
     /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started.
     ///
     /// # Errors
-    /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which.
+    /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which. [`Error::Late`] when the
+    /// wait was interrupted.
     pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        let (root, local_ip) = rendezvous::join(address, rank, size, job, deadline)?;
+        let (root, local_ip) = joining::join(address, rank, size, job, deadline)?;
         Ok(Self::new(rank, size, local_ip, vec![root]))
     }
 
     /// The address of this machine towards the root; at the root, the one that the others reached it by.
     pub fn local_ip(&self) -> IpAddr {
         self.local_ip
+    }
+
+    /// The connections, for tests that send what no rank would.
+    #[cfg(feature = "suite")]
+    #[doc(hidden)]
+    pub fn into_streams(self) -> Vec<TcpStream> {
+        self.peers.into_iter().filter_map(|peer| peer.stream().try_clone().ok()).collect()
     }
 
     fn new(rank: Rank, size: usize, local_ip: IpAddr, peers: Vec<Connection>) -> Self {

@@ -1,37 +1,33 @@
-//! How the ranks find each other: every rank but the root connects to one known address and says who it is.
+//! How the ranks find each other: the root waits at one known address until every rank has come and has proven that it is of the run.
 //!
-//! Place in the flow: start-up of the TCP backend. The greeting is 32 bytes, little-endian: magic, version, rank, size,
-//! job key; the answer is 16 bytes: magic, version, verdict. Whatever does not greet like that (a port scanner, a rank of
-//! another job) is refused and forgotten; it can neither break nor delay the rendezvous, because the root waits for all
-//! newcomers at once and gives each a bounded time.
-//! What it does not do: authenticate. The job key tells runs apart; it is no secret.
+//! Place in the flow: start-up of the TCP backend, the root's side; `joining` is the others', and `greeting` what is said. Whatever
+//! does not greet like that (a port scanner, a rank of another job, somebody without the key) is refused and forgotten; it can neither
+//! take a rank's place nor delay it, because the root waits for all newcomers at once and gives each a bounded time. When there are too
+//! many, those go first whose address has sent the most.
+//!
+//! What it does not do: keep out whoever has the key, or can guess what it was made of.
 
+use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use blake3::Hash;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::{Connection, poll_sockets};
+use super::greeting::{HELLO, Hello, NONCE, PROOF, Verdict, version_of};
 use super::job_key::JobKey;
-use crate::{Deadline, Error, ROOT, Rank, Wait};
+use crate::{Deadline, Error, Rank, Wait, random_bytes};
 
-/// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`].
+/// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`]. On `[::]` IPv4 connections are taken too.
 ///
 /// # Errors
 /// [`Error::Setup`] names the address and says what to do.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    let listen = || -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        // A run may follow another at once: connections of the last one that linger must not hold the port.
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
-    };
-    listen().map_err(|error| {
+    listen(address).map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::AddrInUse => {
                 "another program uses it; end that program or choose another port (--port or MASTER_PORT, 0 for any)"
@@ -44,6 +40,34 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     })
 }
 
+/// Listens on all addresses of this machine, whatever its own name leads to (127.0.1.1 on Debian).
+///
+/// # Errors
+/// As [`bind`].
+pub fn bind_everywhere(port: u16) -> Result<TcpListener, Error> {
+    let six = SocketAddr::from(([0u16; 8], port));
+    match listen(six) {
+        // A kernel or a container without IPv6.
+        Err(error) if !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
+            bind(SocketAddr::from(([0; 4], port)))
+        }
+        Ok(listener) => Ok(listener),
+        Err(_) => bind(six),
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    // A run may follow another at once: connections of the last one that linger must not hold the port.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// The root's side: connections to ranks 1 and up, in order, and the address that they reached the root by.
 pub(super) fn host(
     listener: &TcpListener,
@@ -54,7 +78,7 @@ pub(super) fn host(
     let mut wait = Wait::begin(OPERATION, deadline);
     let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
     listener.set_nonblocking(true).map_err(setup)?;
-    let mut local_ip = listener.local_addr().map_err(setup)?.ip();
+    let listening = listener.local_addr().map_err(setup)?.ip();
     let mut joined: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
     let mut newcomers: Vec<Newcomer> = Vec::new();
     let missing = |joined: &[Option<Connection>]| (1..size).filter(|&rank| joined[rank].is_none()).collect::<Vec<_>>();
@@ -65,20 +89,14 @@ pub(super) fn host(
         let ready = poll_sockets(&sockets, slice, OPERATION)?;
         let mut undecided = Vec::with_capacity(newcomers.len());
         for (mut newcomer, ready) in newcomers.into_iter().zip(&ready[1..]) {
-            let greeting = if *ready { newcomer.read() } else { newcomer.time_left() };
-            match greeting {
-                Greeting::Unfinished => undecided.push(newcomer),
-                Greeting::Foreign => tracing::debug!(from = ?newcomer.from, "refused a connection that is not ours"),
-                Greeting::Said(hello) => {
-                    let from = newcomer.from;
-                    match newcomer.decide(&hello, size, job, &joined) {
-                        Ok(connection) => {
-                            local_ip = connection.stream().local_addr().map_or(local_ip, |address| address.ip());
-                            joined[hello.rank as usize] = Some(connection);
-                        }
-                        Err(verdict) => tracing::warn!(?from, ?hello, ?verdict, "refused a rank"),
-                    }
+            let progress = if *ready { newcomer.advance(size, job, &joined)? } else { newcomer.time_left() };
+            match progress {
+                Progress::Undecided => undecided.push(newcomer),
+                Progress::Gone(why) => tracing::debug!(from = ?newcomer.from, why, "refused a connection"),
+                Progress::Refused(rank, verdict) => {
+                    tracing::warn!(from = ?newcomer.from, rank, ?verdict, "refused a rank");
                 }
+                Progress::Joined(rank) => joined[rank] = Some(Connection::new(newcomer.stream, rank)),
             }
         }
         newcomers = undecided;
@@ -86,176 +104,111 @@ pub(super) fn host(
             accept(listener, &mut newcomers, size)?;
         }
     }
-    Ok((joined.into_iter().flatten().collect(), local_ip.to_canonical()))
+    let joined: Vec<Connection> = joined.into_iter().flatten().collect();
+    let local_ip = reached_by(&joined).unwrap_or(listening);
+    Ok((joined, local_ip.to_canonical()))
 }
 
-/// Any other rank's side: the connection to the root, and this machine's address on it.
-pub(super) fn join(
-    address: &str,
-    rank: Rank,
-    size: usize,
-    job: JobKey,
-    deadline: &Deadline,
-) -> Result<(Connection, IpAddr), Error> {
-    if rank == ROOT || rank >= size {
-        let what = format!("joining as rank {rank} of {size}");
-        return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
-    }
-    let hello = Hello { version: VERSION, rank: rank as u32, size: size as u64, job: job.0 };
-    let mut wait = Wait::begin(OPERATION, deadline);
-    let mut pause = RETRY_FIRST;
-    loop {
-        let failure = match attempt(address, &hello, &mut wait) {
-            Ok(stream) => {
-                let local = stream.local_addr().map(|local| local.ip().to_canonical());
-                let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
-                return Ok((Connection::new(stream, ROOT), local));
-            }
-            Err(Attempt::Refused(reason)) => {
-                return Err(Error::Setup { what: format!("rank 0 at {address} refused rank {rank}"), reason });
-            }
-            Err(Attempt::Failed(error)) => error,
-        };
-        let Some(slice) = wait.slice() else { return Err(unreachable(address, &wait, &failure)) };
-        std::thread::sleep(slice.min(pause));
-        pause = (pause * 2).min(RETRY_LAST);
-    }
+/// The address by which the first rank that is not on this host has reached the root.
+fn reached_by(joined: &[Connection]) -> Option<IpAddr> {
+    let addresses = || joined.iter().filter_map(|peer| Some(peer.stream().local_addr().ok()?.ip().to_canonical()));
+    addresses().find(|address| !address.is_loopback()).or_else(|| addresses().next())
 }
 
-/// What a rank says when it connects.
-#[derive(Debug)]
-struct Hello {
-    version: u32,
-    rank: u32,
-    size: u64,
-    job: u64,
-}
-
-impl Hello {
-    fn encode(&self) -> [u8; HELLO] {
-        let mut bytes = [0; HELLO];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.rank.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.size.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.job.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; HELLO]) -> Option<Self> {
-        let (magic, rest) = bytes.split_first_chunk::<8>()?;
-        let (version, rest) = rest.split_first_chunk()?;
-        let (rank, rest) = rest.split_first_chunk()?;
-        let (size, rest) = rest.split_first_chunk()?;
-        let (job, _) = rest.split_first_chunk()?;
-        (*magic == MAGIC).then(|| Self {
-            version: u32::from_le_bytes(*version),
-            rank: u32::from_le_bytes(*rank),
-            size: u64::from_le_bytes(*size),
-            job: u64::from_le_bytes(*job),
-        })
-    }
-}
-
-/// The root's answer to a greeting.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    Welcome = 0,
-    OtherVersion = 1,
-    OtherJob = 2,
-    OtherSize = 3,
-    NoSuchRank = 4,
-    Duplicate = 5,
-}
-
-impl Verdict {
-    const ALL: [Self; 6] =
-        [Self::Welcome, Self::OtherVersion, Self::OtherJob, Self::OtherSize, Self::NoSuchRank, Self::Duplicate];
-
-    fn of(hello: &Hello, size: usize, job: JobKey, joined: &[Option<Connection>]) -> Self {
-        match hello {
-            hello if hello.version != VERSION => Self::OtherVersion,
-            hello if hello.job != job.0 => Self::OtherJob,
-            hello if hello.size != size as u64 => Self::OtherSize,
-            hello if hello.rank as usize == ROOT || hello.rank as usize >= size => Self::NoSuchRank,
-            hello if joined[hello.rank as usize].is_some() => Self::Duplicate,
-            _ => Self::Welcome,
-        }
-    }
-
-    fn explain(self) -> &'static str {
-        match self {
-            Self::Welcome => "welcome",
-            Self::OtherVersion => "its program is of another version; start the same build everywhere",
-            Self::OtherJob => "it belongs to another job; choose a port of your own",
-            Self::OtherSize => "it expects another number of ranks; WORLD_SIZE must be equal everywhere",
-            Self::NoSuchRank => "its job has no such rank",
-            Self::Duplicate => "that rank has joined already; RANK must differ everywhere",
-        }
-    }
-
-    fn encode(self) -> [u8; ANSWER] {
-        let mut bytes = [0; ANSWER];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(self as u32).to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; ANSWER]) -> Option<Self> {
-        let number = u32::from_le_bytes(*bytes.last_chunk::<4>()?);
-        Self::ALL.into_iter().find(|verdict| bytes.starts_with(&MAGIC) && *verdict as u32 == number)
-    }
-}
-
-/// A connection whose greeting is not complete.
+/// A connection that has not proven yet that it is a rank.
 struct Newcomer {
     stream: TcpStream,
     from: SocketAddr,
+    stage: Stage,
     bytes: [u8; HELLO],
     filled: usize,
     since: Instant,
 }
 
-enum Greeting {
-    Unfinished,
-    Foreign,
-    Said(Hello),
+/// What a newcomer is to say next.
+enum Stage {
+    Greeting,
+    /// The rank that it says it is, and what both sides prove.
+    Proof(Rank, [Hash; 2]),
+}
+
+enum Progress {
+    Undecided,
+    Gone(&'static str),
+    Refused(u32, Verdict),
+    Joined(Rank),
 }
 
 impl Newcomer {
-    fn read(&mut self) -> Greeting {
-        match self.stream.read(&mut self.bytes[self.filled..]) {
-            Ok(0) => return Greeting::Foreign,
+    /// Reads what is there, and answers where an answer is due.
+    fn advance(&mut self, size: usize, job: JobKey, joined: &[Option<Connection>]) -> Result<Progress, Error> {
+        let wanted = if matches!(self.stage, Stage::Greeting) { HELLO } else { PROOF };
+        match self.stream.read(&mut self.bytes[self.filled..wanted]) {
+            Ok(0) => return Ok(Progress::Gone("it hung up")),
             Ok(count) => self.filled += count,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => return Greeting::Foreign,
+            Err(_) => return Ok(Progress::Gone("it broke off")),
         }
-        if self.filled < HELLO {
-            return self.time_left();
+        match &self.stage {
+            Stage::Greeting => self.greeted(size, job, joined),
+            Stage::Proof(rank, proofs) if self.filled == PROOF => {
+                let (rank, [theirs, own]) = (*rank, *proofs);
+                Ok(self.proven(rank, theirs, &own, joined[rank].is_some()))
+            }
+            Stage::Proof(..) => Ok(self.time_left()),
         }
-        Hello::decode(&self.bytes).map_or(Greeting::Foreign, Greeting::Said)
     }
 
-    fn time_left(&self) -> Greeting {
-        if self.since.elapsed() < GREETING_TIME { Greeting::Unfinished } else { Greeting::Foreign }
+    /// Judges a greeting and asks for the proof.
+    fn greeted(&mut self, size: usize, job: JobKey, joined: &[Option<Connection>]) -> Result<Progress, Error> {
+        match version_of(&self.bytes[..self.filled]) {
+            Some(Err(_)) => return Ok(Progress::Gone("it is foreign")),
+            // Greetings of other versions have other lengths.
+            Some(Ok(version)) if version != Hello::new(0, 0, [0; NONCE]).version => {
+                return Ok(self.refuse(u32::MAX, Verdict::OtherVersion));
+            }
+            _ if self.filled < HELLO => return Ok(self.time_left()),
+            _ => {}
+        }
+        let Some(hello) = Hello::decode(&self.bytes) else { return Ok(Progress::Gone("it is foreign")) };
+        match Verdict::of(&hello, size, |rank| joined[rank].is_some()) {
+            Verdict::Welcome => {}
+            verdict => return Ok(self.refuse(hello.rank, verdict)),
+        }
+        let nonce = random_bytes()?;
+        if self.stream.write_all(&Verdict::Welcome.encode(&nonce)).is_err() {
+            return Ok(Progress::Gone("it hung up"));
+        }
+        self.stage = Stage::Proof(hello.rank as usize, hello.proofs(job, &nonce));
+        self.filled = 0;
+        Ok(self.time_left())
     }
 
-    /// Answers the greeting; the 16 bytes always fit the empty socket.
-    fn decide(
-        mut self,
-        hello: &Hello,
-        size: usize,
-        job: JobKey,
-        joined: &[Option<Connection>],
-    ) -> Result<Connection, Verdict> {
-        let verdict = Verdict::of(hello, size, job, joined);
-        let answered = self.stream.write_all(&verdict.encode());
-        match verdict {
-            // A rank that hung up before the answer tries again, so its place stays free.
-            Verdict::Welcome if answered.is_ok() => Ok(Connection::new(self.stream, hello.rank as usize)),
-            other => Err(other),
+    /// Judges a proof.
+    fn proven(&mut self, rank: Rank, expected: Hash, own: &Hash, taken: bool) -> Progress {
+        let mut proof = [0; PROOF];
+        proof.copy_from_slice(&self.bytes[..PROOF]);
+        if expected != proof {
+            return self.refuse(rank as u32, Verdict::OtherJob);
         }
+        if taken {
+            return self.refuse(rank as u32, Verdict::Duplicate);
+        }
+        match self.stream.write_all(&Verdict::Welcome.encode(own.as_bytes())) {
+            Ok(()) => Progress::Joined(rank),
+            // It tries again, so its place stays free.
+            Err(_) => Progress::Gone("it hung up"),
+        }
+    }
+
+    /// Says no; a short answer always fits the empty buffer.
+    fn refuse(&mut self, rank: u32, verdict: Verdict) -> Progress {
+        let _nobody_may_listen = self.stream.write_all(&verdict.encode(&[0; NONCE]));
+        Progress::Refused(rank, verdict)
+    }
+
+    fn time_left(&self) -> Progress {
+        if self.since.elapsed() < GREETING_TIME { Progress::Undecided } else { Progress::Gone("it was silent") }
     }
 }
 
@@ -274,78 +227,27 @@ fn accept(listener: &TcpListener, newcomers: &mut Vec<Newcomer>, size: usize) ->
             continue;
         }
         if newcomers.len() >= size + FOREIGN_MAX {
-            newcomers.remove(0);
+            newcomers.remove(dispensable(newcomers));
         }
-        newcomers.push(Newcomer { stream, from, bytes: [0; HELLO], filled: 0, since: Instant::now() });
+        let (stage, since) = (Stage::Greeting, Instant::now());
+        newcomers.push(Newcomer { stream, from, stage, bytes: [0; HELLO], filled: 0, since });
     }
     Ok(())
+}
+
+/// The oldest newcomer of the address that has sent the most: who opens many connections loses his own.
+fn dispensable(newcomers: &[Newcomer]) -> usize {
+    let mut per_address: HashMap<IpAddr, usize> = HashMap::new();
+    newcomers.iter().for_each(|newcomer| *per_address.entry(newcomer.from.ip()).or_default() += 1);
+    let most = per_address.values().copied().max().unwrap_or(0);
+    newcomers.iter().position(|newcomer| per_address[&newcomer.from.ip()] == most).unwrap_or(0)
 }
 
 fn out_of_descriptors(code: i32) -> bool {
     [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|errno| errno.raw_os_error() == code)
 }
 
-/// Why an attempt to join did not succeed.
-enum Attempt {
-    /// The root answered no: trying again will not help.
-    Refused(String),
-    /// The root may not have started yet.
-    Failed(String),
-}
-
-fn attempt(address: &str, hello: &Hello, wait: &mut Wait<'_>) -> Result<TcpStream, Attempt> {
-    let failed = |error: &dyn ToString| Attempt::Failed(error.to_string());
-    let mut last = Attempt::Failed("the name has no address".to_owned());
-    for target in address.to_socket_addrs().map_err(|error| failed(&error))? {
-        match TcpStream::connect_timeout(&target, CONNECT_TIME) {
-            // A port of this machine that nobody listens on can be connected to itself by chance.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                last = Attempt::Failed("nobody listens yet".to_owned());
-            }
-            Ok(stream) => return greet(stream, hello, wait),
-            Err(error) => last = failed(&error),
-        }
-    }
-    Err(last)
-}
-
-fn greet(mut stream: TcpStream, hello: &Hello, wait: &mut Wait<'_>) -> Result<TcpStream, Attempt> {
-    let failed = |error: io::Error| Attempt::Failed(error.to_string());
-    stream.set_nodelay(true).map_err(failed)?;
-    stream.write_all(&hello.encode()).map_err(failed)?;
-    stream.set_nonblocking(true).map_err(failed)?;
-    let (mut answer, mut filled) = ([0; ANSWER], 0);
-    while filled < ANSWER {
-        let Some(slice) = wait.slice() else {
-            return Err(Attempt::Failed("connected, but rank 0 never answered".to_owned()));
-        };
-        let socket = [(stream.as_fd(), PollFlags::IN)];
-        poll_sockets(&socket, slice, OPERATION).map_err(|error| Attempt::Failed(error.to_string()))?;
-        match stream.read(&mut answer[filled..]) {
-            Ok(0) => return Err(Attempt::Failed("the other side hung up without an answer".to_owned())),
-            Ok(count) => filled += count,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    match Verdict::decode(&answer) {
-        Some(Verdict::Welcome) => Ok(stream),
-        Some(verdict) => Err(Attempt::Refused(verdict.explain().to_owned())),
-        None => Err(Attempt::Refused("another program answers there; choose a port of your own".to_owned())),
-    }
-}
-
-fn unreachable(address: &str, wait: &Wait<'_>, failure: &str) -> Error {
-    let what = format!("cannot reach rank 0 at {address} within {:.1?}", wait.elapsed());
-    let advice = "is rank 0 running, and are MASTER_ADDR and MASTER_PORT right?";
-    Error::Setup { what, reason: format!("{failure}; {advice}") }
-}
-
 const OPERATION: &str = "rendezvous";
-const MAGIC: [u8; 8] = *b"prbsync\x01";
-const VERSION: u32 = 1;
-const HELLO: usize = 32;
-const ANSWER: usize = 16;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -353,15 +255,8 @@ const BACKLOG: i32 = 1024;
 /// Connections accepted between two looks at the others.
 const ACCEPT_BURST: usize = 64;
 
-/// Newcomers beyond the number of ranks that may be undecided at one time; then the oldest is dropped.
+/// Newcomers beyond the number of ranks that may be undecided at one time.
 const FOREIGN_MAX: usize = 64;
 
-/// How long a newcomer has for its greeting.
+/// How long a newcomer has for its greeting and its proof.
 const GREETING_TIME: Duration = Duration::from_secs(5);
-
-/// The longest a single attempt to connect may take.
-const CONNECT_TIME: Duration = Duration::from_secs(1);
-
-/// Pauses between attempts to connect, doubled each time.
-const RETRY_FIRST: Duration = Duration::from_millis(10);
-const RETRY_LAST: Duration = Duration::from_millis(200);

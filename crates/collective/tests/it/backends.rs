@@ -17,10 +17,10 @@ pub fn tcp_group(size: usize) -> Vec<Tcp> {
         let joining: Vec<_> = (1..size)
             .map(|rank| {
                 let (address, deadline) = (&address, &deadline);
-                scope.spawn(move || Tcp::join(address, rank, size, JobKey(7), deadline).unwrap())
+                scope.spawn(move || Tcp::join(address, rank, size, JobKey::of(b"7"), deadline).unwrap())
             })
             .collect();
-        let mut group = vec![Tcp::host(listener, size, JobKey(7), &deadline).unwrap()];
+        let mut group = vec![Tcp::host(listener, size, JobKey::of(b"7"), &deadline).unwrap()];
         group.extend(joining.into_iter().map(|thread| thread.join().unwrap()));
         group
     })

@@ -1,10 +1,13 @@
 //! What comes to an open port, and what happens when a peer goes away.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Collective as _, Deadline, Error, Frames, JobKey, Tcp, bind};
+use probe_sync_collective::{Collective as _, Deadline, Error, Frames, JobKey, Tcp, bind, bind_everywhere};
+use socket2::{Domain, Socket, Type};
 
 use crate::backends::tcp_group;
 
@@ -18,14 +21,26 @@ fn short() -> Deadline {
     Deadline::new(Duration::from_millis(300), None)
 }
 
+fn job() -> JobKey {
+    JobKey::of(b"7")
+}
+
+/// What rank 1 of 2 says first, as anybody can read it in the source.
+fn greeting(version: u32) -> Vec<u8> {
+    let mut bytes = b"prbsync\x01".to_vec();
+    bytes.extend([version, 1, 2, 0].iter().flat_map(|number| number.to_le_bytes()));
+    bytes.extend([9; 32]);
+    bytes
+}
+
 /// A host waits for rank 1 of 2 while `visit` does something to its port; then the real rank 1 joins.
 fn check_undisturbed(visit: impl FnOnce(&str)) {
     let listener = bind(ANY).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::scope(|scope| {
-        let host = scope.spawn(|| Tcp::host(listener, 2, JobKey(7), &deadline()));
+        let host = scope.spawn(|| Tcp::host(listener, 2, job(), &deadline()));
         visit(&address);
-        let mut joined = Tcp::join(&address, 1, 2, JobKey(7), &deadline()).unwrap();
+        let mut joined = Tcp::join(&address, 1, 2, job(), &deadline()).unwrap();
         let mut host = host.join().unwrap().unwrap();
         assert_eq!(host.local_ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
         assert_eq!(joined.local_ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -51,26 +66,166 @@ fn foreign_connections_do_not_disturb_the_rendezvous() {
 }
 
 #[test]
+fn who_does_not_have_the_key_takes_no_ranks_place() {
+    let mut held = Vec::new();
+    // A right greeting and nothing else; a guessed proof, and what comes of it.
+    check_undisturbed(|address| {
+        held.push(TcpStream::connect(address).unwrap());
+        held[0].write_all(&greeting(2)).unwrap();
+        let mut guessing = TcpStream::connect(address).unwrap();
+        guessing.write_all(&greeting(2)).unwrap();
+        guessing.read_exact(&mut [0; 48]).unwrap();
+        guessing.write_all(&[0; 32]).unwrap();
+        let mut answer = [0; 48];
+        guessing.read_exact(&mut answer).unwrap();
+        assert_eq!(
+            answer[12..],
+            [[2, 0, 0, 0].as_slice(), &[0; 32]].concat(),
+            "refused, and nothing of the key is told"
+        );
+    });
+}
+
+#[test]
+fn an_overheard_proof_is_worth_nothing_later() {
+    let listener = bind(ANY).unwrap();
+    let (root, between) = (listener.local_addr().unwrap(), TcpListener::bind(ANY).unwrap());
+    let address = between.local_addr().unwrap().to_string();
+    let overheard = std::thread::scope(|scope| {
+        let host = scope.spawn(|| Tcp::host(listener, 2, job(), &deadline()).unwrap());
+        let joined = scope.spawn(|| Tcp::join(&address, 1, 2, job(), &deadline()).unwrap());
+        let (mut rank, mut root) = (between.accept().unwrap().0, TcpStream::connect(root).unwrap());
+        let mut said = vec![0; 88];
+        let mut answer = [0; 48];
+        for part in [0..56, 56..88] {
+            rank.read_exact(&mut said[part.clone()]).unwrap();
+            root.write_all(&said[part]).unwrap();
+            root.read_exact(&mut answer).unwrap();
+            rank.write_all(&answer).unwrap();
+        }
+        host.join().unwrap();
+        joined.join().unwrap();
+        said
+    });
+    check_undisturbed(|address| {
+        let mut replay = TcpStream::connect(address).unwrap();
+        replay.write_all(&overheard).unwrap();
+        let mut answers = Vec::new();
+        replay.read_to_end(&mut answers).unwrap_or(0);
+        assert_eq!(answers[48 + 12], 2, "another root has drawn other bytes");
+    });
+}
+
+#[test]
+fn a_root_without_the_key_is_not_believed() {
+    let listener = TcpListener::bind(ANY).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut rank, _) = listener.accept().unwrap();
+            let mut welcome = b"prbsync\x01".to_vec();
+            welcome.extend([2u32, 0].iter().flat_map(|number| number.to_le_bytes()));
+            welcome.extend([3; 32]);
+            for said in [56, 32] {
+                rank.read_exact(&mut vec![0; said]).unwrap();
+                rank.write_all(&welcome).unwrap();
+            }
+        });
+        let error = Tcp::join(&address, 1, 2, job(), &deadline()).unwrap_err();
+        assert!(error.to_string().contains("does not have this job's key"), "{error}");
+    });
+}
+
+#[test]
+fn a_flood_from_one_address_delays_nobody_else() {
+    let mut held = Vec::new();
+    let begun = Instant::now();
+    check_undisturbed(|address| {
+        let target: SocketAddr = address.parse().unwrap();
+        for _ in 0..300 {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+            socket.connect(&target.into()).unwrap();
+            held.push(socket);
+        }
+    });
+    assert!(begun.elapsed() < Duration::from_secs(4), "less than an idle connection is given: {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_rank_of_an_older_version_is_told_so() {
+    check_undisturbed(|address| {
+        let mut older = TcpStream::connect(address).unwrap();
+        older.write_all(&greeting(1)[..32]).unwrap();
+        let mut answer = [0; 16];
+        older.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[12..], [1, 0, 0, 0]);
+    });
+}
+
+#[test]
+fn an_interrupt_ends_the_rendezvous_of_both_sides() {
+    let free = bind(ANY).unwrap().local_addr().unwrap().to_string();
+    let silent = TcpListener::bind(ANY).unwrap();
+    let silent = (silent.local_addr().unwrap().to_string(), silent);
+    let (free, silent_address) = (&free, &silent.0);
+    let waits: [&(dyn Fn(&Deadline) -> Error + Sync); 3] = [
+        &|deadline| Tcp::host(bind(ANY).unwrap(), 2, job(), deadline).unwrap_err(),
+        &|deadline| Tcp::join(free, 1, 2, job(), deadline).unwrap_err(),
+        &|deadline| Tcp::join(silent_address, 1, 2, job(), deadline).unwrap_err(),
+    ];
+    for wait in waits {
+        let flag = Arc::new(AtomicBool::new(false));
+        let deadline = Deadline::new(Duration::from_secs(60), Some(Arc::clone(&flag)));
+        let begun = Instant::now();
+        let error = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(&deadline));
+            std::thread::sleep(Duration::from_millis(200));
+            flag.store(true, Ordering::Relaxed);
+            waiting.join().unwrap()
+        });
+        assert!(matches!(error, Error::Late { interrupted: true, .. }), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn the_root_listens_on_all_addresses() {
+    let listener = bind_everywhere(0).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| Tcp::host(listener, 3, job(), &deadline()).unwrap());
+        let first = Tcp::join(&format!("127.0.0.1:{port}"), 1, 3, job(), &deadline()).unwrap();
+        let six = TcpStream::connect(("::1", port)).is_ok();
+        let address = if six { "[::1]" } else { "127.0.1.1" };
+        let second = Tcp::join(&format!("{address}:{port}"), 2, 3, job(), &deadline()).unwrap();
+        assert_eq!(first.local_ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+        assert_eq!(host.join().unwrap().local_ip(), first.local_ip(), "the first rank's way in");
+        drop(second);
+    });
+}
+
+#[test]
 fn wrong_ranks_are_refused_with_the_reason() {
-    let refused = |address: &str, rank, size, job, part: &str| {
-        let Err(Error::Setup { reason, .. }) = Tcp::join(address, rank, size, JobKey(job), &deadline()) else {
+    let refused = |address: &str, rank, size, job: &[u8], part: &str| {
+        let Err(Error::Setup { reason, .. }) = Tcp::join(address, rank, size, JobKey::of(job), &deadline()) else {
             panic!("rank {rank} of {size} was let in")
         };
         assert!(reason.contains(part), "{reason}");
     };
     check_undisturbed(|address| {
-        refused(address, 1, 2, 8, "another job");
-        refused(address, 1, 3, 7, "number of ranks");
-        refused(address, 0, 2, 7, "ranks that join");
-        refused(address, 2, 2, 7, "ranks that join");
+        refused(address, 1, 2, b"8", "another job");
+        refused(address, 1, 3, b"7", "number of ranks");
+        refused(address, 0, 2, b"7", "ranks that join");
+        refused(address, 2, 2, b"7", "ranks that join");
     });
     let listener = bind(ANY).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::scope(|scope| {
-        let host = scope.spawn(|| Tcp::host(listener, 3, JobKey(7), &deadline()).unwrap());
-        let first = Tcp::join(&address, 1, 3, JobKey(7), &deadline()).unwrap();
-        refused(&address, 1, 3, 7, "joined already");
-        let second = Tcp::join(&address, 2, 3, JobKey(7), &deadline()).unwrap();
+        let host = scope.spawn(|| Tcp::host(listener, 3, job(), &deadline()).unwrap());
+        let first = Tcp::join(&address, 1, 3, job(), &deadline()).unwrap();
+        refused(&address, 1, 3, b"7", "joined already");
+        let second = Tcp::join(&address, 2, 3, job(), &deadline()).unwrap();
         assert_eq!((host.join().unwrap().size(), first.rank(), second.rank()), (3, 1, 2));
     });
 }
@@ -82,20 +237,20 @@ fn another_program_at_the_address_is_recognised() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.read_exact(&mut [0; 32]).unwrap();
+            stream.read_exact(&mut [0; 56]).unwrap();
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         });
-        let error = Tcp::join(&address, 1, 2, JobKey(7), &deadline()).unwrap_err();
+        let error = Tcp::join(&address, 1, 2, job(), &deadline()).unwrap_err();
         assert!(error.to_string().contains("another program answers"), "{error}");
     });
 }
 
 #[test]
 fn ranks_that_do_not_come_are_named() {
-    let error = Tcp::host(bind(ANY).unwrap(), 3, JobKey(7), &short()).unwrap_err();
+    let error = Tcp::host(bind(ANY).unwrap(), 3, job(), &short()).unwrap_err();
     assert!(matches!(&error, Error::Late { missing, .. } if missing == &[1, 2]), "{error}");
     let free = bind(ANY).unwrap().local_addr().unwrap().to_string();
-    let error = Tcp::join(&free, 1, 2, JobKey(7), &short()).unwrap_err();
+    let error = Tcp::join(&free, 1, 2, job(), &short()).unwrap_err();
     assert!(error.to_string().contains(&free), "{error}");
 }
 

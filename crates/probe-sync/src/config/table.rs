@@ -255,6 +255,13 @@ settings! {
     read |text: &str| Ok::<_, String>(Some(text.to_owned())); write |c| or_auto(c.host.clone()); check |_| Ok(());
     help "Name and identity of this host [default: ask the system]";
 
+    /// The file with the secret of the run; `None` has none.
+    key_file: Option<PathBuf> = None; local "key_file" "key-file" "FILE" in Host;
+    read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
+    write |c| or_none(c.key_file.as_ref().map(|path| path.display())); check |_| Ok(());
+    help "A secret of at least 32 bytes, in a file of mode 600 with the same content on all hosts: ranks and packets prove that they \
+          have it. Needed where probes cross public networks";
+
     /// Pin the probe thread to the processors near its network interface.
     pin: bool = true; local "pin" "pin" "BOOL" in Host;
     read number; write |c| c.pin.to_string(); check |_| Ok(());

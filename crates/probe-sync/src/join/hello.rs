@@ -2,12 +2,17 @@
 //!
 //! Place in the flow: step 1 of the hand-shake. What it does not do: judge what others say (`plan`).
 
-use probe_sync_sys::host;
+use std::net::IpAddr;
+
 use probe_sync_sys::topology::Topology;
+use probe_sync_sys::{host, interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::key_file::KeyFile;
 use super::launcher::Launched;
+use super::offer::{Offer, Surroundings};
+use super::wish::Wish;
 use crate::Config;
 
 /// What a rank says of itself first.
@@ -27,13 +32,32 @@ pub struct Hello {
     pub host_facts: String,
     /// Its places in the jobs of launchers, as far as the environment states them.
     pub launched: Vec<Launched>,
+    /// The addresses at which it could be probed.
+    pub offer: Offer,
+    /// Equal on ranks with the same key file; `None` without one.
+    pub key_fingerprint: Option<[u8; 16]>,
 }
 
 impl Hello {
-    /// What this rank says.
-    pub(crate) fn of(config: &Config, host: &host::Host) -> Self {
+    /// What this rank says. `towards_root` is the address of its connection to rank 0, where there is one.
+    ///
+    /// # Errors
+    /// When the configuration names an interface that has no address, or the system does not list the interfaces.
+    pub(crate) fn of(
+        config: &Config,
+        host: &host::Host,
+        towards_root: Option<IpAddr>,
+        key_file: Option<&KeyFile>,
+    ) -> Result<Self, String> {
         let own = |identity: &str| config.host.clone().unwrap_or_else(|| identity.to_owned());
-        Self {
+        let around = Surroundings {
+            interfaces: interfaces::interfaces().map_err(|error| error.to_string())?,
+            default_interface: interfaces::default_interface(),
+            towards_root: towards_root.filter(|address| !address.is_loopback()),
+            wish: Wish::stated(|name| std::env::var(name).ok()),
+            network: format!("{} {}", host.boot_id, network_namespace()),
+        };
+        Ok(Self {
             version: env!("CARGO_PKG_VERSION").into(),
             hostname: own(&host.hostname),
             clock_identity: own(&host.boot_id),
@@ -41,7 +65,9 @@ impl Hello {
             shared_entries: config.shared_entries(),
             host_facts: json!({"host": host, "topology": Topology::detect()}).to_string(),
             launched: Launched::stated(|name| std::env::var(name).ok()),
-        }
+            offer: Offer::of(config, &around)?,
+            key_fingerprint: key_file.map(KeyFile::fingerprint),
+        })
     }
 }
 

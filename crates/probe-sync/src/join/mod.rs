@@ -6,10 +6,14 @@
 //!
 //! What it does not do: bind sockets, start threads (`session`).
 
+mod choice;
 mod hello;
+mod key_file;
 mod launcher;
+mod offer;
 mod plan;
 mod roster;
+mod wish;
 
 use std::time::Duration as StdDuration;
 
@@ -18,8 +22,9 @@ use probe_sync_time::{Edge, RunId, SessionKey, System, Timestamp};
 use serde::Serialize;
 
 pub(crate) use self::hello::Hello;
+pub use self::key_file::KeyFile;
 pub(crate) use self::plan::{Plan, ranks};
-pub(crate) use self::roster::{Ready, Roster, probe_address};
+pub(crate) use self::roster::{Ready, Roster, addresses_seen_from};
 use crate::config::ReferenceChoice;
 use crate::store::RunDirectory;
 use crate::{Config, Error, wire};
@@ -42,7 +47,8 @@ pub(crate) struct Joined {
 }
 
 /// Step 1. `own` is this rank's hello or why its configuration is unusable. The root draws
-/// the run's number and its session key. Returns the plan, and at the root every rank's hello.
+/// the run's number and its session key. With `key_file` the plan's key is made of
+/// both. Returns the plan, and at the root every rank's hello.
 ///
 /// # Errors
 /// [`Error::Refused`] on every rank when some configuration is unusable, versions or configurations differ, or the root has no
@@ -51,10 +57,11 @@ pub(crate) fn agree_on_plan(
     collective: &mut dyn Collective,
     config: Option<&Config>,
     own: &Result<Hello, String>,
+    key_file: Option<&KeyFile>,
     deadline: &Deadline,
 ) -> Result<(Plan, Vec<Hello>), Error> {
     let mut all = Vec::new();
-    let plan = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
+    let mut plan: Plan = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
         for (rank, hello) in hellos.into_iter().flatten().enumerate() {
             all.push(hello.map_err(|reason| format!("rank {rank}: {reason}"))?);
         }
@@ -62,6 +69,9 @@ pub(crate) fn agree_on_plan(
         let (run, session_key) = drawn.map_err(|error| format!("rank 0: {error}"))?;
         plan::agree(config.ok_or("rank 0 has no configuration")?, &all, run, session_key)
     })?;
+    if let Some(key_file) = key_file {
+        plan.session_key = key_file.session_key(plan.run, plan.session_key);
+    }
     Ok((plan, all))
 }
 
@@ -70,7 +80,8 @@ pub(crate) fn agree_on_plan(
 /// place; no rank writes into the directory before it has the roster.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank when some node could not bind its socket (it names the rank), or the directory cannot be had.
+/// [`Error::Refused`] on every rank when some node could not bind its socket (it names the rank), has a public address without a
+/// key file, or the directory cannot be had.
 pub(crate) fn agree_on_roster(
     collective: &mut dyn Collective,
     plan: &Plan,
@@ -90,7 +101,7 @@ pub(crate) fn agree_on_roster(
                 None => {}
             }
         }
-        let roster = Roster::new(nodes, start, reference)?;
+        let roster = Roster::new(nodes, start, reference, plan.secret)?;
         claimed = Some(claim().map_err(|error| format!("rank 0: {error}"))?);
         Ok(roster)
     })?;

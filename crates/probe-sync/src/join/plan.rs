@@ -11,6 +11,7 @@ use probe_sync_time::{NodeId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 
 use super::Hello;
+use super::choice::{self, Offering, Source};
 use super::launcher::Launched;
 use crate::Config;
 use crate::config::ReferenceChoice;
@@ -22,14 +23,18 @@ pub struct Plan {
     pub run: RunId,
     /// What proves that a packet is of this run. No file holds it.
     pub session_key: SessionKey,
+    /// All ranks have a key file, of which the session key is made.
+    pub secret: bool,
     /// For each rank, the node that it is or follows.
     pub node_of_rank: Vec<NodeId>,
     /// For each node, the rank that probes for it.
     pub rank_of_node: Vec<u32>,
     /// For each rank, its place among the probing ranks of its host and how many those are.
     pub place_on_host: Vec<(u32, u32)>,
-    /// All ranks reach each other over loopback.
-    pub loopback: bool,
+    /// For each node, where it probes from.
+    pub sources: Vec<Source>,
+    /// Why from there, for people.
+    pub sources_reason: String,
     /// The host names, by rank.
     pub hostnames: Vec<String>,
     /// Distinct clocks among the ranks.
@@ -62,7 +67,7 @@ impl Plan {
 /// The plan of all ranks' hellos, or why the run is refused.
 pub(super) fn agree(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey) -> Result<Plan, String> {
     refuse_differences(all)?;
-    let plan = make_plan(config, all, run, session_key);
+    let plan = make_plan(config, all, run, session_key)?;
     let unknown = |node: NodeId| (node.index() >= plan.nodes()).then_some(node);
     if let Some(node) = config.inject_step.and_then(|step| unknown(step.node)) {
         return Err(format!("inject_step names node {node}, and the run has {} nodes", plan.nodes()));
@@ -91,6 +96,18 @@ fn refuse_differences(all: &[Hello]) -> Result<(), String> {
                 other.hostname, other.version, first.version
             ));
         }
+        match (first.key_fingerprint, other.key_fingerprint) {
+            (own, theirs) if own == theirs => {}
+            (Some(_), Some(_)) => {
+                return Err(format!("the key files of rank 0 and rank {rank} ({}) differ", other.hostname));
+            }
+            (own, _) => {
+                let (with, without) = if own.is_some() { (0, rank) } else { (rank, 0) };
+                return Err(format!(
+                    "rank {with} has a key file and rank {without} has none: give all ranks --key-file"
+                ));
+            }
+        }
         let difference = first.shared_entries.iter().zip(&other.shared_entries).find(|(a, b)| a != b);
         if let Some(((key, value), (_, theirs))) = difference {
             return Err(format!(
@@ -103,7 +120,7 @@ fn refuse_differences(all: &[Hello]) -> Result<(), String> {
     Ok(())
 }
 
-fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey) -> Plan {
+fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey) -> Result<Plan, String> {
     let mut clocks: Vec<&str> = Vec::new();
     let clock_of_rank: Vec<usize> = all
         .iter()
@@ -136,16 +153,22 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey
             (before as u32, probers.count() as u32)
         })
         .collect();
-    Plan {
+    let loopback = all.windows(2).all(|pair| pair[0].network_identity == pair[1].network_identity);
+    let probing: Vec<&Hello> = rank_of_node.iter().map(|rank| &all[*rank as usize]).collect();
+    let offering: Vec<Offering<'_>> = probing.iter().map(|hello| (hello.hostname.as_str(), &hello.offer)).collect();
+    let (sources, sources_reason) = choice::choose(&offering, loopback)?;
+    Ok(Plan {
         run,
         session_key,
+        secret: all.iter().all(|hello| hello.key_fingerprint.is_some()),
         place_on_host,
-        loopback: all.windows(2).all(|pair| pair[0].network_identity == pair[1].network_identity),
+        sources,
+        sources_reason,
         hostnames: all.iter().map(|rank| rank.hostname.clone()).collect(),
         clocks: clocks.len() as u32,
         node_of_rank,
         rank_of_node,
-    }
+    })
 }
 
 /// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first line of `offsets.jsonl` say, so that
@@ -183,6 +206,8 @@ fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::offer::Offer;
+    use super::super::offer::tests::offer;
     use super::*;
     use crate::wire;
 
@@ -195,15 +220,23 @@ mod tests {
             shared_entries: Config::default().shared_entries(),
             host_facts: "{}".into(),
             launched: Vec::new(),
+            offer: address_of(host),
+            key_fingerprint: None,
         };
         hosts.iter().map(one).collect()
+    }
+
+    /// Every host has an address of its own in one network.
+    fn address_of(host: &str) -> Offer {
+        let text = format!("eth0 10.0.0.{}/24", host.as_bytes()[0]);
+        Offer { network: host.to_owned(), ..offer(&text, &Config::default(), None, None).expect("an offer") }
     }
 
     const KEY: SessionKey = SessionKey([0xa7; 32]);
 
     fn check(hosts: &[&str], per_rank: bool, nodes: &[u32], leaders: &[u32], places: &[(u32, u32)]) {
         let config = Config { per_rank, ..Config::default() };
-        let plan = make_plan(&config, &hellos(hosts), RunId(1), KEY);
+        let plan = make_plan(&config, &hellos(hosts), RunId(1), KEY).expect("addresses");
         assert_eq!(plan.node_of_rank, nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
         assert_eq!(plan.rank_of_node, leaders);
         assert_eq!(plan.place_on_host, places);
@@ -218,7 +251,7 @@ mod tests {
 
     #[test]
     fn every_rank_learns_the_session_key_and_no_one_prints_it() {
-        let plan = make_plan(&Config::default(), &hellos(&["a", "b"]), RunId(1), KEY);
+        let plan = make_plan(&Config::default(), &hellos(&["a", "b"]), RunId(1), KEY).expect("addresses");
         let learnt: Plan = wire::decode(&wire::encode(&plan), 0).expect("our own bytes");
         assert_eq!(learnt.session_key, KEY);
         assert!(!format!("{learnt:?}").contains("167"), "{learnt:?}");
@@ -231,6 +264,10 @@ mod tests {
         all[1].shared_entries = Config { seed: 9, ..Config::default() }.shared_entries();
         let refusal = refuse_differences(&all).expect_err("seeds differ");
         assert!(refusal.contains("seed") && refusal.contains("rank 1 (b)"), "{refusal}");
+        all[1].key_fingerprint = Some([1; 16]);
+        assert!(refuse_differences(&all).expect_err("one key").contains("rank 0 has none"));
+        all[0].key_fingerprint = Some([2; 16]);
+        assert!(refuse_differences(&all).expect_err("two keys").contains("key files of rank 0 and rank 1 (b) differ"));
         all[1].version = "2".into();
         assert!(refuse_differences(&all).expect_err("versions differ").contains("version 2"));
     }
@@ -252,6 +289,7 @@ mod tests {
                 clock_identity: (*host).into(),
                 network_identity: (*host).into(),
                 launched: stated.iter().map(launched).collect(),
+                offer: address_of(host),
                 ..hellos(&["x"])[0].clone()
             }
         };

@@ -10,8 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 use probe_sync_time::{NodeId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
-use crate::Config;
 use crate::config::ReferenceChoice;
 
 /// What a node says once its socket is bound.
@@ -35,9 +33,17 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The roster of `nodes`, in order.
-    pub(super) fn new(nodes: Vec<Ready>, start: Timestamp<System>, reference: ReferenceChoice) -> Result<Self, String> {
+    /// The roster of `nodes`, in order. `secret`: a key file has made the session key.
+    pub(super) fn new(
+        nodes: Vec<Ready>,
+        start: Timestamp<System>,
+        reference: ReferenceChoice,
+        secret: bool,
+    ) -> Result<Self, String> {
         refuse_mixed_families(&nodes)?;
+        if !secret {
+            refuse_public(&nodes)?;
+        }
         let reference = match reference {
             ReferenceChoice::Node(node) => node,
             ReferenceChoice::Auto => best_stamps(&nodes),
@@ -52,22 +58,17 @@ fn best_stamps(nodes: &[Ready]) -> NodeId {
     NodeId(best.map_or(0, |(node, _)| node as u32))
 }
 
-/// The address to probe from: what was configured, else the configured interface's, else loopback where that reaches all,
-/// else the address that leads to the root, else the host's default outward address. `outward` is the configured
-/// interface's address where one is configured.
-pub(crate) fn probe_address(
-    config: &Config,
-    plan: &Plan,
-    towards_root: Option<IpAddr>,
-    outward: Option<IpAddr>,
-) -> Result<IpAddr, String> {
-    if let (None, Some(interface)) = (config.bind, &config.interface) {
-        return outward.ok_or_else(|| format!("interface {interface} does not exist or has no address"));
-    }
-    let loopback = plan.loopback.then_some(IpAddr::from([127, 0, 0, 1]));
-    config.bind.or(loopback).or(towards_root.filter(|address| !address.is_loopback())).or(outward).ok_or_else(|| {
-        "found no network interface with a route to the other hosts; name one with --interface or --bind".into()
-    })
+/// The addresses of the nodes as a node sees them that is reached at `own`: a link-local address leads out of the interface that the
+/// one who uses it names, and that is its own.
+pub(crate) fn addresses_seen_from(own: SocketAddr, nodes: &[Ready]) -> Vec<SocketAddr> {
+    let scoped = |ready: &Ready| match (ready.address, own) {
+        (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
+            peer.set_scope_id(own.scope_id());
+            peer.into()
+        }
+        (address, _) => address,
+    };
+    nodes.iter().map(scoped).collect()
 }
 
 fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
@@ -82,6 +83,26 @@ fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
     }
 }
 
+/// Without a key file the session key has travelled in the clear, and nothing of a run crosses public networks.
+fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
+    match nodes.iter().position(|ready| !is_private(ready.address.ip())) {
+        Some(node) => Err(format!(
+            "node {node} probes from {}, a public address, and there is no secret that packets could be recognised by: give all \
+             ranks --key-file, or name a private network with --interface",
+            nodes[node].address.ip()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Loopback, RFC 1918, fc00::/7 and link-local addresses, which no router of the internet forwards.
+fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(four) => four.is_loopback() || four.is_private() || four.is_link_local(),
+        IpAddr::V6(six) => six.is_loopback() || six.is_unique_local() || six.is_unicast_link_local(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,8 +110,45 @@ mod tests {
     fn check(stamps: &[StampSource], choice: ReferenceChoice, expected: u32) {
         let ready = |stamp: &StampSource| Ready { address: SocketAddr::from(([127, 0, 0, 1], 1)), stamp: *stamp };
         let roster =
-            Roster::new(stamps.iter().map(ready).collect(), Timestamp::from_ns(0), choice).expect("one family");
+            Roster::new(stamps.iter().map(ready).collect(), Timestamp::from_ns(0), choice, false).expect("one family");
         assert_eq!(roster.reference, NodeId(expected), "{stamps:?} {choice:?}");
+    }
+
+    #[test]
+    fn public_addresses_need_a_key_file() {
+        let nodes = |address: &str| {
+            let ready = |text: &str| Ready { address: text.parse().expect("an address"), stamp: StampSource::Kernel };
+            vec![ready(if address.starts_with('[') { "[fd00::1]:7" } else { "10.0.0.1:7" }), ready(address)]
+        };
+        let roster = |address: &str, secret| {
+            Roster::new(nodes(address), Timestamp::from_ns(0), ReferenceChoice::Node(NodeId(0)), secret)
+        };
+        for private in [
+            "127.0.0.1:7",
+            "10.9.0.1:7",
+            "172.31.0.1:7",
+            "192.168.9.9:7",
+            "169.254.1.1:7",
+            "[fe80::1]:7",
+            "[fdff::1]:7",
+        ] {
+            roster(private, false).expect(private);
+        }
+        for public in ["172.32.0.1:7", "9.255.255.255:7", "100.64.0.1:7", "[2001:db8::1]:7", "[::ffff:9.9.9.9]:7"] {
+            let refusal = roster(public, false).expect_err(public);
+            assert!(refusal.contains("node 1") && refusal.contains("--key-file"), "{refusal}");
+            roster(public, true).expect(public);
+        }
+    }
+
+    #[test]
+    fn link_local_peers_are_reached_through_the_nodes_own_interface() {
+        let address = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+        let ready = |text: &str| Ready { address: address(text), stamp: StampSource::Kernel };
+        // The scope is no property of the peer, and does not come over the wire.
+        let nodes = [ready("[fe80::1]:7"), ready("[fe80::2%9]:8"), ready("[fd00::3]:9")];
+        let seen = addresses_seen_from(address("[fe80::2%4]:8"), &nodes);
+        assert_eq!(seen, ["[fe80::1%4]:7", "[fe80::2%4]:8", "[fd00::3]:9"].map(address));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use probe_sync_sys::TracerClock;
 use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 
 use crate::Error;
-use crate::join::Joined;
+use crate::join::{Joined, addresses_seen_from};
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
 use crate::measure::prober::{Prober, ProberSetup};
@@ -58,7 +58,7 @@ impl Node {
         let Joined { config, plan, roster, edges, .. } = joined;
         let node = setup.node();
         let clock = virtual_clocks::virtual_clock(config, node, roster.start.as_ns());
-        let addresses = roster.nodes.iter().map(|ready| ready.address).collect();
+        let addresses = addresses_seen_from(setup.local_addr(), &roster.nodes);
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
         let directory = RunDirectory::join(&config.out)?;
         let windows = directory.stream(&format!("windows/node{node}.jsonl"))?;

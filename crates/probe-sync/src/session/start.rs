@@ -3,17 +3,16 @@
 //! Place in the flow: before the first round. Until the roster is settled every refusal goes through `join`, so that all ranks
 //! end with one message. What it does not do: go through rounds.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline};
+use probe_sync_collective::{Collective, Deadline, ROOT};
 use probe_sync_probe::topology;
 use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId};
 
 use super::context::Context;
-use crate::join::{self, Hello, Joined, Plan, Ready};
+use crate::join::{self, Hello, Joined, KeyFile, Plan, Ready};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
 use crate::pace::Policy;
@@ -36,16 +35,31 @@ pub(super) fn start<'c>(
     policy: Option<Policy>,
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
-    let hello = config.as_ref().map(|config| Hello::of(config, &host::Host::detect())).map_err(ToString::to_string);
-    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
+    let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
+    let own = |config: &Config| {
+        let key_file = key_file.as_ref().map_err(ToString::to_string)?;
+        Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref())
+    };
+    let hello = config.as_ref().map_err(ToString::to_string).and_then(own);
+    let key_file = key_file.unwrap_or_default();
+    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, key_file.as_ref(), &handshake)?;
     let config = config?;
     let rank = collective.rank();
-    let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, context));
+    if rank == ROOT && plan.nodes() > 1 {
+        tracing::info!("nodes probe from {}", plan.sources_reason);
+    }
+    let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok()));
     let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
     let start = clock::SystemClock.now();
     let claim = || RunDirectory::claim(&config.out);
     let (roster, claimed) =
         join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;
+    if rank == ROOT && !plan.secret && roster.nodes.iter().any(|ready| !ready.address.ip().is_loopback()) {
+        tracing::info!(
+            "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
+             addresses only"
+        );
+    }
     let (backend, ranks) = (collective.backend(), collective.size());
     let joined = Arc::new(Joined { edges: edges(&config, &plan), config, plan, roster, backend, ranks });
     // After a successful assembly no node failed to bind.
@@ -72,11 +86,11 @@ struct Bound {
 
 impl Bound {
     /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
-    fn bind(config: &Config, plan: &Plan, node: NodeId, context: &Context) -> Result<Self, String> {
-        let outward = host::outward_address(config.interface.as_deref());
-        let address = join::probe_address(config, plan, context.towards_root, outward)?;
-        let prober = ProberSetup::bind(config, node, SocketAddr::new(address, config.port))
-            .map_err(|error| error.to_string())?;
+    fn bind(config: &Config, plan: &Plan, node: NodeId, hello: Option<&Hello>) -> Result<Self, String> {
+        // Whoever said no hello was refused before.
+        let offer = hello.map(|hello| &hello.offer).ok_or("this rank has offered no address")?;
+        let address = plan.sources[node.index()].address(offer, config.port)?;
+        let prober = ProberSetup::bind(config, node, address).map_err(|error| error.to_string())?;
         let tracer = config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
         let ready = Ready { address: prober.local_addr(), stamp: prober.stamp_source() };
         Ok(Self { prober, tracer, ready })

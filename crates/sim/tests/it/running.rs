@@ -9,7 +9,8 @@ use probe_sync_time::{Duration, Edge, Exchange, NodeId};
 fn lossy() -> Simulation {
     let quiet = Scenario::new(5);
     let network = Network { loss: 0.2, ..quiet.network };
-    Simulation::new(Scenario { network, ..quiet }, 11).expect("a sound scenario")
+    let exchange_timeout = Duration::from_ms(100);
+    Simulation::new(Scenario { network, exchange_timeout, ..quiet }, 11).expect("a sound scenario")
 }
 
 /// Advances by `window` and cuts, `windows` times.

@@ -1,0 +1,178 @@
+//! `probe_sync doctor --peers`: what the hosts of a job offer, and whether probe packets reach from each to each.
+//!
+//! Place in the flow: every rank says what its own host is like (`sys::doctor`); then all of them measure for some seconds as a run
+//! does, into a folder that is removed again; then every rank says what its edges showed. Rank 0 puts that together (`survey`) and
+//! prints it. Exit status 1 when something prevents a measurement.
+//!
+//! What it does not do: have packets of its own. What arrives here arrives in a run.
+
+mod survey;
+mod text;
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use probe_sync::collective::{Collective, Deadline, Frames, random_bytes};
+use probe_sync::{Observer, RunReport, Started};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeWindowData;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::args::DoctorArgs;
+use crate::launch::Ranks;
+use crate::{local, output, signals};
+use survey::{EdgeSeen, HostState, Survey};
+
+/// Measures and prints.
+///
+/// # Errors
+/// When the ranks cannot talk, the run is refused, or something prevents a measurement, after everything was printed.
+pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
+    let folder = Folder::new()?;
+    let config = arguments.run.configuration_after(&settings(&folder.path.join("out")));
+    let stop = signals::stop_on_signals()?;
+    let local::Connected { mut ranks, children, config } = local::connect(arguments.run.local, config, mpi, &stop)?;
+    let context = probe_sync::Context { stop: Arc::clone(&stop), towards_root: ranks.towards_root() };
+    let surveyed = survey_of(ranks.collective(), config, &context, &folder.path, &stop);
+    if let Err(error) = &surveyed
+        && !matches!(error.downcast_ref(), Some(probe_sync::Error::Refused { .. }))
+    {
+        ranks.collective().abort(&error.to_string());
+    }
+    let shown = match surveyed? {
+        Some(survey) => show(&survey, arguments.run.json),
+        None => Ok(()),
+    };
+    drop(ranks);
+    if let Some(children) = children {
+        children.finish();
+    }
+    shown
+}
+
+/// What is measured unless flags say otherwise: all pairs of up to 33 nodes, for some seconds.
+fn settings(out: &Path) -> Vec<(String, String)> {
+    let out = out.display().to_string();
+    let settings =
+        [("duration", "4s"), ("window", "1s"), ("neighbors", "32"), ("tracer_clock", "none"), ("out", out.as_str())];
+    settings.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// Rank 0 has the survey afterwards.
+fn survey_of(
+    collective: &mut dyn Collective,
+    config: Result<probe_sync::Config, probe_sync::Error>,
+    context: &probe_sync::Context,
+    folder: &Path,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Option<Survey>> {
+    // First, so that a rank that cannot take part is known, too.
+    let states: Vec<HostState> = gather(collective, &HostState::own(), stop)?;
+    let out = config.as_ref().map_or_else(|_| folder.join("out"), |config| config.out.clone());
+    let report: Option<RunReport> = probe_sync::run(config, collective, context, &mut Silent)?;
+    let edges: Vec<Vec<EdgeSeen>> = gather(collective, &last_fits(&out.join("windows"))?, stop)?;
+    Ok(report.map(|report| Survey::new(&states, &report, &edges.concat())))
+}
+
+fn show(survey: &Survey, json: bool) -> anyhow::Result<()> {
+    let text = if json { serde_json::to_string_pretty(survey)? + "\n" } else { text::readable(survey) };
+    output::print(&text)?;
+    match survey.failures() {
+        0 => Ok(()),
+        failures => anyhow::bail!("{failures} finding(s) above prevent a measurement"),
+    }
+}
+
+/// Every rank's statement, at rank 0; elsewhere nothing.
+fn gather<T: Serialize + DeserializeOwned>(
+    collective: &mut dyn Collective,
+    own: &T,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Vec<T>> {
+    let deadline = Deadline::new(STATEMENT_LIMIT, Some(Arc::clone(stop)));
+    let mut frames = Frames::default();
+    collective.gather(&vec![true; collective.size()], &serde_json::to_vec(own)?, &mut frames, &deadline)?;
+    let statement = |(rank, frame): (usize, &[u8])| {
+        serde_json::from_slice(frame).with_context(|| format!("what rank {rank} says of its host"))
+    };
+    frames.iter().enumerate().map(statement).collect()
+}
+
+/// The last fit of each of this rank's edges.
+fn last_fits(windows: &Path) -> anyhow::Result<Vec<EdgeSeen>> {
+    let mut seen: Vec<EdgeSeen> = Vec::new();
+    // A rank that is no node has no windows.
+    for entry in fs::read_dir(windows).into_iter().flatten().flatten() {
+        let text = fs::read_to_string(entry.path()).with_context(|| format!("reading {}", entry.path().display()))?;
+        for line in text.lines() {
+            let window: NodeWindowData =
+                serde_json::from_str(line).with_context(|| format!("reading {}", entry.path().display()))?;
+            for edge in &window.edges {
+                let fit = EdgeSeen::of(edge);
+                match seen.iter_mut().find(|known| (known.src, known.dst) == (fit.src, fit.dst)) {
+                    Some(known) => *known = fit,
+                    None => seen.push(fit),
+                }
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// A folder that nobody else can enter, removed with everything in it.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn new() -> anyhow::Result<Self> {
+        let name: String = random_bytes::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = std::env::temp_dir().join(format!("probe_sync_doctor.{name}"));
+        // Fails where something of that name exists.
+        fs::DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is in a folder for what is temporary.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn started(&mut self, _: &Started<'_>) {}
+    fn round(&mut self, _: &GlobalWindowData, _: Duration) {}
+}
+
+/// How long rank 0 waits for what the others say; looking at a host takes a second.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_private_and_goes_with_its_content() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = Folder::new().expect("a folder");
+        let path = folder.path.clone();
+        assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o700);
+        fs::create_dir_all(path.join("out/windows")).expect("writable");
+        assert_eq!(last_fits(&path.join("out/windows")).expect("empty").len(), 0);
+        fs::write(path.join("out/windows/node0.jsonl"), "no window\n").expect("writable");
+        let error = last_fits(&path.join("out/windows")).expect_err("no window");
+        assert!(error.to_string().contains("node0.jsonl"), "{error}");
+        drop(folder);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,89 @@
+//! The survey of `doctor --peers` for people: a line per host, then what is wrong and what to do.
+//!
+//! Place in the flow: the last step at rank 0. What it does not do: judge.
+
+use comfy_table::{ContentArrangement, Table, TableStyle};
+use probe_sync_sys::doctor::{Fact, Level};
+
+use super::survey::{HostRow, Reached, Survey};
+use crate::table::unsigned;
+
+/// The survey as text.
+pub(super) fn readable(survey: &Survey) -> String {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "node",
+        "host",
+        "reaches",
+        "reached by",
+        "lost out",
+        "lost in",
+        "delay",
+        "asymmetry",
+        "stamps",
+        "clock source",
+        "time sync",
+    ]);
+    survey.hosts.iter().for_each(|host| {
+        table.add_row(line(host));
+    });
+    let mut text = format!("{table}\n");
+    text += "delay: half the smallest round trip, median of the node's edges; asymmetry: the most by which an edge disagrees with \
+             the solved offsets\n";
+    text.extend(survey.findings.iter().map(told));
+    if survey.findings.is_empty() {
+        text += "every host that was tried reaches every other, both ways\n";
+    }
+    text
+}
+
+fn line(host: &HostRow) -> [String; 11] {
+    let of = |Reached { reached, of }: Reached| format!("{reached}/{of}");
+    let share = |share: f64| format!("{:.1} %", 100.0 * share);
+    let time = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), unsigned);
+    [
+        host.node_id.to_string(),
+        host.host.clone(),
+        of(host.reaches),
+        of(host.reached_by),
+        share(host.lost[0]),
+        share(host.lost[1]),
+        time(host.delay_ns),
+        time(host.asymmetry_ns),
+        host.stamp.to_owned(),
+        host.clock_source.clone().unwrap_or_else(|| "unknown".to_owned()),
+        host.time_sync.to_string(),
+    ]
+}
+
+fn told(fact: &Fact) -> String {
+    let level = if fact.level == Level::Fail { "FAIL" } else { "warn" };
+    let advice = fact.advice.as_ref().map_or_else(String::new, |advice| format!("\n      → {advice}"));
+    format!("{level}  {}: {}{advice}\n", fact.topic, fact.finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::survey::tests::survey;
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_line_per_host_and_ends_with_advice() {
+        let text = readable(&survey(&[(0, 1, 100, 100), (1, 0, 100, 90), (2, 1, 50, 0), (0, 2, 9, 9)]));
+        for part in [
+            "host0",
+            "2/2",
+            "0/1",
+            "10.0 %",
+            "kernel",
+            "tsc",
+            "chronyd, synchronized",
+            "FAIL  reachability",
+            "→ a firewall",
+        ] {
+            assert!(text.contains(part), "{text} lacks {part}");
+        }
+        assert!(text.find("FAIL") < text.find("warn"), "worst first: {text}");
+    }
+}

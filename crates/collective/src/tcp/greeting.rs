@@ -1,0 +1,182 @@
+//! What a rank and the root say to each other before either believes the other.
+//!
+//! Place in the flow: `rendezvous` speaks the root's part and `joining` the other ranks'. Four messages, all little-endian:
+//!
+//! | from | bytes | content |
+//! |---|---|---|
+//! | rank | 56 | magic, version, rank, size, 32 random bytes |
+//! | root | 48 | magic, version, verdict, 32 random bytes |
+//! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
+//! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
+//!
+//! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
+//! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
+//!
+//! What it does not do: protect what follows. Whoever can change packets on the way can take a connection over afterwards.
+
+use blake3::Hash;
+
+use super::job_key::JobKey;
+use crate::{ROOT, Rank};
+
+/// What a rank says when it connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub version: u32,
+    pub rank: u32,
+    pub size: u64,
+    pub nonce: [u8; NONCE],
+}
+
+impl Hello {
+    /// What `rank` of `size` says, with these random bytes.
+    pub fn new(rank: Rank, size: usize, nonce: [u8; NONCE]) -> Self {
+        Self { version: VERSION, rank: rank as u32, size: size as u64, nonce }
+    }
+
+    pub fn encode(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.size.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.nonce);
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8; HELLO]) -> Option<Self> {
+        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+        let (version, rest) = rest.split_first_chunk()?;
+        let (rank, rest) = rest.split_first_chunk()?;
+        let (size, rest) = rest.split_first_chunk()?;
+        let (nonce, _) = rest.split_first_chunk()?;
+        (*magic == MAGIC).then(|| Self {
+            version: u32::from_le_bytes(*version),
+            rank: u32::from_le_bytes(*rank),
+            size: u64::from_le_bytes(*size),
+            nonce: *nonce,
+        })
+    }
+
+    /// What both sides prove, the rank's proof first.
+    pub fn proofs(&self, job: JobKey, root_nonce: &[u8; NONCE]) -> [Hash; 2] {
+        [1, 2].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]))
+    }
+}
+
+/// What the beginning of a connection shows: nothing yet, that it is foreign, or that a rank of some version speaks.
+pub(super) fn version_of(bytes: &[u8]) -> Option<Result<u32, Foreign>> {
+    let known = bytes.len().min(MAGIC.len());
+    if bytes[..known] != MAGIC[..known] {
+        return Some(Err(Foreign));
+    }
+    Some(Ok(u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?)))
+}
+
+/// Not a rank of ours.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Foreign;
+
+/// The root's answer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Welcome = 0,
+    OtherVersion = 1,
+    OtherJob = 2,
+    OtherSize = 3,
+    NoSuchRank = 4,
+    Duplicate = 5,
+}
+
+impl Verdict {
+    const ALL: [Self; 6] =
+        [Self::Welcome, Self::OtherVersion, Self::OtherJob, Self::OtherSize, Self::NoSuchRank, Self::Duplicate];
+
+    /// What is to be said of a greeting before anything is proven. `taken` says which ranks have joined.
+    pub fn of(hello: &Hello, size: usize, taken: impl Fn(Rank) -> bool) -> Self {
+        match hello {
+            hello if hello.version != VERSION => Self::OtherVersion,
+            hello if hello.size != size as u64 => Self::OtherSize,
+            hello if hello.rank as usize == ROOT || hello.rank as usize >= size => Self::NoSuchRank,
+            hello if taken(hello.rank as usize) => Self::Duplicate,
+            _ => Self::Welcome,
+        }
+    }
+
+    pub fn explain(self) -> &'static str {
+        match self {
+            Self::Welcome => "welcome",
+            Self::OtherVersion => "its program is of another version; start the same build everywhere",
+            Self::OtherJob => {
+                "it belongs to another job, or has another key: give all ranks the same --key-file, or the same PROBE_SYNC_JOB, \
+                 or the launcher's variable that names the job; choose a port of your own"
+            }
+            Self::OtherSize => "it expects another number of ranks; WORLD_SIZE must be equal everywhere",
+            Self::NoSuchRank => "its job has no such rank",
+            Self::Duplicate => "that rank has joined already; RANK must differ everywhere",
+        }
+    }
+
+    /// The answer: the verdict, and random bytes or a proof.
+    pub fn encode(self, rest: &[u8; NONCE]) -> [u8; ANSWER] {
+        let mut bytes = [0; ANSWER];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(self as u32).to_le_bytes());
+        bytes[16..].copy_from_slice(rest);
+        bytes
+    }
+
+    /// The verdict, of the first 16 bytes of an answer.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let number = u32::from_le_bytes(*bytes.get(12..)?.first_chunk::<4>()?);
+        Self::ALL.into_iter().find(|verdict| bytes.starts_with(&MAGIC) && *verdict as u32 == number)
+    }
+}
+
+const MAGIC: [u8; 8] = *b"prbsync\x01";
+const VERSION: u32 = 2;
+pub(super) const NONCE: usize = 32;
+pub(super) const HELLO: usize = 24 + NONCE;
+pub(super) const PROOF: usize = 32;
+/// Bytes of an answer that all versions share.
+pub(super) const ANSWER_HEAD: usize = 16;
+pub(super) const ANSWER: usize = ANSWER_HEAD + NONCE;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_survive_the_wire_and_others_are_foreign() {
+        let hello = Hello::new(3, 8, [7; NONCE]);
+        assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
+        let bytes = hello.encode();
+        assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
+        assert_eq!(
+            (version_of(b""), version_of(b"GET / HT"), version_of(b"G")),
+            (None, Some(Err(Foreign)), Some(Err(Foreign)))
+        );
+        for verdict in Verdict::ALL {
+            assert_eq!(Verdict::decode(&verdict.encode(&[9; NONCE])[..ANSWER_HEAD]), Some(verdict));
+        }
+        assert_eq!(Verdict::decode(b"HTTP/1.1 400 Bad"), None);
+        assert_eq!(Verdict::decode(&bytes[..12]), None);
+    }
+
+    #[test]
+    fn a_proof_hangs_on_the_key_the_side_and_everything_that_was_said() {
+        let (job, hello) = (JobKey::of(b"7"), Hello::new(3, 8, [7; NONCE]));
+        let [rank, root] = hello.proofs(job, &[1; NONCE]);
+        assert_ne!(rank, root, "the root's proof is no echo");
+        let others = [
+            Hello::new(2, 8, [7; NONCE]).proofs(job, &[1; NONCE]),
+            Hello::new(3, 9, [7; NONCE]).proofs(job, &[1; NONCE]),
+            Hello::new(3, 8, [8; NONCE]).proofs(job, &[1; NONCE]),
+            hello.proofs(job, &[2; NONCE]),
+            hello.proofs(JobKey::of(b"8"), &[1; NONCE]),
+        ];
+        assert!(others.iter().flatten().all(|other| *other != rank && *other != root));
+        assert_eq!(format!("{job:?}"), "JobKey(..)");
+    }
+}

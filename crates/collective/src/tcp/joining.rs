@@ -1,0 +1,192 @@
+//! A rank's way to the root: it connects, proves that it is of the run, and demands the same proof.
+//!
+//! Place in the flow: start-up of every rank but the root; `rendezvous` is the other end. The root may start later: failures are
+//! tried again until the deadline, refusals are not. Every wait sees an interrupt within [`Wait::SLICE`]; resolving a name does not.
+//!
+//! What it does not do: decide who may join.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::connection::{Connection, poll_sockets};
+use super::greeting::{ANSWER, ANSWER_HEAD, Hello, Verdict};
+use super::job_key::JobKey;
+use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
+
+/// The connection to the root, and this machine's address on it.
+pub(super) fn join(
+    address: &str,
+    rank: Rank,
+    size: usize,
+    job: JobKey,
+    deadline: &Deadline,
+) -> Result<(Connection, IpAddr), Error> {
+    if rank == ROOT || rank >= size {
+        let what = format!("joining as rank {rank} of {size}");
+        return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
+    }
+    let mut wait = Wait::begin(OPERATION, deadline);
+    let mut pause = RETRY_FIRST;
+    loop {
+        let hello = Hello::new(rank, size, random_bytes()?);
+        let failure = match attempt(address, &hello, job, &mut wait) {
+            Ok(stream) => {
+                let local = stream.local_addr().map(|local| local.ip().to_canonical());
+                let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
+                return Ok((Connection::new(stream, ROOT), local));
+            }
+            Err(Attempt::Refused(reason)) => {
+                return Err(Error::Setup { what: format!("rank 0 at {address} refused rank {rank}"), reason });
+            }
+            Err(Attempt::Failed(error)) => error,
+        };
+        let Some(slice) = wait.slice() else { return Err(unreachable(address, &wait, &failure)) };
+        std::thread::sleep(slice.min(pause));
+        pause = (pause * 2).min(RETRY_LAST);
+    }
+}
+
+/// Why an attempt to join did not succeed.
+enum Attempt {
+    /// The root answered no, or is not the root: trying again will not help.
+    Refused(String),
+    /// The root may not have started yet.
+    Failed(String),
+}
+
+impl From<io::Error> for Attempt {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+fn attempt(address: &str, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<TcpStream, Attempt> {
+    let mut last = Attempt::Failed("the name has no address".to_owned());
+    for target in resolve(address)? {
+        match connect(target, wait) {
+            // A port of this machine that nobody listens on can be connected to itself by chance.
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                last = Attempt::Failed("nobody listens yet".to_owned());
+            }
+            Ok(stream) => return greet(stream, hello, job, wait),
+            Err(error) => last = Attempt::Failed(format!("{target}: {error}")),
+        }
+    }
+    Err(last)
+}
+
+/// The addresses of `host:port`. A host that is an IPv6 address stands in brackets, with its interface if it is link-local.
+fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port: u16 = port.parse().map_err(|_| io::Error::other(format!("{address} is not HOST:PORT")))?;
+    Ok((host, port).to_socket_addrs()?.take(ADDRESSES_MAX).collect())
+}
+
+/// A non-blocking connection. A signal ends the wait for it, which the standard library's would not allow.
+fn connect(target: SocketAddr, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+    match socket.connect(&target.into()) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
+        other => return other.map(|()| socket.into()),
+    }
+    let begun = Instant::now();
+    loop {
+        let left = CONNECT_TIME.saturating_sub(begun.elapsed());
+        let slice = wait.slice().filter(|_| !left.is_zero()).ok_or(io::ErrorKind::TimedOut)?;
+        let ready = poll_sockets(&[(socket.as_fd(), PollFlags::OUT)], slice.min(left), OPERATION);
+        if ready.map_err(io::Error::other)? == [true] {
+            return socket.take_error()?.map_or_else(|| Ok(socket.into()), Err);
+        }
+    }
+}
+
+/// Says who we are, proves it, and checks the root's proof.
+fn greet(mut stream: TcpStream, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<TcpStream, Attempt> {
+    stream.set_nodelay(true)?;
+    // What is sent is far shorter than the empty buffer of a new connection.
+    stream.write_all(&hello.encode())?;
+    let [own, roots] = hello.proofs(job, &answer(&mut stream, wait)?);
+    stream.write_all(own.as_bytes())?;
+    if roots != answer(&mut stream, wait)? {
+        let reason =
+            "what answers there does not have this job's key, and is not rank 0; check MASTER_ADDR and MASTER_PORT";
+        return Err(Attempt::Refused(reason.to_owned()));
+    }
+    Ok(stream)
+}
+
+/// What the root's next answer carries, if it says welcome.
+fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<[u8; ANSWER - ANSWER_HEAD], Attempt> {
+    let (mut answer, mut filled) = ([0; ANSWER], 0);
+    while filled < ANSWER {
+        let Some(slice) = wait.slice() else {
+            return Err(Attempt::Failed("connected, but rank 0 never answered".to_owned()));
+        };
+        let socket = [(stream.as_fd(), PollFlags::IN)];
+        poll_sockets(&socket, slice, OPERATION).map_err(|error| Attempt::Failed(error.to_string()))?;
+        match stream.read(&mut answer[filled..]) {
+            Ok(0) => return Err(Attempt::Failed("the other side hung up without an answer".to_owned())),
+            Ok(count) => filled += count,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if filled < ANSWER_HEAD {
+            continue;
+        }
+        match Verdict::decode(&answer) {
+            Some(Verdict::Welcome) => {}
+            Some(verdict) => return Err(Attempt::Refused(verdict.explain().to_owned())),
+            None => {
+                return Err(Attempt::Refused("another program answers there; choose a port of your own".to_owned()));
+            }
+        }
+    }
+    let mut rest = [0; ANSWER - ANSWER_HEAD];
+    rest.copy_from_slice(&answer[ANSWER_HEAD..]);
+    Ok(rest)
+}
+
+fn unreachable(address: &str, wait: &Wait<'_>, failure: &str) -> Error {
+    if wait.interrupted() {
+        return wait.late(vec![ROOT]);
+    }
+    let what = format!("cannot reach rank 0 at {address} within {:.1?}", wait.elapsed());
+    let advice = "is rank 0 running, are MASTER_ADDR and MASTER_PORT right, and does a firewall let that port through?";
+    Error::Setup { what, reason: format!("{failure}; {advice}") }
+}
+
+const OPERATION: &str = "rendezvous";
+
+/// The longest a single attempt to connect may take.
+const CONNECT_TIME: Duration = Duration::from_secs(1);
+
+/// Addresses of a name that are tried.
+const ADDRESSES_MAX: usize = 16;
+
+/// Pauses between attempts to connect, doubled each time.
+const RETRY_FIRST: Duration = Duration::from_millis(10);
+const RETRY_LAST: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports_are_told_apart() {
+        let check = |text: &str, expected: Option<&str>| {
+            let found = resolve(text).ok().and_then(|found| found.first().map(ToString::to_string));
+            assert_eq!(found.as_deref(), expected, "{text}");
+        };
+        check("127.0.0.1:7", Some("127.0.0.1:7"));
+        check("[fd00::1]:7", Some("[fd00::1]:7"));
+        check("[fe80::1%1]:7", Some("[fe80::1%1]:7"));
+        check("127.0.0.1", None);
+        check("127.0.0.1:70000", None);
+    }
+}
