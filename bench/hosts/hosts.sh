@@ -18,7 +18,8 @@ set -euo pipefail
 
 name=${HOSTS_NAME:-pshost}
 family=${HOSTS_FAMILY:-4}
-state=/run/probe_sync_hosts/$name
+states=/run/probe_sync_hosts
+state=$states/$name
 switch=$name-switch
 limits=(net.ipv4.neigh.default net.ipv6.neigh.default)
 
@@ -74,12 +75,10 @@ name_files() {
 
 raise_limits() {
     local table part wanted
-    for table in "${limits[@]}"; do
-        for part in 1:8192 2:32768 3:65536; do
-            wanted=${part#*:}
-            echo "$table.gc_thresh${part%:*}=$(sysctl -n "$table.gc_thresh${part%:*}")" >>"$state/limits"
-        done
-    done
+    # Other hosts of this kind may have raised them before: what they found counts.
+    [[ -e $states/limits ]] || for table in "${limits[@]}"; do
+        for part in 1 2 3; do echo "$table.gc_thresh$part=$(sysctl -n "$table.gc_thresh$part")"; done
+    done >"$states/limits"
     # From the top down: the kernel wants them in order.
     for table in "${limits[@]}"; do
         for part in 3:65536 2:32768 1:8192; do
@@ -132,10 +131,12 @@ down() {
         esac
     done < <(ip netns list)
     rm -rf "/etc/netns/$name"[0-9]*
-    if [[ -e $state/limits ]]; then
-        while read -r setting; do sysctl -q -w "$setting" || true; done <"$state/limits"
-    fi
     rm -rf "$state"
+    # The last to go puts the limits back.
+    if [[ -e $states/limits && -z $(find "$states" -mindepth 1 -type d) ]]; then
+        while read -r setting; do sysctl -q -w "$setting" || true; done <"$states/limits"
+        rm -f "$states/limits"
+    fi
 }
 
 enter() {

@@ -92,10 +92,9 @@ impl Verdict {
     const ALL: [Self; 6] =
         [Self::Welcome, Self::OtherVersion, Self::OtherJob, Self::OtherSize, Self::NoSuchRank, Self::Duplicate];
 
-    /// What is to be said of a greeting before anything is proven. `taken` says which ranks have joined.
+    /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
     pub fn of(hello: &Hello, size: usize, taken: impl Fn(Rank) -> bool) -> Self {
         match hello {
-            hello if hello.version != VERSION => Self::OtherVersion,
             hello if hello.size != size as u64 => Self::OtherSize,
             hello if hello.rank as usize == ROOT || hello.rank as usize >= size => Self::NoSuchRank,
             hello if taken(hello.rank as usize) => Self::Duplicate,
@@ -135,7 +134,7 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 2;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 24 + NONCE;
 pub(super) const PROOF: usize = 32;

@@ -18,7 +18,7 @@ use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::{Connection, poll_sockets};
-use super::greeting::{HELLO, Hello, NONCE, PROOF, Verdict, version_of};
+use super::greeting::{HELLO, Hello, NONCE, PROOF, VERSION, Verdict, version_of};
 use super::job_key::JobKey;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
 
@@ -164,7 +164,7 @@ impl Newcomer {
         match version_of(&self.bytes[..self.filled]) {
             Some(Err(_)) => return Ok(Progress::Gone("it is foreign")),
             // Greetings of other versions have other lengths.
-            Some(Ok(version)) if version != Hello::new(0, 0, [0; NONCE]).version => {
+            Some(Ok(version)) if version != VERSION => {
                 return Ok(self.refuse(u32::MAX, Verdict::OtherVersion));
             }
             _ if self.filled < HELLO => return Ok(self.time_left()),
