@@ -4,7 +4,9 @@
 //! [`WindowCut`]; [`fit_window`] turns it into what the node contributes to the round.
 //! What it does not do: choose when to cut; count packets.
 
-use probe_sync_time::{Edge, Exchange, NodeId, RoundId, System, Timestamp};
+use std::borrow::Cow;
+
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
 
 use crate::edge_fit::{self, EdgeWindow, FitOptions};
 use crate::window::{ClockEvent, NodeWindowData, PeerPackets};
@@ -66,6 +68,9 @@ pub fn fit_window(
     let edges = cut
         .edge_windows()
         .filter_map(|window| {
+            let own = begun_in(window.exchanges, cut.start);
+            left_out += (window.exchanges.len() - own.len()) as u64;
+            let window = EdgeWindow { exchanges: &own, ..window };
             let Some((line, diagnostics)) = edge_fit::fit_with_diagnostics(&window, options) else {
                 unfitted.extend((window.lost > 0).then_some((window.edge.dst, window.lost)));
                 return None;
@@ -86,4 +91,47 @@ pub fn fit_window(
         unfitted,
     };
     (data, left_out)
+}
+
+/// The exchanges that began in the window that starts at `start`, or at most [`LEAD`] before: a node that stood still answers late, and a line
+/// through the window says nothing of the time before it, where clocks may have been on another one.
+fn begun_in(exchanges: &[Exchange], start: Timestamp<System>) -> Cow<'_, [Exchange]> {
+    let own = |exchange: &Exchange| exchange.t[0] >= start - LEAD;
+    if exchanges.iter().all(own) {
+        return Cow::Borrowed(exchanges);
+    }
+    Cow::Owned(exchanges.iter().copied().filter(own).collect())
+}
+
+/// Longer than an exchange takes where nobody stands still: two looks of 50 ms and the path.
+const LEAD: Duration = Duration::from_ms(150);
+
+#[cfg(test)]
+mod tests {
+    use probe_sync_time::StampSource;
+
+    use super::*;
+
+    #[test]
+    fn what_began_long_before_the_window_is_not_fitted() {
+        let exchange = |begun: i64| Exchange {
+            edge: Edge::new(0, 1),
+            seq: 0,
+            stamp: StampSource::Kernel,
+            t: [0, 1200, 100, 1300, 2000, 1200, 2100, 1300].map(|ns| Timestamp::from_ns(begun + ns)),
+        };
+        let start = Timestamp::from_ns(10_000_000_000);
+        let lead = LEAD.as_ns();
+        let exchanges: Vec<Exchange> = [-lead - 1, -lead, 0, 500_000_000].map(|at| exchange(start.as_ns() + at)).into();
+        let cut = WindowCut {
+            node: NodeId(0),
+            start,
+            end: start + Duration::from_ms(1_000),
+            edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0 }],
+            clock_event: None,
+            packets: Vec::new(),
+        };
+        let (data, left_out) = fit_window(&cut, RoundId::default(), &FitOptions::default(), false);
+        assert_eq!((data.edges[0].pairs_count, left_out), (3, 1));
+    }
 }

@@ -50,7 +50,7 @@ counters! {
     ExchangesFinished "exchanges_finished" "Exchanges with packets of both directions.";
     ExchangesIncomplete "exchanges_incomplete" "Finished exchanges that lack a packet of a coded pair.";
     ExchangesOfMixedStamps "exchanges_of_mixed_stamps"
-        "Exchanges that no fit used: their stamps came from another source than the window's best.";
+        "Exchanges that no fit used: their stamps came from another source than the window's best, or they began long before the window.";
     ExchangesSendFailed "exchanges_send_failed" "Exchanges ended because a packet could not be sent.";
     ExchangesStarted "exchanges_started" "Exchanges whose first packet was queued.";
     ExchangesTimedOut "exchanges_timed_out" "Exchanges ended by the exchange timeout.";
