@@ -11,7 +11,7 @@ use probe_sync_time::{Duration, StampSource, System};
 use serde::Serialize;
 
 use crate::clock::{Tsc, TscFlags};
-use crate::discipline::Discipline;
+use crate::discipline::{Discipline, steering_finding, steering_programs};
 use crate::host::{Interface, default_interface, interfaces, read_line};
 use crate::nic::timestamping_offer;
 use crate::udp::{TimestampMode, TimestampedUdp, UdpOptions};
@@ -80,6 +80,7 @@ pub fn examine() -> Vec<Fact> {
     facts.extend(interface_facts());
     facts.push(privilege_fact(read_effective_capabilities()));
     facts.push(discipline_fact(Discipline::read()));
+    facts.push(steering_fact(steering_finding(&steering_programs())));
     let clocksource = read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     facts.push(clocksource_fact(clocksource.as_deref()));
     facts.push(tsc_fact(TscFlags::detect(), Tsc::detect().is_some()));
@@ -251,6 +252,14 @@ fn discipline_fact(discipline: Result<Discipline, Error>) -> Fact {
     }
 }
 
+fn steering_fact((finding, advice): (String, Option<&'static str>)) -> Fact {
+    let topic = "clock steering";
+    match advice {
+        Some(advice) => Fact::warn(topic, finding, advice),
+        None => Fact::ok(topic, finding),
+    }
+}
+
 fn clocksource_fact(current: Option<&str>) -> Fact {
     let topic = "clock source";
     match current {
@@ -334,6 +343,8 @@ mod tests {
         check(self_test_fact("IPv4", test(200, 0, 0)), Level::Fail, "none of 200");
         check(self_test_fact("IPv4", Err(refused())), Level::Fail, "denied");
         check(self_test_fact("IPv6", Err(unbound)), Level::Warn, "::1");
+        check(steering_fact(("chrony steers".into(), None)), Level::Ok, "chrony");
+        check(steering_fact(("two steer".into(), Some("leave one"))), Level::Warn, "two");
         check(clocksource_fact(Some("tsc")), Level::Ok, "tsc");
         check(clocksource_fact(Some("hpet")), Level::Warn, "hpet");
         check(clocksource_fact(None), Level::Warn, "unknown");
@@ -355,7 +366,9 @@ mod tests {
     #[test]
     fn this_machine_can_be_examined() {
         let facts = examine();
-        for topic in ["kernel stamps, IPv4", "system clock", "clock source", "privileges", "interface lo"] {
+        for topic in
+            ["kernel stamps, IPv4", "system clock", "clock steering", "clock source", "privileges", "interface lo"]
+        {
             assert!(facts.iter().any(|fact| fact.topic == topic), "{topic} is missing in {facts:#?}");
         }
         let json = serde_json::to_string(&facts).expect("plain data");
