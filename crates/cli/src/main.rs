@@ -94,7 +94,7 @@ fn measure(
         }
     };
     let mut progress = progress::Progress::new();
-    let context = probe_sync::Context { stop, towards_root: ranks.towards_root() };
+    let context = probe_sync::Context { stop, towards_root: ranks.towards_root(), tracer_clock: None };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
     let report = probe_sync::run(config, ranks.collective(), &context, &mut progress);
     progress.finish();

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 8;
+pub const WIRE_VERSION: u8 = 9;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -67,6 +67,7 @@ mod tests {
             feasible: false,
             purity: 0.5,
             stamp: StampSource::User,
+            stamp_errors_ns: [250.0, 0.5],
         };
         NodeWindowData {
             node_id: NodeId(3),

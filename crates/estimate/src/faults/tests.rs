@@ -60,6 +60,7 @@ fn watched(seed: u64, change: Change) -> Vec<Verdict> {
                 feasible: true,
                 purity: 1.0,
                 stamp: StampSource::Kernel,
+                stamp_errors_ns: [0.0; 2],
             };
             if change.edge.is_none_or(|change| change(round, &mut edge)) {
                 edges.push(edge);

@@ -35,6 +35,8 @@ pub struct EdgeCut {
     pub exchanges: Vec<Exchange>,
     /// How many were given up.
     pub lost: u32,
+    /// What all stamps of the source and of the destination may be wrong by because they were converted from an interface's clock, ns.
+    pub stamp_errors_ns: [f64; 2],
 }
 
 impl WindowCut {
@@ -46,11 +48,12 @@ impl WindowCut {
     /// The edges as the fits take them.
     pub fn edge_windows(&self) -> impl Iterator<Item = EdgeWindow<'_>> {
         let midpoint = self.midpoint();
-        self.edges.iter().map(move |EdgeCut { edge, exchanges, lost }| EdgeWindow {
+        self.edges.iter().map(move |EdgeCut { edge, exchanges, lost, stamp_errors_ns }| EdgeWindow {
             edge: *edge,
             midpoint,
             exchanges,
             lost: *lost,
+            stamp_errors_ns: *stamp_errors_ns,
         })
     }
 }

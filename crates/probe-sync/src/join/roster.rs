@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use probe_sync_time::{NodeId, StampSource, System, Timestamp};
+use probe_sync_time::{Edge, NodeId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
@@ -21,6 +21,10 @@ pub struct Ready {
     pub address: SocketAddr,
     /// The timestamps that it will have.
     pub stamp: StampSource,
+    /// What every one of them may be wrong by because it was converted from an interface's clock, ns.
+    pub stamp_error_ns: i64,
+    /// The tracer clock whose pairs it takes, and why that one.
+    pub tracer_clock: Option<(String, String)>,
 }
 
 /// Everything that all ranks know once the run starts.
@@ -35,6 +39,11 @@ pub struct Roster {
 }
 
 impl Roster {
+    /// What all stamps of both ends of an edge may be wrong by, ns.
+    pub fn stamp_errors_ns(&self, edge: Edge) -> [f64; 2] {
+        [edge.src, edge.dst].map(|node| self.nodes.get(node.index()).map_or(0.0, |ready| ready.stamp_error_ns as f64))
+    }
+
     /// The roster of `nodes`, in order.
     pub(super) fn new(nodes: Vec<Ready>, start: Timestamp<System>, reference: ReferenceChoice) -> Result<Self, String> {
         refuse_mixed_families(&nodes)?;
@@ -87,10 +96,23 @@ mod tests {
     use super::*;
 
     fn check(stamps: &[StampSource], choice: ReferenceChoice, expected: u32) {
-        let ready = |stamp: &StampSource| Ready { address: SocketAddr::from(([127, 0, 0, 1], 1)), stamp: *stamp };
+        let ready = |stamp: &StampSource| ready(*stamp, 0);
         let roster =
             Roster::new(stamps.iter().map(ready).collect(), Timestamp::from_ns(0), choice).expect("one family");
         assert_eq!(roster.reference, NodeId(expected), "{stamps:?} {choice:?}");
+    }
+
+    fn ready(stamp: StampSource, stamp_error_ns: i64) -> Ready {
+        Ready { address: SocketAddr::from(([127, 0, 0, 1], 1)), stamp, stamp_error_ns, tracer_clock: None }
+    }
+
+    #[test]
+    fn an_edge_has_the_stamp_errors_of_both_its_ends() {
+        let nodes =
+            vec![ready(StampSource::Hardware, 700), ready(StampSource::Kernel, 0), ready(StampSource::Hardware, 900)];
+        let roster = Roster::new(nodes, Timestamp::from_ns(0), ReferenceChoice::Auto).expect("one family");
+        assert_eq!(roster.stamp_errors_ns(Edge::new(0, 2)), [700.0, 900.0]);
+        assert_eq!(roster.stamp_errors_ns(Edge::new(1, 0)), [0.0, 700.0]);
     }
 
     #[test]

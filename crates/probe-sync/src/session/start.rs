@@ -13,6 +13,7 @@ use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId};
 
 use super::context::Context;
+use crate::config::TracerClockChoice;
 use crate::join::{self, Hello, Joined, Plan, Ready};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
@@ -77,9 +78,28 @@ impl Bound {
         let address = join::probe_address(config, plan, context.towards_root, outward)?;
         let prober = ProberSetup::bind(config, node, SocketAddr::new(address, config.port))
             .map_err(|error| error.to_string())?;
-        let tracer = config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
-        let ready = Ready { address: prober.local_addr(), stamp: prober.stamp_source() };
+        let tracer =
+            tracer_clock(config.tracer_clock, context.tracer_clock.as_ref()).map_err(|error| error.to_string())?;
+        let ready = Ready {
+            address: prober.local_addr(),
+            stamp: prober.stamp_source(),
+            stamp_error_ns: prober.conversion_error().as_ns(),
+            tracer_clock: tracer.as_ref().map(|tracer| (tracer.name().to_owned(), tracer.reason().to_owned())),
+        };
         Ok(Self { prober, tracer, ready })
+    }
+}
+
+/// The clock to take snapshot pairs of: the caller's own where one is handed in, else what is configured.
+fn tracer_clock(
+    configured: TracerClockChoice,
+    handed_in: Option<&TracerClock>,
+) -> Result<Option<TracerClock>, probe_sync_sys::Error> {
+    match (handed_in, configured) {
+        (_, TracerClockChoice::None) => Ok(None),
+        (Some(clock), _) => Ok(Some(clock.clone())),
+        (None, TracerClockChoice::Auto) => TracerClock::open_auto().map(Some),
+        (None, TracerClockChoice::Named(name)) => TracerClock::open(name).map(Some),
     }
 }
 
