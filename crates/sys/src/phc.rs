@@ -42,7 +42,7 @@ pub(crate) struct Phc {
 type Reader = dyn Fn() -> io::Result<Vec<[i64; 3]>> + Send;
 
 impl Phc {
-    /// Opens `/dev/ptp{index}` and takes the first points. Takes [`START_POINTS`] times [`PERIOD`].
+    /// Opens `/dev/ptp{index}` and takes the first points. Takes [`START_POINTS`]` − 1` times [`PERIOD`].
     pub(crate) fn open(index: u32) -> Result<Self, Error> {
         let path = format!("/dev/ptp{index}");
         let fail = |error: io::Error| Error::File { path: path.clone(), reason: error.to_string() };
@@ -54,11 +54,14 @@ impl Phc {
     pub(crate) fn start(read: Box<Reader>) -> io::Result<Self> {
         let mut phc = Self { read, map: PhcMap::default(), sampled: MonotonicClock.now(), error_limit_ns: 0 };
         let mut widest_ns = 0;
-        for _ in 0..START_POINTS {
+        for taken in 0..START_POINTS {
+            if taken > 0 {
+                std::thread::sleep(std::time::Duration::from_nanos(PERIOD.as_ns().unsigned_abs()));
+            }
+            phc.sampled = MonotonicClock.now();
             let point = phc.sample()?;
             widest_ns = widest_ns.max(point.half_ns);
             phc.map.observe(point);
-            std::thread::sleep(std::time::Duration::from_nanos(PERIOD.as_ns().unsigned_abs()));
         }
         if widest_ns > WIDEST_HALF_NS {
             return Err(io::Error::other(format!(
@@ -343,8 +346,14 @@ mod tests {
         };
         let mut phc = made(250).expect("narrow enough");
         assert_eq!(phc.error_limit(), Duration::from_ns(2 * 251 + 300));
+        let points = phc.map.points.len();
+        phc.sampled = MonotonicClock.now() + PERIOD;
         phc.refresh();
-        let now = MonotonicClock.now().as_ns();
+        assert_eq!(phc.map.points.len(), points, "the last point is fresh");
+        phc.sampled = MonotonicClock.now() - PERIOD;
+        phc.refresh();
+        assert_eq!(phc.map.points.len(), points + 1);
+        let now = phc.map.points.back().expect("points").phc_ns - 7;
         let at = phc.to_system(now + 7).expect("fresh").as_ns();
         assert!((at - now).abs() <= phc.error_limit().as_ns(), "{at} instead of {now}");
         // A second later nothing was read: 3 µs of wander are more than was promised.

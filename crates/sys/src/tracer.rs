@@ -205,7 +205,12 @@ impl TracerClock {
         let mut best: Option<TracerPair> = None;
         for _ in 0..PAIR_ATTEMPTS {
             let before = system.now();
-            let tracer = self.now()?;
+            let tracer = match (self.now(), best) {
+                (Ok(tracer), _) => tracer,
+                // A pair is there already, and only a narrower one was looked for.
+                (Err(_), Some(best)) => return Ok(best),
+                (Err(error), None) => return Err(error),
+            };
             let after = system.now();
             let pair = TracerPair { system: before.midpoint(after), tracer, bracket: after - before };
             // A system clock that was set back between its two readings has no bracket at all.
@@ -491,6 +496,19 @@ mod tests {
         // From another thread, as the sampler does it.
         let read = std::thread::spawn(move || clock.read_pair(&SystemClock, Duration::from_ms(1_000))).join();
         assert_eq!(read.expect("no panic").expect("the fourth call").tracer.as_ns(), 1_003);
+    }
+
+    #[test]
+    fn a_reading_that_fails_on_the_way_to_a_narrower_bracket_leaves_the_pair() {
+        let calls = std::sync::atomic::AtomicI64::new(0);
+        let clock =
+            TracerClock::of_callback("flaky", move || match calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                0 | 1 => Ok(7),
+                _ => Err("gone".into()),
+            });
+        let clock = clock.expect("the first reading");
+        assert_eq!(clock.read_pair(&SystemClock, Duration::ZERO).expect("the second reading").tracer.as_ns(), 7);
+        assert!(clock.read_pair(&SystemClock, Duration::ZERO).is_err());
     }
 
     #[test]

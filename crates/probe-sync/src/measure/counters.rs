@@ -241,7 +241,7 @@ mod tests {
         let count = seen.len();
         seen.dedup();
         assert_eq!(seen.len(), count);
-        // The others: four of the snapshot thread, two of the probe thread, one of the fits.
-        assert_eq!(Counter::ALL.len() - count, 7);
+        // The others: five of the snapshot thread, two of the probe thread, one of the fits.
+        assert_eq!(Counter::ALL.len() - count, 8);
     }
 }

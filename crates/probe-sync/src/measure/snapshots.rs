@@ -377,17 +377,28 @@ mod tests {
     #[test]
     fn readings_that_fail_are_counted_and_pairs_go_on() {
         let run = tempfile::tempdir().expect("a temporary directory");
-        let calls = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&calls);
-        // The first reading is that of the registration; then every second one fails.
-        let tracer = TracerClock::of_callback("flaky", move || match counted.fetch_add(1, Ordering::SeqCst) {
-            call if call % 2 == 1 => Err("no session".into()),
-            call => Ok(call as i64),
+        let (ended, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (session_ended, refusals) = (Arc::clone(&ended), Arc::clone(&refused));
+        let tracer = TracerClock::of_callback("flaky", move || {
+            if session_ended.load(Ordering::SeqCst) {
+                refusals.fetch_add(1, Ordering::SeqCst);
+                return Err("no session".into());
+            }
+            Ok(1)
         });
         let sampler = sampler_of(tracer.expect("the first reading succeeds"), run.path(), SkewedClock::default());
-        while lines(run.path()).len() < 3 {
-            std::thread::sleep(StdDuration::from_millis(1));
-        }
+        let until = |done: &dyn Fn() -> bool| {
+            while !done() {
+                std::thread::sleep(StdDuration::from_millis(1));
+            }
+        };
+        until(&|| lines(run.path()).len() >= 2);
+        ended.store(true, Ordering::SeqCst);
+        // One of them may have fallen on a pair that was complete without it.
+        until(&|| refused.load(Ordering::SeqCst) >= 3);
+        ended.store(false, Ordering::SeqCst);
+        let before = lines(run.path()).len();
+        until(&|| lines(run.path()).len() > before);
         let counts = sampler.finish().expect("failing readings end nothing");
         let lines = lines(run.path());
         assert_eq!(counts.taken as usize, lines.len());
