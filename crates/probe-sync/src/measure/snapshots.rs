@@ -43,7 +43,7 @@ pub(crate) struct Sampler {
     /// Of the tracer clock, and why it is that one.
     clock: [String; 2],
     /// How long a reading under way is waited for at the end.
-    patience: StdDuration,
+    end_limit: StdDuration,
 }
 
 /// What a sampler did, for the counters of the run.
@@ -98,7 +98,7 @@ impl Sampler {
             .name("snapshots".into())
             .spawn(move || sampling.run(&stopped))
             .map_err(|error| Error::SnapshotThread { reason: format!("cannot start: {error}") })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), document, period, clock: name, patience: PATIENCE })
+        Ok(Self { stop: Some(stop), thread: Some(thread), document, period, clock: name, end_limit: END_LIMIT })
     }
 
     /// Takes the last pair, ends the thread and writes the protobuf file.
@@ -118,11 +118,11 @@ impl Sampler {
     fn end(&mut self) -> Option<Result<Taken, Error>> {
         drop(self.stop.take());
         let thread = self.thread.take()?;
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.end_limit;
         while !thread.is_finished() {
             if Instant::now() >= deadline {
                 // Whoever waited for it would wait for ever. It ends, without harm, when the reading returns.
-                let (clock, waited) = (&self.clock[0], self.patience);
+                let (clock, waited) = (&self.clock[0], self.end_limit);
                 let reason = format!(
                     "the tracer clock {clock} has been read for {waited:?} without an answer; its pairs are in the JSON lines"
                 );
@@ -291,7 +291,7 @@ fn push_bounded<T>(ring: &mut VecDeque<T>, item: T, limit: usize) -> bool {
 /// Pairs kept for the protobuf file: twelve days at the default period, 6 MB.
 const RING: usize = 1 << 18;
 /// How long a reading of the tracer clock that is under way may still take when the run ends.
-const PATIENCE: StdDuration = StdDuration::from_secs(5);
+const END_LIMIT: StdDuration = StdDuration::from_secs(5);
 /// How soon it is seen that the thread has ended.
 const END_POLL: StdDuration = StdDuration::from_millis(1);
 
@@ -420,7 +420,7 @@ mod tests {
             Ok(1)
         });
         let mut sampler = sampler_of(tracer.expect("the first reading returns"), run.path(), SkewedClock::default());
-        sampler.patience = StdDuration::from_millis(50);
+        sampler.end_limit = StdDuration::from_millis(50);
         while calls.load(Ordering::SeqCst) < 2 {
             std::thread::sleep(StdDuration::from_millis(1));
         }

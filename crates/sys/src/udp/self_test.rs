@@ -17,11 +17,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_time::{Clock, Duration, Stamp, StampSource, System, Timestamp};
-use socket2::{SockAddr, Socket};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::UdpOptions;
 use super::message::{self, Batch, Control};
-use super::socket::open;
 use crate::SystemClock;
 use crate::host::read_line;
 
@@ -70,10 +69,12 @@ pub(super) fn self_test(
 }
 
 fn attempt(options: &UdpOptions, interface: Option<&str>, promise: &Promise<'_>) -> Result<Option<String>, String> {
-    let bind = SocketAddr::new(options.bind.ip(), 0);
-    let socket = open(&UdpOptions { bind, ..options.clone() }).map_err(|error| error.to_string())?;
-    (promise.ask)(socket.as_fd()).map_err(|error| format!("SO_TIMESTAMPING: {error}"))?;
     let failed = |error: io::Error| format!("packets for a self-test: {error}");
+    let bind = SocketAddr::new(options.bind.ip(), 0);
+    let kind = Type::DGRAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(bind), kind, Some(Protocol::UDP)).map_err(failed)?;
+    socket.bind(&bind.into()).map_err(failed)?;
+    (promise.ask)(socket.as_fd()).map_err(|error| format!("SO_TIMESTAMPING: {error}"))?;
     let own = socket.local_addr().map_err(failed)?;
     let mut id = 0;
     // The interface does not see what goes to the own address, and the kernel need not stamp it for the interface.
@@ -173,7 +174,7 @@ fn judge(observed: &[Observed], promise: &Promise<'_>) -> Result<(), String> {
             if stamp.at < before - room || stamp.at > after + room {
                 let (early, late) = ((stamp.at - before).as_ns(), (stamp.at - after).as_ns());
                 return Err(format!(
-                    "a {kind} {what} stamp lies {early} ns after the send and {late} ns after it was read"
+                    "a {kind} {what} stamp is {early} ns after the send and {late} ns after it was read"
                 ));
             }
             Ok(stamp.at)
@@ -242,11 +243,11 @@ mod tests {
         check(&[[0, 100, 200, 300], [400, 500, 500, 700]], 0, Ok(()));
         check(&[[0, 100, 200, 300], [90, 99, 200, 300]], 0, Err("than that of the packet before"));
         check(&[[0, 100, 99, 300]], 0, Err("than the transmit stamp of its packet"));
-        check(&[[0, -1, 200, 300]], 0, Err("transmit stamp lies -1 ns"));
-        check(&[[0, 100, 301, 300]], 0, Err("receive stamp lies"));
+        check(&[[0, -1, 200, 300]], 0, Err("transmit stamp is -1 ns"));
+        check(&[[0, 100, 301, 300]], 0, Err("receive stamp is"));
         // What the conversion of the interface's clock may be wrong by.
         check(&[[0, -50, 350, 300]], 50, Ok(()));
-        check(&[[0, -51, 350, 300]], 50, Err("transmit stamp lies"));
+        check(&[[0, -51, 350, 300]], 50, Err("transmit stamp is"));
     }
 
     #[test]
