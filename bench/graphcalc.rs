@@ -127,6 +127,7 @@ fn edge((src, dst): (usize, usize), midpoint_ns: i64, alpha: f64, beta: f64) -> 
         feasible: true,
         purity: 0.8,
         stamp: StampSource::Kernel,
+        stamp_errors_ns: [0.0; 2],
     }
 }
 

@@ -141,6 +141,7 @@ fn edge(from: usize, to: usize, midpoint_ns: i64, alpha: f64, beta: f64) -> Edge
         feasible: true,
         purity: 0.8,
         stamp: StampSource::Hardware,
+        stamp_errors_ns: [0.0; 2],
     }
 }
 

@@ -80,7 +80,7 @@ fn measure(
     let stop = signals::stop_on_signals()?;
     let local::Connected { mut ranks, children, config } = local::connect(run.local, config, mpi, &stop)?;
     let mut progress = progress::Progress::new();
-    let context = probe_sync::Context { stop, towards_root: ranks.towards_root() };
+    let context = probe_sync::Context { stop, towards_root: ranks.towards_root(), tracer_clock: None };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
     let report = probe_sync::run(config, ranks.collective(), &context, &mut progress);
     progress.finish();

@@ -23,6 +23,7 @@ pub mod round;
 pub mod run;
 pub mod series;
 pub mod smoother;
+mod stamp_errors;
 pub mod statistics;
 pub mod window;
 

@@ -50,6 +50,10 @@ pub struct EdgeAlphaBeta {
     pub purity: f64,
     /// Where the stamps were taken.
     pub stamp: StampSource,
+    /// What all stamps of the source and of the destination may be wrong by, in one direction, because they were converted from an
+    /// interface's clock, ns. The hard bounds contain it; the covariance does not, because no averaging takes it out.
+    #[serde(default)]
+    pub stamp_errors_ns: [f64; 2],
 }
 
 impl EdgeAlphaBeta {
@@ -128,10 +132,12 @@ pub struct NodeEstimate {
     pub reachable: bool,
     /// The robust reweighting settled.
     pub converged: bool,
-    /// Standard deviation of `offset_ns`, path asymmetry included, ns; +∞ (JSON: null) unless `reachable`.
+    /// Standard deviation of `offset_ns`, path asymmetry and the conversion of hardware stamps included, ns; +∞ (JSON: null) unless
+    /// `reachable`.
     #[serde(with = "infinite_high")]
     pub sigma_ns: f64,
-    /// The part of `sigma_ns` that path asymmetry causes and no amount of probing reduces, ns; 0 where it is not told apart.
+    /// The part of `sigma_ns` that path asymmetry and the conversion of hardware stamps cause and no amount of probing reduces, ns; 0
+    /// where it is not told apart.
     #[serde(default)]
     pub asymmetry_sigma_ns: f64,
     /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.

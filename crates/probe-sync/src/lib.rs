@@ -39,6 +39,7 @@ pub use pace::adaptive::PacingReport;
 pub use probe_sync_collective as collective;
 #[cfg(feature = "mpi")]
 pub use probe_sync_mpi as mpi;
+pub use probe_sync_sys::{ReadTracerClock, TracerClock};
 pub use report::RunReport;
 pub use session::{Context, Observer, Session, Started, State, run};
 pub use store::export;

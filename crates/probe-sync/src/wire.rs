@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 9;
+pub const WIRE_VERSION: u8 = 10;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -67,6 +67,7 @@ mod tests {
             feasible: false,
             purity: 0.5,
             stamp: StampSource::User,
+            stamp_errors_ns: [250.0, 0.5],
         };
         NodeWindowData {
             node_id: NodeId(3),
@@ -158,8 +159,12 @@ mod tests {
         let mut old = serde_json::to_value(window()).expect("json");
         let fields = old.as_object_mut().expect("an object");
         assert!(fields.remove("packets").is_some() && fields.remove("unfitted").is_some());
+        let edge = fields["edges"][0].as_object_mut().expect("an object");
+        assert!(edge.remove("stamp_errors_ns").is_some());
         let read: NodeWindowData = serde_json::from_value(old).expect("what older versions wrote");
-        assert_eq!(read, NodeWindowData { packets: Vec::new(), unfitted: Vec::new(), ..window() });
+        let mut expected = NodeWindowData { packets: Vec::new(), unfitted: Vec::new(), ..window() };
+        expected.edges[0].stamp_errors_ns = [0.0; 2];
+        assert_eq!(read, expected);
     }
 
     #[test]
@@ -174,9 +179,9 @@ mod tests {
         let mut bytes = encode(&window());
         let cut = decode::<NodeWindowData>(&bytes[..bytes.len() - 1], 3).expect_err("cut");
         assert!(cut.to_string().contains("rank 3"), "{cut}");
-        bytes[0] = 9;
+        bytes[0] = WIRE_VERSION + 1;
         let other = decode::<NodeWindowData>(&bytes, 3).expect_err("another version");
-        assert!(other.to_string().contains("wire version 9"), "{other}");
+        assert!(other.to_string().contains(&format!("wire version {}", WIRE_VERSION + 1)), "{other}");
         bytes[0] = WIRE_VERSION;
         bytes.push(0);
         assert!(decode::<NodeWindowData>(&bytes, 3).expect_err("too long").to_string().contains("1 bytes too many"));

@@ -1,10 +1,13 @@
 //! Who steers the system clock, and whether it was disturbed.
 //!
-//! Place in the flow: `Discipline` is asked by `doctor`; [`ClockWatch`] runs beside the probes
+//! Place in the flow: `Discipline` and [`steering_programs`] are asked by `doctor`; [`ClockWatch`] runs beside the probes
 //! and marks windows in which the clock was stepped or slewed. Reference: `adjtimex(2)`; `modes = 0` only reads, and
 //! needs no rights.
 //!
 //! What it does not do: change the clock. Nothing in this project does.
+
+use std::fs;
+use std::path::Path;
 
 use crate::Error;
 pub use crate::clock_watch::{ClockEvent, ClockWatch};
@@ -64,35 +67,126 @@ impl Discipline {
     }
 }
 
-/// The programs on this host that steer clocks, by name. A container does not see those of its host.
-pub(crate) fn time_daemons() -> Vec<&'static str> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbered =
-        processes.filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()));
-    let names: Vec<String> = numbered.filter_map(|process| read_line(process.path().join("comm"))).collect();
-    daemons_among(&names)
+/// A running program that steers clocks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Steering {
+    /// As it is known.
+    pub(crate) name: &'static str,
+    /// Which clock it steers.
+    pub(crate) clock: SteeredClock,
 }
 
-fn daemons_among(names: &[String]) -> Vec<&'static str> {
-    let runs = |(comm, _): &&(&str, &str)| names.iter().any(|name| name == comm);
-    DAEMONS.iter().filter(runs).map(|(_, name)| *name).collect()
+/// What a program steers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SteeredClock {
+    /// The system clock.
+    System,
+    /// An interface's clock where that stamps, else the system clock.
+    Interface,
 }
 
-/// As the kernel names processes, at most 15 characters, and what people call them.
-const DAEMONS: [(&str, &str); 8] = [
-    ("chronyd", "chronyd"),
-    ("ntpd", "ntpd"),
-    ("ntp-daemon", "ntpd-rs"),
-    ("systemd-timesyn", "systemd-timesyncd"),
-    ("ptp4l", "ptp4l"),
-    ("phc2sys", "phc2sys"),
-    ("timemaster", "timemaster"),
-    ("ptpd", "ptpd"),
-];
+/// The programs of this host that steer clocks, by the names of its processes. Those of other process namespaces are not seen: from
+/// within a container, the host's.
+pub(crate) fn steering_programs() -> Vec<Steering> {
+    steering_programs_in(Path::new("/proc"))
+}
+
+fn steering_programs_in(proc: &Path) -> Vec<Steering> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(MAX_PROCESSES);
+    let is_process = |name: &str| name.bytes().all(|letter| letter.is_ascii_digit());
+    let processes = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_process));
+    let known = |name: String| PROGRAMS.iter().find(|(process, _)| *process == name).map(|(_, program)| *program);
+    let mut programs: Vec<Steering> =
+        processes.filter_map(|entry| read_line(entry.path().join("comm"))).filter_map(known).collect();
+    programs.sort_unstable();
+    programs.dedup();
+    programs
+}
+
+/// What is to be said of them: who steers what, and whether two pull at one clock.
+pub(crate) fn steering_finding(programs: &[Steering]) -> (String, Option<&'static str>) {
+    let named = |clock: SteeredClock| {
+        let names: Vec<&str> =
+            programs.iter().filter(|program| program.clock == clock).map(|program| program.name).collect();
+        names.join(", ")
+    };
+    let (system, interface) = (named(SteeredClock::System), named(SteeredClock::Interface));
+    let several = programs.iter().filter(|program| program.clock == SteeredClock::System).count() > 1;
+    let advice = several.then_some(
+        "two programs that steer one clock work against each other, and its offsets wander: leave one, as timemaster arranges it",
+    );
+    let finding = match (system.as_str(), interface.as_str()) {
+        ("", "") => "no program that steers clocks is seen (from a container those of the host are not)".into(),
+        (system, "") => format!("{system} steers the system clock"),
+        ("", interface) => {
+            format!(
+                "{interface} steers an interface's clock, or the system clock where the interface does not stamp; no phc2sys is seen"
+            )
+        }
+        (system, interface) => format!("{system} steers the system clock; {interface} an interface's clock"),
+    };
+    (finding, advice)
+}
+
+/// Processes looked at.
+const MAX_PROCESSES: usize = 1 << 17;
+/// Programs by the names of their processes, which the kernel cuts after 15 letters.
+const PROGRAMS: [(&str, Steering); 10] = {
+    const fn system(name: &'static str) -> Steering {
+        Steering { name, clock: SteeredClock::System }
+    }
+    const fn interface(name: &'static str) -> Steering {
+        Steering { name, clock: SteeredClock::Interface }
+    }
+    [
+        ("chronyd", system("chrony")),
+        ("ntpd", system("ntpd")),
+        ("ntp-daemon", system("ntpd-rs")),
+        ("ntpd-rs", system("ntpd-rs")),
+        ("phc2sys", system("phc2sys")),
+        ("systemd-timesyn", system("systemd-timesyncd")),
+        ("ptp4l", interface("ptp4l")),
+        ("ptpd", interface("ptpd")),
+        ("ptpd2", interface("ptpd")),
+        ("statime", interface("statime")),
+    ]
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn check_programs(processes: &[&str], finding: &str, advised: bool) {
+        let proc = tempfile::tempdir().expect("a temporary directory");
+        for (pid, name) in processes.iter().enumerate() {
+            let process = proc.path().join((pid + 1).to_string());
+            fs::create_dir(&process).expect("a new directory");
+            fs::write(process.join("comm"), format!("{name}\n")).expect("writable");
+        }
+        // What is no process, and a process that has just ended.
+        fs::create_dir(proc.path().join("sys")).expect("a new directory");
+        fs::write(proc.path().join("sys/comm"), "phc2sys\n").expect("writable");
+        fs::create_dir(proc.path().join("99")).expect("a new directory");
+        let (found, advice) = steering_finding(&steering_programs_in(proc.path()));
+        assert!(found.contains(finding), "{processes:?}: {found}");
+        assert_eq!(advice.is_some(), advised, "{processes:?}");
+    }
+
+    #[test]
+    fn programs_that_steer_clocks_are_recognised_by_their_processes() {
+        check_programs(&["bash", "chronyd"], "chrony steers the system clock", false);
+        check_programs(&["systemd-timesyn", "systemd"], "systemd-timesyncd steers the system clock", false);
+        check_programs(
+            &["ptp4l", "ptp4l", "phc2sys"],
+            "phc2sys steers the system clock; ptp4l an interface's clock",
+            false,
+        );
+        check_programs(&["ptp4l"], "no phc2sys is seen", false);
+        check_programs(&["chronyd", "phc2sys"], "chrony, phc2sys steers the system clock", true);
+        check_programs(&["chronyd-helper", "ntpdate"], "no program that steers clocks is seen", false);
+        check_programs(&[], "no program that steers clocks is seen", false);
+        assert_eq!(steering_programs_in(Path::new("/there/is/no/such/directory")), []);
+    }
 
     #[test]
     fn the_kernels_units_are_read_right() {
@@ -109,18 +203,6 @@ mod tests {
         assert_eq!((read.synchronized, read.leap_second_near, read.pending_offset_ns), (false, true, 7));
         timex.status = 0;
         assert!(!Discipline::from_timex(libc::TIME_ERROR, &timex).synchronized);
-    }
-
-    #[test]
-    fn time_daemons_are_known_by_the_kernels_short_names() {
-        let check = |names: &[&str], expected: &[&str]| {
-            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(daemons_among(&names), expected);
-        };
-        check(&["bash", "phc2sys", "ptp4l", "ptp4l"], &["ptp4l", "phc2sys"]);
-        check(&["systemd-timesyn", "chronyd-helper"], &["systemd-timesyncd"]);
-        check(&[], &[]);
-        time_daemons();
     }
 
     #[test]

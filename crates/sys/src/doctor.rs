@@ -11,7 +11,7 @@ use probe_sync_time::{Duration, StampSource, System};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Tsc, TscFlags};
-use crate::discipline::{Discipline, time_daemons};
+use crate::discipline::{Discipline, steering_finding, steering_programs};
 use crate::host::read_line;
 use crate::interfaces::{Interface, default_interface, interfaces};
 use crate::neighbours::NeighbourTable;
@@ -74,7 +74,7 @@ pub struct TimeSync {
 impl TimeSync {
     /// This host's.
     pub fn read() -> Self {
-        let daemons = time_daemons().into_iter().map(str::to_owned).collect();
+        let daemons = steering_programs().into_iter().map(|program| program.name.to_owned()).collect();
         Self { daemons, synchronized: Discipline::read().ok().map(|state| state.synchronized) }
     }
 }
@@ -112,7 +112,7 @@ pub fn examine() -> Vec<Fact> {
     facts.push(neighbour_fact(NeighbourTable::read()));
     facts.push(privilege_fact(read_effective_capabilities()));
     facts.push(discipline_fact(Discipline::read()));
-    facts.push(daemon_fact(&time_daemons()));
+    facts.push(steering_fact(steering_finding(&steering_programs())));
     facts.push(clocksource_fact(clock_source().as_deref()));
     facts.push(tsc_fact(TscFlags::detect(), Tsc::detect().is_some()));
     facts.push(clock_read_fact(clock_read_ns()));
@@ -302,21 +302,11 @@ fn discipline_fact(discipline: Result<Discipline, Error>) -> Fact {
     }
 }
 
-/// Two programs that steer one clock fight over it; ptp4l steers the interface's clock and phc2sys carries that to the system clock.
-fn daemon_fact(daemons: &[&str]) -> Fact {
-    let topic = "time daemon";
-    let of_system: Vec<&&str> = daemons.iter().filter(|name| !["ptp4l", "timemaster"].contains(name)).collect();
-    match daemons {
-        [] => Fact::ok(topic, "none seen"),
-        ["ptp4l"] => Fact::warn(
-            topic,
-            "ptp4l without phc2sys",
-            "the interface's clock follows PTP, and the system clock, which is measured, does not; start phc2sys",
-        ),
-        _ if of_system.len() > 1 => {
-            Fact::warn(topic, daemons.join(", "), "several programs steer the system clock; stop all but one")
-        }
-        _ => Fact::ok(topic, daemons.join(", ")),
+fn steering_fact((finding, advice): (String, Option<&'static str>)) -> Fact {
+    let topic = "clock steering";
+    match advice {
+        Some(advice) => Fact::warn(topic, finding, advice),
+        None => Fact::ok(topic, finding),
     }
 }
 
@@ -403,10 +393,8 @@ mod tests {
         check(self_test_fact("IPv4", test(200, 0, 0)), Level::Fail, "none of 200");
         check(self_test_fact("IPv4", Err(refused())), Level::Fail, "denied");
         check(self_test_fact("IPv6", Err(unbound)), Level::Warn, "::1");
-        check(daemon_fact(&[]), Level::Ok, "none");
-        check(daemon_fact(&["ptp4l", "phc2sys"]), Level::Ok, "ptp4l, phc2sys");
-        check(daemon_fact(&["ptp4l"]), Level::Warn, "without phc2sys");
-        check(daemon_fact(&["chronyd", "phc2sys"]), Level::Warn, "chronyd, phc2sys");
+        check(steering_fact(("chrony steers".into(), None)), Level::Ok, "chrony");
+        check(steering_fact(("two steer".into(), Some("leave one"))), Level::Warn, "two");
         check(clocksource_fact(Some("tsc")), Level::Ok, "tsc");
         check(clocksource_fact(Some("hpet")), Level::Warn, "hpet");
         check(clocksource_fact(None), Level::Warn, "unknown");
@@ -432,7 +420,9 @@ mod tests {
     #[test]
     fn this_machine_can_be_examined() {
         let facts = examine();
-        for topic in ["kernel stamps, IPv4", "system clock", "clock source", "privileges", "interface lo"] {
+        for topic in
+            ["kernel stamps, IPv4", "system clock", "clock steering", "clock source", "privileges", "interface lo"]
+        {
             assert!(facts.iter().any(|fact| fact.topic == topic), "{topic} is missing in {facts:#?}");
         }
         let json = serde_json::to_string(&facts).expect("plain data");

@@ -48,8 +48,8 @@ pub enum Error {
     /// A tracer's clock cannot be read.
     #[error("tracer clock {name}: {reason}")]
     TracerClock {
-        /// The clock, as configurations name it.
-        name: &'static str,
+        /// The clock, as configurations or the caller name it.
+        name: String,
         /// Why not, and what to do.
         reason: String,
     },

@@ -6,7 +6,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`clock`] | reads of the host's clocks, bracketed reads of two |
-//! | [`tracer`] | the clocks of profilers by name |
+//! | [`tracer`], `tracer_callback`, `tracer_choice` | the clocks of profilers by name, handed in by the caller, and which to take |
 //! | [`udp`] | the probe socket with its timestamps |
 //! | [`timer`] | a timer of nanosecond resolution for a tokio task |
 //! | [`discipline`] | was the system clock stepped or slewed, who steers it |
@@ -32,10 +32,13 @@ pub mod process;
 pub mod timer;
 pub mod topology;
 pub mod tracer;
+mod tracer_callback;
+mod tracer_choice;
 pub mod udp;
 
 pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, SystemClock, Tsc, read_pair};
 pub use error::Error;
 pub use timer::Timer;
 pub use tracer::{TracerClock, TracerClockName, TracerPair};
+pub use tracer_callback::ReadTracerClock;
 pub use udp::{AsyncUdp, Outgoing, SendError, SendToken, TimestampMode, TimestampedUdp, UdpOptions, Wake, wait};

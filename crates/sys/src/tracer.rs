@@ -10,6 +10,7 @@
 //! | `tsc` | the CPU's counter, in ns at a calibrated rate | tools that read RDTSC |
 //! | `rocprofiler` | `rocprofiler_status_t rocprofiler_get_timestamp(uint64_t *)` of librocprofiler-sdk | AMD |
 //! | `cupti` | `CUptiResult cuptiGetTimestamp(uint64_t *)` of libcupti | NVIDIA |
+//! | any other | a closure or a C function that the caller hands in (`tracer_callback`) | any |
 //!
 //! `tsc`: ns = ticks · rate, ns 0 at tick 0. The rate is measured when the clock is opened, against `CLOCK_MONOTONIC_RAW`,
 //! over `CALIBRATION`; two brackets of some 100 ns over 100 ms leave about 1 ppm. That error is the same in all pairs
@@ -20,13 +21,15 @@
 //! process has loaded already is preferred: it is the one that the profiler uses. They are never unloaded; profilers
 //! leave exit handlers behind.
 //!
-//! What it does not do: read a device's own counter (the vendors' libraries convert those), or fit anything.
+//! What it does not do: read a device's own counter (the vendors' libraries convert those), guess which clock is meant
+//! (`tracer_choice`), or fit anything.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 
 use probe_sync_time::{Clock, Duration, System, Timestamp, Tracer};
 
 use crate::clock::PAIR_ATTEMPTS;
+use crate::tracer_callback::{Callback, ReadTracerClock, name_problem};
 use crate::{BootClock, Error, MonotonicClock, NARROW_BRACKET, RawClock, Tsc, read_pair};
 
 /// The tracer clocks by name.
@@ -66,8 +69,9 @@ impl TracerClockName {
 /// An opened tracer clock.
 #[derive(Clone, Debug)]
 pub struct TracerClock {
-    name: TracerClockName,
+    name: String,
     source: Source,
+    reason: String,
 }
 
 /// Where the readings come from.
@@ -78,6 +82,7 @@ enum Source {
     Boottime,
     Tsc(Tsc, TickRate),
     Vendor(VendorFunction),
+    Callback(Callback),
 }
 
 /// One moment on the system clock and on the tracer clock.
@@ -97,7 +102,7 @@ impl TracerClock {
     /// # Errors
     /// [`Error::TracerClock`] names the clock and says what is missing.
     pub fn open(name: TracerClockName) -> Result<Self, Error> {
-        let refuse = |reason: String| Error::TracerClock { name: name.as_str(), reason };
+        let refuse = |reason: String| Error::TracerClock { name: name.as_str().into(), reason };
         let source = match name {
             TracerClockName::Monotonic => Source::Monotonic,
             TracerClockName::MonotonicRaw => Source::MonotonicRaw,
@@ -109,16 +114,62 @@ impl TracerClock {
             TracerClockName::Rocprofiler => Source::Vendor(VendorFunction::load(&ROCPROFILER).map_err(refuse)?),
             TracerClockName::Cupti => Source::Vendor(VendorFunction::load(&CUPTI).map_err(refuse)?),
         };
-        let clock = Self { name, source };
-        // A library may load and still refuse to tell the time (no driver, no device); that must show now. The first
-        // call may also take long, because the library sets itself up in it.
-        clock.now()?;
-        Ok(clock)
+        Self { name: name.as_str().into(), source, reason: "named by the configuration".into() }.proven()
     }
 
-    /// Which clock it is.
-    pub fn name(&self) -> TracerClockName {
-        self.name
+    /// A clock that `read` tells the time of, ns, under a name of the caller's choice. Pairs of a clock that goes by one of the names
+    /// above are taken for that clock's by readers.
+    ///
+    /// # Errors
+    /// [`Error::TracerClock`] when the name is unusable or the first reading fails.
+    pub fn of_callback(
+        name: &str,
+        read: impl Fn() -> Result<i64, String> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        Self::handed_in(name, Callback::new(read))
+    }
+
+    /// As [`TracerClock::of_callback`], for a C function.
+    ///
+    /// # Safety
+    /// `read` may be called with `user_data` from any thread, also from several at once, until this clock and all clones of it are
+    /// dropped (a run drops its own when it ends), does not unwind, and writes nothing but the one number through its pointer.
+    ///
+    /// # Errors
+    /// As [`TracerClock::of_callback`].
+    pub unsafe fn of_c_function(name: &str, read: ReadTracerClock, user_data: *mut c_void) -> Result<Self, Error> {
+        // SAFETY: the caller promises the same.
+        Self::handed_in(name, unsafe { Callback::of_c(read, user_data) })
+    }
+
+    fn handed_in(name: &str, callback: Callback) -> Result<Self, Error> {
+        if let Some(reason) = name_problem(name) {
+            return Err(Error::TracerClock { name: name.chars().take(80).collect(), reason });
+        }
+        Self { name: name.into(), source: Source::Callback(callback), reason: "handed in by the caller".into() }
+            .proven()
+    }
+
+    /// A library may load and still refuse to tell the time (no driver, no device); that must show now. The first call may also
+    /// take long, because the library sets itself up in it.
+    fn proven(self) -> Result<Self, Error> {
+        self.now()?;
+        Ok(self)
+    }
+
+    /// The same clock, chosen for this reason.
+    pub(crate) fn because(self, reason: String) -> Self {
+        Self { reason, ..self }
+    }
+
+    /// Its name in files.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why it is this clock.
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
 
     /// For `tsc`, the calibrated length of a tick, ns.
@@ -132,16 +183,15 @@ impl TracerClock {
     /// The present reading.
     ///
     /// # Errors
-    /// [`Error::TracerClock`] when the vendor's library fails; the other clocks never do.
+    /// [`Error::TracerClock`] when the vendor's library or the caller's function fails; the other clocks never do.
     pub fn now(&self) -> Result<Timestamp<Tracer>, Error> {
         let ns = match &self.source {
             Source::Monotonic => MonotonicClock.now().as_ns(),
             Source::MonotonicRaw => RawClock.now().as_ns(),
             Source::Boottime => BootClock.now().as_ns(),
             Source::Tsc(tsc, rate) => rate.to_ns(tsc.ticks()),
-            Source::Vendor(function) => {
-                function.read().map_err(|reason| Error::TracerClock { name: self.name.as_str(), reason })?
-            }
+            Source::Vendor(function) => function.read().map_err(|reason| self.error(reason))?,
+            Source::Callback(callback) => callback.read().map_err(|reason| self.error(reason))?,
         };
         Ok(Timestamp::from_ns(ns))
     }
@@ -155,7 +205,12 @@ impl TracerClock {
         let mut best: Option<TracerPair> = None;
         for _ in 0..PAIR_ATTEMPTS {
             let before = system.now();
-            let tracer = self.now()?;
+            let tracer = match (self.now(), best) {
+                (Ok(tracer), _) => tracer,
+                // A pair is there already, and only a narrower one was looked for.
+                (Err(_), Some(best)) => return Ok(best),
+                (Err(error), None) => return Err(error),
+            };
             let after = system.now();
             let pair = TracerPair { system: before.midpoint(after), tracer, bracket: after - before };
             // A system clock that was set back between its two readings has no bracket at all.
@@ -167,8 +222,22 @@ impl TracerClock {
                 break;
             }
         }
-        best.ok_or_else(|| Error::TracerClock { name: self.name.as_str(), reason: RUNS_BACKWARDS.into() })
+        best.ok_or_else(|| self.error(RUNS_BACKWARDS.into()))
     }
+
+    fn error(&self, reason: String) -> Error {
+        Error::TracerClock { name: self.name.clone(), reason }
+    }
+}
+
+/// Whether this process has a vendor's library loaded already.
+pub(crate) fn is_loaded(name: TracerClockName) -> bool {
+    let libraries = match name {
+        TracerClockName::Rocprofiler => ROCPROFILER.libraries,
+        TracerClockName::Cupti => CUPTI.libraries,
+        _ => return false,
+    };
+    open_library_with(libraries, libc::RTLD_NOW | libc::RTLD_NOLOAD).is_some()
 }
 
 /// How long a tick of the counter is, as a binary fraction: exact, and the same for every reading.
@@ -263,17 +332,22 @@ impl VendorFunction {
 /// The first library of the list that is loaded already, else the first that can be loaded.
 fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
     for flags in [libc::RTLD_NOW | libc::RTLD_NOLOAD, libc::RTLD_NOW | libc::RTLD_LOCAL] {
-        for name in names {
-            // SAFETY: the name is a C string. Loading runs the library's initialisers; these are the vendors' own
-            // libraries, which the user asked for by the name of the clock.
-            let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
-            if !handle.is_null() {
-                return Ok(handle);
-            }
+        if let Some(handle) = open_library_with(names, flags) {
+            return Ok(handle);
         }
     }
     let shown: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
     Err(format!("cannot load any of {} ({})", shown.join(", "), last_loader_error()))
+}
+
+/// The first library of the list that the loader gives out under these flags.
+fn open_library_with(names: &[&CStr], flags: c_int) -> Option<*mut c_void> {
+    names.iter().find_map(|name| {
+        // SAFETY: the name is a C string. Loading runs the library's initialisers; these are the vendors' own libraries, which the
+        // user asked for by the name of the clock, or by a choice of clocks on a host with the vendor's devices.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        (!handle.is_null()).then_some(handle)
+    })
 }
 
 /// What the loader said last; its text belongs to the calling thread.
@@ -392,6 +466,63 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What a C library would register: counts its calls through its user data and fails on every third.
+    unsafe extern "C" fn registered(user_data: *mut c_void, ns: *mut i64) -> c_int {
+        // SAFETY: the test registers it with a counter that outlives the clock, and `ns` is the caller's.
+        unsafe {
+            let calls =
+                (*user_data.cast::<std::sync::atomic::AtomicI64>()).fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            *ns = 1_000 + calls;
+            if calls % 3 == 2 { 7 } else { 0 }
+        }
+    }
+
+    #[test]
+    fn a_c_function_is_a_tracer_clock_and_its_failures_are_told() {
+        let calls = std::sync::atomic::AtomicI64::new(0);
+        let user_data = (&raw const calls).cast_mut().cast::<c_void>();
+        // SAFETY: `registered` is called with the counter that it expects, which lives longer than the clock.
+        let clock = unsafe { TracerClock::of_c_function("my_profiler", registered, user_data) }.expect("reads");
+        assert_eq!(
+            (clock.name(), clock.reason(), clock.ns_per_tick()),
+            ("my_profiler", "handed in by the caller", None)
+        );
+        // The first reading was at the registration.
+        assert_eq!(clock.now().expect("the second call").as_ns(), 1_001);
+        let error = clock.now().expect_err("the third call").to_string();
+        assert_eq!(error, "tracer clock my_profiler: the function handed in returned 7");
+        // From another thread, as the sampler does it.
+        let read = std::thread::spawn(move || clock.read_pair(&SystemClock, Duration::from_ms(1_000))).join();
+        assert_eq!(read.expect("no panic").expect("the fourth call").tracer.as_ns(), 1_003);
+    }
+
+    #[test]
+    fn a_reading_that_fails_on_the_way_to_a_narrower_bracket_leaves_the_pair() {
+        let calls = std::sync::atomic::AtomicI64::new(0);
+        let clock =
+            TracerClock::of_callback("flaky", move || match calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                0 | 1 => Ok(7),
+                _ => Err("gone".into()),
+            });
+        let clock = clock.expect("the first reading");
+        assert_eq!(clock.read_pair(&SystemClock, Duration::ZERO).expect("the second reading").tracer.as_ns(), 7);
+        assert!(clock.read_pair(&SystemClock, Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn a_closure_is_a_tracer_clock_and_bad_names_and_dead_clocks_are_refused() {
+        let clock = TracerClock::of_callback("steady.1", || Ok(RawClock.now().as_ns())).expect("reads");
+        let pair = clock.read_pair(&SystemClock, NARROW_BRACKET).expect("reads");
+        assert!(pair.tracer <= Timestamp::from_ns(RawClock.now().as_ns()) && pair.bracket >= Duration::ZERO);
+        let dead = TracerClock::of_callback("dead", || Err("no session".into())).expect_err("never reads").to_string();
+        assert_eq!(dead, "tracer clock dead: no session");
+        for name in ["", "auto", "none", "two words", "a\"b", &"n".repeat(65)] {
+            let error = TracerClock::of_callback(name, || Ok(0)).expect_err("a bad name").to_string();
+            assert!(error.contains("1 to 64 letters"), "{error}");
+        }
+        assert!(TracerClock::of_callback(&"n".repeat(64), || Ok(0)).is_ok());
     }
 
     #[test]

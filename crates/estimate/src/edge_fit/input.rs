@@ -15,6 +15,16 @@ pub struct EdgeWindow<'a> {
     pub exchanges: &'a [Exchange],
     /// Exchanges started and not finished.
     pub lost: u32,
+    /// What all stamps of the source and of the destination may be wrong by, in one direction or, from moment to moment, in another,
+    /// because they were converted from an interface's clock, ns; 0 for stamps taken on the system clock.
+    pub stamp_errors_ns: [f64; 2],
+}
+
+impl EdgeWindow<'_> {
+    /// The room that this gives to g, ns: theta of any packet may be wrong by the sum, either way, and g has two sides.
+    pub(super) fn conversion_allowance(&self) -> f64 {
+        2.0 * (self.stamp_errors_ns[0] + self.stamp_errors_ns[1])
+    }
 }
 
 /// How the line is chosen.
@@ -32,7 +42,8 @@ pub enum FitMethod {
 /// Standard deviation of one stamp, per source, in ns. It only widens the hard bounds.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct StampNoise {
-    /// Stamps of a network interface: its clock reads 8 ns apart, and is itself disciplined.
+    /// Stamps of a network interface: its clock reads 8 ns apart, and is itself disciplined. What their conversion to the system
+    /// clock adds is no noise and is stated by window, see [`EdgeWindow::stamp_errors_ns`].
     pub hardware_ns: f64,
     /// Kernel stamps: late on reception, early on transmission, so that only rounding is left.
     pub kernel_ns: f64,

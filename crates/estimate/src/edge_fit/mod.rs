@@ -28,6 +28,10 @@
 //! Bent windows. A rate that changes within the window bends the packets' floor, and a line misses the midpoint by
 //! `c·W²/16`; where packets prove a bend they are straightened first, see `bend`.
 //!
+//! Converted stamps. Those of an interface are put on the system clock by a conversion that may be wrong for seconds in one direction,
+//! at both ends ([`EdgeWindow::stamp_errors_ns`]): the hard bounds are wider by the sum. No packet shows it, so the covariance has nothing of
+//! it; sigma of the nodes does (`stamp_errors`).
+//!
 //! What it does not do: know path asymmetry (it cannot be seen from one edge), or move midpoints to another clock.
 
 mod bend;
@@ -67,7 +71,7 @@ use crate::window::EdgeAlphaBeta;
 /// };
 /// let exchanges: Vec<Exchange> = (0..20).map(|seq| exchange(seq, i64::from(seq) * 50_000_000)).collect();
 /// let midpoint = Timestamp::from_ns(500_000_000);
-/// let window = EdgeWindow { edge: Edge::new(0, 1), midpoint, exchanges: &exchanges, lost: 0 };
+/// let window = EdgeWindow { edge: Edge::new(0, 1), midpoint, exchanges: &exchanges, lost: 0, stamp_errors_ns: [0.0; 2] };
 /// let line = fit(&window, &FitOptions::default()).expect("there are exchanges");
 /// assert!((line.beta - 1000.0).abs() < 1.0, "theta = offset_1 − offset_0 in ns, positive: node 1 is ahead");
 /// assert!((line.margin_ns - 200.0).abs() < 1.0, "half of the round trip");
@@ -84,7 +88,7 @@ pub(crate) fn fit_with_diagnostics(
 ) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
     let mut packets = Packets::new(window, options)?;
     let limit = options.max_skew;
-    let allowance = allowance(options.stamp_noise.of(packets.stamp));
+    let allowance = allowance(options.stamp_noise.of(packets.stamp)) + window.conversion_allowance();
     let limits =
         bend::Limits { skew: limit, bend: options.max_bend_ppm_per_s * PER_NS, allowance, quantum: options.tick_ns };
 
@@ -137,6 +141,7 @@ pub(crate) fn fit_with_diagnostics(
         feasible: bounds.is_some(),
         purity: packets.purity,
         stamp: packets.stamp,
+        stamp_errors_ns: window.stamp_errors_ns,
     };
     Some((fitted, diagnostics(&packets, best.bounded, bend)))
 }

@@ -83,6 +83,7 @@ pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(E
         feasible: bounds.is_some(),
         purity: 0.0,
         stamp: window.stamp,
+        stamp_errors_ns: [0.0; 2],
     };
     Some((fitted, FitDiagnostics { alpha_determined: best.bounded, ..FitDiagnostics::default() }))
 }

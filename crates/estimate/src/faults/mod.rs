@@ -76,6 +76,7 @@ use crate::window::EdgeAlphaBeta;
 /// #         feasible: true,
 /// #         purity: 1.0,
 /// #         stamp: StampSource::Kernel,
+/// #         stamp_errors_ns: [0.0; 2],
 /// #     }
 /// # }
 /// // Node 1 is 1000 ns ahead; before round 5 its clock is set forward by 10 ms, or node 0's back.

@@ -58,6 +58,7 @@ use crate::window::EdgeAlphaBeta;
 /// #         feasible: true,
 /// #         purity: 1.0,
 /// #         stamp: StampSource::Kernel,
+/// #         stamp_errors_ns: [0.0; 2],
 /// #     }
 /// # }
 /// // One fitted edge 0→1 with theta = offset_1 − offset_0 = +1000 ns, known to ±5 ns, hard bounds ±200 ns.

@@ -26,6 +26,7 @@ fn edge(src: u32, dst: u32, midpoint_ns: i64, beta: f64, alpha: f64) -> EdgeAlph
         feasible: true,
         purity: 1.0,
         stamp: StampSource::Kernel,
+        stamp_errors_ns: [0.0; 2],
     }
 }
 

@@ -73,6 +73,7 @@ impl World {
             feasible: true,
             purity: 1.0,
             stamp: StampSource::Kernel,
+            stamp_errors_ns: [0.0; 2],
         }
     }
 

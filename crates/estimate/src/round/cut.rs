@@ -37,6 +37,8 @@ pub struct EdgeCut {
     pub exchanges: Vec<Exchange>,
     /// How many were given up.
     pub lost: u32,
+    /// What all stamps of the source and of the destination may be wrong by because they were converted from an interface's clock, ns.
+    pub stamp_errors_ns: [f64; 2],
 }
 
 impl WindowCut {
@@ -48,11 +50,12 @@ impl WindowCut {
     /// The edges as the fits take them.
     pub fn edge_windows(&self) -> impl Iterator<Item = EdgeWindow<'_>> {
         let midpoint = self.midpoint();
-        self.edges.iter().map(move |EdgeCut { edge, exchanges, lost }| EdgeWindow {
+        self.edges.iter().map(move |EdgeCut { edge, exchanges, lost, stamp_errors_ns }| EdgeWindow {
             edge: *edge,
             midpoint,
             exchanges,
             lost: *lost,
+            stamp_errors_ns: *stamp_errors_ns,
         })
     }
 }
@@ -127,7 +130,7 @@ mod tests {
             node: NodeId(0),
             start,
             end: start + Duration::from_ms(1_000),
-            edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0 }],
+            edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }],
             clock_event: None,
             packets: Vec::new(),
         };

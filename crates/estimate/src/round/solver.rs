@@ -2,7 +2,8 @@
 //!
 //! Place in the flow: at the master of a live run, in `solve` and in every simulation, between the gather of the nodes' windows
 //! and the broadcast of the result. The graph gives the round's own offsets and hard intervals; the watch names faults; the
-//! live smoother gives offset, rate and sigma from all rounds so far, moved into the hard interval where they leave it.
+//! live smoother gives offset, rate and sigma from all rounds so far, moved into the hard interval where they leave it. What the
+//! conversion of hardware stamps hides from all of them comes to sigma last.
 //!
 //! What it does not do: decide what comes next, or look at later rounds (`run`).
 
@@ -13,6 +14,7 @@ use crate::Error;
 use crate::faults::{RoundView, Watch};
 use crate::graph::{self, GraphInput, GraphOptions, GraphSolution};
 use crate::smoother::{self, Online, SmoothedOffset};
+use crate::stamp_errors::StampErrors;
 use crate::window::{EdgeAlphaBeta, NodeWindowData};
 
 /// What the solver is told once.
@@ -46,7 +48,7 @@ pub struct SolverOptions {
 ///     node: NodeId(0),
 ///     start: Timestamp::from_ns(0),
 ///     end: Timestamp::from_ns(1_000_000_000),
-///     edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0 }],
+///     edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }],
 ///     clock_event: None,
 ///     packets: Vec::new(),
 /// };
@@ -65,6 +67,7 @@ pub struct Solver {
     options: SolverOptions,
     watch: Watch,
     smoother: Online,
+    stamp_errors: StampErrors,
 }
 
 /// A solved round, with what it was made of.
@@ -91,7 +94,8 @@ impl Solver {
     /// For a run in which nothing is known yet.
     pub fn new(options: SolverOptions) -> Self {
         let SolverOptions { nodes, reference, .. } = options;
-        Self { options, watch: Watch::default(), smoother: Online::new(nodes, reference) }
+        let stamp_errors = StampErrors::new(nodes, reference);
+        Self { options, watch: Watch::default(), smoother: Online::new(nodes, reference), stamp_errors }
     }
 
     /// Solves the next round. `reference` is the reference node's window, `windows` are those of all nodes that contribute.
@@ -133,6 +137,8 @@ impl Solver {
         for (node, smoothed) in all_nodes.iter_mut().zip(&smoothed).filter(|(node, _)| sound(&node.node_id)) {
             clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
         }
+        self.stamp_errors.learn(&edges);
+        all_nodes.iter_mut().for_each(|node| self.stamp_errors.widen(node));
         let data = GlobalWindowData {
             round_id,
             reference: reference_node,

@@ -34,6 +34,7 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
         feasible: true,
         purity: 1.0,
         stamp: StampSource::Kernel,
+        stamp_errors_ns: [0.0; 2],
     });
     let packets = (0..NODES).filter(|peer| *peer != node).map(|peer| PeerPackets {
         peer: NodeId(peer),

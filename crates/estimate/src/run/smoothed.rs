@@ -13,6 +13,7 @@ use crate::faults::{Break, Fault};
 use crate::motion::NS_PER_S_PER_PPM;
 use crate::round::SolvedRound;
 use crate::smoother::{self, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
+use crate::stamp_errors::StampErrors;
 use crate::statistics::{SIGMAS_95, median, upper_median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
@@ -26,6 +27,7 @@ pub struct Smoothed {
     /// Places of the rounds that were smoothed, in order of time.
     pub(super) in_order: Vec<usize>,
     pub(super) solution: RunSolution,
+    stamp_errors: StampErrors,
     /// Where clocks were stepped or restarted.
     pub breaks: usize,
     pub(super) gaps: Gaps,
@@ -73,16 +75,19 @@ impl Smoothed {
             None => smoother::smooth_run(nodes, &views, &breaks, &options),
         };
         gaps.place(&solution, &rounds, recorded.unwrap_or_default());
+        let mut stamp_errors = StampErrors::new(nodes, reference);
+        rounds.iter().for_each(|round| stamp_errors.learn(&round.edges));
         for place in &in_order {
             let data = &mut rounds[*place].data;
             let middle = data.midpoint();
             for node in &mut data.all_nodes {
                 if let Some(smoothed) = solution.at(node.node_id, middle) {
-                    node.take(&smoothed);
+                    node.take(&stamp_errors.widened(node.node_id, smoothed));
                 }
             }
         }
-        let mut smoothed = Self { reference, breaks: places.len(), rounds, in_order, solution, gaps, ends: Vec::new() };
+        let (breaks, ends) = (places.len(), Vec::new());
+        let mut smoothed = Self { reference, breaks, rounds, in_order, solution, stamp_errors, gaps, ends };
         smoothed.ends = (0..nodes as u32).map(|node| smoothed.ends_of(NodeId(node))).collect();
         smoothed
     }
@@ -137,6 +142,11 @@ impl Smoothed {
 
     /// What is known of a clock at a time: nothing where it may be on either side of a step.
     pub(super) fn known(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
+        self.shown(node, at).map(|shown| self.stamp_errors.widened(node, shown))
+    }
+
+    /// What the packets show of it.
+    fn shown(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
         match self.gaps.held(node, at) {
             Held::Free => {}
             Held::Unknown => return None,

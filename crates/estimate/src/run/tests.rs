@@ -37,6 +37,7 @@ fn rounds(ids: &[u64], middle_s: impl Fn(u64) -> f64, offset_ns: impl Fn(f64) ->
             feasible: true,
             purity: 1.0,
             stamp: StampSource::Kernel,
+            stamp_errors_ns: [0.0; 2],
         };
         let window = serde_json::json!({
             "node_id": 0, "window_id": id, "round_id": id, "edges": [edge], "stop_requested": false,

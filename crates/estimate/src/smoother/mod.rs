@@ -66,6 +66,7 @@ use crate::faults::Break;
 /// #         feasible: true,
 /// #         purity: 1.0,
 /// #         stamp: StampSource::Kernel,
+/// #         stamp_errors_ns: [0.0; 2],
 /// #     }
 /// # }
 /// // Three rounds a second apart measure theta = 990, 1010 and 1000 ns: node 1 is 1000 ns ahead and gains nothing.

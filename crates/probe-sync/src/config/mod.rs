@@ -21,7 +21,7 @@ use probe_sync_time::{Duration, NodeId};
 
 pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS, Key, Section};
-pub use self::values::{InjectedStep, ReferenceChoice, duration};
+pub use self::values::{InjectedStep, ReferenceChoice, TracerClockChoice, duration};
 use crate::Error;
 
 impl Config {
@@ -305,9 +305,11 @@ mod tests {
         check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
         check("keep_probes = true", &[], &[], Ok(("keep_probes", "true")));
         check("", &[], &[("duration", "1s")], Ok(("window", "1s")));
-        check("", &[], &[], Ok(("tracer_clock", "boottime")));
+        check("", &[], &[], Ok(("tracer_clock", "auto")));
+        check("tracer_clock = 'boottime'", &[], &[], Ok(("tracer_clock", "boottime")));
         check("tracer_clock = 'tsc'", &[], &[("tracer_clock", "none")], Ok(("tracer_clock", "none")));
         let period = [("PROBE_SYNC_SNAPSHOT_PAIR_PERIOD_MS", "250")];
+        assert!(KEYS.iter().any(|key| key.name == "snapshot_pair_period_ms" && key.local), "each node has its own");
         check("snapshot_pair_period_ms = 2000", &period, &[], Ok(("snapshot_pair_period_ms", "250")));
         check("reference = 2", &[], &[("reference", "auto")], Ok(("reference", "auto")));
         check("inject_skew = 7", &[], &[("inject_step", "3@5s:-200us")], Ok(("inject_step", "3@5s:-200us")));
@@ -366,7 +368,7 @@ mod tests {
         check("", &[], &[("window", "30min"), ("probe_cadence", "20us")], Err("million exchanges"));
         check("", &[], &[("bind", "0.0.0.0")], Err("peers could send to"));
         check("", &[], &[("inject_skew", "1"), ("inject_step", "0@5s:1ms")], Err("never virtual"));
-        check("", &[], &[("tracer_clock", "sundial")], Err("cupti, none"));
+        check("", &[], &[("tracer_clock", "sundial")], Err("cupti, auto, none"));
         check("snapshot_pair_period_ms = 0", &[], &[], Err("3600000"));
         check("", &[], &[("snapshot_pair_period_ms", "4s")], Err("--snapshot-pair-period-ms"));
         check("", &[], &[("reference", "nobody")], Err("nor auto"));

@@ -9,14 +9,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use probe_sync_estimate::edge_fit::FitMethod;
-use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
 
 use super::skew_model::SkewModel;
 use super::values::{
-    FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, choice, duration, injected_step, name_of, number,
-    or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, tracer_clock_text, within,
+    FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, TracerClockChoice, choice, duration, injected_step,
+    name_of, number, or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -188,22 +187,22 @@ settings! {
     read number; write |c| c.per_rank.to_string(); check |_| Ok(());
     help "Every rank is a node, even where ranks share a host's clock";
 
-    /// The profiler's clock, to take snapshot pairs of; `None` takes none.
-    tracer_clock: Option<TracerClockName> = Some(TracerClockName::Boottime);
+    /// The profiler's clock, to take snapshot pairs of.
+    tracer_clock: TracerClockChoice = TracerClockChoice::Auto;
     local "tracer_clock" "tracer-clock" "CLOCK" in Measuring;
-    read tracer_clock; write |c| tracer_clock_text(c.tracer_clock).into(); check |_| Ok(());
+    read tracer_clock; write |c| c.tracer_clock.text().into(); check |_| Ok(());
     help "The profiler's clock. Its pairs with the system clock go to snapshots/: monotonic, monotonic_raw, boottime, tsc, \
-          rocprofiler, cupti or none" shown;
+          rocprofiler, cupti, none, or auto for the clock of the profiler that is loaded or whose devices are here, else boottime" shown;
 
-    /// Time between snapshot pairs.
+    /// Time between snapshot pairs of this node.
     snapshot_pair_period: Duration = Duration::from_ms(4_000);
-    shared "snapshot_pair_period_ms" "snapshot-pair-period-ms" "MS" in Measuring;
+    local "snapshot_pair_period_ms" "snapshot-pair-period-ms" "MS" in Measuring;
     read |text| number(text).map(|ms: u32| Duration::from_ms(ms.into()));
     write |c| (c.snapshot_pair_period.as_ns() / 1_000_000).to_string();
     check |c| if PAIR_PERIODS.contains(&(c.snapshot_pair_period.as_ns() / 1_000_000)) { Ok(()) } else {
         Err("must lie within 1 and 3600000 (an hour)".into())
     };
-    help "Milliseconds between such pairs" shown;
+    help "Milliseconds between such pairs; may differ between nodes" shown;
 
     /// Adapt cadence, window and edges to the target although a cadence is named.
     adaptive: bool = false; shared "adaptive" "adaptive" "" in Adaptive;

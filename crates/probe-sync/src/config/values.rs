@@ -30,6 +30,28 @@ pub enum ReferenceChoice {
     Auto,
 }
 
+/// Which clock snapshot pairs are taken of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TracerClockChoice {
+    /// What traces on this host are likely to be on.
+    Auto,
+    /// No pairs.
+    None,
+    /// This one.
+    Named(TracerClockName),
+}
+
+impl TracerClockChoice {
+    /// As it is read.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Named(name) => name.as_str(),
+        }
+    }
+}
+
 impl std::fmt::Display for ReferenceChoice {
     /// As it is read.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -67,11 +89,13 @@ pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, St
     })
 }
 
-pub(super) fn tracer_clock(text: &str) -> Result<Option<TracerClockName>, String> {
-    if text == NO_TRACER_CLOCK {
-        return Ok(None);
+pub(super) fn tracer_clock(text: &str) -> Result<TracerClockChoice, String> {
+    let others = [TracerClockChoice::Auto, TracerClockChoice::None];
+    if let Some(other) = others.into_iter().find(|other| other.text() == text) {
+        return Ok(other);
     }
-    choice(text, &TracerClockName::ALL).map(Some).map_err(|error| format!("{error}, {NO_TRACER_CLOCK}"))
+    let named = choice(text, &TracerClockName::ALL).map(TracerClockChoice::Named);
+    named.map_err(|error| format!("{error}, {}", others.map(TracerClockChoice::text).join(", ")))
 }
 
 pub(super) fn name_of<T: Copy + PartialEq>(value: T, choices: &[(&'static str, T)]) -> &'static str {
@@ -144,11 +168,6 @@ pub(super) fn within(value: Duration, least: Duration, most: Duration) -> Result
     Err(format!("must lie within {} and {}", text_of(least), text_of(most)))
 }
 
-pub(super) fn tracer_clock_text(clock: Option<TracerClockName>) -> &'static str {
-    clock.map_or(NO_TRACER_CLOCK, TracerClockName::as_str)
-}
-
-const NO_TRACER_CLOCK: &str = "none";
 pub(super) const FIT_METHODS: [(&str, FitMethod); 3] =
     [("hull", FitMethod::Hull), ("svm", FitMethod::Svm), ("min-rtt", FitMethod::MinRtt)];
 pub(super) const TIMESTAMP_MODES: [(&str, TimestampMode); 4] = [

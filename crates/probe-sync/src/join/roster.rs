@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use probe_sync_time::{NodeId, StampSource, System, Timestamp};
+use probe_sync_time::{Edge, NodeId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::config::ReferenceChoice;
@@ -19,6 +19,10 @@ pub struct Ready {
     pub address: SocketAddr,
     /// The timestamps that it will have.
     pub stamp: StampSource,
+    /// What every one of them may be wrong by because it was converted from an interface's clock, ns.
+    pub stamp_error_ns: i64,
+    /// The tracer clock whose pairs it takes, and why that one.
+    pub tracer_clock: Option<(String, String)>,
 }
 
 /// Everything that all ranks know once the run starts.
@@ -33,6 +37,11 @@ pub struct Roster {
 }
 
 impl Roster {
+    /// What all stamps of both ends of an edge may be wrong by, ns.
+    pub fn stamp_errors_ns(&self, edge: Edge) -> [f64; 2] {
+        [edge.src, edge.dst].map(|node| self.nodes.get(node.index()).map_or(0.0, |ready| ready.stamp_error_ns as f64))
+    }
+
     /// The roster of `nodes`, in order. `secret`: a key file has made the session key.
     pub(super) fn new(
         nodes: Vec<Ready>,
@@ -108,16 +117,30 @@ mod tests {
     use super::*;
 
     fn check(stamps: &[StampSource], choice: ReferenceChoice, expected: u32) {
-        let ready = |stamp: &StampSource| Ready { address: SocketAddr::from(([127, 0, 0, 1], 1)), stamp: *stamp };
+        let ready = |stamp: &StampSource| ready(*stamp, 0);
         let roster =
             Roster::new(stamps.iter().map(ready).collect(), Timestamp::from_ns(0), choice, false).expect("one family");
         assert_eq!(roster.reference, NodeId(expected), "{stamps:?} {choice:?}");
     }
 
+    fn ready(stamp: StampSource, stamp_error_ns: i64) -> Ready {
+        Ready { address: SocketAddr::from(([127, 0, 0, 1], 1)), stamp, stamp_error_ns, tracer_clock: None }
+    }
+
+    #[test]
+    fn an_edge_has_the_stamp_errors_of_both_its_ends() {
+        let nodes =
+            vec![ready(StampSource::Hardware, 700), ready(StampSource::Kernel, 0), ready(StampSource::Hardware, 900)];
+        let roster = Roster::new(nodes, Timestamp::from_ns(0), ReferenceChoice::Auto, false).expect("one family");
+        assert_eq!(roster.stamp_errors_ns(Edge::new(0, 2)), [700.0, 900.0]);
+        assert_eq!(roster.stamp_errors_ns(Edge::new(1, 0)), [0.0, 700.0]);
+    }
+
     #[test]
     fn public_addresses_need_a_key_file() {
         let nodes = |address: &str| {
-            let ready = |text: &str| Ready { address: text.parse().expect("an address"), stamp: StampSource::Kernel };
+            let ready =
+                |text: &str| Ready { address: text.parse().expect("an address"), ..ready(StampSource::Kernel, 0) };
             vec![ready(if address.starts_with('[') { "[fd00::1]:7" } else { "10.0.0.1:7" }), ready(address)]
         };
         let roster = |address: &str, secret| {
@@ -144,7 +167,7 @@ mod tests {
     #[test]
     fn link_local_peers_are_reached_through_the_nodes_own_interface() {
         let address = |text: &str| -> SocketAddr { text.parse().expect("an address") };
-        let ready = |text: &str| Ready { address: address(text), stamp: StampSource::Kernel };
+        let ready = |text: &str| Ready { address: address(text), ..ready(StampSource::Kernel, 0) };
         // The scope is no property of the peer, and does not come over the wire.
         let nodes = [ready("[fe80::1]:7"), ready("[fe80::2%9]:8"), ready("[fd00::3]:9")];
         let seen = addresses_seen_from(address("[fe80::2%4]:8"), &nodes);

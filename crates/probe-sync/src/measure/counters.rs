@@ -83,6 +83,7 @@ counters! {
     SendRefused "send_refused" "Sends that the system refused.";
     SendUnreachable "send_unreachable" "Sends with no route or a dead network.";
     SnapshotsDropped "snapshots_dropped" "Snapshot pairs that are in the JSON lines only, because there were too many.";
+    SnapshotsFailed "snapshots_failed" "Snapshot pairs not taken because the tracer clock could not be read.";
     SnapshotsMissedDeadline "snapshots_missed_deadline" "Periods that passed without a snapshot pair.";
     SnapshotsTaken "snapshots_taken" "Snapshot pairs taken.";
     SnapshotsWide "snapshots_wide" "Snapshot pairs whose bracket was 5 us or wider in every attempt.";
@@ -240,7 +241,7 @@ mod tests {
         let count = seen.len();
         seen.dedup();
         assert_eq!(seen.len(), count);
-        // The others: four of the snapshot thread, two of the probe thread, one of the fits.
-        assert_eq!(Counter::ALL.len() - count, 7);
+        // The others: five of the snapshot thread, two of the probe thread, one of the fits.
+        assert_eq!(Counter::ALL.len() - count, 8);
     }
 }

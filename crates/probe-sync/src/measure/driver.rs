@@ -279,6 +279,8 @@ impl Driver {
                     edge: Edge { src: self.node, dst: count.peer },
                     exchanges: finished[from..to].to_vec(),
                     lost: count.lost,
+                    // The node knows what both ends state; this thread does not.
+                    stamp_errors_ns: [0.0; 2],
                 }
             })
             .collect();

@@ -73,6 +73,11 @@ impl ProberSetup {
     pub fn stamp_source(&self) -> StampSource {
         self.udp.stamp_source()
     }
+
+    /// What every stamp may be wrong by because it was converted from an interface's clock.
+    pub fn conversion_error(&self) -> Duration {
+        self.udp.conversion_error()
+    }
 }
 
 impl Prober {

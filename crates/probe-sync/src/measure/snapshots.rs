@@ -9,6 +9,10 @@
 //! ring, which an orderly end writes as `snapshots/nodeN.snapshot_pairs.pb`. When the ring is full the oldest pair
 //! leaves it (`snapshots_dropped`); the JSON lines keep all.
 //!
+//! A reading of the tracer clock that fails, such as one of a profiler whose session has ended, costs its pair and is counted
+//! (`snapshots_failed`); the first is said. Pairs go on: the next reading may succeed. A reading that does not return is given up when the
+//! run ends, and said.
+//!
 //! Deadlines are fixed multiples of the period: a late pair does not move the later ones, and periods that passed
 //! without a pair are counted (`snapshots_missed_deadline`), not made up for.
 //!
@@ -18,10 +22,10 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration as StdDuration;
+use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_sys::tracer::SNAPSHOT_BRACKET;
-use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock, TracerClockName};
+use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock};
 use probe_sync_time::{Clock, Duration, Monotonic, NodeId, SkewedClock, Timestamp};
 use prost::Message;
 use serde::Serialize;
@@ -36,7 +40,10 @@ pub(crate) struct Sampler {
     thread: Option<JoinHandle<Result<Taken, Error>>>,
     document: PathBuf,
     period: Duration,
-    clock: TracerClockName,
+    /// Of the tracer clock, and why it is that one.
+    clock: [String; 2],
+    /// How long a reading under way is waited for at the end.
+    end_limit: StdDuration,
 }
 
 /// What a sampler did, for the counters of the run.
@@ -44,6 +51,8 @@ pub(crate) struct Sampler {
 pub(crate) struct SnapshotCounts {
     /// Pairs taken.
     pub taken: u64,
+    /// Pairs not taken because the tracer clock could not be read.
+    pub failed: u64,
     /// Periods that passed without a pair, because the thread did not get to run.
     pub missed_deadline: u64,
     /// Pairs that left the full ring and are in the JSON lines only.
@@ -55,9 +64,10 @@ pub(crate) struct SnapshotCounts {
 impl SnapshotCounts {
     /// The counts as a rank's account lists them.
     pub(crate) fn counts(self) -> Counts {
-        let Self { taken, missed_deadline, dropped, wide } = self;
+        let Self { taken, failed, missed_deadline, dropped, wide } = self;
         vec![
             (Counter::SnapshotsTaken, taken),
+            (Counter::SnapshotsFailed, failed),
             (Counter::SnapshotsMissedDeadline, missed_deadline),
             (Counter::SnapshotsDropped, dropped),
             (Counter::SnapshotsWide, wide),
@@ -81,14 +91,14 @@ impl Sampler {
         let lines = run.stream(&format!("snapshots/node{node}.snapshot_pairs.jsonl"))?;
         let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
         let (stop, stopped) = sync_channel(0);
-        let name = tracer.name();
+        let name = [tracer.name(), tracer.reason()].map(str::to_owned);
         let sampling =
             Sampling { tracer, clock, period, lines, ring: VecDeque::new(), counts: SnapshotCounts::default() };
         let thread = std::thread::Builder::new()
             .name("snapshots".into())
             .spawn(move || sampling.run(&stopped))
             .map_err(|error| Error::SnapshotThread { reason: format!("cannot start: {error}") })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), document, period, clock: name })
+        Ok(Self { stop: Some(stop), thread: Some(thread), document, period, clock: name, end_limit: END_LIMIT })
     }
 
     /// Takes the last pair, ends the thread and writes the protobuf file.
@@ -98,16 +108,30 @@ impl Sampler {
     pub fn finish(mut self) -> Result<SnapshotCounts, Error> {
         let taken = self.end().unwrap_or_else(|| Err(Error::SnapshotThread { reason: "ended before".into() }))?;
         let pairs = taken.ring.into_iter().collect();
-        let tracer_clock = self.clock.as_str().to_owned();
-        let document = SnapshotPairs { pairs, sampling_period_ns: self.period.as_ns(), tracer_clock };
+        let [tracer_clock, tracer_clock_reason] = self.clock.clone();
+        let document =
+            SnapshotPairs { pairs, sampling_period_ns: self.period.as_ns(), tracer_clock, tracer_clock_reason };
         write_whole(&self.document, &document.encode_to_vec())?;
         Ok(taken.counts)
     }
 
     fn end(&mut self) -> Option<Result<Taken, Error>> {
         drop(self.stop.take());
+        let thread = self.thread.take()?;
+        let deadline = Instant::now() + self.end_limit;
+        while !thread.is_finished() {
+            if Instant::now() >= deadline {
+                // Whoever waited for it would wait for ever. It ends, without harm, when the reading returns.
+                let (clock, waited) = (&self.clock[0], self.end_limit);
+                let reason = format!(
+                    "the tracer clock {clock} has been read for {waited:?} without an answer; its pairs are in the JSON lines"
+                );
+                return Some(Err(Error::SnapshotThread { reason }));
+            }
+            std::thread::sleep(END_POLL);
+        }
         let panicked = || Error::SnapshotThread { reason: "panicked; its message is on standard error".into() };
-        self.thread.take().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())))
+        Some(thread.join().unwrap_or_else(|_| Err(panicked())))
     }
 }
 
@@ -138,6 +162,9 @@ pub struct SnapshotPairs {
     /// The tracer clock, by its name in the configuration. Our addition; other readers skip it.
     #[prost(string, tag = "3")]
     pub tracer_clock: String,
+    /// Why it is that clock. Our addition; other readers skip it.
+    #[prost(string, tag = "4")]
+    pub tracer_clock_reason: String,
 }
 
 /// One moment on two clocks.
@@ -156,12 +183,15 @@ pub struct SnapshotPair {
 
 /// A line of `nodeN.snapshot_pairs.jsonl`; complete in itself, so that any part of a file can be read.
 #[derive(Serialize)]
-struct Line {
+struct Line<'a> {
     sys_clock_ns: i64,
     tracer_clock_ns: i64,
     bracket_ns: i64,
     sampling_period_ns: i64,
-    tracer_clock: &'static str,
+    tracer_clock: &'a str,
+    /// Why it is that clock; in the first line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracer_clock_reason: Option<&'a str>,
     /// For a counter: the rate by which its ticks became ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_per_tick: Option<f64>,
@@ -205,7 +235,16 @@ impl Sampling {
 
     fn take(&mut self) -> Result<(), Error> {
         // Aims lower than it must: a bracket of a few µs is what a first read after a sleep costs, not what is possible.
-        let pair = self.tracer.read_pair(&SystemClock, NARROW_BRACKET)?;
+        let pair = match self.tracer.read_pair(&SystemClock, NARROW_BRACKET) {
+            Ok(pair) => pair,
+            Err(error) => {
+                if self.counts.failed == 0 {
+                    tracing::warn!("no snapshot pair: {error}; further failures are counted as snapshots_failed");
+                }
+                self.counts.failed += 1;
+                return Ok(());
+            }
+        };
         let pair_on_node = SnapshotPair {
             sys_clock_ns: self.clock.apply(pair.system).as_ns(),
             tracer_clock_ns: pair.tracer.as_ns(),
@@ -216,7 +255,8 @@ impl Sampling {
             tracer_clock_ns: pair_on_node.tracer_clock_ns,
             bracket_ns: pair_on_node.bracket_ns,
             sampling_period_ns: self.period.as_ns(),
-            tracer_clock: self.tracer.name().as_str(),
+            tracer_clock: self.tracer.name(),
+            tracer_clock_reason: (self.counts.taken == 0).then(|| self.tracer.reason()),
             ns_per_tick: self.tracer.ns_per_tick(),
         })?;
         self.lines.flush()?;
@@ -250,10 +290,18 @@ fn push_bounded<T>(ring: &mut VecDeque<T>, item: T, limit: usize) -> bool {
 
 /// Pairs kept for the protobuf file: twelve days at the default period, 6 MB.
 const RING: usize = 1 << 18;
+/// How long a reading of the tracer clock that is under way may still take when the run ends.
+const END_LIMIT: StdDuration = StdDuration::from_secs(5);
+/// How soon it is seen that the thread has ended.
+const END_POLL: StdDuration = StdDuration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use probe_sync_sys::TracerClockName;
 
     use super::*;
 
@@ -281,7 +329,10 @@ mod tests {
     }
 
     fn sampler(run: &Path, clock: SkewedClock) -> Sampler {
-        let tracer = TracerClock::open(TracerClockName::Boottime).expect("every Linux has it");
+        sampler_of(TracerClock::open(TracerClockName::Boottime).expect("every Linux has it"), run, clock)
+    }
+
+    fn sampler_of(tracer: TracerClock, run: &Path, clock: SkewedClock) -> Sampler {
         let run = RunDirectory::join(run).expect("a writable directory");
         Sampler::start(tracer, clock, Duration::from_ms(1), &run, NodeId(3)).expect("a writable directory")
     }
@@ -309,6 +360,9 @@ mod tests {
         assert_eq!((document.sampling_period_ns, document.tracer_clock.as_str()), (1_000_000, "boottime"));
         assert_eq!((counts.taken as usize, counts.dropped), (lines.len(), 0));
         assert_eq!(document.pairs.len(), lines.len());
+        assert_eq!(document.tracer_clock_reason, "named by the configuration");
+        assert_eq!(lines[0]["tracer_clock_reason"], "named by the configuration");
+        assert_eq!(lines[1].get("tracer_clock_reason"), None);
         for (pair, line) in document.pairs.iter().zip(&lines) {
             assert_eq!(line["sys_clock_ns"], pair.sys_clock_ns);
             assert_eq!(line["tracer_clock_ns"], pair.tracer_clock_ns);
@@ -318,6 +372,61 @@ mod tests {
             assert!(pair.sys_clock_ns >= before + ahead_ns, "the virtual clock is an hour ahead");
         }
         assert!(document.pairs.is_sorted_by_key(|pair| pair.tracer_clock_ns));
+    }
+
+    #[test]
+    fn readings_that_fail_are_counted_and_pairs_go_on() {
+        let run = tempfile::tempdir().expect("a temporary directory");
+        let (ended, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (session_ended, refusals) = (Arc::clone(&ended), Arc::clone(&refused));
+        let tracer = TracerClock::of_callback("flaky", move || {
+            if session_ended.load(Ordering::SeqCst) {
+                refusals.fetch_add(1, Ordering::SeqCst);
+                return Err("no session".into());
+            }
+            Ok(1)
+        });
+        let sampler = sampler_of(tracer.expect("the first reading succeeds"), run.path(), SkewedClock::default());
+        let until = |done: &dyn Fn() -> bool| {
+            while !done() {
+                std::thread::sleep(StdDuration::from_millis(1));
+            }
+        };
+        until(&|| lines(run.path()).len() >= 2);
+        ended.store(true, Ordering::SeqCst);
+        // One of them may have fallen on a pair that was complete without it.
+        until(&|| refused.load(Ordering::SeqCst) >= 3);
+        ended.store(false, Ordering::SeqCst);
+        let before = lines(run.path()).len();
+        until(&|| lines(run.path()).len() > before);
+        let counts = sampler.finish().expect("failing readings end nothing");
+        let lines = lines(run.path());
+        assert_eq!(counts.taken as usize, lines.len());
+        assert!(counts.failed >= 2, "{counts:?}");
+        assert!(lines.iter().all(|line| line["tracer_clock"] == "flaky"), "{lines:?}");
+        assert_eq!(lines[0]["tracer_clock_reason"], "handed in by the caller");
+    }
+
+    #[test]
+    fn a_reading_that_never_returns_does_not_keep_the_run_from_ending() {
+        let run = tempfile::tempdir().expect("a temporary directory");
+        let (stuck, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
+        let (held, counted) = (Arc::clone(&stuck), Arc::clone(&calls));
+        let tracer = TracerClock::of_callback("stuck", move || {
+            let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+            while !first && held.load(Ordering::SeqCst) {
+                std::thread::sleep(StdDuration::from_millis(1));
+            }
+            Ok(1)
+        });
+        let mut sampler = sampler_of(tracer.expect("the first reading returns"), run.path(), SkewedClock::default());
+        sampler.end_limit = StdDuration::from_millis(50);
+        while calls.load(Ordering::SeqCst) < 2 {
+            std::thread::sleep(StdDuration::from_millis(1));
+        }
+        let error = sampler.finish().expect_err("stuck").to_string();
+        assert!(error.contains("the tracer clock stuck has been read for 50ms without an answer"), "{error}");
+        stuck.store(false, Ordering::SeqCst);
     }
 
     #[test]
@@ -335,9 +444,14 @@ mod tests {
     #[test]
     fn field_numbers_are_those_of_the_format() {
         let pair = SnapshotPair { sys_clock_ns: 5, tracer_clock_ns: 300, bracket_ns: 0 };
-        let document = SnapshotPairs { pairs: vec![pair], sampling_period_ns: 7, tracer_clock: "tsc".into() };
-        // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7; 3: a text of 3 bytes.
-        let expected = [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7, 0x1a, 3, b't', b's', b'c'];
+        let document = SnapshotPairs {
+            pairs: vec![pair],
+            sampling_period_ns: 7,
+            tracer_clock: "tsc".into(),
+            tracer_clock_reason: "?".into(),
+        };
+        // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7; 3: a text of 3 bytes; 4: one of 1.
+        let expected = [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7, 0x1a, 3, b't', b's', b'c', 0x22, 1, b'?'];
         assert_eq!(document.encode_to_vec(), expected);
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
         .map(|(node, ready)| {
             let rank = plan.rank_of_node[node];
             json!({"node_id": node, "rank": rank, "hostname": plan.hostnames[rank as usize],
-                   "address": ready.address.to_string(), "stamp": ready.stamp})
+                   "address": ready.address.to_string(), "stamp": ready.stamp, "stamp_error_ns": ready.stamp_error_ns,
+                   "tracer_clock": ready.tracer_clock.as_ref().map(|(name, reason)| json!({"name": name, "reason": reason}))})
         })
         .collect();
     // One entry per clock: ranks of one host say the same.

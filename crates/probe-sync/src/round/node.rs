@@ -7,6 +7,7 @@
 //!
 //! What it does not do: talk to other ranks, solve.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     /// Takes snapshot pairs, with `tracer_clock`.
     sampler: Option<Sampler>,
     fit: FitOptions,
+    joined: Arc<Joined>,
     /// Exchanges that no fit used, because their stamps came from another source than the window's best.
     left_out: u64,
 }
@@ -54,8 +56,13 @@ impl Node {
     ///
     /// # Errors
     /// When a file or a thread cannot be made.
-    pub fn start(setup: ProberSetup, tracer: Option<TracerClock>, joined: &Joined, rank: usize) -> Result<Self, Error> {
-        let Joined { config, plan, roster, edges, .. } = joined;
+    pub fn start(
+        setup: ProberSetup,
+        tracer: Option<TracerClock>,
+        joined: &Arc<Joined>,
+        rank: usize,
+    ) -> Result<Self, Error> {
+        let Joined { config, plan, roster, edges, .. } = &**joined;
         let node = setup.node();
         let clock = virtual_clocks::virtual_clock(config, node, roster.start.as_ns());
         let addresses = addresses_seen_from(setup.local_addr(), &roster.nodes);
@@ -74,7 +81,16 @@ impl Node {
             plan.place_on_host[rank],
             config,
         )?;
-        Ok(Self { node, prober, windows, probes, sampler, fit: config.fit_options(), left_out: 0 })
+        Ok(Self {
+            node,
+            prober,
+            windows,
+            probes,
+            sampler,
+            fit: config.fit_options(),
+            joined: Arc::clone(joined),
+            left_out: 0,
+        })
     }
 
     /// Which node it is.
@@ -93,7 +109,10 @@ impl Node {
         stop: &Stop,
     ) -> Result<(NodeWindowData, Instant), Error> {
         self.prober.wait(plan.remaining(self.prober.system_now()), stop)?;
-        let cut = self.prober.cut()?;
+        let mut cut = self.prober.cut()?;
+        for edge in &mut cut.edges {
+            edge.stamp_errors_ns = self.joined.roster.stamp_errors_ns(edge.edge);
+        }
         let closed = Instant::now();
         let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
         self.left_out += left_out;

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_sys::TracerClock;
 use probe_sync_time::{NodeId, StampSource};
 
 use crate::Config;
@@ -19,6 +20,9 @@ pub struct Context {
     pub stop: Arc<AtomicBool>,
     /// The local address that leads to rank 0, if known.
     pub towards_root: Option<IpAddr>,
+    /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), to take snapshot pairs of on this rank in
+    /// place of the configured one. With `tracer_clock = none` no pairs are taken all the same.
+    pub tracer_clock: Option<TracerClock>,
 }
 
 /// Told what happens, at rank 0 only.

@@ -12,6 +12,7 @@ use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Edge, NodeId};
 
 use super::context::Context;
+use crate::config::TracerClockChoice;
 use crate::join::{self, Hello, Joined, KeyFile, Plan, Ready};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
@@ -48,7 +49,7 @@ pub(super) fn start<'c>(
     if rank == ROOT && plan.nodes() > 1 {
         tracing::info!("nodes probe from {}", plan.sources_reason);
     }
-    let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok()));
+    let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok(), context));
     let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
     let start = clock::SystemClock.now();
     let claim = || RunDirectory::claim(&config.out);
@@ -86,14 +87,39 @@ struct Bound {
 
 impl Bound {
     /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
-    fn bind(config: &Config, plan: &Plan, node: NodeId, hello: Option<&Hello>) -> Result<Self, String> {
+    fn bind(
+        config: &Config,
+        plan: &Plan,
+        node: NodeId,
+        hello: Option<&Hello>,
+        context: &Context,
+    ) -> Result<Self, String> {
         // Whoever said no hello was refused before.
         let offer = hello.map(|hello| &hello.offer).ok_or("this rank has offered no address")?;
         let address = plan.sources[node.index()].address(offer, config.port)?;
         let prober = ProberSetup::bind(config, node, address).map_err(|error| error.to_string())?;
-        let tracer = config.tracer_clock.map(TracerClock::open).transpose().map_err(|error| error.to_string())?;
-        let ready = Ready { address: prober.local_addr(), stamp: prober.stamp_source() };
+        let tracer =
+            tracer_clock(config.tracer_clock, context.tracer_clock.as_ref()).map_err(|error| error.to_string())?;
+        let ready = Ready {
+            address: prober.local_addr(),
+            stamp: prober.stamp_source(),
+            stamp_error_ns: prober.conversion_error().as_ns(),
+            tracer_clock: tracer.as_ref().map(|tracer| (tracer.name().to_owned(), tracer.reason().to_owned())),
+        };
         Ok(Self { prober, tracer, ready })
+    }
+}
+
+/// The clock to take snapshot pairs of: the caller's own where one is handed in, else what is configured.
+fn tracer_clock(
+    configured: TracerClockChoice,
+    handed_in: Option<&TracerClock>,
+) -> Result<Option<TracerClock>, probe_sync_sys::Error> {
+    match (handed_in, configured) {
+        (_, TracerClockChoice::None) => Ok(None),
+        (Some(clock), _) => Ok(Some(clock.clone())),
+        (None, TracerClockChoice::Auto) => TracerClock::open_auto().map(Some),
+        (None, TracerClockChoice::Named(name)) => TracerClock::open(name).map(Some),
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use probe_sync_collective::InProcess;
 use probe_sync_estimate::round::SolvedRound;
 use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::{Duration, Edge, NodeId, RoundId};
+use probe_sync_sys::{MonotonicClock, TracerClock};
+use probe_sync_time::{Clock, Duration, Edge, NodeId, RoundId};
 
 use super::{Context, Session};
 use crate::pace::{Pace, Policy};
@@ -33,7 +34,7 @@ fn sessions<T: Send + 'static>(
 ) -> Vec<Result<T, Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let spawn = |mut collective: InProcess| {
-        let context = Context { stop: Arc::clone(&stop), towards_root: None };
+        let context = Context { stop: Arc::clone(&stop), ..Context::default() };
         let (config, policy) = (config.clone(), policy.cloned());
         std::thread::spawn(move || work(Session::start_at(Ok(config), &mut collective, &context, policy)?))
     };
@@ -143,6 +144,41 @@ fn a_dropped_session_ends_its_threads_and_keeps_its_rounds() {
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert_eq!(pairs(), taken);
     assert_eq!(windows(directory.path(), 0).len(), 1);
+}
+
+#[test]
+fn nodes_take_pairs_at_periods_of_their_own_and_of_clocks_that_are_handed_in() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let common = Config {
+        duration: Some(Duration::from_ms(400)),
+        window: Some(Duration::from_ms(200)),
+        ..config(directory.path())
+    };
+    let spawn = |(rank, mut collective): (i64, InProcess)| {
+        let config = Config { snapshot_pair_period: Duration::from_ms(20 + 30 * rank), ..common.clone() };
+        let clock =
+            || TracerClock::of_callback("profiler", move || Ok(MonotonicClock.now().as_ns())).expect("it reads");
+        let context = Context { tracer_clock: (rank == 1).then(clock), ..Context::default() };
+        std::thread::spawn(move || to_the_end(Session::start(Ok(config), &mut collective, &context)?))
+    };
+    let threads: Vec<_> = (0..).zip(InProcess::group(2)).map(spawn).collect();
+    for thread in threads {
+        thread.join().expect("no rank panics").expect("periods may differ");
+    }
+    let read = |name: &str| std::fs::read(directory.path().join("out").join(name)).expect("written by the run");
+    let run: serde_json::Value = serde_json::from_slice(&read("run.json")).expect("JSON");
+    for (node, period_ns) in [(0, 20_000_000), (1, 50_000_000)] {
+        let pairs = read(&format!("snapshots/node{node}.snapshot_pairs.pb"));
+        let pairs = crate::snapshots::read(&pairs).expect("our own bytes");
+        assert_eq!(pairs.sampling_period_ns, period_ns, "node {node}");
+        let chosen = &run["nodes"][node]["tracer_clock"];
+        assert_eq!(chosen["name"], pairs.tracer_clock.as_str(), "{run:#}");
+        assert_eq!(chosen["reason"], pairs.tracer_clock_reason.as_str(), "{run:#}");
+        let expected = if node == 1 { "handed in by the caller" } else { "auto: " };
+        assert!(pairs.tracer_clock_reason.starts_with(expected), "{}", pairs.tracer_clock_reason);
+        assert_eq!(pairs.tracer_clock == "profiler", node == 1);
+    }
+    assert_eq!(run["nodes"][0]["stamp_error_ns"], 0, "loopback has no clock of its own");
 }
 
 /// Makes every window after the first shorter, and probes faster.

@@ -25,8 +25,15 @@ pub(super) fn implausible(probe: &ProbeLine) -> Option<&'static str> {
 
 pub(super) fn implausible_close(close: &ProbeWindowLine) -> Option<&'static str> {
     let peers = close.lost.iter().map(|(dst, _)| *dst).chain(close.packets.iter().map(|packets| packets.peer));
+    let peers = peers.chain(close.stamp_errors_ns.iter().map(|(dst, _)| *dst));
     let largest = peers.map(|peer| peer.0).fold(close.src.0, u32::max);
-    if largest >= MAX_NODES { Some(NODE_TOO_LARGE) } else { implausible_span(close.window_start, close.window_end) }
+    if largest >= MAX_NODES {
+        Some(NODE_TOO_LARGE)
+    } else if close.stamp_errors_ns.iter().any(|(_, errors)| !possible_errors(errors)) {
+        Some(NO_STAMP_ERROR)
+    } else {
+        implausible_span(close.window_start, close.window_end)
+    }
 }
 
 pub(super) fn implausible_window(window: &NodeWindowData) -> Option<&'static str> {
@@ -41,9 +48,16 @@ pub(super) fn implausible_window(window: &NodeWindowData) -> Option<&'static str
         Some("source and destination are the same node")
     } else if window.edges.iter().any(|edge| !TIMES_NS.contains(&edge.midpoint.as_ns())) {
         Some(TIME_TOO_FAR)
+    } else if window.edges.iter().any(|edge| !possible_errors(&edge.stamp_errors_ns)) {
+        Some(NO_STAMP_ERROR)
     } else {
         implausible_span(window.window_start, window.window_end)
     }
+}
+
+/// Whether stamps can have been used that may be wrong by this.
+fn possible_errors(stamp_errors_ns: &[f64; 2]) -> bool {
+    stamp_errors_ns.iter().all(|error| (0.0..=1e9).contains(error))
 }
 
 /// A clock that is set back ends its window before it started it: that is no mistake.
@@ -53,6 +67,7 @@ pub(super) fn implausible_span(start: Timestamp<System>, end: Timestamp<System>)
 }
 
 pub(super) const MAX_NODES: u32 = 1 << 16;
+const NO_STAMP_ERROR: &str = "a stamp error that is negative or above a second";
 pub(super) const NODE_TOO_LARGE: &str = "a node number above 65535";
 
 /// Differences of such times fit an i64.

@@ -16,7 +16,7 @@ use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::{Decision, EdgeCut, SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
-use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
+use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
 use super::solved::{MAX_NOTES, Solved};
@@ -179,12 +179,31 @@ impl Recording {
         ));
     }
 
-    /// Fits the windows of the exchanges.
+    /// Fits the windows of the exchanges. What an edge's stamps may be wrong by holds for a run: a window that was not closed has it
+    /// from the others.
     pub(super) fn fit(&mut self, config: &Config) {
+        let mut stated: BTreeMap<Edge, [f64; 2]> = BTreeMap::new();
+        for (edge, errors) in
+            self.exchanges.values().filter_map(|record| record.close.as_ref()).flat_map(ProbeWindowLine::stamp_errors)
+        {
+            let largest = stated.entry(edge).or_default();
+            *largest = [largest[0].max(errors[0]), largest[1].max(errors[1])];
+        }
+        let mut unstated = 0;
         for ((round_id, node), record) in &self.exchanges {
-            let (fitted, left_out) = fit_window(&record.cut(*node), *round_id, &config.fit_options(), false);
+            let cut = record.cut(*node, &stated);
+            let hardware =
+                |edge: &&EdgeCut| edge.exchanges.iter().any(|exchange| exchange.stamp == StampSource::Hardware);
+            unstated += cut.edges.iter().filter(hardware).filter(|edge| edge.stamp_errors_ns == [0.0; 2]).count();
+            let (fitted, left_out) = fit_window(&cut, *round_id, &config.fit_options(), false);
             self.solved.left_out_exchanges += left_out;
             self.windows.entry(*round_id).or_default().insert(*node, fitted);
+        }
+        if unstated > 0 {
+            self.note(format!(
+                "{unstated} windows of hardware stamps do not say what their conversion may be wrong by (an earlier version wrote them): \
+                 their intervals and hard bounds are too narrow by that, often some hundred ns"
+            ));
         }
     }
 
@@ -258,7 +277,7 @@ impl Recording {
 }
 
 impl WindowRecord {
-    fn cut(&self, node: NodeId) -> WindowCut {
+    fn cut(&self, node: NodeId, stamp_errors: &BTreeMap<Edge, [f64; 2]>) -> WindowCut {
         let sends = || self.edges.values().flatten().map(|exchange| exchange.t[0]);
         let (start, end) = match &self.close {
             Some(close) => (close.window_start, close.window_end),
@@ -272,6 +291,7 @@ impl WindowRecord {
                 edge: Edge { src: node, dst },
                 exchanges: self.edges.get(&dst).cloned().unwrap_or_default(),
                 lost: lost.get(&dst).copied().unwrap_or(0),
+                stamp_errors_ns: stamp_errors.get(&Edge { src: node, dst }).copied().unwrap_or_default(),
             })
             .collect();
         let packets = self.close.iter().flat_map(|close| close.packets.iter().copied()).collect();

@@ -126,3 +126,64 @@ fn a_capture_of_two_hosts() {
     assert!(number("bound_lo_ns") <= number("offset_ns") && number("offset_ns") <= number("bound_hi_ns"), "{line}");
     assert!(number("bound_hi_ns") - number("bound_lo_ns") < 2e6, "{line}");
 }
+
+/// Two windows of hardware stamps between node 0 and node 1, 1000 ns ahead; the second was not closed, as where a run was killed.
+fn hardware_probes(stated: &str) -> String {
+    let mut text = String::new();
+    for round in 0..2_i64 {
+        let start = 1_600_000_000_000_000_000 + round * 1_000_000_000;
+        for seq in 0..40 {
+            let at = start + seq * 25_000_000;
+            let pass = |at: i64, ahead: [i64; 2]| [at + ahead[0], at + 500 + seq % 7 + ahead[1]];
+            let [[a, b], [c, d]] = [at, at + 100_000].map(|at| pass(at, [0, 1_000]));
+            let [[e, f], [g, h]] = [at + 500_000, at + 600_000].map(|at| pass(at, [1_000, 0]));
+            text += &format!(
+                "{{\"round_id\":{round},\"src\":0,\"dst\":1,\"seq\":{seq},\"stamp\":\"hardware\",\"t\":[{a},{b},{c},{d},{e},{f},{g},{h}]}}\n"
+            );
+        }
+        if round == 0 {
+            let end = start + 1_000_000_000;
+            text += &format!(
+                "{{\"meta\":true,\"round_id\":0,\"src\":0,\"window_start_ns\":{start},\"window_end_ns\":{end},\"lost\":[]{stated}}}\n"
+            );
+        }
+    }
+    text
+}
+
+#[test]
+fn what_converted_stamps_may_be_wrong_by_is_read_from_the_recording() {
+    let solve = |stated: &str| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (probes, out) = (directory.path().join("node0.jsonl"), directory.path().join("offsets.jsonl"));
+        std::fs::write(&probes, hardware_probes(stated)).expect("writable");
+        let solved = solve_files(Input::Probes(&[probes]), &out, Lines::Rounds, &Config::default()).expect("exchanges");
+        let text = std::fs::read_to_string(&out).expect("written");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let widths: Vec<[f64; 2]> = lines
+            .iter()
+            .filter(|line| line["node_id"] == 1)
+            .map(|line| {
+                [
+                    line["bound_hi_ns"].as_f64().expect("bounded") - line["bound_lo_ns"].as_f64().expect("bounded"),
+                    line["sigma_ns"].as_f64().expect("known"),
+                ]
+            })
+            .collect();
+        (solved, widths)
+    };
+    let (unstated, narrow) = solve("");
+    assert!(unstated.notes.iter().any(|note| note.contains("2 windows of hardware stamps")), "{:?}", unstated.notes);
+    let (stated, wide) = solve(",\"stamp_errors_ns\":[[1,[700.0,900.0]]]");
+    assert!(!stated.notes.iter().any(|note| note.contains("hardware")), "{:?}", stated.notes);
+    assert_eq!((narrow.len(), wide.len()), (2, 2));
+    for (narrow, wide) in narrow.iter().zip(&wide) {
+        assert!(wide[0] >= narrow[0] + 2.0 * 1600.0 - 1.0, "{wide:?} {narrow:?}");
+        assert!(wide[1] >= (700.0_f64.powi(2) + 900.0_f64.powi(2)).sqrt() / 3.0_f64.sqrt(), "{wide:?}");
+    }
+    for bad in ["-1.0", "1e300"] {
+        let (solved, _) = solve(&format!(",\"stamp_errors_ns\":[[1,[0.0,{bad}]]]"));
+        assert_eq!(solved.skipped_lines, 1, "{solved:?}");
+        assert!(solved.notes.iter().any(|note| note.contains("a stamp error that is negative")), "{:?}", solved.notes);
+    }
+}

@@ -132,6 +132,7 @@ fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
         feasible,
         purity,
         stamp: source,
+        stamp_errors_ns: [src_stamp_error_ns, dst_stamp_error_ns],
     } = *line;
     proto::EdgeAlphaBeta {
         src_node_id: src_node_id.0,
@@ -150,6 +151,8 @@ fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
         feasible,
         purity,
         stamp: stamp(source),
+        src_stamp_error_ns,
+        dst_stamp_error_ns,
     }
 }
 
@@ -403,6 +406,7 @@ mod tests {
             feasible: true,
             purity: 0.5,
             stamp: StampSource::Kernel,
+            stamp_errors_ns: [12.0, 13.0],
         };
         NodeWindowData {
             node_id: NodeId(1),
@@ -444,6 +448,7 @@ mod tests {
             ("pairs", "pairs_count"),
             ("lost", "lost_count"),
             ("alpha_bounds", "alpha_lo"),
+            ("stamp_errors_ns", "dst_stamp_error_ns"),
         ];
         check(&["EdgeAlphaBeta"], &contributed.edges[0], &of_edge, &line_of(&contributed));
         check(&["PeerPackets"], &contributed.packets[0], &[], &packets(&contributed.packets[0]));

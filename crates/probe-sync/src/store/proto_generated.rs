@@ -121,6 +121,12 @@ pub struct EdgeAlphaBeta {
     /// Where the stamps were taken.
     #[prost(enumeration = "StampSource", tag = "16")]
     pub stamp: i32,
+    /// What all stamps of the source may be wrong by because they were converted from an interface's clock, ns.
+    #[prost(double, tag = "17")]
+    pub src_stamp_error_ns: f64,
+    /// The same of the destination's stamps, ns.
+    #[prost(double, tag = "18")]
+    pub dst_stamp_error_ns: f64,
 }
 /// A disturbance of a node's system clock, seen against CLOCK_MONOTONIC_RAW.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]

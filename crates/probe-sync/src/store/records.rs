@@ -5,7 +5,7 @@
 
 use probe_sync_estimate::round::WindowCut;
 use probe_sync_estimate::window::PeerPackets;
-use probe_sync_time::{Exchange, NodeId, RoundId, StampSource, System, Timestamp};
+use probe_sync_time::{Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// A raw exchange: a line of `probes/nodeN.jsonl`.
@@ -60,6 +60,10 @@ pub struct ProbeWindowLine {
     /// Packets by peer. Empty: they were not counted.
     #[serde(default)]
     pub packets: Vec<PeerPackets>,
+    /// What all stamps of this node and of a destination may be wrong by because they were converted from an interface's clock, ns, where
+    /// that is not zero at both.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stamp_errors_ns: Vec<(NodeId, [f64; 2])>,
 }
 
 impl ProbeWindowLine {
@@ -73,7 +77,18 @@ impl ProbeWindowLine {
             window_end: cut.end,
             lost: cut.edges.iter().map(|edge| (edge.edge.dst, edge.lost)).collect(),
             packets: cut.packets.clone(),
+            stamp_errors_ns: cut
+                .edges
+                .iter()
+                .filter(|edge| edge.stamp_errors_ns != [0.0; 2])
+                .map(|edge| (edge.edge.dst, edge.stamp_errors_ns))
+                .collect(),
         }
+    }
+
+    /// By edge, what its stamps may be wrong by.
+    pub fn stamp_errors(&self) -> impl Iterator<Item = (Edge, [f64; 2])> + '_ {
+        self.stamp_errors_ns.iter().map(|(dst, errors)| (Edge { src: self.src, dst: *dst }, *errors))
     }
 }
 

@@ -36,7 +36,7 @@ fn ranks(configs: Vec<Result<Config, Error>>, stop_after: Option<usize>) -> Vec<
     let stop = Arc::new(AtomicBool::new(false));
     let group = InProcess::group(configs.len());
     let spawn = |(config, mut collective): (Result<Config, Error>, InProcess)| {
-        let context = Context { stop: Arc::clone(&stop), towards_root: None };
+        let context = Context { stop: Arc::clone(&stop), ..Context::default() };
         let stop_after = stop_after.map(|rounds| (rounds, Arc::clone(&stop)));
         std::thread::spawn(move || run(config, &mut collective, &context, &mut Counting { rounds: 0, stop_after }))
     };

@@ -213,7 +213,13 @@ mod tests {
     }
 
     fn window(exchanges: &[Exchange]) -> EdgeWindow<'_> {
-        EdgeWindow { edge: Edge::new(0, 1), midpoint: Timestamp::from_ns(0), exchanges, lost: 0 }
+        EdgeWindow {
+            edge: Edge::new(0, 1),
+            midpoint: Timestamp::from_ns(0),
+            exchanges,
+            lost: 0,
+            stamp_errors_ns: [0.0; 2],
+        }
     }
 
     fn check(line: Option<EdgeLine>, expected_ns: f64, tolerance_ns: f64) {

@@ -90,8 +90,13 @@ mod tests {
         let exchanges = exchanges(300, 500.0, 3);
         let (forward, reverse) = points(&exchanges);
         let (intercept, slope) = line(&forward, &reverse, HARD).expect("separable");
-        let window =
-            EdgeWindow { edge: Edge::new(0, 1), midpoint: Timestamp::from_ns(0), exchanges: &exchanges, lost: 0 };
+        let window = EdgeWindow {
+            edge: Edge::new(0, 1),
+            midpoint: Timestamp::from_ns(0),
+            exchanges: &exchanges,
+            lost: 0,
+            stamp_errors_ns: [0.0; 2],
+        };
         let other = fit(&window, &FitOptions { method: FitMethod::Svm, ..FitOptions::default() }).expect("exchanges");
         assert!((intercept - other.beta).abs() < 10.0, "{intercept} against {}", other.beta);
         assert!((intercept - 700.0).abs() < 10.0, "{intercept}");

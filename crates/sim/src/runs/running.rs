@@ -68,6 +68,7 @@ impl<'a> Running<'a> {
             edge: Edge { src: node, dst: count.peer },
             exchanges: finished.remove(&count.peer).unwrap_or_default(),
             lost: count.lost,
+            stamp_errors_ns: [0.0; 2],
         });
         Some(WindowCut {
             node,

@@ -69,7 +69,7 @@ impl World {
                 .map(|(edge, exchanges)| {
                     let [from, to] = [start, end].map(|at| exchanges.partition_point(|(done, _)| *done < at));
                     let exchanges = exchanges[from..to].iter().map(|(_, exchange)| *exchange).collect();
-                    EdgeCut { edge: *edge, exchanges, lost: 0 }
+                    EdgeCut { edge: *edge, exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }
                 })
                 .collect(),
             clock_event: None,

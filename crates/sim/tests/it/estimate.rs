@@ -28,7 +28,7 @@ fn edges(outcome: &Outcome, misplaced: Duration) -> Vec<EdgeAlphaBeta> {
     let middle = middle(outcome);
     let windows = outcome.exchanges.iter().map(|(edge, exchanges)| {
         let midpoint = outcome.clocks[edge.src.index()].apply(middle) + misplaced;
-        EdgeWindow { edge: *edge, midpoint, exchanges, lost: 0 }
+        EdgeWindow { edge: *edge, midpoint, exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }
     });
     windows.filter_map(|window| fit(&window, &FitOptions::default())).collect()
 }

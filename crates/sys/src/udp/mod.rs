@@ -28,6 +28,7 @@
 mod message;
 mod pending;
 mod readiness;
+mod self_test;
 mod socket;
 mod stamping;
 mod types;
@@ -109,6 +110,12 @@ impl TimestampedUdp {
     /// Where stamps come from at present.
     pub fn stamp_source(&self) -> StampSource {
         self.stamping.source()
+    }
+
+    /// What every stamp may be wrong by, either way and in the same direction all through a run, because it was converted from the
+    /// interface's clock; zero for stamps of the kernel and of this process.
+    pub fn conversion_error(&self) -> Duration {
+        self.stamping.conversion_error()
     }
 
     /// Why the stamps are no better than [`Self::stamp_source`] says, in mode [`TimestampMode::Auto`].

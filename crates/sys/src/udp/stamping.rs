@@ -2,16 +2,17 @@
 //!
 //! Place in the flow: `TimestampedUdp` starts it at bind and has every control message read by it.
 //! The interface's stamps are on the interface's own clock; `phc` puts them on the system clock, and without that
-//! conversion they are not used.
+//! conversion they are not used. In mode `auto` each kind must pass a `self_test` before it is chosen.
 //!
 //! What it does not do: reset what it set on the interface (`SIOCSHWTSTAMP`): others may use it by then.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use probe_sync_time::{Stamp, StampSource};
+use probe_sync_time::{Duration, Stamp, StampSource};
 
 use super::message::{self, Batch, Control};
+use super::self_test::{Promise, self_test};
 use super::{TimestampMode, UdpOptions};
 use crate::Error;
 use crate::host::interface_of_address;
@@ -33,9 +34,18 @@ impl Stamping {
             TimestampMode::User => {}
             TimestampMode::Kernel => stamping.start_kernel(socket)?,
             TimestampMode::Hardware => stamping.start_hardware(socket, interface.as_deref())?,
-            TimestampMode::Auto => stamping.start_best(socket, interface.as_deref()),
+            TimestampMode::Auto => {
+                stamping.start_best(socket, interface.as_deref(), |stamping| {
+                    stamping.tested(options, interface.as_deref())
+                });
+            }
         }
         Ok(stamping)
+    }
+
+    /// What every stamp may be wrong by because it was converted from the interface's clock; zero for other stamps.
+    pub(super) fn conversion_error(&self) -> Duration {
+        self.phc.as_ref().map_or(Duration::ZERO, Phc::error_limit)
     }
 
     pub(super) fn source(&self) -> StampSource {
@@ -87,9 +97,16 @@ impl Stamping {
         if self.source == StampSource::Hardware { HARDWARE_FLAGS } else { KERNEL_FLAGS }
     }
 
-    fn start_best(&mut self, socket: BorrowedFd<'_>, interface: Option<&str>) {
-        if let Err(error) = self.start_hardware(socket, interface) {
-            self.notes.push(error.to_string());
+    /// The best kind that passes `test`; why better ones did not is in the notes.
+    fn start_best(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        interface: Option<&str>,
+        test: impl Fn(&Self) -> Result<Option<String>, String>,
+    ) {
+        match self.start_hardware(socket, interface) {
+            Ok(()) => self.keep_if_proven(socket, &test),
+            Err(error) => self.notes.push(error.to_string()),
         }
         if self.source == StampSource::Hardware {
             return;
@@ -99,9 +116,36 @@ impl Stamping {
         if offer.is_some_and(|offer| !offer.kernel_transmit) {
             let name = interface.unwrap_or("?");
             self.notes.push(format!("the driver of {name} takes no software transmit stamps"));
-        } else if let Err(error) = self.start_kernel(socket) {
-            self.notes.push(error.to_string());
+            return;
         }
+        match self.start_kernel(socket) {
+            Ok(()) => self.keep_if_proven(socket, &test),
+            Err(error) => self.notes.push(error.to_string()),
+        }
+    }
+
+    /// Back to user stamps, with a note, unless `test` is passed.
+    fn keep_if_proven(&mut self, socket: BorrowedFd<'_>, test: &impl Fn(&Self) -> Result<Option<String>, String>) {
+        match test(self) {
+            Ok(note) => self.notes.extend(note),
+            Err(reason) => {
+                let kind = self.source.as_str();
+                self.notes.push(format!("{kind} timestamps failed their self-test: {reason}"));
+                (self.source, self.phc) = (StampSource::User, None);
+                // Stamps that came all the same would be ignored.
+                let _ = set_flags(socket, 0);
+            }
+        }
+    }
+
+    fn tested(&self, options: &UdpOptions, interface: Option<&str>) -> Result<Option<String>, String> {
+        let promise = Promise {
+            source: self.source,
+            error_limit: self.conversion_error(),
+            stamp: &|control| self.stamp(control),
+            ask: &|socket| set_flags(socket, self.flags()),
+        };
+        self_test(options, interface, &promise)
     }
 
     fn start_kernel(&mut self, socket: BorrowedFd<'_>) -> Result<(), Error> {
@@ -198,3 +242,104 @@ const HARDWARE_FLAGS: u32 = COMMON_FLAGS
     | libc::SOF_TIMESTAMPING_TX_HARDWARE
     | libc::SOF_TIMESTAMPING_SOFTWARE
     | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::*;
+    use crate::MonotonicClock;
+    use probe_sync_time::Clock;
+
+    fn options() -> UdpOptions {
+        UdpOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    fn socket() -> std::net::UdpSocket {
+        std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has room")
+    }
+
+    fn nothing() -> Stamping {
+        Stamping { source: StampSource::User, phc: None, notes: Vec::new() }
+    }
+
+    #[test]
+    fn auto_keeps_what_passes_its_self_test() {
+        let (mut stamping, socket) = (nothing(), socket());
+        stamping.start_best(socket.as_fd(), Some("lo"), |stamping| stamping.tested(&options(), Some("lo")));
+        assert_eq!(stamping.source(), StampSource::Kernel, "{:?}", stamping.notes);
+        assert_eq!(
+            (stamping.notes.len(), stamping.conversion_error()),
+            (1, Duration::ZERO),
+            "lo has no clock of its own"
+        );
+    }
+
+    #[test]
+    fn auto_falls_back_with_a_note_from_stamps_that_fail_their_self_test() {
+        let (mut stamping, socket) = (nothing(), socket());
+        stamping.start_best(socket.as_fd(), Some("lo"), |_| Err("they are an hour late".into()));
+        assert_eq!(stamping.source(), StampSource::User);
+        assert_eq!(
+            stamping.notes.last().map(String::as_str),
+            Some("kernel timestamps failed their self-test: they are an hour late")
+        );
+        // A real test of stamps that nobody asked for: none comes.
+        let silent = Promise {
+            source: StampSource::Kernel,
+            error_limit: Duration::ZERO,
+            stamp: &|control| nothing().stamp(control),
+            ask: &|_| Ok(()),
+        };
+        let reason = self_test(&options(), Some("lo"), &silent).expect_err("nobody asked for stamps");
+        assert!(reason.contains("packets to itself: no kernel transmit stamp came"), "{reason}");
+        let late = Promise {
+            stamp: &|control| {
+                control.kernel.map(|at| Stamp { at: at + Duration::from_ms(3_600_000), source: StampSource::Kernel })
+            },
+            ask: &|socket| set_flags(socket, KERNEL_FLAGS),
+            ..silent
+        };
+        let reason = self_test(&options(), Some("lo"), &late).expect_err("an hour late");
+        assert!(reason.contains("transmit stamp is"), "{reason}");
+    }
+
+    /// The outward half with real packets, where this host has an interface that is not loopback.
+    #[test]
+    fn the_outward_interface_is_tried_with_packets_that_leave_it() {
+        let Some(address) = crate::host::outward_address(None) else {
+            println!("skipped: no interface but loopback");
+            return;
+        };
+        let options = UdpOptions::new(SocketAddr::new(address, 0));
+        let interface = interface_of_address(address);
+        let (mut stamping, socket) = (nothing(), socket());
+        stamping.start_kernel(socket.as_fd()).expect("kernel stamps");
+        let tested = stamping.tested(&options, interface.as_deref());
+        println!("{interface:?}: {tested:?}");
+        let offer = interface.as_deref().and_then(|name| nic::timestamping_offer(name).ok());
+        if offer.is_some_and(|offer| offer.kernel_transmit) {
+            assert!(tested.is_ok(), "{tested:?}");
+        }
+    }
+
+    #[test]
+    fn hardware_stamps_bear_the_error_of_their_conversion() {
+        let phc = Phc::start(Box::new(|| {
+            let now = MonotonicClock.now().as_ns();
+            Ok(vec![[now - 400, now, now + 400]])
+        }));
+        let mut stamping = Stamping { source: StampSource::Hardware, phc: phc.ok(), notes: Vec::new() };
+        assert!(stamping.conversion_error() > Duration::from_ns(2 * 400), "{:?}", stamping.conversion_error());
+        // On a busy machine the reading may be old when the stamp is taken.
+        let given = (0..1000).any(|_| {
+            stamping.refresh();
+            let raw = Control { hardware_ns: Some(MonotonicClock.now().as_ns()), ..Control::default() };
+            stamping.stamp(raw).is_some_and(|stamp| stamp.source == StampSource::Hardware)
+        });
+        assert!(given);
+        // No promise can be kept for a stamp far from every point: none of the interface's kind is given.
+        let old = Control { hardware_ns: Some(MonotonicClock.now().as_ns() - 1_500_000_000), ..Control::default() };
+        assert_eq!(stamping.stamp(old), None);
+    }
+}

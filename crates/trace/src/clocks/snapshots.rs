@@ -1,7 +1,7 @@
 //! Snapshot pairs: moments at which a sampler read the tracer clock and the system clock together.
 //!
 //! Place in the flow: `snapshots/nodeN.snapshot_pairs.pb` or `.jsonl` of a run → [`Snapshots`]. The protobuf is
-//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2; tracer_clock = 3 }`, `SnapshotPair { sys_clock_ns = 1,
+//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2; tracer_clock = 3; tracer_clock_reason = 4 }`, `SnapshotPair { sys_clock_ns = 1,
 //! tracer_clock_ns = 2, bracket_ns = 3 }`; JSON lines carry the same names. Files of other writers, and documents of earlier versions,
 //! have no bracket and name no clock: the bracket counts as [`UNSTATED_BRACKET_NS`], what samplers retry for.
 //! What it does not do: say whether the clock is a trace's (`planes`).
@@ -203,6 +203,7 @@ mod tests {
         0x0a, 0x05, 0x08, 0x96, 0x01, 0x10, 0x07, // pairs: sys 150, tracer 7
         0x0a, 0x11, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x18, 0xc8, 0x01, 0x22, 0x01,
         0x00, 0x10, 0x80, 0x08, // sampling period
+        0x22, 0x01, 0x3f, // why it is that clock
         0x29, 1, 2, 3, 4, 5, 6, 7, 8, 0x35, 1, 2, 3, 4, 0x3a, 0x02, 0xff, 0xff,
     ];
 
@@ -210,7 +211,7 @@ mod tests {
     fn protobuf_and_lines_say_the_same() {
         assert_eq!(read(PAIRS), Ok(vec![pair(150, 7, 5000.0), pair(-1, 0, 200.0)]));
         let lines =
-            br#"{"sys_clock_ns":150,"tracer_clock_ns":7,"sampling_period_ns":4000000000,"tracer_clock":"boottime"}
+            br#"{"sys_clock_ns":150,"tracer_clock_ns":7,"sampling_period_ns":4000000000,"tracer_clock":"boottime","tracer_clock_reason":"auto: x"}
     {"sys_clock_ns":-1,"tracer_clock_ns":0,"bracket_ns":200}
     {"sys_clock_ns":-1,"trac"#;
         assert_eq!(read(lines), Ok(vec![pair(150, 7, 5000.0), pair(-1, 0, 200.0)]));

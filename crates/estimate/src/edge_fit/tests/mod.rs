@@ -77,7 +77,7 @@ impl Path {
 }
 
 fn window(exchanges: &[Exchange]) -> EdgeWindow<'_> {
-    EdgeWindow { edge: NODES, midpoint: Timestamp::from_ns(MIDPOINT), exchanges, lost: 0 }
+    EdgeWindow { edge: NODES, midpoint: Timestamp::from_ns(MIDPOINT), exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }
 }
 
 /// Sorted |error| of beta over `seeds` windows, and how many truths were inside the hard bounds.

@@ -73,6 +73,7 @@ fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Chang
                 feasible: true,
                 purity: 1.0,
                 stamp: StampSource::Kernel,
+                stamp_errors_ns: [0.0; 2],
             };
             if change.edge.is_none_or(|change| change(round, &mut edge)) {
                 edges.push(edge);

@@ -94,6 +94,7 @@ impl Run {
                     feasible: true,
                     purity: 1.0,
                     stamp: StampSource::Hardware,
+                    stamp_errors_ns: [0.0; 2],
                 }
             };
             edges.push(pairs.iter().zip(&biases).map(|pair| line(pair, [normal(), normal()])).collect::<Vec<_>>());

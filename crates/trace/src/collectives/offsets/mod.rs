@@ -351,8 +351,16 @@ fn line(edge: Edge, points: &[[Visit; 2]], options: &OffsetOptions) -> Option<Ed
     let stamp_noise = StampNoise { user_ns, ..FitOptions::default().stamp_noise };
     // No clock watch saw these clocks: what their rates may do is `wander_ns`, and the bounds are widened by that alone.
     let fitting = FitOptions { stamp_noise, max_skew: options.max_skew, max_kink_ppm: 0.0, ..FitOptions::default() };
-    let bounded =
-        fit(&EdgeWindow { edge, midpoint: Timestamp::from_ns(midpoint_ns), exchanges: &exchanges, lost: 0 }, &fitting)?;
+    let bounded = fit(
+        &EdgeWindow {
+            edge,
+            midpoint: Timestamp::from_ns(midpoint_ns),
+            exchanges: &exchanges,
+            lost: 0,
+            stamp_errors_ns: [0.0; 2],
+        },
+        &fitting,
+    )?;
     let [slowest, fastest] = bounded.alpha_bounds;
     let (beta, alpha, covariance) = ends(points, midpoint_ns, bounded.margin_ns);
     Some(EdgeAlphaBeta { beta, alpha: alpha.clamp(slowest, fastest.max(slowest)), covariance, ..bounded })

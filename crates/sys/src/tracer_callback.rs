@@ -1,0 +1,82 @@
+//! A tracer clock that the caller hands in, as a closure or as a C function.
+//!
+//! Place in the flow: a profiler, or the binding of another language, makes one through [`TracerClock`](crate::TracerClock); it is
+//! then read like any other tracer clock.
+//!
+//! What it does not do: believe. A reading that fails is an error with its reason, and never a time.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::sync::Arc;
+
+/// A C function that reads a tracer's clock: writes nanoseconds through `ns` and returns 0, or returns another number, which is
+/// shown to the user, and then need not write. `user_data` is what was registered with it.
+///
+/// ```c
+/// int read_clock(void *user_data, int64_t *ns);
+/// ```
+pub type ReadTracerClock = unsafe extern "C" fn(user_data: *mut c_void, ns: *mut i64) -> c_int;
+
+/// Reads the clock, ns, or says why it cannot.
+#[derive(Clone)]
+pub(crate) struct Callback(Arc<dyn Fn() -> Result<i64, String> + Send + Sync>);
+
+impl fmt::Debug for Callback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Callback")
+    }
+}
+
+impl Callback {
+    pub(crate) fn new(read: impl Fn() -> Result<i64, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// # Safety
+    /// `read` may be called with `user_data` from any thread, also from several at once, for as long as this or a clone of it
+    /// lives, and writes nothing but the one number.
+    pub(crate) unsafe fn of_c(read: ReadTracerClock, user_data: *mut c_void) -> Self {
+        let function = CFunction { read, user_data };
+        Self::new(move || function.call())
+    }
+
+    pub(crate) fn read(&self) -> Result<i64, String> {
+        (self.0)()
+    }
+}
+
+struct CFunction {
+    read: ReadTracerClock,
+    user_data: *mut c_void,
+}
+
+// SAFETY: whoever made it promised that the function may be called with this pointer from any thread.
+unsafe impl Send for CFunction {}
+// SAFETY: and from several at once.
+unsafe impl Sync for CFunction {}
+
+impl CFunction {
+    fn call(&self) -> Result<i64, String> {
+        let mut ns = 0_i64;
+        // SAFETY: `ns` is valid for the one write; the rest was promised to `Callback::of_c`.
+        let status = unsafe { (self.read)(self.user_data, &raw mut ns) };
+        if status == 0 { Ok(ns) } else { Err(format!("the function handed in returned {status}")) }
+    }
+}
+
+/// A name that files and messages can bear: what is said of it otherwise.
+pub(crate) fn name_problem(name: &str) -> Option<String> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+    let usable = (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(plain) && !RESERVED.contains(&name);
+    let taken = RESERVED.join(" and ");
+    (!usable).then(|| {
+        format!(
+            "a clock's name has 1 to {LONGEST_NAME} letters, digits, '_', '-' or '.', and {taken} mean something else"
+        )
+    })
+}
+
+/// What readers of the pairs take.
+const LONGEST_NAME: usize = 64;
+/// Settings that name no clock.
+const RESERVED: [&str; 2] = ["auto", "none"];
