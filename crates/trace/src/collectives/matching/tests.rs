@@ -90,7 +90,7 @@ fn sequence_numbers_belong_to_a_group_and_a_kind() {
 fn a_group_of_unknown_size_is_whole_only_where_all_nodes_show_it() {
     let unknown = || {
         let key = GroupKey { name: "0".to_owned(), ranks: None, size: None };
-        Node::new(vec![all(crate::collectives::testing::numbered(key, 1), 0, 5)])
+        Node::new(vec![all(numbered(key, 1), 0, 5)])
     };
     check(&[unknown(), unknown()], &[&[(0, 0), (1, 0)]], 0);
     check(&[unknown(), unknown(), Node::new(vec![])], &[], 1);

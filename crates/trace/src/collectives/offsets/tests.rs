@@ -84,7 +84,7 @@ fn ends_on_a_line_give_that_line_and_its_covariance() {
 fn bounds_of_rates_add_up_along_a_chain_in_both_directions() {
     let stays = stays(&[(0, 0), (1_000_000, 0)]);
     let edge = |src: u32, dst: u32, ppm: [f64; 2], feasible| {
-        let edge = Edge { src: probe_sync_time::NodeId(src), dst: probe_sync_time::NodeId(dst) };
+        let edge = Edge { src: NodeId(src), dst: NodeId(dst) };
         let fitted = line(edge, &stays, &OffsetOptions::default()).expect("a line");
         EdgeAlphaBeta { alpha_bounds: ppm.map(|ppm| ppm * 1e-6), feasible, ..fitted }
     };
