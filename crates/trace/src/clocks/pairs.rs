@@ -546,4 +546,10 @@ pub(super) mod tests {
             let _ = tracer_map(&far, &[]);
         }
     }
+
+    #[test]
+    fn a_moment_is_anywhere_in_its_bracket() {
+        assert!((bracket_sigma(120.0) - 34.641).abs() < 0.001);
+        assert!((bracket_sigma(1.0) - 5.7735).abs() < 0.001, "a clock's granularity counts below 20 ns");
+    }
 }

@@ -269,6 +269,14 @@ mod tests {
     }
 
     #[test]
+    fn a_last_line_that_is_still_being_written_is_left_out() {
+        let line = "{\"sys_clock_ns\":1000,\"tracer_clock_ns\":2000}\n";
+        let read_pairs = |text: String| read(text.as_bytes()).map(|pairs| pairs.len());
+        assert_eq!(read_pairs(format!("{line}{{\"sys_clock")), Ok(1));
+        assert!(read_pairs(format!("{line}{{\"sys_clock\n")).is_err(), "a line that ends is whole");
+    }
+
+    #[test]
     fn errors_name_the_place() {
         for (content, expected) in [
             (&b""[..], "no snapshot pairs"),

@@ -338,3 +338,40 @@ mod data_sets {
         }
     }
 }
+
+#[test]
+fn pairs_of_a_day_away_are_the_last_that_are_of_the_trace() {
+    let span = (5 * DAY_PS, 6 * DAY_PS);
+    let at = |tracer_ps| [ClockPair { tracer_ps, system_ns: 0, kind: PairKind::Bracketed(100.0) }];
+    let elsewhere =
+        [4 * DAY_PS, 4 * DAY_PS - 1, 7 * DAY_PS, 7 * DAY_PS + 1].map(|tracer| is_elsewhere(&at(tracer), span));
+    assert_eq!(elsewhere, [false, true, false, true]);
+}
+
+#[test]
+fn the_span_of_a_trace_is_moved_by_what_its_pairs_say() {
+    // The tracer's clock is 3 s behind at one pair and 5 s at the other.
+    let pair = |tracer_ns: i64, ahead_ns: i64| ClockPair {
+        tracer_ps: i128::from(tracer_ns) * 1000,
+        system_ns: tracer_ns + ahead_ns,
+        kind: PairKind::Bracketed(100.0),
+    };
+    let second = 1_000_000_000;
+    let trace = facts(vec![pair(EPOCH_NS, 3 * second), pair(EPOCH_NS + 1000 * second, 5 * second)]);
+    // 1.8 s of events.
+    let span = own_span(&trace, None).expect("events");
+    assert_eq!(
+        (span.first_ns, span.last_ns),
+        (i128::from(EPOCH_NS + 3 * second), i128::from(EPOCH_NS + 6_800_000_000))
+    );
+}
+
+#[test]
+fn a_trace_without_events_assumes_nothing_of_its_times() {
+    let simulated = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 };
+    let notes =
+        |trace: &TraceFacts| node_clock(trace, &table(&simulated), 1, None, Timeline::Host).expect("a map").notes;
+    let assumed = |notes: Vec<String>| notes.iter().any(|note| note.contains("taken as CLOCK_REALTIME"));
+    assert!(assumed(notes(&facts(vec![]))));
+    assert!(!assumed(notes(&TraceFacts::default())));
+}

@@ -257,3 +257,23 @@ const FEWEST_TO_JUDGE: usize = 3;
 const WANDER_ALLOWANCE_PPM: f64 = 0.1;
 /// Rates of free-running clocks against each other, standard deviation.
 const RATE_PRIOR_PPM: f64 = 50.0;
+
+#[cfg(test)]
+mod tests {
+    use super::super::OffsetSample;
+    use super::*;
+
+    #[test]
+    fn neighbours_give_the_slope_of_the_parabola_and_ends_have_none() {
+        // y = x² at 0, 1 and 4.
+        let point = |x_ns: f64| {
+            let at = CurvePoint { x_ns, value_ns: x_ns * x_ns, slope: Some(9.0), sigma_ns: 1.0 };
+            Point { at, sample: OffsetSample::bare(0, 0.0) }
+        };
+        let points = [0.0, 1.0, 4.0].map(point);
+        let slopes = |way| with_slopes(&points, way).iter().map(|point| point.slope).collect::<Vec<_>>();
+        assert_eq!(slopes(Interpolation::NeighbourSlopes), [None, Some(2.0), None]);
+        assert_eq!(slopes(Interpolation::MeasuredSlopes), [Some(9.0); 3]);
+        assert_eq!(slopes(Interpolation::Linear), [None; 3]);
+    }
+}

@@ -150,3 +150,88 @@ const SMALLEST_DENSITY: f64 = 1e-4;
 const GRID: i32 = 28;
 /// Of Student's t.
 const FREEDOM: f64 = 4.0;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::curve::CurvePoint;
+    use super::super::OffsetSample;
+    use super::*;
+
+    fn point(x_ns: f64, value_ns: f64, [sigma_ns, rate_sigma, across]: [f64; 3], rate: f64, wander: f64) -> Point {
+        let sample = OffsetSample {
+            sigma_ns: Some(sigma_ns),
+            drift_sigma_ppm: Some(rate_sigma * 1e-3),
+            offset_drift_covariance: Some(across * 1e-3),
+            wander: Some(wander),
+            ..OffsetSample::bare(0, value_ns)
+        };
+        Point { at: CurvePoint { x_ns, value_ns, slope: Some(rate * 1e-9), sigma_ns }, sample }
+    }
+
+    /// Two lines 2 s apart: errors of 3 and 4 ns, of 2 and 3 ns/s, covariances of 4 and −6 ns²/s, wander of 5 ns²/s³.
+    fn two() -> [Point; 2] {
+        [point(1e9, 10.0, [3.0, 2.0, 4.0], 5.0, 5.0), point(3e9, 17.0, [4.0, 3.0, -6.0], 6.0, 2.0)]
+    }
+
+    fn check(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9 * expected.abs(), "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn the_error_between_two_lines_is_that_of_the_formula() {
+        let [a, b] = two();
+        let law = Law { density: 0.0, stated: true };
+        // At a quarter the weights are 0.84375 and 0.15625 of the offsets, 0.28125 s and −0.09375 s of the rates:
+        // (0.84375·3 + 0.15625·4)² = 9.9619140625; 0.28125²·4 + 0.09375²·9 = 0.3955078125;
+        // 2(0.84375·0.28125·4 + 0.15625·0.09375·6) = 2.07421875; the bridge 5·2³·0.1875³/3 = 0.087890625.
+        check(law.sigma_between(&a, &b, 0.25).expect("both state all"), 12.51953125f64.sqrt());
+        // From the other side: what is at s is what was at 1 − s, but for the signs of the rates.
+        let turned = |p: Point| point(-p.at.x_ns, p.at.value_ns, [p.at.sigma_ns, 0.0, 0.0], 0.0, 5.0);
+        assert_eq!(law.sigma_between(&turned(b), &turned(a), 0.75), None, "rates without errors say nothing");
+    }
+
+    #[test]
+    fn a_prediction_is_as_sure_as_the_formula_says() {
+        let [a, b] = two();
+        // 17 − 10 − 2·5 = −3; 9 + 2·(2·4 + 2·4) + 5·8/3 + 16.
+        let there = prediction(&a, &b, 5.0).expect("both state all");
+        check(there.off_ns, -3.0);
+        check(there.sigma_ns, (57.0 + 40.0 / 3.0f64).sqrt());
+        // 10 − 17 + 2·6 = 5; 16 − 2·(2·(−6) − 2·9) + 5·8/3 + 9.
+        let back = prediction(&b, &a, 5.0).expect("both state all");
+        check(back.off_ns, 5.0);
+        check(back.sigma_ns, (85.0 + 40.0 / 3.0f64).sqrt());
+        let further = Law { density: 0.0, stated: true }.surprise(&a, &b).expect("both state all");
+        check(further.off_ns, 5.0);
+    }
+
+    #[test]
+    fn a_wander_that_is_no_density_is_not_stated() {
+        let law = Law { density: 7.0, stated: false };
+        let density = |wander: f64| law.density(&[&point(0.0, 0.0, [1.0, 1.0, 0.0], 0.0, wander)]);
+        assert_eq!([-1.0, f64::NAN, f64::INFINITY, 0.0, 3.0].map(density), [7.0, 7.0, 7.0, 0.0, 3.0]);
+        let [a, b] = two();
+        assert_eq!(law.density(&[&b, &a]), 5.0);
+    }
+
+    #[test]
+    fn a_rate_beyond_the_end_adds_what_is_doubted_of_it() {
+        use super::super::super::growth::Growth;
+        use super::super::join::{Doubt, End, Interpolation, Joining};
+        let law = Some(Law { density: 0.0, stated: true });
+        let joining = Joining { interpolation: Interpolation::Walk, left_out_ns: None, law };
+        let doubt = Doubt { rate_ns_per_s: 3.0, ..Doubt::default() };
+        let walk = |end| {
+            let found = joining.outside(&two(), end, doubt, false).expect("a rate is stated");
+            let Growth::Walk { covariance, rate, density } = found.growth else { panic!("{found:?}") };
+            [covariance, rate, density, found.slope_ppm]
+        };
+        let near = |found: [f64; 4], expected: [f64; 4]| {
+            for (found, expected) in found.into_iter().zip(expected) {
+                check(found, expected);
+            }
+        };
+        near(walk(End::First), [-4.0, 13.0, 5.0, 0.005]);
+        near(walk(End::Last), [-6.0, 18.0, 5.0, 0.006]);
+    }
+}

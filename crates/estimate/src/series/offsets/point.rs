@@ -184,3 +184,27 @@ const FARTHEST_OFFSET_NS: f64 = 9.0e18;
 const STEEPEST_PPM: f64 = 1e5;
 /// Nodes look at their clocks this often, or a little later.
 const WATCH_PERIOD_NS: i64 = 300_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_lies_on_its_own_clock_with_its_offset_added() {
+        let at = CurvePoint { x_ns: 50.0, value_ns: 7.0, slope: None, sigma_ns: 1.0 };
+        assert_eq!(Base { x_ns: 1000, axis: Axis::Reference }.own_ns(&at), 1057);
+        assert_eq!(Base { x_ns: 1000, axis: Axis::Own }.own_ns(&at), 1050);
+    }
+
+    #[test]
+    fn what_unevenly_spaced_samples_scatter_by_is_their_second_difference() {
+        let point = |(x_ns, value_ns): (f64, f64)| {
+            let at = CurvePoint { x_ns, value_ns, slope: None, sigma_ns: 0.0 };
+            Point { at, sample: OffsetSample::bare(0, value_ns) }
+        };
+        // The chord from (1, 3) to (5, 7) is at 4 where x is 2; 13 is 9 above it.
+        let noise = Noise::of(&[(1.0, 3.0), (2.0, 13.0), (5.0, 7.0)].map(point));
+        assert_eq!((noise.bends.as_slice(), noise.overall), (&[18.0][..], 18.0));
+        assert!((noise.sigma_ns(1) - TO_SIGMA * 18.0 / 6f64.sqrt()).abs() < 1e-9);
+    }
+}

@@ -275,6 +275,15 @@ fn a_slew_widens_the_bridge_over_it() {
 }
 
 #[test]
+fn a_slew_that_no_line_shows_widens_the_bridge_by_itself() {
+    let mut samples = stated(rounds(12, 2.0, steady, (0.0, 0.0)), 0.01, 1.0);
+    (samples[5].disturbed, samples[5].slew_ppm) = (true, 30.0);
+    // An eighth of 30 ppm over 4 s.
+    let sigma = at(&map_of(&samples).map, steady, 10.0).1;
+    assert!((14.9e3..15.2e3).contains(&sigma), "{sigma}");
+}
+
+#[test]
 fn pairs_of_wild_lines_do_not_pass_under_a_small_sigma() {
     for model in [false, true] {
         for wild in [&[6][..], &[6, 7], &[6, 7, 8]] {

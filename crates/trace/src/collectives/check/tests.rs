@@ -333,3 +333,33 @@ fn what_could_not_be_judged_is_in_the_verdict() {
     assert_eq!(outcome(4, 2, 1, 0), Outcome::Violated);
     assert_eq!(outcome(4, 2, 1, 9), Outcome::Violated);
 }
+
+#[test]
+fn lines_of_one_operation_add_up() {
+    let line = |k: usize, worst_ns: f64, evidence: Evidence| OperationLine {
+        instances: 2 * k,
+        edges: 3 * k,
+        broken: 5 * k,
+        explained: 7 * k,
+        unjudged_edges: 11 * k,
+        worst_ns,
+        ..OperationLine::new(evidence)
+    };
+    let mut sum = line(1, 8.0, Evidence::GroupOrder);
+    sum.add(&line(2, 4.0, Evidence::Label));
+    assert_eq!(sum, line(3, 8.0, Evidence::GroupOrder));
+    sum.add(&line(1, 9.0, Evidence::CountedOrder));
+    assert_eq!(sum, line(4, 9.0, Evidence::CountedOrder));
+}
+
+#[test]
+fn what_was_not_judged_is_in_the_table_only_where_there_is_some() {
+    let text = |report: CheckReport| crate::collectives::report::table(None, &report);
+    assert!(!text(CheckReport::default()).contains("not judged"));
+    let one = || CheckReport { unordered_parts: 1, unpaired_parts: 1, ..CheckReport::default() };
+    assert!(text(one()).contains("not judged: 1 parts without a known root or peer, 1 parts that no other node shows"));
+    let edges = text(CheckReport { unjudged_edges: 2, ..CheckReport::default() });
+    assert!(edges.contains("not judged: 2 edges that depend on a clock"), "{edges}");
+    let parts = text(CheckReport { unjudged_parts: 3, ..CheckReport::default() });
+    assert!(parts.contains("not judged: 3 parts whose clock is not known"), "{parts}");
+}

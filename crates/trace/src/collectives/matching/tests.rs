@@ -87,6 +87,16 @@ fn sequence_numbers_belong_to_a_group_and_a_kind() {
 }
 
 #[test]
+fn a_group_of_unknown_size_is_whole_only_where_all_nodes_show_it() {
+    let unknown = || {
+        let key = GroupKey { name: "0".to_owned(), ranks: None, size: None };
+        Node::new(vec![all(numbered(key, 1), 0, 5)])
+    };
+    check(&[unknown(), unknown()], &[&[(0, 0), (1, 0)]], 0);
+    check(&[unknown(), unknown(), Node::new(vec![])], &[], 1);
+}
+
+#[test]
 fn peers_are_found_by_rank_in_the_group_or_in_the_job() {
     let message = |source: u32, destination: u32| {
         let kind = CollectiveKind::PointToPoint { source: Some(source), destination: Some(destination) };

@@ -37,6 +37,70 @@ fn two_barriers_bound_an_offset_by_hand() {
 }
 
 #[test]
+fn the_width_is_in_the_text_and_wander_widens_the_bounds_by_itself() {
+    // θ in [800, 1300] by one operation and [800, 1260] by the other.
+    let nodes = [
+        Node::new(vec![all(hlo("psum.7", 1), 0, 300), all(hlo("psum.7", 2), 5000, 5250)]),
+        Node::new(vec![all(hlo("psum.7", 1), 1100, 1300), all(hlo("psum.7", 2), 6050, 6260)]),
+    ];
+    let found = run(&nodes, &exact());
+    assert!((found.nodes[1].width_ns().unwrap() - 460.0).abs() < 0.1, "{found:?}");
+    let text = found.text();
+    assert!(text.contains("certainly within 800 ns to ") && text.contains("which is 460 ns wide"), "{text}");
+    let wide = run(&nodes, &OffsetOptions { wander_ns: 30.0, ..exact() });
+    let (low, high) = (wide.nodes[1].bound_lo_ns.unwrap(), wide.nodes[1].bound_hi_ns.unwrap());
+    assert!((low - 770.0).abs() < 0.1 && (high - 1290.0).abs() < 0.1, "{wide:?}");
+}
+
+/// Stays of nodes 0 and 1 that end `x` after 5 s, and 1000 ns + `late` + 20 ppm of x later on node 1.
+fn stays(ends: &[(i64, i64)]) -> Vec<[Visit; 2]> {
+    let stay = |&(x, late): &(i64, i64)| {
+        let end = 5_000_000_000 + x;
+        let other = end + 1000 + late + x / 50_000;
+        [Visit { node: 0, start: end - 500, end }, Visit { node: 1, start: other - 400, end: other }]
+    };
+    ends.iter().map(stay).collect()
+}
+
+#[test]
+fn ends_on_a_line_give_that_line_and_its_covariance() {
+    let exact = stays(&[(-1_000_000_000, 0), (0, 0), (2_000_000_000, 0)]);
+    let (beta, alpha, covariance) = ends(&exact, 5_000_000_000, 30.0);
+    assert!((beta - 1000.0).abs() < 0.01 && (alpha - 20e-6).abs() < 1e-11, "{beta} {alpha}");
+    // Each end scatters by a tenth of the margin, 3 ns: Σw = 3/9, Σwx = 10⁹/9, Σwx² = 5·10¹⁸/9.
+    let (w0, wx, wxx) = (3.0 / 9.0, 1e9 / 9.0, 5e18 / 9.0);
+    let determinant = w0 * wxx - wx * wx;
+    for (found, expected) in covariance.into_iter().zip([wxx, -wx, w0].map(|sum| sum / determinant)) {
+        assert!((found / expected - 1.0).abs() < 1e-6, "{found} instead of {expected}");
+    }
+    // One stay that was prolonged by a millisecond says nothing.
+    let second = 1_000_000_000;
+    let one_late = stays(&[(-2 * second, 0), (-second, 1_000_000), (0, 0), (second, 0), (2 * second, 0)]);
+    let (beta, alpha, _) = ends(&one_late, 5_000_000_000, 30.0);
+    assert!((beta - 1000.0).abs() < 0.1 && (alpha - 20e-6).abs() < 1e-10, "{beta} {alpha}");
+}
+
+#[test]
+fn bounds_of_rates_add_up_along_a_chain_in_both_directions() {
+    let stays = stays(&[(0, 0), (1_000_000, 0)]);
+    let edge = |src: u32, dst: u32, ppm: [f64; 2], feasible| {
+        let edge = Edge { src: NodeId(src), dst: NodeId(dst) };
+        let fitted = line(edge, &stays, &OffsetOptions::default()).expect("a line");
+        EdgeAlphaBeta { alpha_bounds: ppm.map(|ppm| ppm * 1e-6), feasible, ..fitted }
+    };
+    let edges = [edge(0, 1, [1.0, 3.0], true), edge(1, 2, [-2.0, 1.0], true), edge(0, 2, [5.0, 5.0], false)];
+    // Of each edge max_skew² = 0.01 ppm is added on both sides.
+    let check = |reference: usize, expected: [[f64; 2]; 3]| {
+        let found = drift_bounds(3, reference, &edges, 1e-4);
+        for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+            assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
+        }
+    };
+    check(0, [[0.0, 0.0], [0.99, 3.01], [-1.02, 4.02]]);
+    check(2, [[-4.02, 1.02], [-1.01, 2.01], [0.0, 0.0]]);
+}
+
+#[test]
 fn bounds_pass_through_a_third_node() {
     // Nodes 0 and 2 meet only through node 1: 1 − 0 in [800, 1300], 2 − 1 in [−600, −100], so 2 − 0 in [200, 1200].
     let nodes = [
@@ -63,6 +127,7 @@ fn a_step_between_operations_is_told() {
     ];
     let found = run(&nodes, &OffsetOptions { max_skew: 1e-6, ..exact() });
     assert!(found.notes.iter().any(|note| note.contains("fit no straight clock")), "{found:?}");
+    assert!(found.notes.iter().any(|note| note.contains("nodes 0 and 1")), "{found:?}");
     assert_eq!(found.nodes[1].bound_lo_ns, None, "no bound is better than a wrong one");
 }
 
