@@ -19,18 +19,14 @@
 //! window: with fewer, the edge fit cannot see that the network has changed. A node whose clock was disturbed, that
 //! appeared or that was lost brings the configured pace back at once, for two rounds.
 //!
-//! # The window
-//! Where limits of its length are given (`window`), a run begins with the shortest and doubles it while every node is within the target and
-//! clocks are calm, up to the longest: with the least number of exchanges per window that is what saves. A clock whose rate changes by r
-//! from one window of length T to the next leaves a line by up to r·T/8 within a window. Where that exceeds a quarter of the target for
-//! the node that bends most, and is not what the noise of the rates alone makes, the window is halved; where a doubled window would
-//! have it exceed an eighth, the window stays. An alarm brings the shortest window back.
+//! The window's length follows in `window`.
 //!
 //! What it does not do: read clocks, or speak.
 
 mod error_budget;
 mod round;
 mod solved;
+mod window;
 
 use std::collections::BTreeSet;
 
@@ -40,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use self::error_budget::{ErrorBudget, WhatIfCovariance};
 pub use self::round::PacingRound;
 use crate::statistics::median;
-use crate::window::{EdgeAlphaBeta, NodeEstimate};
+use crate::window::EdgeAlphaBeta;
 
 /// What probing may cost one host.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -281,46 +277,6 @@ impl Pacer {
         self.disturbed = disturbed;
     }
 
-    /// Chooses the next window's length, and returns by what it changes.
-    fn next_window(&mut self, round: &PacingRound<'_>, error_budgets: &[(NodeId, ErrorBudget)]) -> f64 {
-        let bend_ppm = self.bend_ppm(round);
-        let (Some([shortest, longest]), Some(window)) = (self.options.window, self.window_ns) else { return 1.0 };
-        // ppm · ns = 1e-6 ns.
-        let departure_ns = bend_ppm * window as f64 * 1e-6 / 8.0;
-        let target = self.options.target_ns;
-        let within = error_budgets.iter().all(|(_, budget)| budget.half_width_ns() <= target);
-        let next = if self.alarm_rounds > 0 {
-            shortest
-        } else if departure_ns > BEND_SHARE_MAX * target {
-            window / 2
-        } else if within && !error_budgets.is_empty() && departure_ns * 2.0 <= BEND_SHARE_MAX / 2.0 * target {
-            window.saturating_mul(2)
-        } else {
-            window
-        };
-        let next = next.clamp(shortest, longest.max(shortest));
-        self.window_ns = Some(next);
-        next as f64 / window.max(1) as f64
-    }
-
-    /// The largest change of a node's rate since the last round, ppm, as far as the rates' own noise does not explain it.
-    fn bend_ppm(&mut self, round: &PacingRound<'_>) -> f64 {
-        let sound = |node: &&NodeEstimate| node.reachable && !round.disturbed.contains(&node.node_id);
-        let mut rates = vec![None; round.nodes.len()];
-        for node in round.nodes.iter().filter(sound) {
-            if let Some(rate) = rates.get_mut(node.node_id.index()) {
-                *rate = Some([node.drift_ppm, node.drift_sigma_ppm.powi(2)]);
-            }
-        }
-        let before = std::mem::replace(&mut self.rates, rates);
-        let both = before.iter().zip(&self.rates).filter_map(|(before, now)| Some(((*before)?, (*now)?)));
-        let bends = both.map(|([before, noise_before], [now, noise_now])| {
-            let noise = (noise_before + noise_now).sqrt();
-            ((now - before).abs() - NOISE_SIGMAS * noise).max(0.0)
-        });
-        bends.fold(0.0, f64::max)
-    }
-
     /// By what to multiply the cadence: above 1 lengthens.
     fn factor(&mut self, need: f64, pairs: f64) -> f64 {
         self.note_response(need);
@@ -493,10 +449,6 @@ const SAFETY: f64 = 0.9;
 const FLOOR_SHARE: f64 = 1.0 / 3.0;
 /// The percentile of nodes that governs the pace.
 const GOVERNING_SHARE: f64 = 0.95;
-/// Share of the target by which a clock may leave a line within a window.
-const BEND_SHARE_MAX: f64 = 0.25;
-/// Standard deviations of a difference of rates that noise may make: the largest of many nodes' is looked at.
-const NOISE_SIGMAS: f64 = 4.0;
 const SHORTEN_POWER: f64 = 1.5;
 const SHORTEN_MAX: f64 = 8.0;
 const LENGTHEN_BELOW: f64 = 0.7;

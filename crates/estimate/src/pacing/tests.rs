@@ -377,13 +377,13 @@ fn a_clock_that_bends_shortens_the_window_and_the_noise_of_its_rate_does_not() {
     // 0.5 ppm over 16 s is 8 µs, and an eighth of that is 1 µs off a line: four times what is allowed.
     world.drift_ppm = [0.5, 0.001];
     let bent = world.run(&mut pacer, grown, 1).pop().expect("a round");
-    assert_eq!(seconds(&[bent.clone()]), [8]);
+    assert_eq!(seconds(std::slice::from_ref(&bent)), [8]);
     world.drift_ppm = [0.9, 0.001];
     let bent = world.run(&mut pacer, bent, 1).pop().expect("a round");
-    assert_eq!(seconds(&[bent.clone()]), [4], "0.4 ppm over 8 s leave 0.4 µs");
+    assert_eq!(seconds(std::slice::from_ref(&bent)), [4], "0.4 ppm over 8 s leave 0.4 µs");
     world.drift_ppm = [0.95, 0.001];
     let steady = world.run(&mut pacer, bent, 1).pop().expect("a round");
-    assert_eq!(seconds(&[steady.clone()]), [8], "0.05 ppm over 4 s leave 25 ns, over 8 s 50 ns");
+    assert_eq!(seconds(std::slice::from_ref(&steady)), [8], "0.05 ppm over 4 s leave 25 ns, over 8 s 50 ns");
     // A change that the rates' own noise explains says nothing of the clock.
     world.drift_ppm = [1.2, 0.1];
     let noisy = world.run(&mut pacer, steady, 1);

@@ -59,8 +59,8 @@ fn check(name: &str, plan: Plan, expected: &Expected) {
 }
 
 /// The exchange of a run with these packets lost: it must end, and is returned where it finishes.
-fn losing(name: &str, copies: fn(Kind, u8) -> &'static [i64], expected: Expected) -> Option<Exchange> {
-    check(name, Plan { copies, ..GOOD }, &expected);
+fn losing(name: &str, copies: fn(Kind, u8) -> &'static [i64], expected: &Expected) -> Option<Exchange> {
+    check(name, Plan { copies, ..GOOD }, expected);
     run(&Plan { copies, ..GOOD }).exchanges.first().copied()
 }
 
@@ -68,38 +68,42 @@ fn losing(name: &str, copies: fn(Kind, u8) -> &'static [i64], expected: Expected
 fn an_exchange_survives_the_loss_of_any_one_packet() {
     let lost = |lost, incomplete| Expected { ended: FINISHED, incomplete, lost, ..Default::default() };
     let whole = run(&GOOD).exchanges[0];
-    let exchange = losing("Pt1", |kind, _| if kind == Kind::Pt1 { &[] } else { &[0] }, lost([1, 0], 1)).expect("one");
+    let exchange = losing("Pt1", |kind, _| if kind == Kind::Pt1 { &[] } else { &[0] }, &lost([1, 0], 1)).expect("one");
     assert_eq!(exchange.t[..4], [whole.t[2], whole.t[3], whole.t[2], whole.t[3]], "Pt2 stands for Pt1");
     assert!(!exchange.forward_is_whole() && exchange.reverse_is_whole());
     // The answer waited for Pt1 as long as a packet may be late.
     assert_eq!(exchange.t[4] - whole.t[4], Duration::from_ns(GRACE));
-    let exchange = losing("Pt2", |kind, _| if kind == Kind::Pt2 { &[] } else { &[0] }, lost([1, 0], 1)).expect("one");
+    let exchange = losing("Pt2", |kind, _| if kind == Kind::Pt2 { &[] } else { &[0] }, &lost([1, 0], 1)).expect("one");
     assert_eq!(exchange.t[..4], [whole.t[0], whole.t[1], whole.t[0], whole.t[1]], "Pt1 stands for Pt2");
-    let exchange = losing("Pr1", |kind, _| if kind == Kind::Pr1 { &[] } else { &[0] }, lost([0, 1], 1)).expect("one");
+    let exchange = losing("Pr1", |kind, _| if kind == Kind::Pr1 { &[] } else { &[0] }, &lost([0, 1], 1)).expect("one");
     assert_eq!(exchange.t[4..], [whole.t[6], whole.t[7], whole.t[6], whole.t[7]], "Pr2 stands for Pr1");
-    let exchange = losing("Pr2", |kind, _| if kind == Kind::Pr2 { &[] } else { &[0] }, lost([0, 1], 1)).expect("one");
+    let exchange = losing("Pr2", |kind, _| if kind == Kind::Pr2 { &[] } else { &[0] }, &lost([0, 1], 1)).expect("one");
     assert_eq!(exchange.t[4..], [whole.t[4], whole.t[5], whole.t[4], whole.t[5]], "Pr1 stands for Pr2");
-    let third = |name, copies, expected| losing(name, copies, expected).expect("one");
+    let third = |name, copies, expected: &Expected| losing(name, copies, expected).expect("one");
     let exchange =
-        third("Pr3", |kind, again| if (kind, again) == (Kind::Pr3, 0) { &[] } else { &[0] }, lost([0, 1], 0));
+        third("Pr3", |kind, again| if (kind, again) == (Kind::Pr3, 0) { &[] } else { &[0] }, &lost([0, 1], 0));
     assert_eq!(exchange.t, whole.t, "it was asked for again");
     let exchange =
-        third("Pt3", |kind, again| if (kind, again) == (Kind::Pt3, 0) { &[] } else { &[0] }, lost([1, 0], 0));
+        third("Pt3", |kind, again| if (kind, again) == (Kind::Pt3, 0) { &[] } else { &[0] }, &lost([1, 0], 0));
     assert_eq!(exchange.t[..4], whole.t[..4]);
     assert_eq!(exchange.t[4] - whole.t[4], Duration::from_ns(TIMEOUT / 5), "the answer to its repetition");
-    third("Pt3 and its answer", |kind, again| if kind.place() == 2 && again < 2 { &[] } else { &[0] }, lost([2, 1], 0));
+    third(
+        "Pt3 and its answer",
+        |kind, again| if kind.place() == 2 && again < 2 { &[] } else { &[0] },
+        &lost([2, 1], 0),
+    );
 }
 
 #[test]
 fn an_exchange_that_lost_a_whole_direction_times_out() {
     let lost = |lost| Expected { ended: TIMED_OUT, lost, ..Default::default() };
-    let case = |name, copies, expected| assert_eq!(losing(name, copies, expected), None, "{name}");
-    case("both Pt", |kind, _| if matches!(kind, Kind::Pt1 | Kind::Pt2) { &[] } else { &[0] }, lost([2, 0]));
-    case("both Pr", |kind, _| if matches!(kind, Kind::Pr1 | Kind::Pr2) { &[] } else { &[0] }, lost([0, 2]));
-    case("every Pr3", |kind, _| if kind == Kind::Pr3 { &[] } else { &[0] }, lost([0, 4]));
-    case("every Pt3", |kind, _| if kind == Kind::Pt3 { &[] } else { &[0] }, lost([4, 0]));
-    case("forward", |kind, _| if kind.is_forward() { &[] } else { &[0] }, lost([6, 0]));
-    case("all", |_, _| &[], lost([6, 0]));
+    let case = |name, copies, expected: &Expected| assert_eq!(losing(name, copies, expected), None, "{name}");
+    case("both Pt", |kind, _| if matches!(kind, Kind::Pt1 | Kind::Pt2) { &[] } else { &[0] }, &lost([2, 0]));
+    case("both Pr", |kind, _| if matches!(kind, Kind::Pr1 | Kind::Pr2) { &[] } else { &[0] }, &lost([0, 2]));
+    case("every Pr3", |kind, _| if kind == Kind::Pr3 { &[] } else { &[0] }, &lost([0, 4]));
+    case("every Pt3", |kind, _| if kind == Kind::Pt3 { &[] } else { &[0] }, &lost([4, 0]));
+    case("forward", |kind, _| if kind.is_forward() { &[] } else { &[0] }, &lost([6, 0]));
+    case("all", |_, _| &[], &lost([6, 0]));
 }
 
 #[test]

@@ -113,8 +113,8 @@ const ALL: &[&str] = &["*"];
 const PURE: [&str; 4] = ["probe-sync-time", "probe-sync-probe", "probe-sync-estimate", "probe-sync-sim"];
 
 /// External crates that read no clock and do no input or output in the features that we use.
-const HARMLESS: [&str; 8] =
-    ["serde", "thiserror", "toml", "nalgebra", "nalgebra-sparse", "rand", "rand_chacha", "smallvec"];
+const HARMLESS: [&str; 9] =
+    ["serde", "thiserror", "toml", "nalgebra", "nalgebra-sparse", "rand", "rand_chacha", "smallvec", "blake3"];
 
 #[cfg(test)]
 mod tests {

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_beyond_the_end_adds_what_is_doubted_of_it() {
+    fn a_rate_beyond_the_end_adds_what_it_is_uncertain_by() {
         use super::super::super::growth::Growth;
         use super::super::join::{Doubt, End, Interpolation, Joining};
         let law = Some(Law { density: 0.0, stated: true });
