@@ -59,8 +59,21 @@ pub fn kineto(data: &[u8]) {
 
 /// All facts but each part of a collective: their number.
 fn told(facts: &TraceFacts) -> String {
-    let TraceFacts { identity, events, span, session, since_boot, pairs, collectives, groups, notes } = facts;
-    format!("{:?}", (identity, events, span, session, since_boot, pairs, collectives.len(), groups, notes))
+    let TraceFacts {
+        identity,
+        events,
+        span,
+        session,
+        since_boot,
+        pairs,
+        collectives,
+        groups,
+        merged,
+        has_snapshot_plane,
+        notes,
+    } = facts;
+    let planes = (merged, has_snapshot_plane);
+    format!("{:?}", (identity, events, span, session, since_boot, pairs, collectives.len(), groups, planes, notes))
 }
 
 /// The facts of a file that its format accepts.

@@ -352,7 +352,11 @@ mod tests {
         }
         // Lines are broken where the terminal is narrow.
         let help = command.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(help.contains("[default: 800us]") && help.contains("Testing against known truth"), "{help}");
+        assert!(
+            help.contains("[default: 800us at first, then what the target needs]")
+                && help.contains("Testing against known truth"),
+            "{help}"
+        );
         command.debug_assert();
     }
 

@@ -93,7 +93,7 @@ pub struct Packet {
     pub dst: NodeId,
     /// Counts the exchanges of an edge; all six packets of an exchange carry the same.
     pub seq: u32,
-    /// Which repetition of a third packet this is, from 0 to [`REPETITIONS_MAX`]; 0 for the others.
+    /// Which repetition of a third packet this is, from 0 to `REPETITIONS_MAX`; 0 for the others.
     pub repetition: u8,
     /// Which life of the node that started the exchange this belongs to: a node that starts anew takes a greater one.
     pub incarnation: u32,

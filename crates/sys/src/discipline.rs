@@ -1,6 +1,6 @@
 //! Who steers the system clock, and whether it was disturbed.
 //!
-//! Place in the flow: `Discipline` and [`steering_programs`] are asked by `doctor`; [`ClockWatch`] runs beside the probes
+//! Place in the flow: `Discipline` and `steering_programs` are asked by `doctor`; [`ClockWatch`] runs beside the probes
 //! and marks windows in which the clock was stepped or slewed. Reference: `adjtimex(2)`; `modes = 0` only reads, and
 //! needs no rights.
 //!

@@ -304,7 +304,7 @@ mod tests {
         check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
         check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
         check("keep_probes = true", &[], &[], Ok(("keep_probes", "true")));
-        check("", &[], &[("duration", "1s")], Ok(("window", "1s")));
+        check("", &[], &[("duration", "500ms")], Ok(("window", "500ms")));
         check("", &[], &[], Ok(("tracer_clock", "auto")));
         check("tracer_clock = 'boottime'", &[], &[], Ok(("tracer_clock", "boottime")));
         check("tracer_clock = 'tsc'", &[], &[("tracer_clock", "none")], Ok(("tracer_clock", "none")));
@@ -374,7 +374,7 @@ mod tests {
         check("", &[], &[("reference", "nobody")], Err("nor auto"));
         check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
         check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
-        check("", &[], &[("budget_bps", "1M")], Err("--target-error"));
+        check("", &[], &[("fixed", "true"), ("budget_bps", "1M")], Err("leave --fixed out"));
         check("", &[], &[("target_error", "1us"), ("budget_cpu", "-1")], Err("above zero"));
         check("", &[], &[("target_error", "1us"), ("budget_bps", "50")], Err("per minute"));
         check("", &[], &[("target_error", "1us"), ("budget_cpu", "900%"), ("window", "1min")], Err("less budget"));

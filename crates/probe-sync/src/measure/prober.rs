@@ -40,7 +40,7 @@ pub struct Prober {
     out_edges: [Vec<NodeId>; 2],
     ranks_on_host: (u32, u32),
     /// Longest wait for exchanges with peers that do not answer.
-    drain_limit: StdDuration,
+    end_limit: StdDuration,
 }
 
 impl ProberSetup {
@@ -132,7 +132,7 @@ impl Prober {
             cadence: config.cadence(),
             out_edges: [out_edges, Vec::new()],
             ranks_on_host: place_on_host,
-            drain_limit: 2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs()),
+            end_limit: 2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs()),
         })
     }
 
@@ -203,18 +203,25 @@ impl Prober {
         let _ = self.commands.send(Command::StopProbing);
     }
 
-    /// Lets what is under way end, once all nodes have stopped probing, and returns the exact account.
+    /// Lets the exchanges that this node has started end, those with peers that do not answer by their timeout.
+    ///
+    /// # Errors
+    /// The thread's own error when it has ended.
+    pub fn let_end(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + self.end_limit;
+        while self.ask(Command::InFlight)? > 0 && Instant::now() < deadline {
+            std::thread::sleep(DRAIN / 10);
+        }
+        Ok(())
+    }
+
+    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact account.
     ///
     /// # Errors
     /// The thread's own error when it has ended.
     pub fn finish(mut self) -> Result<RankAccount, Error> {
-        let deadline = Instant::now() + self.drain_limit;
-        loop {
-            std::thread::sleep(DRAIN.min(self.drain_limit));
-            if self.ask(Command::InFlight)? == 0 || Instant::now() >= deadline {
-                return self.ask(Command::Account);
-            }
-        }
+        std::thread::sleep(DRAIN);
+        self.ask(Command::Account)
     }
 
     fn ask<T>(&mut self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, Error> {

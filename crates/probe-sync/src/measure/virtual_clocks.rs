@@ -179,7 +179,12 @@ mod tests {
 
     #[test]
     fn models_keep_their_ranges_and_leave_offset_and_rate_alone() {
-        let constant = Config { inject_skew: Some(7), duration: Some(Duration::from_ms(12_000)), ..Config::default() };
+        let constant = Config {
+            inject_skew: Some(7),
+            duration: Some(Duration::from_ms(12_000)),
+            fixed: true,
+            ..Config::default()
+        };
         let window_ns = constant.window().as_ns();
         for node in 1..200 {
             let [plain, swinging, stepping] = [SkewModel::Constant, SkewModel::Sinusoid, SkewModel::Steps]

@@ -158,7 +158,7 @@ impl<'c> Rounds<'c> {
     }
 
     /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
-    /// is empty). Nobody counts before everybody has stopped: what one sent and another received then compares exactly.
+    /// is empty). Nobody counts before everybody has ended its exchanges: what one sent and another received then compares exactly.
     ///
     /// # Errors
     /// Names the rank that did not take part.
@@ -169,6 +169,9 @@ impl<'c> Rounds<'c> {
         if let Some(node) = &mut self.node {
             node.stop_probing();
         }
+        self.exchange.meet(self.configured_window)?;
+        // Who still asks for a lost packet makes others count.
+        self.node.as_mut().map(Node::let_end).transpose()?;
         self.exchange.meet(self.configured_window)?;
         let account = self.node.take().map(Node::finish).transpose()?;
         let account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };

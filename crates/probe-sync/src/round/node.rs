@@ -142,7 +142,15 @@ impl Node {
         self.prober.stop_probing();
     }
 
-    /// Lets what is under way end, once all nodes have stopped probing, and returns the exact account.
+    /// Lets this node's exchanges end, once probing has stopped.
+    ///
+    /// # Errors
+    /// When the probe thread has ended.
+    pub fn let_end(&mut self) -> Result<(), Error> {
+        self.prober.let_end()
+    }
+
+    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact account.
     ///
     /// # Errors
     /// What ended a thread early, or the file of snapshot pairs that cannot be written.
