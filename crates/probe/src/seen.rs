@@ -25,15 +25,15 @@ pub(crate) enum Seen {
 }
 
 /// The packets seen of one direction.
-#[derive(Copy, Clone, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SeenWindow {
     /// Any packet has come.
     begun: bool,
     highest: u32,
     /// A sequence number far ahead that came once.
     ahead: Option<u32>,
-    /// Per packet of a direction: bit b is the packet of sequence number `highest − b`.
-    bits: [u128; PLACES],
+    /// Per packet of a direction a ring of bits: that of a sequence number modulo [`SPAN`].
+    bits: [[u64; WORDS]; PLACES],
 }
 
 impl SeenWindow {
@@ -52,19 +52,29 @@ impl SeenWindow {
                 return Seen::FarAhead;
             }
             self.ahead = None;
-            for bits in &mut self.bits {
-                *bits = bits.checked_shl(shift).unwrap_or(0);
-            }
+            self.forget_before(shift);
             self.highest = seq;
         }
         let age = self.highest.wrapping_sub(seq);
         if age >= SPAN {
             return Seen::Forgotten;
         }
-        let bit = 1u128 << age;
-        let before = self.bits[place];
-        self.bits[place] |= bit;
-        if before & bit == 0 { Seen::First } else { Seen::Duplicate }
+        let (word, bit) = place_in_ring(seq);
+        let seen = &mut self.bits[place][word];
+        let first = *seen & bit == 0;
+        *seen |= bit;
+        if first { Seen::First } else { Seen::Duplicate }
+    }
+
+    /// Makes room for the next `count` sequence numbers.
+    fn forget_before(&mut self, count: u32) {
+        for ahead in 1..=count.min(SPAN) {
+            let (word, bit) = place_in_ring(self.highest.wrapping_add(ahead));
+            self.bits.iter_mut().for_each(|ring| ring[word] &= !bit);
+        }
+        if count > SPAN {
+            self.bits = [[0; WORDS]; PLACES];
+        }
     }
 
     /// Whether `seq` is soon after another number far ahead. Remembers it where it is not.
@@ -75,13 +85,21 @@ impl SeenWindow {
     }
 }
 
+/// The word and the bit of a sequence number.
+fn place_in_ring(seq: u32) -> (usize, u64) {
+    let place = seq % SPAN;
+    ((place / u64::BITS) as usize, 1 << (place % u64::BITS))
+}
+
 /// True when sequence number `a` comes after `b`, on a circle of 2^32 (RFC 1982).
 pub(crate) fn is_newer(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
-/// How many of the latest sequence numbers are remembered: more than a prober has in flight to one peer.
-pub(crate) const SPAN: u32 = 128;
+/// How many of the latest sequence numbers are remembered: those of a second at one per millisecond, because a third packet may be asked for
+/// again for most of an exchange timeout.
+pub(crate) const SPAN: u32 = 1024;
+const WORDS: usize = (SPAN / u64::BITS) as usize;
 
 /// Sequence numbers by which a packet may be ahead of all before it: what a minute without packets hides at the fastest cadence to a single
 /// peer is less than 50 times that, and then the second packet confirms the first.
@@ -105,20 +123,24 @@ mod tests {
         check(4, 0, Seen::First);
         check(4, 0, Seen::Duplicate);
         check(0, 0, Seen::Duplicate);
-        check(127, 1, Seen::First);
+        check(SPAN - 1, 1, Seen::First);
         check(0, 2, Seen::Duplicate);
-        check(128, 1, Seen::First);
+        check(SPAN, 1, Seen::First);
         check(0, 2, Seen::Forgotten);
         check(4, 0, Seen::Duplicate);
-        check(128 + 1000, 0, Seen::First);
-        check(128, 1, Seen::Forgotten);
-        check(128 + 999, 0, Seen::First);
+        check(SPAN + 1000, 0, Seen::First);
+        check(SPAN + 4, 0, Seen::First);
+        check(SPAN, 1, Seen::Duplicate);
+        check(3 * SPAN + 1000, 0, Seen::First);
+        check(2 * SPAN + 1001, 0, Seen::First);
+        check(2 * SPAN + 1000, 0, Seen::Forgotten);
     }
 
     #[test]
     fn sequence_numbers_wrap() {
         assert!(is_newer(0, u32::MAX) && !is_newer(u32::MAX, 0) && !is_newer(3, 3));
-        let mut window = SeenWindow { begun: true, highest: u32::MAX - 1, ahead: None, bits: [1; PLACES] };
+        let mut window = SeenWindow { begun: true, highest: u32::MAX - 1, ..SeenWindow::default() };
+        assert_eq!(window.note_at(u32::MAX - 1, 0), Seen::First);
         assert_eq!(window.note_at(2, 0), Seen::First);
         assert_eq!(window.note_at(u32::MAX - 1, 0), Seen::Duplicate);
         assert_eq!(window.note_at(u32::MAX, 0), Seen::First);
