@@ -380,6 +380,11 @@ mod tests {
         check("", &[], &[("target_error", "1us"), ("budget_cpu", "900%"), ("window", "1min")], Err("less budget"));
         check("", &[], &[("skew_model", "sinusoid")], Err("--inject-skew"));
         check("", &[], &[("inject_skew", "1"), ("skew_model", "wild")], Err("constant, sinusoid, steps"));
-        check("duration = '8s'", &[], &[("inject_skew", "1"), ("skew_model", "steps")], Err("three windows"));
+        check(
+            "duration = '8s'",
+            &[],
+            &[("fixed", "true"), ("inject_skew", "1"), ("skew_model", "steps")],
+            Err("three windows"),
+        );
     }
 }
