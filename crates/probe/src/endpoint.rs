@@ -169,7 +169,7 @@ impl Endpoint {
     /// A packet's transmit stamp, on this node's system clock. Stamps of third packets are ignored.
     pub fn handle_tx_stamp(&mut self, context: TxContext, stamp: Stamp, now: Timestamp<Monotonic>) {
         let now = self.advance(now);
-        let TxContext { peer, kind, seq } = context;
+        let TxContext { peer, kind, seq, .. } = context;
         if !kind.needs_tx_stamp() {
             return;
         }
@@ -294,7 +294,7 @@ impl Endpoint {
     }
 
     fn lose(&mut self, context: TxContext, loss: Loss, answer_loss: AnswerLoss) {
-        let TxContext { peer, kind, seq } = context;
+        let TxContext { peer, kind, seq, .. } = context;
         if kind.is_forward() {
             self.prober.lose((peer, seq), loss);
         } else {

@@ -20,6 +20,8 @@ pub struct TxContext {
     pub kind: Kind,
     /// The exchange's sequence number.
     pub seq: u32,
+    /// Which repetition of a third packet it is; 0 for the others.
+    pub repetition: u8,
 }
 
 /// A packet to send now.
@@ -51,7 +53,8 @@ impl Outbox {
         if self.queue.len() >= MAX_QUEUED {
             return false;
         }
-        let context = TxContext { peer: packet.dst, kind: packet.kind, seq: packet.seq };
+        let Packet { kind, seq, repetition, .. } = *packet;
+        let context = TxContext { peer: packet.dst, kind, seq, repetition };
         self.queue.push_back(Transmit { to: packet.dst, bytes: packet.encode(self.key.as_ref()), context });
         true
     }

@@ -52,7 +52,7 @@ impl SeenWindow {
                 return Seen::FarAhead;
             }
             self.ahead = None;
-            self.forget_before(shift);
+            self.make_room(shift);
             self.highest = seq;
         }
         let age = self.highest.wrapping_sub(seq);
@@ -67,13 +67,14 @@ impl SeenWindow {
     }
 
     /// Makes room for the next `count` sequence numbers.
-    fn forget_before(&mut self, count: u32) {
-        for ahead in 1..=count.min(SPAN) {
+    fn make_room(&mut self, count: u32) {
+        if count >= SPAN {
+            self.bits = [[0; WORDS]; PLACES];
+            return;
+        }
+        for ahead in 1..=count {
             let (word, bit) = place_in_ring(self.highest.wrapping_add(ahead));
             self.bits.iter_mut().for_each(|ring| ring[word] &= !bit);
-        }
-        if count > SPAN {
-            self.bits = [[0; WORDS]; PLACES];
         }
     }
 

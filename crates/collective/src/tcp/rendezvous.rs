@@ -27,17 +27,19 @@ use crate::{Deadline, Error, Rank, Wait, random_bytes};
 /// # Errors
 /// [`Error::Setup`] names the address and says what to do.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    listen(address).map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                "another program uses it; end that program or choose another port (--port or MASTER_PORT, 0 for any)"
-            }
-            io::ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
-            io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one",
-            _ => "choose another address or port",
-        };
-        Error::Setup { what: format!("cannot listen on {address}"), reason: format!("{error}; {advice}") }
-    })
+    listen(address).map_err(|error| cannot_listen(address, &error))
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program uses it; end that program or choose another port (--port or MASTER_PORT, 0 for any)"
+        }
+        io::ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one",
+        _ => "choose another address or port",
+    };
+    Error::Setup { what: format!("cannot listen on {address}"), reason: format!("{error}; {advice}") }
 }
 
 /// Listens on all addresses of this machine, whatever its own name leads to (127.0.1.1 on Debian).
@@ -47,12 +49,12 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 pub fn bind_everywhere(port: u16) -> Result<TcpListener, Error> {
     let six = SocketAddr::from(([0u16; 8], port));
     match listen(six) {
-        // A kernel or a container without IPv6.
-        Err(error) if !matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
-            bind(SocketAddr::from(([0; 4], port)))
-        }
         Ok(listener) => Ok(listener),
-        Err(_) => bind(six),
+        Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
+            Err(cannot_listen(six, &error))
+        }
+        // A kernel or a container without IPv6.
+        Err(_) => bind(SocketAddr::from(([0; 4], port))),
     }
 }
 

@@ -159,13 +159,12 @@ impl Driver {
             }
             let (udp, awaited, addresses) = (&mut self.udp, &mut self.awaited, &self.addresses);
             // The endpoint names only nodes of the run, and every node has its address.
-            let outgoing =
-                |transmit: &Transmit| (transmit.bytes, addresses[transmit.to.index()], transmit.context.kind);
-            let packets: Vec<_> = transmits.iter().map(outgoing).collect();
-            let packets: Vec<Outgoing<'_>> = packets
-                .iter()
-                .map(|(bytes, to, kind)| Outgoing { bytes, to: *to, stamped: kind.needs_tx_stamp() })
-                .collect();
+            let outgoing = transmits.iter().map(|Transmit { to, bytes, context }| Outgoing {
+                bytes,
+                to: addresses[to.index()],
+                stamped: context.kind.needs_tx_stamp(),
+            });
+            let packets: Vec<Outgoing<'_>> = outgoing.collect();
             let mut failed = Vec::new();
             udp.send_batch(&packets, |place, result| match result {
                 Ok(token) => {
@@ -210,8 +209,8 @@ impl Driver {
     /// What the network said of packets that had left.
     fn take_network_errors(&mut self) {
         while let Some(error) = self.udp.take_network_error() {
-            if let Some(peer) = self.addresses.iter().position(|address| *address == error.to) {
-                self.cannot_reach(NodeId(peer as u32), &format!("the network says {}", error.kind));
+            if let Some(peer) = self.node_at(error.to) {
+                self.cannot_reach(peer, &format!("the network says {}", error.kind));
             }
         }
     }
@@ -221,10 +220,15 @@ impl Driver {
         let mut buffer = [0; PACKET_BYTES + 1];
         for _ in 0..MAX_PER_TURN {
             let Some(received) = self.udp.try_recv(&mut buffer)? else { break };
-            let from = self.nodes.get(&canonical(received.from)).copied();
+            let from = self.node_at(received.from);
             self.endpoint.handle_packet(&buffer[..received.len], from, self.on_virtual_clock(received.stamp), now);
         }
         Ok(())
+    }
+
+    /// The node that has this address.
+    fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
+        self.nodes.get(&canonical(address)).copied()
     }
 
     fn on_virtual_clock(&self, stamp: Stamp) -> Stamp {

@@ -81,8 +81,8 @@ impl ProberSetup {
 }
 
 impl Prober {
-    /// Starts probing, in packets of this run under its key. `addresses` by node; `place_on_host` is this rank's place among the probing ranks of its host and
-    /// their number, which share the cadence.
+    /// Starts probing, in packets of this run under its key. `addresses` by node; `place_on_host` is this rank's place among the
+    /// probing ranks of its host and their number, which share the cadence.
     ///
     /// # Errors
     /// When the thread cannot be started.

@@ -35,6 +35,7 @@ fn context() -> impl Strategy<Value = TxContext> {
         peer: NodeId(peer),
         kind,
         seq,
+        repetition: 0,
     })
 }
 

@@ -4,9 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use probe_sync_probe::{
-    Counters, Endpoint, EndpointConfig, Kind, PACKET_BYTES, Packet, PeerCounters, Schedule, Transmit,
-};
+use probe_sync_probe::{Counters, Endpoint, EndpointConfig, Kind, PACKET_BYTES, PeerCounters, Schedule, Transmit};
 use probe_sync_time::{Duration, Exchange, Monotonic, NodeId, RunId, SessionKey, Stamp, StampSource, Timestamp};
 
 pub const DELAY: i64 = 200;
@@ -139,8 +137,7 @@ impl Wire {
                 }
                 Tx::Silence => {}
             }
-            let repetition = Packet::decode(&transmit.bytes).expect("an endpoint sends what it takes").repetition;
-            for late in (plan.copies)(context.kind, repetition) {
+            for late in (plan.copies)(context.kind, context.repetition) {
                 self.order += 1;
                 self.queue.push(Reverse((now + DELAY + late, self.order, 1 - from, transmit.bytes)));
             }

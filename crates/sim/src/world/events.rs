@@ -218,7 +218,7 @@ impl<'a> World<'a> {
     fn receive(&mut self, number: u32, now: i64) -> NodeId {
         let Packet { from, to, context, copies, bytes, length, came_at } = self.in_flight.take(number);
         if let Some(context) = context {
-            self.counter.note_arrival(from, context, bytes[REPETITION_BYTE], copies);
+            self.counter.note_arrival(from, context, copies);
         }
         let early = came_at.filter(|_| self.scenario.stamps.source != StampSource::User);
         let received = self.stamp(to, from, Side::Receive, early.unwrap_or(now));
@@ -375,6 +375,3 @@ pub(crate) const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000
 
 /// From one packet of a batch to the next, ns.
 const SEND_NS: i64 = 1_500;
-
-/// Where a probe packet says which repetition of a third packet it is.
-const REPETITION_BYTE: usize = 7;

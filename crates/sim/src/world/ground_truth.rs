@@ -44,8 +44,8 @@ pub struct GroundTruth {
 pub(crate) struct PacketCounter {
     directions: PairMap<DirectionCounts>,
     pub(crate) foreign: Vec<ForeignCounters>,
-    /// Packets sent twice whose first copy has arrived, by sender; third packets by their repetition too.
-    arrived: HashSet<(NodeId, TxContext, u8)>,
+    /// Packets sent twice whose first copy has arrived, by sender.
+    arrived: HashSet<(NodeId, TxContext)>,
 }
 
 impl PacketCounter {
@@ -76,8 +76,8 @@ impl PacketCounter {
     }
 
     /// A copy of a packet arrives; `copies` were made of it.
-    pub(crate) fn note_arrival(&mut self, from: NodeId, context: TxContext, repetition: u8, copies: u8) {
-        let duplicate = copies > 1 && !self.arrived.insert((from, context, repetition));
+    pub(crate) fn note_arrival(&mut self, from: NodeId, context: TxContext, copies: u8) {
+        let duplicate = copies > 1 && !self.arrived.insert((from, context));
         let counts = self.counts(from, context.peer);
         counts.delivered += 1;
         counts.duplicates += u64::from(duplicate);

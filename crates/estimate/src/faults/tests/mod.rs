@@ -239,10 +239,7 @@ fn a_clock_that_swings_between_steady_ones_does_not_step() {
     let change = Change {
         offset: Some(|round, node| if node == 5 { swing(round)[0] } else { 0.0 }),
         edge: Some(|round, edge| {
-            if of(edge, 5) {
-                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
-                edge.alpha += sign * 1e-9 * swing(round)[1];
-            }
+            turn(edge, 5, swing(round)[1]);
             true
         }),
         ..Change::default()
@@ -268,9 +265,8 @@ fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
             _ => 0.0,
         }),
         edge: Some(|round, edge| {
-            if of(edge, 5) && round >= LATER {
-                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
-                edge.alpha += sign * 2e-5;
+            if round >= LATER {
+                turn(edge, 5, 2e4);
             }
             true
         }),
@@ -296,8 +292,7 @@ fn a_step_that_a_line_hides_shows_in_the_margins() {
         }),
         edge: Some(|round, edge| {
             if of(edge, 5) && round == BEGIN {
-                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
-                edge.alpha += sign * 8e3 / (WINDOW_S * 1e9);
+                turn(edge, 5, 8e3 / WINDOW_S);
                 edge.margin_ns -= 4e3;
             }
             true
@@ -321,8 +316,7 @@ fn a_rate_that_changes_late_in_a_window_is_no_step() {
         offset: Some(late),
         edge: Some(|round, edge| {
             if of(edge, 5) && round >= BEGIN {
-                let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
-                edge.alpha += sign * if round == BEGIN { 1.25e-6 } else { 5e-6 };
+                turn(edge, 5, if round == BEGIN { 1.25e3 } else { 5e3 });
                 edge.margin_ns -= if round == BEGIN { 1_875.0 } else { 0.0 };
             }
             true
@@ -345,10 +339,9 @@ fn a_slow_change_of_rate_is_found_over_several_rounds() {
         if node == 5 && round >= BEGIN { 160.0 * WINDOW_S * (round - BEGIN) as f64 } else { 0.0 }
     }
     let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
-        let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
         edge.covariance = [40_000.0, 0.0, 4e-15];
-        if of(edge, 5) && round >= BEGIN {
-            edge.alpha += sign * 1.6e-7;
+        if round >= BEGIN {
+            turn(edge, 5, 160.0);
         }
         true
     };
@@ -404,9 +397,8 @@ fn stamps_wrong_by_a_ramp_are_a_jump_of_the_rate() {
         if node == 5 && round >= BEGIN { 200.0 * WINDOW_S * (round - BEGIN) as f64 + 400.0 } else { 0.0 }
     }
     let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
-        let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
-        if of(edge, 5) && round >= BEGIN {
-            edge.alpha += sign * 2e-7;
+        if round >= BEGIN {
+            turn(edge, 5, 200.0);
         }
         true
     };
@@ -420,9 +412,8 @@ fn a_change_of_rate_breaks_no_history_and_costs_no_edge() {
         if node == 5 && round >= BEGIN { 120.0 * WINDOW_S * ((round - BEGIN) as f64 + 0.5) } else { 0.0 }
     }
     let rate = |round: u64, edge: &mut EdgeAlphaBeta| {
-        let sign = if edge.src_node_id.0 == 5 { -1.0 } else { 1.0 };
-        if of(edge, 5) && round >= BEGIN {
-            edge.alpha += sign * 1.2e-7;
+        if round >= BEGIN {
+            turn(edge, 5, 120.0);
         }
         true
     };
