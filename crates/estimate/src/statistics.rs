@@ -1,4 +1,4 @@
-//! The upper median, and what the normal distribution says of widths.
+//! The upper median, the lowest of what happened together, and what the normal distribution says of widths.
 //!
 //! Place in the flow: under all other modules, which judge by medians because a few wild values do not move them.
 //! What it does not do: average the two middle values of an even count.
@@ -27,8 +27,46 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     upper_median(&mut values.into_iter().collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
+/// The lowest value of every moment, ascending: of `(time, value)` what lies within `apart` of a moment's first counts once.
+pub(crate) fn lowest_by_moment(values: impl Iterator<Item = (f64, f64)>, apart: f64) -> Vec<f64> {
+    let mut in_time: Vec<(f64, f64)> = values.collect();
+    in_time.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let mut lowest: Vec<f64> = Vec::new();
+    let mut first = f64::NEG_INFINITY;
+    for (time, value) in in_time {
+        match lowest.last_mut() {
+            Some(low) if time - first <= apart => *low = low.min(value),
+            _ => {
+                first = time;
+                lowest.push(value);
+            }
+        }
+    }
+    lowest.sort_unstable_by(f64::total_cmp);
+    lowest
+}
+
+/// What leaves a host within so long is one moment, ns: more than a wake-up takes, less than lies between two of them.
+pub(crate) const MOMENT_NS: f64 = 1e6;
+
 /// Half the width of a normal distribution's 95 % interval, in standard deviations.
 pub const SIGMAS_95: f64 = 1.959_964;
 
 /// A normal distribution's standard deviation over its median absolute deviation.
 pub(crate) const TO_SIGMA: f64 = 1.4826;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_together_counts_once_with_its_lowest() {
+        // Two wake-ups of three packets, told out of order, and one packet alone.
+        let packets = [(10.0, 7.0), (0.0, 5.0), (0.4, 3.0), (10.9, 9.0), (1.0, 4.0), (10.5, 8.0), (30.0, 1.0)];
+        assert_eq!(lowest_by_moment(packets.into_iter(), 1.0), [1.0, 3.0, 7.0]);
+        // A stream without a pause is cut: what is further from a moment's first is the next moment.
+        let stream = (0..6).map(|k| (f64::from(k) * 0.5, f64::from(k)));
+        assert_eq!(lowest_by_moment(stream, 1.0), [0.0, 3.0]);
+        assert_eq!(lowest_by_moment([].into_iter(), 1.0), [0.0; 0]);
+    }
+}

@@ -103,7 +103,7 @@ impl Online {
         self.forget(broken, set_back, round);
         let lines = self.lines(round);
         self.forget_node_pairs(round, &lines);
-        let scales = self.scatter.map(|[squares, freedom]| (squares / freedom).clamp(SCALE_MIN, 1.0 / SCALE_MIN));
+        let scales = self.scatter.map(factor);
         let (measured, noise) = self.least_squares(round, &lines, scales);
         for node in 0..self.nodes.len() {
             if delta > 0.0 {
@@ -378,6 +378,17 @@ impl Online {
     }
 }
 
+/// The factor on the claimed variances that residuals of weighted `squares` and this `freedom` show. Loops show what edges err by each for
+/// itself, and nothing of what all edges of a node err by alike: larger residuals than claimed count as they are, smaller ones only
+/// where they are many.
+pub(super) fn factor([squares, freedom]: [f64; 2]) -> f64 {
+    if squares > freedom {
+        (squares / freedom).min(1.0 / SCALE_MIN)
+    } else {
+        ((squares + NARROWING_PRIOR) / (freedom + NARROWING_PRIOR)).max(SCALE_MIN)
+    }
+}
+
 fn scaled([a, ab, b]: Block, scales: Pair) -> Block {
     [a * scales[0], ab * (scales[0] * scales[1]).sqrt(), b * scales[1]]
 }
@@ -399,6 +410,9 @@ const COMMON_WEIGHT: f64 = 4.0;
 
 /// Independent residuals that the claimed covariances count for.
 const SCATTER_PRIOR: f64 = 30.0;
+
+/// And against those that would make them smaller: a dozen rounds of a small cluster.
+const NARROWING_PRIOR: f64 = 300.0;
 
 /// Student-t weights per round.
 const REWEIGHTINGS: usize = 2;

@@ -3,15 +3,17 @@
 //! Place in the flow: between two solutions of `smoother`, where the run's exchanges are at hand. A window alone must find its line from its
 //! few lowest delays. With the clocks known to some nanoseconds, all packets that went from one node to the other over the whole run show
 //! the distribution h of that direction's delays, and then every packet tells something:
-//! - **Motion.** With ψ = (ln h)′ the efficient estimate of how much θ moved in a window is one scoring step, `δ = Σ s / Σ J`, where a forward
-//!   packet of delay e has `s = −ψ(e)`, a reverse packet `s = ψ(e)`, and J is the mean of −ψ′ over the run; its variance is `n·E[ψ²]/(n·J)²`.
-//!   (Le Cam's one-step estimator; van der Vaart, Asymptotic Statistics, 5.7.) For delays with a sharp floor it is as good as the hull, for
+//! - **Motion.** With ψ = (ln h)′ the efficient estimate of how much θ moved in a window is where scoring steps end, `δ = Σ s / Σ J` each, where a forward
+//!   packet of delay e has `s = −ψ(e)`, a reverse packet `s = ψ(e)`, and J is the mean of −ψ′ over the run; its variance is `n·E[ψ²]/(n·J)²`,
+//!   with what left together summed before it is squared.
+//!   (Fisher scoring; van der Vaart, Asymptotic Statistics, 5.7.) For delays with a sharp floor it is as good as the hull, for
 //!   software stamps, whose floor is soft, much better. h is a kernel estimate in the variable asinh(e/s).
 //! - **Level.** The floor of each direction over the whole run, `lowest − mean spacing of the lowest`, has a bias many times smaller than a window's;
 //!   half the difference of the two floors is the constant part of θ. The loops decide how far it replaces the windows' mean.
 //!
 //! What it does not do: tell asymmetry from offset; the floors contain it like everything else.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probe_sync_time::{Duration, Edge, Exchange, StampSource, Timestamp};
@@ -22,6 +24,7 @@ use super::refine;
 use crate::graph::edges::PER_SECOND;
 use crate::graph::linear::{Block, Pair, inverse};
 use crate::motion::{apply, block, product, square};
+use crate::statistics::{MOMENT_NS, lowest_by_moment};
 
 /// A packet whose delay is known up to the error of the clocks.
 #[derive(Copy, Clone, Debug)]
@@ -77,8 +80,9 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
 
 /// The constant part of every node pair's theta, from the floors of its delays.
 pub(super) fn floors(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Option<Level>> {
+    let knots = &fit.layout.knots;
     let level = |traffic: &Traffic| {
-        let [there, back] = [floor(&traffic.ways[0])?, floor(&traffic.ways[1])?];
+        let [there, back] = [floor(knots, &traffic.ways[0])?, floor(knots, &traffic.ways[1])?];
         Some(Level { value: 0.5 * (there.0 - back.0), variance: 0.25 * (there.1 + back.1) })
     };
     sorted(fit, exchanges).iter().map(level).collect()
@@ -184,23 +188,22 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
         olds.entry(old.knot).or_insert(old);
     }
     let split = fit.refined && scores.tells_thirds(traffic, olds.len());
-    let mut sums: BTreeMap<usize, Sums> = BTreeMap::new();
-    for (way, sign) in [(0, -1.0), (1, 1.0)] {
+    let mut heard: BTreeMap<usize, Heard> = BTreeMap::new();
+    for way in [0, 1] {
         for packet in &traffic.ways[way] {
             let own = packet.knot as usize;
             let knot = if split || !fit.refined { own } else { refine::middle(own) };
             let x = packet.x + layout.knots[own] - layout.knots[knot];
-            let score = sign * scores.ways[way].psi(packet.delay);
-            sums.entry(knot).or_default().add(x, score, &scores.ways[way]);
+            heard.entry(knot).or_default()[way].push([x, packet.delay]);
         }
     }
-    let mut measures: Vec<Measure> = Vec::with_capacity(sums.len());
+    let mut measures: Vec<Measure> = Vec::with_capacity(heard.len());
     for (middle, old) in olds {
         let knots = if split { middle - 1..=middle + 1 } else { middle..=middle };
         let (from, to) = if old.sign > 0.0 { (old.from, old.to) } else { (old.to, old.from) };
         let renewed: Option<Vec<Measure>> = knots
             .map(|knot| {
-                let (shift, covariance) = sums.get(&knot)?.step()?;
+                let (shift, covariance) = shifted(heard.get(&knot)?, scores)?;
                 let (a, b) = (fit.states[layout.state(from, knot)], fit.states[layout.state(to, knot)]);
                 let value = [b[0] - a[0] + level + shift[0], b[1] - a[1] + shift[1]];
                 Some(Measure { from, to, knot, sign: 1.0, value, covariance })
@@ -210,6 +213,30 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
         measures.extend(renewed.unwrap_or_else(as_it_was));
     }
     measures
+}
+
+/// A window's packets of both directions: since the knot in s, and delay in ns.
+type Heard = [Vec<[f64; 2]>; 2];
+
+/// How far a window's line moves, and its covariance: scoring steps until they no longer move it. A single one would stay near where it starts,
+/// and claim to know that. None where they do not end.
+fn shifted(heard: &Heard, scores: &Scores) -> Option<(Pair, Block)> {
+    let mut shift = [0.0; 2];
+    for _ in 0..STEPS_MAX {
+        let mut sums = Sums::default();
+        for (way, sign) in [(0, -1.0), (1, 1.0)] {
+            for [x, delay] in &heard[way] {
+                let score = sign * scores.ways[way].psi(delay + sign * (shift[0] + shift[1] * x));
+                sums.add(*x, score, &scores.ways[way]);
+            }
+        }
+        let (step, covariance) = sums.step()?;
+        shift = [shift[0] + step[0], shift[1] + step[1]];
+        if step[0] * step[0] <= STEP_MIN * STEP_MIN * covariance[0] {
+            return Some((shift, covariance));
+        }
+    }
+    None
 }
 
 /// Scores of one window, for offset and rate.
@@ -235,10 +262,7 @@ impl Sums {
     fn step(&self) -> Option<(Pair, Block)> {
         let inverse = square(inverse(self.steepness).filter(|_| self.count >= PACKETS_PER_WINDOW_MIN)?);
         let covariance = block(product(product(inverse, square(self.scatter)), inverse));
-        let shift = apply(inverse, self.score);
-        // One step is good near the truth only.
-        let near = shift[0].powi(2) <= STEP_MAX * STEP_MAX * covariance[0];
-        near.then_some((shift, covariance))
+        Some((apply(inverse, self.score), covariance))
     }
 }
 
@@ -302,9 +326,28 @@ impl Score {
         let by = STEEPNESS_STEP * scale;
         let mean = |shift: f64| delays.iter().map(|delay| score.psi(delay + shift)).sum::<f64>() / count;
         let steepness = (mean(-by) - mean(by)) / (2.0 * by);
-        let scatter = delays.iter().map(|delay| score.psi(*delay).powi(2)).sum::<f64>() / count;
+        let scatter = score.scatter_by_moment(packets) / count;
         (score.steepness, score.scatter) = (steepness, scatter);
         (steepness > 0.0 && scatter.is_finite()).then_some(score)
+    }
+
+    /// Σ (Σψ)², the outer sum over the moments at which packets left: those that left together err alike, and n of them know
+    /// little more than one (the variance of a sum over clusters; Liang and Zeger, Biometrika 73, 1986). Never less than Σψ².
+    fn scatter_by_moment(&self, packets: &[Delayed]) -> f64 {
+        let mut in_time: Vec<&Delayed> = packets.iter().collect();
+        in_time.sort_unstable_by(|a, b| (a.knot, a.x).partial_cmp(&(b.knot, b.x)).unwrap_or(Ordering::Equal));
+        let (mut together, mut alone, mut sum) = (0.0, 0.0, 0.0);
+        let mut first = (u32::MAX, 0.0);
+        for packet in in_time {
+            if packet.knot != first.0 || packet.x - first.1 > MOMENT_S {
+                together += f64::powi(sum, 2);
+                (first, sum) = ((packet.knot, packet.x), 0.0);
+            }
+            let psi = self.psi(packet.delay);
+            alone += psi * psi;
+            sum += psi;
+        }
+        f64::max(together + f64::powi(sum, 2), alone)
     }
 
     fn psi(&self, delay: f64) -> f64 {
@@ -335,14 +378,16 @@ fn smoothed(seen: &[f64], start: f64, step: f64, width: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The floor of a direction's delays and its variance; each coded pair counts once, with its lower packet.
-fn floor(packets: &[Delayed]) -> Option<(f64, f64)> {
-    let mut lowest: Vec<f64> =
-        packets.chunks(2).map(|pair| pair.iter().map(|p| p.delay).fold(f64::INFINITY, f64::min)).collect();
-    if lowest.len() < PACKETS_MIN / 2 {
+/// The floor of a direction's delays and its variance; packets that leave together count once, with the lowest.
+fn floor(knots: &[f64], packets: &[Delayed]) -> Option<(f64, f64)> {
+    if packets.len() < PACKETS_MIN {
         return None;
     }
-    lowest.sort_unstable_by(f64::total_cmp);
+    let delay = |packet: &Delayed| (knots[packet.knot as usize] + packet.x, packet.delay);
+    let lowest = lowest_by_moment(packets.iter().map(delay), MOMENT_S);
+    if lowest.len() < MOMENTS_MIN {
+        return None;
+    }
     let count = (lowest.len() as f64).sqrt() as usize + 2;
     let spacing = |from: usize| (lowest[from + count] - lowest[from]) / count as f64;
     // A single stamp that is too early lies alone below all others.
@@ -356,6 +401,10 @@ fn floor(packets: &[Delayed]) -> Option<(f64, f64)> {
 /// Fewest packets of a direction from which a distribution is taken.
 const PACKETS_MIN: usize = 200;
 
+/// Fewest moments at which they left, from which a floor is taken, and how far apart two of them are, s: as in `edge_fit`.
+const MOMENTS_MIN: usize = 25;
+const MOMENT_S: f64 = MOMENT_NS / PER_SECOND;
+
 /// Fewest packets, both ways, that move a window's line.
 const PACKETS_PER_WINDOW_MIN: usize = 12;
 
@@ -366,8 +415,9 @@ const PACKETS_PER_THIRD_MIN: f64 = 24.0;
 /// noise and show nothing.
 const THIRD_SD_NS: f64 = 10.0;
 
-/// A window that wants to move further than this, in its standard deviations, is left to its own line.
-const STEP_MAX: f64 = 8.0;
+/// A line is where it belongs when the next step is shorter than this, in its standard deviations, and may take so many.
+const STEP_MIN: f64 = 0.1;
+const STEPS_MAX: usize = 30;
 
 /// Points of the grid of ψ.
 const GRID: usize = 512;
@@ -384,3 +434,52 @@ const FLOOR_SPACINGS: f64 = 1.5;
 /// Early stamps per direction that are looked for, and how lonely they are.
 const GLITCHES_MAX: usize = 3;
 const LONELY_SPACINGS: f64 = 8.0;
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// Packets of one direction: `wakes` per knot over 20 knots of a second, `train` of them together, queues of 100 ns in the mean over a floor
+    /// that stamps blur.
+    fn way(wakes: u32, train: u32, seed: u64) -> Vec<Delayed> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut packets = Vec::new();
+        for wake in 0..20 * wakes {
+            let mut blur = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+            let delay = 20.0 * blur() + 500.0 - 100.0 * (1.0 - random.random::<f64>()).ln();
+            let x = f64::from(wake % wakes) / f64::from(wakes) - 0.5;
+            packets.extend((0..train).map(|k| Delayed { knot: wake / wakes, x: x + 1e-5 * f64::from(k), delay }));
+        }
+        packets
+    }
+
+    #[test]
+    fn packets_that_leave_together_scatter_as_one() {
+        let alone = Score::new(&way(50, 1, 1)).expect("packets enough");
+        let together = Score::new(&way(50, 4, 1)).expect("packets enough");
+        let plain = |score: &Score, packets: &[Delayed]| {
+            packets.iter().map(|packet| score.psi(packet.delay).powi(2)).sum::<f64>() / packets.len() as f64
+        };
+        assert!((alone.scatter / plain(&alone, &way(50, 1, 1)) - 1.0).abs() < 1e-9, "each is a moment of its own");
+        assert!((together.scatter / plain(&together, &way(50, 4, 1)) - 4.0).abs() < 1e-9, "four count as one");
+    }
+
+    #[test]
+    fn a_window_finds_its_line_from_far_away() {
+        let traffic = Traffic { ways: [way(50, 1, 2), way(50, 1, 3)] };
+        let scores = Scores::new(&traffic).expect("packets enough");
+        for theta in [0.0, 30.0, -300.0, 1_500.0] {
+            // Theta is larger than the states say: forward packets seem late, and those of the way back early.
+            let window = |way: usize, sign: f64| {
+                let here = traffic.ways[way].iter().filter(|packet| packet.knot == 7);
+                here.map(|packet| [packet.x, packet.delay + sign * theta]).collect()
+            };
+            let ([shift, _], [variance, ..]) = shifted(&[window(0, 1.0), window(1, -1.0)], &scores).expect("it ends");
+            let error = (shift - theta).abs();
+            assert!(error < 4.0 * variance.sqrt() && variance.sqrt() < 15.0, "{theta}: {shift} ± {}", variance.sqrt());
+        }
+    }
+}

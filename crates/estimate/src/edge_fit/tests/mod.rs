@@ -226,6 +226,27 @@ fn the_stated_covariance_covers() {
 }
 
 #[test]
+fn exchanges_that_leave_together_know_what_one_of_them_knows() {
+    let together = Path { shared: 1.0, ..EXPONENTIAL };
+    for wakes in [4, 8, 30] {
+        let path = Path { exchanges: wakes, ..together };
+        let mut inside = 0;
+        for seed in 0..1000 {
+            // Four exchanges of each wake-up, ten microseconds apart, that meet the same queues but for a nanosecond.
+            let train = |first: &Exchange| {
+                let later = |k: i64| probe_sync_time::Duration::from_ns(10_000 * k);
+                (0..4).map(|k| Exchange { t: first.t.map(|t| t + later(k)), ..*first }).collect::<Vec<_>>()
+            };
+            let exchanges: Vec<Exchange> = path.simulate(seed).iter().flat_map(train).collect();
+            let fitted = line(&exchanges);
+            inside += u32::from((fitted.beta - THETA).abs() <= 1.96 * fitted.covariance[0].sqrt());
+        }
+        println!("{wakes} wake-ups: 95 % intervals hold {:.1} %", f64::from(inside) / 10.0);
+        assert!((890..=995).contains(&inside), "{wakes} wake-ups: {inside} of 1000");
+    }
+}
+
+#[test]
 fn the_covariance_is_never_zero_and_moves_with_the_midpoint() {
     let exchanges = LIGHT.simulate(3);
     let fitted = line(&exchanges);

@@ -385,6 +385,15 @@ fn live_intervals_hold_too_and_later_packets_help() {
 }
 
 #[test]
+fn live_many_residuals_narrow_what_is_claimed_and_few_widen_it() {
+    let factor = online::factor;
+    assert!((factor([120.0, 60.0]) - 2.0).abs() < 1e-12, "twice the squares are twice the variance");
+    assert!((factor([60.0, 120.0]) - 360.0 / 420.0).abs() < 1e-12, "of a small cluster half the squares say little");
+    assert!((factor([7_500.0, 15_000.0]) - 0.51).abs() < 0.01, "of a large one they do");
+    assert_eq!(factor([1e9, 1.0]), 25.0);
+}
+
+#[test]
 fn live_a_step_starts_the_clock_anew() {
     let make = Make { nodes: 8, rounds: 10, degree: 3, noise_ns: 20.0, asymmetry_ns: 10.0, walk: 4.0 };
     for node in [3, 0] {
