@@ -8,7 +8,7 @@
 //! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node's timestamps
 //!   depend on the peer;
 //! - from the beginning: the level itself lies far outside of all edges' levels;
-//! - margin alone: a changed route; on seven of ten edges of the network alike: a load that began or ended; on two thirds of a node's edges while its offset leaves its prediction: that node's receive
+//! - margin alone: a changed route, where it rises, or falls below all that were seen (queues only ever add to it); on seven of ten edges of the network alike: a load that began or ended; on two thirds of a node's edges while its offset leaves its prediction: that node's receive
 //!   stamps are late or early, which no change of routes does to all peers at once.
 //!
 //! An edge whose residual is off keeps its old level until it returns; a changed margin is the new level.
@@ -44,6 +44,8 @@ pub(super) struct Paths {
 struct Track {
     /// Mean residual and margin, ns.
     level: [f64; 2],
+    /// The least margin that the level was learnt from, ns.
+    lowest: f64,
     /// Mean random variance of the residual, ns².
     variance: f64,
     count: u32,
@@ -338,8 +340,9 @@ impl Track {
         learnt: &mut [Scale; 2],
     ) -> Option<Off> {
         self.seen = self.seen.saturating_add(1);
-        let deviation = edge.covariance[0].max(1.0).sqrt() * (1.0 + 1.0 / f64::from(self.count.max(1))).sqrt();
-        let off = [0, 1].map(|k| measured[k] - self.level[k]);
+        // The level is as uncertain as the rounds that it was learnt from.
+        let deviation = (edge.covariance[0].max(1.0) + self.variance / f64::from(self.count.max(1))).sqrt();
+        let off = [measured[0] - self.level[0], self.margin_off(measured[1])];
         let limits = [
             (DEVIATIONS * scales[0] * deviation).max(RESIDUAL_MIN_NS),
             (DEVIATIONS * scales[1] * deviation).max(MARGIN_MIN_NS).max(MARGIN_SHARE_MIN * self.level[1].abs()),
@@ -373,6 +376,13 @@ impl Track {
         self.confirm(found, always, measured[1])
     }
 
+    /// How far a margin is off the level. Queues only ever add to it: on a busy network the level lies above the floor by what they leave, and a
+    /// margin that falls towards the floor has not changed; one that falls below all that were seen has.
+    fn margin_off(&self, margin_ns: f64) -> f64 {
+        let off = margin_ns - self.level[1];
+        if off < 0.0 { (margin_ns - self.lowest).min(0.0) } else { off }
+    }
+
     /// On its level: what was suspected is over, and the level follows.
     fn settle(&mut self, measured: [f64; 2], variance: f64, moving: bool) {
         self.suspicion = None;
@@ -395,13 +405,15 @@ impl Track {
             return None;
         }
         if sure.margin != 0.0 {
-            self.level[1] = margin_ns;
+            (self.level[1], self.lowest) = (margin_ns, margin_ns);
         }
         self.suspicion = None;
         Some(sure)
     }
 
     fn take_in(&mut self, measured: [f64; 2], variance: f64) {
+        let margin = measured[1];
+        self.lowest = if self.count == 0 { margin } else { self.lowest.min(margin) };
         self.count = self.count.saturating_add(1).min(COUNT_MAX);
         let gain = 1.0 / f64::from(self.count);
         self.variance += gain * (variance - self.variance);

@@ -17,6 +17,9 @@ const BEGIN: u64 = 6;
 const WINDOW_S: f64 = 4.0;
 const M0: i64 = 1_795_187_183_000_000_000;
 
+/// An edge of theirs.
+const EDGE: Edge = Edge { src: NodeId(5), dst: NodeId(8) };
+
 type Events = Vec<(NodeId, ClockEvent)>;
 
 /// What a fault does to a round.
@@ -282,6 +285,46 @@ fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
 }
 
 #[test]
+fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
+    // Queues hold an edge's margin 2 µs above its floor from round 4 on, seen by windows of great uncertainty; from round 9 on it is at the floor
+    // again, and sure of it.
+    fn queued(round: u64, edge: &mut EdgeAlphaBeta) -> bool {
+        if edge.edge() == EDGE && (4..9).contains(&round) {
+            edge.margin_ns += 2_000.0;
+            edge.covariance[0] = 250_000.0;
+        }
+        true
+    }
+    // And another one falls 2 µs below its floor.
+    fn shorter(round: u64, edge: &mut EdgeAlphaBeta) -> bool {
+        if edge.edge() == EDGE && round >= 9 {
+            edge.margin_ns -= 2_000.0;
+        }
+        queued(round, edge)
+    }
+    for seed in 0..20 {
+        assert_eq!(named(&watched(seed, Change { edge: Some(queued), ..Change::default() })), [], "seed {seed}");
+        let found = named(&watched(seed, Change { edge: Some(shorter), ..Change::default() }));
+        assert_eq!(found, [(FaultKind::RouteChange, Culprit::Edge(EDGE), 9)], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_level_of_two_uncertain_windows_accuses_no_edge() {
+    // Before round 4 nothing is learnt; rounds 2 and 3 are good to 400 ns and lie 1.8 µs too low, those that follow are good to 30 ns.
+    let low = |round: u64, edge: &mut EdgeAlphaBeta| {
+        if edge.edge() == EDGE && round < 4 {
+            edge.margin_ns -= 1_800.0;
+            edge.covariance[0] = 160_000.0;
+        }
+        true
+    };
+    for seed in 0..20 {
+        assert_eq!(named(&watched(seed, Change { edge: Some(low), ..Change::default() })), [], "seed {seed}");
+    }
+}
+
+#[test]
 fn a_step_that_a_line_hides_shows_in_the_margins() {
     // 8 µs in the middle of a window whose packets take 6 µs each way: a line turned by 2 ppm fits, with margins of 2 µs.
     let change = Change {
@@ -462,7 +505,6 @@ fn late_receive_stamps_name_the_falseticker() {
 
 #[test]
 fn one_edge_is_named_alone() {
-    const EDGE: Edge = Edge { src: NodeId(5), dst: NodeId(8) };
     let culprit = || Culprit::Edge(EDGE);
     let only = |edge: Edge| edge == EDGE;
     let asymmetric = |round: u64, edge: &mut EdgeAlphaBeta| {
