@@ -64,7 +64,7 @@ fn settings(out: &Path) -> Vec<(String, String)> {
     let settings = [
         ("duration", "4s"),
         ("window", "1s"),
-        ("cadence", "800us"),
+        ("probe_cadence", "800us"),
         ("neighbors", "32"),
         ("tracer_clock", "none"),
         ("out", out.as_str()),
