@@ -1,4 +1,4 @@
-//! The upper median, the lowest of what happened together, and what the normal distribution says of widths.
+//! The upper median, one value of what happened together, and what the normal distribution says of widths.
 //!
 //! Place in the flow: under all other modules, which judge by medians because a few wild values do not move them.
 //! What it does not do: average the two middle values of an even count.
@@ -27,23 +27,33 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     upper_median(&mut values.into_iter().collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
-/// The lowest value of every moment, ascending: of `(time, value)` what lies within `apart` of a moment's first counts once.
+/// The lowest value of every moment, ascending.
 pub(crate) fn lowest_by_moment(values: impl Iterator<Item = (f64, f64)>, apart: f64) -> Vec<f64> {
+    let mut lowest = by_moment(values, apart, f64::min);
+    lowest.sort_unstable_by(f64::total_cmp);
+    lowest
+}
+
+/// One value for every moment, in order of time: of `(time, value)`, those within `apart` of a moment's first are joined.
+pub(crate) fn by_moment(
+    values: impl Iterator<Item = (f64, f64)>,
+    apart: f64,
+    join: impl Fn(f64, f64) -> f64,
+) -> Vec<f64> {
     let mut in_time: Vec<(f64, f64)> = values.collect();
     in_time.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let mut lowest: Vec<f64> = Vec::new();
+    let mut joined: Vec<f64> = Vec::new();
     let mut first = f64::NEG_INFINITY;
     for (time, value) in in_time {
-        match lowest.last_mut() {
-            Some(low) if time - first <= apart => *low = low.min(value),
+        match joined.last_mut() {
+            Some(last) if time - first <= apart => *last = join(*last, value),
             _ => {
                 first = time;
-                lowest.push(value);
+                joined.push(value);
             }
         }
     }
-    lowest.sort_unstable_by(f64::total_cmp);
-    lowest
+    joined
 }
 
 /// What leaves a host within so long is one moment, ns: more than a wake-up takes, less than lies between two of them.

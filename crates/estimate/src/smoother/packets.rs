@@ -13,7 +13,6 @@
 //!
 //! What it does not do: tell asymmetry from offset; the floors contain it like everything else.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use probe_sync_time::{Duration, Edge, Exchange, StampSource, Timestamp};
@@ -24,7 +23,7 @@ use super::refine;
 use crate::graph::edges::PER_SECOND;
 use crate::graph::linear::{Block, Pair, inverse};
 use crate::motion::{apply, block, product, square};
-use crate::statistics::{MOMENT_NS, lowest_by_moment};
+use crate::statistics::{MOMENT_NS, by_moment, lowest_by_moment};
 
 /// A packet whose delay is known up to the error of the clocks.
 #[derive(Copy, Clone, Debug)]
@@ -33,6 +32,13 @@ struct Delayed {
     /// Since the knot, s.
     x: f64,
     delay: f64,
+}
+
+impl Delayed {
+    /// Since the run's origin, s.
+    fn time(&self, knots: &[f64]) -> f64 {
+        knots[self.knot as usize] + self.x
+    }
 }
 
 /// All packets between two nodes, from the first to the second and back.
@@ -54,7 +60,7 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
     for number in 0..fit.layout.node_pairs.len() {
         let node_pair = fit.layout.node_pairs[number].clone();
         let first = measures.len();
-        let scores = traffic.get(number).and_then(Scores::new);
+        let scores = traffic.get(number).and_then(|traffic| Scores::new(&fit.layout.knots, traffic));
         let renewed = scores
             .map(|scores| renewed(fit, levels[number].value, (number, &traffic[number]), &scores))
             .unwrap_or_default();
@@ -218,19 +224,33 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
 /// A window's packets of both directions: since the knot in s, and delay in ns.
 type Heard = [Vec<[f64; 2]>; 2];
 
-/// How far a window's line moves, and its covariance: scoring steps until they no longer move it. A single one would stay near where it starts,
-/// and claim to know that. None where they do not end.
+/// How far a window's line moves, and its covariance J⁻¹·V·J⁻¹: scoring steps until they no longer move it. A single one would stay near where
+/// it starts, and claim to know that. None where they do not end.
 fn shifted(heard: &Heard, scores: &Scores) -> Option<(Pair, Block)> {
-    let mut shift = [0.0; 2];
-    for _ in 0..STEPS_MAX {
-        let mut sums = Sums::default();
-        for (way, sign) in [(0, -1.0), (1, 1.0)] {
-            for [x, delay] in &heard[way] {
-                let score = sign * scores.ways[way].psi(delay + sign * (shift[0] + shift[1] * x));
-                sums.add(*x, score, &scores.ways[way]);
+    if heard.iter().map(Vec::len).sum::<usize>() < PACKETS_PER_WINDOW_MIN {
+        return None;
+    }
+    let [mut steepness, mut scatter]: [Block; 2] = [[0.0; 3]; 2];
+    for (packets, law) in heard.iter().zip(&scores.ways) {
+        for [x, _] in packets {
+            for (k, power) in [1.0, *x, x * x].into_iter().enumerate() {
+                steepness[k] += law.steepness * power;
+                scatter[k] += law.scatter * power;
             }
         }
-        let (step, covariance) = sums.step()?;
+    }
+    let inverse = square(inverse(steepness)?);
+    let covariance = block(product(product(inverse, square(scatter)), inverse));
+    let mut shift = [0.0; 2];
+    for _ in 0..STEPS_MAX {
+        let mut sum = [0.0; 2];
+        for ((packets, law), sign) in heard.iter().zip(&scores.ways).zip([-1.0, 1.0]) {
+            for [x, delay] in packets {
+                let score = sign * law.psi(delay + sign * (shift[0] + shift[1] * x));
+                sum = [sum[0] + score, sum[1] + x * score];
+            }
+        }
+        let step = apply(inverse, sum);
         shift = [shift[0] + step[0], shift[1] + step[1]];
         if step[0] * step[0] <= STEP_MIN * STEP_MIN * covariance[0] {
             return Some((shift, covariance));
@@ -239,41 +259,14 @@ fn shifted(heard: &Heard, scores: &Scores) -> Option<(Pair, Block)> {
     None
 }
 
-/// Scores of one window, for offset and rate.
-#[derive(Copy, Clone, Debug, Default)]
-struct Sums {
-    score: Pair,
-    steepness: Block,
-    scatter: Block,
-    count: usize,
-}
-
-impl Sums {
-    fn add(&mut self, x: f64, score: f64, law: &Score) {
-        self.count += 1;
-        self.score = [self.score[0] + score, self.score[1] + x * score];
-        for (k, power) in [1.0, x, x * x].into_iter().enumerate() {
-            self.steepness[k] += law.steepness * power;
-            self.scatter[k] += law.scatter * power;
-        }
-    }
-
-    /// How far the line moves, and its covariance J⁻¹·V·J⁻¹.
-    fn step(&self) -> Option<(Pair, Block)> {
-        let inverse = square(inverse(self.steepness).filter(|_| self.count >= PACKETS_PER_WINDOW_MIN)?);
-        let covariance = block(product(product(inverse, square(self.scatter)), inverse));
-        Some((apply(inverse, self.score), covariance))
-    }
-}
-
 /// The laws of both directions' delays.
 struct Scores {
     ways: [Score; 2],
 }
 
 impl Scores {
-    fn new(traffic: &Traffic) -> Option<Self> {
-        Some(Self { ways: [Score::new(&traffic.ways[0])?, Score::new(&traffic.ways[1])?] })
+    fn new(knots: &[f64], traffic: &Traffic) -> Option<Self> {
+        Some(Self { ways: [Score::new(knots, &traffic.ways[0])?, Score::new(knots, &traffic.ways[1])?] })
     }
 
     /// Whether a third of a window has packets enough to move a line, and tells more of where the clocks are than they bend within a window.
@@ -298,7 +291,7 @@ struct Score {
 }
 
 impl Score {
-    fn new(packets: &[Delayed]) -> Option<Self> {
+    fn new(knots: &[f64], packets: &[Delayed]) -> Option<Self> {
         if packets.len() < PACKETS_MIN {
             return None;
         }
@@ -326,28 +319,17 @@ impl Score {
         let by = STEEPNESS_STEP * scale;
         let mean = |shift: f64| delays.iter().map(|delay| score.psi(delay + shift)).sum::<f64>() / count;
         let steepness = (mean(-by) - mean(by)) / (2.0 * by);
-        let scatter = score.scatter_by_moment(packets) / count;
+        let scatter = score.scatter_by_moment(knots, packets) / count;
         (score.steepness, score.scatter) = (steepness, scatter);
         (steepness > 0.0 && scatter.is_finite()).then_some(score)
     }
 
     /// Σ (Σψ)², the outer sum over the moments at which packets left: those that left together err alike, and n of them know
     /// little more than one (the variance of a sum over clusters; Liang and Zeger, Biometrika 73, 1986). Never less than Σψ².
-    fn scatter_by_moment(&self, packets: &[Delayed]) -> f64 {
-        let mut in_time: Vec<&Delayed> = packets.iter().collect();
-        in_time.sort_unstable_by(|a, b| (a.knot, a.x).partial_cmp(&(b.knot, b.x)).unwrap_or(Ordering::Equal));
-        let (mut together, mut alone, mut sum) = (0.0, 0.0, 0.0);
-        let mut first = (u32::MAX, 0.0);
-        for packet in in_time {
-            if packet.knot != first.0 || packet.x - first.1 > MOMENT_S {
-                together += f64::powi(sum, 2);
-                (first, sum) = ((packet.knot, packet.x), 0.0);
-            }
-            let psi = self.psi(packet.delay);
-            alone += psi * psi;
-            sum += psi;
-        }
-        f64::max(together + f64::powi(sum, 2), alone)
+    fn scatter_by_moment(&self, knots: &[f64], packets: &[Delayed]) -> f64 {
+        let scores = packets.iter().map(|packet| (packet.time(knots), self.psi(packet.delay)));
+        let together = by_moment(scores, MOMENT_S, |sum, score| sum + score).iter().map(|sum| sum * sum).sum();
+        f64::max(together, packets.iter().map(|packet| self.psi(packet.delay).powi(2)).sum())
     }
 
     fn psi(&self, delay: f64) -> f64 {
@@ -383,8 +365,7 @@ fn floor(knots: &[f64], packets: &[Delayed]) -> Option<(f64, f64)> {
     if packets.len() < PACKETS_MIN {
         return None;
     }
-    let delay = |packet: &Delayed| (knots[packet.knot as usize] + packet.x, packet.delay);
-    let lowest = lowest_by_moment(packets.iter().map(delay), MOMENT_S);
+    let lowest = lowest_by_moment(packets.iter().map(|packet| (packet.time(knots), packet.delay)), MOMENT_S);
     if lowest.len() < MOMENTS_MIN {
         return None;
     }
@@ -442,6 +423,11 @@ mod tests {
 
     use super::*;
 
+    /// A second apart.
+    fn knots() -> Vec<f64> {
+        (0..20).map(f64::from).collect()
+    }
+
     /// Packets of one direction: `wakes` per knot over 20 knots of a second, `train` of them together, queues of 100 ns in the mean over a floor
     /// that stamps blur.
     fn way(wakes: u32, train: u32, seed: u64) -> Vec<Delayed> {
@@ -458,8 +444,8 @@ mod tests {
 
     #[test]
     fn packets_that_leave_together_scatter_as_one() {
-        let alone = Score::new(&way(50, 1, 1)).expect("packets enough");
-        let together = Score::new(&way(50, 4, 1)).expect("packets enough");
+        let alone = Score::new(&knots(), &way(50, 1, 1)).expect("packets enough");
+        let together = Score::new(&knots(), &way(50, 4, 1)).expect("packets enough");
         let plain = |score: &Score, packets: &[Delayed]| {
             packets.iter().map(|packet| score.psi(packet.delay).powi(2)).sum::<f64>() / packets.len() as f64
         };
@@ -470,7 +456,7 @@ mod tests {
     #[test]
     fn a_window_finds_its_line_from_far_away() {
         let traffic = Traffic { ways: [way(50, 1, 2), way(50, 1, 3)] };
-        let scores = Scores::new(&traffic).expect("packets enough");
+        let scores = Scores::new(&knots(), &traffic).expect("packets enough");
         for theta in [0.0, 30.0, -300.0, 1_500.0] {
             // Theta is larger than the states say: forward packets seem late, and those of the way back early.
             let window = |way: usize, sign: f64| {

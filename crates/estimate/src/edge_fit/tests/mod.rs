@@ -232,7 +232,7 @@ fn exchanges_that_leave_together_know_what_one_of_them_knows() {
         let path = Path { exchanges: wakes, ..together };
         let mut inside = 0;
         for seed in 0..1000 {
-            // Four exchanges of each wake-up, ten microseconds apart, that meet the same queues but for a nanosecond.
+            // Four exchanges of each wake-up, ten microseconds apart, that meet the same queues.
             let train = |first: &Exchange| {
                 let later = |k: i64| probe_sync_time::Duration::from_ns(10_000 * k);
                 (0..4).map(|k| Exchange { t: first.t.map(|t| t + later(k)), ..*first }).collect::<Vec<_>>()

@@ -295,7 +295,7 @@ fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
         }
         true
     }
-    // And another one falls 2 µs below its floor.
+    // In another run the same edge's packets get 2 µs faster in round 9: its floor itself falls.
     fn shorter(round: u64, edge: &mut EdgeAlphaBeta) -> bool {
         if edge.edge() == EDGE && round >= 9 {
             edge.margin_ns -= 2_000.0;
@@ -311,7 +311,7 @@ fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
 
 #[test]
 fn a_level_of_two_uncertain_windows_accuses_no_edge() {
-    // Before round 4 nothing is learnt; rounds 2 and 3 are good to 400 ns and lie 1.8 µs too low, those that follow are good to 30 ns.
+    // Before round 2 nothing is learnt; rounds 2 and 3 are good to 400 ns and lie 1.8 µs too low, those that follow are good to 30 ns.
     let low = |round: u64, edge: &mut EdgeAlphaBeta| {
         if edge.edge() == EDGE && round < 4 {
             edge.margin_ns -= 1_800.0;
