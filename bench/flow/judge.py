@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Compares every time of the aligned traces with the true one.
 
-    python judge.py FOLDER AROUND_STEP_NS JUDGED_JSON
+    python judge.py FOLDER AROUND_STEP_NS WINDOW_NS JUDGED_JSON
 
 Place in the flow: the last step of `cargo xtask flow`. FOLDER holds rankK.xplane.pb as the profiler wrote them (true times:
 one machine ran all ranks, and node 0 shows the true time), recorded/ (bend.py's), aligned/ (those that `probe_sync align`
 wrote from them) and run/. The reader is JAX's own, `jax.profiler.ProfileData`: neither bend.py's nor ours.
 
 An error is an aligned start or end minus the true one. Left out, and counted, are times within AROUND_STEP_NS of a step of
-their node's clock, and those within a backward step's size of it: the clock showed such times twice. An error lies outside
-where it exceeds 4 × the trace's stated uncertainty + 100 ns. The result also holds the collectives of one step as they
+their node's clock, those within a backward step's size of it, as the clock showed such times twice, and those between two
+steps less than a window apart, of which a run only knows the sum. An error lies outside where it exceeds 4 × the trace's stated uncertainty + 100 ns. The result also holds the collectives of one step as they
 truly were, as recorded and as aligned, for the picture.
 JAX's reader gives starts and durations in whole ns, cut off: an error is known to 2 ns.
 
@@ -48,15 +48,17 @@ class Trace:
         return [(name, self.base_ns - origin_ns + start, self.base_ns - origin_ns + end) for name, start, end in self.events]
 
 
-def unusable(clock, around_ns, origin_ns):
+def unusable(clock, around_ns, window_ns, origin_ns):
     """The stretches of true time about steps that no map can be asked for."""
-    steps = [clock, *clock.get("more_steps", [])]
+    at = lambda step: clock["t0_ns"] + step["step_at_ns"] - origin_ns
+    steps = sorted((at(step), step["step_ns"]) for step in [clock, *clock.get("more_steps", [])] if step["step_ns"] != 0)
     found = []
-    for step in steps:
-        if step["step_ns"] != 0:
-            at = clock["t0_ns"] + step["step_at_ns"] - origin_ns
-            width = max(around_ns, -step["step_ns"] + around_ns)
-            found.append((at - width, at + width))
+    for when, size in steps:
+        width = max(around_ns, -size + around_ns)
+        found.append((when - width, when + width))
+    for (first, _), (second, _) in zip(steps, steps[1:]):
+        if second - first < window_ns:
+            found.append((first, second))
     return found
 
 
@@ -64,7 +66,7 @@ def percentile(ordered, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def judge(folder, around_ns):
+def judge(folder, around_ns, window_ns):
     truth = json.loads((folder / "run/truth.json").read_text())["nodes"]
     run = json.loads((folder / "run/run.json").read_text())
     origin_ns = run["start_ns"]
@@ -76,7 +78,7 @@ def judge(folder, around_ns):
         if [event[0] for event in was.events] != [event[0] for event in got.events]:
             sys.exit(f"{name}: the aligned trace has other events than the recorded one")
         stated = json.loads((folder / "aligned/alignment_stats" / f"{name}.json").read_text())["uncertainty_ns"]
-        skipped = unusable(truth[str(node)], around_ns, origin_ns)
+        skipped = unusable(truth[str(node)], around_ns, window_ns, origin_ns)
         result["events"] += len(was.events)
         result["stated_ns"] = None if stated is None or result["stated_ns"] is None else max(result["stated_ns"], stated)
         true, aligned = was.since(origin_ns), got.since(origin_ns)
@@ -129,4 +131,5 @@ def by_step(nodes):
 
 
 if __name__ == "__main__":
-    pathlib.Path(sys.argv[3]).write_text(json.dumps(judge(pathlib.Path(sys.argv[1]), float(sys.argv[2]))) + "\n")
+    judged = judge(pathlib.Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+    pathlib.Path(sys.argv[4]).write_text(json.dumps(judged) + "\n")

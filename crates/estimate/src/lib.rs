@@ -25,6 +25,7 @@ pub mod series;
 pub mod smoother;
 mod stamp_errors;
 pub mod statistics;
+mod votes;
 pub mod window;
 
 pub use error::Error;

@@ -62,11 +62,12 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// The step of a clock event, if it was one: between two looks at the clock.
+    /// The step of a clock event, if it was one; of one that does not say between which readings, over a watch's period.
     pub fn of_event(event: &ClockEvent) -> Option<Self> {
         let Step { after_ns, before_ns } = Step::seen(event.at.as_ns(), event.step_ns);
-        (event.step_ns != 0)
-            .then_some(Self { after: Timestamp::from_ns(after_ns), before: Timestamp::from_ns(before_ns) })
+        let looks = || [after_ns, before_ns].map(Timestamp::from_ns);
+        let [after, before] = event.step_between.unwrap_or_else(looks);
+        (event.step_ns != 0).then_some(Self { after, before })
     }
 }
 

@@ -115,6 +115,10 @@ pub struct ClockEvent {
     /// When it was seen, on the node's clock.
     #[serde(rename = "at_ns")]
     pub at: Timestamp<System>,
+    /// Between which readings of the node's clock the step was, or all of them: the last before it and the first after it, of the watch, or
+    /// closer where packets tell. A clock that was set back may show less after it.
+    #[serde(rename = "step_between_ns", default)]
+    pub step_between: Option<[Timestamp<System>; 2]>,
 }
 
 /// The estimate for one node in one round.

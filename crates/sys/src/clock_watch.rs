@@ -32,6 +32,8 @@ pub struct ClockEvent {
     pub slew_ppm: f64,
     /// When the first of them was seen, ns on the system clock (after the change).
     pub at_ns: i64,
+    /// The last reading before the first sudden change and the first one after the last, ns.
+    pub step_between_ns: Option<[i64; 2]>,
 }
 
 /// Watches the system clock against `CLOCK_MONOTONIC_RAW`.
@@ -90,6 +92,7 @@ impl ClockWatch {
                 step_ns: step.map_or(0, |step| step.size_ns.round() as i64),
                 slew_ppm: slew.map_or(0.0, |slew| slew.change * 1e6),
                 at_ns: [step.map(|step| step.at_ns), slew.map(|slew| slew.at_ns)].into_iter().flatten().min()?,
+                step_between_ns: step.map(|step| step.between_ns),
             }),
         }
     }
@@ -110,7 +113,7 @@ impl ClockWatch {
         let largest = blocks.iter().filter(changed).max_by(|a, b| change(a).abs().total_cmp(&change(b).abs()));
         let slew = largest
             .filter(|block| moved_ns > STEP_LIMIT_NS + block.uncertainty_ns)
-            .map(|block| Slew { change: change(block), at_ns: block.end_ns });
+            .map(|block| Slew { change: change(block), at_ns: block.between_ns[1] });
         // In a quiet window several blocks know the rate better than one.
         let settled = median(blocks.iter().rev().take(SETTLED_BLOCKS).map(Interval::rate)).unwrap_or(latest);
         self.rate = Some(if slew.is_some() { latest } else { settled });
@@ -132,8 +135,8 @@ struct Interval {
     length_ns: f64,
     gain_ns: f64,
     uncertainty_ns: f64,
-    /// The end, on the system clock.
-    end_ns: i64,
+    /// The beginning and the end, on the system clock.
+    between_ns: [i64; 2],
 }
 
 impl Interval {
@@ -146,7 +149,7 @@ impl Interval {
             gain_ns: gain_ns as f64,
             // A nanosecond for each reading's rounding.
             uncertainty_ns: (a.bracket_ns.saturating_add(b.bracket_ns)) as f64 / 2.0 + 2.0,
-            end_ns: b.system_ns,
+            between_ns: [a.system_ns, b.system_ns],
         }
     }
 
@@ -164,7 +167,7 @@ impl Interval {
             length_ns: self.length_ns + next.length_ns,
             gain_ns: self.gain_ns + next.gain_ns,
             uncertainty_ns: self.uncertainty_ns.max(next.uncertainty_ns),
-            end_ns: next.end_ns,
+            between_ns: [self.between_ns[0], next.between_ns[1]],
         }
     }
 }
@@ -172,7 +175,9 @@ impl Interval {
 #[derive(Copy, Clone, Debug)]
 struct Step {
     size_ns: f64,
+    /// When the first was seen.
     at_ns: i64,
+    between_ns: [i64; 2],
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -197,8 +202,10 @@ fn take_steps(intervals: &mut [Interval], known: Option<f64>) -> Option<Step> {
         let excess = interval.gain_ns - interval.gain_ns.clamp(low, high);
         if excess.abs() > STEP_LIMIT_NS + uncertainty_ns {
             intervals[index].gain_ns -= excess;
-            let step = found.get_or_insert(Step { size_ns: 0.0, at_ns: interval.end_ns });
+            let [_, end_ns] = interval.between_ns;
+            let step = found.get_or_insert(Step { size_ns: 0.0, at_ns: end_ns, between_ns: interval.between_ns });
             step.size_ns += excess;
+            step.between_ns[1] = end_ns;
         }
     }
     found
@@ -373,6 +380,13 @@ mod tests {
         let event = events[1].expect("a step");
         // The first pair after it.
         assert!((event.at_ns - STEADY.system_ns(3_050_000_000) - 7_000).abs() <= 100, "{event:?}");
+        // The last pair before the first step, and the first after the last.
+        let events = Scenario { steps: vec![(3010, 7_000), (3160, -2_000)], ..STEADY }.events(2);
+        let [after, before] = events[1].and_then(|event| event.step_between_ns).expect("steps");
+        assert!((after - STEADY.system_ns(3_000_000_000)).abs() <= 100, "{events:?}");
+        assert!((before - STEADY.system_ns(3_200_000_000) - 5_000).abs() <= 100, "{events:?}");
+        let slewed = Scenario { rates: vec![(0, 40.0), (3000, 35.0)], ..STEADY }.events(2);
+        assert_eq!(slewed[1].map(|event| event.step_between_ns), Some(None));
     }
 
     #[test]

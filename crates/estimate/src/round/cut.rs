@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timestamp};
 
+use super::step;
 use crate::edge_fit::{self, EdgeWindow, FitOptions};
 use crate::window::{ClockEvent, NodeWindowData, PeerPackets};
 
@@ -88,7 +89,7 @@ pub fn fit_window(
         window_start: cut.start,
         window_end: cut.end,
         edges,
-        clock_event: cut.clock_event,
+        clock_event: cut.clock_event.map(|event| step::placed(event, &cut.edges)),
         stop_requested,
         packets: cut.packets.clone(),
         unfitted,

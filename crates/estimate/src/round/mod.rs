@@ -10,6 +10,7 @@ mod cut;
 mod directions;
 mod global;
 mod solver;
+mod step;
 
 pub use cut::{EdgeCut, WindowCut, fit_window};
 pub use directions::{directions, unfitted};

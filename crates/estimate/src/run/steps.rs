@@ -2,10 +2,8 @@
 //!
 //! Place in the flow: second step of [`super::Smoothed`], after the run is smoothed on both sides of every step. The two sides, carried
 //! straight into the gap, say what theta every edge of the node has before the step and after it. Every exchange measures
-//! `theta = ½·(min u + max l)`, so each of the gap, in order of its peer's clock, speaks for one or the other side: it costs its
-//! distance from it in spreads, at most [`COST_MAX`]. The step lies where all exchanges before it cost least with the one side and
-//! all after it with the other, and between the outermost places that are not clearly worse. A clock event of the node says the same by
-//! itself, to a period of the watch.
+//! `theta = ½·(min u + max l)`, so each of the gap, in order of its peer's clock, is a vote for one or the other side ([`crate::votes`]).
+//! A clock event of the node says the same by itself, as closely as its packets told when the window was cut, or to a period of the watch.
 //!
 //! By hand: theta is 0 before and 5000 ns after; exchanges at 1, 2, 3 s measure 40, −60, 4950: the step is between those at 2 and 3 s.
 //! What it does not do: find a step that nobody named, or two within one gap.
@@ -15,6 +13,7 @@ use probe_sync_time::{Edge, Exchange, NodeId, Reference, System, Timestamp};
 use crate::record::StepRecord;
 use crate::smoother::SmoothedOffset;
 use crate::statistics::upper_median;
+use crate::votes::{before_step, cost};
 
 /// A gap in which a node's clock was stepped.
 #[derive(Clone, Debug)]
@@ -103,23 +102,9 @@ impl Sides<'_> {
         }
         let mut nearest: Vec<f64> = votes.iter().map(|vote| vote.off_ns[0].abs().min(vote.off_ns[1].abs())).collect();
         let spread = upper_median(&mut nearest)?.max(SPREAD_MIN_NS);
-        let cost = |off_ns: f64| (off_ns.abs() / spread).min(COST_MAX);
-        // costs[k]: the first k are before the step.
-        let mut total: f64 = votes.iter().map(|vote| cost(vote.off_ns[1])).sum();
-        let mut costs = vec![total];
-        for vote in &votes {
-            total += cost(vote.off_ns[0]) - cost(vote.off_ns[1]);
-            costs.push(total);
-        }
-        let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
-        if least > COST_USUAL * votes.len() as f64 {
-            return None;
-        }
-        let likely = |cost: &f64| *cost <= least + COST_CLEAR;
-        let first = costs.iter().position(likely)?;
-        let last = costs.iter().rposition(likely)?;
-        let (before, after) = (first.checked_sub(1).map(|k| &votes[k]), votes.get(last));
-        let (before, after) = (before?, after?);
+        let costs: Vec<[f64; 2]> = votes.iter().map(|vote| vote.off_ns.map(|off| cost(off / spread))).collect();
+        let [fewest, most] = before_step(&costs)?;
+        let (before, after) = (&votes[fewest.checked_sub(1)?], votes.get(most)?);
         Some(Placed {
             between: [self.timestamp(before.at_ns[0]), self.timestamp(after.at_ns[1])],
             readings: StepRecord { after: before.own[0], before: after.own[1] },
@@ -165,12 +150,6 @@ pub(super) type Gathered<'a> = Vec<(Edge, &'a Exchange)>;
 const FEWEST_VOTES: usize = 4;
 /// Stamps are no finer, ns.
 const SPREAD_MIN_NS: f64 = 20.0;
-/// What one exchange may cost, in spreads: queues are long now and then.
-const COST_MAX: f64 = 10.0;
-/// Where exchanges cost more than this in the mean, something else happened.
-const COST_USUAL: f64 = 4.0;
-/// A place is clearly worse than another when it costs so much more.
-const COST_CLEAR: f64 = 5.0;
 
 #[cfg(test)]
 mod tests {

@@ -263,7 +263,7 @@ fn a_step_is_placed_by_exchanges_and_lines_follow_the_clock_up_to_it() {
 fn a_step_is_placed_by_a_clock_event_where_there_are_no_exchanges() {
     let (mut rounds, stepped) = stepped_run(80_000.0);
     let at_ns = 3_310_000_000 + stepped(3.31) as i64;
-    let event = ClockEvent { step_ns: 80_000, slew_ppm: 0.0, at: Timestamp::from_ns(at_ns) };
+    let event = ClockEvent { step_ns: 80_000, slew_ppm: 0.0, at: Timestamp::from_ns(at_ns), step_between: None };
     rounds[3].data.clock_events = vec![(NodeId(1), event)];
     let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
     let (knots, _) = smoothed.sufficient_knots();
@@ -281,7 +281,8 @@ fn a_step_is_placed_by_a_clock_event_where_there_are_no_exchanges() {
 #[test]
 fn the_lines_of_a_round_say_what_must_travel() {
     let mut rounds = without_faults(rounds(&[0, 1, 2, 3], |id| id as f64, |_| 0.0));
-    let event = |step_ns, slew_ppm| ClockEvent { step_ns, slew_ppm, at: Timestamp::from_ns(2_000_000_000) };
+    let event =
+        |step_ns, slew_ppm| ClockEvent { step_ns, slew_ppm, at: Timestamp::from_ns(2_000_000_000), step_between: None };
     rounds[2].data.clock_events = vec![(NodeId(0), event(0, 3.0)), (NodeId(1), event(-70, -4.0))];
     rounds[2].data.watch.breaks = vec![Break { node: NodeId(0), round: RoundId(1) }];
     let lines: Vec<OffsetRecord> = OffsetRecord::of_round(&rounds[2].data).collect();
@@ -294,6 +295,11 @@ fn the_lines_of_a_round_say_what_must_travel() {
     // Over at 2 s; 300 ms before it the clock showed 70 ns more than that.
     let step = StepRecord { after: Timestamp::from_ns(1_700_000_070), before: Timestamp::from_ns(2_000_000_000) };
     assert_eq!(lines.iter().map(|line| line.step).collect::<Vec<_>>(), [None, Some(step)]);
+    // Packets told closer.
+    let [after, before] = [1_990_000_000, 1_995_000_000].map(Timestamp::from_ns);
+    rounds[2].data.clock_events[1].1.step_between = Some([after, before]);
+    let closer = OffsetRecord::of_round(&rounds[2].data).nth(1).and_then(|line| line.step);
+    assert_eq!(closer, Some(StepRecord { after, before }));
     assert!(lines.iter().all(|line| line.clock_disturbed));
     let text = serde_json::to_string(&lines[1]).expect("our own type");
     assert!(

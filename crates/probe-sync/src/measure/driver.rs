@@ -292,6 +292,7 @@ impl Driver {
             step_ns: event.step_ns,
             slew_ppm: event.slew_ppm,
             at: Timestamp::from_ns(event.at_ns),
+            step_between: event.step_between_ns.map(|between| between.map(Timestamp::from_ns)),
         });
         let passed = self.tally.since_last(self.endpoint.counters()).into_iter();
         let packets = passed.map(|(peer, sent, received)| PeerPackets { peer, sent, received }).collect();

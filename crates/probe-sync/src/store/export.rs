@@ -109,8 +109,9 @@ fn edge(edge: Edge) -> proto::Edge {
 }
 
 fn clock_event(event: ClockEvent) -> proto::ClockEvent {
-    let ClockEvent { step_ns, slew_ppm, at } = event;
-    proto::ClockEvent { step_ns, slew_ppm, at_ns: at.as_ns() }
+    let ClockEvent { step_ns, slew_ppm, at, step_between } = event;
+    let step_between_ns = step_between.into_iter().flatten().map(|reading| reading.as_ns()).collect();
+    proto::ClockEvent { step_ns, slew_ppm, at_ns: at.as_ns(), step_between_ns }
 }
 
 // What follows takes its argument apart without `..`: a field that is added there does not compile until it is exported.
@@ -372,7 +373,8 @@ mod tests {
         round.excluded_edges[0].0 = Edge::new(3, 1);
         round.worst_edge = Some((Edge::new(3, 1), 5.0));
         round.contradictions = vec![vec![Edge::new(2, 1), Edge::new(1, 2)]];
-        let event = ClockEvent { step_ns: 1, slew_ppm: 2.0, at: Timestamp::from_ns(3) };
+        let at = Timestamp::from_ns;
+        let event = ClockEvent { step_ns: 1, slew_ppm: 2.0, at: at(3), step_between: Some([at(1), at(2)]) };
         round.clock_events = vec![(NodeId(1), event)];
         round.watch.faults.retain(|fault| fault.culprit != Culprit::Node(NodeId(0)));
         round.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
@@ -414,7 +416,7 @@ mod tests {
             window_start: at(10),
             window_end: at(20),
             edges: vec![edge],
-            clock_event: Some(ClockEvent { step_ns: 1, slew_ppm: 2.0, at: at(3) }),
+            clock_event: Some(ClockEvent { step_ns: 1, slew_ppm: 2.0, at: at(3), step_between: Some([at(1), at(2)]) }),
             stop_requested: true,
             packets: vec![PeerPackets { peer: NodeId(2), sent: 1, received: 2 }],
             unfitted: vec![(NodeId(3), 1)],

@@ -129,7 +129,7 @@ pub struct EdgeAlphaBeta {
     pub dst_stamp_error_ns: f64,
 }
 /// A disturbance of a node's system clock, seen against CLOCK_MONOTONIC_RAW.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ClockEvent {
     /// The sudden change, ns; 0 when the clock only changed its rate.
     #[prost(sint64, tag = "1")]
@@ -140,6 +140,9 @@ pub struct ClockEvent {
     /// When it was seen, ns on the node's clock.
     #[prost(sfixed64, tag = "3")]
     pub at_ns: i64,
+    /// Between which readings of the node's clock the step was, ns: the last before it and the first after it.
+    #[prost(sfixed64, repeated, tag = "4")]
+    pub step_between_ns: ::prost::alloc::vec::Vec<i64>,
 }
 /// What one node contributes to a round.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -262,7 +265,7 @@ pub struct WorstEdge {
     pub residual_ns: f64,
 }
 /// A node whose system clock was disturbed during the window.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeClockEvent {
     /// The node.
     #[prost(uint32, tag = "1")]

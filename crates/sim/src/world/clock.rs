@@ -85,6 +85,7 @@ impl WanderingClock {
             step_ns: seen.iter().map(|seen| seen.step_ns).sum(),
             slew_ppm: largest.unwrap_or(0.0),
             at: self.apply(first),
+            step_between: None,
         })
     }
 

@@ -261,7 +261,7 @@ mod tests {
 
     const META: &str =
         r#"{"meta":true,"nodes":[{"node_id":0,"hostname":"a","start_walltime_ns":1},{"node_id":1,"hostname":"b"}]}"#;
-    const ROUND: &str = r#"{"round_id":0,"window_id":0,"window_start_ns":1000,"window_end_ns":3000,"node_id":1,"offset_ns":500.5,"drift_ppm":2.5,"residual":1,"reachable":true,"converged":true,"sigma_ns":7,"bound_lo_ns":null,"extra":[{}]}"#;
+    const ROUND: &str = r#"{"round_id":0,"window_id":0,"window_start_ns":1000,"window_end_ns":3000,"node_id":1,"offset_ns":500.5,"drift_ppm":2.5,"residual":1,"reachable":true,"converged":true,"sigma_ns":7,"drift_sigma_ppm":0.125,"bound_lo_ns":null,"extra":[{}]}"#;
 
     #[test]
     fn own_lines_older_keys_and_tables() {
@@ -269,12 +269,17 @@ mod tests {
         assert_eq!(found.reference, 0);
         let other = META.replace("\"meta\":true,", "\"meta\":true,\"reference\":1,");
         assert_eq!(read(format!("{other}\n").as_bytes()).expect("offsets").reference, 1);
-        let sample = OffsetSample { drift_ppm: Some(2.5), sigma_ns: Some(7.0), ..OffsetSample::bare(2000, 500.5) };
+        let sample = OffsetSample {
+            drift_ppm: Some(2.5),
+            sigma_ns: Some(7.0),
+            drift_sigma_ppm: Some(0.125),
+            ..OffsetSample::bare(2000, 500.5)
+        };
         assert_eq!((found.axis, &found.nodes[&1]), (Axis::Reference, &vec![sample]));
 
         let older = br#"{"node_id":1,"midpoint_sys_ns":2000,"offset_ns":500.5,"slope_ppm":2.5}"#;
         let found = read(older).expect("offsets");
-        assert_eq!(found.nodes[&1], [OffsetSample { sigma_ns: None, ..sample }]);
+        assert_eq!(found.nodes[&1], [OffsetSample { sigma_ns: None, drift_sigma_ppm: None, ..sample }]);
 
         let table = b"offset_vs_node0_ns,node,node_realtime_ns\r\n-3,2,77\r\n";
         let found = read(table).expect("offsets");

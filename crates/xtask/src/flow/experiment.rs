@@ -81,7 +81,7 @@ impl Experiment<'_> {
             &format!("{}s", self.case.seconds),
             "--fixed",
             "--window",
-            "2s",
+            &format!("{WINDOW_S}s"),
         ]);
         run.args(["--inject-skew", &self.case.seed.to_string(), "--skew-model", self.case.model.name()]);
         processes.start("probe_sync-run", run.arg("--out").arg(folder.join("run")), folder)?;
@@ -135,7 +135,8 @@ impl Experiment<'_> {
     fn judge(&self, root: &Path, folder: &Path) -> Result<Value> {
         let judged = folder.join("judged.json");
         let mut judge = Command::new(self.python);
-        judge.arg(root.join("bench/flow/judge.py")).arg(folder).arg(AROUND_STEP_NS.to_string()).arg(&judged);
+        judge.arg(root.join("bench/flow/judge.py")).arg(folder);
+        judge.args([AROUND_STEP_NS.to_string(), (i64::from(WINDOW_S) * SECOND_NS).to_string()]).arg(&judged);
         succeeds(&mut judge, &folder.join("judge.log"))?;
         let text = std::fs::read_to_string(&judged).with_context(|| format!("reading {}", judged.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{} is not JSON", judged.display()))
@@ -169,6 +170,9 @@ const SECOND_NS: i64 = 1_000_000_000;
 
 /// The last step's end and the profiler's stop must still be measured.
 const BEFORE_END_NS: i64 = 400_000_000;
+
+/// Of the measurement.
+const WINDOW_S: u32 = 2;
 
 /// Two exchanges of an edge: one per 800 µs and host, in turn over the six edges.
 const AROUND_STEP_NS: u32 = 2 * 6 * 800_000;

@@ -116,7 +116,7 @@ fn broken_window(edge: &mut EdgeAlphaBeta, node: u32, ns: f64) {
 
 /// What a node's watch reports of a step or a slew.
 fn event(node: u32, step_ns: i64, slew_ppm: f64) -> (NodeId, ClockEvent) {
-    (NodeId(node), ClockEvent { step_ns, slew_ppm, at: Timestamp::from_ns(M0) })
+    (NodeId(node), ClockEvent { step_ns, slew_ppm, at: Timestamp::from_ns(M0), step_between: None })
 }
 
 /// Kinds, culprits and first rounds of all that was named.

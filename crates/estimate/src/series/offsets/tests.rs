@@ -361,6 +361,47 @@ fn a_step_lies_in_one_gap_however_dense_the_lines() {
     assert!(at(&found.map, truth, 3.5).1 < 50.0 && at(&found.map, truth, 6.5).1 < 50.0, "shown once");
 }
 
+#[test]
+fn a_step_lies_where_the_offset_jumps_most_not_where_it_rises_fastest() {
+    // 300 ns of noise between two lines 100 ms apart rise by 3 µs/s; the step of 20 µs lies in a gap of 2 s, and may lie in either.
+    let truth = |t: f64| (7e3 * t + if t < 4.5 { 0.0 } else { 20e3 }, 7.0);
+    let noise = [0.0, 0.0, 0.0, 300.0, 0.0, 0.0, 0.0];
+    let line = |(t, noise): (f64, f64)| OffsetSample {
+        drift_ppm: Some(7.0),
+        sigma_ns: Some(100.0),
+        ..OffsetSample::bare(BASE + (t * SECOND) as i64, truth(t).0 + noise)
+    };
+    let samples: Vec<OffsetSample> = [0.0, 2.0, 4.0, 4.1, 6.1, 8.1, 10.1].into_iter().zip(noise).map(line).collect();
+    let own = |t: f64| BASE + (t * SECOND) as i64 + truth(t).0 as i64;
+    let step = Step { after_ns: own(4.05), before_ns: own(4.6) };
+    let known = KnownBreaks { of_node: vec![step], ..KnownBreaks::default() };
+    let found = TimeMap::from_offsets(&stated(samples, 0.05, 1.0), Axis::Reference, &known).expect("offsets");
+    let broken = found.map.breaks();
+    assert!(broken.len() == 1 && (broken[0].jump_ps - 20_000_000).abs() < 1_000_000, "{broken:?}");
+    for seconds in [0.0, 3.9, 5.0, 6.1, 10.0] {
+        let (error, _) = at(&found.map, truth, seconds);
+        assert!(error < 1_000.0, "{seconds} s: {error} ns");
+    }
+}
+
+#[test]
+fn a_disturbed_line_beside_a_step_is_no_sign_of_another_rate() {
+    // The step itself disturbs the line of its window; what the line is off by belongs to the step.
+    let truth = |t: f64| (7e3 * t + if t < 10.3 { 0.0 } else { 50e3 }, 7.0);
+    let own = |t: f64| BASE + (t * SECOND) as i64 + truth(t).0 as i64;
+    let step = Step { after_ns: own(10.2), before_ns: own(10.4) };
+    let known = KnownBreaks { of_node: vec![step], ..KnownBreaks::default() };
+    let sigma_with = |off_ns: f64| {
+        let mut samples = stated(rounds(12, 2.0, truth, (20.0, 0.01)), 0.01, 1.0);
+        samples[5].offset_ns += off_ns;
+        samples[5].disturbed = true;
+        let found = TimeMap::from_offsets(&samples, Axis::Reference, &known).expect("offsets");
+        assert_eq!((found.map.breaks().len(), found.disturbed), (1, 1));
+        at(&found.map, truth, 9.5).1
+    };
+    assert!((sigma_with(25e3) - sigma_with(0.0)).abs() < 1e-6, "{} and {}", sigma_with(25e3), sigma_with(0.0));
+}
+
 /// A clock whose rate walks, and lines of it with errors of a known covariance. Offset in ns and rate in ns/s every 10 ms.
 fn walked(seed: u64, density: f64, seconds: usize) -> (Vec<(f64, f64)>, impl FnMut(f64) -> f64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);

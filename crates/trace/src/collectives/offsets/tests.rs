@@ -81,6 +81,16 @@ fn ends_on_a_line_give_that_line_and_its_covariance() {
 }
 
 #[test]
+fn a_line_is_as_sure_as_its_ends_are() {
+    let stays = stays(&[(-1_000_000_000, 0), (0, 0), (2_000_000_000, 0)]);
+    let options = OffsetOptions::default();
+    let fitted = line(Edge { src: NodeId(0), dst: NodeId(1) }, &stays, &options).expect("a line");
+    let [first, last] = [stays[0][0].start, stays[2][0].end];
+    let (beta, _, covariance) = ends(&stays, first.midpoint(last), fitted.margin_ns);
+    assert_eq!((fitted.beta, fitted.covariance), (beta, covariance));
+}
+
+#[test]
 fn bounds_of_rates_add_up_along_a_chain_in_both_directions() {
     let stays = stays(&[(0, 0), (1_000_000, 0)]);
     let edge = |src: u32, dst: u32, ppm: [f64; 2], feasible| {

@@ -1,0 +1,54 @@
+//! Where in a row of votes a step lies: what each costs on the one side of it and on the other.
+//!
+//! Place in the flow: under `round::step` and `run::steps`, which make votes of packets and of exchanges. A vote's cost on a side is its distance
+//! from what that side predicts, in spreads, at most [`COST_MAX`]. The step lies where all votes before it cost least with the one side
+//! and all after it with the other; every place that is not clearly worse is possible.
+//!
+//! By hand: costs before/after of 0/9, 1/9, 9/0, 8/1 are least, 2, with the step after the second vote.
+//! What it does not do: say that there is a step.
+
+/// What a vote costs on a side from which it is so many spreads away: queues are long now and then.
+pub(crate) fn cost(spreads: f64) -> f64 {
+    spreads.abs().min(COST_MAX)
+}
+
+/// The fewest and the most votes that may lie before the step; None where the votes speak of something else. `costs`: before and after
+/// the step, in order of time.
+pub(crate) fn before_step(costs: &[[f64; 2]]) -> Option<[usize; 2]> {
+    let mut total: f64 = costs.iter().map(|cost| cost[1]).sum();
+    // totals[k]: the first k are before the step.
+    let mut totals = vec![total];
+    for [before, after] in costs {
+        total += before - after;
+        totals.push(total);
+    }
+    let least = totals.iter().copied().fold(f64::INFINITY, f64::min);
+    if least > COST_USUAL * costs.len() as f64 {
+        return None;
+    }
+    let likely = |cost: &f64| *cost <= least + COST_CLEAR;
+    Some([totals.iter().position(likely)?, totals.iter().rposition(likely)?])
+}
+
+/// What one vote may cost.
+pub(crate) const COST_MAX: f64 = 10.0;
+/// Where votes cost more than this in the mean, something else happened.
+const COST_USUAL: f64 = 4.0;
+/// A place is clearly worse than another when it costs so much more.
+const COST_CLEAR: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_step_lies_where_the_votes_cost_least() {
+        assert_eq!(before_step(&[[0.0, 9.0], [1.0, 9.0], [9.0, 0.0], [8.0, 1.0]]), Some([2, 2]));
+        // A vote that speaks for neither side leaves both places.
+        assert_eq!(before_step(&[[0.0, 9.0], [3.0, 3.0], [9.0, 0.0]]), Some([1, 2]));
+        assert_eq!(before_step(&[[9.0, 0.0], [9.0, 0.0]]), Some([0, 0]), "it was before all of them");
+        assert_eq!(before_step(&[[9.0, 9.0], [9.0, 9.0]]), None, "neither side");
+        assert_eq!(before_step(&[]), Some([0, 0]));
+        assert_eq!((cost(-3.0), cost(1e9)), (3.0, COST_MAX));
+    }
+}
