@@ -34,7 +34,7 @@ pub struct EndpointConfig {
     pub schedule: Schedule,
     /// Time between the two packets of a coded pair.
     pub spacing: Duration,
-    /// How long an exchange may take before it is given up.
+    /// How long an exchange may take before it is given up; longer at a pace at which nodes look for packets rarely ([`Schedule::look_period`]).
     pub exchange_timeout: Duration,
     /// Which life of this node this is: greater than in all before.
     pub incarnation: u32,
@@ -125,7 +125,7 @@ impl Endpoint {
             key,
             now,
             prober,
-            responder: Responder::new(run, node, spacing, exchange_timeout),
+            responder: Responder::new(run, node, spacing, exchange_timeout, &schedule),
             peers,
             foreign: ForeignCounters::default(),
             stray_tx_stamps: 0,
@@ -225,6 +225,7 @@ impl Endpoint {
     /// Changes the schedule from the latest time given on. Exchanges in flight are not disturbed.
     pub fn set_schedule(&mut self, schedule: Schedule) {
         self.prober.set_schedule(schedule, self.now);
+        self.responder.set_schedule(&schedule);
     }
 
     /// Probes these nodes from now on, in turn, and no others. Exchanges in flight are not disturbed; counts and sequence

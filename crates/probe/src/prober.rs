@@ -302,7 +302,7 @@ impl Prober {
         let key = (edge.peer, edge.next_seq);
         edge.next_seq = edge.next_seq.wrapping_add(1);
         edge.counters.started += 1;
-        let flight = Flight::new(now + self.exchange_timeout);
+        let flight = Flight::new(now + self.schedule.patience(self.exchange_timeout));
         self.alarms.insert((flight.deadline, key, Alarm::Timeout));
         self.flights.insert(key, flight);
         if self.spacing > Duration::ZERO {
@@ -330,11 +330,7 @@ impl Prober {
         let (repetition, tx) = (flight.thirds, flight.pt_tx);
         flight.thirds += 1;
         if repetition < REPETITIONS_MAX {
-            self.set_alarm(
-                key,
-                Alarm::Repeat,
-                now + Duration::from_ns(self.exchange_timeout.as_ns() / REPEATS_PER_TIMEOUT),
-            );
+            self.set_alarm(key, Alarm::Repeat, now + self.schedule.repeat_after(self.exchange_timeout));
         }
         self.send(key, Kind::Pt3, repetition, tx, outbox);
     }
@@ -488,9 +484,6 @@ pub(crate) const MAX_PER_PEER: u64 = 64;
 
 /// A driver takes exchanges after every call; this many waiting ones mean that it does not.
 const MAX_FINISHED: usize = 4096;
-
-/// The third packet is repeated after this part of the exchange timeout, as often as there is a number for it.
-const REPEATS_PER_TIMEOUT: i64 = 5;
 
 const REORDER_GRACE: Duration = Duration::from_ms(2);
 

@@ -16,6 +16,7 @@ use crate::counters::{AnswerCounters, Fate};
 use crate::outbox::Outbox;
 use crate::packet::{Kind, Packet};
 use crate::prober::{MAX_PER_PEER, reorder_grace};
+use crate::schedule::Schedule;
 use crate::seen::{Seen, SeenWindow, is_newer};
 
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Responder {
     node: NodeId,
     spacing: Duration,
     exchange_timeout: Duration,
+    /// How long a peer may wait for its answer.
+    patience: Duration,
     peers: BTreeMap<NodeId, Peer>,
     alarms: BTreeSet<(Timestamp<Monotonic>, RequestKey, Alarm)>,
 }
@@ -81,8 +84,20 @@ pub(crate) enum AnswerLoss {
 }
 
 impl Responder {
-    pub(crate) fn new(run: RunId, node: NodeId, spacing: Duration, exchange_timeout: Duration) -> Self {
-        Self { run, node, spacing, exchange_timeout, peers: BTreeMap::new(), alarms: BTreeSet::new() }
+    pub(crate) fn new(
+        run: RunId,
+        node: NodeId,
+        spacing: Duration,
+        exchange_timeout: Duration,
+        schedule: &Schedule,
+    ) -> Self {
+        let patience = schedule.patience(exchange_timeout);
+        Self { run, node, spacing, exchange_timeout, patience, peers: BTreeMap::new(), alarms: BTreeSet::new() }
+    }
+
+    /// The pace of all nodes has changed.
+    pub(crate) fn set_schedule(&mut self, schedule: &Schedule) {
+        self.patience = schedule.patience(self.exchange_timeout);
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timestamp<Monotonic>> {
@@ -236,7 +251,7 @@ impl Responder {
             let Some(state) = self.peers.get(&peer) else { return };
             let full = state.requests.len() >= MAX_REQUESTS && !state.requests.contains_key(&wanted);
             let Some((&seq, oldest)) = state.requests.first_key_value() else { return };
-            if !full && now - oldest.first_at < self.exchange_timeout {
+            if !full && now - oldest.first_at < self.patience {
                 return;
             }
             self.drop_request((peer, seq));

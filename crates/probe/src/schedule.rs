@@ -63,6 +63,22 @@ impl Schedule {
         Duration::from_ns(self.gap_ns.saturating_mul(self.burst as i64))
     }
 
+    /// How often a node at this pace looks for packets where none of them wakes it: a peer waits as long for its answer.
+    pub fn look_period(&self) -> Duration {
+        self.period().clamp(LOOK_LIMITS[0], LOOK_LIMITS[1])
+    }
+
+    /// How long an exchange may take: `timeout`, or more where nodes look so rarely that an answer to a repeated packet would be too late.
+    /// Two nodes look for the packet and for the answer, after [`Schedule::repeat_after`] once more.
+    pub(crate) fn patience(&self, timeout: Duration) -> Duration {
+        timeout.max(Duration::from_ns(LOOKS_OF_PATIENCE * self.look_period().as_ns()))
+    }
+
+    /// After which time without an answer a packet is repeated: a part of the timeout, and not before both nodes had time to look.
+    pub(crate) fn repeat_after(&self, timeout: Duration) -> Duration {
+        Duration::from_ns((timeout.as_ns() / REPEATS_PER_TIMEOUT).max(LOOKS_PER_REPEAT * self.look_period().as_ns()))
+    }
+
     /// The phase, `0..period`.
     pub const fn phase(&self) -> Duration {
         Duration::from_ns(self.phase_ns)
@@ -86,6 +102,15 @@ impl Schedule {
         since as i64
     }
 }
+
+/// Limits of the time between two looks for packets. The longest is that of the clock watch, which needs as many wake-ups.
+const LOOK_LIMITS: [Duration; 2] = [Duration::from_ms(1), Duration::from_ms(250)];
+/// A packet and its answer need two looks at most, and their ways.
+const LOOKS_PER_REPEAT: i64 = 3;
+/// A repeated one as many again, with some more for a node that is late.
+const LOOKS_OF_PATIENCE: i64 = 8;
+/// A packet is repeated after this part of the timeout, where nodes look often.
+const REPEATS_PER_TIMEOUT: i64 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -121,6 +146,20 @@ mod tests {
         check(800, 1600, 1);
         check(800, 4100, 4);
         check(1600, 800, 0);
+    }
+
+    #[test]
+    fn nodes_that_look_rarely_wait_longer() {
+        let second = Duration::from_ms(1_000);
+        let check = |gap_ms: i64, look_ms: i64, repeat_ms: i64, patience_ms: i64| {
+            let schedule = schedule(gap_ms * 1_000_000, 0);
+            let found = [schedule.look_period(), schedule.repeat_after(second), schedule.patience(second)];
+            assert_eq!(found, [look_ms, repeat_ms, patience_ms].map(Duration::from_ms), "{gap_ms} ms");
+        };
+        check(5, 5, 200, 1_000);
+        check(100, 100, 300, 1_000);
+        check(30_000, 250, 750, 2_000);
+        assert_eq!(schedule(1_000, 0).look_period(), Duration::from_ms(1));
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub fn fit_window(
     let edges = cut
         .edge_windows()
         .filter_map(|window| {
-            let own = begun_in(window.exchanges, cut.start);
+            let own = begun_in(window.exchanges, [cut.start, cut.end]);
             left_out += (window.exchanges.len() - own.len()) as u64;
             let window = EdgeWindow { exchanges: &own, ..window };
             let Some((line, diagnostics)) = edge_fit::fit_with_diagnostics(&window, options) else {
@@ -97,18 +97,21 @@ pub fn fit_window(
     (data, left_out)
 }
 
-/// The exchanges that began in the window that starts at `start`, or at most [`LEAD`] before: a node that stood still answers late, and a line
-/// through the window says nothing of the time before it, where clocks may have been on another one.
-fn begun_in(exchanges: &[Exchange], start: Timestamp<System>) -> Cow<'_, [Exchange]> {
-    let own = |exchange: &Exchange| exchange.t[0] >= start - LEAD;
+/// The exchanges that began in the window, or not long before: a node that stood still answers late, and a line through the window says
+/// nothing of the time before it, where clocks may have been on another one.
+fn begun_in(exchanges: &[Exchange], [start, end]: [Timestamp<System>; 2]) -> Cow<'_, [Exchange]> {
+    let lead = Duration::from_ns((end - start).as_ns() / LEADS_PER_WINDOW).clamp(LEAD_LIMITS[0], LEAD_LIMITS[1]);
+    let own = |exchange: &Exchange| exchange.t[0] >= start - lead;
     if exchanges.iter().all(own) {
         return Cow::Borrowed(exchanges);
     }
     Cow::Owned(exchanges.iter().copied().filter(own).collect())
 }
 
-/// Longer than an exchange takes where nobody stands still: two looks of 50 ms and the path.
-const LEAD: Duration = Duration::from_ms(150);
+/// What may lead is this part of a window, over which its line holds.
+const LEADS_PER_WINDOW: i64 = 5;
+/// At least some looks of a fast pace, at most what an exchange takes where nobody stands still: two looks of 250 ms and the path.
+const LEAD_LIMITS: [Duration; 2] = [Duration::from_ms(150), Duration::from_ms(600)];
 
 #[cfg(test)]
 mod tests {
@@ -125,17 +128,20 @@ mod tests {
             t: [0, 1200, 100, 1300, 2000, 1200, 2100, 1300].map(|ns| Timestamp::from_ns(begun + ns)),
         };
         let start = Timestamp::from_ns(10_000_000_000);
-        let lead = LEAD.as_ns();
-        let exchanges: Vec<Exchange> = [-lead - 1, -lead, 0, 500_000_000].map(|at| exchange(start.as_ns() + at)).into();
-        let cut = WindowCut {
-            node: NodeId(0),
-            start,
-            end: start + Duration::from_ms(1_000),
-            edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }],
-            clock_event: None,
-            packets: Vec::new(),
-        };
-        let (data, left_out) = fit_window(&cut, RoundId::default(), &FitOptions::default(), false);
-        assert_eq!((data.edges[0].pairs_count, left_out), (3, 1));
+        for (window_ms, lead_ms) in [(500, 150), (1_000, 200), (2_000, 400), (60_000, 600)] {
+            let lead = lead_ms * 1_000_000;
+            let exchanges: Vec<Exchange> =
+                [-lead - 1, -lead, 0, 500_000_000].map(|at| exchange(start.as_ns() + at)).into();
+            let cut = WindowCut {
+                node: NodeId(0),
+                start,
+                end: start + Duration::from_ms(window_ms),
+                edges: vec![EdgeCut { edge: Edge::new(0, 1), exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }],
+                clock_event: None,
+                packets: Vec::new(),
+            };
+            let (data, left_out) = fit_window(&cut, RoundId::default(), &FitOptions::default(), false);
+            assert_eq!((data.edges[0].pairs_count, left_out), (3, 1), "{window_ms} ms");
+        }
     }
 }

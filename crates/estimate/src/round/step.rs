@@ -87,10 +87,12 @@ impl Way {
         if jump.abs() < JUMP_SPREADS_MIN * line.spread {
             return Vec::new();
         }
+        // A line carried to the far end of the interval is off by more than its points scatter; of a large step that decides nothing.
+        let unit = line.spread.max(jump.abs() / UNITS_OF_JUMP);
         let unclear = points.iter().filter(|point| surely(point).is_none());
         let vote = |point: &Point| {
             let off = point.above - line.at(point.at);
-            let costs = [off, off + jump].map(|off| cost(off / line.spread));
+            let costs = [off, off + jump].map(|off| cost(off / unit));
             // What fits neither side was late, or between two steps, or concerns a step of the peer: no vote.
             let fits = costs[0].min(costs[1]) < COST_MAX;
             fits.then(|| Vote { unstepped: point.at - line.at(point.at), reading: point.reading, costs })
@@ -142,6 +144,8 @@ const NEAR_MAX: usize = 64;
 const SPREAD_MIN_NS: f64 = 20.0;
 /// A step stands out of the delays when it is so many spreads.
 const JUMP_SPREADS_MIN: f64 = 8.0;
+/// A step is at most so many of the units in which distances from the line are told.
+const UNITS_OF_JUMP: f64 = 40.0;
 /// More than two clocks drift apart within a window: 300 ppm in 10 s.
 const DRIFT_NS: f64 = 3e6;
 
@@ -207,6 +211,24 @@ mod tests {
         let [after, before] = placed(seen, &edges).step_between.expect("placed").map(Timestamp::as_ns);
         let showed = |at_ms: i64| BEGIN + at_ms * MS + at_ms * MS / 50_000;
         let [early, late] = [showed(771) - after, before - showed(911) - 150_000];
+        assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{early} {late}");
+    }
+
+    #[test]
+    fn a_step_at_the_windows_end_is_placed_by_packets_before_it() {
+        // The last 200 ms are the watch's interval: the line is carried over it. Delays fall by 300 ns when it begins.
+        let (seen, mut edges) = stepped(&[(200_000, 1_920)], 60);
+        let begin = Timestamp::from_ns(BEGIN + 1_800 * MS);
+        for exchange in edges.iter_mut().flat_map(|edge| &mut edge.exchanges) {
+            let faster = if exchange.t[0] >= begin { 300 } else { 0 };
+            for place in [1, 3, 5, 7] {
+                exchange.t[place] = exchange.t[place] - Duration::from_ns(faster);
+            }
+        }
+        let event = ClockEvent { step_between: Some([begin, seen.at]), ..seen };
+        let [after, before] = placed(event, &edges).step_between.expect("placed").map(Timestamp::as_ns);
+        let showed = BEGIN + 1_920 * MS + 1_920 * MS / 50_000;
+        let [early, late] = [showed - after, before - showed - 200_000];
         assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{early} {late}");
     }
 

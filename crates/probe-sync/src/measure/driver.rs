@@ -70,7 +70,7 @@ impl Driver {
     ) -> Result<Self, Error> {
         let now = MonotonicClock.now();
         let node = endpoint.node;
-        let look_period = look_period(&endpoint.schedule);
+        let look_period = look_period(&endpoint.schedule, udp.stamp_source());
         // User code stamps when it looks, so it must be woken by what comes. The kernel and the interface need nobody.
         let mut udp = AsyncUdp::polled(udp);
         if udp.udp().stamp_source() == StampSource::User {
@@ -102,8 +102,8 @@ impl Driver {
     /// Serves until the other side of `commands` is gone.
     pub(super) async fn serve(mut self, mut commands: UnboundedReceiver<Command>) -> Result<(), Error> {
         loop {
-            let look = self.udp.is_polled().then_some(self.look_due);
-            let due = self.endpoint.next_timer().into_iter().chain(look).fold(self.watch_due, Ord::min);
+            let look = if self.udp.is_polled() { self.look_due } else { self.watch_due };
+            let due = self.endpoint.next_timer().map_or(look, |timer| timer.min(look));
             self.timer.set(Some(due))?;
             tokio::select! {
                 biased;
@@ -125,6 +125,10 @@ impl Driver {
         if self.udp.is_polled() {
             self.udp.look();
         }
+        let watching = now >= self.watch_due;
+        if watching {
+            self.udp.look_for_errors();
+        }
         self.receive(now)?;
         self.endpoint.handle_timer(now);
         self.send_all(now)?;
@@ -139,7 +143,7 @@ impl Driver {
                 self.overflowed += 1;
             }
         }
-        if now >= self.watch_due {
+        if watching {
             self.take_network_errors();
             self.look_at_the_clock();
             self.watch_due = now + WATCH_PERIOD;
@@ -248,7 +252,7 @@ impl Driver {
                 let _ = reply.send(self.cut());
             }
             Command::SetSchedule(schedule) => {
-                self.look_period = look_period(&schedule);
+                self.look_period = look_period(&schedule, self.udp.udp().stamp_source());
                 self.look_due = self.look_due.min(MonotonicClock.now() + self.look_period);
                 self.endpoint.set_schedule(schedule);
             }
@@ -349,9 +353,10 @@ impl AwaitedStamps {
     }
 }
 
-/// How often to look for packets that wake nobody: a peer waits as long for its answer.
-fn look_period(schedule: &Schedule) -> Duration {
-    schedule.period().clamp(LOOK_LIMITS[0], LOOK_LIMITS[1])
+/// Stamps of an interface are converted by readings of its clock, which are taken at looks and must be young.
+fn look_period(schedule: &Schedule, source: StampSource) -> Duration {
+    let period = schedule.look_period();
+    if source == StampSource::Hardware { period.min(CONVERTED_LOOK_MAX) } else { period }
 }
 
 /// An address as the system reports it and as a roster names it compare equal: the flow label says nothing, and a scope only of a
@@ -372,9 +377,10 @@ const MAX_PER_TURN: usize = 256;
 const MAX_EXCHANGES: usize = 1 << 20;
 /// Packets whose stamps can be awaited at once.
 const AWAITED: usize = 1024;
-/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`.
-const WATCH_PERIOD: Duration = Duration::from_ms(250);
-/// Limits of the time between two looks for packets. The longest is far below the time after which a packet is asked for again.
-const LOOK_LIMITS: [Duration; 2] = [Duration::from_ms(1), Duration::from_ms(50)];
+/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the first wake-up so long after the last comparison, and with no
+/// wake-up of its own while the thread looks for packets anyway. A little less than between the rarest looks, so that none is left out.
+const WATCH_PERIOD: Duration = Duration::from_ms(240);
+/// The longest time between two looks with stamps of an interface.
+const CONVERTED_LOOK_MAX: Duration = Duration::from_ms(50);
 /// A transmit stamp that was not there when the send returned is there soon: an interface takes microseconds.
 const STAMP_PERIOD: Duration = Duration::from_us(500);

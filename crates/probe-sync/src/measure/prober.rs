@@ -263,8 +263,9 @@ impl Drop for Prober {
 fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Error> {
     let (place, ranks) = place_on_host;
     let gap = cadence.as_ns().saturating_mul(i64::from(ranks));
-    let made = if gap < WAKE_PERIOD_MIN.as_ns() {
-        let burst = (WAKE_PERIOD_MIN.as_ns() + gap - 1) / gap.max(1);
+    let wake = (BURST * gap).clamp(WAKE_PERIODS[0].as_ns(), WAKE_PERIODS[1].as_ns());
+    let made = if gap < wake {
+        let burst = (wake + gap - 1) / gap.max(1);
         Schedule::in_bursts(Duration::from_ns(gap), burst as u32, phase(cadence, place, burst))
     } else {
         Schedule::in_trains(Duration::from_ns(gap), TRAIN, phase(cadence, place, TRAIN.into()))
@@ -295,12 +296,14 @@ fn prepare_thread(cpus: Option<&[usize]>) {
     }
 }
 
-/// A node starts exchanges no more often: what is due meanwhile starts together.
-const WAKE_PERIOD_MIN: Duration = Duration::from_ms(5);
+/// A node starts exchanges no more often than once in the first of these, and up to the second while fewer than `BURST` start together: a
+/// wake-up costs as much as some packets. An exchange takes up to three such periods, and 48 to one peer may be in flight (`MAX_PER_PEER`).
+const WAKE_PERIODS: [Duration; 2] = [Duration::from_ms(5), Duration::from_ms(10)];
+const BURST: i64 = 16;
 /// Exchanges of a train: the first is slow, the others are not.
 const TRAIN: u32 = 4;
 /// How soon a raised stop flag is seen.
-const STOP_POLL: StdDuration = StdDuration::from_millis(200);
+const STOP_POLL: StdDuration = StdDuration::from_millis(500);
 /// In this time the last packets arrive and are looked at, by a busy host too.
 const DRAIN: StdDuration = StdDuration::from_millis(200);
 /// The probe thread answers within microseconds; one that does not is stuck.

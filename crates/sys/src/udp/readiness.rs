@@ -98,7 +98,7 @@ impl AsyncUdp {
             let watch =
                 unsafe { AsyncFd::register_with_interest(self.udp.as_raw_fd(), Interest::READABLE | Interest::ERROR) };
             self.watch = Some(watch.map_err(Error::system("watch the probe socket"))?);
-            self.look();
+            (self.readable, self.stamped) = (true, true);
         }
         Ok(())
     }
@@ -108,9 +108,15 @@ impl AsyncUdp {
         self.watch.is_none()
     }
 
-    /// Datagrams and stamps may have come unannounced: the next calls ask the socket.
+    /// Datagrams, and stamps where some are awaited, may have come unannounced: the next calls ask the socket.
     pub fn look(&mut self) {
-        (self.readable, self.stamped) = (true, true);
+        self.readable = true;
+        self.stamped |= self.udp.stamps_awaited() > 0;
+    }
+
+    /// Network errors may have come unannounced: the next call for a stamp asks the socket. Now and then is enough.
+    pub fn look_for_errors(&mut self) {
+        self.stamped = true;
     }
 
     /// The socket, for its addresses and counters.
@@ -144,7 +150,7 @@ impl AsyncUdp {
         packets: &[Outgoing<'_>],
         sent: impl FnMut(usize, Result<Option<SendToken>, SendError>),
     ) {
-        self.stamped = true;
+        self.stamped |= packets.iter().any(|packet| packet.stamped);
         self.udp.send_batch(packets, sent);
     }
 

@@ -169,7 +169,7 @@ const PREPARATION: Duration = Duration::from_secs(120);
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// The last step's end and the profiler's stop must still be measured.
-const BEFORE_END_NS: i64 = 400_000_000;
+const BEFORE_END_NS: i64 = 800_000_000;
 
 /// Of the measurement.
 const WINDOW_S: u32 = 2;
