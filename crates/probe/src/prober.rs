@@ -302,7 +302,7 @@ impl Prober {
         let key = (edge.peer, edge.next_seq);
         edge.next_seq = edge.next_seq.wrapping_add(1);
         edge.counters.started += 1;
-        let flight = Flight::new(now + self.schedule.patience(self.exchange_timeout));
+        let flight = Flight::new(now + self.schedule.exchange_limit(self.exchange_timeout));
         self.alarms.insert((flight.deadline, key, Alarm::Timeout));
         self.flights.insert(key, flight);
         if self.spacing > Duration::ZERO {

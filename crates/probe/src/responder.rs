@@ -26,7 +26,7 @@ pub(crate) struct Responder {
     spacing: Duration,
     exchange_timeout: Duration,
     /// How long a peer may wait for its answer.
-    patience: Duration,
+    exchange_limit: Duration,
     peers: BTreeMap<NodeId, Peer>,
     alarms: BTreeSet<(Timestamp<Monotonic>, RequestKey, Alarm)>,
 }
@@ -91,13 +91,13 @@ impl Responder {
         exchange_timeout: Duration,
         schedule: &Schedule,
     ) -> Self {
-        let patience = schedule.patience(exchange_timeout);
-        Self { run, node, spacing, exchange_timeout, patience, peers: BTreeMap::new(), alarms: BTreeSet::new() }
+        let exchange_limit = schedule.exchange_limit(exchange_timeout);
+        Self { run, node, spacing, exchange_timeout, exchange_limit, peers: BTreeMap::new(), alarms: BTreeSet::new() }
     }
 
     /// The pace of all nodes has changed.
     pub(crate) fn set_schedule(&mut self, schedule: &Schedule) {
-        self.patience = schedule.patience(self.exchange_timeout);
+        self.exchange_limit = schedule.exchange_limit(self.exchange_timeout);
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timestamp<Monotonic>> {
@@ -251,7 +251,7 @@ impl Responder {
             let Some(state) = self.peers.get(&peer) else { return };
             let full = state.requests.len() >= MAX_REQUESTS && !state.requests.contains_key(&wanted);
             let Some((&seq, oldest)) = state.requests.first_key_value() else { return };
-            if !full && now - oldest.first_at < self.patience {
+            if !full && now - oldest.first_at < self.exchange_limit {
                 return;
             }
             self.drop_request((peer, seq));

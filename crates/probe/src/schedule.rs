@@ -70,8 +70,8 @@ impl Schedule {
 
     /// How long an exchange may take: `timeout`, or more where nodes look so rarely that an answer to a repeated packet would be too late.
     /// Two nodes look for the packet and for the answer, after [`Schedule::repeat_after`] once more.
-    pub(crate) fn patience(&self, timeout: Duration) -> Duration {
-        timeout.max(Duration::from_ns(LOOKS_OF_PATIENCE * self.look_period().as_ns()))
+    pub(crate) fn exchange_limit(&self, timeout: Duration) -> Duration {
+        timeout.max(Duration::from_ns(LOOKS_PER_EXCHANGE * self.look_period().as_ns()))
     }
 
     /// After which time without an answer a packet is repeated: a part of the timeout, and not before both nodes had time to look.
@@ -108,7 +108,7 @@ const LOOK_LIMITS: [Duration; 2] = [Duration::from_ms(1), Duration::from_ms(250)
 /// A packet and its answer need two looks at most, and their ways.
 const LOOKS_PER_REPEAT: i64 = 3;
 /// A repeated one as many again, with some more for a node that is late.
-const LOOKS_OF_PATIENCE: i64 = 8;
+const LOOKS_PER_EXCHANGE: i64 = 8;
 /// A packet is repeated after this part of the timeout, where nodes look often.
 const REPEATS_PER_TIMEOUT: i64 = 5;
 
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn nodes_that_look_rarely_wait_longer() {
         let second = Duration::from_ms(1_000);
-        let check = |gap_ms: i64, look_ms: i64, repeat_ms: i64, patience_ms: i64| {
+        let check = |gap_ms: i64, look_ms: i64, repeat_ms: i64, limit_ms: i64| {
             let schedule = schedule(gap_ms * 1_000_000, 0);
-            let found = [schedule.look_period(), schedule.repeat_after(second), schedule.patience(second)];
-            assert_eq!(found, [look_ms, repeat_ms, patience_ms].map(Duration::from_ms), "{gap_ms} ms");
+            let found = [schedule.look_period(), schedule.repeat_after(second), schedule.exchange_limit(second)];
+            assert_eq!(found, [look_ms, repeat_ms, limit_ms].map(Duration::from_ms), "{gap_ms} ms");
         };
         check(5, 5, 200, 1_000);
         check(100, 100, 300, 1_000);

@@ -89,7 +89,7 @@ pub fn fit_window(
         window_start: cut.start,
         window_end: cut.end,
         edges,
-        clock_event: cut.clock_event.map(|event| step::placed(event, &cut.edges)),
+        clock_event: cut.clock_event.map(|event| step::placed(event, cut.edges.iter().map(|edge| &edge.exchanges[..]))),
         stop_requested,
         packets: cut.packets.clone(),
         unfitted,

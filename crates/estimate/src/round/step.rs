@@ -10,18 +10,17 @@
 //!
 //! What it does not do: find a step that the watch did not see, or tell two apart: the readings are those around both.
 
-use probe_sync_time::{Duration, System, Timestamp};
+use probe_sync_time::{Duration, Exchange, System, Timestamp};
 
-use super::cut::EdgeCut;
 use crate::record::StepRecord;
 use crate::statistics::median;
 use crate::votes::{COST_MAX, before_step, cost};
 use crate::window::ClockEvent;
 
-/// The event, with its step placed by the packets of the window's edges; as it was where they do not tell.
-pub(super) fn placed(event: ClockEvent, edges: &[EdgeCut]) -> ClockEvent {
+/// The event, with its step placed by the exchanges of the window, edge by edge; as it was where they do not tell.
+pub(super) fn placed<'a>(event: ClockEvent, edges: impl Iterator<Item = &'a [Exchange]>) -> ClockEvent {
     let Some(seen) = StepRecord::of_event(&event) else { return event };
-    let mut votes: Vec<Vote> = edges.iter().flat_map(ways).flat_map(|way| way.votes(&event, &seen)).collect();
+    let mut votes: Vec<Vote> = edges.flat_map(ways).flat_map(|way| way.votes(&event, &seen)).collect();
     votes.sort_unstable_by(|a, b| a.unstepped.total_cmp(&b.unstepped));
     let costs: Vec<[f64; 2]> = votes.iter().map(|vote| vote.costs).collect();
     let Some([fewest, most]) = before_step(&costs).filter(|_| votes.len() >= FEWEST_VOTES) else { return event };
@@ -46,8 +45,8 @@ struct Way {
     packets: Vec<(Timestamp<System>, Duration)>,
 }
 
-fn ways(edge: &EdgeCut) -> [Way; 2] {
-    let all = || edge.exchanges.iter();
+fn ways(exchanges: &[Exchange]) -> [Way; 2] {
+    let all = || exchanges.iter();
     [all().flat_map(|e| e.forward_arrived()).collect(), all().flat_map(|e| e.reverse_arrived()).collect()]
         .map(|packets| Way { packets })
 }
@@ -151,7 +150,7 @@ const DRIFT_NS: f64 = 3e6;
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_time::{Edge, Exchange, StampSource};
+    use probe_sync_time::{Edge, StampSource};
 
     use super::*;
 
@@ -161,7 +160,7 @@ mod tests {
 
     /// A node that runs 20 ppm fast and is set by so many ns at so many ms: what a watch sees of it at the next quarter of a second, and the
     /// node's exchanges with three peers every 10 ms, whose delays vary by `queue` ns.
-    fn stepped(steps: &[(i64, i64)], queue: i64) -> (ClockEvent, Vec<EdgeCut>) {
+    fn stepped(steps: &[(i64, i64)], queue: i64) -> (ClockEvent, Vec<Vec<Exchange>>) {
         let jumped = |t: i64| steps.iter().filter(|(_, at_ms)| t >= at_ms * MS).map(|(jump, _)| jump).sum::<i64>();
         let own = |t: i64| BEGIN + t + t / 50_000 + jumped(t);
         let edge = |peer: i64| {
@@ -177,11 +176,14 @@ mod tests {
                 let (edge, t) = (Edge::new(0, peer as u32), stamps.map(Timestamp::from_ns));
                 Exchange { edge, seq: k as u32, stamp: StampSource::Kernel, t }
             };
-            let (edge, exchanges) = (Edge::new(0, peer as u32), (0..200).map(exchange).collect());
-            EdgeCut { edge, exchanges, lost: 0, stamp_errors_ns: [0.0; 2] }
+            (0..200).map(exchange).collect()
         };
         let at = Timestamp::from_ns(own((steps[0].1 / 250 + 1) * 250 * MS));
         (ClockEvent { step_ns: jumped(2_000 * MS), slew_ppm: 0.0, at, step_between: None }, (1..4).map(edge).collect())
+    }
+
+    fn all(edges: &[Vec<Exchange>]) -> impl Iterator<Item = &[Exchange]> {
+        edges.iter().map(Vec::as_slice)
     }
 
     #[test]
@@ -197,7 +199,7 @@ mod tests {
             (-3_000_000_000, 1_001),
         ] {
             let (seen, edges) = stepped(&[(jump, at_ms)], 400);
-            let [after, before] = placed(seen, &edges).step_between.expect("placed").map(Timestamp::as_ns);
+            let [after, before] = placed(seen, all(&edges)).step_between.expect("placed").map(Timestamp::as_ns);
             let showed = BEGIN + at_ms * MS + at_ms * MS / 50_000;
             let [early, late] = [showed - after, before - showed - jump];
             assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{jump} at {at_ms}: {early} {late}");
@@ -208,7 +210,7 @@ mod tests {
     fn of_two_steps_the_readings_around_both_are_told() {
         // The watch told their sum; packets in between fit neither side.
         let (seen, edges) = stepped(&[(100_000, 771), (50_000, 911)], 400);
-        let [after, before] = placed(seen, &edges).step_between.expect("placed").map(Timestamp::as_ns);
+        let [after, before] = placed(seen, all(&edges)).step_between.expect("placed").map(Timestamp::as_ns);
         let showed = |at_ms: i64| BEGIN + at_ms * MS + at_ms * MS / 50_000;
         let [early, late] = [showed(771) - after, before - showed(911) - 150_000];
         assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{early} {late}");
@@ -219,14 +221,14 @@ mod tests {
         // The last 200 ms are the watch's interval: the line is carried over it. Delays fall by 300 ns when it begins.
         let (seen, mut edges) = stepped(&[(200_000, 1_920)], 60);
         let begin = Timestamp::from_ns(BEGIN + 1_800 * MS);
-        for exchange in edges.iter_mut().flat_map(|edge| &mut edge.exchanges) {
+        for exchange in edges.iter_mut().flatten() {
             let faster = if exchange.t[0] >= begin { 300 } else { 0 };
             for place in [1, 3, 5, 7] {
                 exchange.t[place] = exchange.t[place] - Duration::from_ns(faster);
             }
         }
         let event = ClockEvent { step_between: Some([begin, seen.at]), ..seen };
-        let [after, before] = placed(event, &edges).step_between.expect("placed").map(Timestamp::as_ns);
+        let [after, before] = placed(event, all(&edges)).step_between.expect("placed").map(Timestamp::as_ns);
         let showed = BEGIN + 1_920 * MS + 1_920 * MS / 50_000;
         let [early, late] = [showed - after, before - showed - 200_000];
         assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{early} {late}");
@@ -235,9 +237,9 @@ mod tests {
     #[test]
     fn a_step_that_does_not_stand_out_stays_where_the_watch_saw_it() {
         let (seen, edges) = stepped(&[(300, 811)], 100_000);
-        assert_eq!(placed(seen, &edges), seen);
+        assert_eq!(placed(seen, all(&edges)), seen);
         let slewed = ClockEvent { step_ns: 0, slew_ppm: 3.0, ..seen };
-        assert_eq!(placed(slewed, &edges), slewed, "a change of rate has no place");
-        assert_eq!(placed(seen, &[]), seen);
+        assert_eq!(placed(slewed, all(&edges)), slewed, "a change of rate has no place");
+        assert_eq!(placed(seen, std::iter::empty()), seen);
     }
 }

@@ -174,5 +174,5 @@ const BEFORE_END_NS: i64 = 800_000_000;
 /// Of the measurement.
 const WINDOW_S: u32 = 2;
 
-/// Two exchanges of an edge: one per 800 µs and host, in turn over the six edges.
-const AROUND_STEP_NS: u32 = 2 * 6 * 800_000;
+/// Two bursts of a node: four exchanges each, one per 800 µs and host of four ranks.
+const AROUND_STEP_NS: u32 = 2 * 4 * RANKS * 800_000;
