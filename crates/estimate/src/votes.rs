@@ -13,8 +13,8 @@ pub(crate) fn cost(spreads: f64) -> f64 {
 }
 
 /// The fewest and the most votes that may lie before the step; None where the votes speak of something else. `costs`: before and after
-/// the step, in order of time.
-pub(crate) fn before_step(costs: &[[f64; 2]]) -> Option<[usize; 2]> {
+/// the step, in order of time; a place is clearly worse than another when it costs `clear` more.
+pub(crate) fn before_step(costs: &[[f64; 2]], clear: f64) -> Option<[usize; 2]> {
     let mut total: f64 = costs.iter().map(|cost| cost[1]).sum();
     // totals[k]: the first k are before the step.
     let mut totals = vec![total];
@@ -26,7 +26,7 @@ pub(crate) fn before_step(costs: &[[f64; 2]]) -> Option<[usize; 2]> {
     if least > COST_USUAL * costs.len() as f64 {
         return None;
     }
-    let likely = |cost: &f64| *cost <= least + COST_CLEAR;
+    let likely = |cost: &f64| *cost <= least + clear;
     Some([totals.iter().position(likely)?, totals.iter().rposition(likely)?])
 }
 
@@ -34,8 +34,6 @@ pub(crate) fn before_step(costs: &[[f64; 2]]) -> Option<[usize; 2]> {
 pub(crate) const COST_MAX: f64 = 10.0;
 /// Where votes cost more than this in the mean, something else happened.
 const COST_USUAL: f64 = 4.0;
-/// A place is clearly worse than another when it costs so much more.
-const COST_CLEAR: f64 = 5.0;
 
 #[cfg(test)]
 mod tests {
@@ -43,12 +41,12 @@ mod tests {
 
     #[test]
     fn the_step_lies_where_the_votes_cost_least() {
-        assert_eq!(before_step(&[[0.0, 9.0], [1.0, 9.0], [9.0, 0.0], [8.0, 1.0]]), Some([2, 2]));
+        assert_eq!(before_step(&[[0.0, 9.0], [1.0, 9.0], [9.0, 0.0], [8.0, 1.0]], 5.0), Some([2, 2]));
         // A vote that speaks for neither side leaves both places.
-        assert_eq!(before_step(&[[0.0, 9.0], [3.0, 3.0], [9.0, 0.0]]), Some([1, 2]));
-        assert_eq!(before_step(&[[9.0, 0.0], [9.0, 0.0]]), Some([0, 0]), "it was before all of them");
-        assert_eq!(before_step(&[[9.0, 9.0], [9.0, 9.0]]), None, "neither side");
-        assert_eq!(before_step(&[]), Some([0, 0]));
+        assert_eq!(before_step(&[[0.0, 9.0], [3.0, 3.0], [9.0, 0.0]], 5.0), Some([1, 2]));
+        assert_eq!(before_step(&[[9.0, 0.0], [9.0, 0.0]], 5.0), Some([0, 0]), "it was before all of them");
+        assert_eq!(before_step(&[[9.0, 9.0], [9.0, 9.0]], 5.0), None, "neither side");
+        assert_eq!(before_step(&[], 5.0), Some([0, 0]));
         assert_eq!((cost(-3.0), cost(1e9)), (3.0, COST_MAX));
     }
 }

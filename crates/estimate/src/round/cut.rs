@@ -10,6 +10,7 @@ use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timesta
 
 use super::step;
 use crate::edge_fit::{self, EdgeWindow, FitOptions};
+use crate::statistics::median;
 use crate::window::{ClockEvent, NodeWindowData, PeerPackets};
 
 /// What one window brought to one node.
@@ -100,7 +101,9 @@ pub fn fit_window(
 /// The exchanges that began in the window, or not long before: a node that stood still answers late, and a line through the window says
 /// nothing of the time before it, where clocks may have been on another one.
 fn begun_in(exchanges: &[Exchange], [start, end]: [Timestamp<System>; 2]) -> Cow<'_, [Exchange]> {
-    let lead = Duration::from_ns((end - start).as_ns() / LEADS_PER_WINDOW).clamp(LEAD_LIMITS[0], LEAD_LIMITS[1]);
+    let usual = median(exchanges.iter().map(|exchange| (exchange.t[7] - exchange.t[0]).as_ns_f64()));
+    let part = Duration::from_ns((end - start).as_ns() / LEADS_PER_WINDOW).clamp(LEAD_LIMITS[0], LEAD_LIMITS[1]);
+    let lead = Duration::from_ns_f64(LEAD_OF_USUAL * usual).clamp(LEAD_LIMITS[0], part);
     let own = |exchange: &Exchange| exchange.t[0] >= start - lead;
     if exchanges.iter().all(own) {
         return Cow::Borrowed(exchanges);
@@ -108,8 +111,10 @@ fn begun_in(exchanges: &[Exchange], [start, end]: [Timestamp<System>; 2]) -> Cow
     Cow::Owned(exchanges.iter().copied().filter(own).collect())
 }
 
-/// What may lead is this part of a window, over which its line holds.
-const LEADS_PER_WINDOW: i64 = 5;
+/// An exchange that takes longer than this, in what exchanges of the window usually take, was kept waiting.
+const LEAD_OF_USUAL: f64 = 1.5;
+/// No more than this part of a window may lead: its line holds no further.
+const LEADS_PER_WINDOW: i64 = 2;
 /// At least some looks of a fast pace, at most what an exchange takes where nobody stands still: two looks of 250 ms and the path.
 const LEAD_LIMITS: [Duration; 2] = [Duration::from_ms(150), Duration::from_ms(600)];
 
@@ -121,17 +126,20 @@ mod tests {
 
     #[test]
     fn what_began_long_before_the_window_is_not_fitted() {
-        let exchange = |begun: i64| Exchange {
+        let exchange = |begun: i64, took: i64| Exchange {
             edge: Edge::new(0, 1),
             seq: 0,
             stamp: StampSource::Kernel,
-            t: [0, 1200, 100, 1300, 2000, 1200, 2100, 1300].map(|ns| Timestamp::from_ns(begun + ns)),
+            t: [0, 1200, 100, 1300, took, took - 800, took + 100, took - 700].map(|ns| Timestamp::from_ns(begun + ns)),
         };
         let start = Timestamp::from_ns(10_000_000_000);
-        for (window_ms, lead_ms) in [(500, 150), (1_000, 200), (2_000, 400), (60_000, 600)] {
-            let lead = lead_ms * 1_000_000;
+        // What exchanges take, the window, and how far they may lead.
+        for (took_ms, window_ms, lead_ms) in
+            [(20, 2_000, 150), (120, 2_000, 180), (300, 2_000, 450), (450, 500, 250), (450, 60_000, 600)]
+        {
+            let (took, lead) = (took_ms * 1_000_000 + 700, lead_ms * 1_000_000);
             let exchanges: Vec<Exchange> =
-                [-lead - 1, -lead, 0, 500_000_000].map(|at| exchange(start.as_ns() + at)).into();
+                [-lead - 2_000, -lead, 0, 500_000_000].map(|at| exchange(start.as_ns() + at, took)).into();
             let cut = WindowCut {
                 node: NodeId(0),
                 start,
@@ -141,7 +149,7 @@ mod tests {
                 packets: Vec::new(),
             };
             let (data, left_out) = fit_window(&cut, RoundId::default(), &FitOptions::default(), false);
-            assert_eq!((data.edges[0].pairs_count, left_out), (3, 1), "{window_ms} ms");
+            assert_eq!((data.edges[0].pairs_count, left_out), (3, 1), "{took_ms} ms in {window_ms} ms");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Between which readings of its own clock a node was stepped, as its packets tell.
 //!
-//! Place in the flow: when a window is cut in which the clock watch saw a step. The watch looks every quarter of a second; packets leave and
+//! Place in the flow: when a window is cut in which the clock watch saw a step. The watch looks some four times a second; packets leave and
 //! come much more often. Every packet between the node and a peer measures θ = S_peer − S_node and its delay: `u = θ + delay` on the way there,
 //! `l = θ − delay` on the way back. A clock that is set forward by J lowers both by J, so that of each packet in the watch's interval it shows
 //! on which side of the step it was: against the line through those that surely were before the interval or after it.
@@ -10,7 +10,7 @@
 //!
 //! What it does not do: find a step that the watch did not see, or tell two apart: the readings are those around both.
 
-use probe_sync_time::{Duration, Exchange, System, Timestamp};
+use probe_sync_time::{Duration, Exchange, StampSource, System, Timestamp};
 
 use crate::record::StepRecord;
 use crate::statistics::median;
@@ -23,11 +23,15 @@ pub(super) fn placed<'a>(event: ClockEvent, edges: impl Iterator<Item = &'a [Exc
     let mut votes: Vec<Vote> = edges.flat_map(ways).flat_map(|way| way.votes(&event, &seen)).collect();
     votes.sort_unstable_by(|a, b| a.unstepped.total_cmp(&b.unstepped));
     let costs: Vec<[f64; 2]> = votes.iter().map(|vote| vote.costs).collect();
-    let Some([fewest, most]) = before_step(&costs).filter(|_| votes.len() >= FEWEST_VOTES) else { return event };
+    let Some([fewest, most]) = before_step(&costs, COST_CLEAR).filter(|_| votes.len() >= FEWEST_VOTES) else {
+        return event;
+    };
     // Where all packets are on one side, the watch's own readings stay the limit of the other.
     let after = fewest.checked_sub(1).map_or(seen.after, |last| votes[last].reading.max(seen.after));
     let before = votes.get(most).map_or(seen.before, |first| first.reading.min(seen.before));
-    ClockEvent { step_between: Some([after, before]), ..event }
+    // Without the step the clock would have shown the second reading after the first.
+    let in_order = i128::from(before.as_ns()) - i128::from(event.step_ns) >= i128::from(after.as_ns());
+    if in_order { ClockEvent { step_between: Some([after, before]), ..event } } else { event }
 }
 
 /// A packet of the watch's interval.
@@ -45,8 +49,9 @@ struct Way {
     packets: Vec<(Timestamp<System>, Duration)>,
 }
 
+/// Stamps of an interface are converted by readings taken now and then: near a step they may be on the other side of it.
 fn ways(exchanges: &[Exchange]) -> [Way; 2] {
-    let all = || exchanges.iter();
+    let all = || exchanges.iter().filter(|exchange| exchange.stamp != StampSource::Hardware);
     [all().flat_map(|e| e.forward_arrived()).collect(), all().flat_map(|e| e.reverse_arrived()).collect()]
         .map(|packets| Way { packets })
 }
@@ -72,9 +77,12 @@ impl Way {
             })
             .collect();
         // Beyond the interval a packet's side is known. It may be placed wrong by what the two clocks drift apart within the window.
+        let (least, most) =
+            points.iter().fold((0.0, 0.0), |(least, most), point| (point.at.min(least), point.at.max(most)));
+        let drift = DRIFT_MIN_NS.max(DRIFT * (most - least));
         let surely = |point: &Point| match point.at {
-            at if at < earliest - DRIFT_NS => Some(point.above),
-            at if at > DRIFT_NS => Some(point.above + jump),
+            at if at < earliest - drift => Some(point.above),
+            at if at > drift => Some(point.above + jump),
             _ => None,
         };
         let mut known: Vec<[f64; 2]> = points.iter().filter_map(|point| Some([point.at, surely(point)?])).collect();
@@ -87,7 +95,8 @@ impl Way {
             return Vec::new();
         }
         // A line carried to the far end of the interval is off by more than its points scatter; of a large step that decides nothing.
-        let unit = line.spread.max(jump.abs() / UNITS_OF_JUMP);
+        let carried = before.is_empty() || after.is_empty();
+        let unit = if carried { line.spread.max(jump.abs() / UNITS_OF_JUMP) } else { line.spread };
         let unclear = points.iter().filter(|point| surely(point).is_none());
         let vote = |point: &Point| {
             let off = point.above - line.at(point.at);
@@ -141,20 +150,25 @@ const FEWEST_POINTS: usize = 16;
 const NEAR_MAX: usize = 64;
 /// Stamps are no finer, ns.
 const SPREAD_MIN_NS: f64 = 20.0;
-/// A step stands out of the delays when it is so many spreads.
-const JUMP_SPREADS_MIN: f64 = 8.0;
+/// A step stands out of the delays when it is so many spreads: then packets between its sides, of a line that is off, cost too much.
+const JUMP_SPREADS_MIN: f64 = 20.0;
+/// Two pairs that are late together, as the first after a pause are, do not place a step.
+const COST_CLEAR: f64 = 4.0 * COST_MAX;
 /// A step is at most so many of the units in which distances from the line are told.
 const UNITS_OF_JUMP: f64 = 40.0;
-/// More than two clocks drift apart within a window: 300 ppm in 10 s.
-const DRIFT_NS: f64 = 3e6;
+/// More than two clocks drift apart within a window, and more than packets are late.
+const DRIFT: f64 = 300e-6;
+const DRIFT_MIN_NS: f64 = 3e6;
 
 #[cfg(test)]
 mod tests {
-    use probe_sync_time::{Edge, StampSource};
+    use probe_sync_time::Edge;
 
     use super::*;
 
     const MS: i64 = 1_000_000;
+    /// A vote that decides is the third on its side: exchanges begin 3 ms after each other and end 6 ms later.
+    const LATE: i64 = 10 * MS;
     /// What the clock shows in the beginning of the window of 2 s.
     const BEGIN: i64 = 1_790_000_000_000_000_000;
 
@@ -202,18 +216,20 @@ mod tests {
             let [after, before] = placed(seen, all(&edges)).step_between.expect("placed").map(Timestamp::as_ns);
             let showed = BEGIN + at_ms * MS + at_ms * MS / 50_000;
             let [early, late] = [showed - after, before - showed - jump];
-            assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{jump} at {at_ms}: {early} {late}");
+            assert!((0..LATE).contains(&early) && (0..LATE).contains(&late), "{jump} at {at_ms}: {early} {late}");
         }
     }
 
     #[test]
     fn of_two_steps_the_readings_around_both_are_told() {
         // The watch told their sum; packets in between fit neither side.
-        let (seen, edges) = stepped(&[(100_000, 771), (50_000, 911)], 400);
-        let [after, before] = placed(seen, all(&edges)).step_between.expect("placed").map(Timestamp::as_ns);
-        let showed = |at_ms: i64| BEGIN + at_ms * MS + at_ms * MS / 50_000;
-        let [early, late] = [showed(771) - after, before - showed(911) - 150_000];
-        assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{early} {late}");
+        for [first, second] in [[100_000, 50_000], [90_000, 10_000], [10_000, 90_000]] {
+            let (seen, edges) = stepped(&[(first, 771), (second, 911)], 400);
+            let [after, before] = placed(seen, all(&edges)).step_between.expect("placed").map(Timestamp::as_ns);
+            let showed = |at_ms: i64| BEGIN + at_ms * MS + at_ms * MS / 50_000;
+            let [early, late] = [showed(771) - after, before - showed(911) - first - second];
+            assert!((0..LATE).contains(&early) && (0..LATE).contains(&late), "{first} {second}: {early} {late}");
+        }
     }
 
     #[test]
@@ -231,7 +247,7 @@ mod tests {
         let [after, before] = placed(event, all(&edges)).step_between.expect("placed").map(Timestamp::as_ns);
         let showed = BEGIN + 1_920 * MS + 1_920 * MS / 50_000;
         let [early, late] = [showed - after, before - showed - 200_000];
-        assert!((0..4 * MS).contains(&early) && (0..4 * MS).contains(&late), "{early} {late}");
+        assert!((0..LATE).contains(&early) && (0..LATE).contains(&late), "{early} {late}");
     }
 
     #[test]

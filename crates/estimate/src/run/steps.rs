@@ -103,7 +103,7 @@ impl Sides<'_> {
         let mut nearest: Vec<f64> = votes.iter().map(|vote| vote.off_ns[0].abs().min(vote.off_ns[1].abs())).collect();
         let spread = upper_median(&mut nearest)?.max(SPREAD_MIN_NS);
         let costs: Vec<[f64; 2]> = votes.iter().map(|vote| vote.off_ns.map(|off| cost(off / spread))).collect();
-        let [fewest, most] = before_step(&costs)?;
+        let [fewest, most] = before_step(&costs, COST_CLEAR)?;
         let (before, after) = (&votes[fewest.checked_sub(1)?], votes.get(most)?);
         Some(Placed {
             between: [self.timestamp(before.at_ns[0]), self.timestamp(after.at_ns[1])],
@@ -148,6 +148,8 @@ pub(super) type Gathered<'a> = Vec<(Edge, &'a Exchange)>;
 
 /// Fewest exchanges of a gap that place a step.
 const FEWEST_VOTES: usize = 4;
+/// A place is clearly worse than another when it costs so much more.
+const COST_CLEAR: f64 = 5.0;
 /// Stamps are no finer, ns.
 const SPREAD_MIN_NS: f64 = 20.0;
 

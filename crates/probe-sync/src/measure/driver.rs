@@ -125,7 +125,8 @@ impl Driver {
         if self.udp.is_polled() {
             self.udp.look();
         }
-        let watching = now >= self.watch_due;
+        // At the look that is nearest to when it is due.
+        let watching = now + Duration::from_ns(self.look_period.as_ns() / 2) >= self.watch_due;
         if watching {
             self.udp.look_for_errors();
         }
@@ -261,7 +262,12 @@ impl Driver {
                     tracing::warn!("the master's edges are refused, the old ones stay: {error}");
                 }
             }
-            Command::StopProbing => self.endpoint.set_probing(false),
+            Command::StopProbing => {
+                self.endpoint.set_probing(false);
+                // The run waits for what is under way.
+                self.look_period = self.look_period.min(LAST_LOOKS);
+                self.look_due = self.look_due.min(MonotonicClock.now() + self.look_period);
+            }
             Command::InFlight(reply) => {
                 let _ = reply.send(self.endpoint.in_flight());
             }
@@ -380,6 +386,8 @@ const AWAITED: usize = 1024;
 /// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the first wake-up so long after the last comparison, and with no
 /// wake-up of its own while the thread looks for packets anyway. A little less than between the rarest looks, so that none is left out.
 const WATCH_PERIOD: Duration = Duration::from_ms(240);
+/// Between two looks while exchanges end.
+const LAST_LOOKS: Duration = Duration::from_ms(5);
 /// The longest time between two looks with stamps of an interface.
 const CONVERTED_LOOK_MAX: Duration = Duration::from_ms(50);
 /// A transmit stamp that was not there when the send returned is there soon: an interface takes microseconds.

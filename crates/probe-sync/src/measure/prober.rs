@@ -132,7 +132,7 @@ impl Prober {
             cadence: config.cadence(),
             out_edges: [out_edges, Vec::new()],
             ranks_on_host: place_on_host,
-            end_limit: 2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs()),
+            end_limit: END_LIMIT_MIN.max(2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs())),
         })
     }
 
@@ -302,8 +302,10 @@ const WAKE_PERIODS: [Duration; 2] = [Duration::from_ms(5), Duration::from_ms(10)
 const BURST: i64 = 16;
 /// Exchanges of a train: the first is slow, the others are not.
 const TRAIN: u32 = 4;
+/// At a slow pace an exchange may take 2 s (`Schedule::look_period`).
+const END_LIMIT_MIN: StdDuration = StdDuration::from_secs(3);
 /// How soon a raised stop flag is seen.
-const STOP_POLL: StdDuration = StdDuration::from_millis(500);
+const STOP_POLL: StdDuration = StdDuration::from_millis(200);
 /// In this time the last packets arrive and are looked at, by a busy host too.
 const DRAIN: StdDuration = StdDuration::from_millis(200);
 /// The probe thread answers within microseconds; one that does not is stuck.

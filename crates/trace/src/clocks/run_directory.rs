@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::faults::Break;
-use probe_sync_estimate::record::SMOOTHED_OFFSETS;
+use probe_sync_estimate::record::{SMOOTHED_OFFSETS, StepRecord};
 use probe_sync_estimate::series::Step;
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::NodeId;
@@ -148,10 +148,11 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
     while let Some(Line { number, text, may_be_cut }) = lines.next()? {
         match serde_json::from_slice::<WindowLine>(text) {
             Ok(window) => {
-                for (node, event) in window.clock_events.iter().filter(|(_, event)| event.step_ns != 0) {
+                let of_event = |(node, event): &(NodeId, ClockEvent)| Some((*node, StepRecord::of_event(event)?));
+                for (node, StepRecord { after, before }) in window.clock_events.iter().filter_map(of_event) {
                     kept += 1;
                     if kept <= MOST_STEPS {
-                        let step = Step::seen(event.at.as_ns(), event.step_ns);
+                        let step = Step { after_ns: after.as_ns(), before_ns: before.as_ns() };
                         offsets.steps.entry(node.0).or_default().push(step);
                     }
                 }
@@ -222,11 +223,13 @@ mod tests {
         run.write(
             "global_windows.jsonl",
             b"{\"round_id\":3,\"clock_events\":[[1,{\"step_ns\":-900,\"slew_ppm\":0.0,\"at_ns\":77}],\
-              [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}]],\"watch\":{\"breaks\":[{\"node\":2,\"round\":3}]},\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
+              [2,{\"step_ns\":0,\"slew_ppm\":30.0,\"at_ns\":78}],\
+              [4,{\"step_ns\":5,\"slew_ppm\":0.0,\"at_ns\":79,\"step_between_ns\":[60,70]}]],\"watch\":{\"breaks\":[{\"node\":2,\"round\":3}]},\"decision\":{}}\n{\"round_id\":4}\n{\"clock_ev",
         );
         let offsets = run.steps().expect("a run");
         assert_eq!(offsets.steps.get(&1), Some(&vec![Step::seen(77, -900)]));
         assert_eq!(offsets.steps.get(&2), None, "a change of rate is no step");
+        assert_eq!(offsets.steps.get(&4), Some(&vec![Step { after_ns: 60, before_ns: 70 }]), "as the event says");
         assert_eq!(offsets.broken.get(&2), Some(&[3].into()), "but its clock does not go on");
         run.write("global_windows.jsonl", b"{\"clock_events\":7}\n");
         assert!(run.steps().expect_err("not a list").to_string().contains("line 1"));
