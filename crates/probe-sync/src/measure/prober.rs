@@ -263,8 +263,8 @@ impl Drop for Prober {
 fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Error> {
     let (place, ranks) = place_on_host;
     let gap = cadence.as_ns().saturating_mul(i64::from(ranks));
-    let wake = (BURST * gap).clamp(WAKE_PERIODS[0].as_ns(), WAKE_PERIODS[1].as_ns());
-    let made = if gap < wake {
+    let made = if gap < WAKE_PERIODS[0].as_ns() {
+        let wake = BURST.saturating_mul(gap).clamp(WAKE_PERIODS[0].as_ns(), WAKE_PERIODS[1].as_ns());
         let burst = (wake + gap - 1) / gap.max(1);
         Schedule::in_bursts(Duration::from_ns(gap), burst as u32, phase(cadence, place, burst))
     } else {
