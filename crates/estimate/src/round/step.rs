@@ -148,8 +148,8 @@ const FEWEST_VOTES: usize = 4;
 /// Fewest packets beyond it that a line goes through, and most on either side.
 const FEWEST_POINTS: usize = 16;
 const NEAR_MAX: usize = 64;
-/// Stamps are no finer, ns.
-const SPREAD_MIN_NS: f64 = 20.0;
+/// The watch knows a step's size no better, ns.
+const SPREAD_MIN_NS: f64 = 100.0;
 /// A step stands out of the delays when it is so many spreads: then packets between its sides, of a line that is off, cost too much.
 const JUMP_SPREADS_MIN: f64 = 20.0;
 /// Two pairs that are late together, as the first after a pause are, do not place a step.
