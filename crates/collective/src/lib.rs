@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: the round loop of `probe-sync` talks to its peers only through [`Collective`]; what the bytes
 //! mean is `probe_sync::wire`'s business. Backends: in-process (tests), TCP (here), MPI (crate `mpi`).
-//! What it does not do: measure time offsets, serialise, retry. An error ends the run.
+//! What it does not do: measure time offsets, serialise, retry.
 #![forbid(unsafe_code)]
 
 mod in_process;
@@ -88,6 +88,12 @@ pub enum Error {
         /// Who ended it.
         rank: Rank,
         /// Why, in that rank's words.
+        reason: String,
+    },
+    /// The others go on without this rank.
+    #[error("the run goes on without this rank: {reason}")]
+    Dismissed {
+        /// Why, in the root's words.
         reason: String,
     },
     /// A peer sent something that this protocol does not allow.
@@ -197,6 +203,15 @@ impl Frames {
     }
 }
 
+/// Who has left a group that goes on without them, and who asks to come back; at the root.
+#[derive(Debug, Default)]
+pub struct Attendance {
+    /// Ranks that have left since it was last asked, and what showed it.
+    pub left: Vec<(Rank, Error)>,
+    /// Ranks that ask to come back, with what each states. Each waits for [`Collective::admit`].
+    pub back: Vec<(Rank, Vec<u8>)>,
+}
+
 /// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the same order.
 ///
 /// A waiting rank sleeps; it never spins a core that training needs for longer than 50 µs.
@@ -251,6 +266,38 @@ pub trait Collective {
             let what = format!("{} bytes that are not {} frames", encoded.len(), self.size());
             return Err(Error::Protocol { operation: "allgather", rank: ROOT, what });
         }
+        Ok(())
+    }
+
+    /// At the root, where the backend can: from now on a rank that is lost or late ends no operation. It has left ([`Self::attendance`]),
+    /// its frames are empty, and the others go on. A process that is started in its place may come back: it is told `notice` first. Called
+    /// again it changes the notice.
+    ///
+    /// # Errors
+    /// When the system refuses what that needs.
+    fn go_on_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// At the root: who has left and who asks to come back since this was last asked.
+    fn attendance(&mut self) -> Attendance {
+        Attendance::default()
+    }
+
+    /// At the root: lets a rank of [`Attendance::back`] take part from the next operation on, or says why not.
+    fn admit(&mut self, _rank: Rank, _verdict: Result<(), String>) {}
+
+    /// Where this rank was started in the place of one that had left: what the root has told it. It takes part in no operation before
+    /// [`Self::come_back`].
+    fn notice(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Tells the root what it must know of this rank, and returns when this rank takes part again: from the next broadcast on.
+    ///
+    /// # Errors
+    /// [`Error::Dismissed`] when the root does not want it, [`Error::Late`] when it says nothing.
+    fn come_back(&mut self, _statement: &[u8], _deadline: &Deadline) -> Result<(), Error> {
         Ok(())
     }
 

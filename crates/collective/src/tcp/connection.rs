@@ -3,11 +3,12 @@
 //! Place in the flow: `tcp` decides whom to wait for and sleeps in [`poll_sockets`]; this file moves the bytes.
 //! A frame is a header of 16 bytes, `length: u32, kind: u32, sequence: u64`, little-endian, and `length` bytes.
 //! The sequence counts the group's operations, so that ranks that run different programs are found out.
-//! What it does not do: reconnect. A broken connection is a lost rank.
+//! What it does not do: reconnect. A broken connection is a lost rank; one that comes back has a new one (`door`).
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -20,11 +21,16 @@ pub(super) enum Kind {
     Gather = 1,
     Broadcast = 2,
     Abort = 3,
+    /// Between the root and a rank that comes back; the sequence counts what the two say ([`super::door`]).
+    Back = 4,
+    /// The root goes on without the rank that gets it.
+    Dismissal = 5,
 }
 
 impl Kind {
     fn from_wire(number: u32) -> Option<Self> {
-        [Self::Gather, Self::Broadcast, Self::Abort].into_iter().find(|&kind| kind as u32 == number)
+        let all = [Self::Gather, Self::Broadcast, Self::Abort, Self::Back, Self::Dismissal];
+        all.into_iter().find(|&kind| kind as u32 == number)
     }
 }
 
@@ -48,7 +54,8 @@ pub(super) fn frame(kind: Kind, sequence: u64, payload: &[u8], operation: &'stat
 /// An open connection to `rank`.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    /// Shared with the door, which looks whether the peer is still there.
+    stream: Arc<TcpStream>,
     rank: Rank,
     /// Bytes received; those before `used` have been handed out.
     incoming: Vec<u8>,
@@ -60,22 +67,22 @@ pub(super) struct Connection {
 impl Connection {
     /// Takes over a stream whose handshake is done; it must be non-blocking.
     pub(super) fn new(stream: TcpStream, rank: Rank) -> Self {
-        Self { stream, rank, incoming: Vec::new(), used: 0, cut_off: false }
+        Self { stream: Arc::new(stream), rank, incoming: Vec::new(), used: 0, cut_off: false }
     }
 
     pub(super) fn rank(&self) -> Rank {
         self.rank
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(super) fn stream(&self) -> &Arc<TcpStream> {
         &self.stream
     }
 
     /// Reads what is there. True once a whole frame of this kind and sequence lies in [`Connection::payload`].
     ///
     /// # Errors
-    /// [`Error::Aborted`] when the peer ended the job, [`Error::Lost`] when it is gone, [`Error::Protocol`] when it
-    /// sent anything else.
+    /// [`Error::Aborted`] when the peer ended the job, [`Error::Dismissed`] when it goes on without us, [`Error::Lost`] when it is gone,
+    /// [`Error::Protocol`] when it sent anything else.
     pub(super) fn receive(
         &mut self,
         kind: Kind,
@@ -88,7 +95,7 @@ impl Connection {
             if self.has_frame(kind, sequence, operation)? {
                 return Ok(true);
             }
-            match self.stream.read(scratch) {
+            match (&*self.stream).read(scratch) {
                 Ok(0) => return Err(self.lost(operation, &"the connection was closed")),
                 Ok(count) => {
                     self.incoming.extend_from_slice(&scratch[..count]);
@@ -127,7 +134,7 @@ impl Connection {
     /// [`Error::Lost`] when the peer is gone.
     pub(super) fn send(&mut self, bytes: &[u8], sent: &mut usize, operation: &'static str) -> Result<bool, Error> {
         while *sent < bytes.len() {
-            match (&self.stream).write(&bytes[*sent..]) {
+            match (&*self.stream).write(&bytes[*sent..]) {
                 Ok(count) => *sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -140,10 +147,20 @@ impl Connection {
 
     /// Tells the peer that `rank` ended the job and why, as far as that is possible without waiting.
     pub(super) fn send_abort(&mut self, rank: Rank, reason: &str) {
+        self.send_last(Kind::Abort, rank, reason);
+    }
+
+    /// Tells the peer that the group goes on without it, and why, as far as that is possible without waiting.
+    pub(super) fn send_dismissal(&mut self, reason: &str) {
+        self.send_last(Kind::Dismissal, self.rank, reason);
+    }
+
+    /// Sends the last frame of this connection: whom it is about, and why.
+    fn send_last(&mut self, kind: Kind, rank: Rank, reason: &str) {
         if !self.cut_off {
             let mut payload = (rank as u32).to_le_bytes().to_vec();
-            payload.extend_from_slice(&reason.as_bytes()[..reason.len().min(ABORT_REASON_MAX)]);
-            if let Ok(bytes) = frame(Kind::Abort, 0, &payload, "abort") {
+            payload.extend_from_slice(&reason.as_bytes()[..reason.len().min(LAST_REASON_MAX)]);
+            if let Ok(bytes) = frame(kind, 0, &payload, "abort") {
                 let _ = self.send(&bytes, &mut 0, "abort");
             }
         }
@@ -151,7 +168,7 @@ impl Connection {
         // Closing a socket with unread bytes resets the connection, which may overtake the frame just sent.
         let mut discarded = [0; 4096];
         for _ in 0..ABORT_DRAIN_READS {
-            if !matches!((&self.stream).read(&mut discarded), Ok(1..)) {
+            if !matches!((&*self.stream).read(&mut discarded), Ok(1..)) {
                 break;
             }
         }
@@ -175,22 +192,24 @@ impl Connection {
         if length > FRAME_MAX {
             return protocol(format!("a frame of {length} bytes; at most {FRAME_MAX} are allowed"));
         }
-        if found_kind != Kind::Abort && (found_kind, found) != (kind, sequence) {
+        let last = matches!(found_kind, Kind::Abort | Kind::Dismissal);
+        if !last && (found_kind, found) != (kind, sequence) {
             return protocol(format!("frame {found} ({found_kind:?}) instead of frame {sequence} ({kind:?})"));
         }
         if waiting.len() < HEADER + length {
             return Ok(false);
         }
-        if found_kind != Kind::Abort {
+        if !last {
             return Ok(true);
         }
-        match self.payload().split_first_chunk::<4>() {
-            Some((rank, reason)) => {
-                let rank = u32::from_le_bytes(*rank) as usize;
-                Err(Error::Aborted { operation, rank, reason: String::from_utf8_lossy(reason).into_owned() })
-            }
-            None => protocol("an abort without its rank".to_owned()),
-        }
+        let Some((rank, reason)) = self.payload().split_first_chunk::<4>() else {
+            return protocol("an abort without its rank".to_owned());
+        };
+        let (rank, reason) = (u32::from_le_bytes(*rank) as usize, String::from_utf8_lossy(reason).into_owned());
+        Err(match found_kind {
+            Kind::Dismissal => Error::Dismissed { reason },
+            _ => Error::Aborted { operation, rank, reason },
+        })
     }
 }
 
@@ -227,8 +246,8 @@ pub(super) const FRAME_MAX: usize = 256 << 20;
 /// Bytes of a frame's header.
 pub(super) const HEADER: usize = 16;
 
-/// Reason bytes that an abort carries.
-const ABORT_REASON_MAX: usize = 4096;
+/// Reason bytes that the last frame of a connection carries.
+const LAST_REASON_MAX: usize = 4096;
 
 /// Reads with which an abort empties the socket.
 const ABORT_DRAIN_READS: usize = 256;

@@ -1,6 +1,6 @@
 //! What a rank and the root say to each other before either believes the other.
 //!
-//! Place in the flow: `rendezvous` speaks the root's part and `joining` the other ranks'. Four messages, all little-endian:
+//! Place in the flow: `newcomers` speaks the root's part and `joining` the other ranks'. Four messages, all little-endian:
 //!
 //! | from | bytes | content |
 //! |---|---|---|
@@ -86,11 +86,20 @@ pub(super) enum Verdict {
     OtherSize = 3,
     NoSuchRank = 4,
     Duplicate = 5,
+    /// Welcome to a group that is under way, in the place of a rank that has left it.
+    Back = 6,
 }
 
 impl Verdict {
-    const ALL: [Self; 6] =
-        [Self::Welcome, Self::OtherVersion, Self::OtherJob, Self::OtherSize, Self::NoSuchRank, Self::Duplicate];
+    const ALL: [Self; 7] = [
+        Self::Welcome,
+        Self::OtherVersion,
+        Self::OtherJob,
+        Self::OtherSize,
+        Self::NoSuchRank,
+        Self::Duplicate,
+        Self::Back,
+    ];
 
     /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
     pub fn of(hello: &Hello, size: usize, taken: impl Fn(Rank) -> bool) -> Self {
@@ -113,6 +122,7 @@ impl Verdict {
             Self::OtherSize => "it expects another number of ranks; WORLD_SIZE must be equal everywhere",
             Self::NoSuchRank => "its job has no such rank",
             Self::Duplicate => "that rank has joined already; RANK must differ everywhere",
+            Self::Back => "welcome back",
         }
     }
 
@@ -134,7 +144,7 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 24 + NONCE;
 pub(super) const PROOF: usize = 32;

@@ -18,14 +18,18 @@ use super::greeting::{ANSWER, ANSWER_HEAD, Hello, Verdict};
 use super::job_key::JobKey;
 use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
 
-/// The connection to the root, and this machine's address on it.
-pub(super) fn join(
-    address: &str,
-    rank: Rank,
-    size: usize,
-    job: JobKey,
-    deadline: &Deadline,
-) -> Result<(Connection, IpAddr), Error> {
+/// A rank's way into the group.
+pub(super) struct Joining {
+    /// To the root.
+    pub root: Connection,
+    /// This machine's address on it.
+    pub local: IpAddr,
+    /// The group is under way, and this rank takes the place of one that has left it.
+    pub back: bool,
+}
+
+/// Connects to the root and greets it.
+pub(super) fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Joining, Error> {
     if rank == ROOT || rank >= size {
         let what = format!("joining as rank {rank} of {size}");
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
@@ -35,10 +39,10 @@ pub(super) fn join(
     loop {
         let hello = Hello::new(rank, size, random_bytes()?);
         let failure = match attempt(address, &hello, job, &mut wait) {
-            Ok(stream) => {
+            Ok((stream, verdict)) => {
                 let local = stream.local_addr().map(|local| local.ip().to_canonical());
                 let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
-                return Ok((Connection::new(stream, ROOT), local));
+                return Ok(Joining { root: Connection::new(stream, ROOT), local, back: verdict == Verdict::Back });
             }
             Err(Attempt::Refused(reason)) => {
                 return Err(Error::Setup { what: format!("rank 0 at {address} refused rank {rank}"), reason });
@@ -65,7 +69,7 @@ impl From<io::Error> for Attempt {
     }
 }
 
-fn attempt(address: &str, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<TcpStream, Attempt> {
+fn attempt(address: &str, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<(TcpStream, Verdict), Attempt> {
     let mut last = Attempt::Failed("the name has no address".to_owned());
     for target in resolve(address)? {
         match connect(target, wait) {
@@ -107,23 +111,30 @@ fn connect(target: SocketAddr, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
 }
 
 /// Says who we are, proves it, and checks the root's proof.
-fn greet(mut stream: TcpStream, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<TcpStream, Attempt> {
+fn greet(
+    mut stream: TcpStream,
+    hello: &Hello,
+    job: JobKey,
+    wait: &mut Wait<'_>,
+) -> Result<(TcpStream, Verdict), Attempt> {
     stream.set_nodelay(true)?;
     // What is sent is far shorter than the empty buffer of a new connection.
     stream.write_all(&hello.encode())?;
-    let [own, roots] = hello.proofs(job, &answer(&mut stream, wait)?);
+    let (_, nonce) = answer(&mut stream, wait)?;
+    let [own, roots] = hello.proofs(job, &nonce);
     stream.write_all(own.as_bytes())?;
-    if roots != answer(&mut stream, wait)? {
+    let (verdict, proof) = answer(&mut stream, wait)?;
+    if roots != proof {
         let reason =
             "what answers there does not have this job's key, and is not rank 0; check MASTER_ADDR and MASTER_PORT";
         return Err(Attempt::Refused(reason.to_owned()));
     }
-    Ok(stream)
+    Ok((stream, verdict))
 }
 
-/// What the root's next answer carries, if it says welcome.
-fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<[u8; ANSWER - ANSWER_HEAD], Attempt> {
-    let (mut answer, mut filled) = ([0; ANSWER], 0);
+/// The root's next answer and what it carries, if it says welcome.
+fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<(Verdict, [u8; ANSWER - ANSWER_HEAD]), Attempt> {
+    let (mut answer, mut filled, mut said) = ([0; ANSWER], 0, Verdict::Welcome);
     while filled < ANSWER {
         let Some(slice) = wait.slice() else {
             return Err(Attempt::Failed("connected, but rank 0 never answered".to_owned()));
@@ -140,7 +151,7 @@ fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<[u8; ANSWER - A
             continue;
         }
         match Verdict::decode(&answer) {
-            Some(Verdict::Welcome) => {}
+            Some(verdict @ (Verdict::Welcome | Verdict::Back)) => said = verdict,
             Some(verdict) => return Err(Attempt::Refused(verdict.explain().to_owned())),
             None => {
                 return Err(Attempt::Refused("another program answers there; choose a port of your own".to_owned()));
@@ -149,7 +160,7 @@ fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<[u8; ANSWER - A
     }
     let mut rest = [0; ANSWER - ANSWER_HEAD];
     rest.copy_from_slice(&answer[ANSWER_HEAD..]);
-    Ok(rest)
+    Ok((said, rest))
 }
 
 fn unreachable(address: &str, wait: &Wait<'_>, failure: &str) -> Error {

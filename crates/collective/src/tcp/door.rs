@@ -1,0 +1,242 @@
+//! The way back into a group under way.
+//!
+//! Place in the flow: at the root, from the first round on. A thread of its own listens at the address of the rendezvous, so that whoever
+//! knocks there costs the rounds nothing. A process that proves to be a rank of the run waits until that rank's place is free, which it
+//! is when the connection of the process before it is closed or was given up; until then it may be a second process by mistake. Then:
+//!
+//! | from | `Back` frame | content |
+//! |---|---|---|
+//! | root | 0 | the notice: what a rank must know of the run |
+//! | rank | 0 | its statement |
+//! | root | 1 | the sequence of the group's latest operation: the rank takes part from the next on |
+//!
+//! The thread goes as far as the statement and hands the connection to the root, which decides ([`Door::returned`]).
+//!
+//! What it does not do: decide, or take part in operations.
+
+use std::io::{PipeReader, PipeWriter};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use super::connection::{Connection, Kind, frame, poll_sockets};
+use super::greeting::Verdict;
+use super::job_key::JobKey;
+use super::newcomers::{Newcomers, Proven};
+use crate::{Error, Rank};
+
+/// The thread that lets ranks back in. Dropping it ends the thread.
+#[derive(Debug)]
+pub(super) struct Door {
+    shared: Arc<Mutex<Shared>>,
+    returned: Receiver<Connection>,
+    /// The thread ends when this is dropped.
+    open: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the root and the thread both know.
+#[derive(Debug)]
+struct Shared {
+    notice: Vec<u8>,
+    /// By rank: the connection of the process that has the place. None: it is free.
+    places: Vec<Option<Arc<TcpStream>>>,
+}
+
+/// A rank that has its place back and is told what it must know.
+struct Returning {
+    connection: Connection,
+    notice: Vec<u8>,
+    sent: usize,
+    since: Instant,
+}
+
+/// The thread's own side.
+struct Porter {
+    listener: TcpListener,
+    newcomers: Newcomers,
+    /// Those whose place is not free yet.
+    held: Vec<(Proven, Instant)>,
+    returning: Vec<Returning>,
+    shared: Arc<Mutex<Shared>>,
+    returned: Sender<Connection>,
+    /// What it complained of last, so that it says it once.
+    complaint: String,
+    scratch: Vec<u8>,
+}
+
+impl Door {
+    /// Opens the way back. `places` by rank; the root's own is no place to be had.
+    ///
+    /// # Errors
+    /// When the system has no thread or no pipe for it.
+    pub fn open(
+        listener: TcpListener,
+        job: JobKey,
+        places: Vec<Option<Arc<TcpStream>>>,
+        notice: Vec<u8>,
+    ) -> Result<Self, Error> {
+        let setup = |error: std::io::Error| Error::Setup {
+            what: "letting lost ranks come back".to_owned(),
+            reason: error.to_string(),
+        };
+        let (closed, open) = std::io::pipe().map_err(setup)?;
+        listener.set_nonblocking(true).map_err(setup)?;
+        let (sender, returned) = channel();
+        let newcomers = Newcomers::new(places.len(), job);
+        let shared = Arc::new(Mutex::new(Shared { notice, places }));
+        let porter = Porter {
+            listener,
+            newcomers,
+            held: Vec::new(),
+            returning: Vec::new(),
+            shared: Arc::clone(&shared),
+            returned: sender,
+            complaint: String::new(),
+            scratch: vec![0; SCRATCH],
+        };
+        let body = move || porter.serve(&closed);
+        let thread = std::thread::Builder::new().name("door".into()).spawn(body).map_err(setup)?;
+        Ok(Self { shared, returned, open: Some(open), thread: Some(thread) })
+    }
+
+    /// What ranks that come back are told from now on.
+    pub fn set_notice(&self, notice: Vec<u8>) {
+        lock(&self.shared).notice = notice;
+    }
+
+    /// Who has this rank's place: nobody, or the process at the other end of `stream`.
+    pub fn set_place(&self, rank: Rank, stream: Option<Arc<TcpStream>>) {
+        lock(&self.shared).places[rank] = stream;
+    }
+
+    /// Ranks that ask to come back, each with its statement as the payload of its connection.
+    pub fn returned(&self) -> Vec<Connection> {
+        self.returned.try_iter().collect()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        drop(self.open.take());
+        if let Some(thread) = self.thread.take() {
+            // It does nothing that blocks; if it has panicked, nobody can come back, and that is all.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Porter {
+    fn serve(mut self, closed: &PipeReader) {
+        loop {
+            let idle = self.newcomers.is_empty() && self.held.is_empty() && self.returning.is_empty();
+            let mut sockets = vec![(closed.as_fd(), PollFlags::IN), (self.listener.as_fd(), PollFlags::IN)];
+            sockets.extend(self.newcomers.sockets());
+            let before = sockets.len();
+            sockets.extend(self.returning.iter().map(Returning::socket));
+            let Ok(ready) = poll_sockets(&sockets, if idle { IDLE } else { TICK }, OPERATION) else { return };
+            if ready[0] {
+                return;
+            }
+            if let Err(error) = self.go_on(&ready[2..before], ready[1]) {
+                let complaint = error.to_string();
+                if complaint != self.complaint {
+                    tracing::warn!("{complaint}");
+                    self.complaint = complaint;
+                }
+                std::thread::sleep(TICK);
+            }
+            self.tell_and_listen();
+        }
+    }
+
+    /// Hears newcomers, and gives those their places who have proven to be ranks and whose places are free.
+    fn go_on(&mut self, ready: &[bool], knocked: bool) -> Result<(), Error> {
+        let now = Instant::now();
+        self.held.extend(self.newcomers.advance(ready, |_| false)?.into_iter().map(|proven| (proven, now)));
+        for (proven, since) in std::mem::take(&mut self.held) {
+            let mut shared = lock(&self.shared);
+            if shared.is_free(proven.rank) {
+                shared.places[proven.rank] = None;
+                let notice = frame(Kind::Back, 0, &shared.notice, OPERATION)?;
+                drop(shared);
+                let connection = proven.welcome(Verdict::Back);
+                self.returning.extend(connection.map(|connection| Returning {
+                    connection,
+                    notice,
+                    sent: 0,
+                    since: Instant::now(),
+                }));
+            } else if since.elapsed() < HELD_LIMIT {
+                self.held.push((proven, since));
+            } else {
+                proven.refuse(Verdict::Duplicate);
+            }
+        }
+        if knocked {
+            self.newcomers.accept(&self.listener)?;
+        }
+        Ok(())
+    }
+
+    /// Tells who comes back the notice, and hands over who has made its statement.
+    fn tell_and_listen(&mut self) {
+        for mut returning in std::mem::take(&mut self.returning) {
+            match returning.advance(&mut self.scratch) {
+                // The root may have ended; then this thread ends next.
+                Ok(true) => drop(self.returned.send(returning.connection)),
+                Ok(false) if returning.since.elapsed() < RETURN_LIMIT => self.returning.push(returning),
+                Ok(false) => returning.connection.send_dismissal("it did not say in time what must be known of it"),
+                Err(error) => tracing::warn!("a rank that came back is gone again: {error}"),
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Whether nobody has the rank's place, or its process has ended.
+    fn is_free(&self, rank: Rank) -> bool {
+        let Some(stream) = &self.places[rank] else { return true };
+        let ended = poll_sockets(&[(stream.as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);
+        ended.is_ok_and(|ended| ended == [true])
+    }
+}
+
+impl Returning {
+    fn socket(&self) -> (std::os::fd::BorrowedFd<'_>, PollFlags) {
+        let wanted = if self.sent < self.notice.len() { PollFlags::OUT } else { PollFlags::IN };
+        (self.connection.stream().as_fd(), wanted)
+    }
+
+    /// True once the statement is there.
+    fn advance(&mut self, scratch: &mut [u8]) -> Result<bool, Error> {
+        let told = self.connection.send(&self.notice, &mut self.sent, OPERATION)?;
+        if told { self.connection.receive(Kind::Back, 0, OPERATION, scratch) } else { Ok(false) }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const OPERATION: &str = "coming back";
+
+/// Between two looks while somebody's time runs or a place is waited for.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The longest sleep when nobody is there: what ends the thread wakes it.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// How long a rank waits for its place: longer than a round waits for the process that had it, which nobody may have ended in order.
+const HELD_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a rank has for its statement; before it, it binds its socket and tests its stamps.
+const RETURN_LIMIT: Duration = Duration::from_secs(60);
+
+/// Bytes read from a socket at once.
+const SCRATCH: usize = 64 << 10;

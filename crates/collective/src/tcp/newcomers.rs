@@ -1,0 +1,226 @@
+//! Connections that have not proven yet that they are ranks of the run.
+//!
+//! Place in the flow: the root's side of the greeting, for `rendezvous` at the start and for `door` while the group is under way.
+//! Whatever does not greet like a rank (a port scanner, a rank of another job, somebody without the key) is refused and forgotten; it
+//! can neither take a rank's place nor delay it, because all newcomers are waited for at once and each has a bounded time. When there
+//! are too many, those go first whose address has sent the most.
+//!
+//! What it does not do: sleep, or decide who gets a place.
+
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use blake3::Hash;
+use rustix::event::PollFlags;
+
+use super::connection::Connection;
+use super::greeting::{HELLO, Hello, NONCE, PROOF, VERSION, Verdict, version_of};
+use super::job_key::JobKey;
+use crate::{Error, Rank, random_bytes};
+
+/// All who have connected to one listener and have proven nothing yet.
+pub(super) struct Newcomers {
+    size: usize,
+    job: JobKey,
+    undecided: Vec<Newcomer>,
+}
+
+/// A rank of the run that waits for the answer to its proof.
+pub(super) struct Proven {
+    stream: TcpStream,
+    from: SocketAddr,
+    /// Which rank it says it is.
+    pub rank: Rank,
+    own: Hash,
+}
+
+/// A connection that has not proven yet that it is a rank.
+struct Newcomer {
+    stream: TcpStream,
+    from: SocketAddr,
+    stage: Stage,
+    bytes: [u8; HELLO],
+    filled: usize,
+    since: Instant,
+}
+
+/// What a newcomer is to say next.
+enum Stage {
+    Greeting,
+    /// The rank that it says it is, and what both sides prove.
+    Proof(Rank, [Hash; 2]),
+}
+
+enum Progress {
+    Undecided,
+    Gone(&'static str),
+    Refused(u32, Verdict),
+    Proven(Rank, Hash),
+}
+
+impl Newcomers {
+    /// Nobody yet, for a group of `size` ranks.
+    pub fn new(size: usize, job: JobKey) -> Self {
+        Self { size, job, undecided: Vec::new() }
+    }
+
+    /// True when nobody's time runs.
+    pub fn is_empty(&self) -> bool {
+        self.undecided.is_empty()
+    }
+
+    /// What to poll for, in the order of [`Self::advance`].
+    pub fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        self.undecided.iter().map(|newcomer| (newcomer.stream.as_fd(), PollFlags::IN))
+    }
+
+    /// Listens to those who are `ready` and forgets those whose time is over; who has proven to be a rank is handed out. Ranks that are
+    /// `taken` are refused at once.
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub fn advance(&mut self, ready: &[bool], taken: impl Fn(Rank) -> bool) -> Result<Vec<Proven>, Error> {
+        let mut proven = Vec::new();
+        let undecided = Vec::with_capacity(self.undecided.len());
+        for (mut newcomer, ready) in std::mem::replace(&mut self.undecided, undecided).into_iter().zip(ready) {
+            let progress = if *ready { newcomer.advance(self.size, self.job, &taken)? } else { newcomer.time_left() };
+            let from = newcomer.from;
+            match progress {
+                Progress::Undecided => self.undecided.push(newcomer),
+                Progress::Gone(why) => tracing::debug!(?from, why, "refused a connection"),
+                Progress::Refused(rank, verdict) => tracing::warn!(?from, rank, ?verdict, "refused a rank"),
+                Progress::Proven(rank, own) => proven.push(Proven { stream: newcomer.stream, from, rank, own }),
+            }
+        }
+        Ok(proven)
+    }
+
+    /// Takes in who waits at the listener.
+    ///
+    /// # Errors
+    /// When this process has too many open files.
+    pub fn accept(&mut self, listener: &TcpListener) -> Result<(), Error> {
+        let most = self.size + FOREIGN_MAX;
+        for _ in 0..ACCEPT_BURST {
+            let (stream, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if matches!(error.raw_os_error(), Some(code) if out_of_descriptors(code)) => {
+                    let reason = format!("{error}; raise the limit of open files (ulimit -n) above {most}");
+                    return Err(Error::Setup { what: "accepting ranks".to_owned(), reason });
+                }
+                // Nothing left, or a connection that ended before it was accepted.
+                Err(_) => break,
+            };
+            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+                continue;
+            }
+            if self.undecided.len() >= most {
+                self.undecided.remove(self.dispensable());
+            }
+            let (stage, since) = (Stage::Greeting, Instant::now());
+            self.undecided.push(Newcomer { stream, from, stage, bytes: [0; HELLO], filled: 0, since });
+        }
+        Ok(())
+    }
+
+    /// The oldest newcomer of the address that has sent the most: who opens many connections loses his own.
+    fn dispensable(&self) -> usize {
+        let mut per_address: HashMap<IpAddr, usize> = HashMap::new();
+        self.undecided.iter().for_each(|newcomer| *per_address.entry(newcomer.from.ip()).or_default() += 1);
+        let most = per_address.values().copied().max().unwrap_or(0);
+        self.undecided.iter().position(|newcomer| per_address[&newcomer.from.ip()] == most).unwrap_or(0)
+    }
+}
+
+impl Proven {
+    /// Gives it its place, with our own proof. None when it has hung up: it tries again, so its place stays free.
+    pub fn welcome(mut self, verdict: Verdict) -> Option<Connection> {
+        let told = self.stream.write_all(&verdict.encode(self.own.as_bytes()));
+        told.ok().map(|()| Connection::new(self.stream, self.rank))
+    }
+
+    /// Says no.
+    pub fn refuse(mut self, verdict: Verdict) {
+        tracing::warn!(from = ?self.from, rank = self.rank, ?verdict, "refused a rank");
+        let _nobody_may_listen = self.stream.write_all(&verdict.encode(&[0; NONCE]));
+    }
+}
+
+impl Newcomer {
+    /// Reads what is there, and answers where an answer is due.
+    fn advance(&mut self, size: usize, job: JobKey, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
+        let wanted = if matches!(self.stage, Stage::Greeting) { HELLO } else { PROOF };
+        match self.stream.read(&mut self.bytes[self.filled..wanted]) {
+            Ok(0) => return Ok(Progress::Gone("it hung up")),
+            Ok(count) => self.filled += count,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => return Ok(Progress::Gone("it broke off")),
+        }
+        match &self.stage {
+            Stage::Greeting => self.greeted(size, job, taken),
+            Stage::Proof(rank, proofs) if self.filled == PROOF => {
+                let (rank, [theirs, own]) = (*rank, *proofs);
+                Ok(self.proven(rank, theirs, own))
+            }
+            Stage::Proof(..) => Ok(self.time_left()),
+        }
+    }
+
+    /// Judges a greeting and asks for the proof.
+    fn greeted(&mut self, size: usize, job: JobKey, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
+        match version_of(&self.bytes[..self.filled]) {
+            Some(Err(_)) => return Ok(Progress::Gone("it is foreign")),
+            // Greetings of other versions have other lengths.
+            Some(Ok(version)) if version != VERSION => {
+                return Ok(self.refuse(u32::MAX, Verdict::OtherVersion));
+            }
+            _ if self.filled < HELLO => return Ok(self.time_left()),
+            _ => {}
+        }
+        let Some(hello) = Hello::decode(&self.bytes) else { return Ok(Progress::Gone("it is foreign")) };
+        match Verdict::of(&hello, size, taken) {
+            Verdict::Welcome => {}
+            verdict => return Ok(self.refuse(hello.rank, verdict)),
+        }
+        let nonce = random_bytes()?;
+        if self.stream.write_all(&Verdict::Welcome.encode(&nonce)).is_err() {
+            return Ok(Progress::Gone("it hung up"));
+        }
+        self.stage = Stage::Proof(hello.rank as usize, hello.proofs(job, &nonce));
+        self.filled = 0;
+        Ok(self.time_left())
+    }
+
+    /// Judges a proof.
+    fn proven(&mut self, rank: Rank, expected: Hash, own: Hash) -> Progress {
+        let mut proof = [0; PROOF];
+        proof.copy_from_slice(&self.bytes[..PROOF]);
+        if expected == proof { Progress::Proven(rank, own) } else { self.refuse(rank as u32, Verdict::OtherJob) }
+    }
+
+    /// Says no; a short answer always fits the empty buffer.
+    fn refuse(&mut self, rank: u32, verdict: Verdict) -> Progress {
+        let _nobody_may_listen = self.stream.write_all(&verdict.encode(&[0; NONCE]));
+        Progress::Refused(rank, verdict)
+    }
+
+    fn time_left(&self) -> Progress {
+        if self.since.elapsed() < GREETING_TIME { Progress::Undecided } else { Progress::Gone("it was silent") }
+    }
+}
+
+fn out_of_descriptors(code: i32) -> bool {
+    [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].iter().any(|errno| errno.raw_os_error() == code)
+}
+
+/// Connections accepted between two looks at the others.
+const ACCEPT_BURST: usize = 64;
+
+/// Newcomers beyond the number of ranks that may be undecided at one time.
+const FOREIGN_MAX: usize = 64;
+
+/// How long a newcomer has for its greeting and its proof.
+const GREETING_TIME: Duration = Duration::from_secs(5);
