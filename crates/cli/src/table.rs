@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync::PacingReport;
-use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
+use probe_sync::report::{Absence, NodeRow, RunReport, TruthVerdict};
 
 /// The report as text.
 pub fn render(report: &RunReport) -> String {
@@ -101,6 +101,9 @@ fn remarks(report: &RunReport) -> Vec<String> {
     if report.faults.len() > MAX_LINES {
         lines.push(format!("{} more faults in report.json", report.faults.len() - MAX_LINES));
     }
+    for absence in report.absences.iter().take(MAX_LINES) {
+        lines.push(self::absence(absence));
+    }
     for peer in report.unreachable_peers.iter().take(MAX_LINES) {
         lines.push(format!(
             "node {} cannot send to node {} ({}): {}; look at routes and firewalls",
@@ -122,6 +125,12 @@ fn remarks(report: &RunReport) -> Vec<String> {
         "Path asymmetry common to every edge of a cut cannot be seen; the hard interval still bounds it.".to_owned(),
     );
     lines
+}
+
+fn absence(absence: &Absence) -> String {
+    let Absence { rank, host, from, reason, back, .. } = absence;
+    let until = back.map_or_else(|| "and did not come back".to_owned(), |round| format!("to the end of round {round}"));
+    format!("rank {rank} on {host} was away from round {from} {until}: {reason}")
 }
 
 fn verdict(truth: &TruthVerdict) -> String {

@@ -4,7 +4,7 @@
 
 use probe_sync_estimate::window::NodeWindowData;
 
-use crate::join::{Hello, Ready};
+use crate::join::{Hello, Notice, Ready, Statement};
 use crate::measure::account::RankAccount;
 use crate::round::exchange::Broadcast;
 use crate::wire;
@@ -27,4 +27,6 @@ pub fn round_messages(bytes: &[u8]) {
     let _ = wire::decode::<RankAccount>(bytes, 1);
     let _ = wire::decode::<Result<Hello, String>>(bytes, 1);
     let _ = wire::decode::<Option<Result<Ready, String>>>(bytes, 1);
+    let _ = wire::decode::<Notice>(bytes, 1);
+    let _ = wire::decode::<Result<Statement, String>>(bytes, 1);
 }

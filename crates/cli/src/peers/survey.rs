@@ -306,6 +306,7 @@ pub(super) mod tests {
             out: String::new(),
             nodes: vec![node(0, 0.0), node(1, 1000.0), node(2, -500.0)],
             truth: None,
+            absences: Vec::new(),
             packets: packets.iter().map(way).collect(),
             unreachable_peers,
             counters: BTreeMap::new(),

@@ -1,8 +1,12 @@
 //! Bad input and lost ranks: what is said, and what stays on disk.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use serde_json::Value;
 
 use crate::support::{complaint, free_port, lines, output, probe_sync, wait, wait_for_lines};
 
@@ -29,7 +33,7 @@ fn ranks_with_different_configuration_are_refused_by_key() {
     assert_eq!((zero.status.code(), one.status.code()), (Some(2), Some(2)));
     let said = complaint(&zero);
     assert!(said.contains("window is \"2s\" on rank 1") && said.contains("\"1s\" on rank 0"), "{said}");
-    assert!(!std::path::Path::new("never_made").exists());
+    assert!(!Path::new("never_made").exists());
 }
 
 #[test]
@@ -135,7 +139,7 @@ fn a_stepped_clock_is_named_with_its_size_and_nobody_else_is() {
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(table.contains("round 4: node 2 stepped by 10.000 ms"), "{table}");
     let rounds = lines(&out.join("global_windows.jsonl"));
-    let steps: Vec<&serde_json::Value> = rounds
+    let steps: Vec<&Value> = rounds
         .iter()
         .flat_map(|round| round["watch"]["faults"].as_array().expect("a list"))
         .filter(|fault| fault["kind"] == "step")
@@ -226,42 +230,144 @@ fn a_launchers_variables_do_not_disturb_other_commands() {
     }
 }
 
+/// The report that a run has left.
+fn written_report(out: &Path) -> Value {
+    let text = std::fs::read_to_string(out.join("report.json")).expect("a report");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Waits until `round` has been solved.
+fn wait_for_round(out: &Path, round: usize) {
+    wait_for_lines(&out.join("global_windows.jsonl"), round + 1);
+}
+
+/// The latest round in the files.
+fn latest_round(out: &Path) -> usize {
+    lines(&out.join("global_windows.jsonl")).len() - 1
+}
+
 #[test]
-fn a_killed_rank_is_named_and_finished_rounds_stay() {
+fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--out", out.to_str().expect("UTF-8")];
+    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    wait_for_round(&out, 2);
+    signal(&ranks[2], Signal::KILL);
+    wait(ranks.remove(2));
+    wait_for_round(&out, latest_round(&out) + 3);
+    ranks.push(start(2));
+    let metrics = || std::fs::read_to_string(out.join("metrics.prom")).unwrap_or_default();
+    assert!(metrics().contains("probe_sync_ranks_away 1"), "{}", metrics());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !metrics().contains("probe_sync_ranks_away 0") {
+        assert!(Instant::now() < deadline, "it does not come back: {}", metrics());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait_for_round(&out, latest_round(&out) + 4);
+    signal(&ranks[0], Signal::TERM);
+    let ended: Vec<_> = ranks.into_iter().map(wait).collect();
+    for ended in &ended {
+        assert!(ended.status.success(), "{}", complaint(ended));
+    }
+    let said = complaint(&ended[0]);
+    assert!(said.contains("rank 2 on") && said.contains("is gone") && said.contains("rank 2 is back"), "{said}");
+    assert!(String::from_utf8_lossy(&ended[0].stdout).contains("was away from round"), "in the table");
+
+    let report = written_report(&out);
+    let absences = report["absences"].as_array().expect("a list");
+    assert_eq!(absences.len(), 1, "{absences:?}");
+    let back = absences[0]["back"].as_u64().expect("it came back");
+    assert_eq!((&absences[0]["rank"], &absences[0]["node_id"]), (&2.into(), &2.into()), "{absences:?}");
+    assert!(report["unreachable_peers"].as_array().is_some_and(Vec::is_empty), "{report:#}");
+    let of_it = |end: &str| report["packets"].as_array().expect("a list").iter().any(|way| way[end] == 2);
+    assert!(!of_it("src") && !of_it("dst"), "counts of a part of the run compare with none of the whole");
+    // Its packets are of the new life: within two windows it has an offset again, and every offset is inside its bounds.
+    let offsets = lines(&out.join("offsets.jsonl"));
+    let reachable = |round: u64| {
+        let mut of_round = offsets.iter().filter(|line| line["node_id"] == 2 && line["round_id"] == round);
+        of_round.next().is_some_and(|line| line["reachable"] == true)
+    };
+    assert!(!reachable(back) && (reachable(back + 1) || reachable(back + 2)), "back in round {back}");
+    assert!(report["nodes"][2]["reachable"] == true && report["nodes"][2]["bounds_held"] == true, "{report:#}");
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    // Its files hold both lives, in whole lines.
+    let rounds: Vec<u64> = lines(&out.join("windows/node2.jsonl"))
+        .iter()
+        .map(|line| line["round_id"].as_u64().expect("a number"))
+        .collect();
+    let gap = rounds.windows(2).find(|pair| pair[1] != pair[0] + 1).expect("it was away");
+    assert_eq!(gap[1], back + 1, "{rounds:?}");
+    let pairs = lines(&out.join("snapshots/node2.snapshot_pairs.jsonl"));
+    let times: Vec<i64> = pairs.iter().map(|pair| pair["tracer_clock_ns"].as_i64().expect("a number")).collect();
+    assert!(times.is_sorted() && times.windows(2).any(|pair| pair[1] - pair[0] > 500_000_000), "both lives");
+}
+
+#[test]
+fn a_rank_that_hangs_is_named_left_out_and_told_so() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--fixed", "--round-timeout", "1s", "--out", out.to_str().expect("UTF-8")];
+    let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
+    wait_for_round(&out, 1);
+    signal(&ranks[1], Signal::STOP);
+    wait_for_round(&out, latest_round(&out) + 4);
+    signal(&ranks[1], Signal::CONT);
+    let hung = wait(ranks.remove(1));
+    assert_eq!(hung.status.code(), Some(1));
+    let told = complaint(&hung);
+    assert!(told.contains("goes on without this rank") && told.contains("start this rank again"), "{told}");
+    signal(&ranks[0], Signal::TERM);
+    let root = wait(ranks.remove(0));
+    assert!(root.status.success() && complaint(&root).contains("rank(s) 1"), "{}", complaint(&root));
+    assert!(wait(ranks.remove(0)).status.success());
+    assert_eq!(written_report(&out)["absences"][0]["back"], Value::Null);
+}
+
+#[test]
+fn who_comes_back_with_other_settings_is_turned_away_with_the_reason() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let out = out.to_str().expect("UTF-8");
+    let port = free_port();
+    let start = |r: usize, spacing: &str| {
+        let arguments = ["--window", "500ms", "--fixed", "--spacing", spacing, "--out", out];
+        rank(port, r, 2, &arguments).spawn().expect("starts")
+    };
+    let (zero, one) = (start(0, "100us"), start(1, "100us"));
+    wait_for_round(Path::new(out), 1);
+    signal(&one, Signal::KILL);
+    wait(one);
+    let other = wait(start(1, "90us"));
+    assert_eq!(other.status.code(), Some(1));
+    assert!(complaint(&other).contains("spacing"), "{}", complaint(&other));
+    let again = start(1, "100us");
+    wait_for_round(Path::new(out), latest_round(Path::new(out)) + 4);
+    signal(&zero, Signal::TERM);
+    let (zero, again) = (wait(zero), wait(again));
+    assert!(zero.status.success() && again.status.success(), "{}{}", complaint(&zero), complaint(&again));
+    assert!(written_report(Path::new(out))["absences"][0]["back"].is_u64());
+}
+
+#[test]
+fn the_end_of_rank_zero_ends_all() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
     let port = free_port();
     let arguments = ["--window", "500ms", "--out", out.to_str().expect("UTF-8")];
     let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
-    wait_for_lines(&out.join("offsets.jsonl"), 1 + 2 * 3);
-    signal(&ranks[2], Signal::KILL);
-    let root = wait(ranks.remove(0));
-    assert_eq!(root.status.code(), Some(1));
-    assert!(complaint(&root).contains("rank 2") || complaint(&root).contains("rank(s) 2"), "{}", complaint(&root));
-    let rounds = lines(&out.join("global_windows.jsonl")).len();
-    assert!(rounds >= 2);
-    assert!(lines(&out.join("offsets.jsonl")).len() > rounds * 3, "a meta line and every finished round");
-    let survivor = wait(ranks.remove(0));
-    assert_eq!(survivor.status.code(), Some(1));
+    wait_for_round(&out, 1);
+    signal(&ranks[0], Signal::KILL);
     wait(ranks.remove(0));
-}
-
-#[test]
-fn a_stopped_rank_is_named_within_the_round_timeout() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let out = directory.path().join("out");
-    let port = free_port();
-    let arguments = ["--window", "500ms", "--round-timeout", "1s", "--out", out.to_str().expect("UTF-8")];
-    let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
-    wait_for_lines(&out.join("offsets.jsonl"), 1 + 3);
-    signal(&ranks[1], Signal::STOP);
-    let root = wait(ranks.remove(0));
-    assert_eq!(root.status.code(), Some(1));
-    assert!(complaint(&root).contains("rank(s) 1"), "{}", complaint(&root));
-    signal(&ranks[0], Signal::CONT);
     for rank in ranks {
-        assert_eq!(wait(rank).status.code(), Some(1));
+        let ended = wait(rank);
+        assert_eq!(ended.status.code(), Some(1));
+        assert!(complaint(&ended).contains("lost rank 0"), "{}", complaint(&ended));
     }
+    assert!(latest_round(&out) >= 1, "finished rounds stay");
 }
 
 #[test]

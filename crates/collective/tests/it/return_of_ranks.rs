@@ -169,9 +169,9 @@ fn a_second_process_of_a_rank_that_lives_does_not_get_its_place() {
 }
 
 #[test]
-fn strangers_at_the_door_delay_nobody() {
+fn foreign_connections_at_the_door_delay_nobody() {
     let (mut root, mut others, address) = group(2);
-    let strangers: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    let foreign: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
     assert_eq!(round(&mut root, &mut others, b"a", &deadline()), [0, 1]);
     drop(others.remove(0));
     std::thread::scope(|scope| {
@@ -179,5 +179,5 @@ fn strangers_at_the_door_delay_nobody() {
         assert_eq!(who_asks(&mut root).back.len(), 1);
         root.admit(1, Ok(()));
     });
-    drop(strangers);
+    drop(foreign);
 }

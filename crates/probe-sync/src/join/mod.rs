@@ -2,10 +2,12 @@
 //!
 //! Step 1, [`agree_on_plan`]: every rank says [`Hello`] with its version, host and configuration; the root refuses ranks that
 //! differ, decides which ranks are nodes, and broadcasts a [`Plan`]. Step 2, [`agree_on_roster`]: every node binds its socket and
-//! says that it is [`Ready`]; the root broadcasts the [`Roster`]. A refusal reaches all ranks, so all end with one message.
+//! says that it is [`Ready`]; the root broadcasts the [`Roster`]. A refusal reaches all ranks, so all end with one message. A rank that comes
+//! back later has a hand-shake of its own (`back`).
 //!
 //! What it does not do: bind sockets, start threads (`session`).
 
+mod back;
 mod choice;
 mod hello;
 mod key_file;
@@ -21,10 +23,11 @@ use probe_sync_collective::{Collective, Deadline, Frames, ROOT, random_bytes};
 use probe_sync_time::{Edge, RunId, SessionKey, System, Timestamp};
 use serde::Serialize;
 
+pub(crate) use self::back::{Back, Notice, Statement, judge};
 pub(crate) use self::hello::Hello;
 pub use self::key_file::KeyFile;
 pub(crate) use self::plan::{Plan, ranks};
-pub(crate) use self::roster::{Ready, Roster, addresses_seen_from};
+pub(crate) use self::roster::{Ready, Roster, addresses_seen_from, stamp_errors_ns};
 use crate::config::ReferenceChoice;
 use crate::store::RunDirectory;
 use crate::{Config, Error, wire};
@@ -36,6 +39,8 @@ pub(crate) struct Joined {
     pub config: Config,
     /// Who is a node.
     pub plan: Plan,
+    /// What proves that a packet is of this run.
+    pub session_key: SessionKey,
     /// Where the nodes are, and who is the reference.
     pub roster: Roster,
     /// Who probes whom.
@@ -46,9 +51,8 @@ pub(crate) struct Joined {
     pub ranks: usize,
 }
 
-/// Step 1. `own` is this rank's hello or why its configuration is unusable. The root draws
-/// the run's number and its session key. With `key_file` the plan's key is made of
-/// both. Returns the plan, and at the root every rank's hello.
+/// Step 1. `own` is this rank's hello or why its configuration is unusable. The root draws the run's number and its key. Returns the plan,
+/// and at the root every rank's hello.
 ///
 /// # Errors
 /// [`Error::Refused`] on every rank when some configuration is unusable, versions or configurations differ, or the root has no
@@ -57,22 +61,23 @@ pub(crate) fn agree_on_plan(
     collective: &mut dyn Collective,
     config: Option<&Config>,
     own: &Result<Hello, String>,
-    key_file: Option<&KeyFile>,
     deadline: &Deadline,
 ) -> Result<(Plan, Vec<Hello>), Error> {
     let mut all = Vec::new();
-    let mut plan: Plan = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
+    let plan: Plan = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
         for (rank, hello) in hellos.into_iter().flatten().enumerate() {
             all.push(hello.map_err(|reason| format!("rank {rank}: {reason}"))?);
         }
         let drawn = random_bytes().and_then(|run| Ok((RunId(u64::from_le_bytes(run)), SessionKey(random_bytes()?))));
-        let (run, session_key) = drawn.map_err(|error| format!("rank 0: {error}"))?;
-        plan::agree(config.ok_or("rank 0 has no configuration")?, &all, run, session_key)
+        let (run, drawn_key) = drawn.map_err(|error| format!("rank 0: {error}"))?;
+        plan::agree(config.ok_or("rank 0 has no configuration")?, &all, run, drawn_key)
     })?;
-    if let Some(key_file) = key_file {
-        plan.session_key = key_file.session_key(plan.run, plan.session_key);
-    }
     Ok((plan, all))
+}
+
+/// What proves that a packet is of the run: made of what rank 0 has drawn, and of the key file where there is one.
+pub(crate) fn session_key(plan: &Plan, key_file: Option<&KeyFile>) -> SessionKey {
+    key_file.map_or(plan.drawn_key, |key_file| key_file.session_key(plan.run, plan.drawn_key))
 }
 
 /// Step 2. `own` is this node's ready or why it cannot take part; `None` for ranks that are no node. When all are ready the root

@@ -21,8 +21,8 @@ use crate::config::ReferenceChoice;
 pub struct Plan {
     /// The run.
     pub run: RunId,
-    /// What proves that a packet is of this run. No file holds it.
-    pub session_key: SessionKey,
+    /// What rank 0 has drawn for the key of the run's packets. No file holds it.
+    pub drawn_key: SessionKey,
     /// All ranks have a key file, of which the session key is made.
     pub secret: bool,
     /// For each rank, the node that it is or follows.
@@ -65,9 +65,9 @@ impl Plan {
 }
 
 /// The plan of all ranks' hellos, or why the run is refused.
-pub(super) fn agree(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey) -> Result<Plan, String> {
+pub(super) fn agree(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) -> Result<Plan, String> {
     refuse_differences(all)?;
-    let plan = make_plan(config, all, run, session_key)?;
+    let plan = make_plan(config, all, run, drawn_key)?;
     let unknown = |node: NodeId| (node.index() >= plan.nodes()).then_some(node);
     if let Some(node) = config.inject_step.and_then(|step| unknown(step.node)) {
         return Err(format!("inject_step names node {node}, and the run has {} nodes", plan.nodes()));
@@ -89,38 +89,39 @@ pub(super) fn agree(config: &Config, all: &[Hello], run: RunId, session_key: Ses
 
 fn refuse_differences(all: &[Hello]) -> Result<(), String> {
     let first = all.first().ok_or("no rank said hello")?;
-    for (rank, other) in all.iter().enumerate().skip(1) {
-        if other.version != first.version {
-            return Err(format!(
-                "rank {rank} on {} runs version {}, rank 0 runs {}: install one version on all nodes",
-                other.hostname, other.version, first.version
-            ));
+    all.iter().enumerate().skip(1).try_for_each(|(rank, other)| refuse_difference(first, rank, other))
+}
+
+/// Refuses a rank that has not what rank 0 has.
+pub(super) fn refuse_difference(first: &Hello, rank: usize, other: &Hello) -> Result<(), String> {
+    if other.version != first.version {
+        return Err(format!(
+            "rank {rank} on {} runs version {}, rank 0 runs {}: install one version on all nodes",
+            other.hostname, other.version, first.version
+        ));
+    }
+    match (first.key_fingerprint, other.key_fingerprint) {
+        (own, theirs) if own == theirs => {}
+        (Some(_), Some(_)) => {
+            return Err(format!("the key files of rank 0 and rank {rank} ({}) differ", other.hostname));
         }
-        match (first.key_fingerprint, other.key_fingerprint) {
-            (own, theirs) if own == theirs => {}
-            (Some(_), Some(_)) => {
-                return Err(format!("the key files of rank 0 and rank {rank} ({}) differ", other.hostname));
-            }
-            (own, _) => {
-                let (with, without) = if own.is_some() { (0, rank) } else { (rank, 0) };
-                return Err(format!(
-                    "rank {with} has a key file and rank {without} has none: give all ranks --key-file"
-                ));
-            }
+        (own, _) => {
+            let (with, without) = if own.is_some() { (0, rank) } else { (rank, 0) };
+            return Err(format!("rank {with} has a key file and rank {without} has none: give all ranks --key-file"));
         }
-        let difference = first.shared_entries.iter().zip(&other.shared_entries).find(|(a, b)| a != b);
-        if let Some(((key, value), (_, theirs))) = difference {
-            return Err(format!(
-                "configuration differs: {key} is \"{theirs}\" on rank {rank} ({}) and \"{value}\" on rank 0 ({}); \
-                 give all ranks the same flags, environment and file",
-                other.hostname, first.hostname
-            ));
-        }
+    }
+    let difference = first.shared_entries.iter().zip(&other.shared_entries).find(|(a, b)| a != b);
+    if let Some(((key, value), (_, theirs))) = difference {
+        return Err(format!(
+            "configuration differs: {key} is \"{theirs}\" on rank {rank} ({}) and \"{value}\" on rank 0 ({}); \
+             give all ranks the same flags, environment and file",
+            other.hostname, first.hostname
+        ));
     }
     Ok(())
 }
 
-fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey) -> Result<Plan, String> {
+fn make_plan(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) -> Result<Plan, String> {
     let mut clocks: Vec<&str> = Vec::new();
     let clock_of_rank: Vec<usize> = all
         .iter()
@@ -159,7 +160,7 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, session_key: SessionKey
     let (sources, sources_reason) = choice::choose(&offering, loopback)?;
     Ok(Plan {
         run,
-        session_key,
+        drawn_key,
         secret: all.iter().all(|hello| hello.key_fingerprint.is_some()),
         place_on_host,
         sources,
@@ -205,13 +206,13 @@ fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::offer::Offer;
     use super::super::offer::tests::offer;
     use super::*;
     use crate::wire;
 
-    fn hellos(hosts: &[&str]) -> Vec<Hello> {
+    pub(in super::super) fn hellos(hosts: &[&str]) -> Vec<Hello> {
         let one = |host: &&str| Hello {
             version: "1".into(),
             hostname: (*host).into(),
@@ -224,6 +225,10 @@ mod tests {
             key_fingerprint: None,
         };
         hosts.iter().map(one).collect()
+    }
+
+    pub(in super::super) fn plan_of(all: &[Hello]) -> Plan {
+        make_plan(&Config::default(), all, RunId(1), KEY).expect("addresses")
     }
 
     /// Every host has an address of its own in one network.
@@ -250,10 +255,10 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_learns_the_session_key_and_no_one_prints_it() {
+    fn every_rank_learns_the_drawn_key_and_no_one_prints_it() {
         let plan = make_plan(&Config::default(), &hellos(&["a", "b"]), RunId(1), KEY).expect("addresses");
         let learnt: Plan = wire::decode(&wire::encode(&plan), 0).expect("our own bytes");
-        assert_eq!(learnt.session_key, KEY);
+        assert_eq!(learnt.drawn_key, KEY);
         assert!(!format!("{learnt:?}").contains("167"), "{learnt:?}");
         assert!(serde_json::to_string(&learnt).is_err(), "a file would hold the key");
     }

@@ -36,12 +36,12 @@ pub struct Roster {
     pub reference: NodeId,
 }
 
-impl Roster {
-    /// What all stamps of both ends of an edge may be wrong by, ns.
-    pub fn stamp_errors_ns(&self, edge: Edge) -> [f64; 2] {
-        [edge.src, edge.dst].map(|node| self.nodes.get(node.index()).map_or(0.0, |ready| ready.stamp_error_ns as f64))
-    }
+/// What all stamps of both ends of an edge may be wrong by, ns.
+pub(crate) fn stamp_errors_ns(nodes: &[Ready], edge: Edge) -> [f64; 2] {
+    [edge.src, edge.dst].map(|node| nodes.get(node.index()).map_or(0.0, |ready| ready.stamp_error_ns as f64))
+}
 
+impl Roster {
     /// The roster of `nodes`, in order. `secret`: a key file has made the session key.
     pub(super) fn new(
         nodes: Vec<Ready>,
@@ -93,7 +93,7 @@ fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
 }
 
 /// Without a key file the session key has travelled in the clear, and nothing of a run crosses public networks.
-fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
+pub(super) fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
     match nodes.iter().position(|ready| !is_private(ready.address.ip())) {
         Some(node) => Err(format!(
             "node {node} probes from {}, a public address, and there is no secret that packets could be recognised by: give all \
@@ -131,9 +131,8 @@ mod tests {
     fn an_edge_has_the_stamp_errors_of_both_its_ends() {
         let nodes =
             vec![ready(StampSource::Hardware, 700), ready(StampSource::Kernel, 0), ready(StampSource::Hardware, 900)];
-        let roster = Roster::new(nodes, Timestamp::from_ns(0), ReferenceChoice::Auto, false).expect("one family");
-        assert_eq!(roster.stamp_errors_ns(Edge::new(0, 2)), [700.0, 900.0]);
-        assert_eq!(roster.stamp_errors_ns(Edge::new(1, 0)), [0.0, 700.0]);
+        assert_eq!(stamp_errors_ns(&nodes, Edge::new(0, 2)), [700.0, 900.0]);
+        assert_eq!(stamp_errors_ns(&nodes, Edge::new(1, 0)), [0.0, 700.0]);
     }
 
     #[test]

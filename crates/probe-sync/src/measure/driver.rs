@@ -32,6 +32,7 @@ pub(super) enum Command {
     Cut(SyncSender<WindowCut>),
     SetSchedule(Schedule),
     SetOutEdges(Vec<NodeId>),
+    SetAddress(NodeId, SocketAddr),
     StopProbing,
     InFlight(SyncSender<usize>),
     Account(SyncSender<RankAccount>),
@@ -261,6 +262,15 @@ impl Driver {
                 if let Err(error) = self.endpoint.set_out_edges(&peers) {
                     tracing::warn!("the master's edges are refused, the old ones stay: {error}");
                 }
+            }
+            Command::SetAddress(node, address) => {
+                self.nodes.retain(|_, other| *other != node);
+                self.nodes.insert(canonical(address), node);
+                if let Some(known) = self.addresses.get_mut(node.index()) {
+                    *known = address;
+                }
+                // What was said of its earlier life says nothing of this one.
+                self.unreachable.remove(&node);
             }
             Command::StopProbing => {
                 self.endpoint.set_probing(false);

@@ -81,14 +81,14 @@ impl ProberSetup {
 }
 
 impl Prober {
-    /// Starts probing, in packets of this run under its key. `addresses` by node; `place_on_host` is this rank's place among the
+    /// Starts probing, in packets of this run under its key, in this life of the node. `addresses` by node; `place_on_host` is this rank's place among the
     /// probing ranks of its host and their number, which share the cadence.
     ///
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(
         setup: ProberSetup,
-        (run, key): (RunId, SessionKey),
+        (run, key, incarnation): (RunId, SessionKey, u32),
         addresses: Vec<SocketAddr>,
         out_edges: Vec<NodeId>,
         clock: SkewedClock,
@@ -105,7 +105,7 @@ impl Prober {
             schedule: schedule(config.cadence(), place_on_host)?,
             spacing: config.spacing,
             exchange_timeout: config.exchange_timeout,
-            incarnation: 0,
+            incarnation,
             key: Some(key),
         };
         let cpus = cpus_near(config, setup.local_addr());
@@ -195,6 +195,12 @@ impl Prober {
             // A thread that has ended says so at the next cut.
             let _ = self.commands.send(Command::SetOutEdges(peers));
         }
+    }
+
+    /// Exchanges packets with a node at this address from now on.
+    pub fn set_address(&mut self, node: NodeId, address: SocketAddr) {
+        // A thread that has ended says so at the next cut.
+        let _ = self.commands.send(Command::SetAddress(node, address));
     }
 
     /// Stops starting exchanges.

@@ -77,7 +77,7 @@ impl SnapshotCounts {
 
 impl Sampler {
     /// Starts taking pairs of `tracer` and the system clock seen through `clock`; the files go to `snapshots/` of the
-    /// run.
+    /// run. `same_clocks`: an earlier process of this rank has taken pairs of the same two clocks, and its file goes on.
     ///
     /// # Errors
     /// When the files or the thread cannot be made.
@@ -87,8 +87,10 @@ impl Sampler {
         period: Duration,
         run: &RunDirectory,
         node: NodeId,
+        same_clocks: bool,
     ) -> Result<Self, Error> {
-        let lines = run.stream(&format!("snapshots/node{node}.snapshot_pairs.jsonl"))?;
+        let name = format!("snapshots/node{node}.snapshot_pairs.jsonl");
+        let lines = if same_clocks { run.go_on_with(&name) } else { run.stream(&name) }?;
         let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
         let (stop, stopped) = sync_channel(0);
         let name = [tracer.name(), tracer.reason()].map(str::to_owned);
@@ -334,7 +336,7 @@ mod tests {
 
     fn sampler_of(tracer: TracerClock, run: &Path, clock: SkewedClock) -> Sampler {
         let run = RunDirectory::join(run).expect("a writable directory");
-        Sampler::start(tracer, clock, Duration::from_ms(1), &run, NodeId(3)).expect("a writable directory")
+        Sampler::start(tracer, clock, Duration::from_ms(1), &run, NodeId(3), false).expect("a writable directory")
     }
 
     fn lines(run: &Path) -> Vec<serde_json::Value> {

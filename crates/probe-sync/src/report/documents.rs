@@ -10,7 +10,7 @@ use crate::join::{Hello, Joined, ranks};
 
 /// The content of `run.json`.
 pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
-    let Joined { config, plan, roster, edges, backend, ranks: size } = joined;
+    let Joined { config, plan, roster, edges, backend, ranks: size, .. } = joined;
     let configuration: serde_json::Map<String, Value> =
         config.entries().into_iter().map(|(key, value)| (key, Value::String(value))).collect();
     let nodes: Vec<Value> = roster

@@ -28,6 +28,8 @@ pub(super) struct Metrics<'a> {
     pub pacing: Option<&'a PacingReport>,
     /// Counted events; empty until the end.
     pub counters: BTreeMap<Counter, u64>,
+    /// Ranks that are gone.
+    pub ranks_away: usize,
     /// Faults by kind.
     pub faults_by_kind: BTreeMap<FaultKind, u64>,
 }
@@ -39,6 +41,7 @@ impl Metrics<'_> {
         let one = |value: f64| vec![(String::new(), value)];
         self.render_nodes(&mut text);
         gauge(&mut text, "rounds", "Solved rounds.", &one(self.rounds as f64));
+        gauge(&mut text, "ranks_away", "Ranks that are gone and not back.", &one(self.ranks_away as f64));
         gauge(&mut text, "cpu_cores", "Processor time of all ranks while probing, in cores.", &one(self.cpu_cores));
         let [middle, largest] = self.round_latency_us.map(|us| us * 1e-6);
         let latencies = [("{quantile=\"0.5\"}".into(), middle), ("{quantile=\"1\"}".into(), largest)];

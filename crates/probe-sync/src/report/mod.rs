@@ -6,6 +6,7 @@
 //!
 //! What it does not do: print.
 
+mod absences;
 mod documents;
 mod judge;
 mod metrics;
@@ -20,8 +21,9 @@ use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::{NodeId, RoundId, StampSource};
 use serde::Serialize;
 
+pub use self::absences::Absence;
 pub(crate) use self::recorder::{Recorder, Stopped};
-use crate::join::Roster;
+use crate::join::Ready;
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
 use crate::pace::adaptive::PacingReport;
@@ -49,7 +51,9 @@ pub struct RunReport {
     pub nodes: Vec<NodeRow>,
     /// The verdict of known truth.
     pub truth: Option<TruthVerdict>,
-    /// Packets by direction: what one side sent and the other received.
+    /// Ranks without which the run went on for a time, or to its end.
+    pub absences: Vec<Absence>,
+    /// Packets by direction: what one side sent and the other received, both of them present all the time.
     pub packets: Vec<DirectionPackets>,
     /// Directions in which packets could not be sent.
     pub unreachable_peers: Vec<UnreachablePeer>,
@@ -159,11 +163,11 @@ pub struct DirectionPackets {
     pub lost: i64,
 }
 
-/// Joins both sides' packet accounts. Indexed by node.
-pub(crate) fn directions(accounts: &[&RankAccount]) -> Vec<DirectionPackets> {
+/// Joins both sides' packet accounts. Indexed by node. Accounts that are not `whole`, of a part of the run, compare with no other.
+pub(crate) fn directions(accounts: &[&RankAccount], whole: impl Fn(NodeId) -> bool) -> Vec<DirectionPackets> {
     let mut all = Vec::new();
-    for (src, account) in accounts.iter().enumerate() {
-        for packets in &account.packets {
+    for (src, account) in accounts.iter().enumerate().filter(|(src, _)| whole(NodeId(*src as u32))) {
+        for packets in account.packets.iter().filter(|packets| whole(packets.peer)) {
             let other = accounts.get(packets.peer.index());
             let back = other.and_then(|o| o.packets.iter().find(|p| p.peer.index() == src));
             let received = back.map_or(0, |packets| packets.received);
@@ -181,13 +185,13 @@ pub(crate) fn directions(accounts: &[&RankAccount]) -> Vec<DirectionPackets> {
 }
 
 /// Who cannot send to whom. Indexed by node.
-pub(crate) fn unreachable_peers(accounts: &[&RankAccount], roster: &Roster) -> Vec<UnreachablePeer> {
+pub(crate) fn unreachable_peers(accounts: &[&RankAccount], nodes: &[Ready]) -> Vec<UnreachablePeer> {
     let of_node = |(src, account): (usize, &&RankAccount)| {
         let peers = account.unreachable.clone().into_iter();
         peers.map(move |(dst, reason)| UnreachablePeer {
             src: NodeId(src as u32),
             dst,
-            address: roster.nodes.get(dst.index()).map_or_else(String::new, |node| node.address.to_string()),
+            address: nodes.get(dst.index()).map_or_else(String::new, |node| node.address.to_string()),
             reason,
         })
     };
@@ -217,9 +221,10 @@ mod tests {
             ..RankAccount::default()
         };
         let (zero, one) = (account(1, 10, 7), account(0, 8, 9));
-        let directions = directions(&[&zero, &one]);
+        let directions = directions(&[&zero, &one], |_| true);
         assert_eq!((directions[0].received, directions[0].lost), (9, 1));
         assert_eq!((directions[1].received, directions[1].lost), (7, 1));
+        assert!(super::directions(&[&zero, &one], |node| node == NodeId(0)).is_empty(), "node 1 was started again");
     }
 
     #[test]

@@ -16,12 +16,13 @@ use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{NodeId, RoundId};
 use serde_json::{Value, json};
 
+use super::absences::Absences;
 use super::judge::Judge;
 use super::metrics::Metrics;
 use super::whole::Whole;
 use super::{NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
 use crate::Error;
-use crate::join::{Hello, Joined};
+use crate::join::{Back, Hello, Joined, Ready};
 use crate::measure::account::RankAccount;
 use crate::measure::virtual_clocks::{self, Truth};
 use crate::pace::adaptive::PacingReport;
@@ -30,6 +31,9 @@ use crate::store::{JsonLines, RunDirectory};
 /// Rank 0's records of a run.
 pub(crate) struct Recorder {
     joined: Arc<Joined>,
+    /// By node, as they are now.
+    nodes: Vec<Ready>,
+    absences: Absences,
     directory: RunDirectory,
     /// `run.json` as it was written first.
     document: Value,
@@ -93,6 +97,8 @@ impl Recorder {
             faults_by_kind: BTreeMap::new(),
             metrics_failures: BTreeMap::new(),
             whole: Whole::default(),
+            nodes: roster.nodes.clone(),
+            absences: Absences::default(),
             joined,
         })
     }
@@ -118,6 +124,21 @@ impl Recorder {
         }
         self.last = Some(round.clone());
         Ok(())
+    }
+
+    /// A rank is gone, and the run goes on without it from this round on.
+    pub fn left(&mut self, rank: usize, from: RoundId, reason: &str) {
+        self.absences.left(&self.joined.plan, rank, from, reason);
+    }
+
+    /// A rank takes part again from the end of this round on.
+    pub fn returned(&mut self, rank: usize, round: RoundId) {
+        self.absences.back(rank, round);
+    }
+
+    /// A node probes again.
+    pub fn meet_again(&mut self, back: &Back) {
+        self.nodes[back.node.index()].clone_from(&back.ready);
     }
 
     /// Keeps what a recorded round was made of, for the offsets of the whole run.
@@ -170,6 +191,7 @@ impl Recorder {
             rounds: self.rounds,
             round_latency_us: self.latencies.median_and_largest_us(),
             faults_by_kind: self.faults_by_kind.clone(),
+            ranks_away: self.absences.away(),
             ..Metrics::default()
         }
     }
@@ -203,6 +225,10 @@ impl Recorder {
         }
         let wall = accounts.iter().map(|account| account.wall_ns).max().unwrap_or(0);
         let cpu: u64 = accounts.iter().map(|account| account.cpu_ns).sum();
+        let whole = |node| !self.absences.was_away(node, plan);
+        let mut unreachable_peers = super::unreachable_peers(&of_nodes, &self.nodes);
+        // Whoever is gone has been named.
+        unreachable_peers.retain(|peer| !self.absences.is_away(peer.dst, plan));
         RunReport {
             run_id: plan.run.to_string(),
             backend: self.joined.backend.into(),
@@ -214,8 +240,9 @@ impl Recorder {
             out: config.out.display().to_string(),
             nodes: self.rows(&of_nodes),
             truth,
-            packets: super::directions(&of_nodes),
-            unreachable_peers: super::unreachable_peers(&of_nodes, roster),
+            absences: self.absences.all(),
+            packets: super::directions(&of_nodes, whole),
+            unreachable_peers,
             counters,
             cpu_cores: cpu as f64 / wall.max(1) as f64,
             seconds: wall as f64 * 1e-9,
@@ -242,7 +269,7 @@ impl Recorder {
             node_id: node,
             rank: self.joined.plan.rank_of_node[node.index()],
             host: self.joined.plan.hostname(node).into(),
-            stamp: account.and_then(|account| account.stamp).unwrap_or(self.joined.roster.nodes[node.index()].stamp),
+            stamp: account.and_then(|account| account.stamp).unwrap_or(self.nodes[node.index()].stamp),
             reachable: estimate.reachable,
             clock_disturbed: last.clock_disturbed(node),
             offset_ns: estimate.offset_ns,

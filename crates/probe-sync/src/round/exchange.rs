@@ -9,26 +9,35 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline, Frames, ROOT};
+use probe_sync_collective::{Attendance, Collective, Deadline, Frames, ROOT, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, RoundId};
 use serde::{Deserialize, Serialize};
 
-use crate::join::{Joined, ROOT_SPEAKS_FIRST};
+use crate::join::{Back, Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
 
 /// What the master sends to all ranks at the end of a round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Broadcast {
-    /// The solved round, with the decision about the next one.
-    Solved(Box<GlobalWindowData>),
+    /// The solved round, with the decision about the next one, and the nodes that probe again from now on.
+    Solved(Box<GlobalWindowData>, Vec<Back>),
     /// The run ends here; the window under way was too short to be solved.
     Ended {
         /// The round that was not solved.
         round_id: RoundId,
     },
+}
+
+impl Broadcast {
+    fn round_id(&self) -> RoundId {
+        match self {
+            Self::Solved(round, _) => round.round_id,
+            Self::Ended { round_id } => *round_id,
+        }
+    }
 }
 
 /// One rank's way to the others.
@@ -75,15 +84,38 @@ impl<'c> Exchange<'c> {
         round_id: RoundId,
         window: Duration,
     ) -> Result<Broadcast, Error> {
+        let broadcast = self.next_broadcast(own, window)?;
+        let got = broadcast.round_id();
+        if got == round_id { Ok(broadcast) } else { Err(Error::Sequence { expected: round_id, got }) }
+    }
+
+    /// As [`Self::broadcast`], of whatever round is next: a rank that has just come back does not know it.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub fn next_broadcast(&mut self, own: Option<&Broadcast>, window: Duration) -> Result<Broadcast, Error> {
         let mut bytes = own.map(wire::encode).unwrap_or_default();
         let deadline = self.deadline(window).extended(ROOT_SPEAKS_FIRST);
         self.collective.broadcast(&mut bytes, &deadline)?;
-        let broadcast: Broadcast = wire::decode(&bytes, ROOT)?;
-        let got = match &broadcast {
-            Broadcast::Solved(round) => round.round_id,
-            Broadcast::Ended { round_id } => *round_id,
-        };
-        if got == round_id { Ok(broadcast) } else { Err(Error::Sequence { expected: round_id, got }) }
+        wire::decode(&bytes, ROOT)
+    }
+
+    /// At the root: from now on the run goes on without ranks that are lost, where the backend can; who comes back is told this.
+    ///
+    /// # Errors
+    /// When the system refuses what that needs.
+    pub fn go_on_without_lost(&mut self, notice: &Notice) -> Result<(), Error> {
+        Ok(self.collective.go_on_without_lost(wire::encode(notice))?)
+    }
+
+    /// At the root: who has left, and who asks to come back.
+    pub fn attendance(&mut self) -> Attendance {
+        self.collective.attendance()
+    }
+
+    /// At the root: lets a rank take part again, or says why not.
+    pub fn admit(&mut self, rank: Rank, verdict: Result<(), String>) {
+        self.collective.admit(rank, verdict);
     }
 
     /// Returns when every rank has come here.
@@ -98,7 +130,7 @@ impl<'c> Exchange<'c> {
         Ok(())
     }
 
-    /// Brings every rank's account to the root; elsewhere the result is empty.
+    /// Brings every rank's account to the root, where those of absent ranks are empty; elsewhere the result is empty.
     ///
     /// # Errors
     /// Names the rank that is late or gone, or whose bytes are wrong.
@@ -106,7 +138,10 @@ impl<'c> Exchange<'c> {
         let everyone = vec![true; self.collective.size()];
         let deadline = self.deadline(window);
         self.collective.gather(&everyone, &wire::encode(own), &mut self.frames, &deadline)?;
-        self.frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
+        let account = |(rank, bytes): (Rank, &[u8])| {
+            if bytes.is_empty() { Ok(RankAccount::default()) } else { wire::decode(bytes, rank) }
+        };
+        self.frames.iter().enumerate().map(account).collect()
     }
 
     /// Whether a launcher signals all ranks at once, and kills them soon after.

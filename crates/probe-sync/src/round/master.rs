@@ -5,17 +5,18 @@
 
 use std::time::{Duration as StdDuration, Instant};
 
+use probe_sync_collective::{ROOT, Rank};
 use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::round::{Solver, SolverOptions};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
-use super::exchange::Broadcast;
-use crate::Error;
-use crate::join::Joined;
+use super::exchange::{Broadcast, Exchange};
+use crate::join::{Back, Hello, Joined, Notice, Statement, judge};
 use crate::measure::account::RankAccount;
 use crate::pace::{Pace, Policy};
 use crate::report::{Recorder, RunReport, Stopped};
+use crate::{Error, wire};
 
 /// The root's part of a run.
 pub(crate) struct Master {
@@ -30,6 +31,12 @@ pub(crate) struct Master {
     latency: StdDuration,
     /// Some rank asked to end the run.
     asked: bool,
+    /// What every rank said of itself last.
+    hellos: Vec<Hello>,
+    /// What ranks that come back are told.
+    notice: Notice,
+    /// Lives of nodes after their first.
+    lives: u32,
 }
 
 /// What the master knows of the window that has just ended.
@@ -49,7 +56,7 @@ pub(crate) struct Ended<'a> {
 
 impl Master {
     /// The master of a run that begins now.
-    pub fn new(joined: &Joined, policy: Policy, recorder: Recorder) -> Self {
+    pub fn new(joined: &Joined, policy: Policy, recorder: Recorder, hellos: Vec<Hello>) -> Self {
         let (nodes, reference) = (joined.plan.nodes(), joined.roster.reference);
         Self {
             reference,
@@ -61,14 +68,73 @@ impl Master {
             configured: Pace::configured(&joined.config),
             latency: StdDuration::ZERO,
             asked: false,
+            hellos,
+            notice: Notice { plan: joined.plan.clone(), roster: joined.roster.clone() },
+            lives: 0,
         }
     }
 
-    /// Solves the round, decides the next, and keeps both; what all ranks are to be told.
+    /// Takes down who has left, and decides on who asks to come back: the nodes that probe again.
+    ///
+    /// # Errors
+    /// When nobody could come back any more.
+    pub fn attend(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) -> Result<Vec<Back>, Error> {
+        let attendance = exchange.attendance();
+        self.take_down(&attendance.left, round_id);
+        let mut back = Vec::new();
+        for (rank, bytes) in attendance.back {
+            let statement: Result<Statement, String> =
+                wire::decode(&bytes, rank).unwrap_or_else(|error| Err(error.to_string()));
+            let judged = judge(&statement, rank, &self.hellos[rank], &self.hellos[ROOT], &self.notice.plan);
+            exchange.admit(rank, judged.as_ref().map(|_| ()).map_err(Clone::clone));
+            match (judged, statement) {
+                (Ok(same_clock), Ok(statement)) => {
+                    self.recorder.returned(rank, round_id);
+                    self.hellos[rank] = statement.hello;
+                    let node = self.notice.plan.probes_for(rank).zip(statement.ready);
+                    back.extend(node.map(|(node, ready)| {
+                        self.lives += 1;
+                        Back { node, ready, incarnation: self.lives, same_clock }
+                    }));
+                }
+                (Err(reason), _) | (_, Err(reason)) => tracing::warn!("rank {rank} was not let back in: {reason}"),
+            }
+        }
+        for back in &back {
+            self.notice.roster.renew(back);
+            self.recorder.meet_again(back);
+        }
+        if !back.is_empty() {
+            exchange.go_on_without_lost(&self.notice)?;
+        }
+        Ok(back)
+    }
+
+    /// Takes down who has left after the last round.
+    pub fn attend_the_end(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) {
+        let attendance = exchange.attendance();
+        self.take_down(&attendance.left, round_id);
+        for (rank, _) in attendance.back {
+            exchange.admit(rank, Err("the run has ended".into()));
+        }
+    }
+
+    fn take_down(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId) {
+        for (rank, reason) in left {
+            self.recorder.left(*rank, from, &reason.to_string());
+        }
+    }
+
+    /// What ranks that come back are told.
+    pub fn notice(&self) -> &Notice {
+        &self.notice
+    }
+
+    /// Solves the round, decides the next, and keeps both; what all ranks are to be told, together with the nodes that are `back`.
     ///
     /// # Errors
     /// When the reference contributed no window, the graph cannot be solved, or a file cannot be written.
-    pub fn solve(&mut self, ended: Ended<'_>, windows: &[NodeWindowData]) -> Result<Broadcast, Error> {
+    pub fn solve(&mut self, ended: Ended<'_>, windows: &[NodeWindowData], back: Vec<Back>) -> Result<Broadcast, Error> {
         let Ended { round_id, length, closed, pace, stop } = ended;
         let reference = windows.iter().find(|window| window.node_id == self.reference);
         let reference = reference.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
@@ -86,7 +152,7 @@ impl Master {
         self.latency = closed.elapsed();
         self.recorder.record(&solved.data, self.latency)?;
         self.recorder.keep(&solved.data, solved.edges);
-        Ok(Broadcast::Solved(Box::new(solved.data)))
+        Ok(Broadcast::Solved(Box::new(solved.data), back))
     }
 
     /// What can wait until all ranks have the round.

@@ -89,17 +89,16 @@ impl<'c> Rounds<'c> {
         let decided = match &mut self.master {
             Some(master) => {
                 let stop = self.stop.raised();
+                let back = master.attend(round_id, &mut self.exchange)?;
                 let ended = Ended { round_id, length: self.window.length(), closed, pace: &self.pace, stop };
-                Some(master.solve(ended, &windows)?)
+                Some(master.solve(ended, &windows, back)?)
             }
             None => None,
         };
         let broadcast = self.exchange.broadcast(decided.as_ref(), round_id, self.pace.window)?;
-        let Broadcast::Solved(round) = broadcast else {
-            self.ended = true;
+        if !self.follow(broadcast)? {
             return Ok(false);
-        };
-        self.follow(round)?;
+        }
         // Last: a slow disk must not keep this node back from the pace that the others have already.
         if let Some(master) = &mut self.master {
             master.after_broadcast();
@@ -107,9 +106,25 @@ impl<'c> Rounds<'c> {
         Ok(true)
     }
 
-    /// Makes ready for the round after `round`.
-    fn follow(&mut self, round: Box<GlobalWindowData>) -> Result<(), Error> {
+    /// Takes part again in rounds under way, of which `latest` is the latest.
+    ///
+    /// # Errors
+    /// When its decision cannot be followed.
+    pub fn again(mut self, latest: Broadcast) -> Result<Self, Error> {
+        self.follow(latest)?;
+        Ok(self)
+    }
+
+    /// Makes ready for the round after the one that was broadcast; false when none comes.
+    fn follow(&mut self, broadcast: Broadcast) -> Result<bool, Error> {
+        let Broadcast::Solved(round, back) = broadcast else {
+            self.ended = true;
+            return Ok(false);
+        };
         self.ended = round.decision.stop;
+        if let Some(node) = &mut self.node {
+            back.iter().for_each(|back| node.meet_again(back));
+        }
         if !self.ended {
             self.pace = Pace::decided(&round.decision);
             if let Some(node) = &mut self.node {
@@ -119,7 +134,7 @@ impl<'c> Rounds<'c> {
             self.round_id = round.round_id.next();
         }
         self.last = Some(round);
-        Ok(())
+        Ok(true)
     }
 
     /// Ends the run on all ranks with the window under way.
@@ -175,6 +190,10 @@ impl<'c> Rounds<'c> {
         self.exchange.meet(self.configured_window)?;
         let account = self.node.take().map(Node::finish).transpose()?;
         let account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
-        self.exchange.accounts(&account, self.configured_window)
+        let accounts = self.exchange.accounts(&account, self.configured_window)?;
+        if let Some(master) = &mut self.master {
+            master.attend_the_end(self.round_id, &mut self.exchange);
+        }
+        Ok(accounts)
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! What it does not do: talk to other ranks, solve.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use probe_sync_sys::TracerClock;
 use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 
 use crate::Error;
-use crate::join::{Joined, addresses_seen_from};
+use crate::join::{Back, Joined, Ready, addresses_seen_from, stamp_errors_ns};
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
 use crate::measure::prober::{Prober, ProberSetup};
@@ -38,7 +39,10 @@ pub(crate) struct Node {
     /// Takes snapshot pairs, with `tracer_clock`.
     sampler: Option<Sampler>,
     fit: FitOptions,
-    joined: Arc<Joined>,
+    /// By node, as they are now.
+    nodes: Vec<Ready>,
+    /// Where it takes probes itself.
+    own: SocketAddr,
     /// Exchanges that no fit used, because their stamps came from another source than the window's best.
     left_out: u64,
 }
@@ -52,7 +56,8 @@ pub(crate) struct WindowPlan {
 }
 
 impl Node {
-    /// Starts probing, and taking snapshot pairs of `tracer` where there is one.
+    /// Starts probing, and taking snapshot pairs of `tracer` where there is one. A node that is `back` goes on with the files of its
+    /// earlier life.
     ///
     /// # Errors
     /// When a file or a thread cannot be made.
@@ -61,20 +66,25 @@ impl Node {
         tracer: Option<TracerClock>,
         joined: &Arc<Joined>,
         rank: usize,
+        back: Option<&Back>,
     ) -> Result<Self, Error> {
-        let Joined { config, plan, roster, edges, .. } = &**joined;
+        let Joined { config, plan, session_key, roster, edges, .. } = &**joined;
         let node = setup.node();
         let clock = virtual_clocks::virtual_clock(config, node, roster.start.as_ns());
-        let addresses = addresses_seen_from(setup.local_addr(), &roster.nodes);
+        let own = setup.local_addr();
+        let addresses = addresses_seen_from(own, &roster.nodes);
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
         let directory = RunDirectory::join(&config.out)?;
-        let windows = directory.stream(&format!("windows/node{node}.jsonl"))?;
-        let probes = config.keep_probes.then(|| directory.stream(&format!("probes/node{node}.jsonl"))).transpose()?;
-        let sample = |tracer| Sampler::start(tracer, clock.clone(), config.snapshot_pair_period, &directory, node);
+        let stream = |name: String| if back.is_some() { directory.go_on_with(&name) } else { directory.stream(&name) };
+        let windows = stream(format!("windows/node{node}.jsonl"))?;
+        let probes = config.keep_probes.then(|| stream(format!("probes/node{node}.jsonl"))).transpose()?;
+        let same_clocks = back.is_some_and(|back| back.same_clock);
+        let sample =
+            |tracer| Sampler::start(tracer, clock.clone(), config.snapshot_pair_period, &directory, node, same_clocks);
         let sampler = tracer.map(sample).transpose()?;
         let prober = Prober::start(
             setup,
-            (plan.run, plan.session_key),
+            (plan.run, *session_key, back.map_or(0, |back| back.incarnation)),
             addresses,
             out_edges,
             clock,
@@ -88,7 +98,8 @@ impl Node {
             probes,
             sampler,
             fit: config.fit_options(),
-            joined: Arc::clone(joined),
+            nodes: roster.nodes.clone(),
+            own,
             left_out: 0,
         })
     }
@@ -111,7 +122,7 @@ impl Node {
         self.prober.wait(plan.remaining(self.prober.system_now()), stop)?;
         let mut cut = self.prober.cut()?;
         for edge in &mut cut.edges {
-            edge.stamp_errors_ns = self.joined.roster.stamp_errors_ns(edge.edge);
+            edge.stamp_errors_ns = stamp_errors_ns(&self.nodes, edge.edge);
         }
         let closed = Instant::now();
         let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
@@ -135,6 +146,15 @@ impl Node {
         let extra = pace.extra_edges.iter().filter(|edge| edge.src == self.node);
         self.prober.set_extra_edges(extra.map(|edge| edge.dst).collect());
         Ok(())
+    }
+
+    /// Probes a node that is back where it is now.
+    pub fn meet_again(&mut self, back: &Back) {
+        let Some(known) = self.nodes.get_mut(back.node.index()).filter(|_| back.node != self.node) else { return };
+        known.clone_from(&back.ready);
+        for address in addresses_seen_from(self.own, std::slice::from_ref(&back.ready)) {
+            self.prober.set_address(back.node, address);
+        }
     }
 
     /// Stops starting exchanges.

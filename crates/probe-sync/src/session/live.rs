@@ -150,7 +150,7 @@ impl<'c> Session<'c> {
 
     /// What is known since the hand-shake.
     pub fn started(&self) -> Started<'_> {
-        let Joined { config, plan, roster, edges, backend, ranks } = &*self.joined;
+        let Joined { config, plan, roster, edges, backend, ranks, .. } = &*self.joined;
         Started {
             config,
             backend,

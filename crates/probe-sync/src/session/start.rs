@@ -9,21 +9,21 @@ use std::time::Duration as StdDuration;
 use probe_sync_collective::{Collective, Deadline, ROOT};
 use probe_sync_probe::topology;
 use probe_sync_sys::{TracerClock, clock, host};
-use probe_sync_time::{Clock, Edge, NodeId};
+use probe_sync_time::{Clock, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::config::TracerClockChoice;
-use crate::join::{self, Hello, Joined, KeyFile, Plan, Ready};
+use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
-use crate::pace::Policy;
+use crate::pace::{Pace, Policy};
 use crate::report::Recorder;
 use crate::round::Rounds;
-use crate::round::exchange::Exchange;
+use crate::round::exchange::{Broadcast, Exchange};
 use crate::round::master::Master;
 use crate::round::node::Node;
 use crate::store::RunDirectory;
-use crate::{Config, Error};
+use crate::{Config, Error, wire};
 
 /// What a session is made of: starts to measure, at the pace that the configuration asks for unless `policy` is given.
 ///
@@ -43,7 +43,10 @@ pub(super) fn start<'c>(
     };
     let hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let key_file = key_file.unwrap_or_default();
-    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, key_file.as_ref(), &handshake)?;
+    if let Some(notice) = collective.notice() {
+        return again(&wire::decode(&notice, ROOT)?, config, hello, key_file.as_ref(), collective, context);
+    }
+    let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
     let rank = collective.rank();
     if rank == ROOT && plan.nodes() > 1 {
@@ -61,21 +64,75 @@ pub(super) fn start<'c>(
              addresses only"
         );
     }
-    let (backend, ranks) = (collective.backend(), collective.size());
-    let joined = Arc::new(Joined { edges: edges(&config, &plan), config, plan, roster, backend, ranks });
+    let session_key = join::session_key(&plan, key_file.as_ref());
+    let joined = Arc::new(joined(config, plan, session_key, roster, collective));
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
-    let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank)).transpose()?;
+    let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank, None)).transpose()?;
     let master = claimed.map(|directory| {
         let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory)?;
         let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges);
-        Ok::<_, Error>(Master::new(&joined, policy.unwrap_or_else(configured), recorder))
+        Ok::<_, Error>(Master::new(&joined, policy.unwrap_or_else(configured), recorder, hellos))
     });
     let master = master.transpose()?;
     let stop = Stop::new(&context.stop);
-    let exchange = Exchange::new(collective, &joined, stop.of_caller());
+    let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
+    if let Some(master) = &master {
+        exchange.go_on_without_lost(master.notice())?;
+    }
     let rounds = Rounds::new(&joined, exchange, node, master, stop);
     Ok((joined, rounds))
+}
+
+/// Takes part again in a run under way, in the place of a process that has left it.
+///
+/// # Errors
+/// This rank's own, or why the root does not want it.
+fn again<'c>(
+    notice: &Notice,
+    config: Result<Config, Error>,
+    hello: Result<Hello, String>,
+    key_file: Option<&KeyFile>,
+    collective: &'c mut dyn Collective,
+    context: &Context,
+) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
+    let (rank, Notice { plan, roster }) = (collective.rank(), notice.clone());
+    let bind = |hello: &Hello| {
+        let bind = |node| Bound::bind(config.as_ref().map_err(ToString::to_string)?, &plan, node, Some(hello), context);
+        plan.probes_for(rank).map(bind).transpose()
+    };
+    let bound = hello.as_ref().map_err(Clone::clone).and_then(bind);
+    let statement = hello.and_then(|hello| {
+        let bound = bound.as_ref().map_err(Clone::clone)?;
+        Ok::<_, String>(Statement { hello, ready: bound.as_ref().map(|bound| bound.ready.clone()) })
+    });
+    let deadline = Deadline::new(RETURN_LIMIT, Some(Arc::clone(&context.stop)));
+    let welcome = collective.come_back(&wire::encode(&statement), &deadline);
+    let config = config?;
+    welcome?;
+    let window = Pace::configured(&config).window;
+    let session_key = join::session_key(&plan, key_file);
+    let mut joined = joined(config, plan, session_key, roster, collective);
+    let stop = Stop::new(&context.stop);
+    let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
+    let latest = exchange.next_broadcast(None, window)?;
+    let mut own = None;
+    if let Broadcast::Solved(_, back) = &latest {
+        back.iter().for_each(|back| joined.roster.renew(back));
+        own = back.iter().find(|back| Some(back.node) == joined.plan.probes_for(rank));
+    }
+    let joined = Arc::new(joined);
+    // The root lets nobody in who has not bound what it needs.
+    let node = bound.ok().flatten().zip(own);
+    let start = |(bound, back): (Bound, _)| Node::start(bound.prober, bound.tracer, &joined, rank, Some(back));
+    let node = node.map(start).transpose()?;
+    let rounds = Rounds::new(&joined, exchange, node, None, stop).again(latest)?;
+    Ok((joined, rounds))
+}
+
+fn joined(config: Config, plan: Plan, session_key: SessionKey, roster: Roster, collective: &dyn Collective) -> Joined {
+    let (backend, ranks) = (collective.backend(), collective.size());
+    Joined { edges: edges(&config, &plan), config, plan, session_key, roster, backend, ranks }
 }
 
 /// What a node holds before the peers are known.
@@ -131,4 +188,6 @@ fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
 
 /// Ranks of a large job start minutes apart on some clusters; one that never comes must still be named.
 const HANDSHAKE_LIMIT: StdDuration = StdDuration::from_secs(60);
+/// A rank that comes back is let in at the end of the window under way, however long that is.
+const RETURN_LIMIT: StdDuration = StdDuration::from_secs(600);
 const DEFAULT_NEIGHBORS: u32 = 10;

@@ -149,6 +149,14 @@ impl RunDirectory {
         JsonLines::create(&self.vacant(name)?)
     }
 
+    /// Goes on with a JSON-lines stream that an earlier process of this rank has begun in this run.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn go_on_with(&self, name: &str) -> Result<JsonLines, Error> {
+        JsonLines::go_on(&self.path.join(name))
+    }
+
     /// Where a file of this name goes; one that an earlier run left, on a disk that the root does not see, moves aside.
     ///
     /// # Errors

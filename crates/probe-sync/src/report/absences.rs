@@ -1,0 +1,78 @@
+//! Which ranks were away from the run, when and why.
+//!
+//! Place in the flow: the master tells who has left and who is back; the report lists it. What it does not do: find out.
+
+use probe_sync_time::{NodeId, RoundId};
+use serde::Serialize;
+
+use crate::join::Plan;
+
+/// A rank without which the run went on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Absence {
+    /// The rank.
+    pub rank: usize,
+    /// The node that it is, or follows.
+    pub node_id: NodeId,
+    /// Its host.
+    pub host: String,
+    /// The first round without it.
+    pub from: RoundId,
+    /// What showed that it was gone.
+    pub reason: String,
+    /// The round at whose end it took part again; null if it did not.
+    pub back: Option<RoundId>,
+}
+
+/// All absences of a run.
+#[derive(Debug, Default)]
+pub(super) struct Absences(Vec<Absence>);
+
+impl Absences {
+    /// A rank is gone.
+    pub fn left(&mut self, plan: &Plan, rank: usize, from: RoundId, reason: &str) {
+        let (node_id, host) = (plan.node_of_rank[rank], plan.hostnames[rank].clone());
+        tracing::warn!(
+            "round {from}: rank {rank} on {host} is gone: {reason}; the others go on, and it may come back: start it again as before"
+        );
+        if self.0.len() < MOST {
+            self.0.push(Absence { rank, node_id, host, from, reason: reason.to_owned(), back: None });
+        }
+    }
+
+    /// It is back.
+    pub fn back(&mut self, rank: usize, round: RoundId) {
+        tracing::info!("round {round}: rank {rank} is back");
+        if let Some(absence) = self.0.iter_mut().rfind(|absence| absence.rank == rank) {
+            absence.back = Some(round);
+        }
+    }
+
+    /// Ranks that are away now.
+    pub fn away(&self) -> usize {
+        self.0.iter().filter(|absence| absence.back.is_none()).count()
+    }
+
+    /// Whether this node's rank is away now.
+    pub fn is_away(&self, node: NodeId, plan: &Plan) -> bool {
+        self.of(node, plan).any(|absence| absence.back.is_none())
+    }
+
+    /// Whether this node's rank has ever been away: its account is of a part of the run.
+    pub fn was_away(&self, node: NodeId, plan: &Plan) -> bool {
+        self.of(node, plan).next().is_some()
+    }
+
+    /// In the order in which ranks left.
+    pub fn all(&self) -> Vec<Absence> {
+        self.0.clone()
+    }
+
+    fn of(&self, node: NodeId, plan: &Plan) -> impl Iterator<Item = &Absence> {
+        let rank = plan.rank_of_node[node.index()] as usize;
+        self.0.iter().filter(move |absence| absence.rank == rank)
+    }
+}
+
+/// Absences kept for the report.
+const MOST: usize = 10_000;
