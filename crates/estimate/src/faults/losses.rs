@@ -134,8 +134,10 @@ fn shares(view: &RoundView<'_>) -> Shares {
         *share = [share[0] + sent, share[1] + lost];
     };
     for direction in view.directions {
-        let lost = direction.sent.saturating_sub(direction.received);
-        count(direction.from, direction.to, direction.sent as f64, lost as f64);
+        let sent = direction.sent as f64;
+        // What may have been counted in another window is not known to be lost.
+        let lost = direction.sent.saturating_sub(direction.received) as f64 - direction.apart * sent;
+        count(direction.from, direction.to, sent, lost.max(0.0));
     }
     if view.directions.is_empty() {
         for edge in view.edges {

@@ -7,7 +7,7 @@ use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 use crate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
 
 /// Packets of one direction between two nodes during a round.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq)]
 pub struct DirectionCount {
     /// The sender.
     pub from: NodeId,
@@ -17,6 +17,8 @@ pub struct DirectionCount {
     pub sent: u64,
     /// Packets that came to the other, copies not counted.
     pub received: u64,
+    /// Share of the sender's window in which only one of the two counted, as their windows do not coincide.
+    pub apart: f64,
 }
 
 /// A solved round, as the watch looks at it.
