@@ -9,8 +9,9 @@ wrote from them) and run/. The reader is JAX's own, `jax.profiler.ProfileData`: 
 
 An error is an aligned start or end minus the true one. Left out, and counted, are times within AROUND_STEP_NS of a step of
 their node's clock, those within a backward step's size of it, as the clock showed such times twice, and those between two
-steps less than a window apart, of which a run only knows the sum. An error lies outside where it exceeds 4 × the trace's stated uncertainty + 100 ns. The result also holds the collectives of one step as they
-truly were, as recorded and as aligned, for the picture.
+steps less than a window apart, of which a run only knows the sum. An error lies outside where it exceeds 4 × the trace's
+stated uncertainty + 100 ns. The result also holds the collectives of one step as they truly were, as recorded and as aligned,
+for the picture.
 JAX's reader gives starts and durations in whole ns, cut off: an error is known to 2 ns.
 
 What it does not do: decide what is good enough (xtask does); match collectives (`probe_sync check` does).
@@ -50,8 +51,9 @@ class Trace:
 
 def unusable(clock, around_ns, window_ns, origin_ns):
     """The stretches of true time about steps that no map can be asked for."""
-    at = lambda step: clock["t0_ns"] + step["step_at_ns"] - origin_ns
-    steps = sorted((at(step), step["step_ns"]) for step in [clock, *clock.get("more_steps", [])] if step["step_ns"] != 0)
+    all_steps = [clock, *clock.get("more_steps", [])]
+    start_ns = clock["t0_ns"] - origin_ns
+    steps = sorted((start_ns + step["step_at_ns"], step["step_ns"]) for step in all_steps if step["step_ns"] != 0)
     found = []
     for when, size in steps:
         width = max(around_ns, -size + around_ns)

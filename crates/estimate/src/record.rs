@@ -71,6 +71,12 @@ impl StepRecord {
     }
 }
 
+impl From<StepRecord> for Step {
+    fn from(record: StepRecord) -> Self {
+        Self { after_ns: record.after.as_ns(), before_ns: record.before.as_ns() }
+    }
+}
+
 fn is_zero(ppm: &f64) -> bool {
     *ppm == 0.0
 }

@@ -43,17 +43,13 @@ struct Vote {
     costs: [f64; 2],
 }
 
-/// The packets of an edge in one direction.
-struct Way {
-    /// The node's reading, and u or l.
-    packets: Vec<(Timestamp<System>, Duration)>,
-}
+/// The packets of an edge in one direction: the node's reading, and u or l.
+struct Way(Vec<(Timestamp<System>, Duration)>);
 
 /// Stamps of an interface are converted by readings taken now and then: near a step they may be on the other side of it.
 fn ways(exchanges: &[Exchange]) -> [Way; 2] {
     let all = || exchanges.iter().filter(|exchange| exchange.stamp != StampSource::Hardware);
-    [all().flat_map(|e| e.forward_arrived()).collect(), all().flat_map(|e| e.reverse_arrived()).collect()]
-        .map(|packets| Way { packets })
+    [all().flat_map(|e| e.forward_arrived()).collect(), all().flat_map(|e| e.reverse_arrived()).collect()].map(Way)
 }
 
 impl Way {
@@ -61,13 +57,13 @@ impl Way {
     fn votes(&self, event: &ClockEvent, seen: &StepRecord) -> Vec<Vote> {
         let jump = event.step_ns as f64;
         // Relative to the step's latest moment, by the clock as it would be without the step, so that no digit is lost.
-        let Some(&(_, first)) = self.packets.iter().min_by_key(|(reading, theta)| *reading + *theta) else {
+        let Some(&(_, first)) = self.0.iter().min_by_key(|(reading, theta)| *reading + *theta) else {
             return Vec::new();
         };
         let latest = i128::from(seen.before.as_ns()) - i128::from(event.step_ns);
         let earliest = (i128::from(seen.after.as_ns()) - latest) as f64;
         let points: Vec<Point> = self
-            .packets
+            .0
             .iter()
             .map(|&(reading, theta)| {
                 let above = i128::from(theta.as_ns()) - i128::from(first.as_ns());

@@ -146,11 +146,11 @@ settings! {
     read duration; write |c| text_of(c.spacing); check |c| within(c.spacing, Duration::ZERO, Duration::from_ms(1_000));
     help "Time between the two packets of a coded pair" shown;
 
-    /// An exchange not finished after this long counts as lost.
+    /// An exchange not finished after this long is lost; longer, up to 2 s, where nodes look for packets rarely.
     exchange_timeout: Duration = Duration::from_ms(1_000); shared "exchange_timeout" "exchange-timeout" "DURATION" in Measuring;
     read positive; write |c| text_of(c.exchange_timeout);
     check |c| within(c.exchange_timeout, Duration::from_ms(100), Duration::from_ms(10_000));
-    help "An exchange not finished after this long counts as lost" shown;
+    help "An exchange not finished after this long counts as lost; up to 2 s at a slow pace" shown;
 
     /// How long a round waits for a rank.
     round_timeout: Duration = Duration::from_ms(10_000); shared "round_timeout" "round-timeout" "DURATION" in Measuring;

@@ -393,8 +393,8 @@ const MAX_PER_TURN: usize = 256;
 const MAX_EXCHANGES: usize = 1 << 20;
 /// Packets whose stamps can be awaited at once.
 const AWAITED: usize = 1024;
-/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the first wake-up so long after the last comparison, and with no
-/// wake-up of its own while the thread looks for packets anyway. A little less than between the rarest looks, so that none is left out.
+/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the look that is nearest to so long after the last comparison, so
+/// with no wake-up of its own while the thread looks for packets anyway. A little less than between the rarest looks, so that none is left out.
 const WATCH_PERIOD: Duration = Duration::from_ms(240);
 /// Between two looks while exchanges end.
 const LAST_LOOKS: Duration = Duration::from_ms(5);

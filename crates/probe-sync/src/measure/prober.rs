@@ -303,7 +303,7 @@ fn prepare_thread(cpus: Option<&[usize]>) {
 }
 
 /// A node starts exchanges no more often than once in the first of these, and up to the second while fewer than `BURST` start together: a
-/// wake-up costs as much as some packets. An exchange takes up to three such periods, and 48 to one peer may be in flight (`MAX_PER_PEER`).
+/// wake-up costs as much as some packets. An exchange takes up to three such periods; with a single peer, up to 48 are in flight at once then (`MAX_PER_PEER`).
 const WAKE_PERIODS: [Duration; 2] = [Duration::from_ms(5), Duration::from_ms(10)];
 const BURST: i64 = 16;
 /// Exchanges of a train: the first is slow, the others are not.

@@ -191,7 +191,6 @@ fn of_record(record: &OffsetRecord) -> Found {
     if !estimate.reachable {
         return Found::Unreachable;
     }
-    let step = record.step.map(|step| Step { after_ns: step.after.as_ns(), before_ns: step.before.as_ns() });
     let sample = OffsetSample {
         at_ns: record.window_start.midpoint(record.window_end).as_ns(),
         offset_ns: estimate.offset_ns,
@@ -202,7 +201,7 @@ fn of_record(record: &OffsetRecord) -> Found {
         wander: record.wander,
         disturbed: record.clock_disturbed,
         slew_ppm: record.slew_ppm,
-        step,
+        step: record.step.map(Into::into),
         round: Some(record.round_id.0),
         broken_into: record.broken_into.map(|round| round.0),
     };

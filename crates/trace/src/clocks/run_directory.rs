@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::faults::Break;
 use probe_sync_estimate::record::{SMOOTHED_OFFSETS, StepRecord};
-use probe_sync_estimate::series::Step;
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::NodeId;
 use serde::Deserialize;
@@ -149,11 +148,10 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
         match serde_json::from_slice::<WindowLine>(text) {
             Ok(window) => {
                 let of_event = |(node, event): &(NodeId, ClockEvent)| Some((*node, StepRecord::of_event(event)?));
-                for (node, StepRecord { after, before }) in window.clock_events.iter().filter_map(of_event) {
+                for (node, step) in window.clock_events.iter().filter_map(of_event) {
                     kept += 1;
                     if kept <= MOST_STEPS {
-                        let step = Step { after_ns: after.as_ns(), before_ns: before.as_ns() };
-                        offsets.steps.entry(node.0).or_default().push(step);
+                        offsets.steps.entry(node.0).or_default().push(step.into());
                     }
                 }
                 for broken in &window.watch.breaks {
