@@ -279,13 +279,19 @@ pub trait Collective {
         Ok(())
     }
 
+    /// At the root: from now on nobody comes back; the group still goes on without those who are lost. The address at which they asked is
+    /// free afterwards.
+    fn let_nobody_back(&mut self) {}
+
     /// At the root: who has left and who asks to come back since this was last asked.
     fn attendance(&mut self) -> Attendance {
         Attendance::default()
     }
 
-    /// At the root: lets a rank of [`Attendance::back`] take part from the next operation on, or says why not.
-    fn admit(&mut self, _rank: Rank, _verdict: Result<(), String>) {}
+    /// At the root: lets a rank of [`Attendance::back`] take part from the next operation on, or says why not. True when it takes part.
+    fn admit(&mut self, _rank: Rank, _verdict: Result<(), String>) -> bool {
+        false
+    }
 
     /// Where this rank was started in the place of one that had left: what the root has told it. It takes part in no operation before
     /// [`Self::come_back`].

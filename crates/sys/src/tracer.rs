@@ -172,6 +172,12 @@ impl TracerClock {
         &self.reason
     }
 
+    /// Whether another process that opens a clock of this name has the same one until the machine starts anew. A counter's rate is
+    /// calibrated by each process, and what a library or a caller tells may begin with the process.
+    pub fn outlives_process(&self) -> bool {
+        matches!(self.source, Source::Monotonic | Source::MonotonicRaw | Source::Boottime)
+    }
+
     /// For `tsc`, the calibrated length of a tick, ns.
     pub fn ns_per_tick(&self) -> Option<f64> {
         match &self.source {

@@ -38,8 +38,12 @@ pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
     let config = arguments.run.configuration_after(&settings(&folder.path.join("out")));
     let stop = signals::stop_on_signals()?;
     let local::Connected { mut ranks, children, config } = local::connect(arguments.run.local, config, mpi, &stop)?;
-    let context =
-        probe_sync::Context { stop: Arc::clone(&stop), towards_root: ranks.towards_root(), tracer_clock: None };
+    let context = probe_sync::Context {
+        stop: Arc::clone(&stop),
+        towards_root: ranks.towards_root(),
+        tracer_clock: None,
+        ends_with_lost_rank: true,
+    };
     let surveyed = survey_of(ranks.collective(), config, &context, &folder.path, &stop);
     if let Err(error) = &surveyed
         && !matches!(error.downcast_ref(), Some(probe_sync::Error::Refused { .. }))

@@ -298,11 +298,82 @@ fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
         .iter()
         .map(|line| line["round_id"].as_u64().expect("a number"))
         .collect();
+    let latest = lines(&out.join("windows/node2.jsonl")).pop().expect("windows");
+    assert!(
+        latest["edges"].as_array().is_some_and(|edges| !edges.is_empty()),
+        "its own exchanges are answered: {latest}"
+    );
     let gap = rounds.windows(2).find(|pair| pair[1] != pair[0] + 1).expect("it was away");
     assert_eq!(gap[1], back + 1, "{rounds:?}");
     let pairs = lines(&out.join("snapshots/node2.snapshot_pairs.jsonl"));
     let times: Vec<i64> = pairs.iter().map(|pair| pair["tracer_clock_ns"].as_i64().expect("a number")).collect();
     assert!(times.is_sorted() && times.windows(2).any(|pair| pair[1] - pair[0] > 500_000_000), "both lives");
+}
+
+#[test]
+fn ranks_that_come_back_together_find_each_other_and_one_may_come_back_twice() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--fixed", "--out", out.to_str().expect("UTF-8")];
+    let start = |r: usize| rank(port, r, 3, &arguments).spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..3).map(start).collect();
+    let absences = || {
+        let metrics = std::fs::read_to_string(out.join("metrics.prom")).unwrap_or_default();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("probe_sync_ranks_away ").map(str::to_owned));
+        line.and_then(|count| count.parse::<f64>().ok()).unwrap_or(-1.0)
+    };
+    let wait_for_absences = |count: f64| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while absences() != count {
+            assert!(Instant::now() < deadline, "{} instead of {count} are away", absences());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for_round(&out, 1);
+    for lost in [&[1, 2][..], &[2]] {
+        for rank in lost {
+            signal(&ranks[*rank], Signal::KILL);
+            wait(std::mem::replace(&mut ranks[*rank], start(*rank)));
+        }
+        // In whichever round each of them is back.
+        let before = latest_round(&out);
+        wait_for_round(&out, before + 4);
+        wait_for_absences(0.0);
+    }
+    wait_for_round(&out, latest_round(&out) + 3);
+    let between = || {
+        let of = |node: u32| lines(&out.join(format!("windows/node{node}.jsonl"))).pop().expect("windows");
+        let edges: Vec<Value> =
+            [1, 2].iter().flat_map(|node| of(*node)["edges"].as_array().cloned().unwrap_or_default()).collect();
+        edges.iter().any(|edge| [&edge["src"], &edge["dst"]].iter().all(|end| **end != 0))
+    };
+    assert!(between(), "nodes 1 and 2 measure each other");
+    signal(&ranks[0], Signal::TERM);
+    for rank in ranks {
+        let ended = wait(rank);
+        assert!(ended.status.success(), "{}", complaint(&ended));
+    }
+    let report = written_report(&out);
+    assert_eq!(report["absences"].as_array().map(Vec::len), Some(3), "{report:#}");
+    assert!(report["nodes"].as_array().expect("nodes").iter().all(|node| node["reachable"] == true), "{report:#}");
+}
+
+#[test]
+fn a_local_run_ends_with_the_first_rank_that_is_lost() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let mut command = probe_sync(&["run", "--local", "3", "--window", "500ms", "--out", out.to_str().expect("UTF-8")]);
+    let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    wait_for_round(&out, 1);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).expect("Linux");
+    let child: i32 = children.split_whitespace().next_back().expect("two children").parse().expect("a pid");
+    kill_process(Pid::from_raw(child).expect("a pid"), Signal::KILL).expect("a child of our own child");
+    let ended = wait(run);
+    assert_eq!(ended.status.code(), Some(1));
+    let said = complaint(&ended);
+    assert!(said.contains("lost rank") && !said.contains("start it again"), "{said}");
+    assert!(latest_round(&out) >= 1, "finished rounds stay");
 }
 
 #[test]

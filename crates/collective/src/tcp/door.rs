@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
+use super::Secret;
 use super::connection::{Connection, Kind, frame, poll_sockets};
 use super::greeting::Verdict;
 use super::job_key::JobKey;
@@ -43,8 +44,8 @@ pub(super) struct Door {
 /// What the root and the thread both know.
 #[derive(Debug)]
 struct Shared {
-    notice: Vec<u8>,
-    /// By rank: the connection of the process that has the place. None: it is free.
+    notice: Secret,
+    /// By rank: the connection of the process that has the place, or that is about to have it. None: it is free.
     places: Vec<Option<Arc<TcpStream>>>,
 }
 
@@ -79,7 +80,7 @@ impl Door {
         listener: TcpListener,
         job: JobKey,
         places: Vec<Option<Arc<TcpStream>>>,
-        notice: Vec<u8>,
+        notice: Secret,
     ) -> Result<Self, Error> {
         let setup = |error: std::io::Error| Error::Setup {
             what: "letting lost ranks come back".to_owned(),
@@ -106,13 +107,13 @@ impl Door {
     }
 
     /// What ranks that come back are told from now on.
-    pub fn set_notice(&self, notice: Vec<u8>) {
+    pub fn set_notice(&self, notice: Secret) {
         lock(&self.shared).notice = notice;
     }
 
-    /// Who has this rank's place: nobody, or the process at the other end of `stream`.
-    pub fn set_place(&self, rank: Rank, stream: Option<Arc<TcpStream>>) {
-        lock(&self.shared).places[rank] = stream;
+    /// The process at the other end of `stream` has this rank's place no more. Another that has it already keeps it.
+    pub fn leave(&self, rank: Rank, stream: &Arc<TcpStream>) {
+        lock(&self.shared).leave(rank, stream);
     }
 
     /// Ranks that ask to come back, each with its statement as the payload of its connection.
@@ -139,11 +140,12 @@ impl Porter {
             sockets.extend(self.newcomers.sockets());
             let before = sockets.len();
             sockets.extend(self.returning.iter().map(Returning::socket));
-            let Ok(ready) = poll_sockets(&sockets, if idle { IDLE } else { TICK }, OPERATION) else { return };
-            if ready[0] {
-                return;
-            }
-            if let Err(error) = self.go_on(&ready[2..before], ready[1]) {
+            let heard = match poll_sockets(&sockets, if idle { IDLE } else { TICK }, OPERATION) {
+                Ok(ready) if ready[0] => return,
+                Ok(ready) => self.go_on(&ready[2..before], ready[1]),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = heard {
                 let complaint = error.to_string();
                 if complaint != self.complaint {
                     tracing::warn!("{complaint}");
@@ -158,20 +160,22 @@ impl Porter {
     /// Hears newcomers, and gives those their places who have proven to be ranks and whose places are free.
     fn go_on(&mut self, ready: &[bool], knocked: bool) -> Result<(), Error> {
         let now = Instant::now();
-        self.held.extend(self.newcomers.advance(ready, |_| false)?.into_iter().map(|proven| (proven, now)));
+        for proven in self.newcomers.advance(ready, |_| false)? {
+            // The latest of a rank is the one that somebody waits for.
+            let earlier = self.held.iter().position(|(held, _)| held.rank == proven.rank);
+            if let Some((earlier, _)) = earlier.map(|place| self.held.swap_remove(place)) {
+                earlier.refuse(Verdict::Duplicate);
+            }
+            self.held.push((proven, now));
+        }
         for (proven, since) in std::mem::take(&mut self.held) {
             let mut shared = lock(&self.shared);
             if shared.is_free(proven.rank) {
-                shared.places[proven.rank] = None;
-                let notice = frame(Kind::Back, 0, &shared.notice, OPERATION)?;
-                drop(shared);
-                let connection = proven.welcome(Verdict::Back);
-                self.returning.extend(connection.map(|connection| Returning {
-                    connection,
-                    notice,
-                    sent: 0,
-                    since: Instant::now(),
-                }));
+                let notice = frame(Kind::Back, 0, &shared.notice.0, OPERATION)?;
+                if let Some(connection) = proven.welcome(Verdict::Back) {
+                    shared.places[connection.rank()] = Some(Arc::clone(connection.stream()));
+                    self.returning.push(Returning { connection, notice, sent: 0, since: now });
+                }
             } else if since.elapsed() < HELD_LIMIT {
                 self.held.push((proven, since));
             } else {
@@ -189,16 +193,28 @@ impl Porter {
         for mut returning in std::mem::take(&mut self.returning) {
             match returning.advance(&mut self.scratch) {
                 // The root may have ended; then this thread ends next.
-                Ok(true) => drop(self.returned.send(returning.connection)),
-                Ok(false) if returning.since.elapsed() < RETURN_LIMIT => self.returning.push(returning),
+                Ok(true) => {
+                    let _ = self.returned.send(returning.connection);
+                    continue;
+                }
+                Ok(false) if returning.since.elapsed() < RETURN_LIMIT => {
+                    self.returning.push(returning);
+                    continue;
+                }
                 Ok(false) => returning.connection.send_dismissal("it did not say in time what must be known of it"),
                 Err(error) => tracing::warn!("a rank that came back is gone again: {error}"),
             }
+            lock(&self.shared).leave(returning.connection.rank(), returning.connection.stream());
         }
     }
 }
 
 impl Shared {
+    /// Frees a rank's place, if the process at the other end of `stream` has it.
+    fn leave(&mut self, rank: Rank, stream: &Arc<TcpStream>) {
+        self.places[rank].take_if(|there| Arc::ptr_eq(there, stream));
+    }
+
     /// Whether nobody has the rank's place, or its process has ended.
     fn is_free(&self, rank: Rank) -> bool {
         let Some(stream) = &self.places[rank] else { return true };
@@ -232,8 +248,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// The longest sleep when nobody is there: what ends the thread wakes it.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// How long a rank waits for its place: longer than a round waits for the process that had it, which nobody may have ended in order.
-const HELD_LIMIT: Duration = Duration::from_secs(60);
+/// How long a rank waits for its place, if it does not give up before: longer than a round waits for the process that had it, whose host
+/// may have lost its power.
+const HELD_LIMIT: Duration = Duration::from_secs(600);
 
 /// How long a rank has for its statement; before it, it binds its socket and tests its stamps.
 const RETURN_LIMIT: Duration = Duration::from_secs(60);

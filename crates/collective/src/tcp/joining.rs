@@ -137,7 +137,7 @@ fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<(Verdict, [u8; 
     let (mut answer, mut filled, mut said) = ([0; ANSWER], 0, Verdict::Welcome);
     while filled < ANSWER {
         let Some(slice) = wait.slice() else {
-            return Err(Attempt::Failed("connected, but rank 0 never answered".to_owned()));
+            return Err(Attempt::Failed("connected, but rank 0 never answered; a run that is under way answers when the process that was this rank is gone".to_owned()));
         };
         let socket = [(stream.as_fd(), PollFlags::IN)];
         poll_sockets(&socket, slice, OPERATION).map_err(|error| Attempt::Failed(error.to_string()))?;

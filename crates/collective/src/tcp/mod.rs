@@ -58,8 +58,10 @@ enum WayBack {
     Closed(Option<(TcpListener, JobKey)>),
     /// The group goes on without them, and they may.
     Open(Door),
+    /// The group goes on without them, and they may not any more.
+    Ended,
     /// This rank is such, and has not taken part yet; the root's notice, until it is asked for.
-    Returning(Option<Vec<u8>>),
+    Returning(Option<Secret>),
 }
 
 impl Tcp {
@@ -83,7 +85,7 @@ impl Tcp {
         let mut group = Self::new(rank, size, local, vec![root], WayBack::Closed(None));
         if back {
             let wait = Wait::begin("coming back", deadline);
-            group.way_back = WayBack::Returning(Some(group.receive_from_root(Kind::Back, 0, wait)?));
+            group.way_back = WayBack::Returning(Some(Secret(group.receive_from_root(Kind::Back, 0, wait)?)));
         }
         Ok(group)
     }
@@ -111,16 +113,30 @@ impl Tcp {
         (0..self.peers.len()).filter(|&peer| self.peers[peer].is_some()).collect()
     }
 
+    /// The process at the other end has its rank's place no more.
+    fn leave_place(&self, gone: &Connection) {
+        if let WayBack::Open(door) = &self.way_back {
+            door.leave(gone.rank(), gone.stream());
+        }
+    }
+
+    /// Whether the group goes on without ranks that are lost.
+    fn goes_on(&self) -> bool {
+        matches!(self.way_back, WayBack::Open(_) | WayBack::Ended)
+    }
+
     fn rank_of(&self, peer: usize) -> Rank {
         if self.rank == ROOT { peer + 1 } else { ROOT }
     }
 
     /// A peer that fails ends the operation, unless the group goes on without it.
     fn lose(&mut self, peer: usize, error: Error) -> Result<(), Error> {
-        let WayBack::Open(door) = &self.way_back else { return Err(error) };
+        if !self.goes_on() {
+            return Err(error);
+        }
         if let Some(mut gone) = self.peers[peer].take() {
             gone.send_dismissal(&format!("rank {} went on after this: {error}; start this rank again", self.rank));
-            door.set_place(gone.rank(), None);
+            self.leave_place(&gone);
             self.left.push((gone.rank(), error));
         }
         Ok(())
@@ -128,7 +144,7 @@ impl Tcp {
 
     /// Peers that have not come in time end the operation, unless the group goes on without them.
     fn lose_late(&mut self, peers: &[usize], wait: &Wait<'_>) -> Result<(), Error> {
-        if !matches!(self.way_back, WayBack::Open(_)) {
+        if !self.goes_on() {
             return Err(wait.late(peers.iter().map(|&peer| self.rank_of(peer)).collect()));
         }
         peers.iter().try_for_each(|&peer| self.lose(peer, wait.late(vec![self.rank_of(peer)])))
@@ -319,23 +335,29 @@ impl Collective for Tcp {
     fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
         let parts = match &mut self.way_back {
             WayBack::Open(door) => {
-                door.set_notice(notice);
+                door.set_notice(Secret(notice));
                 return Ok(());
             }
             WayBack::Closed(parts) => parts.take(),
-            WayBack::Returning(_) => None,
+            WayBack::Ended | WayBack::Returning(_) => None,
         };
         if let Some((listener, job)) = parts {
             let others = self.peers.iter().map(|peer| peer.as_ref().map(|peer| Arc::clone(peer.stream())));
             let places = std::iter::once(None).chain(others).collect();
-            self.way_back = WayBack::Open(Door::open(listener, job, places, notice)?);
+            self.way_back = WayBack::Open(Door::open(listener, job, places, Secret(notice))?);
         }
         Ok(())
     }
 
+    fn let_nobody_back(&mut self) {
+        if let WayBack::Open(_) = &self.way_back {
+            self.way_back = WayBack::Ended;
+            self.asking.clear();
+        }
+    }
+
     fn attendance(&mut self) -> Attendance {
-        let WayBack::Open(door) = &self.way_back else { return Attendance::default() };
-        let returned = door.returned();
+        let returned = if let WayBack::Open(door) = &self.way_back { door.returned() } else { Vec::new() };
         // Who comes back has its place only because the process that had it is gone.
         for returned in &returned {
             let (rank, reason) = (returned.rank(), "its process was started again".to_owned());
@@ -347,30 +369,34 @@ impl Collective for Tcp {
         Attendance { left: std::mem::take(&mut self.left), back }
     }
 
-    fn admit(&mut self, rank: Rank, verdict: Result<(), String>) {
-        let WayBack::Open(door) = &self.way_back else { return };
-        let Some(place) = self.asking.iter().position(|asking| asking.rank() == rank) else { return };
+    fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
+        let Some(place) = self.asking.iter().position(|asking| asking.rank() == rank) else { return false };
         let mut asking = self.asking.swap_remove(place);
         asking.consume();
         if let Err(reason) = verdict {
-            return asking.send_dismissal(&reason);
+            asking.send_dismissal(&reason);
+            self.leave_place(&asking);
+            return false;
         }
         let told = connection::frame(Kind::Back, 1, &self.sequence.to_le_bytes(), "coming back")
             .and_then(|welcome| asking.send(&welcome, &mut 0, "coming back"));
         match told {
             Ok(true) => {
-                door.set_place(rank, Some(Arc::clone(asking.stream())));
                 self.peers[rank - 1] = Some(asking);
+                return true;
             }
             Ok(false) => asking.send_dismissal("it does not read what it is told"),
-            Err(error) => self.left.push((rank, error)),
+            // It has gone again, and was not here.
+            Err(_) => {}
         }
+        self.leave_place(&asking);
+        false
     }
 
     fn notice(&mut self) -> Option<Vec<u8>> {
         match &mut self.way_back {
-            WayBack::Returning(notice) => notice.take(),
-            WayBack::Closed(_) | WayBack::Open(_) => None,
+            WayBack::Returning(notice) => notice.take().map(|Secret(notice)| notice),
+            WayBack::Closed(_) | WayBack::Open(_) | WayBack::Ended => None,
         }
     }
 
@@ -392,6 +418,15 @@ impl Collective for Tcp {
     fn abort(&mut self, reason: &str) {
         self.peers.iter_mut().flatten().for_each(|peer| peer.send_abort(self.rank, reason));
         self.failed.get_or_insert_with(|| format!("ended by this rank: {reason}"));
+    }
+}
+
+/// Bytes that may hold a key: what is printed does not show them.
+struct Secret(Vec<u8>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
     }
 }
 

@@ -181,3 +181,72 @@ fn foreign_connections_at_the_door_delay_nobody() {
     });
     drop(foreign);
 }
+
+#[test]
+fn of_two_processes_of_a_lost_rank_one_gets_the_place_and_keeps_it() {
+    let (mut root, mut others, address) = group(2);
+    drop(others.remove(0));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let mut rank = join(&address, 1, 2);
+            rank.come_back(b"first", &deadline()).unwrap();
+            rank
+        });
+        let back = who_asks(&mut root).back;
+        // A second one comes while the first waits for its answer, and after it has it.
+        let early = scope.spawn(|| Tcp::join(&address, 1, 2, JobKey::of(b"7"), &short()).unwrap_err());
+        assert!(early.join().unwrap().to_string().contains("never answered"));
+        assert!(root.admit(back[0].0, Ok(())));
+        others.push(first.join().unwrap());
+        let late = scope.spawn(|| Tcp::join(&address, 1, 2, JobKey::of(b"7"), &short()).unwrap_err());
+        assert!(late.join().unwrap().to_string().contains("never answered"));
+    });
+    tell(&mut root, &mut others, b"a");
+    let Attendance { left, back } = root.attendance();
+    assert!(left.is_empty() && back.is_empty(), "{left:?} {back:?}");
+    assert_eq!(round(&mut root, &mut others, b"b", &deadline()), [0, 1]);
+}
+
+#[test]
+fn a_rank_comes_back_again_and_again() {
+    let (mut root, mut others, address) = group(2);
+    for life in 0..3u8 {
+        drop(others.remove(0));
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| {
+                let mut rank = join(&address, 1, 2);
+                rank.come_back(&[life], &deadline()).unwrap();
+                rank
+            });
+            assert_eq!(who_asks(&mut root).back, [(1, vec![life])]);
+            assert!(root.admit(1, Ok(())));
+            others.push(next.join().unwrap());
+        });
+        tell(&mut root, &mut others, &[life]);
+        assert_eq!(round(&mut root, &mut others, b"x", &deadline()), [0, 1]);
+    }
+}
+
+#[test]
+fn the_next_group_at_the_same_address_is_not_disturbed_by_the_last() {
+    let (mut root, mut others, address) = group(2);
+    root.let_nobody_back();
+    // The last group still goes on without its lost rank, and the next one meets.
+    drop(others.remove(0));
+    let listener = bind(address.parse().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        let rank = scope.spawn(|| join(&address, 1, 2));
+        let next = Tcp::host(listener, 2, JobKey::of(b"7"), &deadline()).unwrap();
+        assert_eq!((next.size(), rank.join().unwrap().notice()), (2, None));
+    });
+    assert_eq!(round(&mut root, &mut others, b"a", &deadline()), [0]);
+    assert_eq!(root.attendance().left.len(), 1);
+}
+
+#[test]
+fn what_ranks_are_told_is_not_printed() {
+    let (root, _others, _) = group(2);
+    let printed = format!("{root:?}");
+    let told = format!("{:?}", b"the run");
+    assert!(printed.contains("Secret(..)") && !printed.contains(&told[1..told.len() - 1]), "{printed}");
+}

@@ -5,6 +5,7 @@
 //!
 //! What it does not do: talk to other ranks, bind.
 
+use probe_sync_collective::ROOT;
 use probe_sync_time::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -39,25 +40,35 @@ pub(crate) struct Back {
     pub ready: Ready,
     /// Which life of the node this is: greater than all before, so that packets of an earlier one are told apart.
     pub incarnation: u32,
-    /// The system clock is still the one of before. False after a start of the machine.
-    pub same_clock: bool,
+    /// Its system clock and the clock of its snapshot pairs are still those of before. The first is not after a start of the machine.
+    pub same_clocks: bool,
 }
 
-/// What the root says to a statement of `rank`: whether the clock is still that of `before`, the rank's hello in its earlier life, or why
-/// it cannot come back. `root` is the root's own hello.
+/// What the root says to a statement of `rank`: whether its clocks are still those of its earlier life, or why it cannot come back.
+/// `hellos` are the ranks' own, by rank, those of ranks that are `away` from earlier lives.
 pub(crate) fn judge(
     statement: &Result<Statement, String>,
     rank: usize,
-    before: &Hello,
-    root: &Hello,
-    plan: &Plan,
+    hellos: &[Hello],
+    away: &[bool],
+    Notice { plan, roster }: &Notice,
 ) -> Result<bool, String> {
     let Statement { hello, ready } = statement.as_ref().map_err(Clone::clone)?;
-    refuse_difference(root, rank, hello)?;
+    let before = &hellos[rank];
+    refuse_difference(&hellos[ROOT], rank, hello)?;
     if hello.hostname != before.hostname {
         return Err(format!(
             "rank {rank} was on {} and comes back on {}: its traces would be of two clocks. Start it on {} again, or start the run anew",
             before.hostname, hello.hostname, before.hostname
+        ));
+    }
+    let same_node = |other: usize| other != rank && !away[other] && plan.node_of_rank[other] == plan.node_of_rank[rank];
+    let elsewhere = |other: &usize| same_node(*other) && hellos[*other].clock_identity != hello.clock_identity;
+    if let Some(other) = (0..hellos.len()).find(elsewhere) {
+        return Err(format!(
+            "rank {rank} was on one machine with rank {other}, and comes back on another of the same name, {}: its traces would be \
+             corrected by the other's clock. Start it there again, or start the run anew",
+            hello.hostname
         ));
     }
     match (plan.probes_for(rank), ready) {
@@ -65,7 +76,10 @@ pub(crate) fn judge(
         (Some(_), Some(ready)) if !plan.secret => refuse_public(std::slice::from_ref(ready))?,
         _ => {}
     }
-    Ok(hello.clock_identity == before.clock_identity)
+    let earlier = roster.nodes.get(plan.node_of_rank[rank].index()).and_then(|ready| ready.tracer_clock.as_ref());
+    let now = ready.as_ref().and_then(|ready| ready.tracer_clock.as_ref());
+    let name = |clock: Option<&(String, String)>| clock.map(|(name, _)| name.clone());
+    Ok(hello.clock_identity == before.clock_identity && name(earlier) == name(now))
 }
 
 impl Roster {
@@ -81,38 +95,77 @@ impl Roster {
 mod tests {
     use std::net::SocketAddr;
 
-    use probe_sync_time::StampSource;
+    use probe_sync_time::{StampSource, Timestamp};
 
     use super::super::plan::tests::{hellos, plan_of};
     use super::*;
 
-    fn ready(address: &str) -> Option<Ready> {
+    fn ready(address: &str, clock: &str) -> Ready {
         let address: SocketAddr = address.parse().expect("an address");
-        Some(Ready { address, stamp: StampSource::Kernel, stamp_error_ns: 0, tracer_clock: None })
+        let tracer_clock = Some((clock.to_owned(), "named".to_owned()));
+        Ready { address, stamp: StampSource::Kernel, stamp_error_ns: 0, tracer_clock }
+    }
+
+    /// What is said to a rank of a run of these hosts, `away` those that are gone.
+    struct Run {
+        hellos: Vec<Hello>,
+        away: Vec<bool>,
+        notice: Notice,
+    }
+
+    impl Run {
+        fn of(hosts: &[&str], away: &[usize]) -> Self {
+            let hellos = hellos(hosts);
+            let plan = plan_of(&hellos);
+            let nodes = (0..plan.nodes()).map(|node| ready(&format!("10.0.0.{node}:9"), "boottime")).collect();
+            let roster = Roster { nodes, start: Timestamp::from_ns(0), reference: NodeId(0) };
+            let away = (0..hosts.len()).map(|rank| away.contains(&rank)).collect();
+            Self { hellos, away, notice: Notice { plan, roster } }
+        }
+
+        fn judge(&self, rank: usize, change: impl Fn(&mut Hello), ready: Option<Ready>) -> Result<bool, String> {
+            let mut hello = self.hellos[rank].clone();
+            change(&mut hello);
+            judge(&Ok(Statement { hello, ready }), rank, &self.hellos, &self.away, &self.notice)
+        }
+    }
+
+    fn rebooted(hello: &mut Hello) {
+        hello.clock_identity = "another boot".into();
     }
 
     #[test]
     fn a_rank_comes_back_where_it_was_with_what_all_have() {
-        let all = hellos(&["a", "b"]);
-        let plan = plan_of(&all);
-        let judged = |change: &dyn Fn(&mut Hello), ready: Option<Ready>| {
-            let mut hello = all[1].clone();
-            change(&mut hello);
-            judge(&Ok(Statement { hello, ready }), 1, &all[1], &all[0], &plan)
-        };
-        let here = || ready("10.0.0.2:9");
-        assert_eq!(judged(&|_| {}, here()), Ok(true));
-        assert_eq!(judged(&|hello| hello.clock_identity = "another boot".into(), here()), Ok(false));
+        let run = Run::of(&["a", "b"], &[1]);
+        let here = || Some(ready("10.0.0.2:9", "boottime"));
+        assert_eq!(run.judge(1, |_| (), here()), Ok(true));
+        assert_eq!(run.judge(1, rebooted, here()), Ok(false));
+        assert_eq!(run.judge(1, |_| (), Some(ready("10.0.0.2:9", "monotonic"))), Ok(false), "pairs of another clock");
         let refused = |change: &dyn Fn(&mut Hello), ready: Option<Ready>, part: &str| {
-            let reason = judged(change, ready).expect_err(part);
+            let reason = run.judge(1, change, ready).expect_err(part);
             assert!(reason.contains(part), "{reason}");
         };
         refused(&|hello| hello.hostname = "c".into(), here(), "rank 1 was on b and comes back on c");
         refused(&|hello| hello.version = "2".into(), here(), "version 2");
         refused(&|hello| hello.shared_entries[0].1 = "other".into(), here(), "on rank 1 (b)");
         refused(&|_| {}, None, "has no socket");
-        refused(&|_| {}, ready("9.9.9.9:9"), "public address");
-        let own = judge(&Err("cannot bind".into()), 1, &all[1], &all[0], &plan);
+        refused(&|_| {}, Some(ready("9.9.9.9:9", "boottime")), "public address");
+        let own = judge(&Err("cannot bind".into()), 1, &run.hellos, &run.away, &run.notice);
         assert_eq!(own, Err("cannot bind".to_owned()));
+    }
+
+    #[test]
+    fn ranks_of_one_node_have_one_clock() {
+        // Ranks 1 and 3 are on b; rank 3 follows rank 1.
+        let run = Run::of(&["a", "b", "a", "b"], &[3]);
+        assert_eq!(run.judge(3, |_| (), None), Ok(false), "it takes no pairs, and has none to go on with");
+        let other = run.judge(3, rebooted, None).expect_err("another machine of that name");
+        assert!(other.contains("with rank 1"), "{other}");
+        let all_gone = Run::of(&["a", "b", "a", "b"], &[1, 3]);
+        assert_eq!(
+            all_gone.judge(1, rebooted, Some(ready("10.0.0.2:9", "boottime"))),
+            Ok(false),
+            "the host was rebooted"
+        );
     }
 }

@@ -129,8 +129,11 @@ where
     collective.gather(&everyone, &wire::encode(&own), &mut frames, deadline)?;
     let mut decision = Vec::new();
     if collective.rank() == ROOT {
-        let statements: Result<Vec<Option<S>>, Error> =
-            frames.iter().enumerate().map(|(rank, bytes)| wire::decode(bytes, rank)).collect();
+        let of_rank = |(rank, bytes): (usize, &[u8])| match bytes {
+            [] => Err(Error::Refused { reason: format!("rank {rank} was lost before") }),
+            bytes => wire::decode(bytes, rank),
+        };
+        let statements: Result<Vec<Option<S>>, Error> = frames.iter().enumerate().map(of_rank).collect();
         decision = wire::encode(&statements.map_err(|error| error.to_string()).and_then(decide));
     }
     collective.broadcast(&mut decision, &deadline.extended(ROOT_SPEAKS_FIRST))?;

@@ -132,7 +132,7 @@ impl Prober {
             cadence: config.cadence(),
             out_edges: [out_edges, Vec::new()],
             ranks_on_host: place_on_host,
-            end_limit: END_LIMIT_MIN.max(2 * StdDuration::from_nanos(config.exchange_timeout.as_ns().unsigned_abs())),
+            end_limit: end_limit(config.exchange_timeout),
         })
     }
 
@@ -279,6 +279,11 @@ fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Er
     made.ok_or_else(|| Error::ProbeThread { reason: format!("invalid cadence: {cadence:?}") })
 }
 
+/// How long a node lets its exchanges end, once probing has stopped.
+pub fn end_limit(exchange_timeout: Duration) -> StdDuration {
+    END_LIMIT_MIN.max(2 * StdDuration::from_nanos(exchange_timeout.as_ns().unsigned_abs()))
+}
+
 /// Where a rank's bursts lie among those of its host.
 fn phase(cadence: Duration, place: u32, burst: i64) -> Duration {
     Duration::from_ns(cadence.as_ns().saturating_mul(i64::from(place)).saturating_mul(burst))
@@ -312,6 +317,8 @@ const TRAIN: u32 = 4;
 const END_LIMIT_MIN: StdDuration = StdDuration::from_secs(3);
 /// How soon a raised stop flag is seen.
 const STOP_POLL: StdDuration = StdDuration::from_millis(200);
+/// What a node may take to finish after that: a tracer clock that does not return, and what is to be drained.
+pub const FINISH_LIMIT: StdDuration = StdDuration::from_secs(6);
 /// In this time the last packets arrive and are looked at, by a busy host too.
 const DRAIN: StdDuration = StdDuration::from_millis(200);
 /// The probe thread answers within microseconds; one that does not is stuck.

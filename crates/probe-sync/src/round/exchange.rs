@@ -95,7 +95,7 @@ impl<'c> Exchange<'c> {
     /// When it does not come.
     pub fn next_broadcast(&mut self, own: Option<&Broadcast>, window: Duration) -> Result<Broadcast, Error> {
         let mut bytes = own.map(wire::encode).unwrap_or_default();
-        let deadline = self.deadline(window).extended(ROOT_SPEAKS_FIRST);
+        let deadline = if own.is_some() { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         self.collective.broadcast(&mut bytes, &deadline)?;
         wire::decode(&bytes, ROOT)
     }
@@ -113,18 +113,25 @@ impl<'c> Exchange<'c> {
         self.collective.attendance()
     }
 
-    /// At the root: lets a rank take part again, or says why not.
-    pub fn admit(&mut self, rank: Rank, verdict: Result<(), String>) {
-        self.collective.admit(rank, verdict);
+    /// At the root: from now on nobody comes back.
+    pub fn let_nobody_back(&mut self) {
+        self.collective.let_nobody_back();
+    }
+
+    /// At the root: lets a rank take part again, or says why not. True when it does.
+    pub fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
+        self.collective.admit(rank, verdict)
     }
 
     /// Returns when every rank has come here.
     ///
     /// # Errors
     /// Names the rank that did not come.
-    pub fn meet(&mut self, window: Duration) -> Result<(), Error> {
+    ///
+    /// `longest` is what a rank may do before it comes.
+    pub fn meet(&mut self, window: Duration, longest: StdDuration) -> Result<(), Error> {
         let everyone = vec![true; self.collective.size()];
-        let deadline = self.deadline(window);
+        let deadline = self.deadline_after(window, longest);
         self.collective.gather(&everyone, &[], &mut self.frames, &deadline)?;
         self.collective.broadcast(&mut Vec::new(), &deadline.extended(ROOT_SPEAKS_FIRST))?;
         Ok(())
@@ -134,9 +141,14 @@ impl<'c> Exchange<'c> {
     ///
     /// # Errors
     /// Names the rank that is late or gone, or whose bytes are wrong.
-    pub fn accounts(&mut self, own: &RankAccount, window: Duration) -> Result<Vec<RankAccount>, Error> {
+    pub fn accounts(
+        &mut self,
+        own: &RankAccount,
+        window: Duration,
+        longest: StdDuration,
+    ) -> Result<Vec<RankAccount>, Error> {
         let everyone = vec![true; self.collective.size()];
-        let deadline = self.deadline(window);
+        let deadline = self.deadline_after(window, longest);
         self.collective.gather(&everyone, &wire::encode(own), &mut self.frames, &deadline)?;
         let account = |(rank, bytes): (Rank, &[u8])| {
             if bytes.is_empty() { Ok(RankAccount::default()) } else { wire::decode(bytes, rank) }
@@ -156,12 +168,36 @@ impl<'c> Exchange<'c> {
     /// it then. Under a launcher that signals all ranks at once (mpirun, which kills a second later) they come at once,
     /// and whoever is missing is named before that.
     fn deadline(&self, window: Duration) -> Deadline {
-        let nanos = |span: Duration| StdDuration::from_nanos(span.as_ns().unsigned_abs());
-        let window = nanos(window) * 3 / 2;
-        let mut deadline = Deadline::new(nanos(self.round_timeout) + window, Some(Arc::clone(&self.stop)));
+        self.deadline_in(self.round_limit(window), window)
+    }
+
+    /// As [`Self::deadline`], where the others first do what may take `longest`.
+    fn deadline_after(&self, window: Duration, longest: StdDuration) -> Deadline {
+        let deadline = self.deadline(window);
+        // A launcher that kills soon waits for nobody.
+        if self.collective.signals_reach_all() { deadline } else { deadline.extended(longest) }
+    }
+
+    /// How long to wait for the root's word. It may wait for a rank that is gone, twice: for its window, and until it takes what it is told;
+    /// a rank that is no node waits from the window's beginning on. The root knows who is missing, so it speaks first.
+    fn deadline_of_the_roots_word(&self, window: Duration) -> Deadline {
+        let limit = 2 * self.round_limit(window) + 2 * nanos(window);
+        self.deadline_in(limit, window).extended(ROOT_SPEAKS_FIRST)
+    }
+
+    fn round_limit(&self, window: Duration) -> StdDuration {
+        nanos(self.round_timeout) + nanos(window) * 3 / 2
+    }
+
+    fn deadline_in(&self, limit: StdDuration, window: Duration) -> Deadline {
+        let mut deadline = Deadline::new(limit, Some(Arc::clone(&self.stop)));
         if !self.collective.signals_reach_all() {
-            deadline.grace += window;
+            deadline.grace += nanos(window) * 3 / 2;
         }
         deadline
     }
+}
+
+fn nanos(span: Duration) -> StdDuration {
+    StdDuration::from_nanos(span.as_ns().unsigned_abs())
 }

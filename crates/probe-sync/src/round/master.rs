@@ -5,18 +5,18 @@
 
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_collective::{ROOT, Rank};
 use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::round::{Solver, SolverOptions};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
+use super::attendants::Attendants;
 use super::exchange::{Broadcast, Exchange};
-use crate::join::{Back, Hello, Joined, Notice, Statement, judge};
+use crate::Error;
+use crate::join::{Back, Hello, Joined, Notice};
 use crate::measure::account::RankAccount;
 use crate::pace::{Pace, Policy};
 use crate::report::{Recorder, RunReport, Stopped};
-use crate::{Error, wire};
 
 /// The root's part of a run.
 pub(crate) struct Master {
@@ -31,12 +31,7 @@ pub(crate) struct Master {
     latency: StdDuration,
     /// Some rank asked to end the run.
     asked: bool,
-    /// What every rank said of itself last.
-    hellos: Vec<Hello>,
-    /// What ranks that come back are told.
-    notice: Notice,
-    /// Lives of nodes after their first.
-    lives: u32,
+    attendants: Attendants,
 }
 
 /// What the master knows of the window that has just ended.
@@ -68,66 +63,26 @@ impl Master {
             configured: Pace::configured(&joined.config),
             latency: StdDuration::ZERO,
             asked: false,
-            hellos,
-            notice: Notice { plan: joined.plan.clone(), roster: joined.roster.clone() },
-            lives: 0,
+            attendants: Attendants::new(joined, hellos),
         }
     }
 
-    /// Takes down who has left, and decides on who asks to come back: the nodes that probe again.
+    /// Takes down who has left, and decides on who asks to come back: the nodes that all are to be told of.
     ///
     /// # Errors
     /// When nobody could come back any more.
     pub fn attend(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) -> Result<Vec<Back>, Error> {
-        let attendance = exchange.attendance();
-        self.take_down(&attendance.left, round_id);
-        let mut back = Vec::new();
-        for (rank, bytes) in attendance.back {
-            let statement: Result<Statement, String> =
-                wire::decode(&bytes, rank).unwrap_or_else(|error| Err(error.to_string()));
-            let judged = judge(&statement, rank, &self.hellos[rank], &self.hellos[ROOT], &self.notice.plan);
-            exchange.admit(rank, judged.as_ref().map(|_| ()).map_err(Clone::clone));
-            match (judged, statement) {
-                (Ok(same_clock), Ok(statement)) => {
-                    self.recorder.returned(rank, round_id);
-                    self.hellos[rank] = statement.hello;
-                    let node = self.notice.plan.probes_for(rank).zip(statement.ready);
-                    back.extend(node.map(|(node, ready)| {
-                        self.lives += 1;
-                        Back { node, ready, incarnation: self.lives, same_clock }
-                    }));
-                }
-                (Err(reason), _) | (_, Err(reason)) => tracing::warn!("rank {rank} was not let back in: {reason}"),
-            }
-        }
-        for back in &back {
-            self.notice.roster.renew(back);
-            self.recorder.meet_again(back);
-        }
-        if !back.is_empty() {
-            exchange.go_on_without_lost(&self.notice)?;
-        }
-        Ok(back)
+        self.attendants.attend(round_id, exchange, &mut self.recorder)
     }
 
     /// Takes down who has left after the last round.
     pub fn attend_the_end(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) {
-        let attendance = exchange.attendance();
-        self.take_down(&attendance.left, round_id);
-        for (rank, _) in attendance.back {
-            exchange.admit(rank, Err("the run has ended".into()));
-        }
-    }
-
-    fn take_down(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId) {
-        for (rank, reason) in left {
-            self.recorder.left(*rank, from, &reason.to_string());
-        }
+        self.attendants.take_down(&exchange.attendance().left, round_id, &mut self.recorder);
     }
 
     /// What ranks that come back are told.
     pub fn notice(&self) -> &Notice {
-        &self.notice
+        self.attendants.notice()
     }
 
     /// Solves the round, decides the next, and keeps both; what all ranks are to be told, together with the nodes that are `back`.

@@ -9,6 +9,7 @@
 //!
 //! This file joins the parts. What it does not do: set up a run (`session`), estimate (crate `estimate`).
 
+mod attendants;
 pub(crate) mod exchange;
 pub(crate) mod master;
 pub(crate) mod node;
@@ -25,6 +26,7 @@ use self::node::{Node, WindowPlan};
 use crate::Error;
 use crate::join::Joined;
 use crate::measure::account::RankAccount;
+use crate::measure::prober::{FINISH_LIMIT, end_limit};
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
 
@@ -41,6 +43,8 @@ pub(crate) struct Rounds<'c> {
     window: WindowPlan,
     pace: Pace,
     configured_window: Duration,
+    /// How long a node lets its exchanges end.
+    end_limit: StdDuration,
     last: Option<Box<GlobalWindowData>>,
     ended: bool,
     begun: (Instant, StdDuration),
@@ -65,6 +69,7 @@ impl<'c> Rounds<'c> {
             round_id: RoundId::default(),
             window: WindowPlan::first(&start),
             configured_window: pace.window,
+            end_limit: end_limit(joined.config.exchange_timeout),
             pace,
             last: None,
             ended: false,
@@ -184,13 +189,14 @@ impl<'c> Rounds<'c> {
         if let Some(node) = &mut self.node {
             node.stop_probing();
         }
-        self.exchange.meet(self.configured_window)?;
+        self.exchange.let_nobody_back();
+        self.exchange.meet(self.configured_window, StdDuration::ZERO)?;
         // Who still asks for a lost packet makes others count.
         self.node.as_mut().map(Node::let_end).transpose()?;
-        self.exchange.meet(self.configured_window)?;
+        self.exchange.meet(self.configured_window, self.end_limit)?;
         let account = self.node.take().map(Node::finish).transpose()?;
         let account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
-        let accounts = self.exchange.accounts(&account, self.configured_window)?;
+        let accounts = self.exchange.accounts(&account, self.configured_window, FINISH_LIMIT)?;
         if let Some(master) = &mut self.master {
             master.attend_the_end(self.round_id, &mut self.exchange);
         }

@@ -78,9 +78,10 @@ impl Node {
         let stream = |name: String| if back.is_some() { directory.go_on_with(&name) } else { directory.stream(&name) };
         let windows = stream(format!("windows/node{node}.jsonl"))?;
         let probes = config.keep_probes.then(|| stream(format!("probes/node{node}.jsonl"))).transpose()?;
-        let same_clocks = back.is_some_and(|back| back.same_clock);
-        let sample =
-            |tracer| Sampler::start(tracer, clock.clone(), config.snapshot_pair_period, &directory, node, same_clocks);
+        let sample = |tracer: TracerClock| {
+            let same_clocks = tracer.outlives_process() && back.is_some_and(|back| back.same_clocks);
+            Sampler::start(tracer, clock.clone(), config.snapshot_pair_period, &directory, node, same_clocks)
+        };
         let sampler = tracer.map(sample).transpose()?;
         let prober = Prober::start(
             setup,

@@ -23,6 +23,8 @@ pub struct Context {
     /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), to take snapshot pairs of on this rank in
     /// place of the configured one. With `tracer_clock = none` no pairs are taken all the same.
     pub tracer_clock: Option<TracerClock>,
+    /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the others go on over TCP, and it may come back.
+    pub ends_with_lost_rank: bool,
 }
 
 /// Told what happens, at rank 0 only.

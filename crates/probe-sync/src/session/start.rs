@@ -9,7 +9,7 @@ use std::time::Duration as StdDuration;
 use probe_sync_collective::{Collective, Deadline, ROOT};
 use probe_sync_probe::topology;
 use probe_sync_sys::{TracerClock, clock, host};
-use probe_sync_time::{Clock, Edge, NodeId, SessionKey};
+use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::config::TracerClockChoice;
@@ -77,7 +77,7 @@ pub(super) fn start<'c>(
     let master = master.transpose()?;
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
-    if let Some(master) = &master {
+    if let Some(master) = master.as_ref().filter(|_| !context.ends_with_lost_rank) {
         exchange.go_on_without_lost(master.notice())?;
     }
     let rounds = Rounds::new(&joined, exchange, node, master, stop);
@@ -106,11 +106,12 @@ fn again<'c>(
         let bound = bound.as_ref().map_err(Clone::clone)?;
         Ok::<_, String>(Statement { hello, ready: bound.as_ref().map(|bound| bound.ready.clone()) })
     });
-    let deadline = Deadline::new(RETURN_LIMIT, Some(Arc::clone(&context.stop)));
+    let window = config.as_ref().map_or(Duration::ZERO, |config| Pace::configured(config).window);
+    let limit = RETURN_LIMIT + 3 * StdDuration::from_nanos(window.as_ns().unsigned_abs());
+    let deadline = Deadline::new(limit, Some(Arc::clone(&context.stop)));
     let welcome = collective.come_back(&wire::encode(&statement), &deadline);
     let config = config?;
     welcome?;
-    let window = Pace::configured(&config).window;
     let session_key = join::session_key(&plan, key_file);
     let mut joined = joined(config, plan, session_key, roster, collective);
     let stop = Stop::new(&context.stop);
@@ -188,6 +189,6 @@ fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
 
 /// Ranks of a large job start minutes apart on some clusters; one that never comes must still be named.
 const HANDSHAKE_LIMIT: StdDuration = StdDuration::from_secs(60);
-/// A rank that comes back is let in at the end of the window under way, however long that is.
+/// A rank that comes back is let in at the end of the window under way, which may have grown.
 const RETURN_LIMIT: StdDuration = StdDuration::from_secs(600);
 const DEFAULT_NEIGHBORS: u32 = 10;

@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::Error;
 
-/// An append-only stream of JSON objects, one a line.
+/// An append-only stream of JSON objects, one a line. Two processes never write over each other's lines: one that hung may wake when
+/// another has its place.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -20,12 +21,13 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Creates the file.
+    /// Creates the file, or empties it.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(Error::file(path, "create"))?;
+        let file = File::create(path).and_then(|_| File::options().append(true).open(path));
+        let file = file.map_err(Error::file(path, "create"))?;
         Ok(Self { path: path.into(), writer: BufWriter::new(file), line: Vec::new() })
     }
 
@@ -36,10 +38,9 @@ impl JsonLines {
     /// [`Error::File`] names the path.
     pub fn go_on(path: &Path) -> Result<Self, Error> {
         let open = || {
-            let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+            let mut file = File::options().read(true).append(true).create(true).open(path)?;
             let whole = whole_lines(&mut file)?;
             file.set_len(whole)?;
-            file.seek(SeekFrom::Start(whole))?;
             Ok(file)
         };
         let file = open().map_err(Error::file(path, "go on with"))?;

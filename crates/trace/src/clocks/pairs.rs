@@ -367,7 +367,8 @@ pub(super) mod tests {
         assert!((9_000.0..14_000.0).contains(&overhead), "{overhead}");
         // Delays are even over 5 µs: from the lower quarter to the middle it is 1.25 µs.
         let (bracketed, markers) = pairs.split_at(30);
-        let (_, spread) = overhead(&Base::new(&pairs[0]), markers, bracketed, &[]).expect("pairs enough of both kinds");
+        let (_, spread) =
+            super::overhead(&Base::new(&pairs[0]), markers, bracketed, &[]).expect("pairs enough of both kinds");
         assert!((900.0..1_800.0).contains(&spread), "{spread}");
         assert_eq!((both.bracketed, both.markers, both.early_by_up_to_ns), (30, 40, 0.0));
     }

@@ -177,6 +177,8 @@ const LIVE_ONLY: &str = "the run's offsets.jsonl is used, whose lines know of wh
 mod tests {
     //! A run's directory: hosts, steps that the run saw, snapshot files.
 
+    use probe_sync_estimate::series::Step;
+
     use super::*;
 
     struct Run(tempfile::TempDir);

@@ -1,0 +1,93 @@
+//! Who takes part in the rounds: ranks that have left, and ranks that come back.
+//!
+//! Place in the flow: part of the master, between the gather of a round and its broadcast. What it does not do: find out who is gone
+//! (the backend does), or what that means for the clocks (`estimate::faults`).
+
+use std::collections::BTreeMap;
+
+use probe_sync_collective::{Attendance, Rank};
+use probe_sync_time::{NodeId, RoundId};
+
+use super::exchange::Exchange;
+use crate::join::{Back, Hello, Joined, Notice, Statement, judge};
+use crate::report::Recorder;
+use crate::{Error, wire};
+
+/// The ranks of a run as they are now.
+pub(crate) struct Attendants {
+    /// What every rank said of itself last.
+    hellos: Vec<Hello>,
+    /// Ranks that are gone.
+    away: Vec<bool>,
+    /// What ranks that come back are told.
+    notice: Notice,
+    /// Nodes that have come back, as they are now.
+    renewed: BTreeMap<NodeId, Back>,
+    /// Lives of nodes after their first.
+    lives: u32,
+}
+
+impl Attendants {
+    /// All ranks of a run that begins now.
+    pub fn new(joined: &Joined, hellos: Vec<Hello>) -> Self {
+        let notice = Notice { plan: joined.plan.clone(), roster: joined.roster.clone() };
+        Self { away: vec![false; hellos.len()], hellos, notice, renewed: BTreeMap::new(), lives: 0 }
+    }
+
+    /// What ranks that come back are told.
+    pub fn notice(&self) -> &Notice {
+        &self.notice
+    }
+
+    /// Takes down who has left, and decides on who asks to come back. Where a node is back, all ranks are to be told of all nodes that
+    /// ever were: who comes back itself may know less than the others.
+    ///
+    /// # Errors
+    /// When nobody could come back any more.
+    pub fn attend(
+        &mut self,
+        round_id: RoundId,
+        exchange: &mut Exchange<'_>,
+        recorder: &mut Recorder,
+    ) -> Result<Vec<Back>, Error> {
+        let Attendance { left, back: asking } = exchange.attendance();
+        self.take_down(&left, round_id, recorder);
+        let mut changed = false;
+        for (rank, bytes) in asking {
+            let statement: Result<Statement, String> =
+                wire::decode(&bytes, rank).unwrap_or_else(|error| Err(error.to_string()));
+            let judged = judge(&statement, rank, &self.hellos, &self.away, &self.notice);
+            let admitted = exchange.admit(rank, judged.as_ref().map(|_| ()).map_err(Clone::clone));
+            match (judged, statement) {
+                (Ok(same_clocks), Ok(statement)) if admitted => {
+                    self.away[rank] = false;
+                    self.hellos[rank] = statement.hello;
+                    recorder.returned(rank, round_id);
+                    if let Some((node, ready)) = self.notice.plan.probes_for(rank).zip(statement.ready) {
+                        self.lives += 1;
+                        let back = Back { node, ready, incarnation: self.lives, same_clocks };
+                        self.notice.roster.renew(&back);
+                        recorder.meet_again(&back);
+                        self.renewed.insert(node, back);
+                        changed = true;
+                    }
+                }
+                (Err(reason), _) => tracing::warn!("rank {rank} was not let back in: {reason}"),
+                _ => tracing::warn!("rank {rank} asked to come back, and is gone again"),
+            }
+        }
+        if !changed {
+            return Ok(Vec::new());
+        }
+        exchange.go_on_without_lost(&self.notice)?;
+        Ok(self.renewed.values().cloned().collect())
+    }
+
+    /// Takes down who has left.
+    pub fn take_down(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId, recorder: &mut Recorder) {
+        for (rank, reason) in left {
+            self.away[*rank] = true;
+            recorder.left(*rank, from, &reason.to_string());
+        }
+    }
+}
