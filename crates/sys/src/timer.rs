@@ -10,9 +10,10 @@
 //! What it does not do: periods. The probe schedule says what comes next each time.
 
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use probe_sync_time::{Clock, Monotonic, Timestamp};
+use rustix::event::{PollFd, PollFlags};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -91,6 +92,21 @@ impl Timer {
         rustix::time::timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::ABSTIME, &time)
             .map(drop)
             .map_err(Error::system("set a timer"))
+    }
+}
+
+/// Sleeps until the writing end of a pipe is closed, at most for `limit`; true when it is. A signal that this thread handles ends the
+/// sleep early, so that whoever waits for a flag that a handler raises need not look for it often.
+///
+/// # Errors
+/// When the system refuses.
+pub fn sleep_unless_closed(pipe: BorrowedFd<'_>, limit: std::time::Duration) -> Result<bool, Error> {
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    let mut set = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
+    match rustix::event::poll(&mut set, Some(&limit)) {
+        Ok(_) => Ok(set[0].revents().contains(PollFlags::HUP)),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(Error::system("wait for a thread")(error)),
     }
 }
 

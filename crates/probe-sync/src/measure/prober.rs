@@ -5,14 +5,16 @@
 //!
 //! What it does not do: fit, gather, write files.
 
+use std::io::{PipeReader, PipeWriter};
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::round::WindowCut;
 use probe_sync_probe::{EndpointConfig, Schedule};
-use probe_sync_sys::timer::reduce_timer_slack;
+use probe_sync_sys::timer::{reduce_timer_slack, sleep_unless_closed};
 use probe_sync_sys::{SystemClock, TimestampedUdp, UdpOptions, host};
 use probe_sync_time::{Clock, Duration, NodeId, RunId, SessionKey, SkewedClock, StampSource, System, Timestamp};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -32,8 +34,8 @@ pub struct ProberSetup {
 pub struct Prober {
     commands: UnboundedSender<Command>,
     thread: Option<JoinHandle<Result<(), Error>>>,
-    /// Says nothing; disconnects when the thread ends.
-    alive: Receiver<()>,
+    /// Says nothing; the thread has the other end, which closes when it ends.
+    alive: PipeReader,
     clock: SkewedClock,
     cadence: Duration,
     /// The run's own edges of this node, and those that the master added, sorted.
@@ -96,7 +98,8 @@ impl Prober {
         config: &Config,
     ) -> Result<Self, Error> {
         let (commands, received) = unbounded_channel();
-        let (liveness, alive) = sync_channel(0);
+        let cannot = |error: std::io::Error| Error::ProbeThread { reason: format!("cannot start: {error}") };
+        let (alive, liveness) = std::io::pipe().map_err(cannot)?;
         let endpoint = EndpointConfig {
             run,
             node: setup.node,
@@ -111,19 +114,13 @@ impl Prober {
         let cpus = cpus_near(config, setup.local_addr());
         let virtual_clock = clock.clone();
         let body = move || {
-            let _liveness: SyncSender<()> = liveness;
+            let _liveness: PipeWriter = liveness;
             prepare_thread(cpus.as_deref());
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_io()
-                .build()
-                .map_err(|error| Error::ProbeThread { reason: format!("cannot start: {error}") })?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(cannot)?;
             runtime
                 .block_on(async { Driver::new(setup.udp, endpoint, addresses, virtual_clock)?.serve(received).await })
         };
-        let thread = std::thread::Builder::new()
-            .name("probe".into())
-            .spawn(body)
-            .map_err(|error| Error::ProbeThread { reason: format!("cannot start: {error}") })?;
+        let thread = std::thread::Builder::new().name("probe".into()).spawn(body).map_err(cannot)?;
         Ok(Self {
             commands,
             thread: Some(thread),
@@ -152,7 +149,7 @@ impl Prober {
             if left.is_zero() {
                 break;
             }
-            if self.alive.recv_timeout(left.min(STOP_POLL)) == Err(RecvTimeoutError::Disconnected) {
+            if sleep_unless_closed(self.alive.as_fd(), left.min(STOP_POLL))? {
                 return Err(self.why_it_ended());
             }
         }
@@ -256,7 +253,13 @@ impl Drop for Prober {
         // Without its commands the thread ends by itself.
         let (closed, _) = unbounded_channel();
         self.commands = closed;
-        let ended = self.alive.recv_timeout(ANSWER_LIMIT) == Err(RecvTimeoutError::Disconnected);
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        // A signal ends a sleep, not the wait.
+        let mut ended = false;
+        while !ended && !left().is_zero() {
+            ended = sleep_unless_closed(self.alive.as_fd(), left()).unwrap_or(true);
+        }
         if let Some(thread) = self.thread.take().filter(|_| ended) {
             // The run has failed already, or the thread has told what there is to tell.
             let _ = thread.join();
@@ -315,8 +318,8 @@ const BURST: i64 = 16;
 const TRAIN: u32 = 4;
 /// At a slow pace an exchange may take 2 s (`Schedule::look_period`).
 const END_LIMIT_MIN: StdDuration = StdDuration::from_secs(3);
-/// How soon a raised stop flag is seen.
-const STOP_POLL: StdDuration = StdDuration::from_millis(200);
+/// How soon a stop flag is seen that another thread has raised; one that a signal's handler raises is seen at once.
+const STOP_POLL: StdDuration = StdDuration::from_millis(500);
 /// What a node may take to finish after that: a tracer clock that does not return, and what is to be drained.
 pub const FINISH_LIMIT: StdDuration = StdDuration::from_secs(6);
 /// In this time the last packets arrive and are looked at, by a busy host too.
