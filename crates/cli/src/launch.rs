@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probe_sync::collective::{Collective, Deadline, JobKey, Tcp, bind, bind_everywhere};
+use probe_sync::collective::{Collective, Deadline, JobKey, Tcp, UniqueId, bind, bind_everywhere};
 use probe_sync::{KeyFile, config};
 
 /// This process's place among the ranks, connected.
@@ -72,6 +72,11 @@ impl Ranks {
         if rank >= size || size > MAX_RANKS {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
+        if let Ok(id) = env::var(ID) {
+            let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
+            let id: UniqueId = id.parse().context(ID)?;
+            return Ok(Some(Self::Tcp(Box::new(id.join(rank, size, &deadline)?))));
+        }
         let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
         let port = master_port()?;
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -85,18 +90,10 @@ impl Ranks {
                      place; --key-file prevents it"
                 );
             }
-            Self::host(listener, size, job.key, &deadline).map(Some)
+            Ok(Some(Self::Tcp(Box::new(Tcp::host(listener, size, job.key, &deadline)?))))
         } else {
             Ok(Some(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job.key, &deadline)?))))
         }
-    }
-
-    /// Rank 0 of a run whose listener exists already.
-    ///
-    /// # Errors
-    /// Names the ranks that did not connect.
-    pub fn host(listener: TcpListener, size: usize, job: JobKey, deadline: &Deadline) -> anyhow::Result<Self> {
-        Ok(Self::Tcp(Box::new(Tcp::host(listener, size, job, deadline)?)))
     }
 
     /// The backend.
@@ -213,6 +210,8 @@ fn rendezvous_limit() -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(limit.as_ns().max(0).unsigned_abs()))
 }
 
+/// The variable in which rank 0 hands the others its id, where it starts them itself.
+pub const ID: &str = "PROBE_SYNC_ID";
 /// More ranks than anybody has; a wrong WORLD_SIZE must not make us allocate for it.
 const MAX_RANKS: usize = 1 << 16;
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);

@@ -1,20 +1,20 @@
 //! `--local N`: this process is rank 0 and starts the other ranks as processes of the same binary, over TCP on loopback.
 //!
-//! Rank 0 listens before it starts anyone, on a port that the system chooses, so no port can be taken or raced for.
+//! Rank 0 listens before it starts anyone, on a port that the system chooses, so no port can be taken or raced for; the others get its
+//! id in their environment.
 //! The others end with this process, or when their connection to rank 0 breaks; those that have not ended after
 //! [`FAREWELL`] are killed by pid.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use probe_sync::collective::{Deadline, bind, random_bytes};
+use probe_sync::collective::{Deadline, Meeting};
 
-use crate::launch::{self, Ranks, job_key};
+use crate::launch::{self, Ranks};
 use crate::output::Usage;
 
 /// The processes of ranks 1 and up.
@@ -49,7 +49,7 @@ pub fn connect(
         (Some(ranks), None) => Ok(Connected { ranks, children: None, config }),
         (None, Some(number)) => {
             let config = Ok(config?);
-            let (ranks, children) = start(number, stop, key_file.as_deref())?;
+            let (ranks, children) = start(number, stop)?;
             Ok(Connected { ranks, children: Some(children), config })
         }
         (None, None) => {
@@ -64,11 +64,8 @@ pub fn connect(
 ///
 /// # Errors
 /// When a process cannot be started, or does not connect in time.
-fn start(size: u32, stop: &Arc<AtomicBool>, key_file: Option<&Path>) -> anyhow::Result<(Ranks, Children)> {
-    let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-    let port = listener.local_addr().context("the listener has no address")?.port();
-    let secret: String = random_bytes::<32>()?.iter().map(|byte| format!("{byte:02x}")).collect();
-    let job = job_key(key_file, |name| (name == "PROBE_SYNC_JOB").then(|| secret.clone()))?;
+fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
+    let meeting = Meeting::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let mut children = Children { processes: Vec::new() };
     for rank in 1..size {
@@ -76,9 +73,7 @@ fn start(size: u32, stop: &Arc<AtomicBool>, key_file: Option<&Path>) -> anyhow::
             .args(std::env::args_os().skip(1))
             .env("RANK", rank.to_string())
             .env("WORLD_SIZE", size.to_string())
-            .env("MASTER_ADDR", "127.0.0.1")
-            .env("PROBE_SYNC_MASTER_PORT", port.to_string())
-            .env("PROBE_SYNC_JOB", &secret)
+            .env(launch::ID, format!("{:x}", meeting.id()))
             .env("PROBE_SYNC_PARENT", std::process::id().to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -87,7 +82,7 @@ fn start(size: u32, stop: &Arc<AtomicBool>, key_file: Option<&Path>) -> anyhow::
         children.processes.push(child);
     }
     let deadline = Deadline::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
-    let ranks = Ranks::host(listener, size as usize, job.key, &deadline)?;
+    let ranks = Ranks::Tcp(Box::new(meeting.host(size as usize, &deadline)?));
     Ok((ranks, children))
 }
 

@@ -14,7 +14,7 @@ mod wait;
 
 pub use in_process::InProcess;
 pub use random::random_bytes;
-pub use tcp::{JobKey, Tcp, bind, bind_everywhere};
+pub use tcp::{JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere};
 pub use wait::Wait;
 
 use std::sync::Arc;

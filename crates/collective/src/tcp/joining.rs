@@ -29,16 +29,23 @@ pub(super) struct Joining {
 }
 
 /// Connects to the root and greets it.
-pub(super) fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Joining, Error> {
+pub(super) fn join(
+    addresses: &[String],
+    rank: Rank,
+    size: usize,
+    job: JobKey,
+    deadline: &Deadline,
+) -> Result<Joining, Error> {
     if rank == ROOT || rank >= size {
         let what = format!("joining as rank {rank} of {size}");
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
     }
     let mut wait = Wait::begin(OPERATION, deadline);
     let mut pause = RETRY_FIRST;
+    let address = &addresses.join(" or ");
     loop {
         let hello = Hello::new(rank, size, random_bytes()?);
-        let failure = match attempt(address, &hello, job, &mut wait) {
+        let failure = match attempt(addresses, &hello, job, &mut wait) {
             Ok((stream, verdict)) => {
                 let local = stream.local_addr().map(|local| local.ip().to_canonical());
                 let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
@@ -69,16 +76,31 @@ impl From<io::Error> for Attempt {
     }
 }
 
-fn attempt(address: &str, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<(TcpStream, Verdict), Attempt> {
+/// Tries every address once. One that refuses may be another program's or another job's where the next is the root's.
+fn attempt(
+    addresses: &[String],
+    hello: &Hello,
+    job: JobKey,
+    wait: &mut Wait<'_>,
+) -> Result<(TcpStream, Verdict), Attempt> {
     let mut last = Attempt::Failed("the name has no address".to_owned());
-    for target in resolve(address)? {
-        match connect(target, wait) {
-            // A port of this machine that nobody listens on can be connected to itself by chance.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                last = Attempt::Failed("nobody listens yet".to_owned());
+    for address in addresses {
+        for target in resolve(address)? {
+            let failure = match connect(target, wait) {
+                // A port of this machine that nobody listens on can be connected to itself by chance.
+                Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                    Attempt::Failed("nobody listens yet".to_owned())
+                }
+                Ok(stream) => match greet(stream, hello, job, wait) {
+                    Ok(greeted) => return Ok(greeted),
+                    Err(failure) => failure,
+                },
+                Err(error) => Attempt::Failed(format!("{target}: {error}")),
+            };
+            // A refusal says more than that somewhere else nobody answers.
+            if !matches!(last, Attempt::Refused(_)) {
+                last = failure;
             }
-            Ok(stream) => return greet(stream, hello, job, wait),
-            Err(error) => last = Attempt::Failed(format!("{target}: {error}")),
         }
     }
     Err(last)

@@ -14,6 +14,7 @@ mod job_key;
 mod joining;
 mod newcomers;
 mod rendezvous;
+mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
 
@@ -31,6 +32,7 @@ use connection::{Connection, Kind, poll_sockets};
 use door::Door;
 
 pub use job_key::JobKey;
+pub use unique_id::{Meeting, UniqueId};
 
 /// One rank of a star of connections.
 #[derive(Debug)]
@@ -81,7 +83,21 @@ impl Tcp {
     /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which. [`Error::Late`] when the
     /// wait was interrupted.
     pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        let joining::Joining { root, local, back } = joining::join(address, rank, size, job, deadline)?;
+        Self::join_any(&[address.to_owned()], rank, size, job, deadline)
+    }
+
+    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here.
+    ///
+    /// # Errors
+    /// As [`Tcp::join`].
+    pub fn join_any(
+        addresses: &[String],
+        rank: Rank,
+        size: usize,
+        job: JobKey,
+        deadline: &Deadline,
+    ) -> Result<Self, Error> {
+        let joining::Joining { root, local, back } = joining::join(addresses, rank, size, job, deadline)?;
         let mut group = Self::new(rank, size, local, vec![root], WayBack::Closed(None));
         if back {
             let wait = Wait::begin("coming back", deadline);

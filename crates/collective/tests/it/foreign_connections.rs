@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Collective as _, Deadline, Error, Frames, JobKey, Tcp, bind, bind_everywhere};
+use probe_sync_collective::{
+    Collective as _, Deadline, Error, Frames, JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere,
+};
 use socket2::{Domain, Socket, Type};
 
 use crate::backends::tcp_group;
@@ -289,4 +291,39 @@ fn ranks_that_run_different_programs_are_found_out() {
     other.gather(&[true, true], b"one too many", &mut Frames::default(), &deadline()).unwrap();
     let error = group[0].gather(&[true, true], b"", &mut Frames::default(), &deadline()).unwrap_err();
     assert!(matches!(error, Error::Protocol { rank: 1, .. }), "{error}");
+}
+
+#[test]
+fn ranks_meet_by_an_id_whatever_else_has_its_addresses() {
+    // The first address leads nowhere, the second to a program of another kind on the same port, the third to the root.
+    let listening = |meeting: &Meeting| {
+        let port = u16::from_le_bytes([meeting.id().as_bytes()[6], meeting.id().as_bytes()[7]]);
+        TcpListener::bind(("127.0.0.3", port)).ok()
+    };
+    let addresses = [[127, 0, 0, 2], [127, 0, 0, 3], [127, 0, 0, 1]].map(IpAddr::from);
+    // All are loopback, so the root listens at the first alone; the others are to be tried after it.
+    let meeting = Meeting::open(&addresses[2..]).unwrap();
+    let mut bytes = *meeting.id().as_bytes();
+    bytes[5] = 3;
+    for (place, address) in addresses.iter().enumerate() {
+        let IpAddr::V4(four) = address else { unreachable!("they are") };
+        bytes[40 + 16 * place..][..16].copy_from_slice(&four.to_ipv6_mapped().octets());
+    }
+    let other = listening(&meeting);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let Some((mut stream, _)) = other.as_ref().and_then(|other| other.accept().ok()) else { return };
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        });
+        let id = UniqueId::from_bytes(&bytes).unwrap();
+        let rank = scope.spawn(move || id.join(1, 2, &deadline()).unwrap());
+        let mut root = meeting.host(2, &deadline()).unwrap();
+        let mut rank = rank.join().unwrap();
+        root.broadcast(&mut b"hello".to_vec(), &deadline()).unwrap();
+        let mut heard = Vec::new();
+        rank.broadcast(&mut heard, &deadline()).unwrap();
+        assert_eq!(heard, b"hello");
+    });
+    let text = Meeting::open(&[]).unwrap_err().to_string();
+    assert!(text.contains("no address"), "{text}");
 }

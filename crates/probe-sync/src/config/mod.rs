@@ -260,7 +260,7 @@ fn read_file(path: &Path) -> Result<Vec<(String, String)>, Error> {
 /// Prefix of the environment variables.
 const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
 /// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
-const RESERVED_ENVIRONMENT: [&str; 6] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "PARENT", "RENDEZVOUS_TIMEOUT"];
+const RESERVED_ENVIRONMENT: [&str; 7] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "ID", "PARENT", "RENDEZVOUS_TIMEOUT"];
 /// The target where none is given.
 const TARGET_ERROR: Duration = Duration::from_us(1);
 /// The cadence where none is given: of the first seconds, or with `fixed` of all.

@@ -46,7 +46,7 @@ const LAUNCHERS: [(Launcher, [&str; 3]); 3] = [
     (Launcher::Slurm, ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"]),
 ];
 /// `--local` gives it to the processes that it starts.
-const STARTED_BY_THE_RUN: &str = "PROBE_SYNC_JOB";
+const STARTED_BY_THE_RUN: &str = "PROBE_SYNC_PARENT";
 
 #[cfg(test)]
 mod tests {
@@ -84,7 +84,7 @@ mod tests {
             check_stated(&nonsense, &[]);
         }
         // The processes of --local have no launcher.
-        check_stated(&[&torch[..], &[("PROBE_SYNC_JOB", "77")]].concat(), &[]);
-        check_stated(&[&slurm[..], &[("PROBE_SYNC_JOB", "77")]].concat(), &[(Slurm, 7, 8, Some(2))]);
+        check_stated(&[&torch[..], &[("PROBE_SYNC_PARENT", "77")]].concat(), &[]);
+        check_stated(&[&slurm[..], &[("PROBE_SYNC_PARENT", "77")]].concat(), &[(Slurm, 7, 8, Some(2))]);
     }
 }

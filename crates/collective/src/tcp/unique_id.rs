@@ -1,0 +1,208 @@
+//! 128 bytes by which ranks find rank 0 and know each other, carried by whatever the launcher has.
+//!
+//! Place in the flow: rank 0 opens a [`Meeting`], which listens from then on; the launcher brings its id to the other ranks (a broadcast of
+//! MPI or torch, a key-value store, a file that only the job can read), and they join by it. So no address, no free port and no name of the
+//! job has to be agreed on before.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..4 | magic `psId` |
+//! | 4 | version |
+//! | 5 | number of addresses, 1 to [`ADDRESSES_MAX`] |
+//! | 6..8 | port, little-endian |
+//! | 8..40 | what the job's key is made of, drawn by rank 0 |
+//! | 40..120 | addresses, 16 bytes each; IPv4 ones are mapped into IPv6 |
+//! | 120..128 | zero |
+//!
+//! Whoever has the id can take a rank's place: it is as secret as the job.
+//!
+//! What it does not do: travel by itself.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::str::FromStr;
+
+use super::{JobKey, Tcp, bind, bind_everywhere};
+use crate::{Deadline, Error, Rank, random_bytes};
+
+/// How ranks find rank 0, in 128 bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UniqueId([u8; UniqueId::BYTES]);
+
+/// Rank 0 of a group that is about to meet: it listens.
+#[derive(Debug)]
+pub struct Meeting {
+    listener: TcpListener,
+    id: UniqueId,
+}
+
+impl Meeting {
+    /// Listens at a port that the system chooses, and draws the key. `addresses` are those at which the other ranks may reach this machine;
+    /// of more than five the first count, and where all are loopback nobody else is listened to.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when there is no address, or the system has no port or no random bytes.
+    pub fn open(addresses: &[IpAddr]) -> Result<Self, Error> {
+        let listener = match addresses.iter().find(|address| address.is_loopback()) {
+            Some(loopback) if addresses.iter().all(IpAddr::is_loopback) => bind(SocketAddr::new(*loopback, 0)),
+            _ => bind_everywhere(0),
+        }?;
+        let problem = |reason: String| Error::Setup { what: "opening a meeting of ranks".to_owned(), reason };
+        let port = listener.local_addr().map_err(|error| problem(error.to_string()))?.port();
+        if addresses.is_empty() {
+            return Err(problem("this machine has no address that others could reach".to_owned()));
+        }
+        let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
+        Ok(Self { listener, id: UniqueId::new(addresses, port, &random_bytes()?) })
+    }
+
+    /// What the other ranks join by.
+    pub fn id(&self) -> &UniqueId {
+        &self.id
+    }
+
+    /// Waits until the `size - 1` others have joined.
+    ///
+    /// # Errors
+    /// As [`Tcp::host`].
+    pub fn host(self, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
+        let key = self.id.job_key();
+        Tcp::host(self.listener, size, key, deadline)
+    }
+}
+
+impl UniqueId {
+    /// How long an id is.
+    pub const BYTES: usize = 128;
+
+    fn new(addresses: &[IpAddr], port: u16, secret: &[u8; SECRET]) -> Self {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = addresses.len() as u8;
+        bytes[6..8].copy_from_slice(&port.to_le_bytes());
+        bytes[SECRET_START..][..SECRET].copy_from_slice(secret);
+        for (place, address) in addresses.iter().enumerate() {
+            let mapped = match address {
+                IpAddr::V4(four) => four.to_ipv6_mapped(),
+                IpAddr::V6(six) => *six,
+            };
+            bytes[ADDRESSES_START + place * ADDRESS..][..ADDRESS].copy_from_slice(&mapped.octets());
+        }
+        Self(bytes)
+    }
+
+    /// The id in these bytes.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when they are none.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let wrong = |reason: &str| Error::Setup { what: "an id of a run".to_owned(), reason: reason.to_owned() };
+        let bytes: [u8; Self::BYTES] = bytes.try_into().map_err(|_| wrong("it does not have 128 bytes"))?;
+        let used = ADDRESSES_START + usize::from(bytes[5]) * ADDRESS;
+        match () {
+            () if bytes[..4] != MAGIC => Err(wrong("these bytes are something else")),
+            () if bytes[4] != VERSION => Err(wrong("it is of another version; start the same build everywhere")),
+            () if bytes[5] == 0 || usize::from(bytes[5]) > ADDRESSES_MAX || bytes[used..].iter().any(|b| *b != 0) => {
+                Err(wrong("it is damaged"))
+            }
+            () => Ok(Self(bytes)),
+        }
+    }
+
+    /// The bytes that are to be carried.
+    pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+
+    /// Joins the group as `rank` of `size`.
+    ///
+    /// # Errors
+    /// As [`Tcp::join`].
+    pub fn join(&self, rank: Rank, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
+        let port = u16::from_le_bytes([self.0[6], self.0[7]]);
+        let addresses: Vec<String> =
+            self.addresses().map(|address| SocketAddr::new(address, port).to_string()).collect();
+        Tcp::join_any(&addresses, rank, size, self.job_key(), deadline)
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let chunks = self.0[ADDRESSES_START..].as_chunks::<ADDRESS>().0.iter().take(usize::from(self.0[5]));
+        chunks.map(|octets| IpAddr::V6(Ipv6Addr::from(*octets)).to_canonical())
+    }
+
+    fn job_key(&self) -> JobKey {
+        JobKey::of(&self.0[SECRET_START..][..SECRET])
+    }
+}
+
+/// For variables and files: 256 hexadecimal digits.
+impl fmt::LowerHex for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for UniqueId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let digit = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+        let plain = text.trim().as_bytes();
+        let bytes: Option<Vec<u8>> =
+            plain.iter().all(u8::is_ascii_hexdigit).then(|| plain.chunks(2).map(digit).collect()).flatten();
+        Self::from_bytes(&bytes.unwrap_or_default())
+    }
+}
+
+/// It holds what the job's key is made of.
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueId(..)")
+    }
+}
+
+const MAGIC: [u8; 4] = *b"psId";
+const VERSION: u8 = 1;
+const SECRET: usize = 32;
+const SECRET_START: usize = 8;
+const ADDRESS: usize = 16;
+const ADDRESSES_START: usize = SECRET_START + SECRET;
+const ADDRESSES_MAX: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_bytes_and_text_and_shows_no_secret() {
+        let addresses: [IpAddr; 2] = ["10.1.2.3".parse().expect("four"), "fd00::7".parse().expect("six")];
+        let id = UniqueId::new(&addresses, 4711, &[0xa7; SECRET]);
+        assert_eq!(id.addresses().collect::<Vec<_>>(), addresses);
+        assert_eq!(UniqueId::from_bytes(id.as_bytes()).expect("our own"), id);
+        let text = format!("{id:x}");
+        assert_eq!((text.len(), text.parse::<UniqueId>().expect("our own")), (256, id.clone()));
+        assert_eq!(format!("{id:?}"), "UniqueId(..)");
+        assert_eq!(id.job_key(), JobKey::of(&[0xa7; SECRET]));
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused_with_the_reason() {
+        let good = UniqueId::new(&[IpAddr::from([127, 0, 0, 1])], 9, &[1; SECRET]);
+        let check = |change: &dyn Fn(&mut Vec<u8>), part: &str| {
+            let mut bytes = good.as_bytes().to_vec();
+            change(&mut bytes);
+            let error = UniqueId::from_bytes(&bytes).expect_err(part).to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        check(&|bytes| bytes.truncate(127), "128 bytes");
+        check(&|bytes| bytes[0] = b'x', "something else");
+        check(&|bytes| bytes[4] = 9, "another version");
+        check(&|bytes| bytes[5] = 0, "damaged");
+        check(&|bytes| bytes[5] = 6, "damaged");
+        check(&|bytes| bytes[127] = 1, "damaged");
+        for text in ["", "psId", "é", &"g".repeat(256), &"0".repeat(255)] {
+            assert!(text.parse::<UniqueId>().is_err(), "{text}");
+        }
+    }
+}
