@@ -50,6 +50,8 @@ pub(super) struct Driver {
     /// When to look for what came, while nothing wakes the task.
     look_due: Timestamp<Monotonic>,
     look_period: Duration,
+    /// Shorter while more comes than a socket holds between two looks.
+    crowded_period: Duration,
     watch: ClockWatch,
     watch_due: Timestamp<Monotonic>,
     node: NodeId,
@@ -90,6 +92,7 @@ impl Driver {
             awaited: AwaitedStamps::new(),
             look_due: now,
             look_period,
+            crowded_period: look_period,
             watch: ClockWatch::new(),
             watch_due: now,
             node,
@@ -131,10 +134,11 @@ impl Driver {
         if watching {
             self.udp.look_for_errors();
         }
-        self.receive(now)?;
+        let received = self.receive(now)?;
+        self.crowded_period = crowded_period(self.crowded_period, received, self.look_period);
         self.endpoint.handle_timer(now);
         self.send_all(now)?;
-        self.look_due = now + if self.udp.udp().stamps_awaited() > 0 { STAMP_PERIOD } else { self.look_period };
+        self.look_due = now + if self.udp.udp().stamps_awaited() > 0 { STAMP_PERIOD } else { self.crowded_period };
         if self.udp.is_polled() && self.udp.udp().stamp_source() == StampSource::User {
             self.udp.watch()?;
         }
@@ -221,15 +225,16 @@ impl Driver {
         }
     }
 
-    fn receive(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
+    /// Takes what has come; how many datagrams.
+    fn receive(&mut self, now: Timestamp<Monotonic>) -> Result<usize, Error> {
         // One byte more than a packet, so that a longer datagram is seen to be longer.
         let mut buffer = [0; PACKET_BYTES + 1];
-        for _ in 0..MAX_PER_TURN {
-            let Some(received) = self.udp.try_recv(&mut buffer)? else { break };
+        for count in 0..MAX_PER_TURN {
+            let Some(received) = self.udp.try_recv(&mut buffer)? else { return Ok(count) };
             let from = self.node_at(received.from);
             self.endpoint.handle_packet(&buffer[..received.len], from, self.on_virtual_clock(received.stamp), now);
         }
-        Ok(())
+        Ok(MAX_PER_TURN)
     }
 
     /// The node that has this address.
@@ -375,6 +380,16 @@ fn look_period(schedule: &Schedule, source: StampSource) -> Duration {
     if source == StampSource::Hardware { period.min(CONVERTED_LOOK_MAX) } else { period }
 }
 
+/// How soon to look again after so many datagrams. A socket holds some 250: of a flood only what comes just before a look would be seen, and
+/// of honest packets no larger share. There is a least period, so that a flood costs a bounded time whatever its rate.
+fn crowded_period(present: Duration, received: usize, usual: Duration) -> Duration {
+    match received {
+        CROWD.. => Duration::from_ns(present.as_ns() / 2).max(CROWDED_LOOK_MIN.min(usual)),
+        count if count < CROWD / 4 => Duration::from_ns(present.as_ns() * 2).min(usual),
+        _ => present.min(usual),
+    }
+}
+
 /// An address as the system reports it and as a roster names it compare equal: the flow label says nothing, and a scope only of a
 /// link-local address.
 fn canonical(address: SocketAddr) -> SocketAddr {
@@ -396,9 +411,35 @@ const AWAITED: usize = 1024;
 /// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the look that is nearest to so long after the last comparison, so
 /// with no wake-up of its own while the thread looks for packets anyway. A little less than between the rarest looks, so that none is left out.
 const WATCH_PERIOD: Duration = Duration::from_ms(240);
+/// So many datagrams at one look are half of what a socket holds.
+const CROWD: usize = 128;
+/// The shortest time between two looks that a crowd brings.
+const CROWDED_LOOK_MIN: Duration = Duration::from_ms(20);
 /// Between two looks while exchanges end.
 const LAST_LOOKS: Duration = Duration::from_ms(5);
 /// The longest time between two looks with stamps of an interface.
 const CONVERTED_LOOK_MAX: Duration = Duration::from_ms(50);
 /// A transmit stamp that was not there when the send returned is there soon: an interface takes microseconds.
 const STAMP_PERIOD: Duration = Duration::from_us(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_brings_looks_forward_and_its_end_takes_them_back() {
+        let (usual, ms) = (Duration::from_ms(240), |ms| Duration::from_ms(ms));
+        let periods = |start: Duration, counts: &[usize]| {
+            let next = |present: &mut Duration, count: &usize| {
+                *present = crowded_period(*present, *count, usual);
+                Some(*present)
+            };
+            counts.iter().scan(start, next).collect::<Vec<_>>()
+        };
+        assert_eq!(periods(usual, &[300, 300, 128, 256, 256]), [ms(120), ms(60), ms(30), ms(20), ms(20)]);
+        assert_eq!(periods(ms(20), &[100, 31, 0, 0, 0, 0]), [ms(20), ms(40), ms(80), ms(160), usual, usual]);
+        // A rank that looks more often anyway goes on so.
+        assert_eq!(crowded_period(ms(5), 256, ms(5)), ms(5));
+        assert_eq!(crowded_period(ms(100), 60, ms(5)), ms(5), "the pace has become faster");
+    }
+}
