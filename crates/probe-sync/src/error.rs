@@ -91,6 +91,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A session on a thread of its own has failed, or what was waited for did not come.
+    #[error("session: {reason}")]
+    SessionThread {
+        /// Why.
+        reason: String,
+    },
     /// The edges of a round could not be solved.
     #[error("round {round_id}: {source}")]
     Graph {

@@ -41,5 +41,5 @@ pub use probe_sync_collective as collective;
 pub use probe_sync_mpi as mpi;
 pub use probe_sync_sys::{ReadTracerClock, TracerClock};
 pub use report::RunReport;
-pub use session::{Context, Observer, Session, Started, State, run};
+pub use session::{Context, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, run};
 pub use store::export;

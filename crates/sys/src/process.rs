@@ -1,6 +1,7 @@
-//! Ties of a process to its parent.
+//! Ties of a process to its parent, and of its threads to its signals.
 //!
-//! Place in the flow: `probe_sync run --local N` starts its ranks as child processes; none may outlive it.
+//! Place in the flow: `probe_sync run --local N` starts its ranks as child processes; none may outlive it. A session in a launcher's
+//! process leaves the signals to the launcher's own threads.
 //! What it does not do: handle signals; the command does.
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -20,4 +21,23 @@ pub fn end_with_parent(parent: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::System { operation: "tie the process to its parent", source: std::io::ErrorKind::NotFound.into() })
+}
+
+/// Keeps signals away from the calling thread and from those that it starts later: handlers run on the process's other threads. Signals of
+/// a fault of the thread itself come all the same.
+///
+/// # Errors
+/// When the system refuses.
+pub fn block_signals() -> Result<(), Error> {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset writes the whole set and fails only for a bad address; pthread_sigmask reads it and changes the calling thread's
+    // mask, nothing else.
+    let result = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut())
+    };
+    match result {
+        0 => Ok(()),
+        code => Err(Error::system("block signals")(std::io::Error::from_raw_os_error(code))),
+    }
 }

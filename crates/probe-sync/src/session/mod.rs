@@ -6,6 +6,7 @@
 //! What it does not do: choose the backend, handle signals, print, end the job: an error is returned, and what to do about the
 //! other ranks is the caller's business.
 
+mod beside;
 mod context;
 mod live;
 mod run;
@@ -13,6 +14,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+pub use self::beside::{Progress, SessionBuilder, SessionHandle};
 pub use self::context::{Context, Observer, Started};
 pub use self::live::{Session, State};
 pub use self::run::run;

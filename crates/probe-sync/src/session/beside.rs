@@ -1,0 +1,375 @@
+//! A session on a thread of its own, beside a training loop.
+//!
+//! Place in the flow: what launchers link. [`Session::builder`] says how the ranks meet; the thread of a [`SessionHandle`] owns the
+//! collective and goes from round to round, and every rank observes what is solved. It blocks all signals, so that the launcher's own
+//! handlers run as before, and never prints, ends the job or panics into it: a failure is a state.
+//!
+//! What it does not do: pause, give time (later), or use the launcher's MPI.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_collective::{Collective, Deadline, InProcess, Meeting, Rank, Tcp, UniqueId};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_sys::{TracerClock, process};
+
+use super::context::Context;
+use super::live::{Session, State};
+use crate::report::{RunReport, SIGMAS_95};
+use crate::{Config, Error};
+
+/// How a session on a thread of its own is to be.
+#[derive(Debug)]
+pub struct SessionBuilder {
+    config: Config,
+    tracer_clock: Option<TracerClock>,
+    meets: Meets,
+}
+
+/// How the ranks meet.
+#[derive(Debug)]
+enum Meets {
+    Alone,
+    Hosts(Meeting, usize),
+    Joins(UniqueId, Rank, usize),
+}
+
+/// A session that measures on a thread of its own. Dropping it asks the run to end, as [`SessionHandle::stop`] does, and waits for nothing.
+#[derive(Debug)]
+pub struct SessionHandle {
+    shared: Arc<Shared>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
+}
+
+/// Where a session on a thread of its own stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The ranks meet.
+    Meeting,
+    /// It measures.
+    Measuring(State),
+    /// It has ended in order.
+    Ended,
+    /// It has failed, with what is to be said of it.
+    Failed(String),
+}
+
+/// What the thread and its owner both see.
+#[derive(Debug)]
+struct Shared {
+    seen: Mutex<Seen>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Seen {
+    progress: Progress,
+    latest: Option<Arc<GlobalWindowData>>,
+}
+
+impl Session<'_> {
+    /// Starts a session on a thread of its own: see [`SessionBuilder`].
+    ///
+    /// Two ranks, here in two threads; a launcher carries the id from rank 0 to the others by what it has:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use probe_sync::collective::Meeting;
+    /// use probe_sync::{Config, Session};
+    ///
+    /// let directory = tempfile::tempdir()?;
+    /// let mut config = Config { out: directory.path().join("out"), ..Config::default() };
+    /// config.set("window", "250ms", "example")?;
+    /// let meeting = Meeting::open(&["127.0.0.1".parse()?])?;
+    /// let id = meeting.id().clone();
+    /// let zero = Session::builder(config.clone()).host(meeting, 2).start()?;
+    /// let one = Session::builder(config).join(id, 1, 2).start()?;
+    ///
+    /// // Training begins at once; whoever needs the clocks waits for them.
+    /// let round = one.wait_until_bound(1_000, Duration::from_secs(30))?;
+    /// println!("{} ns ahead of node 0", round.all_nodes[1].offset_ns);
+    ///
+    /// // The end: every rank ends with the window under way.
+    /// let other = std::thread::spawn(move || one.stop());
+    /// let report = zero.stop()?.expect("rank 0 has the report");
+    /// assert!(report.rounds >= 1 && other.join().expect("no panic")?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder(config: Config) -> SessionBuilder {
+        SessionBuilder { config, tracer_clock: None, meets: Meets::Alone }
+    }
+}
+
+impl SessionBuilder {
+    /// This rank is rank 0 of `size`, and hosts the meeting whose id the others have.
+    #[must_use]
+    pub fn host(self, meeting: Meeting, size: usize) -> Self {
+        Self { meets: Meets::Hosts(meeting, size), ..self }
+    }
+
+    /// This rank is `rank` of `size`, and joins by the id of rank 0's meeting.
+    #[must_use]
+    pub fn join(self, id: UniqueId, rank: Rank, size: usize) -> Self {
+        Self { meets: Meets::Joins(id, rank, size), ..self }
+    }
+
+    /// Takes snapshot pairs of the caller's own clock, as [`Context::tracer_clock`].
+    #[must_use]
+    pub fn tracer_clock(self, clock: TracerClock) -> Self {
+        Self { tracer_clock: Some(clock), ..self }
+    }
+
+    /// Starts the thread, and returns at once.
+    ///
+    /// # Errors
+    /// When the system has no thread for it. All else is a state of the session.
+    pub fn start(self) -> Result<SessionHandle, Error> {
+        let seen = Mutex::new(Seen { progress: Progress::Meeting, latest: None });
+        let shared = Arc::new(Shared { seen, changed: Condvar::new() });
+        let stop = Arc::new(AtomicBool::new(false));
+        let (for_thread, stop_thread) = (Arc::clone(&shared), Arc::clone(&stop));
+        let body = move || {
+            let result = self.measure(&stop_thread, &for_thread);
+            for_thread.tell(|seen| {
+                seen.progress = match &result {
+                    Ok(_) => Progress::Ended,
+                    Err(error) => Progress::Failed(error.to_string()),
+                };
+            });
+            result
+        };
+        let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
+        let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
+        Ok(SessionHandle { shared, stop, thread: Some(thread) })
+    }
+
+    fn measure(self, stop: &Arc<AtomicBool>, shared: &Shared) -> Result<Option<RunReport>, Error> {
+        process::block_signals()?;
+        let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(stop)));
+        let connected = |tcp: Tcp| (Some(tcp.local_ip()), Box::new(tcp) as Box<dyn Collective>);
+        let (towards_root, mut collective): (_, Box<dyn Collective>) = match self.meets {
+            Meets::Alone => (None, Box::new(InProcess::group(1).remove(0))),
+            Meets::Hosts(meeting, size) => connected(meeting.host(size, &deadline)?),
+            Meets::Joins(id, rank, size) => connected(id.join(rank, size, &deadline)?),
+        };
+        let tracer_clock = self.tracer_clock;
+        let context = Context { stop: Arc::clone(stop), towards_root, tracer_clock, ends_with_lost_rank: false };
+        let mut session = Session::start(Ok(self.config), collective.as_mut(), &context)?;
+        shared.tell(|seen| seen.progress = Progress::Measuring(session.state()));
+        while session.next_round()?.is_some() {
+            let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
+            shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
+        }
+        session.stop()
+    }
+}
+
+impl SessionHandle {
+    /// Where it stands.
+    pub fn progress(&self) -> Progress {
+        self.shared.see().progress.clone()
+    }
+
+    /// The last solved round.
+    pub fn round(&self) -> Option<Arc<GlobalWindowData>> {
+        self.shared.see().latest.clone()
+    }
+
+    /// Waits for a round later than the last `seen` one (`None`: for any), at most for `limit`. None when the session has ended.
+    ///
+    /// # Errors
+    /// When the session has failed, or the time is over.
+    pub fn next_round(
+        &self,
+        seen: Option<&GlobalWindowData>,
+        limit: StdDuration,
+    ) -> Result<Option<Arc<GlobalWindowData>>, Error> {
+        let known = seen.map(|round| round.round_id);
+        let later = |round: &Arc<GlobalWindowData>| known.is_none_or(|known| round.round_id > known);
+        self.wait("the next round", limit, |seen| match (&seen.progress, seen.latest.clone().filter(later)) {
+            (_, Some(round)) => Some(Some(round)),
+            (Progress::Ended, None) => Some(None),
+            _ => None,
+        })
+    }
+
+    /// Waits until this node's offset is known to within ± `half_width_ns` in 95 %, at most for `limit`, and returns the round that says so.
+    ///
+    /// # Errors
+    /// When the session has ended or failed, or the time is over: it says how far it has come.
+    pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
+        let reached = self.wait("a bound of the clocks", limit, |seen| match (&seen.progress, &seen.latest) {
+            (Progress::Measuring(state), Some(round)) => {
+                let own = round.all_nodes.get(state.node.index()).filter(|own| own.reachable);
+                let within = own.is_some_and(|own| own.sigma_ns * SIGMAS_95 <= f64::from(half_width_ns));
+                within.then(|| Some(Arc::clone(round)))
+            }
+            (Progress::Ended, _) => Some(None),
+            _ => None,
+        })?;
+        reached.ok_or_else(|| Error::SessionThread { reason: "the session has ended".into() })
+    }
+
+    /// Ends the run on all ranks with the window under way, and returns the report at rank 0. Every rank is to stop: the last round is all
+    /// ranks' own.
+    ///
+    /// # Errors
+    /// What the session has failed of.
+    pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().map(JoinHandle::join);
+        let panicked = || Error::SessionThread { reason: "panicked; its message is on standard error".into() };
+        thread.map_or(Ok(None), |ended| ended.unwrap_or_else(|_| Err(panicked())))
+    }
+
+    /// Waits until `found` finds what is waited for.
+    fn wait<T>(&self, what: &str, limit: StdDuration, found: impl Fn(&Seen) -> Option<T>) -> Result<T, Error> {
+        let deadline = Instant::now() + limit;
+        let mut seen = self.shared.see();
+        loop {
+            if let Some(found) = found(&seen) {
+                return Ok(found);
+            }
+            if let Progress::Failed(reason) = &seen.progress {
+                return Err(Error::SessionThread { reason: reason.clone() });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let rounds = seen.latest.as_ref().map_or(0, |round| round.round_id.0 + 1);
+                let reason = format!("{what} did not come within {limit:.1?}; {rounds} rounds were solved");
+                return Err(Error::SessionThread { reason });
+            }
+            seen = match self.shared.changed.wait_timeout(seen, left) {
+                Ok((seen, _)) => seen,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+}
+
+impl Drop for SessionHandle {
+    /// The thread ends by itself with the run; nobody waits for it.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn see(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.see());
+        self.changed.notify_all();
+    }
+}
+
+/// Ranks of a large job start minutes apart on some clusters.
+const MEETING_LIMIT: StdDuration = StdDuration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::path::Path;
+
+    use super::*;
+
+    const LONG: StdDuration = StdDuration::from_secs(60);
+
+    fn config(out: &Path) -> Config {
+        let mut config = Config { out: out.join("out"), ..Config::default() };
+        for (key, text) in [("window", "250ms"), ("inject_skew", "7"), ("tracer_clock", "monotonic")] {
+            config.set(key, text, "test").expect("a key");
+        }
+        config
+    }
+
+    fn meeting() -> Meeting {
+        Meeting::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)]).expect("loopback")
+    }
+
+    #[test]
+    fn every_rank_sees_every_round_beside_its_own_work() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let meeting = meeting();
+        let id = meeting.id().clone();
+        let join =
+            |rank| Session::builder(config(directory.path())).join(id.clone(), rank, 3).start().expect("a thread");
+        let mut handles = vec![Session::builder(config(directory.path())).host(meeting, 3).start().expect("a thread")];
+        handles.extend([join(1), join(2)]);
+        for handle in &handles {
+            handle.wait_until_bound(1_000_000, LONG).expect("a millisecond is soon known");
+        }
+        let first: Vec<_> =
+            handles.iter().map(|handle| handle.next_round(None, LONG).expect("it goes on").expect("a round")).collect();
+        let next = handles[2].next_round(Some(&first[2]), LONG).expect("it goes on").expect("a round");
+        assert!(next.round_id > first[2].round_id);
+        let progress = handles[1].progress();
+        assert!(matches!(&progress, Progress::Measuring(state) if state.rank == 1 && state.nodes == 3), "{progress:?}");
+        let impossible =
+            handles[1].wait_until_bound(0, StdDuration::from_millis(300)).expect_err("no clock is that good");
+        assert!(impossible.to_string().contains("rounds were solved"), "{impossible}");
+        // Signals are the launcher's.
+        let blocked = threads_that_block(15);
+        for name in ["probe_sync", "probe", "snapshots"] {
+            assert!(blocked.iter().any(|blocking| blocking == name), "{name} is not among {blocked:?}");
+        }
+        let ended: Vec<_> = handles.into_iter().map(|handle| std::thread::spawn(move || handle.stop())).collect();
+        let mut reports: Vec<_> =
+            ended.into_iter().map(|thread| thread.join().expect("no panic").expect("in order")).collect();
+        let report = reports.remove(0).expect("rank 0 has the report");
+        assert!(report.rounds >= 2 && reports.iter().all(Option::is_none));
+        assert_eq!(report.truth.expect("virtual clocks").outside_hard_interval, 0);
+    }
+
+    /// Names of this process's threads that do not take this signal.
+    fn threads_that_block(signal: u32) -> Vec<String> {
+        let threads = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
+        let blocks = |path: &Path| {
+            let status = std::fs::read_to_string(path.join("status")).ok()?;
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+            let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+            let name = std::fs::read_to_string(path.join("comm")).ok()?;
+            (mask >> (signal - 1) & 1 == 1).then(|| name.trim().to_owned())
+        };
+        threads.filter_map(|thread| blocks(&thread.path())).collect()
+    }
+
+    #[test]
+    fn who_does_not_come_and_what_is_refused_are_states() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let alone = Session::builder(config(directory.path())).host(meeting(), 2).start().expect("a thread");
+        assert_eq!(alone.progress(), Progress::Meeting);
+        let error = alone.stop().expect_err("nobody came");
+        assert!(error.to_string().contains("rank(s) 1"), "{error}");
+
+        let meeting = meeting();
+        let id = meeting.id().clone();
+        let mut other = config(directory.path());
+        other.set("spacing", "90us", "test").expect("a key");
+        let zero = Session::builder(config(directory.path())).host(meeting, 2).start().expect("a thread");
+        let one = Session::builder(other).join(id, 1, 2).start().expect("a thread");
+        for handle in [zero, one] {
+            let error = handle.next_round(None, LONG).expect_err("settings differ");
+            assert!(error.to_string().contains("spacing"), "{error}");
+            let progress = handle.progress();
+            assert!(matches!(&progress, Progress::Failed(reason) if reason.contains("spacing")), "{progress:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_alone_is_its_own_reference() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut config = config(directory.path());
+        config.inject_skew = None;
+        let alone = Session::builder(config).start().expect("a thread");
+        let round = alone.wait_until_bound(0, LONG).expect("it is its own reference");
+        assert_eq!(round.all_nodes.len(), 1);
+        assert!(alone.stop().expect("in order").is_some());
+    }
+}
