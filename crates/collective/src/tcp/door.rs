@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::Secret;
 use super::connection::{Connection, Kind, frame, poll_sockets};
 use super::greeting::Verdict;
 use super::job_key::JobKey;
 use super::newcomers::{Newcomers, Proven};
+use super::secret::Secret;
 use crate::{Error, Rank};
 
 /// The thread that lets ranks back in. Dropping it ends the thread.

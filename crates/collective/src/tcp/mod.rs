@@ -14,6 +14,7 @@ mod job_key;
 mod joining;
 mod newcomers;
 mod rendezvous;
+mod secret;
 mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
@@ -30,6 +31,7 @@ use rustix::event::PollFlags;
 use crate::{Attendance, Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
 use connection::{Connection, Kind, poll_sockets};
 use door::Door;
+use secret::Secret;
 
 pub use job_key::JobKey;
 pub use unique_id::{Meeting, UniqueId};
@@ -434,15 +436,6 @@ impl Collective for Tcp {
     fn abort(&mut self, reason: &str) {
         self.peers.iter_mut().flatten().for_each(|peer| peer.send_abort(self.rank, reason));
         self.failed.get_or_insert_with(|| format!("ended by this rank: {reason}"));
-    }
-}
-
-/// Bytes that may hold a key: what is printed does not show them.
-struct Secret(Vec<u8>);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(..)")
     }
 }
 
