@@ -380,8 +380,8 @@ fn look_period(schedule: &Schedule, source: StampSource) -> Duration {
     if source == StampSource::Hardware { period.min(CONVERTED_LOOK_MAX) } else { period }
 }
 
-/// How soon to look again after so many datagrams. A socket holds some 250: of a flood only what comes just before a look would be seen, and
-/// of honest packets no larger share. There is a least period, so that a flood costs a bounded time whatever its rate.
+/// How soon to look again after so many datagrams. Of a flood a socket holds only what comes first after a look, and of honest packets no
+/// larger share. There is a least period, so that what a flood costs is bounded by what a socket holds, whatever its rate.
 fn crowded_period(present: Duration, received: usize, usual: Duration) -> Duration {
     match received {
         CROWD.. => Duration::from_ns(present.as_ns() / 2).max(CROWDED_LOOK_MIN.min(usual)),
@@ -411,10 +411,10 @@ const AWAITED: usize = 1024;
 /// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the look that is nearest to so long after the last comparison, so
 /// with no wake-up of its own while the thread looks for packets anyway. A little less than between the rarest looks, so that none is left out.
 const WATCH_PERIOD: Duration = Duration::from_ms(240);
-/// So many datagrams at one look are half of what a socket holds.
+/// So many datagrams at one look are more than honest peers send between two rare looks.
 const CROWD: usize = 128;
 /// The shortest time between two looks that a crowd brings.
-const CROWDED_LOOK_MIN: Duration = Duration::from_ms(20);
+const CROWDED_LOOK_MIN: Duration = Duration::from_ms(80);
 /// Between two looks while exchanges end.
 const LAST_LOOKS: Duration = Duration::from_ms(5);
 /// The longest time between two looks with stamps of an interface.
@@ -436,8 +436,8 @@ mod tests {
             };
             counts.iter().scan(start, next).collect::<Vec<_>>()
         };
-        assert_eq!(periods(usual, &[300, 300, 128, 256, 256]), [ms(120), ms(60), ms(30), ms(20), ms(20)]);
-        assert_eq!(periods(ms(20), &[100, 31, 0, 0, 0, 0]), [ms(20), ms(40), ms(80), ms(160), usual, usual]);
+        assert_eq!(periods(usual, &[300, 300, 128, 256]), [ms(120), ms(80), ms(80), ms(80)]);
+        assert_eq!(periods(ms(80), &[100, 31, 0, 0]), [ms(80), ms(160), usual, usual]);
         // A rank that looks more often anyway goes on so.
         assert_eq!(crowded_period(ms(5), 256, ms(5)), ms(5));
         assert_eq!(crowded_period(ms(100), 60, ms(5)), ms(5), "the pace has become faster");
