@@ -73,6 +73,9 @@ impl Ranks {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
         if let Ok(id) = env::var(ID) {
+            if rank == 0 {
+                bail!("{ID} is how other ranks find rank 0; RANK=0 has none to find, leave the variable out");
+            }
             let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
             let id: UniqueId = id.parse().context(ID)?;
             return Ok(Some(Self::Tcp(Box::new(id.join(rank, size, &deadline)?))));

@@ -59,7 +59,7 @@ impl Deadline {
 #[non_exhaustive]
 pub enum Error {
     /// Nothing came from these ranks in time.
-    #[error("{operation}: no data from rank(s) {} within {waited:.1?}{}", list(missing), if *interrupted { " (stopped by a signal)" } else { "" })]
+    #[error("{operation}: no data from rank(s) {} within {waited:.1?}{}", list(missing), if *interrupted { " (asked to stop)" } else { "" })]
     Late {
         /// The operation that waited.
         operation: &'static str,

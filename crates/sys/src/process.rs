@@ -30,10 +30,13 @@ pub fn end_with_parent(parent: u32) -> Result<(), Error> {
 /// When the system refuses.
 pub fn block_signals() -> Result<(), Error> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset writes the whole set and fails only for a bad address; pthread_sigmask reads it and changes the calling thread's
+    // SAFETY: sigfillset writes the whole set, sigdelset changes it; both fail only for bad arguments. pthread_sigmask reads it and changes the calling thread's
     // mask, nothing else.
     let result = unsafe {
         libc::sigfillset(all.as_mut_ptr());
+        for fault in FAULTS {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut())
     };
     match result {
@@ -41,3 +44,7 @@ pub fn block_signals() -> Result<(), Error> {
         code => Err(Error::system("block signals")(std::io::Error::from_raw_os_error(code))),
     }
 }
+
+/// What a thread brings upon itself: handlers that report crashes are to see it.
+const FAULTS: [libc::c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];

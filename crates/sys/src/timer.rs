@@ -95,16 +95,16 @@ impl Timer {
     }
 }
 
-/// Sleeps until the writing end of a pipe is closed, at most for `limit`; true when it is. A signal that this thread handles ends the
-/// sleep early, so that whoever waits for a flag that a handler raises need not look for it often.
+/// Sleeps until something was written into a pipe or its writing end is closed, at most for `limit`; true when it is so. A signal that
+/// this thread handles ends the sleep early, so that whoever waits for a flag that a handler raises need not look for it often.
 ///
 /// # Errors
 /// When the system refuses.
-pub fn sleep_unless_closed(pipe: BorrowedFd<'_>, limit: std::time::Duration) -> Result<bool, Error> {
+pub fn sleep_unless_told(pipe: BorrowedFd<'_>, limit: std::time::Duration) -> Result<bool, Error> {
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     let mut set = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
     match rustix::event::poll(&mut set, Some(&limit)) {
-        Ok(_) => Ok(set[0].revents().contains(PollFlags::HUP)),
+        Ok(_) => Ok(!set[0].revents().is_empty()),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(Error::system("wait for a thread")(error)),
     }
@@ -126,4 +126,29 @@ pub fn reduce_timer_slack() -> Result<(), Error> {
 /// When the system refuses.
 pub(crate) fn timer_slack_ns() -> Result<u64, Error> {
     rustix::thread::current_timer_slack().map_err(Error::system("read the timer slack"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+    use std::time::Duration;
+
+    use super::sleep_unless_told;
+
+    #[test]
+    fn a_sleep_ends_by_a_word_or_by_the_end_of_all_who_could_say_one() {
+        let (moment, long) = (Duration::from_millis(20), Duration::from_secs(60));
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        assert!(!sleep_unless_told(reader.as_fd(), moment).expect("a pipe can be waited for"));
+        // As a process that was forked off has it.
+        let other = writer.try_clone().expect("a descriptor");
+        writer.write_all(&[0]).expect("it fits");
+        drop(writer);
+        assert!(sleep_unless_told(reader.as_fd(), long).expect("told"));
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(writer);
+        assert!(sleep_unless_told(reader.as_fd(), long).expect("closed"));
+        drop(other);
+    }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::{Error, Rank};
 
@@ -65,8 +66,14 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over a stream whose handshake is done; it must be non-blocking.
+    /// Takes over a stream whose handshake is done; it must be non-blocking. A peer whose machine has lost its power is found out within
+    /// half a minute, also while nothing is said.
     pub(super) fn new(stream: TcpStream, rank: Rank) -> Self {
+        let socket = SockRef::from(&stream);
+        let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_RETRIES);
+        // Both make things better only.
+        let _ = socket.set_tcp_keepalive(&alive);
+        let _ = socket.set_tcp_user_timeout(Some(ALIVE_AFTER + ALIVE_RETRIES * ALIVE_EVERY));
         Self { stream: Arc::new(stream), rank, incoming: Vec::new(), used: 0, cut_off: false }
     }
 
@@ -242,6 +249,11 @@ fn header(bytes: &[u8]) -> Option<(usize, u32, u64)> {
 
 /// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a broken stream.
 pub(super) const FRAME_MAX: usize = 256 << 20;
+
+/// When a silent peer is asked whether it is there, and how often.
+const ALIVE_AFTER: Duration = Duration::from_secs(10);
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+const ALIVE_RETRIES: u32 = 4;
 
 /// Bytes of a frame's header.
 pub(super) const HEADER: usize = 16;

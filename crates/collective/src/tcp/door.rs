@@ -14,7 +14,7 @@
 //!
 //! What it does not do: decide, or take part in operations.
 
-use std::io::{PipeReader, PipeWriter};
+use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -36,7 +36,7 @@ use crate::{Error, Rank};
 pub(super) struct Door {
     shared: Arc<Mutex<Shared>>,
     returned: Receiver<Connection>,
-    /// The thread ends when this is dropped.
+    /// The thread ends when something is written here.
     open: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
@@ -124,7 +124,10 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        drop(self.open.take());
+        // A process that was forked off may hold the pipe open too, so its end alone would tell nothing.
+        if let Some(mut open) = self.open.take() {
+            let _ = open.write(&[0]);
+        }
         if let Some(thread) = self.thread.take() {
             // It does nothing that blocks; if it has panicked, nobody can come back, and that is all.
             let _ = thread.join();
@@ -151,7 +154,11 @@ impl Porter {
                     tracing::warn!("{complaint}");
                     self.complaint = complaint;
                 }
-                std::thread::sleep(TICK);
+                // Only the end counts until the cause has passed.
+                if poll_sockets(&[(closed.as_fd(), PollFlags::IN)], TICK, OPERATION).is_ok_and(|ended| ended == [true])
+                {
+                    return;
+                }
             }
             self.tell_and_listen();
         }

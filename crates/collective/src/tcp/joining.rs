@@ -54,7 +54,7 @@ pub(super) fn join(
             Err(Attempt::Refused(reason)) => {
                 return Err(Error::Setup { what: format!("rank 0 at {address} refused rank {rank}"), reason });
             }
-            Err(Attempt::Failed(error)) => error,
+            Err(Attempt::Foreign(error) | Attempt::Failed(error)) => error,
         };
         let Some(slice) = wait.slice() else { return Err(unreachable(address, &wait, &failure)) };
         std::thread::sleep(slice.min(pause));
@@ -64,8 +64,10 @@ pub(super) fn join(
 
 /// Why an attempt to join did not succeed.
 enum Attempt {
-    /// The root answered no, or is not the root: trying again will not help.
+    /// The root answered no, or nobody else is left to ask: trying again will not help.
     Refused(String),
+    /// Somebody else answers there.
+    Foreign(String),
     /// The root may not have started yet.
     Failed(String),
 }
@@ -76,34 +78,36 @@ impl From<io::Error> for Attempt {
     }
 }
 
-/// Tries every address once. One that refuses may be another program's or another job's where the next is the root's.
+/// Tries every address once. At one another program or another job may answer where the next is the root's; that is final where all do.
 fn attempt(
     addresses: &[String],
     hello: &Hello,
     job: JobKey,
     wait: &mut Wait<'_>,
 ) -> Result<(TcpStream, Verdict), Attempt> {
-    let mut last = Attempt::Failed("the name has no address".to_owned());
+    let (mut failed, mut foreign) = (None, None);
     for address in addresses {
         for target in resolve(address)? {
-            let failure = match connect(target, wait) {
+            match connect(target, wait) {
                 // A port of this machine that nobody listens on can be connected to itself by chance.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                    Attempt::Failed("nobody listens yet".to_owned())
+                    failed = Some("nobody listens yet".to_owned());
                 }
                 Ok(stream) => match greet(stream, hello, job, wait) {
-                    Ok(greeted) => return Ok(greeted),
-                    Err(failure) => failure,
+                    Err(Attempt::Foreign(reason)) => foreign = Some(reason),
+                    Err(Attempt::Failed(reason)) => failed = Some(reason),
+                    settled => return settled,
                 },
-                Err(error) => Attempt::Failed(format!("{target}: {error}")),
-            };
-            // A refusal says more than that somewhere else nobody answers.
-            if !matches!(last, Attempt::Refused(_)) {
-                last = failure;
+                Err(error) => failed = Some(format!("{target}: {error}")),
             }
         }
     }
-    Err(last)
+    Err(match (failed, foreign) {
+        (Some(failed), None) => Attempt::Failed(failed),
+        (Some(failed), Some(foreign)) => Attempt::Failed(format!("{failed}; at another of its addresses: {foreign}")),
+        (None, Some(foreign)) => Attempt::Refused(foreign),
+        (None, None) => Attempt::Failed("the name has no address".to_owned()),
+    })
 }
 
 /// The addresses of `host:port`. A host that is an IPv6 address stands in brackets, with its interface if it is link-local.
@@ -142,24 +146,36 @@ fn greet(
     stream.set_nodelay(true)?;
     // What is sent is far shorter than the empty buffer of a new connection.
     stream.write_all(&hello.encode())?;
-    let (_, nonce) = answer(&mut stream, wait)?;
+    let (_, nonce) = answer(&mut stream, wait, Some(FIRST_ANSWER))?;
     let [own, roots] = hello.proofs(job, &nonce);
     stream.write_all(own.as_bytes())?;
-    let (verdict, proof) = answer(&mut stream, wait)?;
+    // A run that is under way answers when the place is free.
+    let (verdict, proof) = answer(&mut stream, wait, None)?;
     if roots != proof {
         let reason =
             "what answers there does not have this job's key, and is not rank 0; check MASTER_ADDR and MASTER_PORT";
-        return Err(Attempt::Refused(reason.to_owned()));
+        return Err(Attempt::Foreign(reason.to_owned()));
     }
     Ok((stream, verdict))
 }
 
 /// The root's next answer and what it carries, if it says welcome.
-fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<(Verdict, [u8; ANSWER - ANSWER_HEAD]), Attempt> {
+fn answer(
+    stream: &mut TcpStream,
+    wait: &mut Wait<'_>,
+    limit: Option<Duration>,
+) -> Result<(Verdict, [u8; ANSWER - ANSWER_HEAD]), Attempt> {
+    let begun = Instant::now();
     let (mut answer, mut filled, mut said) = ([0; ANSWER], 0, Verdict::Welcome);
     while filled < ANSWER {
-        let Some(slice) = wait.slice() else {
-            return Err(Attempt::Failed("connected, but rank 0 never answered; a run that is under way answers when the process that was this rank is gone".to_owned()));
+        let Some(slice) = wait.slice().filter(|_| limit.is_none_or(|limit| begun.elapsed() < limit)) else {
+            let why = match limit {
+                Some(_) => "connected, but nobody answered",
+                None => {
+                    "connected, but rank 0 never answered; a run under way answers when the process that was this rank is gone"
+                }
+            };
+            return Err(Attempt::Failed(why.to_owned()));
         };
         let socket = [(stream.as_fd(), PollFlags::IN)];
         poll_sockets(&socket, slice, OPERATION).map_err(|error| Attempt::Failed(error.to_string()))?;
@@ -174,9 +190,10 @@ fn answer(stream: &mut TcpStream, wait: &mut Wait<'_>) -> Result<(Verdict, [u8; 
         }
         match Verdict::decode(&answer) {
             Some(verdict @ (Verdict::Welcome | Verdict::Back)) => said = verdict,
+            Some(verdict @ Verdict::OtherJob) => return Err(Attempt::Foreign(verdict.explain().to_owned())),
             Some(verdict) => return Err(Attempt::Refused(verdict.explain().to_owned())),
             None => {
-                return Err(Attempt::Refused("another program answers there; choose a port of your own".to_owned()));
+                return Err(Attempt::Foreign("another program answers there; choose a port of your own".to_owned()));
             }
         }
     }
@@ -198,6 +215,9 @@ const OPERATION: &str = "rendezvous";
 
 /// The longest a single attempt to connect may take.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
+
+/// How long the other side may take for its first answer, which the root gives at once; who does not may be another program.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// Addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;

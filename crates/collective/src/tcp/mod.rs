@@ -92,7 +92,7 @@ impl Tcp {
     ///
     /// # Errors
     /// As [`Tcp::join`].
-    pub fn join_any(
+    pub(crate) fn join_any(
         addresses: &[String],
         rank: Rank,
         size: usize,
@@ -153,7 +153,8 @@ impl Tcp {
             return Err(error);
         }
         if let Some(mut gone) = self.peers[peer].take() {
-            gone.send_dismissal(&format!("rank {} went on after this: {error}; start this rank again", self.rank));
+            let again = if matches!(self.way_back, WayBack::Open(_)) { "; start this rank again" } else { "" };
+            gone.send_dismissal(&format!("rank {} went on after this: {error}{again}", self.rank));
             self.leave_place(&gone);
             self.left.push((gone.rank(), error));
         }
@@ -368,9 +369,11 @@ impl Collective for Tcp {
     }
 
     fn let_nobody_back(&mut self) {
-        if let WayBack::Open(_) = &self.way_back {
+        if let WayBack::Open(door) = &self.way_back {
+            for mut asking in std::mem::take(&mut self.asking).into_iter().chain(door.returned()) {
+                asking.send_dismissal("the run has ended");
+            }
             self.way_back = WayBack::Ended;
-            self.asking.clear();
         }
     }
 

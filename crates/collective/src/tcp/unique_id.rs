@@ -38,7 +38,7 @@ pub struct Meeting {
 
 impl Meeting {
     /// Listens at a port that the system chooses, and draws the key. `addresses` are those at which the other ranks may reach this machine;
-    /// of more than five the first count, and where all are loopback nobody else is listened to.
+    /// of more than five the first count, link-local ones of IPv6 never, and where all are loopback nobody else is listened to.
     ///
     /// # Errors
     /// [`Error::Setup`] when there is no address, or the system has no port or no random bytes.
@@ -49,11 +49,14 @@ impl Meeting {
         }?;
         let problem = |reason: String| Error::Setup { what: "opening a meeting of ranks".to_owned(), reason };
         let port = listener.local_addr().map_err(|error| problem(error.to_string()))?.port();
+        // A link-local address means nothing without an interface, and that is another on every machine.
+        let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
+        let addresses: Vec<IpAddr> =
+            addresses.iter().copied().filter(|address| !link_local(address)).take(ADDRESSES_MAX).collect();
         if addresses.is_empty() {
             return Err(problem("this machine has no address that others could reach".to_owned()));
         }
-        let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
-        Ok(Self { listener, id: UniqueId::new(addresses, port, &random_bytes()?) })
+        Ok(Self { listener, id: UniqueId::new(&addresses, port, &random_bytes()?) })
     }
 
     /// What the other ranks join by.

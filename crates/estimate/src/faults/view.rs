@@ -17,7 +17,7 @@ pub struct DirectionCount {
     pub sent: u64,
     /// Packets that came to the other, copies not counted.
     pub received: u64,
-    /// Share of the sender's window in which only one of the two counted, as their windows do not coincide.
+    /// By what share of itself the sender's window is longer than the receiver's.
     pub apart: f64,
 }
 

@@ -124,7 +124,7 @@ impl Solver {
             excluded: &alone.excluded,
             clock_events: &clock_events,
             unfitted: &unfitted(windows, nodes),
-            directions: &directions(windows, &alone.nodes),
+            directions: &directions(windows, nodes),
         });
         let left_out: Vec<Edge> =
             verdict.left_out.iter().filter(|(round, _)| *round == round_id).map(|(_, edge)| *edge).collect();

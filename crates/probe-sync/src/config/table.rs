@@ -156,7 +156,7 @@ settings! {
     round_timeout: Duration = Duration::from_ms(10_000); shared "round_timeout" "round-timeout" "DURATION" in Measuring;
     read positive; write |c| text_of(c.round_timeout);
     check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
-    help "How long a round waits for a rank. Then the run ends and names that rank" shown;
+    help "How long a round waits for a rank. Then it is named; over TCP the others go on, over MPI the run ends" shown;
 
     /// The node whose offset is zero.
     reference: ReferenceChoice = ReferenceChoice::Node(NodeId(0)); shared "reference" "reference" "NODE|auto" in Measuring;

@@ -381,10 +381,10 @@ fn look_period(schedule: &Schedule, source: StampSource) -> Duration {
 }
 
 /// How soon to look again after so many datagrams. Of a flood a socket holds only what comes first after a look, and of honest packets no
-/// larger share. There is a least period, so that what a flood costs is bounded by what a socket holds, whatever its rate.
+/// larger share. There is a least period, and a turn takes so many at most (`MAX_PER_TURN`): what a flood costs is bounded, whatever its rate.
 fn crowded_period(present: Duration, received: usize, usual: Duration) -> Duration {
     match received {
-        CROWD.. => Duration::from_ns(present.as_ns() / 2).max(CROWDED_LOOK_MIN.min(usual)),
+        CROWD.. => Duration::from_ns(present.as_ns() / 2).max(CROWDED_LOOK_MIN).min(usual),
         count if count < CROWD / 4 => Duration::from_ns(present.as_ns() * 2).min(usual),
         _ => present.min(usual),
     }
@@ -440,6 +440,7 @@ mod tests {
         assert_eq!(periods(ms(80), &[100, 31, 0, 0]), [ms(80), ms(160), usual, usual]);
         // A rank that looks more often anyway goes on so.
         assert_eq!(crowded_period(ms(5), 256, ms(5)), ms(5));
+        assert_eq!(crowded_period(usual, 256, ms(5)), ms(5), "also when it has just begun to");
         assert_eq!(crowded_period(ms(100), 60, ms(5)), ms(5), "the pace has become faster");
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! What it does not do: fit, gather, write files.
 
-use std::io::{PipeReader, PipeWriter};
+use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -14,7 +14,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::round::WindowCut;
 use probe_sync_probe::{EndpointConfig, Schedule};
-use probe_sync_sys::timer::{reduce_timer_slack, sleep_unless_closed};
+use probe_sync_sys::timer::{reduce_timer_slack, sleep_unless_told};
 use probe_sync_sys::{SystemClock, TimestampedUdp, UdpOptions, host};
 use probe_sync_time::{Clock, Duration, NodeId, RunId, SessionKey, SkewedClock, StampSource, System, Timestamp};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -34,7 +34,7 @@ pub struct ProberSetup {
 pub struct Prober {
     commands: UnboundedSender<Command>,
     thread: Option<JoinHandle<Result<(), Error>>>,
-    /// Says nothing; the thread has the other end, which closes when it ends.
+    /// Says when the thread has ended.
     alive: PipeReader,
     clock: SkewedClock,
     cadence: Duration,
@@ -114,7 +114,7 @@ impl Prober {
         let cpus = cpus_near(config, setup.local_addr());
         let virtual_clock = clock.clone();
         let body = move || {
-            let _liveness: PipeWriter = liveness;
+            let _liveness = Liveness(liveness);
             prepare_thread(cpus.as_deref());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(cannot)?;
             runtime
@@ -149,7 +149,7 @@ impl Prober {
             if left.is_zero() {
                 break;
             }
-            if sleep_unless_closed(self.alive.as_fd(), left.min(STOP_POLL))? {
+            if sleep_unless_told(self.alive.as_fd(), left.min(STOP_POLL))? {
                 return Err(self.why_it_ended());
             }
         }
@@ -247,6 +247,17 @@ impl Prober {
     }
 }
 
+/// What the thread holds as long as it runs, also if it panics. A process that was forked off may hold the pipe open too, so that it
+/// says something when it goes.
+struct Liveness(PipeWriter);
+
+impl Drop for Liveness {
+    fn drop(&mut self) {
+        // Nobody may listen any more.
+        let _ = self.0.write(&[0]);
+    }
+}
+
 impl Drop for Prober {
     /// Ends the thread and waits for it, unless it is stuck.
     fn drop(&mut self) {
@@ -258,7 +269,7 @@ impl Drop for Prober {
         // A signal ends a sleep, not the wait.
         let mut ended = false;
         while !ended && !left().is_zero() {
-            ended = sleep_unless_closed(self.alive.as_fd(), left()).unwrap_or(true);
+            ended = sleep_unless_told(self.alive.as_fd(), left()).unwrap_or(true);
         }
         if let Some(thread) = self.thread.take().filter(|_| ended) {
             // The run has failed already, or the thread has told what there is to tell.

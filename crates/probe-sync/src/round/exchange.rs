@@ -133,7 +133,7 @@ impl<'c> Exchange<'c> {
         let everyone = vec![true; self.collective.size()];
         let deadline = self.deadline_after(window, longest);
         self.collective.gather(&everyone, &[], &mut self.frames, &deadline)?;
-        self.collective.broadcast(&mut Vec::new(), &deadline.extended(ROOT_SPEAKS_FIRST))?;
+        self.collective.broadcast(&mut Vec::new(), &deadline.extended(longest + ROOT_SPEAKS_FIRST))?;
         Ok(())
     }
 
@@ -182,7 +182,12 @@ impl<'c> Exchange<'c> {
     /// a rank that is no node waits from the window's beginning on. The root knows who is missing, so it speaks first.
     fn deadline_of_the_roots_word(&self, window: Duration) -> Deadline {
         let limit = 2 * self.round_limit(window) + 2 * nanos(window);
-        self.deadline_in(limit, window).extended(ROOT_SPEAKS_FIRST)
+        let mut deadline = self.deadline_in(limit, window);
+        if !self.collective.signals_reach_all() {
+            // This rank alone was asked to end; the root may be waiting for another that hangs.
+            deadline.grace = self.round_limit(window) + nanos(window);
+        }
+        deadline.extended(ROOT_SPEAKS_FIRST)
     }
 
     fn round_limit(&self, window: Duration) -> StdDuration {

@@ -14,6 +14,7 @@ use std::time::{Duration as StdDuration, Instant};
 use probe_sync_collective::{Collective, Deadline, InProcess, Meeting, Rank, Tcp, UniqueId};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_sys::{TracerClock, process};
+use probe_sync_time::NodeId;
 
 use super::context::Context;
 use super::live::{Session, State};
@@ -67,7 +68,20 @@ struct Shared {
 #[derive(Debug)]
 struct Seen {
     progress: Progress,
+    /// The node that this rank is, or follows, once it is known.
+    node: Option<NodeId>,
     latest: Option<Arc<GlobalWindowData>>,
+}
+
+/// Makes a panic of the thread a failure that its owner sees.
+struct Panics<'a>(&'a Shared);
+
+impl Drop for Panics<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.tell(|seen| seen.progress = Progress::Failed(PANICKED.into()));
+        }
+    }
 }
 
 impl Session<'_> {
@@ -128,11 +142,12 @@ impl SessionBuilder {
     /// # Errors
     /// When the system has no thread for it. All else is a state of the session.
     pub fn start(self) -> Result<SessionHandle, Error> {
-        let seen = Mutex::new(Seen { progress: Progress::Meeting, latest: None });
+        let seen = Mutex::new(Seen { progress: Progress::Meeting, node: None, latest: None });
         let shared = Arc::new(Shared { seen, changed: Condvar::new() });
         let stop = Arc::new(AtomicBool::new(false));
         let (for_thread, stop_thread) = (Arc::clone(&shared), Arc::clone(&stop));
         let body = move || {
+            let _panics = Panics(&for_thread);
             let result = self.measure(&stop_thread, &for_thread);
             for_thread.tell(|seen| {
                 seen.progress = match &result {
@@ -159,7 +174,8 @@ impl SessionBuilder {
         let tracer_clock = self.tracer_clock;
         let context = Context { stop: Arc::clone(stop), towards_root, tracer_clock, ends_with_lost_rank: false };
         let mut session = Session::start(Ok(self.config), collective.as_mut(), &context)?;
-        shared.tell(|seen| seen.progress = Progress::Measuring(session.state()));
+        let node = Some(session.state().node);
+        shared.tell(|seen| (seen.progress, seen.node) = (Progress::Measuring(session.state()), node));
         while session.next_round()?.is_some() {
             let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
             shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
@@ -202,13 +218,14 @@ impl SessionHandle {
     /// # Errors
     /// When the session has ended or failed, or the time is over: it says how far it has come.
     pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
-        let reached = self.wait("a bound of the clocks", limit, |seen| match (&seen.progress, &seen.latest) {
-            (Progress::Measuring(state), Some(round)) => {
-                let own = round.all_nodes.get(state.node.index()).filter(|own| own.reachable);
-                let within = own.is_some_and(|own| own.sigma_ns * SIGMAS_95 <= f64::from(half_width_ns));
-                within.then(|| Some(Arc::clone(round)))
-            }
-            (Progress::Ended, _) => Some(None),
+        let within = |seen: &Seen| {
+            let (round, node) = (seen.latest.as_ref()?, seen.node?);
+            let own = round.all_nodes.get(node.index()).filter(|own| own.reachable)?;
+            (own.sigma_ns * SIGMAS_95 <= f64::from(half_width_ns)).then(|| Arc::clone(round))
+        };
+        let reached = self.wait("a bound of the clocks", limit, |seen| match (within(seen), &seen.progress) {
+            (Some(round), _) => Some(Some(round)),
+            (None, Progress::Ended) => Some(None),
             _ => None,
         })?;
         reached.ok_or_else(|| Error::SessionThread { reason: "the session has ended".into() })
@@ -222,13 +239,13 @@ impl SessionHandle {
     pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().map(JoinHandle::join);
-        let panicked = || Error::SessionThread { reason: "panicked; its message is on standard error".into() };
+        let panicked = || Error::SessionThread { reason: PANICKED.into() };
         thread.map_or(Ok(None), |ended| ended.unwrap_or_else(|_| Err(panicked())))
     }
 
     /// Waits until `found` finds what is waited for.
     fn wait<T>(&self, what: &str, limit: StdDuration, found: impl Fn(&Seen) -> Option<T>) -> Result<T, Error> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + limit.min(LONGEST_WAIT);
         let mut seen = self.shared.see();
         loop {
             if let Some(found) = found(&seen) {
@@ -269,6 +286,9 @@ impl Shared {
     }
 }
 
+const PANICKED: &str = "its thread panicked; the message is on standard error";
+/// So that no limit is beyond what an instant can be.
+const LONGEST_WAIT: StdDuration = StdDuration::from_secs(365 * 24 * 3600);
 /// Ranks of a large job start minutes apart on some clusters.
 const MEETING_LIMIT: StdDuration = StdDuration::from_secs(300);
 
