@@ -72,18 +72,17 @@ impl Ranks {
         if rank >= size || size > MAX_RANKS {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
+        let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
         if let Ok(id) = env::var(ID) {
             if rank == 0 {
                 bail!("{ID} is how other ranks find rank 0; RANK=0 has none to find, leave the variable out");
             }
-            let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
             let id: UniqueId = id.parse().context(ID)?;
             return Ok(Some(Self::Tcp(Box::new(id.join(rank, size, &deadline)?))));
         }
         let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
         let port = master_port()?;
         let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
         let job = job_key(key_file, |name| env::var(name).ok())?;
         if rank == 0 {
             let listener = listen(&host, port)?;
@@ -156,18 +155,18 @@ pub fn local_child() -> bool {
 }
 
 /// What the ranks of a run recognise each other by.
-pub struct RankKey {
+struct RankKey {
     /// The key.
-    pub key: JobKey,
+    key: JobKey,
     /// What it was made of, where others can find that out.
-    pub guessable: Option<String>,
+    guessable: Option<String>,
 }
 
 /// The key file, else `PROBE_SYNC_JOB`, else the name that the launcher gives the job.
 ///
 /// # Errors
 /// What is wrong with the key file.
-pub fn job_key(key_file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<RankKey> {
+fn job_key(key_file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<RankKey> {
     if let Some(path) = key_file {
         return Ok(RankKey { key: KeyFile::read(path)?.job_key(), guessable: None });
     }

@@ -103,14 +103,16 @@ impl UniqueId {
         let wrong = |reason: &str| Error::Setup { what: "an id of a run".to_owned(), reason: reason.to_owned() };
         let bytes: [u8; Self::BYTES] = bytes.try_into().map_err(|_| wrong("it does not have 128 bytes"))?;
         let used = ADDRESSES_START + usize::from(bytes[5]) * ADDRESS;
-        match () {
-            () if bytes[..4] != MAGIC => Err(wrong("these bytes are something else")),
-            () if bytes[4] != VERSION => Err(wrong("it is of another version; start the same build everywhere")),
-            () if bytes[5] == 0 || usize::from(bytes[5]) > ADDRESSES_MAX || bytes[used..].iter().any(|b| *b != 0) => {
-                Err(wrong("it is damaged"))
-            }
-            () => Ok(Self(bytes)),
+        if bytes[..4] != MAGIC {
+            return Err(wrong("these bytes are something else"));
         }
+        if bytes[4] != VERSION {
+            return Err(wrong("it is of another version; start the same build everywhere"));
+        }
+        if !(1..=ADDRESSES_MAX).contains(&usize::from(bytes[5])) || bytes[used..].iter().any(|byte| *byte != 0) {
+            return Err(wrong("it is damaged"));
+        }
+        Ok(Self(bytes))
     }
 
     /// The bytes that are to be carried.

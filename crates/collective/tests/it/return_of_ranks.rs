@@ -30,6 +30,13 @@ fn join(address: &str, rank: usize, size: usize) -> Tcp {
     Tcp::join(address, rank, size, JobKey::of(b"7"), &deadline()).unwrap()
 }
 
+/// A process in the place of a lost rank, once it is let in.
+fn come_back(address: &str, rank: usize, size: usize, statement: &[u8]) -> Tcp {
+    let mut rank = join(address, rank, size);
+    rank.come_back(statement, &deadline()).unwrap();
+    rank
+}
+
 /// A gather and a broadcast of the root and these others; whose frames came.
 fn round(root: &mut Tcp, others: &mut [Tcp], word: &[u8], wait: &Deadline) -> Vec<usize> {
     let everyone = vec![true; root.size()];
@@ -99,11 +106,7 @@ fn a_successor_that_comes_before_the_loss_was_seen_takes_its_place_too() {
     others[0].gather(&[true, true], b"last", &mut Frames::default(), &deadline()).unwrap();
     drop(others.remove(0));
     std::thread::scope(|scope| {
-        let second_life = scope.spawn(|| {
-            let mut rank = join(&address, 1, 2);
-            rank.come_back(b"again", &deadline()).unwrap();
-            rank
-        });
+        let second_life = scope.spawn(|| come_back(&address, 1, 2, b"again"));
         let Attendance { left, back } = who_asks(&mut root);
         assert!(matches!(&left[..], [(1, Error::Lost { .. })]), "{left:?}");
         assert_eq!(back.len(), 1);
@@ -175,7 +178,7 @@ fn foreign_connections_at_the_door_delay_nobody() {
     assert_eq!(round(&mut root, &mut others, b"a", &deadline()), [0, 1]);
     drop(others.remove(0));
     std::thread::scope(|scope| {
-        scope.spawn(|| join(&address, 1, 2).come_back(b"x", &deadline()).unwrap());
+        scope.spawn(|| come_back(&address, 1, 2, b"x"));
         assert_eq!(who_asks(&mut root).back.len(), 1);
         root.admit(1, Ok(()));
     });
@@ -187,11 +190,7 @@ fn of_two_processes_of_a_lost_rank_one_gets_the_place_and_keeps_it() {
     let (mut root, mut others, address) = group(2);
     drop(others.remove(0));
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| {
-            let mut rank = join(&address, 1, 2);
-            rank.come_back(b"first", &deadline()).unwrap();
-            rank
-        });
+        let first = scope.spawn(|| come_back(&address, 1, 2, b"first"));
         let back = who_asks(&mut root).back;
         // A second one comes while the first waits for its answer, and after it has it.
         let early = scope.spawn(|| Tcp::join(&address, 1, 2, JobKey::of(b"7"), &short()).unwrap_err());
@@ -213,11 +212,7 @@ fn a_rank_comes_back_again_and_again() {
     for life in 0..3u8 {
         drop(others.remove(0));
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| {
-                let mut rank = join(&address, 1, 2);
-                rank.come_back(&[life], &deadline()).unwrap();
-                rank
-            });
+            let next = scope.spawn(|| come_back(&address, 1, 2, &[life]));
             assert_eq!(who_asks(&mut root).back, [(1, vec![life])]);
             assert!(root.admit(1, Ok(())));
             others.push(next.join().unwrap());
