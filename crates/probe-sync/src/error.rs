@@ -97,6 +97,20 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A file that is no clock page of this host.
+    #[error("{}: {reason}", path.display())]
+    ClockPage {
+        /// The file.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: &'static str,
+    },
+    /// The global clock cannot do what is asked of it.
+    #[error("clock: {reason}")]
+    Clock {
+        /// Why not.
+        reason: String,
+    },
     /// The edges of a round could not be solved.
     #[error("round {round_id}: {source}")]
     Graph {

@@ -7,14 +7,16 @@
 //! 4. `measure` — the probe thread, snapshot pairs, virtual clocks, counters;
 //! 5. `pace` — how fast the next window probes, fixed or adaptive;
 //! 6. `report` — what the root keeps of a run: shared files, the judge of known truth, metrics, the final report;
-//! 7. `round` — the node's part, the exchange between ranks, the master's part, and the loop that joins them;
-//! 8. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files.
+//! 7. `clock` — the global clock and what keeps it right;
+//! 8. `round` — the node's part, the exchange between ranks, the master's part, and the loop that joins them;
+//! 9. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files.
 //!
 //! `error` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
 //!
 //! What it does not do: parse command lines, print, install signal handlers (crate `cli`), touch traces (crate `trace`).
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod config;
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -30,6 +32,7 @@ pub mod solve;
 mod store;
 mod wire;
 
+pub use clock::GlobalClock;
 pub use config::Config;
 pub use error::Error;
 pub use join::KeyFile;

@@ -15,6 +15,7 @@
 //! | [`neighbours`] | the kernel's table of neighbours and its limit |
 //! | [`doctor`] | all of it as a list of facts with advice |
 //! | [`process`] | ties of a process to its parent |
+//! | `shared_page` | memory that several processes see |
 //!
 //! Runs without privileges; with them (`CAP_NET_ADMIN`) it gets larger buffers and hardware stamps. 64-bit Linux ≥ 5.10.
 
@@ -29,6 +30,7 @@ pub mod neighbours;
 mod nic;
 mod phc;
 pub mod process;
+mod shared_page;
 pub mod timer;
 pub mod topology;
 pub mod tracer;
@@ -38,6 +40,7 @@ pub mod udp;
 
 pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, SystemClock, Tsc, read_pair};
 pub use error::Error;
+pub use shared_page::{PAGE_WORDS, SharedPage};
 pub use timer::Timer;
 pub use tracer::{TracerClock, TracerClockName, TracerPair};
 pub use tracer_callback::ReadTracerClock;

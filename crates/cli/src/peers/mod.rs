@@ -42,6 +42,7 @@ pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
         stop: Arc::clone(&stop),
         towards_root: ranks.towards_root(),
         tracer_clock: None,
+        clock: None,
         ends_with_lost_rank: true,
     };
     let surveyed = survey_of(ranks.collective(), config, &context, &folder.path, &stop);

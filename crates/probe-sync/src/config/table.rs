@@ -9,13 +9,15 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use probe_sync_estimate::edge_fit::FitMethod;
+use probe_sync_global_clock::Adjust;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
 
 use super::skew_model::SkewModel;
 use super::values::{
-    FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, TracerClockChoice, choice, duration, injected_step,
-    name_of, number, or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, within,
+    CLOCK_ADJUSTMENTS, FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, TracerClockChoice, choice,
+    duration, injected_step, name_of, number, or_auto, or_none, own_address, positive, rate, reference, text_of,
+    tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -228,6 +230,26 @@ settings! {
     out: PathBuf = PathBuf::from("probe_sync_out"); local "out" "out" "DIR" in Output;
     read |text| Ok::<_, String>(PathBuf::from(text)); write |c| c.out.display().to_string(); check |_| Ok(());
     help "Directory for the run's files. An earlier run there moves aside" shown;
+
+    /// The file in which other processes of this host read the global clock; `None` has none.
+    clock_page: Option<PathBuf> = None; local "clock_page" "clock-page" "FILE" in Output;
+    read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
+    write |c| or_none(c.clock_page.as_ref().map(|path| path.display())); check |_| Ok(());
+    help "Keep the reference's time in this file for other processes of the host, as in /dev/shm/probe_sync.clock; probe_sync clock FILE \
+          reads it. Of the ranks of one host the first writes it";
+
+    /// How the global clock follows new estimates.
+    clock_adjust: Adjust = Adjust::Slew; local "clock_adjust" "clock-adjust" "HOW" in Output;
+    read |text| choice(text, &CLOCK_ADJUSTMENTS); write |c| name_of(c.clock_adjust, &CLOCK_ADJUSTMENTS).into(); check |_| Ok(());
+    help "How the clock in --clock-page follows new estimates: slew (at 500 ppm, never back) or step (at once)" shown;
+
+    /// How far the rates of clocks may wander from what was measured, ppm.
+    max_wander_ppm: f64 = 1.0; local "max_wander_ppm" "max-wander-ppm" "PPM" in Output;
+    read number; write |c| c.max_wander_ppm.to_string();
+    check |c| if c.max_wander_ppm.is_finite() && (0.0..=500.0).contains(&c.max_wander_ppm) { Ok(()) } else {
+        Err("must lie within 0 and 500".into())
+    };
+    help "By how much the rates of the clocks may change until the next round, for the hard interval of the clock in --clock-page" shown;
 
     /// Write every raw exchange.
     keep_probes: bool = false; shared "keep_probes" "keep-probes" "" in Output;

@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use probe_sync_estimate::edge_fit::FitMethod;
+use probe_sync_global_clock::Adjust;
 use probe_sync_sys::TracerClockName;
 use probe_sync_sys::udp::TimestampMode;
 use probe_sync_time::{Duration, NodeId};
@@ -170,6 +171,7 @@ pub(super) fn within(value: Duration, least: Duration, most: Duration) -> Result
 
 pub(super) const FIT_METHODS: [(&str, FitMethod); 3] =
     [("hull", FitMethod::Hull), ("svm", FitMethod::Svm), ("min-rtt", FitMethod::MinRtt)];
+pub(super) const CLOCK_ADJUSTMENTS: [(&str, Adjust); 2] = [("slew", Adjust::Slew), ("step", Adjust::Step)];
 pub(super) const TIMESTAMP_MODES: [(&str, TimestampMode); 4] = [
     ("auto", TimestampMode::Auto),
     ("hardware", TimestampMode::Hardware),

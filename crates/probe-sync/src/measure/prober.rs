@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::account::RankAccount;
 use super::driver::{Command, Driver};
-use super::stop::Stop;
+use super::stop::{STOP_POLL, Stop};
 use crate::{Config, Error};
 
 /// A node's socket before the peers are known.
@@ -329,8 +329,6 @@ const BURST: i64 = 16;
 const TRAIN: u32 = 4;
 /// At a slow pace an exchange may take 2 s (`Schedule::look_period`).
 const END_LIMIT_MIN: StdDuration = StdDuration::from_secs(3);
-/// How soon a stop flag is seen that another thread has raised; one that a signal's handler raises is seen at once.
-const STOP_POLL: StdDuration = StdDuration::from_millis(500);
 /// What a node may take to finish after that: a tracer clock that does not return, and what is to be drained.
 pub const FINISH_LIMIT: StdDuration = StdDuration::from_secs(6);
 /// In this time the last packets arrive and are looked at, by a busy host too.

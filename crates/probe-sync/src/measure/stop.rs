@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_time::Duration;
 
 /// Whether this rank was asked to end the run.
 #[derive(Debug, Default)]
@@ -29,8 +32,23 @@ impl Stop {
         self.own.load(Ordering::Relaxed) || self.caller.load(Ordering::Relaxed)
     }
 
+    /// Sleeps for so long, or until it is raised.
+    pub fn sleep(&self, span: Duration) {
+        let deadline = Instant::now() + StdDuration::from_nanos(span.as_ns().max(0).unsigned_abs());
+        while !self.raised() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(STOP_POLL));
+        }
+    }
+
     /// The caller's flag, for waits that a signal shortens.
     pub fn of_caller(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.caller)
     }
 }
+
+/// How soon a flag is seen that another thread has raised; one that a signal's handler raises is seen at once.
+pub(super) const STOP_POLL: StdDuration = StdDuration::from_millis(500);

@@ -24,6 +24,7 @@ use self::exchange::{Broadcast, Exchange};
 use self::master::{Ended, Master};
 use self::node::{Node, WindowPlan};
 use crate::Error;
+use crate::clock::Feed;
 use crate::join::Joined;
 use crate::measure::account::RankAccount;
 use crate::measure::prober::{FINISH_LIMIT, end_limit};
@@ -37,6 +38,8 @@ pub(crate) struct Rounds<'c> {
     node: Option<Node>,
     /// At the root.
     master: Option<Master>,
+    /// Keeps global clocks right, where some are wanted.
+    feed: Option<Feed>,
     stop: Stop,
     /// The round under way.
     round_id: RoundId,
@@ -57,6 +60,7 @@ impl<'c> Rounds<'c> {
         exchange: Exchange<'c>,
         node: Option<Node>,
         master: Option<Master>,
+        feed: Option<Feed>,
         stop: Stop,
     ) -> Self {
         let pace = Pace::configured(&joined.config);
@@ -65,6 +69,7 @@ impl<'c> Rounds<'c> {
             exchange,
             node,
             master,
+            feed,
             stop,
             round_id: RoundId::default(),
             window: WindowPlan::first(&start),
@@ -86,6 +91,7 @@ impl<'c> Rounds<'c> {
             return Ok(false);
         }
         let round_id = self.round_id;
+        self.read_clocks()?;
         let (own, closed) = match &mut self.node {
             Some(node) => node.close_window(round_id, &self.window, &self.stop).map(|(data, at)| (Some(data), at))?,
             None => (None, Instant::now()),
@@ -127,6 +133,9 @@ impl<'c> Rounds<'c> {
             return Ok(false);
         };
         self.ended = round.decision.stop;
+        if let Some(feed) = &mut self.feed {
+            feed.follow(&round);
+        }
         if let Some(node) = &mut self.node {
             back.iter().for_each(|back| node.meet_again(back));
         }
@@ -142,6 +151,18 @@ impl<'c> Rounds<'c> {
         Ok(true)
     }
 
+    /// Waits for the middle of the window and reads the clocks there, for the global clock.
+    fn read_clocks(&mut self) -> Result<(), Error> {
+        let Some(feed) = &mut self.feed else { return Ok(()) };
+        match &mut self.node {
+            Some(node) => node.wait_for_middle(&self.window, &self.stop)?,
+            // The other ranks' windows have just begun.
+            None => self.stop.sleep(Duration::from_ns(self.window.length().as_ns() / 2)),
+        }
+        feed.read_clocks();
+        Ok(())
+    }
+
     /// Ends the run on all ranks with the window under way.
     pub fn end_early(&self) {
         self.stop.raise();
@@ -155,6 +176,13 @@ impl<'c> Rounds<'c> {
     /// The last solved round.
     pub fn last(&self) -> Option<&GlobalWindowData> {
         self.last.as_deref()
+    }
+
+    /// Nothing comes any more: tells who reads the global clocks.
+    pub fn leave_clocks(&mut self, failed: bool) {
+        if let Some(feed) = &mut self.feed {
+            feed.end(failed);
+        }
     }
 
     /// Whether the last round has been.

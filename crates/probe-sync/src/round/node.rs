@@ -110,6 +110,15 @@ impl Node {
         self.node
     }
 
+    /// Waits for the window's middle, where its offset will hold.
+    ///
+    /// # Errors
+    /// When the probe thread has ended.
+    pub fn wait_for_middle(&mut self, plan: &WindowPlan, stop: &Stop) -> Result<(), Error> {
+        let remaining = plan.remaining(self.prober.system_now());
+        self.prober.wait(Duration::from_ns(remaining.as_ns() - plan.length().as_ns() / 2), stop)
+    }
+
     /// Waits for the window's end, cuts it, fits its edges and keeps both. Also when it was cut.
     ///
     /// # Errors

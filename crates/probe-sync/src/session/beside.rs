@@ -4,7 +4,7 @@
 //! collective and goes from round to round, and every rank observes what is solved. It blocks all signals, so that the launcher's own
 //! handlers run as before, and never prints, ends the job or panics into it: a failure is a state.
 //!
-//! What it does not do: pause, give time (later), or use the launcher's MPI.
+//! What it does not do: pause, or use the launcher's MPI.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,7 @@ use probe_sync_time::NodeId;
 
 use super::context::Context;
 use super::live::{Session, State};
+use crate::clock::GlobalClock;
 use crate::report::{RunReport, SIGMAS_95};
 use crate::{Config, Error};
 
@@ -40,6 +41,7 @@ enum Meets {
 /// A session that measures on a thread of its own. Dropping it asks the run to end, as [`SessionHandle::stop`] does, and waits for nothing.
 #[derive(Debug)]
 pub struct SessionHandle {
+    clock: GlobalClock,
     shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
@@ -140,15 +142,17 @@ impl SessionBuilder {
     /// Starts the thread, and returns at once.
     ///
     /// # Errors
-    /// When the system has no thread for it. All else is a state of the session.
+    /// When the system has no thread or no memory for it. All else is a state of the session.
     pub fn start(self) -> Result<SessionHandle, Error> {
         let seen = Mutex::new(Seen { progress: Progress::Meeting, node: None, latest: None });
         let shared = Arc::new(Shared { seen, changed: Condvar::new() });
         let stop = Arc::new(AtomicBool::new(false));
         let (for_thread, stop_thread) = (Arc::clone(&shared), Arc::clone(&stop));
+        let clock = GlobalClock::new()?;
+        let kept = clock.clone();
         let body = move || {
             let _panics = Panics(&for_thread);
-            let result = self.measure(&stop_thread, &for_thread);
+            let result = self.measure(kept, &stop_thread, &for_thread);
             for_thread.tell(|seen| {
                 seen.progress = match &result {
                     Ok(_) => Progress::Ended,
@@ -159,10 +163,10 @@ impl SessionBuilder {
         };
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle { shared, stop, thread: Some(thread) })
+        Ok(SessionHandle { clock, shared, stop, thread: Some(thread) })
     }
 
-    fn measure(self, stop: &Arc<AtomicBool>, shared: &Shared) -> Result<Option<RunReport>, Error> {
+    fn measure(self, clock: GlobalClock, stop: &Arc<AtomicBool>, shared: &Shared) -> Result<Option<RunReport>, Error> {
         process::block_signals()?;
         let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(stop)));
         let connected = |tcp: Tcp| (Some(tcp.local_ip()), Box::new(tcp) as Box<dyn Collective>);
@@ -172,7 +176,8 @@ impl SessionBuilder {
             Meets::Joins(id, rank, size) => connected(id.join(rank, size, &deadline)?),
         };
         let tracer_clock = self.tracer_clock;
-        let context = Context { stop: Arc::clone(stop), towards_root, tracer_clock, ends_with_lost_rank: false };
+        let (stop, clock) = (Arc::clone(stop), Some(clock));
+        let context = Context { stop, towards_root, tracer_clock, clock, ends_with_lost_rank: false };
         let mut session = Session::start(Ok(self.config), collective.as_mut(), &context)?;
         let node = Some(session.state().node);
         shared.tell(|seen| (seen.progress, seen.node) = (Progress::Measuring(session.state()), node));
@@ -188,6 +193,11 @@ impl SessionHandle {
     /// Where it stands.
     pub fn progress(&self) -> Progress {
         self.shared.see().progress.clone()
+    }
+
+    /// Reference time for all threads of this process and for its children; it stays when the session has ended.
+    pub fn clock(&self) -> GlobalClock {
+        self.clock.clone()
     }
 
     /// The last solved round.

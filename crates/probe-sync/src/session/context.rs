@@ -12,6 +12,7 @@ use probe_sync_sys::TracerClock;
 use probe_sync_time::{NodeId, StampSource};
 
 use crate::Config;
+use crate::clock::GlobalClock;
 
 /// What a run needs from its caller besides configuration and peers.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Context {
     /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), to take snapshot pairs of on this rank in
     /// place of the configured one. With `tracer_clock = none` no pairs are taken all the same.
     pub tracer_clock: Option<TracerClock>,
+    /// A clock that this session keeps right. Beside it stands what `clock_page` names.
+    pub clock: Option<GlobalClock>,
     /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the others go on over TCP, and it may come back.
     pub ends_with_lost_rank: bool,
 }

@@ -176,6 +176,7 @@ impl<'c> Session<'c> {
         if self.failed {
             return Ok(None);
         }
+        self.rounds.leave_clocks(false);
         match self.rounds.settle() {
             Ok(accounts) => {
                 // Also a signal that came while the ranks were settling.
@@ -190,6 +191,7 @@ impl<'c> Session<'c> {
     /// Writes the report of what there is; the first error stays the one to return.
     fn failed(&mut self, error: Error) -> Error {
         self.failed = true;
+        self.rounds.leave_clocks(true);
         let stopped = Stopped { asked: self.rounds.stop_asked(), killed_soon: self.rounds.killed_soon() };
         let reported = self.rounds.take_master().map(|master| master.report(&[], stopped, Some(error.to_string())));
         if let Some(Err(second)) = reported {

@@ -12,10 +12,12 @@ use probe_sync_sys::{TracerClock, clock, host};
 use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
+use crate::clock::{Feed, Pages};
 use crate::config::TracerClockChoice;
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
+use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::{Pace, Policy};
 use crate::report::Recorder;
 use crate::round::Rounds;
@@ -80,7 +82,8 @@ pub(super) fn start<'c>(
     if let Some(master) = master.as_ref().filter(|_| !context.ends_with_lost_rank) {
         exchange.go_on_without_lost(master.notice())?;
     }
-    let rounds = Rounds::new(&joined, exchange, node, master, stop);
+    let feed = feed(&joined, rank, context)?;
+    let rounds = Rounds::new(&joined, exchange, node, master, feed, stop);
     Ok((joined, rounds))
 }
 
@@ -127,13 +130,25 @@ fn again<'c>(
     let node = bound.ok().flatten().zip(own);
     let start = |(bound, back): (Bound, _)| Node::start(bound.prober, bound.tracer, &joined, rank, Some(back));
     let node = node.map(start).transpose()?;
-    let rounds = Rounds::new(&joined, exchange, node, None, stop).again(latest)?;
+    let feed = feed(&joined, rank, context)?;
+    let rounds = Rounds::new(&joined, exchange, node, None, feed, stop).again(latest)?;
     Ok((joined, rounds))
 }
 
 fn joined(config: Config, plan: Plan, session_key: SessionKey, roster: Roster, collective: &dyn Collective) -> Joined {
     let (backend, ranks) = (collective.backend(), collective.size());
     Joined { edges: edges(&config, &plan), config, plan, session_key, roster, backend, ranks }
+}
+
+/// What keeps the clocks right that this rank was asked for.
+fn feed(joined: &Joined, rank: usize, context: &Context) -> Result<Option<Feed>, Error> {
+    let Joined { config, plan, roster, .. } = joined;
+    let node = plan.node_of_rank[rank];
+    // Ranks of one host that are nodes have one real clock.
+    let first_of_host = plan.probes_for(rank).is_some() && plan.place_on_host[rank].0 == 0;
+    let path = config.clock_page.clone().filter(|_| first_of_host);
+    let pages = Pages { own: context.clock.clone(), path };
+    Feed::new(&pages, config, (node, roster.reference), virtual_clock(config, node, roster.start.as_ns()))
 }
 
 /// What a node holds before the peers are known.

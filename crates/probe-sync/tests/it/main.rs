@@ -1,5 +1,7 @@
 //! The library as a launcher links it: ranks bring a `Collective`, real packets on loopback.
 
+mod clock;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;

@@ -1,0 +1,410 @@
+//! What the global clock shows: a chain of lines that never goes back, the estimate that it follows, and bounds about both.
+//!
+//! Place in the flow: every solved round gives an [`Estimate`]; [`Map::follow`] makes the next map of the last one and of it; readers
+//! ask [`Map::reading`] and [`Map::interval`].
+//!
+//! **Slewing.** A new estimate differs from what the clock shows by some ns. From an instant a little ahead on (`from`), what is shown
+//! runs faster or slower than the estimate by [`SLEW_PPM`], until both meet. The map that is written holds the lines of the former map
+//! up to `from` too: whichever of the two a reader has, it shows the same before. So nothing goes back, in any thread, as long as the new map
+//! is there before `from`; the writer looks at the clock last of all ([`crate::Page::publish`]).
+//!
+//! **Bounds.** The estimate E holds at one raw instant, with a hard interval and a 95 % half-width there, and each grows with the distance
+//! in time from it. `earliest` and `latest` are E's hard interval, widened to what is shown where the clock is still slewing; the 95 %
+//! half-width about what is shown is that of E plus the distance that is left.
+//!
+//! By hand. The clock shows 1 000 ns more than the new estimate, whose hard interval is ± 700 ns. At 500 ppm it takes 2 ms to come
+//! down. At the beginning of that: time = E + 1 000, earliest = E − 700, latest = E + 1 000. In the middle: time = E + 500,
+//! latest = E + 700.
+//!
+//! What it does not do: estimate, or know where a map is kept.
+
+use probe_sync_time::{Boot, Duration, Raw, Reference, System, Timestamp};
+
+use crate::line::{Line, Rate};
+
+/// The reference time as it was estimated at one instant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The raw clock there, the reference there, and the reference's rate.
+    pub line: Line,
+    /// Half of the 95 % interval there, ns.
+    pub half95: i64,
+    /// How that grows.
+    pub growth95: Rate,
+    /// The hard interval there: as far below and above the line, ns.
+    pub hard: [i64; 2],
+    /// How each side of it grows.
+    pub hard_growth: Rate,
+}
+
+/// Readings of the host's clocks that belong together, and how the system clock goes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pairs {
+    /// `CLOCK_MONOTONIC_RAW`.
+    pub raw: i64,
+    /// `CLOCK_REALTIME` then.
+    pub system: i64,
+    /// `CLOCK_BOOTTIME` then.
+    pub boot: i64,
+    /// How much faster the system clock, and with it the boot clock, goes than the raw clock.
+    pub rate: Rate,
+    /// Nobody has stepped the system clock since it showed this.
+    pub steady_since: i64,
+    /// What the readings may be wrong by, ns.
+    pub error: i64,
+}
+
+/// How new estimates are followed.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Adjust {
+    /// Never going back, at no more than [`SLEW_PPM`] beside the estimate.
+    #[default]
+    Slew,
+    /// At once; the epoch counts how often.
+    Step,
+}
+
+/// What the clock is worth.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing is known yet.
+    #[default]
+    Unsynchronised,
+    /// New estimates arrive.
+    Synchronised,
+    /// None has arrived when one was due, or the run has ended: the bounds grow.
+    Holdover,
+    /// The measurement has failed: the bounds grow.
+    Failed,
+}
+
+/// All that readers need.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Map {
+    /// As the writer left it; [`Map::reading`] adds what time has done.
+    pub status: Status,
+    /// How often the clock was stepped.
+    pub epoch: u64,
+    /// The round of the estimate.
+    pub round: u64,
+    /// The raw time until which the next estimate is expected.
+    pub fresh_until: i64,
+    /// What is shown: from each line's x on, that line. Ascending; the last one goes on for ever, the first one from ever.
+    pub knots: [Line; KNOTS],
+    /// What is followed.
+    pub estimate: Estimate,
+    /// For times on other clocks.
+    pub pairs: Pairs,
+}
+
+/// What the clock shows at an instant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// What is shown: it never goes back within an epoch.
+    pub time: Timestamp<Reference>,
+    /// The reference did not show less.
+    pub earliest: Timestamp<Reference>,
+    /// Nor more.
+    pub latest: Timestamp<Reference>,
+    /// Half of the 95 % interval about `time`.
+    pub bound95: Duration,
+    /// What it is worth.
+    pub status: Status,
+    /// How often the clock was stepped.
+    pub epoch: u64,
+}
+
+/// A time that was converted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// As estimated; what was shown then may have been slewing towards it.
+    pub time: Timestamp<Reference>,
+    /// The reference did not show less.
+    pub earliest: Timestamp<Reference>,
+    /// Nor more.
+    pub latest: Timestamp<Reference>,
+    /// Half of the 95 % interval.
+    pub bound95: Duration,
+}
+
+impl Default for Estimate {
+    fn default() -> Self {
+        let endless = Rate(i64::MAX);
+        Self { line: Line::default(), half95: 0, growth95: endless, hard: [0; 2], hard_growth: endless }
+    }
+}
+
+impl Estimate {
+    /// The reference at a raw instant, and how far it may be below and above, and in 95 %.
+    #[inline]
+    pub fn at(&self, raw: i64) -> (i64, [i64; 2], i64) {
+        let away = raw.saturating_sub(self.line.x).saturating_abs();
+        let grown = |start: i64, rate: Rate| start.saturating_add(rate.over_at_most(away).max(0));
+        let hard = self.hard.map(|start| grown(start, self.hard_growth));
+        (self.line.at(raw), hard, grown(self.half95, self.growth95))
+    }
+}
+
+impl Map {
+    /// What the clock shows when the raw clock shows `raw`.
+    #[inline]
+    pub fn time(&self, raw: i64) -> i64 {
+        shown(raw, |knot| self.knots[knot])
+    }
+
+    /// The same with all that is known of it.
+    pub fn reading(&self, raw: Timestamp<Raw>) -> Reading {
+        let raw = raw.as_ns();
+        reading(self.status, self.epoch, self.fresh_until, self.time(raw), &self.estimate, raw)
+    }
+
+    /// A past raw time, or one to come, by the present estimate.
+    pub fn interval(&self, raw: Timestamp<Raw>) -> Interval {
+        self.interval_within(raw, 0)
+    }
+
+    /// As [`Map::interval`], for a raw time that is known to within ± `error` ns.
+    fn interval_within(&self, raw: Timestamp<Raw>, error: i64) -> Interval {
+        let (time, [below, above], half95) = self.estimate.at(raw.as_ns());
+        let around = |ns: i64| Timestamp::from_ns(ns);
+        Interval {
+            time: around(time),
+            earliest: around(time.saturating_sub(below).saturating_sub(error)),
+            latest: around(time.saturating_add(above).saturating_add(error)),
+            bound95: Duration::from_ns(half95.saturating_add(error)),
+        }
+    }
+
+    /// A time of this host's system clock. `now` are readings of raw, system and boot clock taken just now; None where the system clock was
+    /// stepped between that time and now, or is not what it was when the pairs were taken: the time says nothing then.
+    pub fn of_system(&self, at: Timestamp<System>, now: &Pairs) -> Option<Interval> {
+        let known = |pairs: &Pairs| Line { x: pairs.system, y: pairs.raw, rate: Rate(pairs.rate.0.saturating_neg()) };
+        let steady = at.as_ns() >= self.pairs.steady_since;
+        self.of_other(at.as_ns(), now, known, |pairs| pairs.system).filter(|_| steady)
+    }
+
+    /// A time of this host's `CLOCK_BOOTTIME`, which nobody steps. None where the host was suspended in between.
+    pub fn of_boot(&self, at: Timestamp<Boot>, now: &Pairs) -> Option<Interval> {
+        let known = |pairs: &Pairs| Line { x: pairs.boot, y: pairs.raw, rate: Rate(pairs.rate.0.saturating_neg()) };
+        self.of_other(at.as_ns(), now, known, |pairs| pairs.boot)
+    }
+
+    /// A time of a clock that is slewed against the raw clock. Between the pairs of the map and those of just now it is interpolated;
+    /// before, by the rate of the map. The further from both, the less it is known.
+    fn of_other(
+        &self,
+        at: i64,
+        now: &Pairs,
+        line: impl Fn(&Pairs) -> Line,
+        of: impl Fn(&Pairs) -> i64,
+    ) -> Option<Interval> {
+        let known = line(&self.pairs);
+        let off = now.raw.wrapping_sub(known.at(of(now)));
+        let apart = now.raw.saturating_sub(self.pairs.raw).max(1);
+        // What a slewed clock gains that the map does not know; more is a step.
+        let slewed = Rate::from_ppm(SLEWED_PPM).over_at_most(apart);
+        if off.saturating_abs() > slewed.saturating_add(STEP_NS) {
+            return None;
+        }
+        let away = [of(&self.pairs), of(now)].map(|pair| at.saturating_sub(pair).saturating_abs());
+        let nearer = away[0].min(away[1]);
+        let part = (at.saturating_sub(of(&self.pairs)) as f64 / apart as f64).clamp(0.0, 1.0);
+        let raw = known.at(at).wrapping_add((off as f64 * part) as i64);
+        // When it gained that, between the two, is not known.
+        let error = self.pairs.error.max(now.error).saturating_add(off.saturating_abs());
+        let error = error.saturating_add(Rate::from_ppm(RATE_ERROR_PPM).over_at_most(nearer));
+        Some(self.interval_within(Timestamp::from_ns(raw), error))
+    }
+
+    /// The first map, which shows the estimate as it is.
+    pub fn first(estimate: Estimate) -> Self {
+        Self { status: Status::Synchronised, knots: [estimate.line; KNOTS], estimate, ..Self::default() }
+    }
+
+    /// The map that follows `estimate` from the raw time `from` on. None while the last change is still to come at `now`.
+    #[must_use]
+    pub fn follow(&self, estimate: Estimate, now: i64, from: i64, adjust: Adjust) -> Option<Self> {
+        if self.status == Status::Unsynchronised {
+            return Some(Self::first(estimate));
+        }
+        // What is shown now, and what follows it before `from`.
+        let active = self.knots[1..].iter().filter(|next| next.x <= now).count();
+        let upcoming = self.knots[active..].iter().filter(|knot| knot.x <= from);
+        let mut lines: Vec<Line> = upcoming.copied().collect();
+        lines.dedup();
+        if lines.len() > KNOTS - 2 {
+            return None;
+        }
+        let target = estimate.line;
+        let ahead = self.time(from).saturating_sub(target.at(from));
+        if ahead == 0 || adjust == Adjust::Step {
+            lines.push(Line { x: from, y: target.at(from), rate: target.rate });
+        } else {
+            let slew = Rate::from_ppm(SLEW_PPM).0 * -ahead.signum();
+            let line = Line { x: from, y: self.time(from), rate: Rate(target.rate.0 + slew) };
+            let lasts = (ahead.unsigned_abs() as f64 * 1e6 / SLEW_PPM).ceil().min(LONGEST_SLEW_NS) as i64;
+            let met = from.saturating_add(lasts);
+            // On the side of the slewing line, so that nothing goes back where they meet.
+            let y = target.at(met).max(line.at(met));
+            lines.extend([line, Line { x: met, y, rate: target.rate }]);
+        }
+        let last = *lines.last()?;
+        let knots = std::array::from_fn(|knot| lines.get(knot).copied().unwrap_or(last));
+        let stepped = u64::from(ahead != 0 && adjust == Adjust::Step);
+        Some(Self { status: Status::Synchronised, epoch: self.epoch + stepped, knots, estimate, ..*self })
+    }
+}
+
+/// What the chain of lines shows; most of the time it is the last one.
+#[inline]
+pub(crate) fn shown(raw: i64, knot: impl Fn(usize) -> Line) -> i64 {
+    let mut at = KNOTS - 1;
+    let mut line = knot(at);
+    while raw < line.x && at > 0 {
+        at -= 1;
+        line = knot(at);
+    }
+    line.at(raw)
+}
+
+/// A reading of its parts.
+#[inline]
+pub(crate) fn reading(
+    status: Status,
+    epoch: u64,
+    fresh_until: i64,
+    time: i64,
+    estimate: &Estimate,
+    raw: i64,
+) -> Reading {
+    let (estimated, [below, above], half95) = estimate.at(raw);
+    let left = time.saturating_sub(estimated).saturating_abs();
+    Reading {
+        time: Timestamp::from_ns(time),
+        earliest: Timestamp::from_ns(estimated.saturating_sub(below).min(time)),
+        latest: Timestamp::from_ns(estimated.saturating_add(above).max(time)),
+        bound95: Duration::from_ns(half95.saturating_add(left)),
+        status: if status == Status::Synchronised && raw > fresh_until { Status::Holdover } else { status },
+        epoch,
+    }
+}
+
+/// How fast the clock comes towards a new estimate. NTP's clocks do no more either.
+pub const SLEW_PPM: f64 = 500.0;
+/// Lines of what is shown: what was shown and what follows it up to `from`, the slew, the estimate.
+pub const KNOTS: usize = 4;
+/// A century.
+const LONGEST_SLEW_NS: f64 = 3.2e18;
+/// A daemon slews the system clock by no more than this.
+const SLEWED_PPM: f64 = 510.0;
+/// A step below this cannot be told from the readings' own error.
+const STEP_NS: i64 = 2_000;
+/// How well a rate is known that was measured over a second, and that may have changed a little since.
+const RATE_ERROR_PPM: f64 = 2.0;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn estimate(raw: i64, reference: i64, ppm: f64) -> Estimate {
+        Estimate {
+            line: Line { x: raw, y: reference, rate: Rate::from_ppm(ppm) },
+            half95: 60,
+            growth95: Rate::from_ppm(0.03),
+            hard: [700, 700],
+            hard_growth: Rate::from_ppm(1.0),
+        }
+    }
+
+    const MS: i64 = 1_000_000;
+
+    #[test]
+    fn a_slew_by_hand() {
+        let first = Map { fresh_until: 500 * MS, ..Map::first(estimate(0, 1_001_000, 0.0)) };
+        assert_eq!(first.time(100 * MS), 101_001_000);
+        // The new estimate is 1 000 ns lower.
+        let next = first.follow(estimate(100 * MS, 101_000_000, 0.0), 100 * MS, 110 * MS, Adjust::Slew).expect("free");
+        assert_eq!(next.time(109 * MS), 110_001_000);
+        for (raw, expected) in [(110 * MS, 1_000), (111 * MS, 500), (112 * MS, 0), (120 * MS, 0)] {
+            assert!((next.time(raw) - raw - MS - expected).abs() <= 1, "{raw} {}", next.time(raw));
+        }
+        let middle = next.reading(Timestamp::from_ns(111 * MS));
+        let estimated = 112 * MS;
+        assert_eq!(middle.earliest.as_ns(), estimated - 700 - 11);
+        assert_eq!(middle.latest.as_ns(), estimated + 700 + 11);
+        assert!((middle.bound95.as_ns() - 60 - 500).abs() <= 3);
+        let beginning = next.reading(Timestamp::from_ns(110 * MS));
+        assert_eq!(beginning.latest, beginning.time);
+        assert_eq!((middle.status, middle.epoch), (Status::Synchronised, 0));
+        assert_eq!(next.reading(Timestamp::from_ns(501 * MS)).status, Status::Holdover);
+        // The next one must wait until this one has begun.
+        assert_eq!(next.follow(estimate(0, 0, 0.0), 105 * MS, 115 * MS, Adjust::Slew), None);
+        let stepped =
+            next.follow(estimate(100 * MS, 100_000_000, 0.0), 130 * MS, 131 * MS, Adjust::Step).expect("free");
+        assert_eq!((stepped.epoch, stepped.time(131 * MS)), (1, 131 * MS));
+    }
+
+    #[test]
+    fn times_of_other_clocks_are_converted_or_refused() {
+        let map = Map {
+            pairs: Pairs {
+                raw: 1_000,
+                system: 5_000_000,
+                boot: 2_000,
+                rate: Rate(0),
+                steady_since: 4_000_000,
+                error: 30,
+            },
+            ..Map::first(estimate(0, 9_000_000, 0.0))
+        };
+        let later = |off: i64| Pairs { raw: 1_001_000, system: 6_000_000 + off, boot: 1_002_000, ..map.pairs };
+        let found = map.of_system(Timestamp::from_ns(5_500_000), &later(0)).expect("in between");
+        assert_eq!(found.time.as_ns(), 9_000_000 + 501_000);
+        assert!(found.bound95.as_ns() >= 60 + 30);
+        // Slewed by 400 ns in between: half of it in the middle.
+        let found = map.of_system(Timestamp::from_ns(5_500_200), &later(400)).expect("slewed");
+        assert_eq!(found.time.as_ns(), 9_000_000 + 501_000);
+        assert_eq!(map.of_system(Timestamp::from_ns(5_500_000), &later(5 * MS)), None, "stepped since");
+        assert_eq!(map.of_system(Timestamp::from_ns(3_999_999), &later(0)), None, "before the last step");
+        let boot = map.of_boot(Timestamp::from_ns(3_000), &later(5 * MS)).expect("nobody steps it");
+        assert_eq!(boot.time.as_ns(), 9_000_000 + 2_000);
+    }
+
+    proptest! {
+        /// Whatever estimates come, and whichever map a reader has, what is shown does not go back.
+        #[test]
+        fn time_never_goes_back(
+            changes in prop::collection::vec((1_i64..400, -5_000_000_i64..5_000_000, -100.0..100.0_f64), 1..12),
+            reads in prop::collection::vec(0_i64..2_000_000_000, 60),
+        ) {
+            const LEAD: i64 = 20 * MS;
+            let mut maps = vec![(0, Map::first(estimate(0, 1 << 50, 3.0)))];
+            let mut now = 0;
+            for (wait_ms, off, ppm) in changes {
+                now += wait_ms * MS;
+                let (_, last) = maps.last().expect("the first");
+                let target = estimate(now - 7 * MS, (1 << 50) + now + off, ppm);
+                if let Some(next) = last.follow(target, now, now + LEAD, Adjust::Slew) {
+                    // A reader may have the new map from now on, or the old one until `from`.
+                    for raw in [now, now + 3, now + LEAD / 2, now + LEAD] {
+                        prop_assert_eq!(next.time(raw), last.time(raw));
+                    }
+                    let reading = next.reading(Timestamp::from_ns(now + LEAD));
+                    prop_assert!(reading.earliest <= reading.time && reading.time <= reading.latest);
+                    maps.push((now, next));
+                }
+            }
+            let mut reads = reads;
+            reads.sort_unstable();
+            let shown = reads.iter().map(|raw| maps.iter().rev().find(|(from, _)| from <= raw).expect("from 0").1.time(*raw));
+            let shown: Vec<i64> = shown.collect();
+            prop_assert!(shown.is_sorted());
+            // And it reaches the last estimate.
+            let (at, last) = maps.last().expect("the first");
+            let late = at + 60_000 * MS;
+            prop_assert!((last.time(late) - last.estimate.line.at(late)).abs() <= 1);
+        }
+    }
+}

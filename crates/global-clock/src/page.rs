@@ -1,0 +1,296 @@
+//! A map in a page of shared memory: where each word lies, who may read it, and how it is read fast.
+//!
+//! Place in the flow: `sys` maps the page; the session that measures writes it; its own threads, its forked children and processes that
+//! open the page by its path read it. All words are 64 bits in the host's byte order: a page never leaves its host.
+//!
+//! | words | what |
+//! |---|---|
+//! | 0 to 6 | magic number and layout, the host's boot (two), the writer's process, its node, the reference |
+//! | 16 | the version of the record |
+//! | 32 to 63, 64 to 95 | two copies of the record: see `latch` |
+//!
+//! A page of another layout, or of an earlier boot (whose raw clock was another one), is refused. What its words may be, whatever they are, is
+//! only a wrong time: nothing panics.
+//!
+//! What it does not do: open files, read clocks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use probe_sync_time::{NodeId, Raw, Timestamp};
+
+use crate::latch::Latch;
+use crate::line::{Line, Rate};
+use crate::map::{self, Estimate, KNOTS, Map, Pairs, Reading, Status};
+
+/// A page that holds a map.
+#[derive(Copy, Clone, Debug)]
+pub struct Page<'a> {
+    words: &'a [AtomicU64; WORDS],
+}
+
+/// Who wrote a page, and for whom.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The host's boot.
+    pub boot: u128,
+    /// The process that writes.
+    pub writer: u32,
+    /// The node whose clocks it is made of.
+    pub node: NodeId,
+    /// The node whose clock it shows.
+    pub reference: NodeId,
+}
+
+/// Why a page cannot be read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// It is not a page of ours, or of another version.
+    Foreign,
+    /// The host was started anew since.
+    EarlierBoot,
+}
+
+impl<'a> Page<'a> {
+    /// Makes a page of words that nobody reads yet.
+    pub fn begin(words: &'a [AtomicU64; WORDS], identity: Identity) -> Self {
+        let Identity { boot, writer, node, reference } = identity;
+        let header = [boot as u64, (boot >> 64) as u64, writer.into(), node.0.into(), reference.0.into()];
+        words[1..].iter().zip(header).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+        let page = Self { words };
+        page.latch().write(&encoded(&Map::default()), || true);
+        words[0].store(MAGIC, Ordering::Release);
+        page
+    }
+
+    /// A page that somebody has made.
+    ///
+    /// # Errors
+    /// When it is none of this layout, or not of this boot.
+    pub fn open(words: &'a [AtomicU64; WORDS], boot: u128) -> Result<Self, Unusable> {
+        if words[0].load(Ordering::Acquire) != MAGIC {
+            return Err(Unusable::Foreign);
+        }
+        let page = Self { words };
+        if page.identity().boot == boot { Ok(page) } else { Err(Unusable::EarlierBoot) }
+    }
+
+    /// A page that has been opened before.
+    #[inline]
+    pub fn trusted(words: &'a [AtomicU64; WORDS]) -> Self {
+        Self { words }
+    }
+
+    /// Whose it is.
+    pub fn identity(&self) -> Identity {
+        let word = |at: usize| self.words[at].load(Ordering::Relaxed);
+        Identity {
+            boot: u128::from(word(1)) | u128::from(word(2)) << 64,
+            writer: word(3) as u32,
+            node: NodeId(word(4) as u32),
+            reference: NodeId(word(5) as u32),
+        }
+    }
+
+    /// Shows `map` to all readers, where `still` says at the last moment that it is early enough. Only one thread of one process may write.
+    pub fn publish(&self, map: &Map, still: impl FnOnce() -> bool) -> bool {
+        self.latch().write(&encoded(map), still)
+    }
+
+    /// The reference time, ns, when `raw` is read; None while nothing is known.
+    #[inline]
+    pub fn now_ns(&self, mut raw: impl FnMut() -> Timestamp<Raw>) -> Option<i64> {
+        self.latch().read(|copy| (word(copy, STATUS) != UNSYNCHRONISED).then(|| time(copy, raw().as_ns()))).flatten()
+    }
+
+    /// The reference time with its bounds when `raw` is read; None while nothing is known.
+    #[inline]
+    pub fn now(&self, mut raw: impl FnMut() -> Timestamp<Raw>) -> Option<Reading> {
+        let read = |copy: &[AtomicU64]| {
+            let status = status(word(copy, STATUS));
+            (status != Status::Unsynchronised).then(|| {
+                let (estimate, raw) = (estimate(copy), raw().as_ns());
+                let (epoch, fresh_until) = (word(copy, EPOCH), signed(copy, FRESH_UNTIL));
+                map::reading(status, epoch, fresh_until, time(copy, raw), &estimate, raw)
+            })
+        };
+        self.latch().read(read).flatten()
+    }
+
+    /// The whole map.
+    pub fn map(&self) -> Map {
+        let read = |copy: &[AtomicU64]| Map {
+            status: status(word(copy, STATUS)),
+            epoch: word(copy, EPOCH),
+            round: word(copy, ROUND),
+            fresh_until: signed(copy, FRESH_UNTIL),
+            knots: std::array::from_fn(|at| knot(copy, at)),
+            estimate: estimate(copy),
+            pairs: Pairs {
+                raw: signed(copy, PAIRS),
+                system: signed(copy, PAIRS + 1),
+                boot: signed(copy, PAIRS + 2),
+                rate: Rate(signed(copy, PAIRS + 3)),
+                steady_since: signed(copy, PAIRS + 4),
+                error: signed(copy, PAIRS + 5),
+            },
+        };
+        self.latch().read(read).unwrap_or_default()
+    }
+
+    #[inline]
+    fn latch(&self) -> Latch<'a, AtomicU64> {
+        Latch::new(&self.words[VERSION], [&self.words[COPIES[0]..COPIES[1]], &self.words[COPIES[1]..WORDS]])
+    }
+}
+
+fn encoded(map: &Map) -> [u64; RECORD] {
+    let mut words = [0; RECORD];
+    let mut put = |at: usize, values: &[i64]| {
+        words[at..at + values.len()].iter_mut().zip(values).for_each(|(place, value)| *place = *value as u64);
+    };
+    let status = match map.status {
+        Status::Unsynchronised => UNSYNCHRONISED,
+        Status::Synchronised => 1,
+        Status::Holdover => 2,
+        Status::Failed => 3,
+    };
+    put(STATUS, &[status as i64, map.epoch as i64, map.round as i64, map.fresh_until]);
+    for (at, knot) in map.knots.iter().enumerate() {
+        put(KNOT + 3 * at, &[knot.x, knot.y, knot.rate.0]);
+    }
+    let Estimate { line, half95, growth95, hard, hard_growth } = map.estimate;
+    put(ESTIMATE, &[line.x, line.y, line.rate.0, half95, growth95.0, hard[0], hard[1], hard_growth.0]);
+    let Pairs { raw, system, boot, rate, steady_since, error } = map.pairs;
+    put(PAIRS, &[raw, system, boot, rate.0, steady_since, error]);
+    words
+}
+
+#[inline]
+fn time(copy: &[AtomicU64], raw: i64) -> i64 {
+    map::shown(raw, |at| knot(copy, at))
+}
+
+#[inline]
+fn knot(copy: &[AtomicU64], at: usize) -> Line {
+    line(copy, KNOT + 3 * at)
+}
+
+#[inline]
+fn line(copy: &[AtomicU64], at: usize) -> Line {
+    Line { x: signed(copy, at), y: signed(copy, at + 1), rate: Rate(signed(copy, at + 2)) }
+}
+
+#[inline]
+fn estimate(copy: &[AtomicU64]) -> Estimate {
+    let value = |at: usize| signed(copy, ESTIMATE + at);
+    Estimate {
+        line: line(copy, ESTIMATE),
+        half95: value(3),
+        growth95: Rate(value(4)),
+        hard: [value(5), value(6)],
+        hard_growth: Rate(value(7)),
+    }
+}
+
+fn status(word: u64) -> Status {
+    match word {
+        1 => Status::Synchronised,
+        2 => Status::Holdover,
+        3 => Status::Failed,
+        _ => Status::Unsynchronised,
+    }
+}
+
+#[inline]
+fn word(copy: &[AtomicU64], at: usize) -> u64 {
+    copy[at].load(Ordering::Relaxed)
+}
+
+#[inline]
+fn signed(copy: &[AtomicU64], at: usize) -> i64 {
+    word(copy, at) as i64
+}
+
+/// Words of a page that are used; a page of memory is longer.
+pub const WORDS: usize = COPIES[1] + RECORD;
+/// `psclock` and the number of the layout.
+const MAGIC: u64 = u64::from_be_bytes(*b"psclock\x01");
+/// In a line of the cache of its own.
+const VERSION: usize = 16;
+const COPIES: [usize; 2] = [32, 32 + RECORD];
+const RECORD: usize = 32;
+
+const STATUS: usize = 0;
+const EPOCH: usize = 1;
+const ROUND: usize = 2;
+const FRESH_UNTIL: usize = 3;
+const KNOT: usize = 4;
+const ESTIMATE: usize = KNOT + 3 * KNOTS;
+const PAIRS: usize = ESTIMATE + 8;
+const UNSYNCHRONISED: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::Adjust;
+
+    const IDENTITY: Identity = Identity { boot: 7 << 64 | 9, writer: 42, node: NodeId(3), reference: NodeId(1) };
+
+    fn words() -> [AtomicU64; WORDS] {
+        std::array::from_fn(|_| AtomicU64::new(0))
+    }
+
+    fn map() -> Map {
+        let estimate = Estimate {
+            line: Line { x: 1_000, y: 1 << 60, rate: Rate::from_ppm(-20.0) },
+            half95: 60,
+            growth95: Rate::from_ppm(0.03),
+            hard: [700, 800],
+            hard_growth: Rate::from_ppm(1.0),
+        };
+        let first = Map {
+            round: 9,
+            fresh_until: 77_000,
+            pairs: Pairs { raw: 1, system: 2, boot: 3, rate: Rate(4), steady_since: 5, error: 6 },
+            ..Map::first(estimate)
+        };
+        let later = Estimate { line: Line { y: (1 << 60) + 10_000, ..estimate.line }, ..estimate };
+        first.follow(later, 2_000, 5_000, Adjust::Slew).expect("free")
+    }
+
+    #[test]
+    fn what_is_published_is_read() {
+        let words = words();
+        assert_eq!(Page::open(&words, IDENTITY.boot).err(), Some(Unusable::Foreign));
+        let page = Page::begin(&words, IDENTITY);
+        assert_eq!((page.now_ns(|| Timestamp::from_ns(0)), page.now(|| Timestamp::from_ns(0))), (None, None));
+        assert!(page.publish(&map(), || true));
+        let read = Page::open(&words, IDENTITY.boot).expect("a page");
+        assert_eq!((read.identity(), read.map()), (IDENTITY, map()));
+        for raw in [0, 1_000, 5_001, 6_000_000, 1 << 50].map(Timestamp::from_ns) {
+            assert_eq!(read.now_ns(|| raw), Some(map().time(raw.as_ns())));
+            assert_eq!(read.now(|| raw), Some(map().reading(raw)));
+        }
+        assert!(!page.publish(&Map::default(), || false), "too late");
+        assert_eq!(read.map(), map());
+        assert_eq!(Page::open(&words, 1).err(), Some(Unusable::EarlierBoot));
+    }
+
+    #[test]
+    fn the_record_has_room_for_all() {
+        assert!(PAIRS + 6 <= RECORD && COPIES[0] > VERSION);
+    }
+
+    #[test]
+    fn whatever_a_page_holds_nothing_panics() {
+        for word in [u64::MAX, 1 << 63, 1, 0x5555_5555_5555_5555] {
+            let words: [AtomicU64; WORDS] = std::array::from_fn(|_| AtomicU64::new(word));
+            words[0].store(MAGIC, Ordering::Relaxed);
+            let page = Page { words: &words };
+            let _ = (page.identity(), page.now(|| Timestamp::from_ns(5)), page.now_ns(|| Timestamp::from_ns(i64::MIN)));
+            let map = page.map();
+            let _ = (map.interval(Timestamp::from_ns(1)), map.of_system(Timestamp::from_ns(9), &Pairs::default()));
+            let _ = map.follow(Estimate::default(), 4, 8, Adjust::Slew);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! From the points of the rounds so far to an estimate with bounds that hold until the next.
+//!
+//! Place in the flow: `feed` makes a [`Point`] of every round: what the raw clock showed when the reference showed M, with the round's
+//! bounds. This gives the line through the last point, and how its bounds grow.
+//!
+//! **The hard interval's growth.** Two points T apart with hard intervals bound the mean rate between them: from (lo₂ − hi₁)/T to
+//! (hi₂ − lo₁)/T. All pairs with the last point bound it together. From then on the rate is assumed to stay within `wander` of
+//! that (setting `max_wander_ppm`): an oscillator in a machine room does 0.1 ppm in minutes, a daemon that steers the reference does up to
+//! 1 ppm. Before two points are known nothing but [`ANY_RATE_PPM`] bounds the rate.
+//!
+//! By hand, ± 700 ns and points 1 s and 10 s back: ± 1.4 ppm and ± 0.14 ppm; with 1 ppm of wander the interval grows by 1.14 ppm,
+//! 1 140 ns each second.
+//!
+//! What it does not do: read clocks, or decide what belongs into the history.
+
+use std::collections::VecDeque;
+
+use probe_sync_estimate::statistics::SIGMAS_95;
+use probe_sync_global_clock::{Estimate, Line, Rate};
+
+/// What one round says.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) struct Point {
+    /// What the raw clock of this node showed.
+    pub raw: i64,
+    /// When the reference showed this.
+    pub reference: i64,
+    /// The reference's rate against the raw clock, ppm.
+    pub rate_ppm: f64,
+    /// Standard deviations of both, ns and ppm.
+    pub sigma: [f64; 2],
+    /// The hard interval: as far below and above `reference`, ns. Infinite where the packets do not bound it.
+    pub hard: [f64; 2],
+}
+
+/// The points that bound the rate.
+#[derive(Clone, Debug)]
+pub(super) struct Forecast {
+    points: VecDeque<Point>,
+    wander_ppm: f64,
+}
+
+impl Forecast {
+    /// Knows nothing; the rate is taken to stay within `wander_ppm` of what it was.
+    pub fn new(wander_ppm: f64) -> Self {
+        Self { points: VecDeque::new(), wander_ppm }
+    }
+
+    /// Forgets: the clocks were set.
+    pub fn forget(&mut self) {
+        self.points.clear();
+    }
+
+    /// Takes a point in and says what it means for the time to come.
+    pub fn estimate(&mut self, point: Point) -> Estimate {
+        let rates = self.mean_rate(&point);
+        let (low, high) = rates.unwrap_or((-ANY_RATE_PPM, ANY_RATE_PPM));
+        // Points that contradict each other: somebody set a clock, and nothing said so.
+        let contradiction = low > high + 2.0 * self.wander_ppm;
+        if contradiction {
+            self.points.clear();
+        }
+        let wander = if rates.is_some() { self.wander_ppm } else { 0.0 };
+        let (low, high) = if contradiction { (-ANY_RATE_PPM, ANY_RATE_PPM) } else { (low.min(high), high.max(low)) };
+        let growth = (point.rate_ppm - low).max(high - point.rate_ppm).max(0.0) + wander;
+        if self.points.len() == POINTS_MAX {
+            self.points.pop_front();
+        }
+        self.points.push_back(point);
+        Estimate {
+            line: Line { x: point.raw, y: point.reference, rate: Rate::from_ppm(point.rate_ppm) },
+            half95: whole(SIGMAS_95 * point.sigma[0]),
+            growth95: Rate::from_ppm(SIGMAS_95 * point.sigma[1].hypot(WANDER_SHARE * self.wander_ppm)),
+            hard: point.hard.map(whole),
+            hard_growth: Rate::from_ppm(growth),
+        }
+    }
+
+    /// Between which rates, ppm, the mean rate of the time up to `last` lies by all points.
+    fn mean_rate(&self, last: &Point) -> Option<(f64, f64)> {
+        let bounds = self.points.iter().filter(|point| last.raw > point.raw).map(|point| {
+            let passed = (last.raw - point.raw) as f64;
+            // Differences first: a rate is small, and absolute times are large.
+            let gained = (last.reference - point.reference) as f64 - passed;
+            let low = (gained - last.hard[0] - point.hard[1]) / passed * 1e6;
+            (low, (gained + last.hard[1] + point.hard[0]) / passed * 1e6)
+        });
+        bounds.filter(|(low, high)| low.is_finite() && high.is_finite()).reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)))
+    }
+}
+
+/// Whole ns, rounded up; infinite is as much as can be.
+fn whole(ns: f64) -> i64 {
+    // Truncating a float is saturating.
+    (ns.ceil() as i64).clamp(0, i64::MAX / 4)
+}
+
+/// No oscillator and no daemon does more.
+const ANY_RATE_PPM: f64 = 600.0;
+/// Of the most that the rate may wander, what it does from one round to the next, as a standard deviation.
+const WANDER_SHARE: f64 = 0.02;
+/// Two minutes at windows of 4 s, and bounds hardly get better with more.
+const POINTS_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    fn point(seconds: i64, ppm: f64) -> Point {
+        let gained = (seconds * S) as f64 * ppm * 1e-6;
+        Point {
+            raw: seconds * S,
+            reference: (1 << 60) + seconds * S + gained as i64,
+            rate_ppm: ppm,
+            sigma: [20.0, 0.01],
+            hard: [700.0, 700.0],
+        }
+    }
+
+    #[test]
+    fn the_interval_grows_by_what_the_points_leave_open() {
+        let mut forecast = Forecast::new(1.0);
+        let growth = |forecast: &mut Forecast, at| forecast.estimate(point(at, 20.0)).hard_growth.as_ppm();
+        assert!((growth(&mut forecast, 0) - (ANY_RATE_PPM + 20.0)).abs() < 1e-6, "one point says nothing of the rate");
+        assert!((growth(&mut forecast, 1) - 2.4).abs() < 1e-3);
+        let grown = growth(&mut forecast, 10);
+        assert!((grown - 1.14).abs() < 1e-3, "{grown}");
+        let estimate = forecast.estimate(point(11, 20.0));
+        assert_eq!((estimate.half95, estimate.hard), (40, [700, 700]));
+        for at in 12..200 {
+            growth(&mut forecast, at);
+        }
+        assert_eq!(forecast.points.len(), POINTS_MAX);
+    }
+
+    #[test]
+    fn points_that_contradict_each_other_are_forgotten() {
+        let mut forecast = Forecast::new(1.0);
+        for at in 0..5 {
+            forecast.estimate(point(at, 0.0));
+        }
+        // The reference was set by 5 ms, and nothing said so.
+        let jumped = Point { reference: point(5, 0.0).reference + 5_000_000, ..point(5, 0.0) };
+        assert!(forecast.estimate(jumped).hard_growth.as_ppm() >= ANY_RATE_PPM);
+        let unbounded = Point { hard: [f64::INFINITY; 2], ..point(6, 0.0) };
+        assert!(forecast.estimate(unbounded).hard[0] > 1 << 60);
+    }
+}

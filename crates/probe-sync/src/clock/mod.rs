@@ -1,0 +1,246 @@
+//! The global clock: reference time with its bounds, in every thread and process of a host.
+//!
+//! Place in the flow: a session keeps it right (`feed`, after every round); whoever has a [`GlobalClock`] reads it. It works without the
+//! session too, in a forked child, in another process that opened the page by its path, and after the end: its bounds then grow.
+//!
+//! Terms, those of TrueTime: `now` is an interval with a time in it; [`GlobalClock::after`] says that an instant has certainly passed,
+//! [`GlobalClock::before`] that it has certainly not come.
+//!
+//! What it does not do: keep time on a host that has no session, or survive a restart of the host: the page of an earlier boot is refused.
+
+mod feed;
+mod forecast;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_files::AtomicFile;
+use probe_sync_global_clock::{Identity, Map, Page, Pairs, Unusable, WORDS};
+use probe_sync_sys::{BootClock, NARROW_BRACKET, PAGE_WORDS, RawClock, SharedPage, SystemClock, host, read_pair};
+use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, Timestamp};
+
+pub(crate) use self::feed::Feed;
+use crate::Error;
+pub use probe_sync_global_clock::{Adjust, Interval, Reading, Status};
+
+/// Reference time for every thread and process of this host.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use probe_sync::clock::Status;
+/// use probe_sync::{Config, Session};
+///
+/// let directory = tempfile::tempdir()?;
+/// let mut config = Config { out: directory.path().join("out"), ..Config::default() };
+/// config.set("window", "200ms", "example")?;
+/// let session = Session::builder(config).start()?;
+/// let clock = session.clock();
+/// clock.wait_until_known(Duration::from_secs(30))?;
+/// let now = clock.now().expect("it is known");
+/// assert!(now.earliest <= now.time && now.time <= now.latest);
+/// assert_eq!(now.status, Status::Synchronised);
+/// assert!(clock.after(now.earliest) || clock.now().is_some());
+/// session.stop()?;
+/// assert_eq!(clock.status(), Status::Holdover, "it goes on, and its bounds grow");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GlobalClock {
+    page: Arc<SharedPage>,
+}
+
+impl GlobalClock {
+    /// A clock for a session to keep right; this process's children read it too.
+    ///
+    /// # Errors
+    /// When the system has no memory for it.
+    pub fn new() -> Result<Self, Error> {
+        let clock = Self { page: Arc::new(SharedPage::anonymous()?) };
+        clock.begin(UNKNOWN, UNKNOWN);
+        Ok(clock)
+    }
+
+    /// The clock that a session on this host keeps in a file (`clock_page`).
+    ///
+    /// # Errors
+    /// When the file is no such page, or is of an earlier boot of this host.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let cannot = |source| Error::File { path: path.to_owned(), action: "read the clock in", source };
+        let page = SharedPage::of_file(&File::open(path).map_err(cannot)?)?;
+        match Page::open(words(&page), boot()) {
+            Ok(_) => Ok(Self { page: Arc::new(page) }),
+            Err(unusable) => Err(Error::ClockPage {
+                path: path.to_owned(),
+                reason: match unusable {
+                    Unusable::Foreign => {
+                        "it is no clock page of this version of probe_sync: give the path that clock_page names"
+                    }
+                    Unusable::EarlierBoot => {
+                        "it is of another boot of this host, or of another host: start a session here first"
+                    }
+                },
+            }),
+        }
+    }
+
+    /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one.
+    pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId) -> Result<Self, Error> {
+        let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
+        let mut file = AtomicFile::create_seekable(path).map_err(cannot)?;
+        let clock = Self { page: Arc::new(SharedPage::of_new_file(file.file().map_err(cannot)?)?) };
+        clock.begin(node, reference);
+        file.commit_without_sync().map_err(cannot)?;
+        Ok(clock)
+    }
+
+    /// Reference time now, ns since the Unix epoch as the reference node's clock has it; None while nothing is known. The cheapest question.
+    #[inline]
+    pub fn now_ns(&self) -> Option<i64> {
+        self.page().now_ns(|| RawClock.now())
+    }
+
+    /// Reference time now with its bounds; None while nothing is known.
+    #[inline]
+    pub fn now(&self) -> Option<Reading> {
+        self.page().now(|| RawClock.now())
+    }
+
+    /// What it is worth now.
+    pub fn status(&self) -> Status {
+        self.now().map_or(Status::Unsynchronised, |now| now.status)
+    }
+
+    /// Whether this reference time has certainly passed.
+    pub fn after(&self, time: Timestamp<Reference>) -> bool {
+        self.now().is_some_and(|now| now.earliest > time)
+    }
+
+    /// Whether this reference time has certainly not come.
+    pub fn before(&self, time: Timestamp<Reference>) -> bool {
+        self.now().is_some_and(|now| now.latest < time)
+    }
+
+    /// Waits until something is known.
+    ///
+    /// # Errors
+    /// When nothing is known after `limit`.
+    pub fn wait_until_known(&self, limit: StdDuration) -> Result<(), Error> {
+        let begun = Instant::now();
+        while self.now_ns().is_none() {
+            if begun.elapsed() > limit {
+                let reason = "nothing is known of the reference's time yet: is a session running?";
+                return Err(Error::Clock { reason: reason.into() });
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the last [`SPIN_NS`] are not slept. For a start that
+    /// several nodes have agreed on; each is then late by its own error.
+    ///
+    /// # Errors
+    /// When nothing is known, or `time` is further off than `limit`: nothing was waited for then.
+    pub fn wait_until(&self, time: Timestamp<Reference>, limit: StdDuration) -> Result<(), Error> {
+        let left = |now: i64| time.as_ns().saturating_sub(now);
+        let unknown =
+            || Error::Clock { reason: "nothing is known of the reference's time yet: wait until it is".into() };
+        let ahead = left(self.now_ns().ok_or_else(unknown)?);
+        if u128::from(ahead.max(0).unsigned_abs()) > limit.as_nanos() {
+            let ahead = StdDuration::from_nanos(ahead.unsigned_abs());
+            let reason = format!("the time to wait for is {ahead:.1?} ahead, further than {limit:.1?}");
+            return Err(Error::Clock { reason });
+        }
+        loop {
+            let left = left(self.now_ns().ok_or_else(unknown)?);
+            if left <= 0 {
+                return Ok(());
+            }
+            match u64::try_from(left - SPIN_NS) {
+                // By parts: the clock may be slewed in the meantime.
+                Ok(ns) if ns > 0 => std::thread::sleep(StdDuration::from_nanos(ns).min(SLEEP_MAX)),
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// A time of this host's `CLOCK_MONOTONIC_RAW`, past or to come, by what is known now; None while nothing is.
+    pub fn of_raw(&self, at: Timestamp<Raw>) -> Option<Interval> {
+        self.known().map(|map| map.interval(at))
+    }
+
+    /// A time of this host's system clock; None while nothing is known, and where the system clock was stepped since.
+    pub fn of_system(&self, at: Timestamp<System>) -> Option<Interval> {
+        self.known()?.of_system(at, &pairs())
+    }
+
+    /// A time of this host's `CLOCK_BOOTTIME`; None while nothing is known, and where the host was suspended since.
+    pub fn of_boot(&self, at: Timestamp<Boot>) -> Option<Interval> {
+        self.known()?.of_boot(at, &pairs())
+    }
+
+    /// The node whose clocks it is made of, and the one that it shows; None until a session knows.
+    pub fn nodes(&self) -> Option<(NodeId, NodeId)> {
+        let Identity { node, reference, .. } = self.page().identity();
+        (node != UNKNOWN).then_some((node, reference))
+    }
+
+    fn known(&self) -> Option<Map> {
+        Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)
+    }
+
+    fn begin(&self, node: NodeId, reference: NodeId) {
+        let identity = Identity { boot: boot(), writer: std::process::id(), node, reference };
+        Page::begin(words(&self.page), identity);
+    }
+
+    #[inline]
+    fn page(&self) -> Page<'_> {
+        Page::trusted(words(&self.page))
+    }
+}
+
+/// Raw, system and boot clock of this host now.
+fn pairs() -> Pairs {
+    let system = read_pair(&RawClock, &SystemClock, NARROW_BRACKET);
+    let boot = read_pair(&RawClock, &BootClock, NARROW_BRACKET);
+    let apart = boot.a - system.a;
+    Pairs {
+        raw: system.a.as_ns(),
+        system: system.b.as_ns(),
+        boot: (boot.b - apart).as_ns(),
+        error: (system.bracket.max(boot.bracket).as_ns() + 1) / 2,
+        ..Pairs::default()
+    }
+}
+
+/// The part of a page that a clock takes.
+#[inline]
+fn words(page: &SharedPage) -> &[std::sync::atomic::AtomicU64; WORDS] {
+    const { assert!(WORDS <= PAGE_WORDS) };
+    page.words().first_chunk().expect("a page is longer")
+}
+
+/// A number of this boot of the host.
+fn boot() -> u128 {
+    let digits: String = host::Host::detect().boot_id.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or_default()
+}
+
+/// The pages that a session keeps: of the builder, and of `clock_page`.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    /// For this process.
+    pub own: Option<GlobalClock>,
+    /// For other processes.
+    pub path: Option<PathBuf>,
+}
+
+const UNKNOWN: NodeId = NodeId(u32::MAX);
+const POLL: StdDuration = StdDuration::from_millis(2);
+/// How long before its end a wait no longer sleeps: what a sleep may last too long on a busy host, mostly.
+const SPIN_NS: i64 = 100_000;
+const SLEEP_MAX: StdDuration = StdDuration::from_millis(200);

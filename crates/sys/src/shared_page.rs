@@ -1,0 +1,120 @@
+//! A page of memory that several processes see: of a file, or of none, which forked children inherit.
+//!
+//! Place in the flow: the global clock lives in one (`probe-sync::clock`). A mapping stays what it is when its file is renamed or removed,
+//! and when its descriptor is closed.
+//!
+//! What it does not do: say what the words mean, or keep another process from writing.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::Error;
+
+/// A shared page.
+#[derive(Debug)]
+pub struct SharedPage {
+    words: NonNull<[AtomicU64; PAGE_WORDS]>,
+    writable: bool,
+}
+
+// SAFETY: it is memory of atomic words, which any thread may use; the mapping has no tie to a thread.
+unsafe impl Send for SharedPage {}
+// SAFETY: as above.
+unsafe impl Sync for SharedPage {}
+
+impl SharedPage {
+    /// A page of zeros that this process and its future children share.
+    ///
+    /// # Errors
+    /// When the system has no memory for it.
+    pub fn anonymous() -> Result<Self, Error> {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create("probe_sync_clock", flags).map_err(Error::system("make a shared page"))?;
+        rustix::fs::ftruncate(&file, PAGE_BYTES as u64).map_err(Error::system("make a shared page"))?;
+        Self::mapped(file, true)
+    }
+
+    /// The first page of a file that is open for reading and writing, which becomes as long.
+    ///
+    /// # Errors
+    /// When the file cannot be made so long or mapped.
+    pub fn of_new_file(file: &File) -> Result<Self, Error> {
+        file.set_len(PAGE_BYTES as u64).map_err(Error::system("make room for a shared page"))?;
+        Self::mapped(file, true)
+    }
+
+    /// The first page of a file, for reading.
+    ///
+    /// # Errors
+    /// When the file is shorter, or cannot be mapped.
+    pub fn of_file(file: &File) -> Result<Self, Error> {
+        let length = file.metadata().map_err(Error::system("look at a shared page"))?.len();
+        if length < PAGE_BYTES as u64 {
+            let short = std::io::Error::other(format!("{length} bytes are no page"));
+            return Err(Error::system("map a shared page")(short));
+        }
+        Self::mapped(file, false)
+    }
+
+    /// Its words.
+    pub fn words(&self) -> &[AtomicU64; PAGE_WORDS] {
+        // SAFETY: the mapping is so long, aligned to a page, and lives as long as `self`. Other processes change it by whole words only.
+        // Whoever stores into a page that was opened for reading is ended by the system; no memory is harmed.
+        unsafe { self.words.as_ref() }
+    }
+
+    /// Whether this process may write.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    fn mapped(file: impl AsFd, writable: bool) -> Result<Self, Error> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: the system chooses an address where nothing is.
+        let start = unsafe { mmap(std::ptr::null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) };
+        let start = start.map_err(Error::system("map a shared page"))?;
+        let words = NonNull::new(start.cast()).ok_or_else(|| {
+            Error::system("map a shared page")(std::io::Error::other("the system mapped it at address 0"))
+        })?;
+        Ok(Self { words, writable })
+    }
+}
+
+impl Drop for SharedPage {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `mapped`, so long, and nobody has a reference to it any more. An error would leave it mapped.
+        let _ = unsafe { munmap(self.words.as_ptr().cast(), PAGE_BYTES) };
+    }
+}
+
+/// Words of a page.
+pub const PAGE_WORDS: usize = 512;
+const PAGE_BYTES: usize = PAGE_WORDS * size_of::<AtomicU64>();
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn what_one_mapping_stores_another_loads() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("page");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a new file");
+        assert!(SharedPage::of_file(&file).is_err(), "too short");
+        let writer = SharedPage::of_new_file(&file).expect("a page");
+        let reader = SharedPage::of_file(&File::open(&path).expect("it is there")).expect("a page");
+        drop(file);
+        std::fs::remove_file(&path).expect("it is there");
+        writer.words()[PAGE_WORDS - 1].store(7, Ordering::Relaxed);
+        assert_eq!(reader.words()[PAGE_WORDS - 1].load(Ordering::Relaxed), 7);
+        assert!(writer.is_writable() && !reader.is_writable());
+        let own = SharedPage::anonymous().expect("a page");
+        assert!(own.is_writable() && own.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    }
+}
