@@ -81,7 +81,7 @@ fn measure(
     let local::Connected { mut ranks, children, config } = local::connect(run.local, config, mpi, &stop)?;
     let mut progress = progress::Progress::new();
     let (towards_root, ends_with_lost_rank) = (ranks.towards_root(), children.is_some());
-    let context = probe_sync::Context { stop, towards_root, tracer_clock: None, clock: None, ends_with_lost_rank };
+    let context = probe_sync::Context { stop, towards_root, ends_with_lost_rank, ..Default::default() };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
     let report = probe_sync::run(config, ranks.collective(), &context, &mut progress);
     progress.finish();

@@ -41,24 +41,24 @@ impl Word for AtomicU64 {
 
 /// The record's two copies.
 #[derive(Debug)]
-pub struct Latch<'a, W> {
+pub struct Latch<'a, W, const N: usize> {
     version: &'a W,
-    copies: [&'a [W]; 2],
+    copies: [&'a [W; N]; 2],
 }
 
-impl<'a, W: Word> Latch<'a, W> {
-    /// Over words that lie somewhere; both copies are equally long.
-    pub fn new(version: &'a W, copies: [&'a [W]; 2]) -> Self {
+impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
+    /// Over words that lie somewhere.
+    #[inline]
+    pub fn new(version: &'a W, copies: [&'a [W; N]; 2]) -> Self {
         Self { version, copies }
     }
 
     /// Writes a record, and shows it where `still` says so at the last moment. Only one thread of one process may call this.
-    pub fn write(&self, words: &[u64], still: impl FnOnce() -> bool) -> bool {
+    pub fn write(&self, words: &[u64; N], still: impl FnOnce() -> bool) -> bool {
         // The writer's own last store.
         let next = self.version.load(Ordering::Relaxed).wrapping_add(1);
         W::fence(Ordering::Release);
         let copy = self.copy(next);
-        debug_assert_eq!(copy.len(), words.len(), "a whole record");
         copy.iter().zip(words).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
         let shown = still();
         if shown {
@@ -70,7 +70,7 @@ impl<'a, W: Word> Latch<'a, W> {
     /// Lets `read` load what it needs of one whole record. It may be called several times, and its last answer counts; None when
     /// the record changed every time.
     #[inline]
-    pub fn read<T>(&self, mut read: impl FnMut(&'a [W]) -> T) -> Option<T> {
+    pub fn read<T>(&self, mut read: impl FnMut(&'a [W; N]) -> T) -> Option<T> {
         for _ in 0..ATTEMPTS {
             let version = self.version.load(Ordering::Acquire);
             let found = read(self.copy(version));
@@ -83,7 +83,7 @@ impl<'a, W: Word> Latch<'a, W> {
     }
 
     #[inline]
-    fn copy(&self, version: u64) -> &'a [W] {
+    fn copy(&self, version: u64) -> &'a [W; N] {
         self.copies[(version & 1) as usize]
     }
 }
@@ -123,7 +123,7 @@ mod tests {
             Arc::new(Self { version: word(), copies: [[word(), word()], [word(), word()]] })
         }
 
-        fn latch(&self) -> Latch<'_, modelled::AtomicU64> {
+        fn latch(&self) -> Latch<'_, modelled::AtomicU64, 2> {
             Latch::new(&self.version, [&self.copies[0], &self.copies[1]])
         }
     }
@@ -140,7 +140,7 @@ mod tests {
             });
             let mut last = 0;
             for _ in 0..2 {
-                let both = |copy: &[modelled::AtomicU64]| [0, 1].map(|at| copy[at].load(Ordering::Relaxed));
+                let both = |copy: &[modelled::AtomicU64; 2]| [0, 1].map(|at| copy[at].load(Ordering::Relaxed));
                 if let Some([one, ten]) = shared.latch().read(both) {
                     assert!(ten == one * 10 && one >= last, "{one} {ten} after {last}");
                     last = one;

@@ -99,13 +99,19 @@ impl<'a> Page<'a> {
     /// The reference time, ns, when `raw` is read; None while nothing is known.
     #[inline]
     pub fn now_ns(&self, mut raw: impl FnMut() -> Timestamp<Raw>) -> Option<i64> {
-        self.latch().read(|copy| (word(copy, STATUS) != UNSYNCHRONISED).then(|| time(copy, raw().as_ns()))).flatten()
+        // Nearly always the last line: it is loaded while the clock is read.
+        let read = |copy: &Record| {
+            let (known, last) = (word(copy, STATUS) != UNSYNCHRONISED, knot(copy, KNOTS - 1));
+            let raw = raw().as_ns();
+            known.then(|| if raw >= last.x { last.at(raw) } else { time(copy, raw) })
+        };
+        self.latch().read(read).flatten()
     }
 
     /// The reference time with its bounds when `raw` is read; None while nothing is known.
     #[inline]
     pub fn now(&self, mut raw: impl FnMut() -> Timestamp<Raw>) -> Option<Reading> {
-        let read = |copy: &[AtomicU64]| {
+        let read = |copy: &Record| {
             let status = status(word(copy, STATUS));
             (status != Status::Unsynchronised).then(|| {
                 let (estimate, raw) = (estimate(copy), raw().as_ns());
@@ -118,7 +124,7 @@ impl<'a> Page<'a> {
 
     /// The whole map.
     pub fn map(&self) -> Map {
-        let read = |copy: &[AtomicU64]| Map {
+        let read = |copy: &Record| Map {
             status: status(word(copy, STATUS)),
             epoch: word(copy, EPOCH),
             round: word(copy, ROUND),
@@ -138,10 +144,16 @@ impl<'a> Page<'a> {
     }
 
     #[inline]
-    fn latch(&self) -> Latch<'a, AtomicU64> {
-        Latch::new(&self.words[VERSION], [&self.words[COPIES[0]..COPIES[1]], &self.words[COPIES[1]..WORDS]])
+    fn latch(&self) -> Latch<'a, AtomicU64, RECORD> {
+        const LONG_ENOUGH: &str = "a page has room for both copies";
+        let (before, second) = self.words.split_last_chunk::<RECORD>().expect(LONG_ENOUGH);
+        let (_, first) = before.split_last_chunk::<RECORD>().expect(LONG_ENOUGH);
+        Latch::new(&self.words[VERSION], [first, second])
     }
 }
+
+/// One copy.
+type Record = [AtomicU64; RECORD];
 
 fn encoded(map: &Map) -> [u64; RECORD] {
     let mut words = [0; RECORD];
@@ -166,22 +178,22 @@ fn encoded(map: &Map) -> [u64; RECORD] {
 }
 
 #[inline]
-fn time(copy: &[AtomicU64], raw: i64) -> i64 {
+fn time(copy: &Record, raw: i64) -> i64 {
     map::shown(raw, |at| knot(copy, at))
 }
 
 #[inline]
-fn knot(copy: &[AtomicU64], at: usize) -> Line {
+fn knot(copy: &Record, at: usize) -> Line {
     line(copy, KNOT + 3 * at)
 }
 
 #[inline]
-fn line(copy: &[AtomicU64], at: usize) -> Line {
+fn line(copy: &Record, at: usize) -> Line {
     Line { x: signed(copy, at), y: signed(copy, at + 1), rate: Rate(signed(copy, at + 2)) }
 }
 
 #[inline]
-fn estimate(copy: &[AtomicU64]) -> Estimate {
+fn estimate(copy: &Record) -> Estimate {
     let value = |at: usize| signed(copy, ESTIMATE + at);
     Estimate {
         line: line(copy, ESTIMATE),
@@ -202,12 +214,12 @@ fn status(word: u64) -> Status {
 }
 
 #[inline]
-fn word(copy: &[AtomicU64], at: usize) -> u64 {
+fn word(copy: &Record, at: usize) -> u64 {
     copy[at].load(Ordering::Relaxed)
 }
 
 #[inline]
-fn signed(copy: &[AtomicU64], at: usize) -> i64 {
+fn signed(copy: &Record, at: usize) -> i64 {
     word(copy, at) as i64
 }
 

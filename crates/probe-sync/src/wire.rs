@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 12;
+pub const WIRE_VERSION: u8 = 13;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -127,6 +127,7 @@ mod tests {
             cadence: Duration::from_ns(3),
             stop: true,
             extra_edges,
+            closing: true,
         };
         let global = GlobalWindowData {
             round_id: RoundId(1),

@@ -41,9 +41,8 @@ pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
     let context = probe_sync::Context {
         stop: Arc::clone(&stop),
         towards_root: ranks.towards_root(),
-        tracer_clock: None,
-        clock: None,
         ends_with_lost_rank: true,
+        ..Default::default()
     };
     let surveyed = survey_of(ranks.collective(), config, &context, &folder.path, &stop);
     if let Err(error) = &surveyed

@@ -73,6 +73,9 @@ pub struct Decision {
     /// Edges to probe besides the run's own, all of them: what is missing here is no longer probed.
     #[serde(default)]
     pub extra_edges: Vec<Edge>,
+    /// The run was asked to end, and the next window is the last one: nobody cuts it short.
+    #[serde(default)]
+    pub closing: bool,
 }
 
 impl Decision {
@@ -83,6 +86,7 @@ impl Decision {
         cadence: Duration::ZERO,
         stop: true,
         extra_edges: Vec::new(),
+        closing: false,
     };
 }
 

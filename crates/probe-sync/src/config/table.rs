@@ -131,6 +131,20 @@ settings! {
     check |c| within(c.window(), Duration::from_ms(100), Duration::from_ms(3_600_000));
     help "Length of every window. Each window gives one offset per node [default: 1s at first, up to 16s while clocks are calm; 4s with --fixed]";
 
+    /// Length of the first windows, [`FIRST_WINDOWS`] of them, where that is shorter than the others; `None` makes none.
+    first_window: Option<Duration> = None; shared "first_window" "first-window" "DURATION" in Measuring;
+    read |text| positive(text).map(Some); write |c| or_none(c.first_window.map(text_of));
+    check |c| c.first_window.map_or(Ok(()), |first| within(first, Duration::from_ms(100), Duration::from_ms(60_000)));
+    help "Length of the first four windows where that is shorter, so that clocks are known soon [default: none; 250ms where a program links \
+          the library]";
+
+    /// Length of one more window after somebody asked the run to end; `None` ends it with the window under way.
+    last_window: Option<Duration> = None; shared "last_window" "last-window" "DURATION" in Measuring;
+    read |text| positive(text).map(Some); write |c| or_none(c.last_window.map(text_of));
+    check |c| c.last_window.map_or(Ok(()), |last| within(last, Duration::from_ms(100), Duration::from_ms(60_000)));
+    help "Length of one more window after the run was asked to end, so that no event before that is outside of the measured span [default: \
+          none; 250ms where a program links the library]";
+
     /// Gap between exchanges started by one host, shared by its ranks and edges in turn; `None` chooses, see [`Config::cadence`].
     cadence: Option<Duration> = None; shared "probe_cadence" "cadence" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| c.cadence.map_or_else(|| "auto".into(), text_of);

@@ -33,6 +33,7 @@ pub(super) enum Command {
     SetSchedule(Schedule),
     SetOutEdges(Vec<NodeId>),
     SetAddress(NodeId, SocketAddr),
+    SetProbing(bool),
     StopProbing,
     InFlight(SyncSender<usize>),
     Account(SyncSender<RankAccount>),
@@ -277,6 +278,7 @@ impl Driver {
                 // What was said of its earlier life says nothing of this one.
                 self.unreachable.remove(&node);
             }
+            Command::SetProbing(probing) => self.endpoint.set_probing(probing),
             Command::StopProbing => {
                 self.endpoint.set_probing(false);
                 // The run waits for what is under way.

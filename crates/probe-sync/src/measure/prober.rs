@@ -200,6 +200,12 @@ impl Prober {
         let _ = self.commands.send(Command::SetAddress(node, address));
     }
 
+    /// Starts exchanges, or none for the time being.
+    pub fn set_probing(&mut self, probing: bool) {
+        // A thread that has ended says so at the next cut.
+        let _ = self.commands.send(Command::SetProbing(probing));
+    }
+
     /// Stops starting exchanges.
     pub fn stop_probing(&mut self) {
         // A thread that has ended says so when it is asked for its account.

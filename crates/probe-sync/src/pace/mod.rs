@@ -41,6 +41,7 @@ impl Pace {
             cadence: self.cadence,
             stop,
             extra_edges: self.extra_edges.clone(),
+            closing: false,
         }
     }
 }

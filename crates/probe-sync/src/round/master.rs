@@ -6,7 +6,7 @@
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::graph::GraphOptions;
-use probe_sync_estimate::round::{Solver, SolverOptions};
+use probe_sync_estimate::round::{Decision, Solver, SolverOptions};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
@@ -31,6 +31,10 @@ pub(crate) struct Master {
     latency: StdDuration,
     /// Some rank asked to end the run.
     asked: bool,
+    /// The last window is under way.
+    closing: bool,
+    first_window: Option<Duration>,
+    last_window: Option<Duration>,
     attendants: Attendants,
 }
 
@@ -63,6 +67,9 @@ impl Master {
             configured: Pace::configured(&joined.config),
             latency: StdDuration::ZERO,
             asked: false,
+            closing: false,
+            first_window: joined.config.first_window,
+            last_window: joined.config.last_window,
             attendants: Attendants::new(joined, hellos),
         }
     }
@@ -94,20 +101,35 @@ impl Master {
         let reference = windows.iter().find(|window| window.node_id == self.reference);
         let reference = reference.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
         self.asked |= stop || windows.iter().any(|window| window.stop_requested);
-        let ends = self.asked || self.duration_over(self.configured.window);
+        let over = self.duration_over(self.configured.window);
+        // Once more, so that what was recorded until now is not at the edge of what was measured.
+        let closing = if self.asked && !over && !self.closing { self.last_window } else { None };
+        self.closing |= closing.is_some();
+        let ends = closing.is_none() && (self.asked || over);
         if ends && too_short(reference, length) {
             return Ok(Broadcast::Ended { round_id });
         }
         let solved = self.solver.solve(round_id, reference, windows);
         let mut solved = solved.map_err(|source| Error::Graph { round_id, source })?;
-        let mut next = self.policy.next(&solved, pace);
-        next.window = self.within_duration(next.window);
-
-        solved.data.decision = next.decision(solved.data.window_end, ends);
+        let next = match (closing, self.first_windows(round_id)) {
+            (Some(window), _) | (None, Some(window)) => Pace { window, ..pace.clone() },
+            (None, None) => {
+                let long = Pace { window: pace.window.max(self.configured.window), ..pace.clone() };
+                let next = self.policy.next(&solved, &long);
+                Pace { window: self.within_duration(next.window), ..next }
+            }
+        };
+        let decision = next.decision(solved.data.window_end, ends);
+        solved.data.decision = Decision { closing: closing.is_some(), ..decision };
         self.latency = closed.elapsed();
         self.recorder.record(&solved.data, self.latency)?;
         self.recorder.keep(&solved.data, solved.edges);
         Ok(Broadcast::Solved(Box::new(solved.data), back))
+    }
+
+    /// How long the window after this round is, where it is one of the first, short ones.
+    fn first_windows(&self, round_id: RoundId) -> Option<Duration> {
+        self.first_window.filter(|first| round_id.0 + 1 < FIRST_WINDOWS && *first < self.configured.window)
     }
 
     /// What can wait until all ranks have the round.
@@ -148,6 +170,9 @@ impl Master {
         })
     }
 }
+
+/// So many short ones bound the clocks' rates within a second.
+const FIRST_WINDOWS: u64 = 4;
 
 /// A last window cut short by a signal is solved only if it has half its length.
 fn too_short(reference: &NodeWindowData, length: Duration) -> bool {

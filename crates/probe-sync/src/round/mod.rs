@@ -38,6 +38,8 @@ pub(crate) struct Rounds<'c> {
     node: Option<Node>,
     /// At the root.
     master: Option<Master>,
+    /// Whether the node starts no exchanges for the time being.
+    paused: bool,
     /// Keeps global clocks right, where some are wanted.
     feed: Option<Feed>,
     stop: Stop,
@@ -69,10 +71,11 @@ impl<'c> Rounds<'c> {
             exchange,
             node,
             master,
+            paused: false,
             feed,
             stop,
             round_id: RoundId::default(),
-            window: WindowPlan::first(&start),
+            window: WindowPlan::first(&start, joined.config.first_window),
             configured_window: pace.window,
             end_limit: end_limit(joined.config.exchange_timeout),
             pace,
@@ -115,6 +118,14 @@ impl<'c> Rounds<'c> {
             master.after_broadcast();
         }
         Ok(true)
+    }
+
+    /// Starts exchanges on this rank, or none for the time being.
+    pub fn pause(&mut self, paused: bool) {
+        if let Some(node) = self.node.as_mut().filter(|_| paused != self.paused) {
+            node.set_probing(!paused);
+            self.paused = paused;
+        }
     }
 
     /// Takes part again in rounds under way, of which `latest` is the latest.

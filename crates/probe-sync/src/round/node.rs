@@ -43,6 +43,9 @@ pub(crate) struct Node {
     nodes: Vec<Ready>,
     /// Where it takes probes itself.
     own: SocketAddr,
+    /// Where the window under way began.
+    window_start: Timestamp<System>,
+    last_window: Option<Duration>,
     /// Exchanges that no fit used, because their stamps came from another source than the window's best.
     left_out: u64,
 }
@@ -53,6 +56,9 @@ pub(crate) struct WindowPlan {
     length: Duration,
     /// The end on this node's clock, where its offset is known.
     end: Option<Timestamp<System>>,
+    /// The run ends with it: nobody cuts it short.
+    closing: bool,
+    begun: Instant,
 }
 
 impl Node {
@@ -94,6 +100,8 @@ impl Node {
         )?;
         Ok(Self {
             node,
+            window_start: prober.system_now(),
+            last_window: config.last_window,
             prober,
             windows,
             probes,
@@ -116,7 +124,9 @@ impl Node {
     /// When the probe thread has ended.
     pub fn wait_for_middle(&mut self, plan: &WindowPlan, stop: &Stop) -> Result<(), Error> {
         let remaining = plan.remaining(self.prober.system_now());
-        self.prober.wait(Duration::from_ns(remaining.as_ns() - plan.length().as_ns() / 2), stop)
+        let never = Stop::default();
+        let span = Duration::from_ns(remaining.as_ns() - plan.length().as_ns() / 2);
+        self.prober.wait(span, if plan.closing { &never } else { stop })
     }
 
     /// Waits for the window's end, cuts it, fits its edges and keeps both. Also when it was cut.
@@ -129,12 +139,19 @@ impl Node {
         plan: &WindowPlan,
         stop: &Stop,
     ) -> Result<(NodeWindowData, Instant), Error> {
-        self.prober.wait(plan.remaining(self.prober.system_now()), stop)?;
+        let never = Stop::default();
+        self.prober.wait(plan.remaining(self.prober.system_now()), if plan.closing { &never } else { stop })?;
+        if let Some(least) = self.last_window.filter(|_| stop.raised()) {
+            // A window that is cut short tells enough if it is as long as a last one.
+            let missing = least - (self.prober.system_now() - self.window_start);
+            self.prober.wait(missing.min(least), &never)?;
+        }
         let mut cut = self.prober.cut()?;
         for edge in &mut cut.edges {
             edge.stamp_errors_ns = stamp_errors_ns(&self.nodes, edge.edge);
         }
         let closed = Instant::now();
+        self.window_start = cut.end;
         let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
         self.left_out += left_out;
         self.windows.append(&data)?;
@@ -167,6 +184,11 @@ impl Node {
         }
     }
 
+    /// Starts exchanges, or none for the time being.
+    pub fn set_probing(&mut self, probing: bool) {
+        self.prober.set_probing(probing);
+    }
+
     /// Stops starting exchanges.
     pub fn stop_probing(&mut self) {
         self.prober.stop_probing();
@@ -194,9 +216,10 @@ impl Node {
 }
 
 impl WindowPlan {
-    /// The first window: nothing is known but its length.
-    pub fn first(decision: &Decision) -> Self {
-        Self { length: decision.next_window, end: None }
+    /// The first window: nothing is known but its length, which may be a shorter one.
+    pub fn first(decision: &Decision, shorter: Option<Duration>) -> Self {
+        let length = decision.next_window.min(shorter.unwrap_or(decision.next_window));
+        Self { length, end: None, closing: false, begun: Instant::now() }
     }
 
     /// `t_i = t_ref + offset_i`.
@@ -205,7 +228,7 @@ impl WindowPlan {
         let end = estimate.map(|estimate| {
             round.decision.next_window_end.of_reference_node() + Duration::from_ns_f64(estimate.offset_ns)
         });
-        Self { length: round.decision.next_window, end }
+        Self { length: round.decision.next_window, end, closing: round.decision.closing, begun: Instant::now() }
     }
 
     /// The window's length.
@@ -213,11 +236,13 @@ impl WindowPlan {
         self.length
     }
 
-    /// How long to wait from now: between half a window and one and a half, whatever the system clock says.
+    /// How long to wait from now, so that all waiting together is between half a window and one and a half, whatever the system clock says.
     fn remaining(&self, now: Timestamp<System>) -> Duration {
         let length = self.length.as_ns();
-        let wait = self.end.map_or(length, |end| (end - now).as_ns());
-        Duration::from_ns(wait.clamp(length / 2, length + length / 2))
+        let passed = i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        let wait = self.end.map_or(length.saturating_sub(passed), |end| (end - now).as_ns());
+        let [least, most] = [length / 2, length + length / 2].map(|whole| whole.saturating_sub(passed).max(0));
+        Duration::from_ns(wait.clamp(least, most))
     }
 }
 

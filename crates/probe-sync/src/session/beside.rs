@@ -4,7 +4,7 @@
 //! collective and goes from round to round, and every rank observes what is solved. It blocks all signals, so that the launcher's own
 //! handlers run as before, and never prints, ends the job or panics into it: a failure is a state.
 //!
-//! What it does not do: pause, or use the launcher's MPI.
+//! What it does not do: use the launcher's MPI.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use std::time::{Duration as StdDuration, Instant};
 use probe_sync_collective::{Collective, Deadline, InProcess, Meeting, Rank, Tcp, UniqueId};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_sys::{TracerClock, process};
-use probe_sync_time::NodeId;
+use probe_sync_time::{Duration, NodeId};
 
 use super::context::Context;
 use super::live::{Session, State};
@@ -43,8 +43,15 @@ enum Meets {
 pub struct SessionHandle {
     clock: GlobalClock,
     shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
+    flags: Flags,
     thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
+}
+
+/// What its owner raises.
+#[derive(Clone, Debug, Default)]
+struct Flags {
+    stop: Arc<AtomicBool>,
+    pause: Arc<AtomicBool>,
 }
 
 /// Where a session on a thread of its own stands.
@@ -115,7 +122,10 @@ impl Session<'_> {
     /// assert!(report.rounds >= 1 && other.join().expect("no panic")?.is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder(config: Config) -> SessionBuilder {
+    pub fn builder(mut config: Config) -> SessionBuilder {
+        // Whoever links this asks soon, and has recorded something until the very end.
+        config.first_window.get_or_insert(SHORT_WINDOW);
+        config.last_window.get_or_insert(SHORT_WINDOW);
         SessionBuilder { config, tracer_clock: None, meets: Meets::Alone }
     }
 }
@@ -146,13 +156,13 @@ impl SessionBuilder {
     pub fn start(self) -> Result<SessionHandle, Error> {
         let seen = Mutex::new(Seen { progress: Progress::Meeting, node: None, latest: None });
         let shared = Arc::new(Shared { seen, changed: Condvar::new() });
-        let stop = Arc::new(AtomicBool::new(false));
-        let (for_thread, stop_thread) = (Arc::clone(&shared), Arc::clone(&stop));
+        let flags = Flags::default();
+        let (for_thread, flags_of_thread) = (Arc::clone(&shared), flags.clone());
         let clock = GlobalClock::new()?;
         let kept = clock.clone();
         let body = move || {
             let _panics = Panics(&for_thread);
-            let result = self.measure(kept, &stop_thread, &for_thread);
+            let result = self.measure(kept, &flags_of_thread, &for_thread);
             for_thread.tell(|seen| {
                 seen.progress = match &result {
                     Ok(_) => Progress::Ended,
@@ -163,12 +173,12 @@ impl SessionBuilder {
         };
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle { clock, shared, stop, thread: Some(thread) })
+        Ok(SessionHandle { clock, shared, flags, thread: Some(thread) })
     }
 
-    fn measure(self, clock: GlobalClock, stop: &Arc<AtomicBool>, shared: &Shared) -> Result<Option<RunReport>, Error> {
+    fn measure(self, clock: GlobalClock, flags: &Flags, shared: &Shared) -> Result<Option<RunReport>, Error> {
         process::block_signals()?;
-        let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(stop)));
+        let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&flags.stop)));
         let connected = |tcp: Tcp| (Some(tcp.local_ip()), Box::new(tcp) as Box<dyn Collective>);
         let (towards_root, mut collective): (_, Box<dyn Collective>) = match self.meets {
             Meets::Alone => (None, Box::new(InProcess::group(1).remove(0))),
@@ -176,8 +186,8 @@ impl SessionBuilder {
             Meets::Joins(id, rank, size) => connected(id.join(rank, size, &deadline)?),
         };
         let tracer_clock = self.tracer_clock;
-        let (stop, clock) = (Arc::clone(stop), Some(clock));
-        let context = Context { stop, towards_root, tracer_clock, clock, ends_with_lost_rank: false };
+        let (stop, pause, clock) = (Arc::clone(&flags.stop), Arc::clone(&flags.pause), Some(clock));
+        let context = Context { stop, towards_root, tracer_clock, clock, pause, ends_with_lost_rank: false };
         let mut session = Session::start(Ok(self.config), collective.as_mut(), &context)?;
         let node = Some(session.state().node);
         shared.tell(|seen| (seen.progress, seen.node) = (Progress::Measuring(session.state()), node));
@@ -241,13 +251,24 @@ impl SessionHandle {
         reached.ok_or_else(|| Error::SessionThread { reason: "the session has ended".into() })
     }
 
-    /// Ends the run on all ranks with the window under way, and returns the report at rank 0. Every rank is to stop: the last round is all
+    /// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on; where all ranks pause nothing is
+    /// measured, and bounds grow.
+    pub fn pause(&self) {
+        self.flags.pause.store(true, Ordering::Relaxed);
+    }
+
+    /// From the next round on this rank measures again.
+    pub fn resume(&self) {
+        self.flags.pause.store(false, Ordering::Relaxed);
+    }
+
+    /// Ends the run on all ranks with the window under way and a short one after it, and returns the report at rank 0. Every rank is to stop: the last round is all
     /// ranks' own.
     ///
     /// # Errors
     /// What the session has failed of.
     pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.flags.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().map(JoinHandle::join);
         let panicked = || Error::SessionThread { reason: PANICKED.into() };
         thread.map_or(Ok(None), |ended| ended.unwrap_or_else(|_| Err(panicked())))
@@ -281,7 +302,7 @@ impl SessionHandle {
 impl Drop for SessionHandle {
     /// The thread ends by itself with the run; nobody waits for it.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.flags.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -296,6 +317,8 @@ impl Shared {
     }
 }
 
+/// Of the first windows and of the last.
+const SHORT_WINDOW: Duration = Duration::from_ms(250);
 const PANICKED: &str = "its thread panicked; the message is on standard error";
 /// So that no limit is beyond what an instant can be.
 const LONGEST_WAIT: StdDuration = StdDuration::from_secs(365 * 24 * 3600);
@@ -355,6 +378,38 @@ mod tests {
         let report = reports.remove(0).expect("rank 0 has the report");
         assert!(report.rounds >= 2 && reports.iter().all(Option::is_none));
         assert_eq!(report.truth.expect("virtual clocks").outside_hard_interval, 0);
+    }
+
+    #[test]
+    fn a_pause_lets_the_clock_go_on_and_the_end_covers_what_was_before_it() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (meeting, mut config) = (meeting(), config(directory.path()));
+        config.set("window", "400ms", "test").expect("a key");
+        let id = meeting.id().clone();
+        let zero = Session::builder(config.clone()).host(meeting, 2).start().expect("a thread");
+        let one = Session::builder(config).join(id, 1, 2).start().expect("a thread");
+        let handles = [zero, one];
+        let first = handles[1].wait_until_bound(1_000_000, LONG).expect("a millisecond is soon known");
+        assert!((first.window_end - first.window_start).as_ns() < 350_000_000, "the first windows are short");
+        handles.iter().for_each(SessionHandle::pause);
+        let later = |seen: &GlobalWindowData| handles[1].next_round(Some(seen), LONG).expect("it goes on").expect("it");
+        let mut round = later(&first);
+        while round.all_nodes[1].reachable {
+            round = later(&round);
+        }
+        let paused = handles[1].clock().now().expect("it was known");
+        handles.iter().for_each(SessionHandle::resume);
+        while !round.all_nodes[1].reachable {
+            round = later(&round);
+        }
+        let resumed = handles[1].clock().now().expect("it was known");
+        assert!(resumed.time > paused.time && resumed.earliest <= resumed.time);
+        let asked = handles[0].clock().now_ns().expect("it is known");
+        let ended: Vec<_> = handles.into_iter().map(|handle| std::thread::spawn(move || handle.stop())).collect();
+        ended.into_iter().for_each(|end| _ = end.join().expect("no panic").expect("in order"));
+        let lines = std::fs::read_to_string(directory.path().join("out/global_windows.jsonl")).expect("rounds");
+        let last: GlobalWindowData = serde_json::from_str(lines.lines().last().expect("a line")).expect("a round");
+        assert!(last.midpoint().as_ns() > asked, "{last:?} ends before {asked}");
     }
 
     /// Names of this process's threads that do not take this signal.

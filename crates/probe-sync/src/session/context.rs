@@ -24,6 +24,8 @@ pub struct Context {
     /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), to take snapshot pairs of on this rank in
     /// place of the configured one. With `tracer_clock = none` no pairs are taken all the same.
     pub tracer_clock: Option<TracerClock>,
+    /// While it is raised this rank starts no exchanges. It answers the others, and rounds go on.
+    pub pause: Arc<AtomicBool>,
     /// A clock that this session keeps right. Beside it stands what `clock_page` names.
     pub clock: Option<GlobalClock>,
     /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the others go on over TCP, and it may come back.

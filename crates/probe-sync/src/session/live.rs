@@ -4,6 +4,7 @@
 //! error is returned, and what to do about the other ranks is the caller's business.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Rank};
@@ -62,6 +63,7 @@ pub struct Session<'c> {
     joined: Arc<Joined>,
     rounds: Rounds<'c>,
     rank: Rank,
+    pause: Arc<AtomicBool>,
     failed: bool,
 }
 
@@ -107,7 +109,7 @@ impl<'c> Session<'c> {
     ) -> Result<Self, Error> {
         let rank = collective.rank();
         let (joined, rounds) = start::start(config, collective, context, policy)?;
-        Ok(Self { joined, rounds, rank, failed: false })
+        Ok(Self { joined, rounds, rank, pause: Arc::clone(&context.pause), failed: false })
     }
 
     /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.
@@ -118,6 +120,7 @@ impl<'c> Session<'c> {
         if self.failed {
             return Ok(None);
         }
+        self.rounds.pause(self.pause.load(Ordering::Relaxed));
         match self.rounds.advance() {
             Ok(true) => Ok(self.rounds.last()),
             Ok(false) => Ok(None),

@@ -294,13 +294,14 @@ fn fault(fault: &Fault) -> proto::Fault {
 }
 
 fn decision(decision: &Decision) -> proto::Decision {
-    let Decision { next_window_end, next_window, cadence, stop, extra_edges } = decision;
+    let Decision { next_window_end, next_window, cadence, stop, extra_edges, closing } = decision;
     proto::Decision {
         next_window_end_ns: next_window_end.as_ns(),
         next_window_ns: next_window.as_ns(),
         cadence_ns: cadence.as_ns(),
         stop: *stop,
         extra_edges: extra_edges.iter().copied().map(edge).collect(),
+        closing: *closing,
     }
 }
 
@@ -386,6 +387,7 @@ mod tests {
             cadence: probe_sync_time::Duration::from_ns(1),
             stop: true,
             extra_edges: vec![Edge::new(2, 1)],
+            closing: true,
         };
         round
     }

@@ -380,6 +380,9 @@ pub struct Decision {
     /// Edges probed besides the run's own, by adaptive probing.
     #[prost(message, repeated, tag = "5")]
     pub extra_edges: ::prost::alloc::vec::Vec<Edge>,
+    /// The run was asked to end, and the next window is the last one.
+    #[prost(bool, tag = "6")]
+    pub closing: bool,
 }
 /// One solved round, as the master broadcasts it.
 #[derive(Clone, PartialEq, ::prost::Message)]
