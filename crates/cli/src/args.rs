@@ -46,6 +46,9 @@ pub enum Command {
     /// Tell by simulation how accurate offsets will be, at what cost, and how other methods do on the same packets
     #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),
+    /// What time the reference shows now, and how sure that is: reads the clock that a run keeps with --clock-page
+    #[command(after_long_help = help())]
+    Clock(ClockArgs),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     #[command(after_long_help = help())]
     Export(ExportArgs),
@@ -72,6 +75,17 @@ pub struct RunArgs {
 /// The flags that are configuration keys, as key and text. They come from the configuration's own table.
 #[derive(Clone, Debug, Default)]
 struct Settings(Vec<(String, String)>);
+
+/// Flags of `clock`.
+#[derive(Args, Debug)]
+pub struct ClockArgs {
+    /// The file that --clock-page names
+    #[arg(value_name = "FILE")]
+    pub page: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Flags of `solve`.
 #[derive(Args, Debug)]

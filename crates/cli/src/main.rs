@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod clock;
 mod doctor;
 mod launch;
 mod local;
@@ -68,6 +69,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Merge(arguments) => traces::run_merge(arguments),
         Command::Check(arguments) => traces::run_check(arguments),
         Command::Sim(arguments) => sim::run(arguments),
+        Command::Clock(arguments) => clock::run(arguments),
         Command::Export(arguments) => Ok(probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?),
     }
 }

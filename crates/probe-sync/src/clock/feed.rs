@@ -134,7 +134,7 @@ impl Feed {
         let shown: Timestamp<System> = middle.of_reference_node() + Duration::from_ns_f64(own.offset_ns);
         let real = self.virtual_clock.invert(shown).as_ns();
         let nearest = self.readings.iter().min_by_key(|pairs| real.saturating_sub(pairs.system).saturating_abs())?;
-        let (system_ppm, system_error_ppm) = self.system_rate(nearest)?;
+        let SystemRate { ppm: system_ppm, sigma_ppm, reading_sigma } = self.system_rate()?;
         let away = real.saturating_sub(nearest.system);
         let window = round.window_end - round.window_start;
         if away.saturating_abs() > window.as_ns().max(0).saturating_add(FRESH_NS) {
@@ -150,7 +150,7 @@ impl Feed {
             raw: nearest.raw.saturating_add(away).saturating_sub(Rate::from_ppm(system_ppm).over(away)),
             reference: middle.as_ns(),
             rate_ppm: (rate - 1.0) * 1e6,
-            sigma: [own.sigma_ns.hypot(read_error), own.drift_sigma_ppm.hypot(system_error_ppm)],
+            sigma: [own.sigma_ns.hypot(reading_sigma) + away_error, own.drift_sigma_ppm.hypot(sigma_ppm)],
             // offset ≤ bound_hi means reference ≥ shown − bound_hi, which is M − (bound_hi − offset).
             hard: [own.bound_hi_ns - own.offset_ns, own.offset_ns - own.bound_lo_ns].map(|ns| ns.max(0.0) + read_error),
         };
@@ -158,16 +158,41 @@ impl Feed {
         Some((point, pairs))
     }
 
-    /// By how much the system clock is faster than the raw one about `at`, and how sure that is, ppm: by the reading next to it that is
-    /// far enough to tell.
-    fn system_rate(&self, at: &Pairs) -> Option<(f64, f64)> {
-        let apart = |other: &&Pairs| (other.raw - at.raw).abs();
-        let enough = self.readings.iter().filter(|other| apart(other) >= RATE_SPAN_NS).min_by_key(apart);
-        let other = enough.or_else(|| self.readings.iter().max_by_key(apart)).filter(|other| apart(other) > 0)?;
-        let passed = (at.raw - other.raw) as f64;
-        let gained = (at.system - other.system - (at.raw - other.raw)) as f64;
-        Some((gained / passed * 1e6, (at.error + other.error) as f64 / passed.abs() * 1e6))
+    /// How the system clock goes against the raw one, by a line through the readings.
+    fn system_rate(&self) -> Option<SystemRate> {
+        let newest = self.readings.back()?;
+        let near: Vec<&Pairs> = self.readings.iter().filter(|old| newest.raw - old.raw <= RATE_SPAN_NS).collect();
+        // Differences first: absolute times are large.
+        let points = near.iter().map(|at| {
+            let passed = at.raw - newest.raw;
+            (passed as f64, (at.system - newest.system - passed) as f64)
+        });
+        let points: Vec<(f64, f64)> = points.collect();
+        let count = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+        let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+        if spread <= 0.0 {
+            return None;
+        }
+        let slope = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
+        let left: f64 = points.iter().map(|point| (point.1 - y - slope * (point.0 - x)).powi(2)).sum();
+        let widest = near.iter().map(|at| at.error).max().unwrap_or(0) as f64;
+        // What the line leaves is the noise of readings; where there are few, a reading is anywhere in its bracket.
+        let reading_sigma =
+            if near.len() >= READINGS_TO_JUDGE { (left / (count - 2.0)).sqrt() } else { widest / 3.0_f64.sqrt() };
+        let reading_sigma = reading_sigma.max(READING_SIGMA_MIN_NS);
+        Some(SystemRate { ppm: slope * 1e6, sigma_ppm: reading_sigma / spread.sqrt() * 1e6, reading_sigma })
     }
+}
+
+/// How the system clock goes.
+struct SystemRate {
+    /// By how much it is faster than the raw clock.
+    ppm: f64,
+    sigma_ppm: f64,
+    /// Standard deviation of one reading, ns.
+    reading_sigma: f64,
 }
 
 /// From a decision to change what is shown until it changes: longer than a thread usually waits for a processor, and short against a window.
@@ -177,8 +202,12 @@ const LATEST: Duration = Duration::from_ms(5);
 const PUBLISH_ATTEMPTS: usize = 5;
 /// Enough for the rate of the system clock, and for windows that were decided late.
 const READINGS_MAX: usize = 16;
-/// A second tells a rate to 0.05 ppm.
-const RATE_SPAN_NS: i64 = 900_000_000;
+/// A rate is that of the last seconds: daemons change it.
+const RATE_SPAN_NS: i64 = 10_000_000_000;
+/// So many leave something beside a line.
+const READINGS_TO_JUDGE: usize = 5;
+/// A line may fit a few readings by chance.
+const READING_SIGMA_MIN_NS: f64 = 3.0;
 /// A change of the system clock's rate that its watch may miss (`sys::discipline`).
 const UNSEEN_SLEW_PPM: f64 = 3.0;
 /// The next estimate is due within so many windows, and

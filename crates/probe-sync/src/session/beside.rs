@@ -41,6 +41,8 @@ enum Meets {
 /// A session that measures on a thread of its own. Dropping it asks the run to end, as [`SessionHandle::stop`] does, and waits for nothing.
 #[derive(Debug)]
 pub struct SessionHandle {
+    /// Where the thread is; a process that is forked off has none.
+    process: u32,
     clock: GlobalClock,
     shared: Arc<Shared>,
     flags: Flags,
@@ -173,7 +175,7 @@ impl SessionBuilder {
         };
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle { clock, shared, flags, thread: Some(thread) })
+        Ok(SessionHandle { process: std::process::id(), clock, shared, flags, thread: Some(thread) })
     }
 
     fn measure(self, clock: GlobalClock, flags: &Flags, shared: &Shared) -> Result<Option<RunReport>, Error> {
@@ -202,6 +204,9 @@ impl SessionBuilder {
 impl SessionHandle {
     /// Where it stands.
     pub fn progress(&self) -> Progress {
+        if let Err(error) = self.in_own_process() {
+            return Progress::Failed(error.to_string());
+        }
         self.shared.see().progress.clone()
     }
 
@@ -212,6 +217,7 @@ impl SessionHandle {
 
     /// The last solved round.
     pub fn round(&self) -> Option<Arc<GlobalWindowData>> {
+        self.in_own_process().ok()?;
         self.shared.see().latest.clone()
     }
 
@@ -268,14 +274,25 @@ impl SessionHandle {
     /// # Errors
     /// What the session has failed of.
     pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
+        self.in_own_process()?;
         self.flags.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().map(JoinHandle::join);
         let panicked = || Error::SessionThread { reason: PANICKED.into() };
         thread.map_or(Ok(None), |ended| ended.unwrap_or_else(|_| Err(panicked())))
     }
 
+    /// A process that was forked off has neither the thread nor, perhaps, the lock: whoever waited there would wait for ever. Its clock goes on.
+    fn in_own_process(&self) -> Result<(), Error> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        let reason = "it belongs to the process that this one was forked from; start a session in this process (its clock can be read)";
+        Err(Error::SessionThread { reason: reason.into() })
+    }
+
     /// Waits until `found` finds what is waited for.
     fn wait<T>(&self, what: &str, limit: StdDuration, found: impl Fn(&Seen) -> Option<T>) -> Result<T, Error> {
+        self.in_own_process()?;
         let deadline = Instant::now() + limit.min(LONGEST_WAIT);
         let mut seen = self.shared.see();
         loop {

@@ -76,13 +76,14 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 16] = [
+const MAY_IMPORT: [(&str, &[&str]); 17] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
     ("probe-sync-estimate", &["probe-sync-time"]),
     ("probe-sync-sim", &["probe-sync-time", "probe-sync-probe", "probe-sync-estimate"]),
     ("probe-sync-sys", &["probe-sync-time"]),
+    ("probe-sync-global-clock", &["probe-sync-time"]),
     ("probe-sync-record", &["probe-sync-time"]),
     ("probe-sync-collective", &["probe-sync-time"]),
     ("probe-sync-mpi", &["probe-sync-time", "probe-sync-collective"]),
@@ -93,6 +94,7 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
             "probe-sync-files",
             "probe-sync-probe",
             "probe-sync-estimate",
+            "probe-sync-global-clock",
             "probe-sync-sys",
             "probe-sync-record",
             "probe-sync-collective",
@@ -110,7 +112,8 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
 /// A front end imports whatever it needs.
 const ALL: &[&str] = &["*"];
 
-const PURE: [&str; 4] = ["probe-sync-time", "probe-sync-probe", "probe-sync-estimate", "probe-sync-sim"];
+const PURE: [&str; 5] =
+    ["probe-sync-time", "probe-sync-global-clock", "probe-sync-probe", "probe-sync-estimate", "probe-sync-sim"];
 
 /// External crates that read no clock and do no input or output in the features that we use.
 const HARMLESS: [&str; 9] =

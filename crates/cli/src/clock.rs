@@ -1,0 +1,58 @@
+//! `probe_sync clock FILE`: what the reference shows now, from the page that a run on this host keeps.
+//!
+//! Place in the flow: reads a `GlobalClock` once and prints it. What it does not do: measure, or wait.
+
+use probe_sync::GlobalClock;
+use probe_sync::clock::{Reading, Status};
+use serde_json::json;
+
+use crate::args::ClockArgs;
+use crate::output;
+
+/// Prints the time; an error where nothing is known yet.
+pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
+    let clock = GlobalClock::open(&arguments.page)?;
+    let (system, now) = (std::time::SystemTime::now(), clock.now());
+    let Some(now) = now else {
+        anyhow::bail!(
+            "{}: nothing is known of the time yet; the run's first round is to come",
+            arguments.page.display()
+        );
+    };
+    // The reading of the system clock came first: the difference is too small by what a reading takes.
+    let system_ns = system.duration_since(std::time::UNIX_EPOCH)?.as_nanos() as i64;
+    let (node, reference) = clock.nodes().map_or((None, None), |(node, reference)| (Some(node), Some(reference)));
+    if arguments.json {
+        let document = json!({
+            "time_ns": now.time.as_ns(), "earliest_ns": now.earliest.as_ns(), "latest_ns": now.latest.as_ns(),
+            "bound95_ns": now.bound95.as_ns(), "status": status(now.status), "epoch": now.epoch,
+            "system_ns": system_ns, "node": node, "reference": reference,
+        });
+        return output::print(&format!("{document}\n"));
+    }
+    let of = |node: Option<probe_sync_time::NodeId>| node.map_or_else(|| "?".into(), |node| node.to_string());
+    let (below, above) = hard(&now);
+    output::print(&format!(
+        "{} ns, the time of node {} ({})\n  in 95 %  ± {} ns\n  hard     -{below} to +{above} ns\n  node {}'s system clock is {} ns ahead of it\n",
+        now.time.as_ns(),
+        of(reference),
+        status(now.status),
+        now.bound95.as_ns(),
+        of(node),
+        system_ns - now.time.as_ns(),
+    ))
+}
+
+/// How far the reference may be below and above what is shown, ns.
+fn hard(now: &Reading) -> (i64, i64) {
+    ((now.time - now.earliest).as_ns(), (now.latest - now.time).as_ns())
+}
+
+const fn status(status: Status) -> &'static str {
+    match status {
+        Status::Unsynchronised => "unsynchronised",
+        Status::Synchronised => "synchronised",
+        Status::Holdover => "holdover: no new estimate, bounds grow",
+        Status::Failed => "failed: the measurement ended with an error, bounds grow",
+    }
+}
