@@ -42,7 +42,8 @@ impl Traces {
 
     fn read(&self, said: &Said<'_>, known: &KnownNodes) -> Result<Vec<NodeTrace>, String> {
         let folder = format!("{}/", self.folder.path().display());
-        read(&self.paths, said, known, &FactOptions::default()).map_err(|error| error.to_string().replace(&folder, ""))
+        read(&self.paths, said, known, &MarkFiles::default(), &FactOptions::default())
+            .map_err(|error| error.to_string().replace(&folder, ""))
     }
 
     /// Node, part and name of every trace, in the order given.
