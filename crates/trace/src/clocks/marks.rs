@@ -49,6 +49,10 @@ impl MarkFiles {
     /// # Errors
     /// [`Error::Nodes`] where two processes of the run have put marks into one trace that was not merged.
     pub fn join(&self, path: &Path, facts: &mut TraceFacts) -> Result<(), Error> {
+        // Whose part of it another part is, is not in it.
+        if facts.merged {
+            return Ok(());
+        }
         let mut notes = Vec::new();
         for (token, stamps) in by_process(&facts.marks) {
             let (Some(folder), count) = (&self.folder, stamps.len()) else {
@@ -69,14 +73,13 @@ impl MarkFiles {
                 }
             };
             notes.extend(found.notes());
-            // Whose part of a merged trace another part is, is not in it.
             if let Some(other) = facts.identity.process.as_ref().filter(|other| !is_of_one(other, &found.header)) {
                 let (one, other) = (process(other), process(&found.header));
                 let problem = format!("{}: it holds marks of {one} and of {other}", path.display());
                 return Err(Error::Nodes { problem });
             }
             facts.brackets.extend(found.brackets);
-            facts.identity.process = Some(found.header).filter(|_| !facts.merged);
+            facts.identity.process = Some(found.header);
         }
         facts.notes.extend(notes);
         Ok(())

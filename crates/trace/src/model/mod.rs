@@ -7,7 +7,7 @@
 pub(crate) mod collective;
 pub(crate) mod time;
 
-use probe_sync_estimate::record::{MarkToken, MarksHeader};
+pub use probe_sync_estimate::record::{MarkToken, MarksHeader};
 use serde::Serialize;
 
 use crate::parts::CollectiveParts;
