@@ -45,4 +45,4 @@ pub use probe_sync_mpi as mpi;
 pub use probe_sync_sys::{ReadTracerClock, TracerClock};
 pub use report::RunReport;
 pub use session::{Context, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, run};
-pub use store::export;
+pub use store::{MarkWriter, MarkedProcess, export};

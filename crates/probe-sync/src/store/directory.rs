@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
 use probe_sync_files::{AtomicFile, NewFolders};
 use serde_json::Value;
 
@@ -203,10 +204,13 @@ fn content(directory: &Path) -> Content {
         |path: &Path, test: &dyn Fn(&str) -> bool| path.file_name().and_then(|name| name.to_str()).is_some_and(test);
     let (mut files, mut foreign) = (false, false);
     for entry in entries(directory) {
-        if entry.is_dir() && named(&entry, &|name| PARTS.contains(&name)) {
+        let of_nodes = entry.is_dir() && named(&entry, &|name| PARTS.contains(&name));
+        let of_processes = entry.is_dir() && named(&entry, &|name| name == MARKS_FOLDER);
+        if of_nodes || of_processes {
             let inside = entries(&entry);
             files |= !inside.is_empty();
-            foreign |= !inside.iter().all(|file| named(file, &|name| name.starts_with("node")));
+            let ours = |name: &str| if of_nodes { name.starts_with("node") } else { token_of_file(name).is_some() };
+            foreign |= !inside.iter().all(|file| named(file, &ours));
         } else if named(&entry, &|name| name.starts_with("run.json.") && name.ends_with(".partial")) {
             files = true;
         } else {
@@ -304,8 +308,16 @@ mod tests {
         fs::write(path.join("run.json.77.partial"), "{").expect("writable");
         RunDirectory::claim(&path).expect("a broken-off run").started();
         assert!(parent.path().join("out.1/windows/node0.jsonl").exists());
-        fs::write(path.join("windows/thesis.txt"), "x").expect("writable");
-        assert_eq!(content(&path), Content::Foreign);
+        // A traced process may have begun before.
+        fs::create_dir(path.join(MARKS_FOLDER)).expect("writable");
+        assert_eq!(content(&path), Content::Nothing);
+        fs::write(path.join(MARKS_FOLDER).join("rank0-0123456789abcdef.jsonl"), "x").expect("writable");
+        assert_eq!(content(&path), Content::Run);
+        for thesis in ["windows/thesis.txt", "marks/thesis.txt"] {
+            fs::write(path.join(thesis), "x").expect("writable");
+            assert_eq!(content(&path), Content::Foreign);
+            fs::remove_file(path.join(thesis)).expect("it was there");
+        }
     }
 
     #[test]

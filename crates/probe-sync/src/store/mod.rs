@@ -1,18 +1,21 @@
 //! What a run leaves on disk, written so that a killed run leaves every finished round readable.
 //!
 //! Place in the flow: streams are JSON lines ([`JsonLines`]); whole documents (`run.json`, `truth.json`, `metrics.prom`) are
-//! written beside their place and renamed; [`RunDirectory`] is where they lie; [`export`] makes one protobuf file of them.
+//! written beside their place and renamed; [`RunDirectory`] is where they lie; [`export`] makes one protobuf file of them. A traced
+//! process of a run adds its marks ([`MarkWriter`]).
 //!
 //! What it does not do: decide what is written when (`report`, `round`).
 
 mod directory;
 pub mod export;
 mod lines;
+mod marks;
 mod offsets;
 mod proto_generated;
 mod records;
 
 pub(crate) use self::directory::{RunDirectory, write_whole};
 pub(crate) use self::lines::JsonLines;
+pub use self::marks::{MarkWriter, MarkedProcess};
 pub(crate) use self::offsets::write_offsets;
 pub(crate) use self::records::{ProbeLine, ProbeWindowLine, RecordedLine};

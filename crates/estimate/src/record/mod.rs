@@ -2,7 +2,9 @@
 //!
 //! Place in the flow: written by a live run and by `solve`, read by alignment. The first ten keys of a line are what existing
 //! combiners read; their names and meaning stay. What came later stands after them, and where there is nothing to say it is left out.
-//! What it does not do: read or write files.
+//! [`MarksHeader`] and [`MarkRecord`] are the lines of another file, by which a trace is tied to its node's clock. What it does not do: read or write files.
+
+mod marks;
 
 use std::fmt::{self, Display};
 
@@ -12,6 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::round::GlobalWindowData;
 use crate::series::Step;
 use crate::window::{ClockEvent, NodeEstimate};
+
+pub use marks::{
+    MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file, parse_mark_name, token_of_file,
+};
 
 /// A line of `offsets.jsonl`. The first ten keys are what existing combiners read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

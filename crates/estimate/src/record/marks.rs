@@ -1,0 +1,181 @@
+//! Marks: events that a process puts into its own trace, each between two readings of the system clock.
+//!
+//! Place in the flow: the process reads the system clock, enters an event named [`mark_name`], which its profiler stamps then, and reads
+//! the clock again. The trace holds the stamp R, the run's folder [`MARKS_FOLDER`] the two readings: the system clock showed at R what lies
+//! between them. Alignment joins both by the process's [`MarkToken`] and the mark's number.
+//!
+//! A file is one process's: its name and its first line ([`MarksHeader`]) hold the token that all its marks bear in the trace, so that no
+//! readings of another process, nor of an earlier life of the same rank, can be taken for a trace's. What it does not do: read or write files.
+
+use std::fmt::{self, Display};
+
+use probe_sync_time::{NodeId, System, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The folder of a run in which its processes leave their marks.
+pub const MARKS_FOLDER: &str = "marks";
+
+/// What tells one process's marks from all others': drawn at random when it begins. As text 16 hexadecimal digits.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct MarkToken(pub u64);
+
+impl MarkToken {
+    /// The token that a text of 16 digits states; None for any other text.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let text = Some(text).filter(|text| text.len() == TOKEN_DIGITS && text.iter().all(digit))?;
+        u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok().map(Self)
+    }
+}
+
+impl Display for MarkToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl TryFrom<String> for MarkToken {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(text.as_bytes()).ok_or("a token has 16 hexadecimal digits")
+    }
+}
+
+impl From<MarkToken> for String {
+    fn from(token: MarkToken) -> Self {
+        token.to_string()
+    }
+}
+
+/// The first line of a file of marks: whose they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarksHeader {
+    /// The process's.
+    pub token: MarkToken,
+    /// The process's rank in the run's session.
+    pub rank: u32,
+    /// Ranks in it.
+    pub world_size: u32,
+    /// The node that it is, or follows: the clock that the readings are of.
+    pub node_id: NodeId,
+    /// Its host.
+    pub hostname: String,
+    /// Which boot of it.
+    pub boot_id: String,
+    /// The process's number there.
+    pub pid: u32,
+}
+
+/// Another line: one mark.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkRecord {
+    /// Its number, which no other mark of the process has.
+    pub mark: u64,
+    /// The node's system clock before the event was entered.
+    #[serde(rename = "before_ns")]
+    pub before: Timestamp<System>,
+    /// And after.
+    #[serde(rename = "after_ns")]
+    pub after: Timestamp<System>,
+}
+
+/// The name of a mark's event: `probe_sync.mark#0123456789abcdef.17`.
+pub fn mark_name(token: MarkToken, number: u64) -> String {
+    format!("{MARK_PREFIX}{token}.{number}")
+}
+
+/// The token and the number that an event's name states, if it is a mark's: what [`mark_name`] makes and nothing else.
+pub fn parse_mark_name(name: &[u8]) -> Option<(MarkToken, u64)> {
+    let rest = name.strip_prefix(MARK_PREFIX.as_bytes())?;
+    let (token, rest) = rest.split_at_checked(TOKEN_DIGITS)?;
+    let [b'.', digits @ ..] = rest else { return None };
+    let plain = digits.iter().all(u8::is_ascii_digit) && (digits.len() == 1 || digits.first() != Some(&b'0'));
+    let number = std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()?;
+    Some((MarkToken::parse(token)?, number))
+}
+
+/// The name of a process's file in [`MARKS_FOLDER`]: `rank3-0123456789abcdef.jsonl`. The rank is for people.
+pub fn marks_file(rank: u32, token: MarkToken) -> String {
+    format!("rank{rank}-{token}{FILE_ENDING}")
+}
+
+/// The token in the name of a file of marks.
+pub fn token_of_file(name: &str) -> Option<MarkToken> {
+    let (rank, token) = name.strip_prefix("rank")?.strip_suffix(FILE_ENDING)?.split_once('-')?;
+    let digits = !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit());
+    MarkToken::parse(token.as_bytes()).filter(|_| digits)
+}
+
+const MARK_PREFIX: &str = "probe_sync.mark#";
+const TOKEN_DIGITS: usize = 16;
+const FILE_ENDING: &str = ".jsonl";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: MarkToken = MarkToken(0x0123_4567_89ab_cdef);
+
+    #[test]
+    fn a_name_states_the_token_and_the_number() {
+        for number in [0, 17, u64::MAX] {
+            let name = mark_name(TOKEN, number);
+            assert_eq!(parse_mark_name(name.as_bytes()), Some((TOKEN, number)), "{name}");
+        }
+        assert_eq!(mark_name(TOKEN, 17), "probe_sync.mark#0123456789abcdef.17");
+        for other in [
+            "",
+            "probe_sync.mark#",
+            "probe_sync.mark#0123456789abcdef",
+            "probe_sync.mark#0123456789abcdef.",
+            "probe_sync.mark#0123456789abcdef.-1",
+            "probe_sync.mark#0123456789abcdef.+1",
+            "probe_sync.mark#0123456789abcdef.01",
+            "probe_sync.mark#0123456789abcdef.1 ",
+            "probe_sync.mark#0123456789abcdef.18446744073709551616",
+            "probe_sync.mark#0123456789ABCDEF.1",
+            "probe_sync.mark#+123456789abcdef.1",
+            "probe_sync.mark#0123456789abcde.11",
+            "probe_sync.mark#0123456789abcdef0.1",
+            "probe_sync.clock#0123456789abcdef.1",
+            "probe_sync.mark#é23456789abcdef0.1",
+        ] {
+            assert_eq!(parse_mark_name(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_named_by_rank_and_token() {
+        assert_eq!(marks_file(3, TOKEN), "rank3-0123456789abcdef.jsonl");
+        assert_eq!(token_of_file(&marks_file(u32::MAX, TOKEN)), Some(TOKEN));
+        for other in ["rank3.jsonl", "rank-0123456789abcdef.jsonl", "node3-0123456789abcdef.jsonl", "rank3-0123.jsonl"]
+        {
+            assert_eq!(token_of_file(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn lines_are_as_the_documents_say() {
+        let header = MarksHeader {
+            token: TOKEN,
+            rank: 3,
+            world_size: 8,
+            node_id: NodeId(1),
+            hostname: "gpu-07".into(),
+            boot_id: "b".into(),
+            pid: 42,
+        };
+        let line = r#"{"token":"0123456789abcdef","rank":3,"world_size":8,"node_id":1,"hostname":"gpu-07","boot_id":"b","pid":42}"#;
+        assert_eq!(serde_json::to_string(&header).expect("our own type"), line);
+        assert_eq!(serde_json::from_str::<MarksHeader>(line).expect("our own line"), header);
+        let mark = MarkRecord { mark: 17, before: Timestamp::from_ns(1000), after: Timestamp::from_ns(1450) };
+        let line = r#"{"mark":17,"before_ns":1000,"after_ns":1450}"#;
+        assert_eq!(serde_json::to_string(&mark).expect("our own type"), line);
+        assert_eq!(serde_json::from_str::<MarkRecord>(line).expect("our own line"), mark);
+        for other in ["0123456789ABCDEF", "0x23456789abcdef", "", "0123456789abcdef0"] {
+            assert!(serde_json::from_str::<MarkToken>(&format!("\"{other}\"")).is_err(), "{other}");
+        }
+    }
+}
