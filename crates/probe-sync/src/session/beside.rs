@@ -6,6 +6,7 @@
 //!
 //! What it does not do: use the launcher's MPI.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,12 +15,13 @@ use std::time::{Duration as StdDuration, Instant};
 use probe_sync_collective::{Collective, Deadline, InProcess, Meeting, Rank, Tcp, UniqueId};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_sys::{TracerClock, process};
-use probe_sync_time::{Duration, NodeId};
+use probe_sync_time::Duration;
 
 use super::context::Context;
 use super::live::{Session, State};
 use crate::clock::GlobalClock;
 use crate::report::{RunReport, SIGMAS_95};
+use crate::store::{MarkWriter, MarkedProcess};
 use crate::{Config, Error};
 
 /// How a session on a thread of its own is to be.
@@ -43,6 +45,8 @@ enum Meets {
 pub struct SessionHandle {
     /// Where the thread is; a process that is forked off has none.
     process: u32,
+    /// The run's directory.
+    out: PathBuf,
     clock: GlobalClock,
     shared: Arc<Shared>,
     flags: Flags,
@@ -79,8 +83,8 @@ struct Shared {
 #[derive(Debug)]
 struct Seen {
     progress: Progress,
-    /// The node that this rank is, or follows, once it is known.
-    node: Option<NodeId>,
+    /// Which rank of which node it is, once that is known.
+    process: Option<MarkedProcess>,
     latest: Option<Arc<GlobalWindowData>>,
 }
 
@@ -156,9 +160,9 @@ impl SessionBuilder {
     /// # Errors
     /// When the system has no thread or no memory for it. All else is a state of the session.
     pub fn start(self) -> Result<SessionHandle, Error> {
-        let seen = Mutex::new(Seen { progress: Progress::Meeting, node: None, latest: None });
+        let seen = Mutex::new(Seen { progress: Progress::Meeting, process: None, latest: None });
         let shared = Arc::new(Shared { seen, changed: Condvar::new() });
-        let flags = Flags::default();
+        let (flags, out) = (Flags::default(), self.config.out.clone());
         let (for_thread, flags_of_thread) = (Arc::clone(&shared), flags.clone());
         let clock = GlobalClock::new()?;
         let kept = clock.clone();
@@ -175,7 +179,7 @@ impl SessionBuilder {
         };
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle { process: std::process::id(), clock, shared, flags, thread: Some(thread) })
+        Ok(SessionHandle { out, process: std::process::id(), clock, shared, flags, thread: Some(thread) })
     }
 
     fn measure(self, clock: GlobalClock, flags: &Flags, shared: &Shared) -> Result<Option<RunReport>, Error> {
@@ -191,8 +195,8 @@ impl SessionBuilder {
         let (stop, pause, clock) = (Arc::clone(&flags.stop), Arc::clone(&flags.pause), Some(clock));
         let context = Context { stop, towards_root, tracer_clock, clock, pause, ends_with_lost_rank: false };
         let mut session = Session::start(Ok(self.config), collective.as_mut(), &context)?;
-        let node = Some(session.state().node);
-        shared.tell(|seen| (seen.progress, seen.node) = (Progress::Measuring(session.state()), node));
+        let process = Some(session.marked_process());
+        shared.tell(|seen| (seen.progress, seen.process) = (Progress::Measuring(session.state()), process));
         while session.next_round()?.is_some() {
             let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
             shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
@@ -208,6 +212,16 @@ impl SessionHandle {
             return Progress::Failed(error.to_string());
         }
         self.shared.see().progress.clone()
+    }
+
+    /// Begins a file of marks of this process in the run's directory: what ties its own trace to the node's clock, and proves whose it is.
+    /// Waits until the ranks have met, at most for `limit`.
+    ///
+    /// # Errors
+    /// When the session has failed, the time is over, or the file cannot be made.
+    pub fn marks(&self, limit: StdDuration) -> Result<MarkWriter, Error> {
+        let process = self.wait("the meeting of the ranks", limit, |seen| seen.process.clone())?;
+        MarkWriter::create(&self.out, &process)
     }
 
     /// Reference time for all threads of this process and for its children; it stays when the session has ended.
@@ -245,7 +259,7 @@ impl SessionHandle {
     /// When the session has ended or failed, or the time is over: it says how far it has come.
     pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
         let within = |seen: &Seen| {
-            let (round, node) = (seen.latest.as_ref()?, seen.node?);
+            let (round, node) = (seen.latest.as_ref()?, seen.process.as_ref()?.node);
             let own = round.all_nodes.get(node.index()).filter(|own| own.reachable)?;
             (own.sigma_ns * SIGMAS_95 <= f64::from(half_width_ns)).then(|| Arc::clone(round))
         };
@@ -347,6 +361,8 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::path::Path;
 
+    use probe_sync_time::Timestamp;
+
     use super::*;
 
     const LONG: StdDuration = StdDuration::from_secs(60);
@@ -384,6 +400,15 @@ mod tests {
         let impossible =
             handles[1].wait_until_bound(0, StdDuration::from_millis(300)).expect_err("no clock is that good");
         assert!(impossible.to_string().contains("rounds were solved"), "{impossible}");
+        let mut marks = handles[2].marks(LONG).expect("it measures");
+        let (mark, _) = marks.next_name().expect("our own process");
+        assert!(marks.write(mark, Timestamp::from_ns(5), Timestamp::from_ns(9)).expect("writable"));
+        let file = directory.path().join(format!("out/marks/rank2-{}.jsonl", marks.token()));
+        let lines = std::fs::read_to_string(file).expect("written at once");
+        let (header, mark) = lines.split_once('\n').expect("two lines");
+        assert!(header.contains(r#""rank":2,"world_size":3,"node_id":2"#), "{header}");
+        // Of the node's virtual clock, which is wrong by up to 10 ms.
+        assert!(!mark.contains(r#""before_ns":5,"#) && mark.contains("before_ns"), "{mark}");
         // Signals are the launcher's.
         let blocked = threads_that_block(15);
         for name in ["probe_sync", "probe", "snapshots"] {

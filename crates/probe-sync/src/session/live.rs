@@ -14,9 +14,11 @@ use probe_sync_time::{NodeId, StampSource};
 use super::context::{Context, Started};
 use super::start;
 use crate::join::Joined;
+use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::Policy;
 use crate::report::{RunReport, Stopped};
 use crate::round::Rounds;
+use crate::store::MarkedProcess;
 use crate::{Config, Error};
 
 /// One rank of a run that is under way.
@@ -148,6 +150,18 @@ impl<'c> Session<'c> {
             reference: roster.reference,
             rounds: self.rounds.last().map_or(0, |round| round.round_id.0 + 1),
             ended: self.failed || self.rounds.ended(),
+        }
+    }
+
+    /// Whose marks are this process's, for [`crate::MarkWriter`].
+    pub fn marked_process(&self) -> MarkedProcess {
+        let Joined { config, plan, roster, ranks, .. } = &*self.joined;
+        let node = plan.node_of_rank[self.rank];
+        MarkedProcess {
+            rank: self.rank as u32,
+            world_size: *ranks as u32,
+            node,
+            clock: virtual_clock(config, node, roster.start.as_ns()),
         }
     }
 
