@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 16] = [
+const MAY_IMPORT: [(&str, &[&str]); 17] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -102,6 +102,7 @@ const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("probe-sync-trace", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate"]),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
+    ("probe-sync-python", ALL),
     ("probe-sync-mpi-tests", &["probe-sync-time", "probe-sync-collective", "probe-sync-mpi"]),
     ("probe-sync-testbed", &[]),
     ("xtask", &[]),
