@@ -124,6 +124,7 @@ impl Session {
                 Progress::Meeting => ("meeting", None),
                 _ => ("measuring", None),
             },
+            Stage::Ending(_) if inner.state.is_none() => ("meeting", None),
             Stage::Ending(_) => ("measuring", None),
             Stage::Over(Ok(_)) => ("ended", None),
             Stage::Over(Err(failure)) => ("failed", Some(failure.text().to_owned())),
