@@ -1,19 +1,16 @@
 """How ranks meet: four real processes by every adapter that this machine has a launcher for, and environments that are not clear."""
 
-import itertools
-import json
 import os
 import pathlib
 import shutil
 import socket
-import subprocess
 import sys
 import types
 import unittest
 from unittest import mock
 
 import probe_sync
-from common import RANKS, Folder, clean
+from common import RANKS, Folder
 from probe_sync import launch
 
 
@@ -57,9 +54,9 @@ class Launchers(Folder):
         self.judge(self.under_mpirun("mpi4py"))
 
     def test_the_store_of_jax(self):
-        python = os.environ.get("JAX_PYTHON")
-        if python is None:
-            self.skipTest("JAX_PYTHON names no Python that has jax; cargo xtask flow installs one")
+        python = os.environ.get("JAX_PYTHON", "")
+        if not os.access(python, os.X_OK):
+            self.skipTest(f"no Python with jax at JAX_PYTHON={python!r}; cargo xtask flow installs one")
         package = str(pathlib.Path(probe_sync.__file__).parents[1])
         self.judge(self.ranks("jax", self.workers(PORT=str(free_port()), PYTHONPATH=package), python=python))
 

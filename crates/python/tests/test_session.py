@@ -139,7 +139,7 @@ class Sessions(Folder):
         return process
 
     def test_sizes_that_differ_and_two_ranks_alike(self):
-        for size, ranks, text in ((2, [(1, 3)], "3"), (3, [(1, 3), (1, 3)], "rank 1")):
+        for size, ranks, text in ((2, [(1, 3)], "must be equal everywhere"), (3, [(1, 3), (1, 3)], "refused rank 1")):
             with self.subTest(ranks=ranks):
                 meeting = probe_sync.Meeting(["127.0.0.1"])
                 session = self.start(rank=0, size=size, meeting=meeting)
