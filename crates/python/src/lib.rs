@@ -1,8 +1,8 @@
 //! The native part of the Python package `probe_sync`: `probe_sync._native`.
 //!
-//! Place in the flow: beside the command line, on the same library calls. [`session`] starts a run beside a training loop and waits for its
-//! rounds, [`meeting`] is how its ranks find each other, [`round`] is a solved round as arrays; [`traces`] aligns, merges, checks and solves,
-//! [`offsets`] converts times; [`errors`] says what each failure is in Python, [`waiting`] keeps Ctrl-C alive. The rooms import one way:
+//! Place in the flow: beside the command line, on the same library calls. `session` starts a run beside a training loop and waits for its
+//! rounds, `meeting` is how its ranks find each other, `round` is a solved round as arrays; `traces` aligns, merges, checks and solves,
+//! `offsets` converts times; `errors` says what each failure is in Python, `waiting` keeps Ctrl-C alive. The rooms import one way:
 //! `errors` → `waiting` → {`meeting`, `round`, `offsets`, `traces`} → `session`. What people call, with its types, is Python in
 //! `python/probe_sync`.
 //!

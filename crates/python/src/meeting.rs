@@ -53,6 +53,7 @@ impl Meeting {
 /// The id of ranks that all know where rank 0 is, its port, and something that others do not.
 #[pyfunction]
 #[pyo3(signature = (addresses, *, port, known))]
+#[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
 pub fn agreed_id(addresses: Vec<IpAddr>, port: u16, known: &[u8]) -> PyResult<[u8; UniqueId::BYTES]> {
     let id = UniqueId::agreed(&addresses, port, known).map_err(|error| Failure::of_meeting(&error))?;
     Ok(*id.as_bytes())

@@ -4,7 +4,7 @@
 //! nearest nanosecond here. What it does not do: read traces.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use probe_sync_estimate::series::{OffsetSample, TimeMap};
@@ -29,11 +29,14 @@ pub struct Offsets {
 type Columns<'py> =
     (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<f64>>);
 
+/// Times and their standard deviations.
+type Converted<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
+
 #[pymethods]
 impl Offsets {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let read = waiting::run(py, None, move |_| read(path))?;
+        let read = waiting::run(py, None, move |_| read(&path))?;
         Ok(read.map_err(|error| Failure::of_traces(&error))?)
     }
 
@@ -87,12 +90,13 @@ impl Offsets {
     }
 
     /// Times of a node's clock on the reference clock, and their standard deviations.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn convert<'py>(
         &self,
         py: Python<'py>,
         times_ns: PyReadonlyArray1<'py, i64>,
         node: u32,
-    ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>)> {
+    ) -> PyResult<Converted<'py>> {
         let map = self.map(node)?;
         let times: Vec<i64> = times_ns.as_array().iter().copied().collect();
         let (converted, sigmas): (Vec<i64>, Vec<f64>) =
@@ -112,13 +116,13 @@ impl Offsets {
     }
 }
 
-fn read(path: PathBuf) -> Result<Offsets, Error> {
+fn read(path: &Path) -> Result<Offsets, Error> {
     let (survey, offsets) = if path.is_dir() {
-        let directory = RunDirectory::open(&path)?;
+        let directory = RunDirectory::open(path)?;
         let offsets = directory.offsets(directory.survey.everything())?;
         (directory.survey, offsets)
     } else {
-        let survey = Survey::read(&path)?;
+        let survey = Survey::read(path)?;
         let offsets = survey.offsets(survey.everything())?;
         (survey, offsets)
     };

@@ -58,6 +58,7 @@ type Told = (&'static str, Option<(usize, u32, usize, u32, u64)>, Option<String>
 /// Starts a session. Without `size` it is alone.
 #[pyfunction]
 #[pyo3(signature = (file, settings, *, rank, size, meeting, unique_id))]
+#[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
 pub fn start(
     file: Option<PathBuf>,
     settings: Vec<(String, String)>,

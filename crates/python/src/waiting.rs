@@ -6,7 +6,7 @@
 //!
 //! What it does not do: install handlers. Only Python's main thread runs them; waits of other threads end with their time.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -152,13 +152,14 @@ fn leave_it(phase: &Mutex<Phase>) {
     let mut phase = phase.lock().unwrap_or_else(PoisonError::into_inner);
     if *phase == Phase::Running {
         *phase = Phase::Left;
+        LEFT_BY.store(std::process::id(), Ordering::Relaxed);
         LEFT.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Two writers of one file within a process would write into one partial file.
 fn wait_for_those_left(py: Python<'_>) -> PyResult<()> {
-    while LEFT.load(Ordering::Relaxed) > 0 {
+    while some_are_left() {
         py.detach(|| std::thread::sleep(SLICE));
         py.check_signals()?;
     }
@@ -168,13 +169,20 @@ fn wait_for_those_left(py: Python<'_>) -> PyResult<()> {
 /// For the end of the process: what a thread that nobody waits for has begun to write is removed.
 #[pyfunction]
 pub fn leave() {
-    if LEFT.load(Ordering::Relaxed) > 0 {
+    if some_are_left() {
         probe_sync_files::remove_partials();
     }
 }
 
+fn some_are_left() -> bool {
+    LEFT.load(Ordering::Relaxed) > 0 && LEFT_BY.load(Ordering::Relaxed) == std::process::id()
+}
+
 /// Threads that nobody waits for any more.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// The process that they are of: a fork inherits the number and not the threads.
+static LEFT_BY: AtomicU32 = AtomicU32::new(0);
 
 /// Ctrl-C ends a wait within this time.
 const SLICE: Duration = Duration::from_millis(50);

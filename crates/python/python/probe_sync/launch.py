@@ -137,9 +137,9 @@ def _place(given: Mapping[str, str]) -> tuple[int, int, str]:
     """Rank, size, and whose variables say so."""
     found = [(name, _numbers(given, rank, size)) for name, rank, size in _PLACES if rank in given and size in given]
     whole = {name: place for name, place in found}
-    if "torchrun" in whole and "TORCHELASTIC_RUN_ID" in given:
-        # The innermost launcher: its workers inherit the variables of what started it.
-        whole = {"torchrun": whole["torchrun"]}
+    if _BY_HAND in whole and "TORCHELASTIC_RUN_ID" in given:
+        # torchrun, the innermost launcher: its workers inherit the variables of what started it.
+        whole = {_BY_HAND: whole[_BY_HAND]}
     elif len(whole) > 1:
         # Under mpirun these are the daemon's, not the rank's.
         whole.pop("Slurm", None)
@@ -264,9 +264,10 @@ def _checked(carried: object, by: str) -> bytes:
     return carried
 
 
+_BY_HAND = "RANK/WORLD_SIZE"
 # Whose variables, and their names for the rank and the number of ranks.
 _PLACES = (
-    ("torchrun", "RANK", "WORLD_SIZE"),
+    (_BY_HAND, "RANK", "WORLD_SIZE"),
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI", "PMI_RANK", "PMI_SIZE"),
     ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
