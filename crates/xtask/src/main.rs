@@ -1,7 +1,7 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`], [`mod@flow`],
-//! [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for
+//! [`mod@python`], [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for
 //! them, [`results`] writes their tables.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod codegen;
 mod demo;
 mod flow;
 mod fuzz;
+mod python;
 mod results;
 mod setup;
 mod steps;
@@ -38,6 +39,8 @@ enum Command {
     Demo,
     /// Trace a real JAX job while its nodes' clocks are measured, align its traces, and compare every time with the true one
     Flow(flow::Settings),
+    /// Build the Python package, install it into a virtual environment, and test it there
+    Python,
     /// Set up and run every check and test there is
     Test {
         /// Only the steps whose name contains this
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::setup(&root).map(|_| ()),
         Command::Demo => demo::demo(&root),
         Command::Flow(settings) => flow::flow(&root, &settings),
+        Command::Python => python::python(&root),
         Command::Test { only } => suite::test(&root, only.as_deref()),
         Command::Codegen { check } => codegen::codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),

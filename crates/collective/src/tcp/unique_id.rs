@@ -16,6 +16,9 @@
 //!
 //! Whoever has the id can take a rank's place: it is as secret as the job.
 //!
+//! Where nothing can carry an id, the ranks make it themselves: [`Meeting::at`] and [`UniqueId::agreed`] take rank 0's addresses, a port
+//! and what all ranks know, as the job's name.
+//!
 //! What it does not do: travel by itself.
 
 use std::fmt;
@@ -43,20 +46,19 @@ impl Meeting {
     /// # Errors
     /// [`Error::Setup`] when there is no address, or the system has no port or no random bytes.
     pub fn open(addresses: &[IpAddr]) -> Result<Self, Error> {
-        let listener = match addresses.iter().find(|address| address.is_loopback()) {
-            Some(loopback) if addresses.iter().all(IpAddr::is_loopback) => bind(SocketAddr::new(*loopback, 0)),
-            _ => bind_everywhere(0),
-        }?;
-        let problem = |reason: String| Error::Setup { what: "opening a meeting of ranks".to_owned(), reason };
-        let port = listener.local_addr().map_err(|error| problem(error.to_string()))?.port();
-        // A link-local address means nothing without an interface, and that is another on every machine.
-        let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-        let addresses: Vec<IpAddr> =
-            addresses.iter().copied().filter(|address| !link_local(address)).take(ADDRESSES_MAX).collect();
-        if addresses.is_empty() {
-            return Err(problem("this machine has no address that others could reach".to_owned()));
-        }
-        Ok(Self { listener, id: UniqueId::new(&addresses, port, &random_bytes()?) })
+        let listener = listen(addresses, 0)?;
+        let port = listener.local_addr().map_err(|error| unusable(error.to_string()))?.port();
+        let id = UniqueId::reached_at(addresses, port, &random_bytes()?)?;
+        Ok(Self { listener, id })
+    }
+
+    /// Listens where ranks that make the id themselves look for it, at a port that all have agreed on: see [`UniqueId::agreed`].
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when there is no address, or the port is taken.
+    pub fn at(addresses: &[IpAddr], port: u16, known: &[u8]) -> Result<Self, Error> {
+        let id = UniqueId::agreed(addresses, port, known)?;
+        Ok(Self { listener: listen(addresses, port)?, id })
     }
 
     /// What the other ranks join by.
@@ -77,6 +79,26 @@ impl Meeting {
 impl UniqueId {
     /// How long an id is.
     pub const BYTES: usize = 128;
+
+    /// The id of ranks that all know where rank 0 is, its port and something that others do not: they make it themselves, rank 0 with
+    /// [`Meeting::at`]. Where others can guess what the ranks know, it tells jobs apart, no more.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when there is no address.
+    pub fn agreed(addresses: &[IpAddr], port: u16, known: &[u8]) -> Result<Self, Error> {
+        Self::reached_at(addresses, port, &blake3::derive_key(PURPOSE, known))
+    }
+
+    fn reached_at(addresses: &[IpAddr], port: u16, secret: &[u8; SECRET]) -> Result<Self, Error> {
+        // A link-local address means nothing without an interface, and that is another on every machine.
+        let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
+        let addresses: Vec<IpAddr> =
+            addresses.iter().copied().filter(|address| !link_local(address)).take(ADDRESSES_MAX).collect();
+        if addresses.is_empty() {
+            return Err(unusable("this machine has no address that others could reach".to_owned()));
+        }
+        Ok(Self::new(&addresses, port, secret))
+    }
 
     fn new(addresses: &[IpAddr], port: u16, secret: &[u8; SECRET]) -> Self {
         let mut bytes = [0; Self::BYTES];
@@ -167,6 +189,19 @@ impl fmt::Debug for UniqueId {
     }
 }
 
+fn listen(addresses: &[IpAddr], port: u16) -> Result<TcpListener, Error> {
+    match addresses.iter().find(|address| address.is_loopback()) {
+        Some(loopback) if addresses.iter().all(IpAddr::is_loopback) => bind(SocketAddr::new(*loopback, port)),
+        _ => bind_everywhere(port),
+    }
+}
+
+fn unusable(reason: String) -> Error {
+    Error::Setup { what: "opening a meeting of ranks".to_owned(), reason }
+}
+
+/// Keeps this use of what the ranks know apart from others.
+const PURPOSE: &str = "probe_sync 2026-11-22 agreed id";
 const MAGIC: [u8; 4] = *b"psId";
 const VERSION: u8 = 1;
 const SECRET: usize = 32;
@@ -189,6 +224,20 @@ mod tests {
         assert_eq!((text.len(), text.parse::<UniqueId>().expect("our own")), (256, id.clone()));
         assert_eq!(format!("{id:?}"), "UniqueId(..)");
         assert_eq!(id.job_key(), JobKey::of(&[0xa7; SECRET]));
+    }
+
+    #[test]
+    fn ranks_that_know_the_same_make_the_same_id() {
+        let loopback = [IpAddr::from([127, 0, 0, 1])];
+        let meeting = Meeting::open(&loopback).expect("loopback");
+        let port = meeting.listener.local_addr().expect("bound").port();
+        let id = |known: &[u8]| UniqueId::agreed(&loopback, port, known).expect("an address");
+        assert!(id(b"job 7") == id(b"job 7") && id(b"job 7") != id(b"job 8"));
+        assert!(UniqueId::agreed(&[], port, b"").is_err());
+        let taken = Meeting::at(&loopback, port, b"job 7").expect_err("it listens there").to_string();
+        assert!(taken.contains(&port.to_string()) && taken.contains("another port"), "{taken}");
+        drop(meeting);
+        assert_eq!(*Meeting::at(&loopback, port, b"job 7").expect("free again").id(), id(b"job 7"));
     }
 
     #[test]

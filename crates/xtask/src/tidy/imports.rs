@@ -104,6 +104,7 @@ const MAY_IMPORT: [(&str, &[&str]); 17] = [
     ("probe-sync-trace", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate"]),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
+    ("probe-sync-python", ALL),
     ("probe-sync-mpi-tests", &["probe-sync-time", "probe-sync-collective", "probe-sync-mpi"]),
     ("probe-sync-testbed", &[]),
     ("xtask", &[]),

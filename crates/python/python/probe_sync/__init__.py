@@ -1,0 +1,86 @@
+"""How the clocks of a cluster's nodes differ while a job runs, and its profiler traces on one clock.
+
+Beside a training loop, on every rank::
+
+    session = probe_sync.start(group=probe_sync.from_torch(), out="run")
+    ...                       # training; every rank ends with session.stop()
+
+Afterwards, anywhere::
+
+    probe_sync.align(traces, run_dir="run", output="aligned/", validate=True)
+
+Nothing here prints, installs signal handlers, or links MPI. Errors are `probe_sync.Error`, with a text that says what to do.
+"""
+
+from __future__ import annotations
+
+from ._native import Meeting, Round, __version__
+from .errors import (
+    AlreadyStarted,
+    ConfigError,
+    DamagedTrace,
+    Error,
+    FileError,
+    JoinError,
+    RefusedTrace,
+    SessionEnded,
+    SessionFailed,
+    WaitTimeout,
+)
+from .launch import Group, from_env, from_hosts, from_jax, from_mpi4py, from_torch
+from .offsets import NodeLines, Offsets
+from .results import (
+    AlignedTrace,
+    AlignResult,
+    AlignmentStats,
+    CheckReport,
+    CheckResult,
+    MergeResult,
+    SolveResult,
+    Verdict,
+)
+from .rocm import analyze_collective_operations, combine_traces
+from .session import Session, State, current, start
+from .traces import align, check, merge, solve
+
+__all__ = [
+    "AlignResult",
+    "AlignedTrace",
+    "AlignmentStats",
+    "AlreadyStarted",
+    "CheckReport",
+    "CheckResult",
+    "ConfigError",
+    "DamagedTrace",
+    "Error",
+    "FileError",
+    "Group",
+    "JoinError",
+    "Meeting",
+    "MergeResult",
+    "NodeLines",
+    "Offsets",
+    "RefusedTrace",
+    "Round",
+    "Session",
+    "SessionEnded",
+    "SessionFailed",
+    "SolveResult",
+    "State",
+    "Verdict",
+    "WaitTimeout",
+    "__version__",
+    "align",
+    "analyze_collective_operations",
+    "check",
+    "combine_traces",
+    "current",
+    "from_env",
+    "from_hosts",
+    "from_jax",
+    "from_mpi4py",
+    "from_torch",
+    "merge",
+    "solve",
+    "start",
+]

@@ -1,0 +1,112 @@
+"""The native part; what people call is in the other modules."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Meeting", "Offsets", "Round", "Session", "__version__", "agreed_id", "align", "check", "leave", "merge", "solve", "start"]
+
+__version__: str
+
+@final
+class Meeting:
+    """Rank 0 of a group that is about to meet: it listens from now on.
+
+    `addresses` are those at which the others may reach this machine (default: its interfaces'). With `port` and `known` the others make the
+    id themselves (`agreed_id`).
+    """
+
+    def __new__(cls, addresses: Sequence[str] | None = None, *, port: int | None = None, known: bytes | None = None) -> Meeting: ...
+    @property
+    def unique_id(self) -> bytes:
+        """What the other ranks join by, 128 bytes. Whoever has them can take a rank's place."""
+
+@final
+class Round:
+    """One round: all nodes' clocks against the reference's, as arrays in order of nodes."""
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+    @property
+    def reference(self) -> int:
+        """The node whose offset is zero."""
+    @property
+    def midpoint_ns(self) -> int:
+        """The instant at which the offsets hold, on the reference clock, ns since 1970."""
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """The window's start and end on the reference clock, ns since 1970."""
+    @property
+    def offset_ns(self) -> npt.NDArray[np.float64]:
+        """Each clock minus the reference clock at the midpoint; meaningless unless `reachable`."""
+    @property
+    def drift_ppm(self) -> npt.NDArray[np.float64]:
+        """Each clock's rate against the reference's."""
+    @property
+    def sigma_ns(self) -> npt.NDArray[np.float64]:
+        """Standard deviation of `offset_ns`; infinite unless `reachable`."""
+    @property
+    def bound_lo_ns(self) -> npt.NDArray[np.float64]:
+        """Lower end of the hard interval: no smaller offset can have produced the packets."""
+    @property
+    def bound_hi_ns(self) -> npt.NDArray[np.float64]:
+        """Upper end of the hard interval."""
+    @property
+    def reachable(self) -> npt.NDArray[np.bool_]:
+        """Whether fitted edges join the node to the reference."""
+    def __len__(self) -> int: ...
+
+@final
+class Session:
+    def progress(self) -> tuple[str, tuple[int, int, int, int, int] | None, str | None]: ...
+    def latest(self) -> Round | None: ...
+    def next_round(self, after: Round | None, timeout: float | None) -> Round | None: ...
+    def wait_until_bound(self, half_width_ns: int, timeout: float | None) -> Round: ...
+    def stop(self, timeout: float | None) -> str | None: ...
+    def abandon(self) -> None: ...
+
+@final
+class Offsets:
+    def __new__(cls, path: str) -> Offsets: ...
+    @property
+    def reference(self) -> int: ...
+    @property
+    def nodes(self) -> list[int]: ...
+    @property
+    def hosts(self) -> dict[int, str]: ...
+    @property
+    def notes(self) -> list[str]: ...
+    def measured_ns(self, node: int) -> tuple[int, int] | None: ...
+    def lines(
+        self, node: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]: ...
+    def convert(self, times_ns: npt.NDArray[np.int64], node: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]: ...
+
+def start(
+    file: str | None,
+    settings: Sequence[tuple[str, str]],
+    *,
+    rank: int | None,
+    size: int | None,
+    meeting: Meeting | None,
+    unique_id: bytes | None,
+) -> Session: ...
+def agreed_id(addresses: Sequence[str], *, port: int, known: bytes) -> bytes: ...
+def leave() -> None: ...
+def align(
+    asked: dict[str, Any],
+    output: str,
+    *,
+    annotate: bool,
+    embed_snapshots: bool,
+    validate: bool,
+    progress: Callable[[float], object] | None,
+) -> str: ...
+def merge(
+    asked: dict[str, Any], output: str, *, allow_uncalibrated: bool, plane_layout: str, annotate: bool, validate: bool
+) -> str: ...
+def check(asked: dict[str, Any], *, report: str | None) -> str: ...
+def solve(recording: dict[str, Any], out: str) -> str: ...

@@ -1,0 +1,279 @@
+"""How the ranks of a job find each other: by what their launcher has.
+
+Every adapter returns a `Group` for `probe_sync.start(group=...)`, and is called by every rank. `from_torch`, `from_jax` and `from_mpi4py`
+carry an id from rank 0 to the others, so no port has to be free and nothing be agreed on. `from_env` and `from_hosts` are for ranks that can
+only read their environment: there all ranks make the same id of rank 0's address, a port, and a key.
+
+Who has the id, or knows what it is made of, can take a rank's place. Nothing is guessed: what the environment does not say is an error that says what
+to set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import ipaddress
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._native import Meeting, agreed_id
+from .errors import ConfigError, JoinError
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """This process's place among the ranks, and how it meets them."""
+
+    rank: int
+    size: int
+    unique_id: bytes = dataclasses.field(repr=False)
+    """The 128 bytes by which the others find rank 0; equal, or as good as equal, on all ranks."""
+    meeting: Meeting | None = dataclasses.field(default=None, repr=False)
+    """At rank 0: where it listens."""
+
+
+def from_torch(group: Any = None) -> Group:
+    """The ranks of `torch.distributed`, by `broadcast_object_list` in `group` (default: all). Every rank of the group calls it."""
+    try:
+        distributed: Any = importlib.import_module("torch.distributed")
+    except ImportError as error:
+        raise ConfigError(f"from_torch: torch cannot be imported ({error}); install it, or use another adapter as from_env()") from error
+    if not distributed.is_available() or not distributed.is_initialized():
+        raise ConfigError("from_torch: torch.distributed is not initialised; call torch.distributed.init_process_group() first, or use from_env()")
+    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    if rank < 0:
+        raise ConfigError("from_torch: this process is not in that group; leave group out, or call it on the group's ranks alone")
+    meeting = Meeting() if rank == 0 else None
+    carried: list[Any] = [meeting.unique_id if meeting is not None else None]
+    root = 0 if group is None else distributed.get_global_rank(group, 0)
+    distributed.broadcast_object_list(carried, src=root, group=group)
+    return Group(rank, size, _checked(carried[0], "torch.distributed"), meeting)
+
+
+def from_jax() -> Group:
+    """The processes of `jax.distributed`, by its key-value store. Every process calls it, equally often."""
+    try:
+        distributed: Any = importlib.import_module("jax._src.distributed")
+    except ImportError as error:
+        raise ConfigError(f"from_jax: jax cannot be imported ({error}); install it, or use another adapter as from_env()") from error
+    state = distributed.global_state
+    client = state.client
+    if client is None:
+        raise ConfigError("from_jax: jax.distributed is not initialised; call jax.distributed.initialize() first, or use from_env()")
+    global _jax_calls
+    _jax_calls += 1
+    key = f"probe_sync/id/{_jax_calls}"
+    rank, size = int(state.process_id), int(state.num_processes)
+    if rank == 0:
+        meeting = Meeting()
+        client.key_value_set_bytes(key, meeting.unique_id)
+        return Group(rank, size, meeting.unique_id, meeting)
+    try:
+        carried = client.blocking_key_value_get_bytes(key, _CARRY_MS)
+    except Exception as error:
+        text = f"from_jax: process 0 has not said within {_CARRY_MS // 1000} s where it is; every process calls from_jax(), equally often"
+        raise JoinError(f"{text} ({error})") from error
+    return Group(rank, size, _checked(carried, "jax.distributed"))
+
+
+def from_mpi4py(comm: Any = None) -> Group:
+    """The ranks of an mpi4py communicator (default: MPI.COMM_WORLD), by `comm.bcast`. The rounds run on TCP; MPI is used no further."""
+    if comm is None:
+        try:
+            comm = importlib.import_module("mpi4py.MPI").COMM_WORLD
+        except ImportError as error:
+            raise ConfigError(f"from_mpi4py: mpi4py cannot be imported ({error}); install it, or use from_env()") from error
+    rank, size = int(comm.Get_rank()), int(comm.Get_size())
+    meeting = Meeting() if rank == 0 else None
+    carried = comm.bcast(meeting.unique_id if meeting is not None else None, root=0)
+    return Group(rank, size, _checked(carried, "mpi4py"), meeting)
+
+
+def from_hosts(hosts: Sequence[str], rank: int, port: int, *, key: str | bytes | None = None, timeout: float = 60.0) -> Group:
+    """Ranks that know where all of them are: `hosts[r]` is the host of rank `r`, of which only the first is called.
+
+    Rank 0 listens at `port`. `key` is what the job's ranks know and others should not (default: `PROBE_SYNC_JOB`, else the launcher's
+    name of the job, which can be guessed). Names are looked up for up to `timeout` seconds.
+    """
+    if isinstance(hosts, (str, bytes)) or not hosts:
+        raise ConfigError(f"hosts={hosts!r}: give a list with the host of every rank, rank 0's first")
+    return _agreed(hosts[0], rank, len(hosts), port, _known(key, os.environ), timeout)
+
+
+def from_env(environ: Mapping[str, str] | None = None, *, key: str | bytes | None = None, timeout: float = 60.0) -> Group:
+    """The rank that the launcher has put into the environment: torchrun, Open MPI, PMI (MPICH, Cray), Slurm, or RANK and WORLD_SIZE by hand.
+
+    Where torch.distributed is initialised, it carries the id (`from_torch`). Otherwise rank 0 listens at MASTER_ADDR and
+    PROBE_SYNC_MASTER_PORT; without that at MASTER_PORT (one more under torchrun, whose store has that port). Slurm's first host and a port made of
+    the job's number stand in where these are not set, and loopback where Open MPI says that all ranks are on one host.
+    """
+    given = os.environ if environ is None else environ
+    rank, size, source = _place(given)
+    if environ is None and _torch_is_up():
+        group = from_torch()
+        if (group.rank, group.size) != (rank, size):
+            raise ConfigError(
+                f"{source} says rank {rank} of {size}, and torch.distributed rank {group.rank} of {group.size}; name one of them: from_torch(), "
+                "or from_hosts(hosts, rank, port)"
+            )
+        return group
+    if size == 1:
+        meeting = Meeting(["127.0.0.1"])
+        return Group(0, 1, meeting.unique_id, meeting)
+    return _agreed(_address(given, source, size), rank, size, _port(given, source), _known(key, given), timeout)
+
+
+def _torch_is_up() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and bool(distributed.is_available() and distributed.is_initialized())
+
+
+def _place(given: Mapping[str, str]) -> tuple[int, int, str]:
+    """Rank, size, and whose variables say so."""
+    found = [(name, _numbers(given, rank, size)) for name, rank, size in _PLACES if rank in given and size in given]
+    whole = {name: place for name, place in found}
+    if _BY_HAND in whole and "TORCHELASTIC_RUN_ID" in given:
+        # torchrun, the innermost launcher: its workers inherit the variables of what started it.
+        whole = {_BY_HAND: whole[_BY_HAND]}
+    elif len(whole) > 1:
+        # Under mpirun these are the daemon's, not the rank's.
+        whole.pop("Slurm", None)
+    if not whole:
+        raise ConfigError(_missing(given))
+    if len(set(whole.values())) > 1:
+        told = ", ".join(f"{name} says rank {rank} of {size}" for name, (rank, size) in whole.items())
+        raise ConfigError(f"the environment is not clear: {told}; unset what does not hold, or call from_hosts(hosts, rank, port)")
+    name, (rank, size) = next(iter(whole.items()))
+    if name == "Slurm" and not ({"SLURM_STEP_ID", "SLURM_STEPID"} & given.keys()):
+        raise ConfigError("SLURM_PROCID is set, but this is no task of srun: start the ranks with srun")
+    if not 0 <= rank < size:
+        raise ConfigError(f"{name} says rank {rank} of {size}: ranks are numbered from 0 to size - 1")
+    return rank, size, name
+
+
+def _numbers(given: Mapping[str, str], rank: str, size: str) -> tuple[int, int]:
+    try:
+        return int(given[rank]), int(given[size])
+    except ValueError as error:
+        raise ConfigError(f"{rank}={given[rank]!r}, {size}={given[size]!r}: {error}; give whole numbers") from error
+
+
+def _missing(given: Mapping[str, str]) -> str:
+    """What to do where no rank is known."""
+    if "PMIX_RANK" in given:
+        return "PMIX_RANK is set, but nothing says how many ranks there are: set WORLD_SIZE and RANK, or call from_mpi4py(comm)"
+    half = [name for _, rank, size in _PLACES for name in (rank, size) if name in given]
+    if half:
+        return f"{', '.join(half)} alone do not say which rank this is: set RANK and WORLD_SIZE, or call from_hosts(hosts, rank, port)"
+    return (
+        "nothing says which rank this is: start the ranks with torchrun, mpirun or srun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or "
+        "call from_hosts(hosts, rank, port)"
+    )
+
+
+def _address(given: Mapping[str, str], source: str, size: int) -> str:
+    if "MASTER_ADDR" in given:
+        return given["MASTER_ADDR"]
+    if source == "Open MPI" and given.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
+        return "127.0.0.1"
+    nodes = given.get("SLURM_STEP_NODELIST")
+    if source == "Slurm" and nodes and given.get("SLURM_DISTRIBUTION", "block") != "arbitrary":
+        return _first_host(nodes)
+    raise ConfigError(
+        f"{source} does not say on which host rank 0 is: set MASTER_ADDR to its name or address, or let something carry the id: from_mpi4py(comm), "
+        "from_torch(), from_jax()"
+    )
+
+
+def _first_host(nodes: str) -> str:
+    """The first host of a list as Slurm writes it: `a[03-05,9],b` begins with a03."""
+    match = re.match(r"([^,\[\]\s]+)(?:\[(\d+)[\d,-]*\]([^,\[\]\s]*))?(?:,|$)", nodes)
+    if match is None:
+        raise ConfigError(f"SLURM_STEP_NODELIST={nodes!r} is not understood; set MASTER_ADDR to rank 0's host")
+    return "".join(part or "" for part in match.groups())
+
+
+def _port(given: Mapping[str, str], source: str) -> int:
+    for name in ("PROBE_SYNC_MASTER_PORT", "MASTER_PORT"):
+        if name in given:
+            beside_store = name == "MASTER_PORT" and "TORCHELASTIC_RUN_ID" in given
+            try:
+                return int(given[name]) + beside_store
+            except ValueError as error:
+                raise ConfigError(f"{name}={given[name]!r}: {error}; give a port's number") from error
+    job = given.get("SLURM_JOB_ID", "")
+    if source == "Slurm" and job.isdigit():
+        # Above the ports that systems hand out. jax.distributed takes job % 4096 there, so we keep away from that.
+        return 61440 + (int(job) + 2048) % 4096
+    raise ConfigError(
+        f"{source} does not say at which port rank 0 listens: set PROBE_SYNC_MASTER_PORT to one that is free on its host, the same on all ranks"
+    )
+
+
+def _known(key: str | bytes | None, given: Mapping[str, str]) -> bytes:
+    """What the ranks recognise each other by."""
+    if key is not None:
+        return key.encode() if isinstance(key, str) else key
+    if "PROBE_SYNC_JOB" in given:
+        return given["PROBE_SYNC_JOB"].encode()
+    named = next(((name, given[name]) for name in _JOB_NAMES if name in given), ("nothing but the port", ""))
+    return "=".join(named).encode()
+
+
+def _agreed(host: str, rank: int, size: int, port: int, known: bytes, timeout: float) -> Group:
+    if not 0 <= rank < size:
+        raise ConfigError(f"rank={rank}, size={size}: ranks are numbered from 0 to size - 1")
+    if not 0 < port < 65536:
+        raise ConfigError(f"port={port}: give a number from 1 to 65535 that is free on rank 0's host, the same on all ranks")
+    if rank == 0:
+        # Its own name may lead to 127.0.1.1: it listens everywhere, except where only loopback is meant.
+        meeting = Meeting([host] if _is_loopback(host) else None, port=port, known=known)
+        return Group(rank, size, meeting.unique_id, meeting)
+    return Group(rank, size, agreed_id(_addresses(host, timeout), port=port, known=known))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _addresses(host: str, timeout: float) -> list[str]:
+    """The addresses behind a name; a name service may learn a host's name only when it is up."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        except OSError as error:
+            if time.monotonic() >= end:
+                text = f"rank 0's host {host!r} is not known here ({error}); give its address"
+                raise JoinError(text) from error
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _checked(carried: object, by: str) -> bytes:
+    if not isinstance(carried, bytes) or len(carried) != 128:
+        raise JoinError(f"{by} has not carried rank 0's id; every rank calls the same adapter at the same point")
+    return carried
+
+
+_BY_HAND = "RANK/WORLD_SIZE"
+# Whose variables, and their names for the rank and the number of ranks.
+_PLACES = (
+    (_BY_HAND, "RANK", "WORLD_SIZE"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI", "PMI_RANK", "PMI_SIZE"),
+    ("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+# Variables in which launchers name a job, equal on all its ranks.
+_JOB_NAMES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+_CARRY_MS = 300_000
+_LOOK_AGAIN_S = 0.2
+_jax_calls = 0

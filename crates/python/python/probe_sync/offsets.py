@@ -1,0 +1,86 @@
+"""The offsets of a run, or of a table, as arrays, and times through them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import _native, _settings
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NodeLines:
+    """What a file of offsets says of one node, line by line."""
+
+    at_ns: npt.NDArray[np.int64]
+    """When, ns since 1970: on the reference clock in files of a run, on the node's own in tables."""
+    offset_ns: npt.NDArray[np.float64]
+    """This clock minus the reference clock."""
+    drift_ppm: npt.NDArray[np.float64]
+    """Its rate; NaN where not stated."""
+    sigma_ns: npt.NDArray[np.float64]
+    """Standard deviation of the offset; NaN where not stated."""
+
+
+class Offsets:
+    """Offsets of all nodes by time, read from a run's directory, its `offsets.jsonl`, or a CSV of node, node time, offset."""
+
+    def __init__(self, path: _settings.Path) -> None:
+        self._native = _native.Offsets(os.fspath(path))
+        self.path: str = os.fspath(path)
+
+    @property
+    def reference(self) -> int:
+        """The node whose offset is zero."""
+        return self._native.reference
+
+    @property
+    def nodes(self) -> list[int]:
+        """The nodes that are known, the reference among them."""
+        return self._native.nodes
+
+    @property
+    def hosts(self) -> dict[int, str]:
+        """Hosts by node, where stated."""
+        return self._native.hosts
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out of the file, and why."""
+        return self._native.notes
+
+    def measured_ns(self, node: int) -> tuple[int, int] | None:
+        """From when until when a node was measured, on its own clock, ns since 1970; None for a node without offsets."""
+        return self._native.measured_ns(node)
+
+    def lines(self, node: int) -> NodeLines:
+        """What the file says of a node, in order of time."""
+        return NodeLines(*self._native.lines(node))
+
+    def to_reference(self, times_ns: npt.ArrayLike, node: int) -> npt.NDArray[np.int64]:
+        """Times of a node's system clock (whole ns since 1970) on the reference clock, through the map that aligns traces.
+
+        Any shape. Outside of `measured_ns` the clock is extrapolated; `sigma_ns` says how surely.
+        """
+        return self._convert(times_ns, node)[0]
+
+    def sigma_ns(self, times_ns: npt.ArrayLike, node: int) -> npt.NDArray[np.float64]:
+        """The standard deviations of the times that `to_reference` gives."""
+        return self._convert(times_ns, node)[1]
+
+    def _convert(self, times_ns: npt.ArrayLike, node: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        given = np.asarray(times_ns)
+        if given.dtype.kind not in "iu":
+            raise ConfigError(f"times_ns has type {given.dtype}: give whole nanoseconds; a float cannot hold a time since 1970 to the nanosecond")
+        times, sigmas = self._native.convert(np.ascontiguousarray(given, dtype=np.int64).reshape(-1), node)
+        return times.reshape(given.shape), sigmas.reshape(given.shape)
+
+    def __repr__(self) -> str:
+        return f"<probe_sync.Offsets {self.path}: {len(self.nodes)} nodes against node {self.reference}>"

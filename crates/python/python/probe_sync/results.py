@@ -1,0 +1,228 @@
+"""What `align`, `merge`, `check` and `solve` return."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignmentStats:
+    """What was done to one trace: the content of its `alignment_stats.json`."""
+
+    node: int | None
+    """The node whose clock the trace was on; None where no node's offsets were applied."""
+    node_settled_by: str | None
+    """What settled that it is this node."""
+    events: int
+    """Events, as the format counts them."""
+    times: int
+    """Times that were mapped."""
+    clamped: int
+    """Times held back so that order on a line is kept."""
+    extrapolated_before: int
+    """Times before the node was first measured."""
+    extrapolated_after: int
+    """Times after it was last measured."""
+    correction_ns: tuple[float, float, float] | None
+    """Smallest, median and largest correction (new time minus old); None where no time was corrected."""
+    uncertainty_ns: float
+    """Largest standard deviation of any mapped time; infinite where the clock is not known."""
+    base_ns: int | None
+    """The base of the output's times."""
+    notes: tuple[str, ...]
+    """What the user should know."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignedTrace:
+    """One trace that went into an output."""
+
+    path: str
+    """The input."""
+    output: str
+    """The file that it was written into."""
+    stats: AlignmentStats
+    """What was done to it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckReport:
+    """Happens-before edges between the traces, and which of them do not hold."""
+
+    edges: int
+    """Edges that were judged."""
+    broken: int
+    """Edges that do not hold."""
+    explained: int
+    """Of the broken ones, those that the clocks' uncertainty explains."""
+    worst_ns: float
+    """The largest amount by which an edge is broken; 0 when none is."""
+    instances: int
+    """Operations with parts on at least two nodes."""
+    unjudged_edges: int
+    """Edges that depend on a clock that is not known."""
+    unjudged_parts: int
+    """Parts of collectives that nothing here covers."""
+    ambiguous_instances: int
+    """Operations that no order pairs with certainty; never a verdict."""
+    details: dict[str, Any]
+    """The whole report, as `probe_sync check --json` writes it."""
+
+    @property
+    def violations(self) -> int:
+        """Broken edges that uncertainty does not explain."""
+        return self.broken - self.explained
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Whether causality holds between the traces."""
+
+    outcome: Literal["holds", "violated", "incomplete", "nothing"]
+    """`holds`, `violated`; `incomplete` where what was judged holds and not all could be; `nothing` where there was no edge to judge."""
+    before: CheckReport | None
+    """The times as they are in the files, where there are corrected ones too."""
+    result: CheckReport
+    """The check that counts: of the corrected times where clocks are known."""
+    text: str
+    """A table of operations and broken edges, and the verdict in a sentence."""
+    remarks: tuple[str, ...]
+    """What limits the verdict."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Calibrated:
+    method: str
+    """How the clocks were learnt."""
+    timeline: str
+    """Which clock the times are on now."""
+    notes: tuple[str, ...]
+    """Worth knowing."""
+    warnings: tuple[str, ...]
+    """What probably has to be changed."""
+    collectives: dict[str, Any] | None
+    """What the collectives say of the clocks, with bounds by rank; None where they were not asked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckResult(_Calibrated):
+    """What `check` found."""
+
+    verdict: Verdict
+    """Whether causality holds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignResult(_Calibrated):
+    """What `align` did."""
+
+    traces: tuple[AlignedTrace, ...]
+    """The traces, in order of nodes."""
+    verdict: Verdict | None
+    """Whether causality holds; None unless `validate`."""
+
+    @property
+    def largest_correction_ns(self) -> float:
+        """The correction that is farthest from 0."""
+        return _largest(self.traces)
+
+    @property
+    def uncertainty_ns(self) -> float:
+        """Largest standard deviation of any time."""
+        return max((trace.stats.uncertainty_ns for trace in self.traces), default=0.0)
+
+    def __str__(self) -> str:
+        return _line(self.traces, self.verdict, self.uncertainty_ns)
+
+
+@dataclasses.dataclass(frozen=True)
+class MergeResult(AlignResult):
+    """What `merge` did."""
+
+    output: str
+    """The file that was written."""
+    base_ns: int
+    """The common base of its times."""
+    uncalibrated: tuple[str, ...]
+    """Traces whose clock is not known, and whose times are as they were."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SolveResult:
+    """What `solve` recomputed."""
+
+    exchanges: int
+    """Exchanges used; of packets, the packets."""
+    nodes: int
+    """Nodes seen."""
+    rounds: int
+    """Rounds solved."""
+    lines: int
+    """Lines written, the first apart."""
+    skipped_lines: int
+    """Lines left out."""
+    left_out_exchanges: int
+    """Exchanges that no fit used."""
+    skipped_rounds: int
+    """Rounds left out for want of the reference node."""
+    notes: tuple[str, ...]
+    """What was left out and why, by file and line."""
+    asymmetry_sd_ns: float
+    """Standard deviation of a median path's asymmetry."""
+    half_width_95_ns: float | None
+    """Median half-width of the 95 % intervals; None when nobody but the reference was reached."""
+    breaks: int
+    """Times at which a clock was stepped or restarted."""
+    faults: tuple[str, ...]
+    """Faults of clocks and paths, as sentences, in the order in which they showed."""
+
+
+def stats(told: dict[str, Any]) -> AlignmentStats:
+    """Statistics from JSON, in which infinite is null."""
+    correction, uncertainty = told["correction_ns"], told["uncertainty_ns"]
+    changed = {
+        "correction_ns": None if correction is None else tuple(correction),
+        "uncertainty_ns": math.inf if uncertainty is None else uncertainty,
+        "notes": tuple(told["notes"]),
+    }
+    return AlignmentStats(**{**told, **changed})
+
+
+def verdict(told: dict[str, Any] | None) -> Verdict | None:
+    """A verdict from JSON."""
+    if told is None:
+        return None
+    before = told["before"]
+    known = None if before is None else _report(before)
+    return Verdict(told["outcome"], known, _report(told["result"]), told["text"], tuple(told["remarks"]))
+
+
+def common(told: dict[str, Any]) -> dict[str, Any]:
+    """The fields of every result on traces."""
+    lists = {name: tuple(told[name]) for name in ("notes", "warnings")}
+    return {"method": told["method"], "timeline": told["timeline"], "collectives": told["collectives"], **lists}
+
+
+def solved(told: dict[str, Any]) -> SolveResult:
+    """What `solve` tells, from JSON."""
+    return SolveResult(**{**told, "notes": tuple(told["notes"]), "faults": tuple(told["faults"])})
+
+
+def _report(told: dict[str, Any]) -> CheckReport:
+    counted = [field.name for field in dataclasses.fields(CheckReport) if field.name != "details"]
+    return CheckReport(**{name: told[name] for name in counted}, details=told)
+
+
+def _largest(traces: tuple[AlignedTrace, ...]) -> float:
+    ends = [value for trace in traces for value in trace.stats.correction_ns or ()]
+    return max(ends, key=abs, default=0.0)
+
+
+def _line(traces: tuple[AlignedTrace, ...], found: Verdict | None, uncertainty_ns: float) -> str:
+    text = f"{len(traces)} traces, largest correction {_largest(traces) * 1e-6:+.3f} ms, uncertainty up to {uncertainty_ns:.0f} ns"
+    if found is None:
+        return text
+    before = "" if found.before is None else f"{found.before.broken} → "
+    return f"{text}; broken edges {before}{found.result.broken} of {found.result.edges}: {found.outcome}"

@@ -1,0 +1,204 @@
+"""A session: the run of this process, beside its training loop."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from . import _native, _settings
+from .errors import AlreadyStarted, ConfigError, Error
+
+if TYPE_CHECKING:
+    from ._native import Meeting, Round
+    from .launch import Group
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """Where a session stands."""
+
+    phase: Literal["meeting", "measuring", "ended", "failed"]
+    """`meeting` until all ranks have come, then `measuring`, at last `ended` or `failed`."""
+    rank: int | None
+    """This rank; this and what follows is None until the ranks have met."""
+    node: int | None
+    """The node that this rank is, or follows: ranks of one clock are one node."""
+    nodes: int | None
+    """Number of nodes."""
+    reference: int | None
+    """The node whose offset is zero."""
+    rounds: int
+    """Rounds solved so far."""
+    reason: str | None
+    """Why it failed."""
+
+
+class Session:
+    """A run under way, measured by a thread of its own; `probe_sync.start` makes it.
+
+    No wait holds the interpreter, and Ctrl-C ends every wait at once; the session goes on then. As a context manager it stops at the end.
+    """
+
+    def __init__(self, native: _native.Session) -> None:
+        self._native = native
+        self._seen: Round | None = None
+
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+        phase, known, reason = self._native.progress()
+        rank, node, nodes, reference, rounds = known or (None, None, None, None, 0)
+        return State(cast(Any, phase), rank, node, nodes, reference, rounds, reason)
+
+    @property
+    def round(self) -> Round | None:
+        """The last round that was solved; None before the first."""
+        return self._native.latest()
+
+    def next_round(self, timeout: float | None = None) -> Round | None:
+        """Waits for a round later than the one that this method returned last, and returns the latest; None when the run has ended.
+
+        Raises `WaitTimeout` after `timeout` seconds, and `JoinError` or `SessionFailed` when the session fails.
+        """
+        found = self._native.next_round(self._seen, timeout)
+        self._seen = found or self._seen
+        return found
+
+    def rounds(self, timeout: float | None = None) -> Iterator[Round]:
+        """Rounds from the latest on, until the run ends; rounds that were solved while nobody asked are skipped.
+
+        Raises what `next_round` raises, `WaitTimeout` when a round takes longer than `timeout` seconds.
+        """
+        seen: Round | None = None
+        while (found := self._native.next_round(seen, timeout)) is not None:
+            seen = found
+            yield found
+
+    def wait_until_bound(self, half_width_ns: int, timeout: float | None = None) -> Round:
+        """Waits until this node's offset is known to within ± `half_width_ns` in 95 %, and returns the round that says so.
+
+        Raises `WaitTimeout` after `timeout` seconds, and `JoinError` or `SessionFailed` when the session fails.
+        """
+        if half_width_ns < 0:
+            raise ConfigError(f"half_width_ns={half_width_ns}: give the half-width of an interval in whole nanoseconds, 0 or more")
+        return self._native.wait_until_bound(min(int(half_width_ns), 2**32 - 1), timeout)
+
+    def stop(self, timeout: float | None = None) -> dict[str, Any] | None:
+        """Ends the run on all ranks with the window under way; the content of `report.json` at rank 0, None elsewhere.
+
+        Every rank is to call it. Called again it returns the same. After `timeout` seconds it raises `WaitTimeout`, and may be called again.
+        """
+        report = self._native.stop(timeout)
+        _forget(self)
+        return None if report is None else cast("dict[str, Any]", json.loads(report))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.stop()
+            return
+        # The error under way is the one to see; the other ranks may never stop.
+        try:
+            self.stop(timeout=_FAREWELL_S)
+        except Error:
+            _forget(self)
+
+    def __repr__(self) -> str:
+        return f"<probe_sync.Session {self.state}>"
+
+
+def start(
+    config: Mapping[str, _settings.Setting] | _settings.Path | None = None,
+    *,
+    out: _settings.Path | None = None,
+    group: Group | None = None,
+    rank: int | None = None,
+    size: int | None = None,
+    meeting: Meeting | None = None,
+    unique_id: bytes | None = None,
+    **keys: _settings.Setting,
+) -> Session:
+    """Starts to measure beside this process's work, and returns at once; every rank of a job calls it.
+
+    `config` is a mapping of settings or a TOML or JSON file; `out` is the run's directory, and `keys` are further settings, as the flags of
+    `probe_sync run --help` with underscores: `window="250ms"`. They win over `PROBE_SYNC_<KEY>` variables, and those over a file.
+
+    How the ranks meet: `group` of an adapter (`probe_sync.from_torch()`, `from_env()`, ...), or by hand `rank` and `size` with
+    `meeting=probe_sync.Meeting()` at rank 0 and `unique_id=`, that meeting's 128 bytes, at the others. With none of these the process
+    measures alone.
+
+    Raises `AlreadyStarted` while a session of this process runs, `ConfigError` for what is unusable. Whatever comes later is a state of
+    the session, and is raised by its waits.
+    """
+    given = {"rank": rank, "size": size, "meeting": meeting, "unique_id": unique_id}
+    if group is not None:
+        doubled = [name for name, value in given.items() if value is not None]
+        if doubled:
+            raise ConfigError(f"group says already what {', '.join(doubled)} would say; leave one of them out")
+        rank, size, meeting, unique_id = group.rank, group.size, group.meeting, group.unique_id
+        if rank == 0:
+            unique_id = None
+    by_file = isinstance(config, (str, os.PathLike))
+    table = {} if config is None or by_file else cast("Mapping[str, _settings.Setting]", config)
+    settings = _settings.settings(table, keys if out is None else {"out": os.fspath(out), **keys})
+    file = os.fspath(cast(_settings.Path, config)) if by_file else None
+    global _current
+    with _lock:
+        if _running() is not None:
+            raise AlreadyStarted(
+                "this process measures already: call stop() on that session first, or use it: probe_sync.current() returns it"
+            )
+        native = _native.start(file, settings, rank=rank, size=size, meeting=meeting, unique_id=unique_id)
+        session = Session(native)
+        _current = (os.getpid(), session)
+    return session
+
+
+def current() -> Session | None:
+    """The session of this process that runs now; None where there is none."""
+    with _lock:
+        return _running()
+
+
+def _running() -> Session | None:
+    if _current is None or _current[0] != os.getpid():
+        return None
+    return _current[1] if _current[1].state.phase in ("meeting", "measuring") else None
+
+
+def _forget(session: Session) -> None:
+    global _current
+    with _lock:
+        if _current is not None and _current[1] is session:
+            _current = None
+
+
+def _leave() -> None:
+    """At exit: the run is asked to end, and nobody waits for it."""
+    if _current is not None:
+        _current[1]._native.abandon()
+    _native.leave()
+
+
+def _after_fork() -> None:
+    """A lock that another thread of the parent held is nobody's in the child."""
+    global _lock
+    _lock = threading.Lock()
+
+
+_FAREWELL_S = 1.0
+
+_lock = threading.Lock()
+# Held here, so that a session whose owner has let go of it measures on.
+_current: tuple[int, Session] | None = None
+
+atexit.register(_leave)
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,212 @@
+"""From raw traces to traces on one clock, on the library calls of the command line: `align`, `merge`, `check`, `solve`.
+
+Keywords are the command line's options; `probe_sync align --help` has more on them. No call holds the interpreter, and Ctrl-C ends
+each of them: a trace that is being written is finished in the background, or removed at exit, and nothing half is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from . import _native, _settings, results
+from .errors import ConfigError
+from .results import AlignedTrace, AlignResult, CheckResult, MergeResult, SolveResult
+
+
+def align(
+    traces: _settings.Path | Iterable[_settings.Path] | None = None,
+    *,
+    output: _settings.Path,
+    nodes: Sequence[int] = (),
+    assume_order: bool = False,
+    run_dir: _settings.Path | None = None,
+    offsets: _settings.Path | None = None,
+    from_collectives: bool = False,
+    extrapolate: _settings.Time | None = None,
+    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
+    snapshot_markers: str | None = None,
+    realtime_only: bool = False,
+    timeline: str = "host",
+    annotate: bool = False,
+    embed_snapshots: bool = False,
+    validate: bool = False,
+    progress: Callable[[float], object] | None = None,
+) -> AlignResult:
+    """Rewrites traces onto the reference clock, each in its own format: into the file `output`, or for several into that directory.
+
+    The clocks are learnt from `run_dir` (a run's directory), `offsets` (its offsets, or a CSV of node, node time, offset) or
+    `from_collectives`. Without `traces` those in the run's directory are taken. `progress` is called with the share of the traces that are
+    written. `validate` checks happens-before before and after.
+
+    Raises `RefusedTrace` where the traces do not fit what is known, `DamagedTrace`, `FileError`, and `ConfigError` for the call itself.
+    """
+    asked = _asked(
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+    )
+    told = json.loads(
+        _native.align(
+            asked, os.fspath(output), annotate=annotate, embed_snapshots=embed_snapshots, validate=validate, progress=progress
+        )
+    )
+    return AlignResult(**results.common(told), traces=_rows(told, None), verdict=results.verdict(told["verdict"]))
+
+
+def merge(
+    traces: _settings.Path | Iterable[_settings.Path] | None = None,
+    *,
+    output: _settings.Path,
+    nodes: Sequence[int] = (),
+    assume_order: bool = False,
+    run_dir: _settings.Path | None = None,
+    offsets: _settings.Path | None = None,
+    from_collectives: bool = False,
+    extrapolate: _settings.Time | None = None,
+    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
+    snapshot_markers: str | None = None,
+    realtime_only: bool = False,
+    timeline: str = "host",
+    allow_uncalibrated: bool = False,
+    plane_layout: str = "xprof",
+    annotate: bool = False,
+    validate: bool = False,
+) -> MergeResult:
+    """Puts the traces of all nodes into one file, on one clock. Clocks and errors are as in `align`.
+
+    `allow_uncalibrated` merges nodes without known clocks too, unchanged and marked so; `plane_layout` is "xprof" or "gpu-tracks".
+    """
+    asked = _asked(
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+    )
+    told = json.loads(
+        _native.merge(
+            asked,
+            os.fspath(output),
+            allow_uncalibrated=allow_uncalibrated,
+            plane_layout=plane_layout,
+            annotate=annotate,
+            validate=validate,
+        )
+    )
+    own, path = told["own"], os.fspath(output)
+    return MergeResult(
+        **results.common(told),
+        traces=_rows(told, path),
+        verdict=results.verdict(told["verdict"]),
+        output=path,
+        base_ns=own["base_ns"],
+        uncalibrated=tuple(own["uncalibrated"]),
+    )
+
+
+def check(
+    traces: _settings.Path | Iterable[_settings.Path] | None = None,
+    *,
+    nodes: Sequence[int] = (),
+    assume_order: bool = False,
+    run_dir: _settings.Path | None = None,
+    offsets: _settings.Path | None = None,
+    from_collectives: bool = False,
+    extrapolate: _settings.Time | None = None,
+    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
+    snapshot_markers: str | None = None,
+    realtime_only: bool = False,
+    timeline: str = "host",
+    report: _settings.Path | None = None,
+) -> CheckResult:
+    """Proves or disproves that no collective ends before a peer has begun; without clocks the traces are checked as they are.
+
+    `report` is a JSON file to write, as `--json` does. A broken edge is a result, not an exception: look at `result.verdict.outcome`.
+    """
+    asked = _asked(
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+    )
+    told = json.loads(_native.check(asked, report=None if report is None else os.fspath(report)))
+    found = results.verdict(told["verdict"])
+    assert found is not None, "check always judges"
+    return CheckResult(**results.common(told), verdict=found)
+
+
+def solve(
+    *,
+    out: _settings.Path,
+    probes: _settings.Path | Iterable[_settings.Path] | None = None,
+    windows: _settings.Path | Iterable[_settings.Path] | None = None,
+    packets: _settings.Path | Iterable[_settings.Path] | None = None,
+    window: _settings.Time | None = None,
+    knots: str = "auto",
+    reference: int | None = None,
+    fit: str = "hull",
+) -> SolveResult:
+    """Recomputes a run from its recording, and writes `out` in the form of `offsets.jsonl`.
+
+    One of `probes` (exchanges of a run with `keep_probes`), `windows` (fits of any run) and `packets` (one-way packets in CSV) has the files;
+    `window` cuts packets into windows. `knots` says which lines are written: "auto", "rounds", or a time as "500ms". `reference` is a
+    node (default: the recorded run's); `fit` is "hull", "svm" or "min-rtt".
+    """
+    given = {
+        "probes": _settings.paths("probes", probes),
+        "windows": _settings.paths("windows", windows),
+        "packets": _settings.paths("packets", packets),
+    }
+    if sum(bool(files) for files in given.values()) != 1:
+        raise ConfigError("solve: give files to one of probes, windows and packets")
+    if window is not None and not given["packets"]:
+        raise ConfigError("solve: window cuts packets; leave it out with probes and windows, which have their own")
+    if fit != "hull" and not given["probes"]:
+        raise ConfigError("solve: fit is for probes; windows and packets are fitted already, or by bounds")
+    options = {
+        "window": None if window is None else _settings.time_text(window),
+        "knots": knots,
+        "reference": None if reference is None else str(reference),
+        "fit": fit,
+    }
+    return results.solved(json.loads(_native.solve({**given, **options}, os.fspath(out))))
+
+
+def _asked(
+    traces: _settings.Path | Iterable[_settings.Path] | None,
+    nodes: Sequence[int],
+    assume_order: bool,
+    run_dir: _settings.Path | None,
+    offsets: _settings.Path | None,
+    from_collectives: bool,
+    extrapolate: _settings.Time | None,
+    snapshots: _settings.Path | Iterable[_settings.Path] | None,
+    snapshot_markers: str | None,
+    realtime_only: bool,
+    timeline: str,
+) -> dict[str, Any]:
+    """The request, of what goes together."""
+    files, pairs = _settings.paths("traces", traces), _settings.paths("snapshots", snapshots)
+    sources = {"run_dir": run_dir is not None, "offsets": offsets is not None, "from_collectives": from_collectives}
+    chosen = [name for name, given in sources.items() if given]
+    refusals = [
+        (not files and run_dir is None, "no traces: give traces, or run_dir with traces in it"),
+        (len(chosen) > 1, f"{' and '.join(chosen)}: the clocks are learnt from one of them"),
+        (assume_order and not files, "assume_order is about the order of traces: give traces"),
+        (assume_order and len(nodes) > 0, "assume_order and nodes both say whose the traces are; leave one of them out"),
+        (realtime_only and bool(pairs or snapshot_markers), "realtime_only takes no pairs: leave snapshots and snapshot_markers out"),
+    ]
+    for refused, why in refusals:
+        if refused:
+            raise ConfigError(why)
+    return {
+        "traces": files,
+        "nodes": [int(node) for node in nodes],
+        "assume_order": assume_order,
+        "run_dir": None if run_dir is None else os.fspath(run_dir),
+        "offsets": None if offsets is None else os.fspath(offsets),
+        "extrapolate": None if extrapolate is None else _settings.time_text(extrapolate),
+        "snapshots": pairs,
+        "snapshot_markers": snapshot_markers,
+        "realtime_only": realtime_only,
+        "timeline": timeline,
+        "from_collectives": from_collectives,
+    }
+
+
+def _rows(told: dict[str, Any], output: str | None) -> tuple[AlignedTrace, ...]:
+    return tuple(AlignedTrace(row["path"], output or row["output"], results.stats(row["stats"])) for row in told["own"]["traces"])

@@ -1,0 +1,74 @@
+//! How ranks find each other from Python: a meeting that rank 0 opens, and its id of 128 bytes.
+//!
+//! Place in the flow: before `session`. The adapters in `probe_sync/launch.py` carry the id by what the launcher has, or make it on all ranks
+//! out of an address, a port and what the ranks know. What it does not do: carry anything itself.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use probe_sync::collective::{self, UniqueId};
+use probe_sync_sys::interfaces;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+
+/// Rank 0 of a group that is about to meet: it listens from now on.
+#[pyclass(frozen, module = "probe_sync._native")]
+#[derive(Debug)]
+pub struct Meeting {
+    waiting: Mutex<Option<collective::Meeting>>,
+    id: UniqueId,
+}
+
+#[pymethods]
+impl Meeting {
+    #[new]
+    #[pyo3(signature = (addresses=None, *, port=None, known=None))]
+    fn new(addresses: Option<Vec<IpAddr>>, port: Option<u16>, known: Option<&[u8]>) -> PyResult<Self> {
+        let addresses = addresses.map_or_else(own_addresses, Ok)?;
+        let meeting = match (port, known) {
+            (None, None) => collective::Meeting::open(&addresses),
+            (Some(port), Some(known)) => collective::Meeting::at(&addresses, port, known),
+            _ => return Err(Failure::config("port and known go together: all ranks make the id of both").into()),
+        };
+        let meeting = meeting.map_err(|error| Failure::of_meeting(&error))?;
+        let id = meeting.id().clone();
+        Ok(Self { waiting: Mutex::new(Some(meeting)), id })
+    }
+
+    /// What the other ranks join by, 128 bytes. Whoever has them can take a rank's place.
+    #[getter]
+    fn unique_id(&self) -> &[u8] {
+        self.id.as_bytes()
+    }
+}
+
+impl Meeting {
+    /// The meeting, once.
+    pub fn take(&self) -> Option<collective::Meeting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The id of ranks that all know where rank 0 is, its port, and something that others do not.
+#[pyfunction]
+#[pyo3(signature = (addresses, *, port, known))]
+#[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
+pub fn agreed_id(addresses: Vec<IpAddr>, port: u16, known: &[u8]) -> PyResult<[u8; UniqueId::BYTES]> {
+    let id = UniqueId::agreed(&addresses, port, known).map_err(|error| Failure::of_meeting(&error))?;
+    Ok(*id.as_bytes())
+}
+
+/// This machine's addresses, those of the interface towards the world first; loopback where there are no others.
+fn own_addresses() -> Result<Vec<IpAddr>, Failure> {
+    let mut all = interfaces::interfaces().map_err(|error| Failure::failed(error.to_string()))?;
+    all.retain(|interface| interface.up);
+    let first = interfaces::default_interface();
+    all.sort_by_key(|interface| Some(&interface.name) != first.as_ref());
+    let of = |loopback: bool| {
+        let wanted = all.iter().filter(move |interface| interface.loopback == loopback);
+        wanted.flat_map(|interface| &interface.addresses).filter(|address| address.scope_id == 0)
+    };
+    let outward: Vec<IpAddr> = of(false).map(|address| address.ip).collect();
+    Ok(if outward.is_empty() { of(true).map(|address| address.ip).collect() } else { outward })
+}

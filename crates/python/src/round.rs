@@ -1,0 +1,95 @@
+//! A solved round as arrays by node.
+//!
+//! Place in the flow: what `session` hands out; every rank has the same bytes. What it does not do: convert times (`offsets`).
+
+use std::sync::Arc;
+
+use numpy::{IntoPyArray, PyArray1};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeEstimate;
+use pyo3::prelude::*;
+
+/// One round: all nodes' clocks against the reference's, in order of nodes.
+#[pyclass(frozen, module = "probe_sync._native")]
+#[derive(Debug)]
+pub struct Round {
+    data: Arc<GlobalWindowData>,
+    /// offset_i = S_i − S_reference at the middle of the window, ns.
+    #[pyo3(get)]
+    offset_ns: Py<PyArray1<f64>>,
+    /// Rate of each clock against the reference's, ppm.
+    #[pyo3(get)]
+    drift_ppm: Py<PyArray1<f64>>,
+    /// Standard deviation of `offset_ns`; infinite where a node was not reached.
+    #[pyo3(get)]
+    sigma_ns: Py<PyArray1<f64>>,
+    /// The hard interval.
+    #[pyo3(get)]
+    bound_lo_ns: Py<PyArray1<f64>>,
+    /// Its upper end.
+    #[pyo3(get)]
+    bound_hi_ns: Py<PyArray1<f64>>,
+    /// Whether a chain of fitted edges joins the node to the reference.
+    #[pyo3(get)]
+    reachable: Py<PyArray1<bool>>,
+}
+
+impl Round {
+    /// The round's arrays, made once.
+    pub fn new(py: Python<'_>, data: Arc<GlobalWindowData>) -> Self {
+        let column = |value: fn(&NodeEstimate) -> f64| {
+            data.all_nodes.iter().map(value).collect::<Vec<f64>>().into_pyarray(py).unbind()
+        };
+        let reachable: Vec<bool> = data.all_nodes.iter().map(|node| node.reachable).collect();
+        Self {
+            offset_ns: column(|node| node.offset_ns),
+            drift_ppm: column(|node| node.drift_ppm),
+            sigma_ns: column(|node| node.sigma_ns),
+            bound_lo_ns: column(|node| node.bound_lo_ns),
+            bound_hi_ns: column(|node| node.bound_hi_ns),
+            reachable: reachable.into_pyarray(py).unbind(),
+            data,
+        }
+    }
+
+    /// The round itself.
+    pub fn data(&self) -> &Arc<GlobalWindowData> {
+        &self.data
+    }
+}
+
+#[pymethods]
+impl Round {
+    /// Its number.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.data.round_id.0
+    }
+
+    /// The node whose offset is zero.
+    #[getter]
+    fn reference(&self) -> u32 {
+        self.data.reference.0
+    }
+
+    /// The instant at which the offsets hold, on the reference clock, ns since 1970.
+    #[getter]
+    fn midpoint_ns(&self) -> i64 {
+        self.data.midpoint().as_ns()
+    }
+
+    /// The window's start and end on the reference clock, ns since 1970.
+    #[getter]
+    fn window_ns(&self) -> (i64, i64) {
+        (self.data.window_start.as_ns(), self.data.window_end.as_ns())
+    }
+
+    fn __len__(&self) -> usize {
+        self.data.all_nodes.len()
+    }
+
+    fn __repr__(&self) -> String {
+        let reached = self.data.all_nodes.iter().filter(|node| node.reachable).count();
+        format!("<probe_sync.Round {}: {reached} of {} nodes reached>", self.data.round_id, self.data.all_nodes.len())
+    }
+}

@@ -1,0 +1,358 @@
+//! A run beside a training loop, from Python.
+//!
+//! Place in the flow: over `probe_sync::SessionHandle`, whose thread measures. Every wait is cut into slices (`waiting`), so a handle is
+//! only borrowed for a moment, and `stop` can take it. What failed is learnt from the thread's own error, not from its text.
+//! The clock of a session will be an attribute of [`Session`].
+//!
+//! What it does not do: keep one session per process (`probe_sync/session.py`), or measure.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use probe_sync::collective::UniqueId;
+use probe_sync::{Config, Error, Progress, RunReport, SessionBuilder, SessionHandle, State};
+use probe_sync_estimate::round::GlobalWindowData;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+use crate::meeting::Meeting;
+use crate::round::Round;
+use crate::waiting::Until;
+
+/// One rank of a run under way.
+#[pyclass(frozen, module = "probe_sync._native")]
+#[derive(Debug)]
+pub struct Session {
+    inner: Mutex<Inner>,
+    /// The process that started it: a fork has no such thread.
+    process: u32,
+}
+
+#[derive(Debug)]
+struct Inner {
+    stage: Stage,
+    /// This process has asked for the end.
+    asked: bool,
+    /// Where it stood when it was last looked at while it measured.
+    state: Option<State>,
+    /// The last round that was seen.
+    latest: Option<Arc<GlobalWindowData>>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Running(Arc<SessionHandle>),
+    /// Its thread is about to end.
+    Ending(Arc<Mutex<Receiver<Outcome>>>),
+    Over(Outcome),
+}
+
+/// The report as JSON, at rank 0, or what the session failed of.
+type Outcome = Result<Option<String>, Failure>;
+
+/// What [`Session::progress`] gives: phase, state (rank, node, nodes, reference, rounds) once it is known, and the reason of a failure.
+type Told = (&'static str, Option<(usize, u32, usize, u32, u64)>, Option<String>);
+
+/// Starts a session. Without `size` it is alone.
+#[pyfunction]
+#[pyo3(signature = (file, settings, *, rank, size, meeting, unique_id))]
+#[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
+pub fn start(
+    file: Option<PathBuf>,
+    settings: Vec<(String, String)>,
+    rank: Option<usize>,
+    size: Option<usize>,
+    meeting: Option<&Bound<'_, Meeting>>,
+    unique_id: Option<&[u8]>,
+) -> PyResult<Session> {
+    let config = Config::load(file.as_deref(), std::env::vars_os(), &settings);
+    let config = config.map_err(|error| Failure::of_session(&error, false))?;
+    let builder = probe_sync::Session::builder(config);
+    let builder = meet(builder, rank, size, meeting, unique_id)?;
+    let handle = builder.start().map_err(|error| Failure::of_session(&error, false))?;
+    let inner = Inner { stage: Stage::Running(Arc::new(handle)), asked: false, state: None, latest: None };
+    Ok(Session { inner: Mutex::new(inner), process: std::process::id() })
+}
+
+/// How this rank meets the others.
+fn meet(
+    builder: SessionBuilder,
+    rank: Option<usize>,
+    size: Option<usize>,
+    meeting: Option<&Bound<'_, Meeting>>,
+    unique_id: Option<&[u8]>,
+) -> Result<SessionBuilder, Failure> {
+    let refuse = |text: String| Err(Failure::config(text));
+    let (rank, size) = match (rank, size) {
+        (None, None) if meeting.is_none() && unique_id.is_none() => return Ok(builder),
+        (Some(rank), Some(size)) => (rank, size),
+        _ => return refuse("rank and size go together; give both, or group=probe_sync.from_env()".to_owned()),
+    };
+    if rank >= size || size > MAX_RANKS {
+        return refuse(format!(
+            "rank={rank}, size={size}: ranks are numbered from 0 to size - 1, and there are at most {MAX_RANKS}; size is the number of \
+             all processes of the job"
+        ));
+    }
+    match (rank, meeting, unique_id) {
+        (0, Some(meeting), None) => match meeting.get().take() {
+            Some(meeting) => Ok(builder.host(meeting, size)),
+            None => refuse("this meeting is over: a session was started with it; open another Meeting()".to_owned()),
+        },
+        (0, None, None) if size == 1 => Ok(builder),
+        (0, ..) => refuse("rank 0 hosts the others: give meeting=probe_sync.Meeting(), without unique_id".to_owned()),
+        (_, None, Some(bytes)) => {
+            let id = UniqueId::from_bytes(bytes).map_err(|error| {
+                Failure::config(format!("unique_id: {error}; give the bytes of rank 0's Meeting().unique_id"))
+            })?;
+            Ok(builder.join(id, rank, size))
+        }
+        _ => refuse(format!("rank {rank} joins rank 0: give unique_id, the 128 bytes of rank 0's Meeting().unique_id")),
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// Phase, state and reason.
+    fn progress(&self) -> PyResult<Told> {
+        self.refuse_fork()?;
+        let mut inner = self.lock();
+        inner.look();
+        let (phase, reason) = match &inner.stage {
+            Stage::Running(handle) => match handle.progress() {
+                Progress::Meeting => ("meeting", None),
+                _ => ("measuring", None),
+            },
+            Stage::Ending(_) if inner.state.is_none() => ("meeting", None),
+            Stage::Ending(_) => ("measuring", None),
+            Stage::Over(Ok(_)) => ("ended", None),
+            Stage::Over(Err(failure)) => ("failed", Some(failure.text().to_owned())),
+        };
+        let told = |state: &State| (state.rank, state.node.0, state.nodes, state.reference.0, state.rounds);
+        Ok((phase, inner.state.as_ref().map(told), reason))
+    }
+
+    /// The last round that was solved.
+    fn latest(&self, py: Python<'_>) -> PyResult<Option<Round>> {
+        self.refuse_fork()?;
+        let mut inner = self.lock();
+        inner.look();
+        Ok(inner.latest.clone().map(|data| Round::new(py, data)))
+    }
+
+    /// Waits for a round after `after`; None when the run has ended by itself.
+    fn next_round(&self, py: Python<'_>, after: Option<&Round>, timeout: Option<f64>) -> PyResult<Option<Round>> {
+        let after = after.map(|round| Arc::clone(round.data()));
+        let later = |round: &&Arc<GlobalWindowData>| after.as_ref().is_none_or(|after| round.round_id > after.round_id);
+        let found = self.wait(
+            py,
+            ("the next round", timeout),
+            &|handle, slice| handle.next_round(after.as_deref(), slice),
+            &|latest| Some(latest.filter(later).cloned()),
+        )?;
+        Ok(found.map(|data| Round::new(py, data)))
+    }
+
+    /// Waits until this node's offset is known to within ± `half_width_ns` in 95 %.
+    fn wait_until_bound(&self, py: Python<'_>, half_width_ns: u32, timeout: Option<f64>) -> PyResult<Round> {
+        let what = format!("a bound of ±{half_width_ns} ns");
+        let attempt = |handle: &SessionHandle, slice| handle.wait_until_bound(half_width_ns, slice);
+        let found = self.wait(py, (&what, timeout), &attempt, &|_| None)?;
+        Ok(Round::new(py, found))
+    }
+
+    /// Ends the run with the window under way; the report as JSON at rank 0. Called again it gives the same.
+    fn stop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
+        self.refuse_fork()?;
+        let until = Until::new(timeout)?;
+        let ending = {
+            let mut inner = self.lock();
+            inner.look();
+            inner.asked = true;
+            inner.end()
+        };
+        let Some(ending) = ending else { return Ok(self.lock().outcome()?) };
+        loop {
+            let slice = until.slice();
+            let found = py.detach(|| ending.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(slice));
+            match found {
+                Ok(outcome) => self.lock().stage = Stage::Over(outcome),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Another thread that waits has it, or the thread that ended the session panicked.
+                Err(RecvTimeoutError::Disconnected) => self.lock().settle(),
+            }
+            if let Stage::Over(outcome) = &self.lock().stage {
+                return Ok(outcome.clone()?);
+            }
+            py.check_signals()?;
+            if let Some(over) = until
+                .over("the end of the session", "other ranks may not have called stop yet; call it again to wait on")
+            {
+                return Err(over.into());
+            }
+        }
+    }
+
+    /// Asks the run to end, and waits for nothing.
+    fn abandon(&self) {
+        if self.process == std::process::id() {
+            let mut inner = self.lock();
+            inner.asked = true;
+            let _nobody_waits = inner.end();
+        }
+    }
+}
+
+/// What a wait goes on with.
+enum Borrowed<T> {
+    /// The handle, for a slice.
+    Handle(Arc<SessionHandle>),
+    /// The thread has ended by itself, and how is about to be known.
+    Nothing,
+    /// What there is at the end.
+    End(T),
+}
+
+impl Session {
+    /// Waits until `attempt` succeeds; where the run ends by itself before, for what `at_end` makes of the last round, if anything.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        (what, timeout): (&str, Option<f64>),
+        attempt: &(dyn Fn(&SessionHandle, Duration) -> Result<T, Error> + Sync),
+        at_end: &dyn Fn(Option<&Arc<GlobalWindowData>>) -> Option<T>,
+    ) -> PyResult<T> {
+        self.refuse_fork()?;
+        let until = Until::new(timeout)?;
+        loop {
+            let (borrowed, slice) = (self.borrow(at_end)?, until.slice());
+            let found = match borrowed {
+                Borrowed::Handle(handle) => py.detach(|| {
+                    let found = attempt(&handle, slice);
+                    // Before anybody ends the session.
+                    drop(handle);
+                    found.ok()
+                }),
+                Borrowed::Nothing => {
+                    py.detach(|| std::thread::sleep(BRIEF));
+                    None
+                }
+                Borrowed::End(found) => Some(found),
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            py.check_signals()?;
+            let rounds = self.lock().latest.as_ref().map_or(0, |round| round.round_id.0 + 1);
+            if let Some(over) = until.over(what, &format!("{rounds} rounds were solved")) {
+                // The session may have failed in the meantime, and that is the reason then.
+                return self.borrow(at_end).and_then(|_| Err(over)).map_err(PyErr::from);
+            }
+        }
+    }
+
+    fn borrow<T>(&self, at_end: &dyn Fn(Option<&Arc<GlobalWindowData>>) -> Option<T>) -> Result<Borrowed<T>, Failure> {
+        let mut inner = self.lock();
+        inner.look();
+        match &inner.stage {
+            Stage::Running(handle) => Ok(Borrowed::Handle(Arc::clone(handle))),
+            Stage::Over(Err(failure)) if !inner.asked => Err(failure.clone()),
+            _ if inner.asked => Err(Failure::ended(ENDED)),
+            Stage::Ending(_) => Ok(Borrowed::Nothing),
+            Stage::Over(_) => at_end(inner.latest.as_ref()).map(Borrowed::End).ok_or_else(|| Failure::ended(ENDED)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuse_fork(&self) -> Result<(), Failure> {
+        if self.process == std::process::id() {
+            return Ok(());
+        }
+        Err(Failure::ended("this process was forked from the one that measures; start a session in this process"))
+    }
+}
+
+impl Inner {
+    /// Takes note of where the session stands; once its thread has failed or ended by itself, of its end.
+    fn look(&mut self) {
+        let Stage::Running(handle) = &self.stage else {
+            return self.settle();
+        };
+        if let Some(round) = handle.round() {
+            self.latest = Some(round);
+        }
+        match handle.progress() {
+            Progress::Measuring(state) => self.state = Some(state),
+            Progress::Failed(_) | Progress::Ended => {
+                let _settled = self.end();
+            }
+            Progress::Meeting => {}
+        }
+    }
+
+    /// Has a thread end the session, where none does; None when it is over.
+    fn end(&mut self) -> Option<Arc<Mutex<Receiver<Outcome>>>> {
+        if let Stage::Running(_) = &self.stage {
+            let met = self.state.is_some();
+            let (sender, receiver) = channel();
+            let ending = Stage::Ending(Arc::new(Mutex::new(receiver)));
+            if let Stage::Running(handle) = std::mem::replace(&mut self.stage, ending) {
+                let body = move || {
+                    let outcome = alone(handle).stop().map(|report| report.as_ref().map(as_json));
+                    let _nobody_waits = sender.send(outcome.map_err(|error| Failure::of_session(&error, met)));
+                };
+                if let Err(error) = std::thread::Builder::new().name("probe_sync_end".into()).spawn(body) {
+                    self.stage = Stage::Over(Err(Failure::failed(format!("cannot start a thread: {error}"))));
+                }
+            }
+        }
+        match &self.stage {
+            Stage::Ending(ending) => Some(Arc::clone(ending)),
+            _ => None,
+        }
+    }
+
+    /// Takes the outcome of an end, where there is one.
+    fn settle(&mut self) {
+        let Stage::Ending(ending) = &self.stage else { return };
+        let found = ending.try_lock().ok().map(|ending| ending.try_recv());
+        match found {
+            Some(Ok(outcome)) => self.stage = Stage::Over(outcome),
+            Some(Err(std::sync::mpsc::TryRecvError::Disconnected)) => {
+                self.stage = Stage::Over(Err(Failure::failed("the thread that ended it panicked")));
+            }
+            _ => {}
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        if let Stage::Over(outcome) = &self.stage { outcome.clone() } else { Err(Failure::ended(ENDED)) }
+    }
+}
+
+/// The handle, once the waits that borrow it for a slice have given it back.
+fn alone(mut handle: Arc<SessionHandle>) -> SessionHandle {
+    loop {
+        match Arc::try_unwrap(handle) {
+            Ok(handle) => return handle,
+            Err(shared) => handle = shared,
+        }
+        std::thread::sleep(BRIEF);
+    }
+}
+
+fn as_json(report: &RunReport) -> String {
+    serde_json::to_string(report).unwrap_or_else(|error| format!("{{\"error\": \"no report: {error}\"}}"))
+}
+
+const ENDED: &str = "this session has ended; start another with probe_sync.start()";
+
+const BRIEF: Duration = Duration::from_millis(1);
+
+/// More ranks than anybody has; a wrong size must not make us allocate for it.
+const MAX_RANKS: usize = 1 << 16;

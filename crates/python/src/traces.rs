@@ -1,0 +1,257 @@
+//! `align`, `merge`, `check` and `solve`: the command line's own library calls, with results as JSON.
+//!
+//! Place in the flow: `probe_sync/traces.py` checks what goes together, calls these, and makes typed results of the text. Each
+//! runs on a thread of its own (`waiting`). What it does not do: decide anything, or touch a trace (crate `trace`).
+
+use std::path::PathBuf;
+
+use probe_sync::config::ReferenceChoice;
+use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
+use probe_sync_trace::{
+    AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, MergeSettings, OutputClock, PlaneLayout,
+    Request, Verdict,
+};
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+
+use crate::errors::Failure;
+use crate::waiting;
+
+/// Which traces, and what is known of their clocks.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Asked {
+    traces: Vec<PathBuf>,
+    nodes: Vec<u32>,
+    assume_order: bool,
+    run_dir: Option<PathBuf>,
+    offsets: Option<PathBuf>,
+    extrapolate: Option<String>,
+    snapshots: Vec<PathBuf>,
+    snapshot_markers: Option<String>,
+    realtime_only: bool,
+    timeline: String,
+    from_collectives: bool,
+}
+
+/// What `solve` takes; one of the lists has files.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Recording {
+    probes: Vec<PathBuf>,
+    windows: Vec<PathBuf>,
+    packets: Vec<PathBuf>,
+    window: Option<String>,
+    knots: String,
+    reference: Option<String>,
+    fit: String,
+}
+
+/// Rewrites every trace in its own format; the result as JSON.
+#[pyfunction]
+#[pyo3(signature = (asked, output, *, annotate, embed_snapshots, validate, progress))]
+pub fn align(
+    py: Python<'_>,
+    asked: Asked,
+    output: PathBuf,
+    annotate: bool,
+    embed_snapshots: bool,
+    validate: bool,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<String> {
+    let settings = AlignSettings { annotate, embed_snapshots };
+    let request = asked.request(Vec::new())?;
+    let told: Result<String, Failure> = waiting::run(py, progress, move |worker| {
+        let calibrated = calibrate(&request)?;
+        let mut written = Vec::new();
+        let all = calibrated.traces.len() as f64;
+        for aligned in probe_sync_trace::align(&calibrated, &output, settings).map_err(refused)? {
+            let aligned = aligned.map_err(refused)?;
+            written.push(row(aligned.calibrated, Some(&aligned.output), &aligned.stats));
+            worker.share(written.len() as f64 / all);
+            if worker.is_left() {
+                break;
+            }
+        }
+        Ok(result(&calibrated, &json!({ "traces": written }), validate))
+    })?;
+    Ok(told?)
+}
+
+/// Puts all traces into one file; the result as JSON.
+#[pyfunction]
+#[pyo3(signature = (asked, output, *, allow_uncalibrated, plane_layout, annotate, validate))]
+pub fn merge(
+    py: Python<'_>,
+    asked: Asked,
+    output: PathBuf,
+    allow_uncalibrated: bool,
+    plane_layout: &str,
+    annotate: bool,
+    validate: bool,
+) -> PyResult<String> {
+    let layout = match plane_layout {
+        "xprof" => PlaneLayout::Xprof,
+        "gpu-tracks" => PlaneLayout::GpuTracks,
+        other => {
+            return Err(Failure::config(format!("plane_layout={other:?}: give \"xprof\" or \"gpu-tracks\"")).into());
+        }
+    };
+    let settings = MergeSettings { layout, allow_uncalibrated, annotate };
+    let request = asked.request(vec![output.clone()])?;
+    let told: Result<String, Failure> = waiting::run(py, None, move |_| {
+        let calibrated = calibrate(&request)?;
+        let report = probe_sync_trace::merge(&calibrated, &output, settings).map_err(refused)?;
+        let rows = calibrated.traces.iter().zip(&report.traces);
+        let rows: Vec<Value> = rows.map(|(calibrated, stats)| row(calibrated, None, stats)).collect();
+        let own = json!({"traces": rows, "base_ns": report.base_ns, "uncalibrated": report.uncalibrated});
+        Ok(result(&calibrated, &own, validate))
+    })?;
+    Ok(told?)
+}
+
+/// Judges happens-before; the result as JSON.
+#[pyfunction]
+#[pyo3(signature = (asked, *, report))]
+pub fn check(py: Python<'_>, asked: Asked, report: Option<PathBuf>) -> PyResult<String> {
+    let request = asked.request(Vec::new())?;
+    let told: Result<String, Failure> = waiting::run(py, None, move |_| {
+        let calibrated = calibrate(&request)?;
+        if let Some(report) = &report {
+            probe_sync_trace::check(&calibrated).write(report).map_err(refused)?;
+        }
+        Ok(result(&calibrated, &json!({}), true))
+    })?;
+    Ok(told?)
+}
+
+/// Recomputes a run from its recording; the result as JSON.
+#[pyfunction]
+pub fn solve(py: Python<'_>, recording: Recording, out: PathBuf) -> PyResult<String> {
+    let solved = waiting::run(py, None, move |_| recording.solve(&out).map(|solved| told(&solved)))?;
+    Ok(solved?)
+}
+
+impl Asked {
+    fn request(self, outputs: Vec<PathBuf>) -> Result<Request, Failure> {
+        let markers = self.snapshot_markers.as_deref().map(regex::Regex::new).transpose();
+        let markers = markers.map_err(|error| Failure::config(format!("snapshot_markers: {error}")))?;
+        let clocks = match (self.run_dir, self.offsets) {
+            (Some(directory), _) => ClockSource::Run(directory),
+            (None, Some(file)) => ClockSource::Offsets(file),
+            (None, None) if self.from_collectives => ClockSource::Collectives,
+            (None, None) => ClockSource::Nothing,
+        };
+        let timeline = match self.timeline.as_str() {
+            "host" => OutputClock::System,
+            "tracer" => OutputClock::Tracer,
+            other => return Err(Failure::config(format!("timeline={other:?}: give \"host\" or \"tracer\""))),
+        };
+        Ok(Request {
+            traces: self.traces,
+            nodes: self.nodes,
+            assume_order: self.assume_order,
+            clocks,
+            extrapolate: duration("extrapolate", self.extrapolate.as_deref())?.unwrap_or_default(),
+            snapshots: self.snapshots,
+            markers,
+            realtime_only: self.realtime_only,
+            timeline,
+            outputs,
+        })
+    }
+}
+
+impl Recording {
+    fn solve(&self, out: &std::path::Path) -> Result<Solved, Failure> {
+        let wrong = |error: probe_sync::Error| Failure::of_session(&error, true);
+        let mut config = probe_sync::Config::default();
+        config.set("fit", &self.fit, "solve").map_err(wrong)?;
+        match &self.reference {
+            Some(node) => config.set("reference", node, "solve").map_err(wrong)?,
+            None => {
+                let files = [&self.probes[..], &self.windows].concat();
+                if let Some(node) = recorded_reference(&files).map_err(wrong)? {
+                    config.reference = ReferenceChoice::Node(node);
+                }
+            }
+        }
+        let window = duration("window", self.window.as_deref())?;
+        let input = match (self.windows.as_slice(), self.packets.as_slice()) {
+            ([], []) => Input::Probes(&self.probes),
+            ([], files) => Input::Packets { files, window },
+            (windows, _) => Input::Windows(windows),
+        };
+        let lines: Lines = self.knots.parse().map_err(|problem| Failure::config(format!("knots: {problem}")))?;
+        solve_files(input, out, lines, &config).map_err(wrong)
+    }
+}
+
+fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Duration>, Failure> {
+    let parsed = text.map(probe_sync::config::duration).transpose();
+    parsed.map_err(|problem| Failure::config(format!("{name}: {problem}")))
+}
+
+fn calibrate(request: &Request) -> Result<Calibrated, Failure> {
+    probe_sync_trace::calibrate(request).map_err(refused)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn refused(error: probe_sync_trace::Error) -> Failure {
+    Failure::of_traces(&error)
+}
+
+fn row(calibrated: &CalibratedTrace, output: Option<&PathBuf>, stats: &AlignmentStats) -> Value {
+    let path = calibrated.trace.path.display().to_string();
+    let output = output.map(|output| output.display().to_string());
+    json!({"path": path, "output": output, "stats": stats})
+}
+
+/// What all three have, with what is `own` to one; with the verdict where it is wanted.
+fn result(calibrated: &Calibrated, own: &Value, validate: bool) -> String {
+    let verdict = validate.then(|| judged(&probe_sync_trace::check(calibrated)));
+    let notes = calibrated.traces.iter().flat_map(|calibrated| {
+        let path = calibrated.trace.path.display().to_string();
+        calibrated.notes.iter().map(move |note| format!("{path}: {note}"))
+    });
+    let notes: Vec<String> = calibrated.notes.iter().cloned().chain(notes).collect();
+    let collectives = calibrated.collectives.as_ref().map(|found| json!({"offsets": found, "text": found.text()}));
+    let common = json!({
+        "method": calibrated.method,
+        "timeline": calibrated.timeline,
+        "notes": notes,
+        "warnings": calibrated.warnings,
+        "collectives": collectives,
+        "verdict": verdict,
+        "own": own,
+    });
+    common.to_string()
+}
+
+fn judged(verdict: &Verdict<'_>) -> Value {
+    json!({
+        "outcome": verdict.outcome(),
+        "before": verdict.before,
+        "result": verdict.result,
+        "text": verdict.text(),
+        "remarks": verdict.remarks(),
+    })
+}
+
+fn told(solved: &Solved) -> String {
+    json!({
+        "exchanges": solved.exchanges,
+        "nodes": solved.nodes,
+        "rounds": solved.rounds,
+        "lines": solved.lines,
+        "skipped_lines": solved.skipped_lines,
+        "left_out_exchanges": solved.left_out_exchanges,
+        "skipped_rounds": solved.skipped_rounds,
+        "notes": solved.notes,
+        "asymmetry_sd_ns": solved.asymmetry_sd_ns,
+        "half_width_95_ns": solved.half_width_95_ns,
+        "breaks": solved.breaks,
+        "faults": solved.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+    .to_string()
+}

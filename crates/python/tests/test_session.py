@@ -1,0 +1,243 @@
+"""A session in one process: its life, Ctrl-C, and every wrong use, each with a text that says what to do."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import numpy as np
+import probe_sync
+from common import Folder, clean
+
+SETTINGS = {"window": "250ms", "tracer_clock": "none"}
+
+
+class Sessions(Folder):
+    def start(self, **more):
+        session = probe_sync.start(SETTINGS, out=self.folder / "out", **more)
+        self.addCleanup(self.end, session)
+        return session
+
+    def end(self, session):
+        try:
+            session.stop(timeout=20)
+        except probe_sync.Error:
+            pass
+
+    def test_a_life(self):
+        session = self.start(inject_skew=7)
+        self.assertIn(session.state.phase, ("meeting", "measuring"))
+        self.assertIs(probe_sync.current(), session)
+        first = session.wait_until_bound(1000, timeout=20)
+        self.assertEqual((len(first), first.reference, first.offset_ns.dtype, first.reachable.dtype), (1, 0, np.float64, np.bool_))
+        second = session.next_round(timeout=20)
+        later = session.next_round(timeout=20)
+        self.assertGreater(later.number, second.number)
+        self.assertLess(later.window_ns[0], later.midpoint_ns)
+        state = session.state
+        self.assertEqual((state.rank, state.node, state.nodes, state.reference, state.reason), (0, 0, 1, 0, None))
+        report = session.stop()
+        self.assertEqual(report, session.stop())
+        self.assertGreater(report["rounds"], later.number)
+        self.assertEqual(session.state.phase, "ended")
+        self.assertIsNotNone(session.round)
+        self.assertIsNone(probe_sync.current())
+        self.assertTrue((self.folder / "out/offsets.jsonl").exists())
+
+    def test_rounds_end_with_a_run_that_ends_by_itself(self):
+        session = self.start(duration="600ms")
+        numbers = [seen.number for seen in session.rounds(timeout=20)]
+        self.assertEqual(numbers, sorted(set(numbers)))
+        self.assertIsNone(session.next_round(timeout=20) and session.next_round(timeout=20))
+        with self.assertRaises(probe_sync.SessionEnded):
+            session.wait_until_bound(0, timeout=5) and session.wait_until_bound(0, timeout=5)
+        self.assertIsNotNone(session.stop())
+
+    def test_started_twice(self):
+        self.start()
+        with self.assertRaisesRegex(probe_sync.AlreadyStarted, r"call stop\(\)"):
+            probe_sync.start(out=self.folder / "other")
+
+    def test_used_after_stop(self):
+        session = self.start()
+        session.stop()
+        for use in (lambda: session.next_round(1), lambda: session.wait_until_bound(1, 1), lambda: next(session.rounds(1))):
+            with self.assertRaisesRegex(probe_sync.SessionEnded, r"start another with probe_sync.start\(\)"):
+                use()
+        self.start().stop()
+
+    def test_what_does_not_come_in_time(self):
+        session = self.start(rank=0, size=2, meeting=probe_sync.Meeting(["127.0.0.1"]))
+        begun = time.monotonic()
+        with self.assertRaisesRegex(TimeoutError, "±100 ns did not come within 300.0ms; 0 rounds"):
+            session.wait_until_bound(100, timeout=0.3)
+        self.assertLess(time.monotonic() - begun, 1)
+        with self.assertRaisesRegex(probe_sync.ConfigError, "give seconds"):
+            session.next_round(timeout=-1)
+        with self.assertRaisesRegex(probe_sync.ConfigError, "half_width_ns=-1"):
+            session.wait_until_bound(-1)
+
+    def test_a_peer_that_is_missing(self):
+        session = self.start(rank=0, size=3, meeting=probe_sync.Meeting(["127.0.0.1"]))
+        self.assertEqual(session.state.phase, "meeting")
+        with self.assertRaisesRegex(probe_sync.JoinError, "rank.* 1, 2"):
+            session.stop()
+        self.assertEqual(session.state.phase, "failed")
+        self.assertIn("1, 2", session.state.reason)
+
+    def test_wrong_places(self):
+        meeting = probe_sync.Meeting(["127.0.0.1"])
+        group = probe_sync.Group(0, 1, meeting.unique_id, meeting)
+        for place, text in (
+            ({"rank": 2, "size": 2, "unique_id": meeting.unique_id}, "numbered from 0 to size - 1"),
+            ({"rank": 0}, "rank and size go together"),
+            ({"rank": 0, "size": 2}, r"give meeting=probe_sync.Meeting\(\)"),
+            ({"rank": 1, "size": 2}, "give unique_id"),
+            ({"rank": 1, "size": 2, "meeting": meeting}, "give unique_id"),
+            ({"rank": 1, "size": 2, "unique_id": b"x"}, "128 bytes"),
+            ({"group": group, "rank": 0}, "leave one of them out"),
+            ({"windw": "1s"}, "unknown key; known: "),
+            ({"window": "1"}, "--window"),
+        ):
+            with self.subTest(place=place), self.assertRaisesRegex(probe_sync.ConfigError, text):
+                probe_sync.start(**place)
+        with self.assertRaisesRegex(probe_sync.ConfigError, "no/such.toml"):
+            probe_sync.start("no/such.toml")
+        self.start(rank=0, size=1, meeting=meeting).stop()
+        with self.assertRaisesRegex(probe_sync.ConfigError, "open another Meeting"):
+            probe_sync.start(rank=0, size=2, meeting=meeting)
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            with self.assertRaisesRegex(probe_sync.JoinError, "choose another port"):
+                probe_sync.from_hosts(["127.0.0.1", "127.0.0.1"], 0, other.getsockname()[1])
+        with self.assertRaisesRegex(probe_sync.ConfigError, "1 to 65535"):
+            probe_sync.from_hosts(["127.0.0.1"], 0, 0)
+        with self.assertRaisesRegex(probe_sync.ConfigError, "host of every rank"):
+            probe_sync.from_hosts("node0", 0, 29400)
+
+    def other_rank(self, meeting, rank, size):
+        """A rank in a process of its own."""
+        code = (
+            "import sys, probe_sync\n"
+            f"session = probe_sync.start({SETTINGS!r}, out={str(self.folder / 'out')!r}, rank={rank}, size={size}, unique_id=sys.stdin.buffer.read())\n"
+            "try: session.wait_until_bound(10**9, 30); session.stop(30)\n"
+            "except probe_sync.JoinError as error: print(error)\n"
+        )
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False, env=clean())
+        process.stdin.write(meeting.unique_id)
+        process.stdin.close()
+        process.stdin = None
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_sizes_that_differ_and_two_ranks_alike(self):
+        for size, ranks, text in ((2, [(1, 3)], "must be equal everywhere"), (3, [(1, 3), (1, 3)], "refused rank 1")):
+            with self.subTest(ranks=ranks):
+                meeting = probe_sync.Meeting(["127.0.0.1"])
+                session = self.start(rank=0, size=size, meeting=meeting)
+                others = [self.other_rank(meeting, *rank) for rank in ranks]
+                # One that is refused ends; a rank whose twin is refused waits for the third.
+                end = time.monotonic() + 30
+                while all(other.poll() is None for other in others) and time.monotonic() < end:
+                    time.sleep(0.02)
+                told = b"".join(other.communicate(timeout=30)[0] for other in others if other.poll() is not None).decode()
+                self.assertIn("refused", told)
+                self.assertIn(text, told)
+                self.end(session)
+
+    def test_a_fork_measures_nothing(self):
+        session = self.start()
+        session.wait_until_bound(1000, timeout=20)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                session.next_round(timeout=5)
+                text = "no error"
+            except probe_sync.SessionEnded as error:
+                text = f"{error}; current: {probe_sync.current()}"
+            os.write(writing, text.encode())
+            os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        with os.fdopen(reading) as told:
+            self.assertRegex(told.read(), "start a session in this process; current: None")
+        self.assertIsNotNone(session.stop())
+
+    def test_waits_of_other_threads_end_with_the_session(self):
+        session = self.start()
+        found = []
+
+        def wait():
+            try:
+                session.wait_until_bound(0, timeout=20)
+                while session.next_round(timeout=20):
+                    pass
+            except probe_sync.Error as error:
+                found.append(type(error))
+
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.4)
+        session.stop()
+        for thread in threads:
+            thread.join(5)
+            self.assertFalse(thread.is_alive())
+        self.assertEqual(set(found), {probe_sync.SessionEnded})
+
+    def test_an_error_in_the_loop_is_the_one_that_is_seen(self):
+        begun = time.monotonic()
+        with self.assertRaisesRegex(ZeroDivisionError, "division"):
+            with probe_sync.start(SETTINGS, out=self.folder / "out", rank=0, size=2, meeting=probe_sync.Meeting(["127.0.0.1"])):
+                1 / 0
+        self.assertLess(time.monotonic() - begun, 3)
+        self.assertIsNone(probe_sync.current())
+
+
+class Signals(Folder):
+    """Python's own handlers run during waits."""
+
+    def test_ctrl_c_ends_a_wait_at_once(self):
+        session = probe_sync.start(SETTINGS, out=self.folder / "out", rank=0, size=2, meeting=probe_sync.Meeting(["127.0.0.1"]))
+        handler = signal.getsignal(signal.SIGINT)
+        sent = []
+
+        def interrupt():
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        for wait in (session.next_round, lambda: session.wait_until_bound(1)):
+            timer = threading.Timer(0.3, interrupt)
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                wait()
+            self.assertLess(time.monotonic() - sent[-1], 0.2)
+            timer.join()
+        self.assertIs(signal.getsignal(signal.SIGINT), handler)
+        self.assertEqual(session.state.phase, "meeting")
+        with self.assertRaises(probe_sync.JoinError):
+            session.stop(timeout=20)
+
+    def test_a_process_that_does_not_stop_ends_soon(self):
+        code = (
+            "import time, probe_sync\n"
+            f"session = probe_sync.start({SETTINGS!r}, out={str(self.folder / 'out')!r})\n"
+            "session.wait_until_bound(1000, 30)\n"
+            "print(time.monotonic(), flush=True)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=clean())
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertLess(time.monotonic() - float(done.stdout), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

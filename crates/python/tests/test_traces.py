@@ -1,0 +1,223 @@
+"""Traces onto one clock: the same bytes as the command line writes, typed results, and errors that say what to do."""
+
+import datetime
+import json
+import os
+import signal
+import threading
+import time
+import unittest
+
+import numpy as np
+import probe_sync
+from common import Folder, cli, data
+
+
+def event(ts, dur=5):
+    return json.dumps({"traceEvents": [{"ph": "X", "ts": ts, "dur": dur, "name": "a"}], "baseTimeNanoseconds": 0})
+
+
+class Recorded(Folder):
+    """Recorded traces of four nodes, whose clocks are known."""
+
+    def same(self, ours, theirs):
+        names = sorted(path.relative_to(theirs) for path in theirs.rglob("*") if path.is_file())
+        self.assertTrue(names)
+        self.assertEqual(sorted(path.relative_to(ours) for path in ours.rglob("*") if path.is_file()), names)
+        for name in names:
+            self.assertEqual((ours / name).read_bytes(), (theirs / name).read_bytes(), name)
+
+    def sets(self):
+        for kind, pattern in (("jax", "node*.xplane.pb"), ("torch", "node*.json.gz")):
+            folder = data(f"{kind}/b_4node_offset_drift")
+            yield kind, sorted(folder.glob(pattern)), folder / "offsets.csv"
+
+    def test_align_as_the_command_line(self):
+        for kind, traces, offsets in self.sets():
+            with self.subTest(kind):
+                shares = []
+                ours, theirs = self.folder / f"{kind}-ours", self.folder / f"{kind}-theirs"
+                aligned = probe_sync.align(
+                    traces, nodes=[0, 1, 2, 3], offsets=offsets, output=ours, validate=True, progress=shares.append
+                )
+                status, _ = cli("align", "--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets, "--output", theirs)
+                self.assertEqual(status, 0)
+                self.same(ours, theirs)
+                self.assertEqual(shares, [0.25, 0.5, 0.75, 1.0])
+                self.assertEqual((aligned.verdict.outcome, aligned.verdict.result.broken), ("holds", 0))
+                self.assertGreater(aligned.verdict.before.broken, 40)
+                self.assertGreater(abs(aligned.largest_correction_ns), 1e6)
+                self.assertIn("broken edges", str(aligned))
+
+    def test_merge_as_the_command_line(self):
+        for kind, traces, offsets in self.sets():
+            with self.subTest(kind):
+                name = "all.xplane.pb" if kind == "jax" else "all.json.gz"
+                ours, theirs = self.folder / f"{kind}-ours", self.folder / f"{kind}-theirs"
+                ours.mkdir()
+                theirs.mkdir()
+                merged = probe_sync.merge(traces, nodes=[0, 1, 2, 3], offsets=offsets, output=ours / name)
+                status, _ = cli("merge", "--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets, "--output", theirs / name)
+                self.assertEqual(status, 0)
+                self.same(ours, theirs)
+                self.assertEqual((len(merged.traces), merged.uncalibrated, merged.verdict), (4, (), None))
+
+    def test_check_as_the_command_line(self):
+        for kind, traces, _ in self.sets():
+            with self.subTest(kind):
+                ours, theirs = self.folder / f"{kind}-ours.json", self.folder / f"{kind}-theirs.json"
+                found = probe_sync.check(traces, report=ours)
+                status, text = cli("check", "--traces", *traces, "--json", theirs)
+                self.assertEqual(status, 3)
+                self.assertEqual(ours.read_bytes(), theirs.read_bytes())
+                self.assertEqual(found.verdict.outcome, "violated")
+                self.assertIn(found.verdict.text, text)
+
+    def test_names_of_the_rocm_tools(self):
+        folder = data("jax/b_4node_offset_drift")
+        traces, out = sorted(folder.glob("node*.xplane.pb")), self.folder / "combined.xplane.pb"
+        combined = probe_sync.combine_traces(traces, None, folder / "offsets.csv", out, apply_alignment=True)
+        self.assertEqual((len(combined.traces), out.exists()), (4, True))
+        raw = self.folder / "raw.xplane.pb"
+        self.assertEqual(len(probe_sync.combine_traces(traces, None, None, raw, apply_alignment=False).uncalibrated), 4)
+        summary = probe_sync.analyze_collective_operations(traces, self.folder / "summary.json")
+        self.assertEqual((summary["violations"], summary["violations"] + summary["overlaps"]), (46, 144))
+        self.assertEqual(json.loads((self.folder / "summary.json").read_text()), summary)
+        with self.assertRaisesRegex(probe_sync.ConfigError, "csv_file"):
+            probe_sync.analyze_collective_operations(traces, csv_file="a.csv")
+
+    def test_times_through_exact_offsets(self):
+        folder = data("jax/b_4node_offset_drift")
+        offsets = probe_sync.Offsets(folder / "offsets.csv")
+        self.assertEqual((offsets.reference, offsets.nodes), (0, [0, 1, 2, 3]))
+        for node in (1, 2, 3):
+            lines = offsets.lines(node)
+            inside = lines.at_ns[10:-10]
+            error = offsets.to_reference(inside, node) - (inside - np.rint(lines.offset_ns[10:-10]).astype(np.int64))
+            self.assertLessEqual(np.abs(error).max(), 1)
+            self.assertTrue((offsets.sigma_ns(inside, node) >= 0).all())
+
+    def test_a_damaged_trace_is_named_with_its_byte(self):
+        trace = data("jax/x_corrupt_utf8_mangled") / "tpu_inference_2.xplane.pb"
+        with self.assertRaisesRegex(probe_sync.DamagedTrace, r"tpu_inference_2.xplane.pb: byte \d+"):
+            probe_sync.check(trace)
+
+class Made(Folder):
+    """Traces made here."""
+
+    def setUp(self):
+        super().setUp()
+        self.offsets = self.folder / "offsets.csv"
+        self.offsets.write_text("node,node_realtime_ns,offset_vs_node0_ns\n1,0,2500000\n1,90000000,2500000\n")
+        self.traces = [self.folder / "node0.json", self.folder / "node1.json"]
+        for trace, ts in zip(self.traces, (7500, 10000)):
+            trace.write_text(event(ts))
+
+    def test_a_correction_is_new_minus_old(self):
+        done = probe_sync.merge(self.traces, nodes=[0, 1], offsets=self.offsets, output=self.folder / "all.json")
+        self.assertEqual(done.traces[1].stats.correction_ns, (-2.5e6, -2.5e6, -2.5e6))
+        self.assertEqual((done.largest_correction_ns, done.timeline), (-2.5e6, "system clock of node 0"))
+
+    def test_times_of_any_shape(self):
+        offsets = probe_sync.Offsets(self.offsets)
+        times = np.array([[10_000_000, 20_000_000], [30_000_000, 90_000_000]])
+        self.assertTrue((offsets.to_reference(times, 1) == times - 2_500_000).all())
+        self.assertTrue((offsets.to_reference(times, 0) == times).all())
+        self.assertEqual(offsets.to_reference(10_000_000, 1), 7_500_000)
+        self.assertEqual(offsets.measured_ns(1), (0, 90_000_000))
+        with self.assertRaisesRegex(probe_sync.ConfigError, "whole nanoseconds"):
+            offsets.to_reference([1.5], 1)
+        with self.assertRaisesRegex(probe_sync.RefusedTrace, "no offsets for node 7"):
+            offsets.to_reference([1], 7)
+
+    def test_what_does_not_go_together(self):
+        known = {"offsets": self.offsets}
+        for call, text in (
+            (lambda: probe_sync.check(), "give traces"),
+            (lambda: probe_sync.check(self.traces, from_collectives=True, **known), "learnt from one of them"),
+            (lambda: probe_sync.check(self.traces, nodes=[0, 1], assume_order=True), "leave one of them out"),
+            (lambda: probe_sync.check(self.traces, realtime_only=True, snapshot_markers="x"), "takes no pairs"),
+            (lambda: probe_sync.check(self.traces, timeline="gpu", **known), "\"host\" or \"tracer\""),
+            (lambda: probe_sync.check(self.traces, extrapolate="2", **known), "extrapolate: "),
+            (lambda: probe_sync.check(self.traces, snapshot_markers="("), "snapshot_markers: "),
+            (lambda: probe_sync.merge(self.traces, output="x.json", plane_layout="flat"), "gpu-tracks"),
+            (lambda: probe_sync.align(self.traces[1], output="x.json"), "give --run-dir, --offsets"),
+            (lambda: probe_sync.solve(out="x"), "one of probes, windows and packets"),
+            (lambda: probe_sync.solve(out="x", packets="y", fit="svm"), "fit is for probes"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(probe_sync.ConfigError, text):
+                call()
+
+    def test_whose_the_traces_are_is_not_guessed(self):
+        with self.assertRaisesRegex(probe_sync.RefusedTrace, "--nodes"):
+            probe_sync.align(self.traces, offsets=self.offsets, output=self.folder / "out")
+
+    def test_events_outside_of_the_measurement(self):
+        self.traces[1].write_text(event(3_000_000))
+        ask = {"nodes": [0, 1], "offsets": self.offsets, "output": self.folder / "out"}
+        with self.assertRaisesRegex(probe_sync.RefusedTrace, "--extrapolate"):
+            probe_sync.align(self.traces, **ask)
+        done = probe_sync.align(self.traces, extrapolate=datetime.timedelta(seconds=10), **ask)
+        self.assertEqual(done.traces[1].stats.extrapolated_after, 2)
+
+    def test_files_that_are_not_there(self):
+        with self.assertRaisesRegex(probe_sync.FileError, "cannot open"):
+            probe_sync.check(self.folder / "no.json")
+        with self.assertRaises(OSError):
+            probe_sync.Offsets(self.folder / "no.jsonl")
+
+    def test_solve_of_captured_packets(self):
+        packets, ours, theirs = (self.folder / name for name in ("packets.csv", "ours.jsonl", "theirs.jsonl"))
+        packets.write_text("src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n")
+        solved = probe_sync.solve(packets=packets, out=ours, knots="rounds")
+        self.assertEqual((solved.nodes, solved.rounds, solved.skipped_lines), (2, 1, 0))
+        status, _ = cli("solve", "--packets", packets, "--out", theirs, "--knots", "rounds")
+        self.assertEqual((status, ours.read_bytes()), (0, theirs.read_bytes()))
+        self.assertAlmostEqual(probe_sync.Offsets(ours).lines(1).offset_ns[0], 1000, delta=1)
+
+
+class Interrupted(Folder):
+    """A call that its caller leaves."""
+
+    def setUp(self):
+        super().setUp()
+        events = ", ".join(['{"ph": "X", "ts": 5, "dur": 5, "name": "a"}'] * 800_000)
+        self.trace = self.folder / "node1.json"
+        self.trace.write_text(f'{{"traceEvents": [{events}], "baseTimeNanoseconds": 0}}')
+        offsets = self.folder / "offsets.csv"
+        offsets.write_text("node,node_realtime_ns,offset_vs_node0_ns\n1,0,2000\n1,90000000,2000\n")
+        self.ask = {"nodes": [1], "offsets": offsets, "output": self.folder / "aligned.json"}
+
+    def test_ctrl_c_ends_the_call_and_leaves_nothing_half(self):
+        begun = time.monotonic()
+        probe_sync.align(self.trace, **self.ask)
+        whole = time.monotonic() - begun
+        waits = []
+        for _ in range(3):
+            sent = []
+
+            def interrupt():
+                sent.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGINT)
+
+            timer = threading.Timer(whole / 3, interrupt)
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                while True:
+                    probe_sync.align(self.trace, **self.ask)
+            waits.append(time.monotonic() - sent[0])
+        self.assertLess(sorted(waits)[1], 0.2)
+        # Whoever writes next waits for what was left under way.
+        probe_sync.align(self.trace, **self.ask)
+        self.assertEqual(list(self.folder.glob("*.partial")), [])
+
+    def test_an_error_of_the_progress_callback_ends_the_call(self):
+        def progress(share):
+            raise ZeroDivisionError(share)
+
+        with self.assertRaisesRegex(ZeroDivisionError, "1.0"):
+            probe_sync.align(self.trace, progress=progress, **self.ask)
+
+
+if __name__ == "__main__":
+    unittest.main()
