@@ -8,6 +8,7 @@
 use pyo3::prelude::*;
 
 mod classes {
+    pyo3::import_exception!(probe_sync.errors, ClockError);
     pyo3::import_exception!(probe_sync.errors, ConfigError);
     pyo3::import_exception!(probe_sync.errors, JoinError);
     pyo3::import_exception!(probe_sync.errors, SessionEnded);
@@ -27,6 +28,7 @@ pub struct Failure {
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Kind {
+    Clock,
     Config,
     Join,
     Ended,
@@ -41,6 +43,11 @@ impl Failure {
     /// A keyword or a setting has to be changed.
     pub fn config(text: impl Into<String>) -> Self {
         Self { kind: Kind::Config, text: text.into() }
+    }
+
+    /// The clock cannot say it.
+    pub fn clock(text: impl Into<String>) -> Self {
+        Self { kind: Kind::Clock, text: text.into() }
     }
 
     /// The session is over.
@@ -65,6 +72,7 @@ impl Failure {
             Error::Configuration { .. } | Error::ConfigurationFile { .. } | Error::OutputIsInput { .. } => Kind::Config,
             Error::File { .. } | Error::Occupied { .. } | Error::TooManyOldRuns { .. } => Kind::File,
             Error::Table { .. } | Error::NothingToSolve { .. } => Kind::Damaged,
+            Error::Clock { .. } | Error::ClockPage { .. } => Kind::Clock,
             Error::Refused { .. } => Kind::Join,
             Error::Collective(_) if !met => Kind::Join,
             _ => Kind::Failed,
@@ -98,6 +106,7 @@ impl Failure {
 impl From<Failure> for PyErr {
     fn from(Failure { kind, text }: Failure) -> Self {
         match kind {
+            Kind::Clock => classes::ClockError::new_err(text),
             Kind::Config => classes::ConfigError::new_err(text),
             Kind::Join => classes::JoinError::new_err(text),
             Kind::Ended => classes::SessionEnded::new_err(text),

@@ -2,13 +2,14 @@
 //!
 //! Place in the flow: beside the command line, on the same library calls. `session` starts a run beside a training loop and waits for its
 //! rounds, `meeting` is how its ranks find each other, `round` is a solved round as arrays; `traces` aligns, merges, checks and solves,
-//! `offsets` converts times; `errors` says what each failure is in Python, `waiting` keeps Ctrl-C alive. The rooms import one way:
-//! `errors` → `waiting` → {`meeting`, `round`, `offsets`, `traces`} → `session`. What people call, with its types, is Python in
+//! `offsets` converts times, `clock` is the reference's time now; `errors` says what each failure is in Python, `waiting` keeps Ctrl-C alive. The rooms import one way:
+//! `errors` → `waiting` → {`clock`, `meeting`, `round`, `offsets`, `traces`} → `session`. What people call, with its types, is Python in
 //! `python/probe_sync`.
 //!
 //! What it does not do: print, install signal handlers, or link MPI.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod errors;
 mod meeting;
 mod offsets;
@@ -22,6 +23,8 @@ use pyo3::prelude::*;
 /// The native part of `probe_sync`; `probe_sync/_native.pyi` describes it.
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::clock::{Clock, Marks, Reading};
     #[pymodule_export]
     use super::meeting::{Meeting, agreed_id};
     #[pymodule_export]

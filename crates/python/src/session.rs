@@ -2,7 +2,6 @@
 //!
 //! Place in the flow: over `probe_sync::SessionHandle`, whose thread measures. Every wait is cut into slices (`waiting`), so a handle is
 //! only borrowed for a moment, and `stop` can take it. What failed is learnt from the thread's own error, not from its text.
-//! The clock of a session will be an attribute of [`Session`].
 //!
 //! What it does not do: keep one session per process (`probe_sync/session.py`), or measure.
 
@@ -12,10 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use probe_sync::collective::UniqueId;
-use probe_sync::{Config, Error, Progress, RunReport, SessionBuilder, SessionHandle, State};
+use probe_sync::{Config, Error, GlobalClock, Progress, RunReport, SessionBuilder, SessionHandle, State};
 use probe_sync_estimate::round::GlobalWindowData;
 use pyo3::prelude::*;
 
+use crate::clock::{Clock, Marks};
 use crate::errors::Failure;
 use crate::meeting::Meeting;
 use crate::round::Round;
@@ -26,6 +26,7 @@ use crate::waiting::Until;
 #[derive(Debug)]
 pub struct Session {
     inner: Mutex<Inner>,
+    clock: GlobalClock,
     /// The process that started it: a fork has no such thread.
     process: u32,
 }
@@ -72,8 +73,9 @@ pub fn start(
     let builder = probe_sync::Session::builder(config);
     let builder = meet(builder, rank, size, meeting, unique_id)?;
     let handle = builder.start().map_err(|error| Failure::of_session(&error, false))?;
+    let clock = handle.clock();
     let inner = Inner { stage: Stage::Running(Arc::new(handle)), asked: false, state: None, latest: None };
-    Ok(Session { inner: Mutex::new(inner), process: std::process::id() })
+    Ok(Session { inner: Mutex::new(inner), clock, process: std::process::id() })
 }
 
 /// How this rank meets the others.
@@ -161,6 +163,27 @@ impl Session {
         let attempt = |handle: &SessionHandle, slice| handle.wait_until_bound(half_width_ns, slice);
         let found = self.wait(py, (&what, timeout), &attempt, &|_| None)?;
         Ok(Round::new(py, found))
+    }
+
+    /// Reference time, also in a fork and after the end.
+    fn clock(&self) -> Clock {
+        Clock(self.clock.clone())
+    }
+
+    /// Begins a file of marks of this process, once the ranks have met.
+    fn marks(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Marks> {
+        let attempt = |handle: &SessionHandle, slice| handle.marks(slice);
+        self.wait(py, ("the meeting of the ranks", timeout), &attempt, &|_| None).map(Marks::new)
+    }
+
+    /// Starts exchanges no more, or again.
+    fn pause(&self, paused: bool) -> PyResult<()> {
+        match self.borrow::<()>(&|_| None)? {
+            Borrowed::Handle(handle) if paused => handle.pause(),
+            Borrowed::Handle(handle) => handle.resume(),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Ends the run with the window under way; the report as JSON at rank 0. Called again it gives the same.

@@ -169,17 +169,17 @@ impl GlobalClock {
 
     /// A time of this host's `CLOCK_MONOTONIC_RAW`, past or to come, by what is known now; None while nothing is.
     pub fn of_raw(&self, at: Timestamp<Raw>) -> Option<Interval> {
-        self.known().map(|map| map.interval(at))
+        self.conversion().map(|conversion| conversion.of_raw(at))
     }
 
     /// A time of this host's system clock; None while nothing is known, and where the system clock was stepped since.
     pub fn of_system(&self, at: Timestamp<System>) -> Option<Interval> {
-        self.known()?.of_system(at, &pairs())
+        self.conversion()?.of_system(at)
     }
 
     /// A time of this host's `CLOCK_BOOTTIME`; None while nothing is known, and where the host was suspended since.
     pub fn of_boot(&self, at: Timestamp<Boot>) -> Option<Interval> {
-        self.known()?.of_boot(at, &pairs())
+        self.conversion()?.of_boot(at)
     }
 
     /// The node whose clocks it is made of, and the one that it shows; None until a session knows.
@@ -188,8 +188,10 @@ impl GlobalClock {
         (node != UNKNOWN).then_some((node, reference))
     }
 
-    fn known(&self) -> Option<Map> {
-        Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)
+    /// What converts many times by what is known now; None while nothing is.
+    pub fn conversion(&self) -> Option<Conversion> {
+        let map = Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)?;
+        Some(Conversion { map, now: pairs() })
     }
 
     fn begin(&self, node: NodeId, reference: NodeId) {
@@ -200,6 +202,30 @@ impl GlobalClock {
     #[inline]
     fn page(&self) -> Page<'_> {
         Page::trusted(words(&self.page))
+    }
+}
+
+/// Times of this host's clocks to reference time, by what was known at one moment.
+#[derive(Clone, Debug)]
+pub struct Conversion {
+    map: Map,
+    now: Pairs,
+}
+
+impl Conversion {
+    /// As [`GlobalClock::of_raw`].
+    pub fn of_raw(&self, at: Timestamp<Raw>) -> Interval {
+        self.map.interval(at)
+    }
+
+    /// As [`GlobalClock::of_system`].
+    pub fn of_system(&self, at: Timestamp<System>) -> Option<Interval> {
+        self.map.of_system(at, &self.now)
+    }
+
+    /// As [`GlobalClock::of_boot`].
+    pub fn of_boot(&self, at: Timestamp<Boot>) -> Option<Interval> {
+        self.map.of_boot(at, &self.now)
     }
 }
 

@@ -14,9 +14,10 @@ Nothing here prints, installs signal handlers, or links MPI. Errors are `probe_s
 
 from __future__ import annotations
 
-from ._native import Meeting, Round, __version__
+from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
     AlreadyStarted,
+    ClockError,
     ConfigError,
     DamagedTrace,
     Error,
@@ -40,7 +41,7 @@ from .results import (
     Verdict,
 )
 from .rocm import analyze_collective_operations, combine_traces
-from .session import Session, State, current, start
+from .session import Session, State, clock, current, start
 from .traces import align, check, merge, solve
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "AlreadyStarted",
     "CheckReport",
     "CheckResult",
+    "Clock",
+    "ClockError",
     "ConfigError",
     "DamagedTrace",
     "Error",
@@ -61,6 +64,7 @@ __all__ = [
     "NodeLines",
     "Offsets",
     "RefusedTrace",
+    "Reading",
     "Round",
     "Session",
     "SessionEnded",
@@ -73,6 +77,7 @@ __all__ = [
     "align",
     "analyze_collective_operations",
     "check",
+    "clock",
     "combine_traces",
     "current",
     "from_env",

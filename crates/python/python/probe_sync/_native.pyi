@@ -6,9 +6,63 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Meeting", "Offsets", "Round", "Session", "__version__", "agreed_id", "align", "check", "leave", "merge", "solve", "start"]
+__all__ = ["Clock", "Marks", "Meeting", "Offsets", "Reading", "Round", "Session", "__version__", "agreed_id", "align", "check", "leave", "merge", "solve", "start"]
 
 __version__: str
+
+@final
+class Clock:
+    """The reference's time in this process, in its forked children, and with `clock_page=` in every process of the host."""
+
+    @staticmethod
+    def open(path: str) -> Clock:
+        """The clock that a session of this host keeps in a file (`clock_page=` there)."""
+    def now_ns(self) -> int:
+        """The reference's time now, ns since 1970; it never goes back. `ClockError` while nothing is known."""
+    def now(self) -> Reading:
+        """The same with its bounds."""
+    @property
+    def status(self) -> str:
+        """`unsynchronised`, `synchronised`, `holdover` (no new estimate: the bounds grow), `failed` (the session has: they grow)."""
+    def after(self, time_ns: int) -> bool:
+        """Whether this time has certainly passed."""
+    def before(self, time_ns: int) -> bool:
+        """Whether this time has certainly not come."""
+    def wait_until_known(self, timeout: float | None = None) -> None:
+        """Returns when something is known; `WaitTimeout` after `timeout` seconds."""
+    def wait_until(self, time_ns: int, timeout: float | None = None) -> None:
+        """Returns when the clock shows this time, for a start that all ranks agreed on; `WaitTimeout` after `timeout` seconds."""
+    def convert(self, times: npt.NDArray[np.int64], of: str = "realtime") -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Times of this host's clock `of` (`realtime`, `monotonic_raw`, `boottime`) on the reference's clock, and the half-width of each one's
+        95 % interval. `ClockError` where that clock was set in between."""
+
+@final
+class Reading:
+    """What a clock shows at an instant, in ns since 1970."""
+
+    @property
+    def time(self) -> int:
+        """The reference's time; it never goes back within an epoch."""
+    @property
+    def earliest(self) -> int:
+        """The reference did not show less."""
+    @property
+    def latest(self) -> int:
+        """Nor more."""
+    @property
+    def bound95(self) -> int:
+        """Half of the 95 % interval about `time`."""
+    @property
+    def status(self) -> str:
+        """As `Clock.status`."""
+    @property
+    def epoch(self) -> int:
+        """How often the clock was stepped (`clock_adjust="step"`)."""
+
+@final
+class Marks:
+    def next_name(self) -> tuple[int, str] | None: ...
+    def write(self, number: int, before_ns: int, after_ns: int) -> bool: ...
 
 @final
 class Meeting:
@@ -65,6 +119,9 @@ class Session:
     def latest(self) -> Round | None: ...
     def next_round(self, after: Round | None, timeout: float | None) -> Round | None: ...
     def wait_until_bound(self, half_width_ns: int, timeout: float | None) -> Round: ...
+    def clock(self) -> Clock: ...
+    def marks(self, timeout: float | None) -> Marks: ...
+    def pause(self, paused: bool) -> None: ...
     def stop(self, timeout: float | None) -> str | None: ...
     def abandon(self) -> None: ...
 

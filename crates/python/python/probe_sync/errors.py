@@ -44,3 +44,7 @@ class DamagedTrace(Error, ValueError):
 
 class FileError(Error, OSError):
     """The system refused a file, or another run has its place."""
+
+
+class ClockError(Error):
+    """The clock cannot say it: nothing is known yet, or the host's clock was set."""

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import _native, _settings
-from .errors import AlreadyStarted, ConfigError, Error
+from .errors import AlreadyStarted, ClockError, ConfigError, Error
 
 if TYPE_CHECKING:
-    from ._native import Meeting, Round
+    from ._native import Clock, Meeting, Round
     from .launch import Group
 
 
@@ -55,6 +55,19 @@ class Session:
         phase, known, reason = self._native.progress()
         rank, node, nodes, reference, rounds = known or (None, None, None, None, 0)
         return State(cast(Any, phase), rank, node, nodes, reference, rounds, reason)
+
+    @property
+    def clock(self) -> Clock:
+        """The reference's time, for all threads and for forked children; it goes on after the end, with growing bounds."""
+        return self._native.clock()
+
+    def pause(self) -> None:
+        """From the next round on this rank starts no exchanges. Where all ranks pause nothing is measured, and bounds grow."""
+        self._native.pause(True)
+
+    def resume(self) -> None:
+        """From the next round on this rank measures again."""
+        self._native.pause(False)
 
     @property
     def round(self) -> Round | None:
@@ -150,7 +163,7 @@ def start(
     table = {} if config is None or by_file else cast("Mapping[str, _settings.Setting]", config)
     settings = _settings.settings(table, keys if out is None else {"out": os.fspath(out), **keys})
     file = os.fspath(cast(_settings.Path, config)) if by_file else None
-    global _current
+    global _clock, _current
     with _lock:
         if _running() is not None:
             raise AlreadyStarted(
@@ -158,7 +171,7 @@ def start(
             )
         native = _native.start(file, settings, rank=rank, size=size, meeting=meeting, unique_id=unique_id)
         session = Session(native)
-        _current = (os.getpid(), session)
+        _current, _clock = (os.getpid(), session), native.clock()
     return session
 
 
@@ -166,6 +179,16 @@ def current() -> Session | None:
     """The session of this process that runs now; None where there is none."""
     with _lock:
         return _running()
+
+
+def clock() -> Clock:
+    """The clock of this process's session, also when that has ended, and in a forked child.
+
+    Raises `ClockError` where no session was started.
+    """
+    if _clock is None:
+        raise ClockError("this process has no session: call probe_sync.start() first, or probe_sync.Clock.open(path) for a clock_page of this host")
+    return _clock
 
 
 def _running() -> Session | None:
@@ -199,6 +222,8 @@ _FAREWELL_S = 1.0
 _lock = threading.Lock()
 # Held here, so that a session whose owner has let go of it measures on.
 _current: tuple[int, Session] | None = None
+# Of the last session.
+_clock: Clock | None = None
 
 atexit.register(_leave)
 os.register_at_fork(after_in_child=_after_fork)

@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 17] = [
+const MAY_IMPORT: [(&str, &[&str]); 18] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),

@@ -1,0 +1,191 @@
+//! The reference's time in Python, and the marks of a traced process.
+//!
+//! Place in the flow: over `probe_sync::GlobalClock` and `probe_sync::MarkWriter`. Whole ns all through: a float cannot hold them.
+//! What it does not do: measure, or enter events (`probe_sync/torch.py`, `probe_sync/jax.py`).
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use probe_sync::clock::{Conversion, Interval, Status};
+use probe_sync::{GlobalClock, MarkWriter};
+use probe_sync_time::Timestamp;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+use crate::waiting::Until;
+
+/// Reference time for this process.
+#[pyclass(frozen, module = "probe_sync._native")]
+#[derive(Clone, Debug)]
+pub struct Clock(pub GlobalClock);
+
+/// What a clock shows at an instant.
+#[pyclass(frozen, get_all, module = "probe_sync._native")]
+#[derive(Debug)]
+pub struct Reading {
+    time: i64,
+    earliest: i64,
+    latest: i64,
+    bound95: i64,
+    status: &'static str,
+    epoch: u64,
+}
+
+/// Marks of this process, in a file of its own.
+#[pyclass(frozen, module = "probe_sync._native")]
+#[derive(Debug)]
+pub struct Marks(Mutex<MarkWriter>);
+
+/// Converted times and their 95 % half-widths.
+type Converted<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
+
+#[pymethods]
+impl Clock {
+    /// The clock that a session on this host keeps in a file.
+    #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
+    fn open(path: PathBuf) -> PyResult<Self> {
+        Ok(GlobalClock::open(&path).map(Self).map_err(|error| Failure::of_session(&error, false))?)
+    }
+
+    /// The time alone.
+    fn now_ns(&self) -> PyResult<i64> {
+        self.0.now_ns().ok_or_else(unknown)
+    }
+
+    /// The time with its bounds.
+    fn now(&self) -> PyResult<Reading> {
+        let now = self.0.now().ok_or_else(unknown)?;
+        Ok(Reading {
+            time: now.time.as_ns(),
+            earliest: now.earliest.as_ns(),
+            latest: now.latest.as_ns(),
+            bound95: now.bound95.as_ns(),
+            status: name(now.status),
+            epoch: now.epoch,
+        })
+    }
+
+    #[getter]
+    fn status(&self) -> &'static str {
+        name(self.0.status())
+    }
+
+    /// Whether this time has certainly passed.
+    fn after(&self, time_ns: i64) -> bool {
+        self.0.after(Timestamp::from_ns(time_ns))
+    }
+
+    /// Whether this time has certainly not come.
+    fn before(&self, time_ns: i64) -> bool {
+        self.0.before(Timestamp::from_ns(time_ns))
+    }
+
+    /// Waits until something is known.
+    fn wait_until_known(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let until = Until::new(timeout)?;
+        while self.0.now_ns().is_none() {
+            py.check_signals()?;
+            if let Some(over) = until.over("the reference's time", "is a session running?") {
+                return Err(over.into());
+            }
+            py.detach(|| _ = self.0.wait_until_known(until.slice()));
+        }
+        Ok(())
+    }
+
+    /// Returns when the clock shows this time.
+    fn wait_until(&self, py: Python<'_>, time_ns: i64, timeout: Option<f64>) -> PyResult<()> {
+        let until = Until::new(timeout)?;
+        loop {
+            let left = time_ns.saturating_sub(self.0.now_ns().ok_or_else(unknown)?);
+            py.check_signals()?;
+            if left <= SLICE_NS {
+                let last = Duration::from_nanos(left.max(0).unsigned_abs()) + Duration::from_secs(1);
+                let waited = py.detach(|| self.0.wait_until(Timestamp::from_ns(time_ns), last));
+                return Ok(waited.map_err(|error| Failure::of_session(&error, true))?);
+            }
+            if let Some(over) = until.over("that time", "it is still ahead") {
+                return Err(over.into());
+            }
+            py.detach(|| std::thread::sleep(until.slice().min(Duration::from_nanos((left - SLICE_NS).unsigned_abs()))));
+        }
+    }
+
+    /// Times of a clock of this host to reference times, with the 95 % half-width of each.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
+    fn convert<'py>(&self, py: Python<'py>, times: PyReadonlyArray1<'py, i64>, of: &str) -> PyResult<Converted<'py>> {
+        let conversion = self.0.conversion().ok_or_else(unknown)?;
+        let convert: fn(&Conversion, i64) -> Option<Interval> = match of {
+            "realtime" => |by, at| by.of_system(Timestamp::from_ns(at)),
+            "monotonic_raw" => |by, at| Some(by.of_raw(Timestamp::from_ns(at))),
+            "boottime" => |by, at| by.of_boot(Timestamp::from_ns(at)),
+            other => {
+                return Err(Failure::config(format!(
+                    "of={other:?}: give the clock that the times are of: realtime, monotonic_raw or boottime"
+                ))
+                .into());
+            }
+        };
+        let times = times.as_array();
+        let found: Option<Vec<Interval>> = py.detach(|| times.iter().map(|at| convert(&conversion, *at)).collect());
+        let found = found.ok_or_else(|| {
+            Failure::clock(format!(
+                "this host's {of} was set since one of these times, or they are older than the session: what they mean is not known"
+            ))
+        })?;
+        let column = |value: fn(&Interval) -> i64| PyArray1::from_iter(py, found.iter().map(value));
+        Ok((column(|at| at.time.as_ns()), column(|at| at.bound95.as_ns())))
+    }
+}
+
+#[pymethods]
+impl Reading {
+    fn __repr__(&self) -> String {
+        let Self { time, earliest, latest, bound95, status, .. } = self;
+        format!("<probe_sync.Reading {time} ns, ±{bound95} ns in 95 %, {earliest} to {latest}, {status}>")
+    }
+}
+
+impl Marks {
+    /// Of a writer.
+    pub fn new(writer: MarkWriter) -> Self {
+        Self(Mutex::new(writer))
+    }
+}
+
+#[pymethods]
+impl Marks {
+    /// The number and the name of the next mark; None in a forked child.
+    fn next_name(&self) -> Option<(u64, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_name()
+    }
+
+    /// Writes the readings of the system clock before and after the event was entered; False where they are none.
+    fn write(&self, number: u64, before_ns: i64, after_ns: i64) -> PyResult<bool> {
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = writer.write(number, Timestamp::from_ns(before_ns), Timestamp::from_ns(after_ns));
+        Ok(written.map_err(|error| Failure::of_session(&error, true))?)
+    }
+}
+
+fn unknown() -> PyErr {
+    Failure::clock(
+        "nothing is known of the reference's time yet; call wait_until_known() first, beside a running session",
+    )
+    .into()
+}
+
+const fn name(status: Status) -> &'static str {
+    match status {
+        Status::Unsynchronised => "unsynchronised",
+        Status::Synchronised => "synchronised",
+        Status::Holdover => "holdover",
+        Status::Failed => "failed",
+    }
+}
+
+/// The last part of a wait is not cut, so that it ends in time.
+const SLICE_NS: i64 = 50_000_000;
