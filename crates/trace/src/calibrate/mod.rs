@@ -17,7 +17,7 @@ mod traces;
 use probe_sync_estimate::series::{Axis, OffsetSample};
 
 use crate::Error;
-use crate::clocks::{NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, node_clock, own_span};
+use crate::clocks::{MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, node_clock, own_span};
 use crate::collectives::{CollectiveOffsets, MapTime};
 use crate::nodes::{self, NodeTrace};
 use length::length;
@@ -58,7 +58,10 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
     let (paths, mut traces) = traces::read(request, &source)?;
     if request.realtime_only {
-        traces.iter_mut().for_each(|trace| trace.facts.pairs.clear());
+        traces.iter_mut().for_each(|trace| {
+            trace.facts.pairs.clear();
+            trace.facts.brackets.clear();
+        });
     }
     if let Some(note) = source.live_only() {
         traces.iter_mut().for_each(|trace| trace.facts.notes.push(note.to_owned()));
@@ -157,7 +160,7 @@ fn make_maps(
         None => (Timeline::Host, "system clock"),
     };
     calibrated.timeline = format!("{clock_name} of node {reference}");
-    let mut ties = [false; 2];
+    let mut mixed = MixedTies::default();
     for (index, trace) in traces.into_iter().enumerate() {
         let mut calibrated_trace = CalibratedTrace::unknown(trace, clocks.snapshots[index].clone());
         match clocks.clock(index, &calibrated_trace.trace, timeline) {
@@ -165,11 +168,11 @@ fn make_maps(
                 if let Some(measured) = &mut measured {
                     measured.look(&calibrated_trace.trace, &clock);
                 }
-                ties[usize::from(clock.tie == Tie::Assumed)] = true;
+                mixed.look(&clock);
                 calibrated_trace.notes.extend(notes(&clock));
                 if !request.snapshots.is_empty()
                     && clock.raw.is_none()
-                    && matches!(clock.tie, Tie::Assumed | Tie::Trace)
+                    && matches!(clock.tie, Tie::Assumed | Tie::SameClock | Tie::Trace)
                 {
                     calibrated_trace.notes.push(UNUSED_SNAPSHOTS.to_owned());
                 }
@@ -183,15 +186,41 @@ fn make_maps(
         }
         calibrated.traces.push(calibrated_trace);
     }
-    if ties == [true; 2] {
+    if mixed.differ() {
         calibrated.warnings.push(MIXED_TIES.to_owned());
     }
     measured.map_or(Ok(()), Measured::finish)
 }
 
+/// How the traces are tied to their nodes' clocks, all together.
+#[derive(Default)]
+struct MixedTies {
+    assumed: bool,
+    /// By pairs of any kind.
+    tied: bool,
+    /// By markers alone, which are early by the tracers' own delay.
+    early: bool,
+    /// By brackets around marks, which are not.
+    marked: bool,
+}
+
+impl MixedTies {
+    fn look(&mut self, clock: &NodeClock) {
+        self.assumed |= clock.tie == Tie::Assumed;
+        self.marked |= clock.marks.is_some();
+        self.tied |= clock.tie != Tie::Assumed && clock.marks.is_none();
+        self.early |= clock.residuals.as_ref().is_some_and(|residuals| residuals.early_by_up_to_ns > 0.0);
+    }
+
+    fn differ(&self) -> bool {
+        self.assumed && self.tied || self.marked && self.early
+    }
+}
+
 /// What the user should know of a node's clock.
 fn notes(clock: &NodeClock) -> Vec<String> {
     let mut notes = clock.notes.clone();
+    notes.extend(clock.marks.as_ref().map(of_marks));
     if let Some(residuals) = &clock.residuals {
         notes.push(format!(
             "{} pairs tie the trace to the system clock: residual median {}, 95 % below {}, {} outliers, {} steps",
@@ -210,6 +239,22 @@ fn notes(clock: &NodeClock) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// What brackets around a trace's marks say of its map.
+fn of_marks(bounds: &MarkBounds) -> String {
+    let MarkBounds { marks, apart, apart_by_ns, half_ns, all_ns } = *bounds;
+    let (half, all) = (length(half_ns), length(all_ns));
+    let surely = format!("off by no more than {half} at half of them and {all} at the worst");
+    if bounds.is_same() {
+        format!("its times are the system clock's: that lies within the readings around all {marks} marks; {surely}")
+    } else {
+        let by = length(apart_by_ns);
+        format!(
+            "its times are not the system clock's: {apart} of {marks} marks are outside of the readings around them, by up to {by}; \
+             the map goes through the middles of the readings, {surely}"
+        )
+    }
 }
 
 /// What the collectives say, with every trace seen on its node's own system clock.

@@ -3,7 +3,7 @@
 //! Place in the flow: first step of `calibrate`. What it does not do: make maps.
 
 use crate::Error;
-use crate::clocks::{Offsets, RunDirectory, Survey, Wanted};
+use crate::clocks::{MarkFiles, Offsets, RunDirectory, Survey, Wanted};
 use crate::nodes::KnownNodes;
 
 use super::ClockSource;
@@ -49,6 +49,14 @@ impl Source {
         // The reference has an offset by definition.
         let nodes = survey.nodes().chain([survey.reference]).collect();
         KnownNodes { nodes, hosts: survey.hostnames.clone(), ranks: survey.ranks.clone() }
+    }
+
+    /// The marks of a run's processes.
+    pub(super) fn marks(&self) -> Result<MarkFiles, Error> {
+        match self {
+            Self::Run(run) => run.marks(),
+            Self::Offsets(_) | Self::Collectives | Self::Nothing => Ok(MarkFiles::default()),
+        }
     }
 
     /// The measured offsets that are wanted, where there are some.

@@ -35,7 +35,8 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, 
         }
     };
     let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order };
-    let traces = nodes::read(&paths, &said, &source.known(), &FactOptions { markers, ..FactOptions::default() })?;
+    let options = FactOptions { markers, ..FactOptions::default() };
+    let traces = nodes::read(&paths, &said, &source.known(), &source.marks()?, &options)?;
     Ok((paths, traces))
 }
 

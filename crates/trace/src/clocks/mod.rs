@@ -3,11 +3,13 @@
 //! Place in the flow: facts of a trace, offsets of a run and snapshot pairs → [`node_clock`] → [`NodeClock`], whose chain
 //! `align` and `merge` send every time through. Signs: `t_ref = t_i − offset_i`.
 //!
-//! Where no pairs tie R to S, R is taken as S: Kineto's absolute times and XSpace's Unix start are on CLOCK_REALTIME as
+//! Where brackets around marks show that R is S (`brackets`), that is the map. Where nothing ties R to S, R is taken as S all the same: Kineto's absolute times and XSpace's Unix start are on CLOCK_REALTIME as
 //! long as that clock ran evenly during the trace. Kineto fits ONE straight line from the TSC to CLOCK_REALTIME, so under
 //! wander or a step only pairs can tell. What it does not do: read or write traces.
 
+mod brackets;
 mod lines;
+mod marks;
 mod offsets;
 mod pairs;
 mod planes;
@@ -17,6 +19,9 @@ mod stretch;
 mod survey;
 mod wanted;
 
+pub use brackets::MarkBounds;
+pub use marks::MarkFiles;
+pub(crate) use marks::process;
 pub use offsets::Offsets;
 pub(crate) use planes::is_of_profilers;
 pub use run_directory::RunDirectory;
@@ -30,7 +35,8 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::model::{ClockPair, MappedTime, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};
-use pairs::{Residuals, tracer_map};
+use brackets::Judged;
+use pairs::{Residuals, TracerMap, tracer_map};
 
 /// The clock on which aligned times are.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -49,6 +55,8 @@ pub enum Timeline<'a> {
 pub enum Tie {
     /// Nothing: R is taken as S.
     Assumed,
+    /// Brackets around marks of the trace, in all of which R = S lies: R is taken as S.
+    SameClock,
     /// A sampler's file.
     Snapshots,
     /// Pairs inside the trace.
@@ -83,6 +91,8 @@ pub struct NodeClock {
     pub tie: Tie,
     /// How well pairs fit.
     pub residuals: Option<Residuals>,
+    /// What brackets around the trace's marks say.
+    pub marks: Option<MarkBounds>,
     /// How sure the times are; None for a trace without events.
     pub uncertainty: Option<Uncertainty>,
     /// Worth telling the user.
@@ -157,21 +167,27 @@ pub fn node_clock(
     let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes);
     let offset_map = offsets.map(node)?;
     let steps = offset_map.as_ref().map(|found| found.map.breaks()).unwrap_or_default();
-    let tracer = tracer_map(&pairs, &steps).map_err(wrong)?;
+    let same = brackets::same(&facts.brackets).filter(|_| tie == Tie::SameClock);
+    let (tracer, residuals) = match (same, tracer_map(&pairs, &steps).map_err(wrong)?) {
+        (Some(map), _) => (Some(map), None),
+        (None, fitted) => fitted.map(|TracerMap { map, residuals }| (map, residuals)).unzip(),
+    };
     let tie = if tracer.is_some() { tie } else { Tie::Assumed };
+    let marks = tracer.as_ref().and_then(|map| MarkBounds::of(&facts.brackets, map));
     let raw_tie = tracer_map(&of_planes.pairs, &steps).map_err(wrong)?.map(|tie| tie.map);
     let mut raw = raw_tie.clone().map(MapChain::new);
-    let mut chain = MapChain::new(tracer.as_ref().map_or_else(TimeMap::identity, |tracer| tracer.map.clone()));
+    let mut chain = MapChain::new(tracer.clone().unwrap_or_else(TimeMap::identity));
     if let Some(found) = offset_map {
         note_offsets(&found, &mut notes);
         // Steps are large beside how well either map knows the clock; 50 µs where both know it well.
-        let spread = tracer.as_ref().map_or(0.0, |tracer| tracer.residuals.p95_ns);
+        let spread = residuals.as_ref().map_or(0.0, |residuals| residuals.p95_ns);
         raw = raw.map(|raw| raw.then(found.map.clone(), SMALLEST_TOLERANCE_NS));
         chain = chain.then(found.map, (STEP_SIGMAS * spread).max(SMALLEST_TOLERANCE_NS));
-        note_join(&chain, tracer.is_some(), &mut notes);
+        // Where R is S, it is stepped with it.
+        note_join(&chain, residuals.is_some(), &mut notes);
     }
     if let Timeline::Tracer(reference) = timeline {
-        let back = reference.or(tracer.as_ref().map(|tracer| &tracer.map)).or(raw_tie.as_ref());
+        let back = reference.or(tracer.as_ref()).or(raw_tie.as_ref());
         match back {
             Some(map) => {
                 let inverse = map.inverse().map_err(wrong)?;
@@ -192,11 +208,10 @@ pub fn node_clock(
             "the trace's times are taken as CLOCK_REALTIME: nothing in it or beside it says otherwise".to_owned(),
         );
     }
-    let residuals = tracer.as_ref().map(|tracer| tracer.residuals.clone());
     let early = residuals.as_ref().map_or(0.0, |residuals| residuals.early_by_up_to_ns);
     let uncertainty = facts.span.map(|span| uncertainty(&chain, span, early));
     let raw = raw.zip(raw_tie).map(|(raw, tie)| RawClock { map: raw.whole().clone(), tie });
-    Ok(NodeClock { node, chain, tracer: tracer.map(|tracer| tracer.map), raw, tie, residuals, uncertainty, notes })
+    Ok(NodeClock { node, chain, tracer, raw, tie, residuals, marks, uncertainty, notes })
 }
 
 /// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
@@ -215,6 +230,12 @@ pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Opt
 /// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a trace on Unix time a run's pairs of
 /// a raw clock are the ordinary case.
 fn usable_pairs(facts: &TraceFacts, snapshots: Option<&Snapshots>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
+    let of_marks = match brackets::judge(&facts.brackets) {
+        // What other pairs say of R is less.
+        Judged::Same => return (Vec::new(), Tie::SameClock),
+        Judged::Nothing => Vec::new(),
+        Judged::Apart(pairs) => pairs,
+    };
     let applies = |pairs: &[ClockPair]| match facts.span {
         Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
         // All planes are on a raw clock: the pairs are theirs.
@@ -231,6 +252,7 @@ fn usable_pairs(facts: &TraceFacts, snapshots: Option<&Snapshots>, notes: &mut V
     }
     let mut pairs = markers;
     pairs.extend(bracketed);
+    pairs.extend(of_marks);
     let of_trace = !pairs.is_empty();
     let given = snapshots.map_or(&[][..], |snapshots| &snapshots.pairs);
     let of_snapshots = applies(given);

@@ -272,14 +272,14 @@ const LARGEST_USUAL_OVERHEAD_NS: f64 = 40_000.0;
 /// The offsets place a step to within their own spacing; readings of S near it may differ by as much, ps.
 const SLACK_PS: Picoseconds = 1_000_000_000;
 /// Below this a clock's own granularity counts.
-const SMALLEST_BRACKET_NS: f64 = 20.0;
+pub(super) const SMALLEST_BRACKET_NS: f64 = 20.0;
 const SMALLEST_MARKER_NOISE_NS: f64 = 1000.0;
 /// Fewer bracketed pairs say nothing of how R runs.
 const FEWEST_BRACKETED: usize = 2;
 /// Fewer markers may all be late.
 pub(super) const FEWEST_MARKERS: usize = 3;
 /// Outside the pairs a clock's rate wanders by at least as much.
-const WANDER_ALLOWANCE_PPM: f64 = 0.1;
+pub(super) const WANDER_ALLOWANCE_PPM: f64 = 0.1;
 
 #[cfg(test)]
 pub(super) mod tests {

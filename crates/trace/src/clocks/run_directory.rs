@@ -12,6 +12,7 @@ use probe_sync_time::NodeId;
 use serde::Deserialize;
 
 use super::lines::{Line, Lines};
+use super::marks::MarkFiles;
 use super::offsets::Offsets;
 use super::snapshots::{Snapshots, read_snapshots};
 use super::survey::Survey;
@@ -61,6 +62,14 @@ impl RunDirectory {
     /// What is worth telling where the run as a whole was not looked at.
     pub(crate) fn live_only(&self) -> Option<&'static str> {
         (!self.is_smoothed).then_some(LIVE_ONLY)
+    }
+
+    /// The marks of its processes.
+    ///
+    /// # Errors
+    /// Those of [`MarkFiles::in_run`].
+    pub fn marks(&self) -> Result<MarkFiles, Error> {
+        MarkFiles::in_run(&self.path)
     }
 
     /// Where it is.

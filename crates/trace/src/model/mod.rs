@@ -7,6 +7,7 @@
 pub(crate) mod collective;
 pub(crate) mod time;
 
+pub use probe_sync_estimate::record::{MarkToken, MarksHeader};
 use serde::Serialize;
 
 use crate::parts::CollectiveParts;
@@ -33,6 +34,10 @@ pub struct TraceFacts {
     pub since_boot: Vec<PlaneSpan>,
     /// Moments at which the trace also states the system time.
     pub pairs: Vec<ClockPair>,
+    /// Events that a process has put there between two readings of the system clock, which are not in the trace.
+    pub marks: Vec<MarkStamp>,
+    /// Those of them of which the readings are known; none until a run's files are looked at.
+    pub brackets: Vec<Bracket>,
     /// It has a plane of snapshot pairs, readable or not.
     pub has_snapshot_plane: bool,
     /// Parts in collective operations.
@@ -64,6 +69,43 @@ pub struct Identity {
     pub world_size: Option<u32>,
     /// Rank and number of ranks that the program itself has put into the trace, as an event `probe_sync.rank#3/8`.
     pub marked_rank: Option<(u32, u32)>,
+    /// The process of the run's session that wrote it, as its marks prove; none until a run's files are looked at.
+    pub process: Option<MarksHeader>,
+}
+
+impl Identity {
+    /// The rank of the process that its marks prove, where the profiler states none.
+    pub(crate) fn take_rank_of_process(&mut self) {
+        if let (None, Some(process)) = (self.rank, &self.process) {
+            (self.rank, self.world_size) = (Some(process.rank), Some(process.world_size));
+        }
+    }
+}
+
+/// When a profiler stamped a mark's event.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MarkStamp {
+    /// Of the process that entered it.
+    pub token: MarkToken,
+    /// The mark's number in that process.
+    pub number: u64,
+    /// On the trace's timeline R.
+    pub tracer_ps: Picoseconds,
+    /// The unit in which the file states it.
+    pub unit_ps: Picoseconds,
+}
+
+/// A stamp on R and what the system clock S showed before and after it was made.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Bracket {
+    /// On the trace's timeline R.
+    pub tracer_ps: Picoseconds,
+    /// The unit in which the file states it.
+    pub unit_ps: Picoseconds,
+    /// On the node's system clock S, ns.
+    pub before_ns: i64,
+    /// On S, ns; not less.
+    pub after_ns: i64,
 }
 
 /// One moment on two clocks.

@@ -4,6 +4,7 @@
 //! - a host: the trace's own, which the run recorded for exactly one node;
 //! - a rank: the trace's own in a job of the size that the run's launcher had, which the run recorded on one node. It decides
 //!   where the host is not stated, or is that of several nodes;
+//! - a process: the one whose marks are in the trace, and which has left its rank and node in the run. It decides before all others;
 //! - the caller's word, unless a recorded fact says otherwise.
 //!
 //! **Whose numbers.** Two launchers may number the same hosts differently, in jobs of one size: Slurm's rank 1 may be on the host of
@@ -17,9 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use probe_sync_estimate::record::{Launcher, RankRecord};
+use probe_sync_estimate::record::{Launcher, MarksHeader, RankRecord};
 
 use crate::Error;
+use crate::clocks::process;
 use crate::model::Identity;
 
 /// What settled which node wrote a trace.
@@ -29,6 +31,13 @@ pub enum SettledBy {
     Caller,
     /// The caller said that the traces are in the order of the nodes.
     ListOrder,
+    /// The trace's marks, whose process has left its rank and node in the run.
+    Marks {
+        /// The rank.
+        rank: u32,
+        /// Ranks in the session.
+        world_size: u32,
+    },
     /// The trace's host, which the run recorded for this node alone.
     Host(String),
     /// The trace's rank, which the run recorded on this node.
@@ -47,6 +56,9 @@ impl Display for SettledBy {
         match self {
             Self::Caller => write!(f, "--nodes"),
             Self::ListOrder => write!(f, "--assume-order"),
+            Self::Marks { rank, world_size } => {
+                write!(f, "its marks, which rank {rank} of {world_size} of the run has put there")
+            }
             Self::Host(host) => write!(f, "its host {host}, which the run recorded for this node alone"),
             Self::Rank { rank, world_size } => {
                 write!(f, "its rank {rank} of {world_size}, which the run recorded on this node")
@@ -76,12 +88,23 @@ pub(super) struct Settled {
     pub(super) remark: Option<String>,
 }
 
+/// A trace whose node no fact tells.
+pub(super) struct Unsettled<'a> {
+    pub(super) path: &'a Path,
+    pub(super) identity: Identity,
+    /// Marks in it.
+    pub(super) marks: usize,
+}
+
 impl KnownNodes {
     /// The node that recorded facts give to a trace; None where they give it to none.
     ///
     /// # Errors
     /// When host and rank point to different nodes.
     pub(super) fn settle(&self, path: &Path, identity: &Identity) -> Result<Option<Settled>, Error> {
+        if let Some(process) = &identity.process {
+            return Ok(Some(self.of_process(process, identity)));
+        }
         let believed = self.believed(identity);
         let by_rank = |record: &&RankRecord| {
             let by = SettledBy::Rank { rank: record.rank, world_size: record.world_size };
@@ -116,6 +139,16 @@ impl KnownNodes {
         }
     }
 
+    /// The node of the process that put its marks into a trace: that needs no comparison of names or numbers.
+    fn of_process(&self, process: &MarksHeader, identity: &Identity) -> Settled {
+        let MarksHeader { rank, world_size, node_id, .. } = process;
+        let hosts = host(identity).map(|host| self.of_host(host)).unwrap_or_default();
+        let otherwise = !(hosts.is_empty() || hosts.contains(&node_id.0));
+        let remark =
+            otherwise.then(|| format!("its marks prove node {node_id}; its host is that of {}", nodes(&hosts)));
+        Settled { node: node_id.0, by: SettledBy::Marks { rank: *rank, world_size: *world_size }, remark }
+    }
+
     /// What is worth telling of a node that the caller gives.
     ///
     /// # Errors
@@ -123,6 +156,9 @@ impl KnownNodes {
     pub(super) fn confirm(&self, path: &Path, node: u32, identity: &Identity) -> Result<Option<String>, Error> {
         let refuse = |problem: String| Err(Error::Request { problem });
         let path = path.display();
+        if let Some(other) = identity.process.as_ref().filter(|process| process.node_id.0 != node) {
+            return refuse(format!("{path} holds the marks of {}, not of node {node}", process(other)));
+        }
         let host = host(identity);
         let of_host = host.map(|host| self.of_host(host)).unwrap_or_default();
         let host = host.unwrap_or_default();
@@ -165,15 +201,16 @@ impl KnownNodes {
     }
 
     /// Why traces are refused whose node no fact tells, and which flags would.
-    pub(super) fn unsettled(&self, traces: &[(&Path, Identity)], of: usize) -> String {
-        let named = traces.iter().take(MOST_NAMED).map(|(path, identity)| {
+    pub(super) fn unsettled(&self, traces: &[Unsettled<'_>], of: usize) -> String {
+        let named = traces.iter().take(MOST_NAMED).map(|Unsettled { path, identity, marks }| {
             let host = identity.hostname.as_ref().map_or_else(|| "no host".to_owned(), |host| format!("host {host}"));
-            format!("{} says {host} and {}", path.display(), rank(identity))
+            let marks = Some(", and its marks are of no process of the run").filter(|_| *marks > 0).unwrap_or_default();
+            format!("{} says {host} and {}{marks}", path.display(), rank(identity))
         });
         let named = joined(named, traces.len());
         let every =
             if self.nodes.len() == of { ", or --assume-order if the list is in the order of the nodes" } else { "" };
-        let numbered_otherwise = traces.iter().any(|(_, identity)| self.of_other_launcher(identity).is_some());
+        let numbered_otherwise = traces.iter().any(|trace| self.of_other_launcher(&trace.identity).is_some());
         let numbered_otherwise = if numbered_otherwise { OTHER_NUMBERING } else { "" };
         format!(
             "of {of} traces {} cannot be given to a node: {named}. The offsets know {}. {numbered_otherwise}\

@@ -1,7 +1,7 @@
 //! The traces of a command: which node wrote each.
 //!
 //! Place in the flow: first step of `align`, `merge` and `check`. What a trace says of host and rank is compared with what a run
-//! recorded of them ([`KnownNodes`]); only a recorded fact or the caller's word gives a trace to a node. Where they disagree, or
+//! recorded of them ([`KnownNodes`]), and its marks with those that the run's processes left, which prove it; only a recorded fact or the caller's word gives a trace to a node. Where they disagree, or
 //! say nothing, the trace is refused: an offset applied to the wrong node makes every conclusion wrong. Names of files and their
 //! order are no facts: ranks 0, 8, 16 and 56 sort as 0, 16, 56, 8.
 //! What it does not do: read offsets or pairs (`clocks`), rewrite.
@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::Error;
+use crate::clocks::MarkFiles;
 use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
 use crate::formats::{FactOptions, TraceFormat, detect};
 use crate::model::{Identity, MappedTime, TraceFacts};
@@ -57,6 +58,7 @@ pub(crate) fn read(
     paths: &[PathBuf],
     said: &Said<'_>,
     known: &KnownNodes,
+    marks: &MarkFiles,
     options: &FactOptions,
 ) -> Result<Vec<NodeTrace>, Error> {
     let in_order: Vec<u32> = if said.in_order { known.in_order(paths.len())? } else { Vec::new() };
@@ -69,6 +71,8 @@ pub(crate) fn read(
     for (index, path) in paths.iter().enumerate() {
         let format = detect(path)?;
         let mut facts = format.read_facts(path, options)?;
+        marks.join(path, &mut facts)?;
+        facts.identity.take_rank_of_process();
         let listed = said.nodes.get(index).map(|node| (*node, SettledBy::Caller));
         let listed = listed.or_else(|| in_order.get(index).map(|node| (*node, SettledBy::ListOrder)));
         let settled = match listed {
@@ -83,7 +87,7 @@ pub(crate) fn read(
             }),
         };
         if settled.is_none() {
-            unsettled.push((path.as_path(), facts.identity.clone()));
+            unsettled.push(known::Unsettled { path, identity: facts.identity.clone(), marks: facts.marks.len() });
         }
         let (node, settled_by) = settled.unwrap_or((0, SettledBy::Nothing));
         traces.push(NodeTrace { path: path.clone(), format, part: 0, node, settled_by, name: String::new(), facts });

@@ -42,7 +42,8 @@ impl Traces {
 
     fn read(&self, said: &Said<'_>, known: &KnownNodes) -> Result<Vec<NodeTrace>, String> {
         let folder = format!("{}/", self.folder.path().display());
-        read(&self.paths, said, known, &FactOptions::default()).map_err(|error| error.to_string().replace(&folder, ""))
+        read(&self.paths, said, known, &MarkFiles::default(), &FactOptions::default())
+            .map_err(|error| error.to_string().replace(&folder, ""))
     }
 
     /// Node, part and name of every trace, in the order given.
@@ -420,6 +421,7 @@ fn what_settled_it_can_be_read() {
     for (by, expected) in [
         (SettledBy::Caller, "--nodes"),
         (SettledBy::ListOrder, "--assume-order"),
+        (SettledBy::Marks { rank: 2, world_size: 8 }, "its marks, which rank 2 of 8 of the run has put there"),
         (by_host("a"), "its host a, which the run recorded for this node alone"),
         (by_rank(3, 8), "its rank 3 of 8, which the run recorded on this node"),
         (SettledBy::Nothing, "nothing"),

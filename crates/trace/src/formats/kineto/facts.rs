@@ -1,22 +1,23 @@
 //! What a Kineto trace says of itself: base, identity, clock markers, collectives.
 //!
 //! Place in the flow: one pass over the file fills `model::TraceFacts`. Times are kept relative until the end of the file,
-//! because the base may come last. Markers are events whose name carries the system clock's time, read just before the
+//! because the base may come last. Marks are events named so (`estimate::record`), markers events whose name carries the system clock's time, read just before the
 //! event began; the copies of annotations on a GPU's timeline (`gpu_user_annotation`) are no markers, they began when the
 //! GPU got there. What it does not do: hold ordinary events, judge collectives.
 
 use std::path::Path;
 
+use probe_sync_estimate::record::parse_mark_name;
 use serde_json::Value;
 
 use super::base::{self, BASE_KEY};
 use super::collectives::Collector;
-use super::decimal;
+use super::decimal::{self, Decimal};
 use super::document::{Document, Event, Item};
 use super::merge::MERGED_KEY;
 use crate::Error;
 use crate::formats::{FactOptions, rank_marker};
-use crate::model::{ClockPair, GroupKey, Identity, PairKind, Picoseconds, TraceFacts};
+use crate::model::{ClockPair, GroupKey, Identity, MarkStamp, PairKind, Picoseconds, TraceFacts};
 
 /// Reads a trace's facts in one pass.
 ///
@@ -60,6 +61,8 @@ struct Reader<'a> {
     span: Option<(Picoseconds, Picoseconds)>,
     pairs: Vec<ClockPair>,
     pairs_left_out: u64,
+    marks: Vec<MarkStamp>,
+    marks_left_out: u64,
     unreadable_markers: u64,
     untimed: u64,
     collector: Collector,
@@ -79,6 +82,8 @@ impl<'a> Reader<'a> {
             span: None,
             pairs: Vec::new(),
             pairs_left_out: 0,
+            marks: Vec::new(),
+            marks_left_out: 0,
             unreadable_markers: 0,
             untimed: 0,
             collector: Collector::new(&options.spill),
@@ -107,7 +112,7 @@ impl<'a> Reader<'a> {
             self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
         }
         self.events += 1;
-        if !(self.marker(bytes, event, ts.ps) || is_of_the_profiler(bytes, event)) {
+        if !(self.marker(bytes, event, ts) || is_of_the_profiler(bytes, event)) {
             let (first, last) = self.span.unwrap_or((ts.ps, end));
             self.span = Some((first.min(ts.ps), last.max(end).max(ts.ps)));
         }
@@ -116,8 +121,19 @@ impl<'a> Reader<'a> {
 
     /// Keeps the event if its name carries a time or a rank; whether it does.
     #[inline]
-    fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Picoseconds) -> bool {
+    fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Decimal) -> bool {
         let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
+        let of_gpu = || &bytes[event.spans.cat.clone()] == b"\"gpu_user_annotation\"";
+        if let Some((token, number)) = parse_mark_name(name) {
+            let begins = &bytes[event.spans.ph.clone()] == b"\"X\"" && !of_gpu();
+            if begins && self.marks.len() < PAIRS_MAX {
+                let unit_ps = 10_i128.pow(6_u32.saturating_sub(start.fraction));
+                self.marks.push(MarkStamp { token, number, tracer_ps: start.ps, unit_ps });
+            } else {
+                self.marks_left_out += u64::from(begins);
+            }
+            return begins;
+        }
         let stated = if let Some(rest) = name.strip_prefix(MARKER) {
             Some(rest)
         } else if let Some(rest) = name.strip_prefix(SET_MARKER) {
@@ -133,13 +149,13 @@ impl<'a> Reader<'a> {
             self.rank_marker = self.rank_marker.or(rank);
             return rank.is_some();
         };
-        if &bytes[event.spans.cat.clone()] == b"\"gpu_user_annotation\"" {
+        if of_gpu() {
             return false;
         }
         match std::str::from_utf8(stated).ok().and_then(|text| text.parse().ok()) {
             None => self.unreadable_markers += 1,
             Some(_) if self.pairs.len() >= PAIRS_MAX => self.pairs_left_out += 1,
-            Some(system_ns) => self.pairs.push(ClockPair { tracer_ps: start, system_ns, kind: PairKind::Marker }),
+            Some(system_ns) => self.pairs.push(ClockPair { tracer_ps: start.ps, system_ns, kind: PairKind::Marker }),
         }
         true
     }
@@ -188,9 +204,8 @@ impl<'a> Reader<'a> {
         if let (None, Some((rank, world_size))) = (self.identity.rank, self.rank_marker) {
             self.identity = Identity { rank: Some(rank), world_size: Some(world_size), ..self.identity };
         }
-        for pair in &mut self.pairs {
-            pair.tracer_ps += base_ps;
-        }
+        self.pairs.iter_mut().for_each(|pair| pair.tracer_ps += base_ps);
+        self.marks.iter_mut().for_each(|mark| mark.tracer_ps += base_ps);
         let collector = self.collector;
         let mut note = |count: u64, text: &str| {
             if count > 0 {
@@ -199,6 +214,7 @@ impl<'a> Reader<'a> {
         };
         note(self.untimed, "events have no ts");
         note(self.pairs_left_out, "clock markers beyond the first million were left out");
+        note(self.marks_left_out, "marks beyond the first million were left out");
         note(self.unreadable_markers, "clock markers carry no readable time");
         if collector.kernels == 0 {
             note(collector.enqueued, "record_param_comms only enqueue collectives, and no kernel shows when they ran");
@@ -217,6 +233,7 @@ impl<'a> Reader<'a> {
             events: self.events,
             span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
             pairs: self.pairs,
+            marks: self.marks,
             collectives,
             groups: self.groups,
             notes: self.notes,

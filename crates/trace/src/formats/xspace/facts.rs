@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use probe_sync_estimate::record::{MarkToken, parse_mark_name};
+
 use super::event::EventTimes;
 use super::fields::{event, line, plane, space};
 use super::merge::METADATA_PLANE;
@@ -18,8 +20,8 @@ use super::stat::{Stat, StatValue};
 use crate::Error;
 use crate::formats::{FactOptions, rank_marker};
 use crate::model::{
-    ClockPair, CollectiveEvent, CollectiveKind, Device, Identity, Instance, Label, PS_PER_NS, PairKind, Picoseconds,
-    PlaneSpan, Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
+    ClockPair, CollectiveEvent, CollectiveKind, Device, Identity, Instance, Label, MarkStamp, PS_PER_NS, PairKind,
+    Picoseconds, PlaneSpan, Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
 };
 use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Fields, Value};
@@ -81,6 +83,8 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
 enum Role {
     /// A marker whose name or stats state the system time.
     Marker(Option<i64>),
+    /// An event between two readings of the system clock: its process and its number.
+    Mark(MarkToken, u64),
     /// A host operation of this name.
     Operation(String, CollectiveKind),
     /// A kernel of a collectives library.
@@ -155,6 +159,9 @@ impl<'a> Tables<'a> {
 
     /// The marker that a name makes, if it does.
     fn marker(&self, name: &str) -> Option<Role> {
+        if let Some((token, number)) = parse_mark_name(name.as_bytes()) {
+            return Some(Role::Mark(token, number));
+        }
         if name == DATA_SET_MARKER || name == OWN_MARKER {
             return Some(Role::Marker(None));
         }
@@ -218,6 +225,7 @@ struct EventStats {
 #[derive(Default)]
 struct LeftOut {
     pairs: u64,
+    marks: u64,
     names: u64,
     markers: BTreeMap<&'static str, u64>,
 }
@@ -296,13 +304,20 @@ impl Reader<'_> {
         if let Some(Role::Marker(stated)) = role {
             return self.marker(bytes, *stated, start_ps, tables);
         }
+        // Lines that a device's plane derives from the host's annotations are stamped by the device.
+        if let Some(Role::Mark(token, number)) = role
+            && !(tables.clock.since_boot || tables.is_device())
+        {
+            self.mark(MarkStamp { token: *token, number: *number, tracer_ps: start_ps, unit_ps: PS_PER_NS });
+            return Ok(());
+        }
         let span = if tables.clock.since_boot { &mut self.raw_span } else { &mut self.facts.span };
         *span = Some(match *span {
             Some((first, last)) => (first.min(start_ps), last.max(end_ps)),
             None => (start_ps, end_ps),
         });
         match role {
-            None | Some(Role::Marker(_)) => Ok(()),
+            None | Some(Role::Marker(_) | Role::Mark(..)) => Ok(()),
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),
         }
     }
@@ -347,6 +362,14 @@ impl Reader<'_> {
         }
     }
 
+    fn mark(&mut self, mark: MarkStamp) {
+        if self.facts.marks.len() < PAIRS_MAX {
+            self.facts.marks.push(mark);
+        } else {
+            self.left_out.marks += 1;
+        }
+    }
+
     /// Takes a collective in.
     fn collective(
         &mut self,
@@ -364,7 +387,7 @@ impl Reader<'_> {
                 Some(kind) => (name, kind),
                 None => return Ok(()),
             },
-            Role::Operation(..) | Role::Marker(_) => return Ok(()),
+            Role::Operation(..) | Role::Marker(_) | Role::Mark(..) => return Ok(()),
         };
         let replicas = match (&stats.hlo_module, &stats.hlo_op) {
             (Some(module), Some(op)) => self.programs.replicas(module, stats.program_id, op),
@@ -390,6 +413,7 @@ impl Reader<'_> {
         let left_out = std::mem::take(&mut self.left_out);
         let counted = [
             ("pairs beyond the bound", left_out.pairs),
+            ("marks beyond the bound", left_out.marks),
             ("names of events and stats beyond the bound", left_out.names),
         ];
         for (what, count) in counted.into_iter().chain(left_out.markers) {

@@ -155,3 +155,32 @@ fn a_rank_is_what_the_profiler_says_else_what_a_marker_says() {
     check(profiler, &["work"], Some((1, 2)));
     check("", &["work"], None);
 }
+
+#[test]
+fn marks_are_stamps_of_events_that_begin_on_the_host() {
+    let event = |ph: &str, category: &str, number: u32, ts: &str| {
+        format!(
+            "{{\"ph\":\"{ph}\",\"cat\":\"{category}\",\"name\":\"probe_sync.mark#00000000000000ff.{number}\",\"ts\":{ts},\"dur\":2}}"
+        )
+    };
+    let events = [
+        event("X", "cpu_op", 1, "7.125"),
+        event("X", "user_annotation", 2, "8"),
+        event("X", "cpu_op", 3, "9.1234567"),
+        // The same annotation on the GPU's timeline, and the end of one.
+        event("X", "gpu_user_annotation", 2, "90"),
+        event("E", "cpu_op", 4, "91"),
+        "{\"ph\":\"X\",\"name\":\"probe_sync.mark#00ff.1\",\"ts\":95,\"dur\":1}".to_owned(),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    let text = format!("{{\"traceEvents\":[{}],\"baseTimeNanoseconds\":5000}}", events.join(","));
+    std::fs::write(&path, text).unwrap();
+    let found = read_facts(&path, &FactOptions::default()).unwrap();
+    let marks = found.marks.iter().map(|mark| (mark.token.0, mark.number, mark.tracer_ps, mark.unit_ps));
+    let expected = [(255, 1, 12_125_000, 1_000), (255, 2, 13_000_000, 1_000_000), (255, 3, 14_123_456, 1)];
+    assert_eq!(marks.collect::<Vec<_>>(), expected);
+    assert_eq!((found.events, found.pairs.len(), found.notes), (6, 0, vec![]));
+    // What is no mark is an ordinary event.
+    assert_eq!(found.span, Some((95_000_000, 101_000_000)));
+}

@@ -138,3 +138,21 @@ fn a_rank_is_read_from_its_marker() {
         assert_eq!((identity.rank.zip(identity.world_size), identity.marked_rank), (expected, expected), "{name}");
     }
 }
+
+#[test]
+fn marks_are_stamps_of_events_on_host_planes() {
+    let plane = |name: &str, number: u64| {
+        let line =
+            Message::default().number(3, 1_000).message(4, event(1, 2_000_500, 10)).message(4, event(2, 9_000_000, 5));
+        let mark = format!("probe_sync.mark#00000000000000ff.{number}");
+        Message::default().text(2, name).message(3, line).entry(4, 1, &mark).entry(4, 2, "work")
+    };
+    let files = Files::new();
+    // The second derives its annotations from the host's.
+    let path = files.put("a.xplane.pb", &space(&[plane("/host:CPU", 7), plane("/device:GPU:0", 8)]));
+    let facts = read_facts(&path, &FactOptions::default()).expect("facts");
+    let marks = facts.marks.iter().map(|mark| (mark.token.0, mark.number, mark.tracer_ps - START_PS, mark.unit_ps));
+    assert_eq!(marks.collect::<Vec<_>>(), [(255, 7, 3_000_500, 1_000)]);
+    assert_eq!((facts.events, facts.pairs, facts.notes), (4, vec![], vec![]));
+    assert_eq!(facts.span, Some((START_PS + 3_000_500, START_PS + 10_000_005)));
+}
