@@ -39,6 +39,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("trace_format", traces::trace_format),
     ("offsets", traces::offsets),
     ("snapshot_files", traces::snapshot_files),
+    ("marks", traces::marks),
     ("global_windows", traces::global_windows),
 ];
 

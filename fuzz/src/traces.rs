@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use probe_sync_trace::clocks::{Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
+use probe_sync_trace::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_trace::formats::{
     FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, TraceFormat, XSpace, detect,
 };
-use probe_sync_trace::model::{Picoseconds, TraceFacts};
+use probe_sync_trace::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
 use regex::Regex;
 
 use crate::files::{with_directory, write};
@@ -66,14 +66,16 @@ fn told(facts: &TraceFacts) -> String {
         session,
         since_boot,
         pairs,
+        marks,
+        brackets,
         collectives,
         groups,
         merged,
         has_snapshot_plane,
         notes,
     } = facts;
-    let planes = (merged, has_snapshot_plane);
-    format!("{:?}", (identity, events, span, session, since_boot, pairs, collectives.len(), groups, planes, notes))
+    let (planes, clocks) = ((merged, has_snapshot_plane), (pairs, marks, brackets));
+    format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
 }
 
 /// The facts of a file that its format accepts.
@@ -134,6 +136,33 @@ pub fn snapshot_files(data: &[u8]) {
     });
 }
 
+/// What a process of a run read of its clock around its marks: whatever the file holds, a bracket is of a mark of the trace, its
+/// readings are in order, and the map that is made keeps the order of times.
+pub fn marks(data: &[u8]) {
+    with_directory(|directory| {
+        let folder = directory.join("marks");
+        std::fs::create_dir_all(&folder).expect("writable");
+        write(&folder.join("rank0-00000000000000ff.jsonl"), data);
+        let stamp = |number: u64| MarkStamp {
+            token: MARKED,
+            number,
+            tracer_ps: 1_000_000_000_000 + Picoseconds::from(number) * 1_000_000,
+            unit_ps: 1000,
+        };
+        let mut facts = TraceFacts { marks: (0..8).map(stamp).collect(), ..TraceFacts::default() };
+        let files = MarkFiles::in_run(directory).expect("a folder");
+        files.join(directory, &mut facts).expect("one process");
+        assert!(facts.brackets.len() <= facts.marks.len() && facts.notes.len() <= 3, "{:?}", facts.notes);
+        assert!(facts.brackets.is_empty() || facts.identity.process.is_some(), "readings of nobody");
+        assert!(facts.brackets.iter().all(|bracket| bracket.before_ns <= bracket.after_ns));
+        let offsets = directory.join("offsets.csv");
+        write(&offsets, OFFSETS);
+        let offsets = Offsets::read(&offsets).expect("well-formed");
+        let brackets = facts.brackets;
+        check_facts_clocks(&TraceFacts { brackets, ..spanned() }, &offsets, None);
+    });
+}
+
 /// What a run says of its clocks' steps.
 pub fn global_windows(data: &[u8]) {
     with_directory(|directory| {
@@ -148,9 +177,16 @@ pub fn global_windows(data: &[u8]) {
 
 /// Times through a node's map keep their order.
 fn check_clocks(offsets: &Offsets, pairs: Option<&Snapshots>) {
-    let facts = TraceFacts { span: Some((TIMES[1], TIMES[TIMES.len() - 2])), ..TraceFacts::default() };
+    check_facts_clocks(&spanned(), offsets, pairs);
+}
+
+fn spanned() -> TraceFacts {
+    TraceFacts { span: Some((TIMES[1], TIMES[TIMES.len() - 2])), ..TraceFacts::default() }
+}
+
+fn check_facts_clocks(facts: &TraceFacts, offsets: &Offsets, pairs: Option<&Snapshots>) {
     for node in 0..3 {
-        let Ok(clock) = node_clock(&facts, offsets, node, pairs, Timeline::default()) else { continue };
+        let Ok(clock) = node_clock(facts, offsets, node, pairs, Timeline::default()) else { continue };
         let mut cursor = clock.chain.cursor();
         let mut before = Picoseconds::MIN;
         for time in TIMES {
@@ -188,6 +224,8 @@ fn packed(data: &[u8]) -> bool {
 fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("just written")
 }
+
+const MARKED: MarkToken = MarkToken(0xff);
 
 const OFFSETS: &[u8] = b"node,node_realtime_ns,offset_vs_node0_ns\n1,1000000000,5\n1,2000000000,105\n2,1000000000,-7\n";
 
