@@ -3,7 +3,7 @@
 
     python marks.py torch|jax FOLDER [MARKS]
 
-Place in the flow: by hand. It made crates/trace/fixtures/marks_*, against which `trace` is tested, and says how many stamps lie between their
+Place in the flow: by hand. It made crates/trace/fixtures/marks_*, against which `trace` is tested, and says how many stamps are between their
 readings and how wide those are. Leaves FOLDER/rank0.pt.trace.json.gz or FOLDER/rank0.xplane.pb, and FOLDER/marks/rank0-TOKEN.jsonl.
 
 A mark is eight attempts in a row: read the clock, enter the event (torch stamps then; JAX when it is made), read the clock. The attempt
@@ -114,7 +114,7 @@ def main(profiler, folder, count=24):
     inside = sum(before <= stamps[names[number]] <= after for number, before, after in marks.kept)
     widths = sorted(after - before for _, before, after in marks.kept)
     behind = sorted((stamps[names[number]] - before) / (after - before) for number, before, after in marks.kept)
-    print(f"{profiler}: {inside} of {len(marks.kept)} stamps lie between their readings, which are {widths[len(widths) // 2]} ns apart"
+    print(f"{profiler}: {inside} of {len(marks.kept)} stamps are between their readings, which are {widths[len(widths) // 2]} ns apart"
           f" (median; {widths[0]} to {widths[-1]}); the stamp is {behind[len(behind) // 2]:.2f} of the way")
 
 

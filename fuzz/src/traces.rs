@@ -66,14 +66,16 @@ fn told(facts: &TraceFacts) -> String {
         session,
         since_boot,
         pairs,
+        marks,
+        brackets,
         collectives,
         groups,
         merged,
         has_snapshot_plane,
         notes,
     } = facts;
-    let planes = (merged, has_snapshot_plane);
-    format!("{:?}", (identity, events, span, session, since_boot, pairs, collectives.len(), groups, planes, notes))
+    let (planes, clocks) = ((merged, has_snapshot_plane), (pairs, marks, brackets));
+    format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
 }
 
 /// The facts of a file that its format accepts.

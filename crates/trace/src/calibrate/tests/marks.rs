@@ -109,7 +109,7 @@ fn two_nodes_by_hand() {
     assert!((mapped(one, 50_000) - (45_000 - AHEAD_NS) as f64).abs() < 0.01, "{}", mapped(one, 50_000));
     assert!(
         note(one, "marks").starts_with(
-            "its times are not the system clock's: 2 of 2 marks are outside of the readings around them, by up to 4.9 µs; the \
+            "its times are not the system clock's: 2 of 2 marks are outside of the readings around them, by up to 4.900 µs; the \
              map goes through the middles of the readings, off by no more than 101.0 ns at half"
         ),
         "{:?}",
@@ -145,10 +145,10 @@ fn whose_marks_they_are_decides_before_names_and_numbers() {
     let refused = run.calibrate(trace(""), &[0]).expect_err("it is node 1's");
     assert!(refused.contains("holds the marks of rank 0 of 2 on node 1 (process 40 of x), not of node 0"), "{refused}");
     // A process that had no session in this run.
-    let stranger = vec![run.trace("c.json", 9, &[(1, "10.000")], "")];
-    let refused = run.calibrate(stranger.clone(), &[]).expect_err("nobody knows whose");
+    let other = vec![run.trace("c.json", 9, &[(1, "10.000")], "")];
+    let refused = run.calibrate(other.clone(), &[]).expect_err("nobody knows whose");
     assert!(refused.contains("says no host and no rank, and its marks are of no process of the run"), "{refused}");
-    let taken = run.calibrate(stranger, &[1]).expect("the caller says so");
+    let taken = run.calibrate(other, &[1]).expect("the caller says so");
     assert!(
         note(&taken.traces[0], "that has no file in").contains("1 marks in it are of a process (0000000000000009)")
     );
@@ -207,7 +207,7 @@ fn real(name: &str, late_ns: i64) -> (Calibrated, i64) {
 }
 
 #[test]
-fn stamps_of_real_profilers_lie_between_the_readings() {
+fn stamps_of_real_profilers_are_between_the_readings() {
     for name in ["marks_torch", "marks_jax"] {
         let (calibrated, at_ns) = real(name, 0);
         let found = &calibrated.traces[0];
