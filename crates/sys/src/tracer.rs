@@ -25,6 +25,7 @@
 //! (`tracer_choice`), or fit anything.
 
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::path::Path;
 
 use probe_sync_time::{Clock, Duration, System, Timestamp, Tracer};
 
@@ -112,6 +113,8 @@ impl TracerClock {
                 Source::Tsc(tsc, TickRate::calibrate(tsc).map_err(refuse)?)
             }
             TracerClockName::Rocprofiler => Source::Vendor(VendorFunction::load(&ROCPROFILER).map_err(refuse)?),
+            // Without a driver CUPTI 13 calls itself until the stack is full, and takes the process with it.
+            TracerClockName::Cupti if !has_nvidia_driver() => return Err(refuse(NO_NVIDIA_DRIVER.into())),
             TracerClockName::Cupti => Source::Vendor(VendorFunction::load(&CUPTI).map_err(refuse)?),
         };
         Self { name: name.as_str().into(), source, reason: "named by the configuration".into() }.proven()
@@ -383,6 +386,14 @@ const ROCPROFILER: Vendor = Vendor {
 };
 
 /// CUDA 11 to 13.
+/// Whether there is a driver that CUPTI can ask: of a server or workstation, under WSL, on a board.
+fn has_nvidia_driver() -> bool {
+    ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap"].iter().any(|device| Path::new(device).exists())
+}
+
+const NO_NVIDIA_DRIVER: &str =
+    "this host has no NVIDIA driver (/dev/nvidiactl), without which CUPTI has no time; choose another tracer_clock";
+
 const CUPTI: Vendor = Vendor {
     libraries: &[
         c"libcupti.so.13",

@@ -14,6 +14,9 @@ Nothing here prints, installs signal handlers, or links MPI. Errors are `probe_s
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
     AlreadyStarted,
@@ -43,6 +46,15 @@ from .results import (
 from .rocm import analyze_collective_operations, combine_traces
 from .session import Session, State, clock, current, start
 from .traces import align, check, merge, solve
+
+
+
+def __getattr__(name: str) -> Any:
+    """`probe_sync.torch` and `probe_sync.jax` are imported when they are asked for: neither is needed for the rest."""
+    if name in ("jax", "torch"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AlignResult",

@@ -128,6 +128,12 @@ def from_env(environ: Mapping[str, str] | None = None, *, key: str | bytes | Non
     return _agreed(_address(given, source, size), rank, size, _port(given, source), _known(key, given), timeout)
 
 
+def is_launched(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a launcher has put this process's rank into the environment."""
+    given = os.environ if environ is None else environ
+    return any(rank in given and size in given for _, rank, size in _PLACES)
+
+
 def _torch_is_up() -> bool:
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and bool(distributed.is_available() and distributed.is_initialized())

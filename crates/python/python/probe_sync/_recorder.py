@@ -1,0 +1,183 @@
+"""What the modules for torch and JAX share: a session beside a profiler, marks in its trace, and one merged trace at the end.
+
+A rank writes its trace into the folder and renames it there when it is whole: that is its word "written". Rank 0 waits for all of them, then ends
+the run, so that no rank's recording outlasts the measurement, and merges in a thread of its own: nobody waits in a collective for it. The others
+wait for the end of the run. All waits are bounded.
+
+What it does not do: touch a profiler.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import session, traces
+from .errors import Error, SessionEnded
+from .results import MergeResult
+
+if TYPE_CHECKING:
+    from ._native import Marks
+    from ._settings import Path, Setting
+    from .launch import Group
+
+#: Enters an event of this name and leaves it; the system clock just before and just after its stamp was taken, ns.
+Around = Callable[[str], tuple[int, int]]
+
+
+class Recorder:
+    """One rank's part. Made by every rank at about the same time; returns when the clocks are known."""
+
+    def __init__(
+        self, folder: Path, *, group: Group | None, around: Around, merge: bool, join_timeout: float, settings: dict[str, Setting]
+    ) -> None:
+        self.folder = pathlib.Path(folder)
+        self.run = self.folder / "probe_sync_run"
+        self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)
+        self.merged: list[pathlib.Path] = []
+        self.result: MergeResult | None = None
+        self._around, self._merge = around, merge
+        self._last_mark, self._lock = 0.0, threading.Lock()
+        self._finished = False
+        self._merging: threading.Thread | None = None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._session = session.start(group=group, out=self.run, **settings)
+        try:
+            self._marks: Marks = self._session._native.marks(join_timeout)
+            # Until a round is solved nothing is measured: what is recorded now lies within.
+            self._session.next_round(join_timeout)
+        except BaseException:
+            self._session._native.abandon()
+            raise
+
+    def mark(self) -> None:
+        """Puts a mark into the trace that is being recorded: the tightest of several brackets is worth writing."""
+        with self._lock:
+            best: tuple[int, int, int] | None = None
+            for _ in range(_ATTEMPTS):
+                named = self._marks.next_name()
+                if named is None:
+                    return
+                before, after = self._around(named[1])
+                if best is None or after - before < best[2] - best[1]:
+                    best = (named[0], before, after)
+            if best is not None:
+                self._marks.write(*best)
+            self._last_mark = time.monotonic()
+
+    def mark_now_and_then(self) -> None:
+        """As `mark`, at most ten times a second."""
+        if time.monotonic() - self._last_mark >= _PERIOD_S:
+            self.mark()
+
+    def finish(
+        self,
+        written: Sequence[Sequence[pathlib.Path]],
+        output: Callable[[int], pathlib.Path],
+        trace: Callable[[pathlib.Path], pathlib.Path] = lambda path: path,
+    ) -> None:
+        """Ends the run once all ranks have written. `written[k][r]` appears when rank r has written its `trace` of cycle k; `output(k)` is where
+        those of a cycle go together."""
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True
+        try:
+            if self.rank == 0:
+                missing = _wait_for([path for cycle in written for path in cycle])
+                self._session.stop(timeout=_END_S)
+                if missing:
+                    told = ", ".join(str(path) for path in missing[:4])
+                    raise Error(
+                        f"{len(missing)} trace(s) did not appear within {_WRITTEN_S:.0f} s: {told}; give all ranks a folder that rank 0 sees, or "
+                        f"align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
+                    )
+            else:
+                self._wait_for_end()
+                return
+        except Error as error:
+            # A failure to measure must not end a training job.
+            warnings.warn(f"probe_sync: rank {self.rank}: {error}", RuntimeWarning, stacklevel=2)
+            return
+        if self._merge and written:
+            cycles = [[trace(path) for path in cycle] for cycle in written]
+            # Not a daemon: the interpreter waits for it at exit.
+            merging = threading.Thread(target=self._together, args=(cycles, output), name="probe_sync_merge")
+            try:
+                merging.start()
+            except RuntimeError:
+                # The interpreter is about to end and starts no thread any more.
+                self._together(cycles, output)
+            else:
+                self._merging = merging
+
+    def wait(self, timeout: float | None = None) -> MergeResult | None:
+        """The result of the last merge, once there is one; at rank 0 only."""
+        if self._merging is not None:
+            self._merging.join(timeout)
+        return self.result
+
+    def _wait_for_end(self) -> None:
+        end = time.monotonic() + _WRITTEN_S + _END_S
+        try:
+            while self._session._native.next_round(self._session.round, max(0.0, end - time.monotonic())) is not None:
+                pass
+        except SessionEnded:
+            pass
+        self._session.stop(timeout=_END_S)
+
+    def _together(self, written: Sequence[Sequence[pathlib.Path]], output: Callable[[int], pathlib.Path]) -> None:
+        for cycle, paths in enumerate(written):
+            target = output(cycle)
+            try:
+                self.result = traces.merge(list(paths), run_dir=self.run, output=target, validate=True)
+            except Error as error:
+                warnings.warn(f"probe_sync: {target} was not made: {error}", RuntimeWarning, stacklevel=2)
+                continue
+            self.merged.append(target)
+            print(f"probe_sync: {self.result}; {target}", file=sys.stderr, flush=True)
+
+
+def place(group: Group | None) -> tuple[int, int]:
+    """Rank and number of ranks."""
+    return (0, 1) if group is None else (group.rank, group.size)
+
+
+def write_whole(path: pathlib.Path, write: Callable[[str], object]) -> None:
+    """Has `write` make a file beside `path`, and gives it that name when it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        write(os.fspath(beside))
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def host() -> str:
+    """This host's short name."""
+    return socket.gethostname().split(".")[0]
+
+
+def _wait_for(paths: list[pathlib.Path]) -> list[pathlib.Path]:
+    """Waits until all are there; those that are not in time."""
+    end = time.monotonic() + _WRITTEN_S
+    missing = [path for path in paths if not path.exists()]
+    while missing and time.monotonic() < end:
+        time.sleep(0.05)
+        missing = [path for path in missing if not path.exists()]
+    return missing
+
+
+_ATTEMPTS = 8
+_PERIOD_S = 0.1
+# Ranks end within seconds of each other; a large trace takes a while to write.
+_WRITTEN_S = 300.0
+_END_S = 30.0

@@ -1,0 +1,166 @@
+"""Traces of all processes of jax.profiler on one clock: `trace`, `start_trace`, `stop_trace`, in place of jax.profiler's own.
+
+    with probe_sync.jax.trace("traces", merge=True):
+        ...                                             # the loop stays as it is
+
+The clocks are measured from `start_trace` on. A thread puts a mark into the trace ten times a second, between two readings of the system clock.
+All processes' traces go into one folder of `traces/plugins/profile`, each under its host's name and its rank, so that xprof shows all hosts in one
+session; jax.profiler's own name is the host's alone, and processes of one host overwrite each other's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import pathlib
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import _recorder, launch
+from .errors import ConfigError, Error
+
+try:
+    _profiler: Any = importlib.import_module("jax.profiler")
+    _distributed: Any = importlib.import_module("jax._src.distributed")
+except ImportError as _error:
+    raise ConfigError(f"probe_sync.jax: jax cannot be imported ({_error}); install jax in this environment") from _error
+
+if TYPE_CHECKING:
+    from ._settings import Path, Setting
+    from .launch import Group
+    from .results import MergeResult
+
+__all__ = ["Trace", "start_trace", "stop_trace", "trace"]
+
+
+class Trace:
+    """A trace under way, and then its files."""
+
+    def __init__(self, log_dir: Path, merge: bool, group: Group | None, join_timeout: float, settings: dict[str, Setting]) -> None:
+        self.log_dir = pathlib.Path(log_dir)
+        self.rank, self.size = _recorder.place(group)
+        # A name that all processes make alike and no other run has.
+        known = b"" if group is None else group.unique_id
+        self.session = "probe_sync_" + hashlib.sha256(known or str(time.time_ns()).encode()).hexdigest()[:12]
+        self.folder = self.log_dir / "plugins" / "profile" / self.session
+        self._stop, self._merge = threading.Event(), merge
+        self._recorder = _recorder.Recorder(
+            log_dir, group=group, around=_around, merge=merge, join_timeout=join_timeout, settings=settings
+        )
+        self._own: pathlib.Path | None = None
+        self._thread = threading.Thread(target=self._mark_often, name="probe_sync_marks", daemon=True)
+
+    @property
+    def run_dir(self) -> pathlib.Path:
+        """The measurement's directory."""
+        return self._recorder.run
+
+    @property
+    def merged(self) -> list[pathlib.Path]:
+        """The merged file, at process 0."""
+        return list(self._recorder.merged)
+
+    def wait(self, timeout: float | None = None) -> MergeResult | None:
+        """The result of the merge, at process 0; waits for it up to `timeout` seconds."""
+        return self._recorder.wait(timeout)
+
+    def _begin(self, profiler_options: Any) -> None:
+        self._own = pathlib.Path(tempfile.mkdtemp(prefix=f".rank{self.rank}-", dir=self.log_dir))
+        keywords = {} if profiler_options is None else {"profiler_options": profiler_options}
+        _profiler.start_trace(self._own, **keywords)
+        self._recorder.mark()
+        self._thread.start()
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._recorder.mark()
+        _profiler.stop_trace()
+        assert self._own is not None, "it has begun"
+        found = sorted(self._own.rglob("*.xplane.pb"))
+        if len(found) != 1:
+            raise Error(f"jax.profiler left {len(found)} traces in {self._own}, not one")
+        name = f"{_recorder.host()}-{self.rank}.xplane.pb"
+        _recorder.write_whole(self.folder / name, lambda beside: shutil.move(found[0], beside))
+        _recorder.write_whole(self._word(self.rank), lambda beside: pathlib.Path(beside).write_text(name))
+        shutil.rmtree(self._own, ignore_errors=True)
+        # Process 0 knows the others' names by their words.
+        words = [self._word(rank) for rank in range(self.size)]
+        merged = self.log_dir / f"{self.session}.merged.xplane.pb"
+        self._recorder.finish([words], lambda _: merged, lambda word: self.folder / word.read_text())
+
+    def _word(self, rank: int) -> pathlib.Path:
+        return self.run_dir / "written" / f"{self.session}.{rank}"
+
+    def _mark_often(self) -> None:
+        while not self._stop.wait(_PERIOD_S):
+            self._recorder.mark()
+
+
+def start_trace(
+    log_dir: Path,
+    *,
+    merge: bool = True,
+    group: Group | None = None,
+    profiler_options: Any = None,
+    join_timeout: float = 300.0,
+    **settings: Setting,
+) -> Trace:
+    """Measures the clocks and starts jax.profiler; every process calls it, and waits here for the others.
+
+    `log_dir` is one that all processes see. `group` says how they meet (default: jax.distributed where it is initialised, else what the
+    launcher has put into the environment, else alone). `profiler_options` are jax's, `settings` those of `probe_sync.start`.
+    """
+    global _current
+    if _current is not None:
+        raise ConfigError("probe_sync.jax: a trace is under way in this process; call stop_trace() first")
+    found = Trace(log_dir, merge, group or _group(), join_timeout, settings)
+    found._begin(profiler_options)
+    _current = found
+    return found
+
+
+def stop_trace() -> Trace:
+    """Stops jax.profiler, ends the measurement when all processes have written, and has process 0 merge in the background."""
+    global _current
+    if _current is None:
+        raise ConfigError("probe_sync.jax: no trace is under way in this process; call start_trace(log_dir) first")
+    found, _current = _current, None
+    found._end()
+    return found
+
+
+@contextlib.contextmanager
+def trace(log_dir: Path, **keywords: Any) -> Iterator[Trace]:
+    """`start_trace` and `stop_trace` around a block."""
+    found = start_trace(log_dir, **keywords)
+    try:
+        yield found
+    finally:
+        stop_trace()
+
+
+def _group() -> Group | None:
+    if _distributed.global_state.client is not None:
+        return launch.from_jax()
+    return launch.from_env() if launch.is_launched() else None
+
+
+def _around(name: str) -> tuple[int, int]:
+    before = time.time_ns()
+    event = _profiler.TraceAnnotation(name)
+    after = time.time_ns()
+    # The stamp is taken when it is made; it is only recorded when it was entered and left.
+    event.__enter__()
+    event.__exit__(None, None, None)
+    return before, after
+
+
+_PERIOD_S = 0.1
+
+_current: Trace | None = None
