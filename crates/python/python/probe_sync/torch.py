@@ -25,6 +25,7 @@ from .errors import ConfigError
 try:
     _torch: Any = importlib.import_module("torch")
     _profiler: Any = importlib.import_module("torch.profiler")
+    _optimizers: Any = importlib.import_module("torch.optim.optimizer")
 except ImportError as _error:
     raise ConfigError(f"probe_sync.torch: torch cannot be imported ({_error}); install torch in this environment") from _error
 
@@ -49,8 +50,8 @@ class TraceHandler:
         self._recorder = _recorder.Recorder(
             folder, group=group, around=_around, merge=merge, join_timeout=join_timeout, settings=settings
         )
+        self._hook = _optimizers.register_optimizer_step_post_hook(self._after_step)
         atexit.register(self.finish)
-        self._hook = _torch.optim.optimizer.register_optimizer_step_post_hook(self._after_step)
 
     def __call__(self, prof: Any) -> None:
         """For `on_trace_ready`: writes the trace. Without a schedule there is one trace, and this ends the run."""

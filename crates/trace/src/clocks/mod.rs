@@ -128,11 +128,13 @@ impl NodeClock {
         self.tie_of(time).map_or(time, |tie| tie.map(time).time_ps)
     }
 
-    /// Whether a time of the trace lies within a span of the node's own system clock, and within the pairs that lead there.
+    /// Whether a time of the trace lies within a span of the node's own system clock, and within the pairs that lead there. A trace whose times
+    /// are the system clock's has nothing to extrapolate; beyond its marks it is only less sure.
     pub(crate) fn is_within(&self, time: Picoseconds, span: Span) -> bool {
         let tied = self.tie_of(time).map(|tie| tie.map(time));
         let system_ps = tied.map_or(time, |tied| tied.time_ps);
-        tied.is_none_or(|tied| tied.place == Place::Inside) && span.beyond_ns(system_ps.div_euclid(1000)) == 0
+        let tied_there = self.tie == Tie::SameClock || tied.is_none_or(|tied| tied.place == Place::Inside);
+        tied_there && span.beyond_ns(system_ps.div_euclid(1000)) == 0
     }
 
     /// A time of the trace on the wanted clock.
