@@ -84,6 +84,7 @@ impl Clock {
     }
 
     /// Waits until something is known.
+    #[pyo3(signature = (timeout=None))]
     fn wait_until_known(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Until::new(timeout)?;
         while self.0.now_ns().is_none() {
@@ -97,6 +98,7 @@ impl Clock {
     }
 
     /// Returns when the clock shows this time.
+    #[pyo3(signature = (time_ns, timeout=None))]
     fn wait_until(&self, py: Python<'_>, time_ns: i64, timeout: Option<f64>) -> PyResult<()> {
         let until = Until::new(timeout)?;
         loop {
@@ -115,6 +117,7 @@ impl Clock {
     }
 
     /// Times of a clock of this host to reference times, with the 95 % half-width of each.
+    #[pyo3(signature = (times, of="realtime"))]
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn convert<'py>(&self, py: Python<'py>, times: PyReadonlyArray1<'py, i64>, of: &str) -> PyResult<Converted<'py>> {
         let conversion = self.0.conversion().ok_or_else(unknown)?;

@@ -555,7 +555,7 @@ mod tests {
     }
 
     /// Builds a library with the given C body for both vendors' functions.
-    fn library(directory: &std::path::Path, name: &str, body: &str) -> Option<CString> {
+    fn library(directory: &Path, name: &str, body: &str) -> Option<CString> {
         let (source, object) = (directory.join("clock.c"), directory.join(name));
         let code = format!("int rocprofiler_get_timestamp(unsigned long *ns) {{ {body} }}");
         std::fs::write(&source, code).expect("a temporary directory");

@@ -46,6 +46,9 @@ pub fn run(runner: &mut Runner, root: &Path) {
     };
     let mut tests = in_venv(root, &[]);
     tests.arg(root.join(TESTS).join("run.py")).env("JAX_PYTHON", root.join("target/flow/venv/bin/python"));
+    if std::env::var_os("TORCH_PYTHON").is_none() {
+        tests.env("TORCH_PYTHON", root.join("target/torch/venv/bin/python"));
+    }
     runner.command(STEPS[3], Count::Tests, LIMIT, &mut tests);
     let mut types = in_venv(root, &["-m", "mypy", "--strict"]);
     runner.command(STEPS[4], Count::Step, LIMIT, types.arg(root.join("crates/python/python/probe_sync")));

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Compares every time of aligned JAX traces with the true one: jax_truth.py ORIGINAL_FOLDER ALIGNED_FOLDER
+
+Place in the flow: after `examples/jax_distributed.py`, bend.py and an alignment; the reader is JAX's own, in whole ns. Prints a line of JSON.
+What it does not do: decide what is good enough.
+"""
+
+import json
+import pathlib
+import sys
+
+from judge import Trace
+
+
+def main(original, aligned):
+    errors, events = [], 0
+    for path in sorted(original.glob("*.xplane.pb")):
+        was, got = Trace(path), Trace(aligned / path.name)
+        if [event[0] for event in was.events] != [event[0] for event in got.events]:
+            sys.exit(f"{path.name}: the aligned trace has other events than the recorded one")
+        events += len(was.events)
+        for true, found in zip(was.since(was.base_ns), got.since(was.base_ns)):
+            errors += [abs(found[1] - true[1]), abs(found[2] - true[2])]
+    errors.sort()
+    print(json.dumps({"events": events, "median_ns": errors[len(errors) // 2], "p99_ns": errors[len(errors) * 99 // 100], "worst_ns": errors[-1]}))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
