@@ -5,7 +5,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `status` | what a call returns, and the text of the last failure |
+//! | `status`, `errors` | what a call returns, and the text of the last failure |
 //! | `pointers` | C's pointers as references, strings and boxes, NULL refused |
 //! | `options`, `meeting` | settings; the 128 bytes by which ranks meet |
 //! | `session` | a run on a thread of its own, its rounds |
@@ -20,6 +20,7 @@
 #![expect(clippy::missing_safety_doc, reason = "one rule holds for all functions; it stands above")]
 
 mod clock;
+mod errors;
 mod meeting;
 mod options;
 mod pointers;
@@ -27,7 +28,8 @@ mod session;
 mod status;
 
 pub use clock::*;
+pub use errors::*;
 pub use meeting::*;
 pub use options::*;
 pub use session::*;
-pub use status::{ps_last_error, ps_set_last_error, ps_status, ps_version};
+pub use status::ps_status;

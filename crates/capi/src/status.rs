@@ -2,15 +2,13 @@
 //!
 //! Place in the flow: under all functions; each runs inside of [`guard`]. The text is kept until the thread's next failure, as `errno` is.
 //!
-//! What it does not do: print.
+//! What it does not do: print, or show the text to C (`errors` does).
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use probe_sync::{Error, collective};
-
-use crate::pointers;
 
 /// What a call returns: PS_OK, or what kind of failure it was. ps_last_error() says what to do about it.
 #[repr(C)]
@@ -108,30 +106,15 @@ pub fn guarded<T>(failed: impl FnOnce(ps_status) -> T, body: impl FnOnce() -> Re
     }
 }
 
-/// The text of the last failure of this thread, never NULL; valid until its next one.
-#[unsafe(no_mangle)]
-pub extern "C" fn ps_last_error() -> *const c_char {
-    // A thread that is ending has no text any more.
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
-}
-
-/// Replaces the text of ps_last_error() on this thread; for layers above this library, as probe_sync_mpi.h. NULL is no text.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ps_set_last_error(text: *const c_char) {
-    // SAFETY: the rule of the crate.
-    let text = unsafe { pointers::optional_text(text) };
-    let _ = catch_unwind(|| remember(text.map(CStr::to_string_lossy).unwrap_or_default().into_owned()));
-}
-
-/// The version of the library, as "0.1.0".
-#[unsafe(no_mangle)]
-pub extern "C" fn ps_version() -> *const c_char {
-    VERSION.as_ptr()
-}
-
-fn remember(text: String) {
+/// Keeps a text for this thread.
+pub fn remember(text: String) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     let _thread_is_ending = LAST.try_with(|last| *last.borrow_mut() = text);
+}
+
+/// Shows the text that is kept for this thread; none where the thread is ending.
+pub fn remembered<T>(show: impl FnOnce(&CStr) -> T) -> Option<T> {
+    LAST.try_with(|last| show(&last.borrow())).ok()
 }
 
 thread_local! {
@@ -139,42 +122,3 @@ thread_local! {
 }
 
 const PANICKED: &str = "a defect of probe_sync: a panic, whose message is on standard error; please report it";
-
-const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-    Ok(version) => version,
-    Err(_) => c"?",
-};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn last() -> String {
-        // SAFETY: never NULL, and valid until the next failure of this thread.
-        unsafe { CStr::from_ptr(ps_last_error()) }.to_string_lossy().into_owned()
-    }
-
-    #[test]
-    fn errors_and_panics_become_a_status_with_a_text() {
-        assert_eq!(last(), "");
-        assert_eq!(guard(|| Err(Failure::argument("give a rank"))), PS_ERROR_ARGUMENT);
-        assert_eq!(last(), "give a rank");
-        assert_eq!(guard(|| Ok(())), PS_OK);
-        assert_eq!(last(), "give a rank", "it stays until the next failure");
-        assert_eq!(guard(|| panic!("a test's panic")), PS_ERROR_PANIC);
-        assert!(last().contains("defect"), "{}", last());
-        std::thread::spawn(|| assert_eq!(last(), "", "each thread has its own")).join().expect("no panic");
-        // SAFETY: both are valid.
-        unsafe { ps_set_last_error(c"from above".as_ptr()) };
-        assert_eq!(last(), "from above");
-        // SAFETY: NULL is no text.
-        unsafe { ps_set_last_error(std::ptr::null()) };
-        assert_eq!(last(), "");
-    }
-
-    #[test]
-    fn the_version_is_the_crates() {
-        // SAFETY: a constant.
-        assert_eq!(unsafe { CStr::from_ptr(ps_version()) }.to_str(), Ok(env!("CARGO_PKG_VERSION")));
-    }
-}

@@ -43,7 +43,8 @@ pub fn generate(root: &Path) -> Result<String> {
 pub const TARGET: &str = "crates/capi/include/probe_sync.h";
 
 /// In the order in which C is to see them.
-const SOURCES: [&str; 6] = ["status.rs", "options.rs", "meeting.rs", "clock.rs", "session/mod.rs", "session/seen.rs"];
+const SOURCES: [&str; 7] =
+    ["status.rs", "errors.rs", "options.rs", "meeting.rs", "clock.rs", "session/mod.rs", "session/seen.rs"];
 
 const HEADER: &str = "\
 /*
