@@ -20,7 +20,7 @@ pub extern "C" fn ps_last_error() -> *const c_char {
 pub unsafe extern "C" fn ps_set_last_error(text: *const c_char) {
     // SAFETY: the rule of the crate.
     let text = unsafe { pointers::optional_text(text) };
-    let _ = catch_unwind(|| remember(text.map(CStr::to_string_lossy).unwrap_or_default().into_owned()));
+    let _ = catch_unwind(|| remember(&text.map(CStr::to_string_lossy).unwrap_or_default()));
 }
 
 /// The version of the library, as "0.1.0".

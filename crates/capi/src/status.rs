@@ -69,7 +69,7 @@ impl Failure {
 
     /// Keeps the text for this thread.
     fn tell(self) -> ps_status {
-        remember(self.text);
+        remember(&self.text);
         self.status
     }
 }
@@ -93,11 +93,13 @@ impl From<collective::Error> for Failure {
 }
 
 /// Runs a function's body: neither an error nor a panic leaves it but as a status.
+#[inline]
 pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> ps_status {
     guarded(|status| status, || body().map(|()| PS_OK))
 }
 
 /// As [`guard`], for functions that return something else: `failed` makes it of a status.
+#[inline]
 pub fn guarded<T>(failed: impl FnOnce(ps_status) -> T, body: impl FnOnce() -> Result<T, Failure>) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
@@ -107,7 +109,7 @@ pub fn guarded<T>(failed: impl FnOnce(ps_status) -> T, body: impl FnOnce() -> Re
 }
 
 /// Keeps a text for this thread.
-pub fn remember(text: String) {
+pub fn remember(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     let _thread_is_ending = LAST.try_with(|last| *last.borrow_mut() = text);
 }

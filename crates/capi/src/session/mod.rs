@@ -88,15 +88,27 @@ pub unsafe extern "C" fn ps_session_start(
 /// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_pause(session: *const ps_session) -> ps_status {
-    // SAFETY: the rule of the crate.
-    guard(|| unsafe { borrowed(session, "session") }?.running(|handle| Ok(handle.pause())))
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let session = unsafe { borrowed(session, "session") }?;
+        session.running(|handle| {
+            handle.pause();
+            Ok(())
+        })
+    })
 }
 
 /// From the next round on this rank measures again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_resume(session: *const ps_session) -> ps_status {
-    // SAFETY: the rule of the crate.
-    guard(|| unsafe { borrowed(session, "session") }?.running(|handle| Ok(handle.resume())))
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let session = unsafe { borrowed(session, "session") }?;
+        session.running(|handle| {
+            handle.resume();
+            Ok(())
+        })
+    })
 }
 
 /// The session's clock, which goes on after its end, in forked children too. ps_clock_free() gives it back, before or after the session.
