@@ -25,15 +25,19 @@ pub trait Word {
     fn fence(order: Ordering);
 }
 
+// Inlined into other crates: only there the ordering is a constant; otherwise each access is a call and a branch.
 impl Word for AtomicU64 {
+    #[inline]
     fn load(&self, order: Ordering) -> u64 {
         Self::load(self, order)
     }
 
+    #[inline]
     fn store(&self, value: u64, order: Ordering) {
         Self::store(self, value, order);
     }
 
+    #[inline]
     fn fence(order: Ordering) {
         atomic::fence(order);
     }

@@ -30,21 +30,25 @@ pub struct RawClock;
 pub struct BootClock;
 
 impl Clock<System> for SystemClock {
+    #[inline]
     fn now(&self) -> Timestamp<System> {
         read(ClockId::Realtime)
     }
 }
 impl Clock<Monotonic> for MonotonicClock {
+    #[inline]
     fn now(&self) -> Timestamp<Monotonic> {
         read(ClockId::Monotonic)
     }
 }
 impl Clock<Raw> for RawClock {
+    #[inline]
     fn now(&self) -> Timestamp<Raw> {
         read(ClockId::MonotonicRaw)
     }
 }
 impl Clock<Boot> for BootClock {
+    #[inline]
     fn now(&self) -> Timestamp<Boot> {
         read(ClockId::Boottime)
     }
@@ -141,6 +145,7 @@ impl TscFlags {
     }
 }
 
+#[inline]
 fn read<D: Domain>(clock: ClockId) -> Timestamp<D> {
     from_timespec(clock_gettime(clock))
 }

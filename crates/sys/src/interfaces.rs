@@ -82,6 +82,25 @@ pub fn default_interface() -> Option<String> {
     default_route_v4(&read("/proc/net/route")).or_else(|| default_route_v6(&read("/proc/net/ipv6_route")))
 }
 
+/// This host's addresses at which others may reach it: those of interfaces that are switched on, the one of the default route first. Link-local
+/// ones are left out, since they mean nothing elsewhere; loopback ones count only where there is nothing else.
+///
+/// # Errors
+/// When the system refuses.
+pub fn own_addresses() -> Result<Vec<IpAddr>, Error> {
+    let mut all = interfaces()?;
+    all.retain(|interface| interface.up);
+    let first = default_interface();
+    all.sort_by_key(|interface| Some(&interface.name) != first.as_ref());
+    let of = |loopback: bool| {
+        let wanted = all.iter().filter(move |interface| interface.loopback == loopback);
+        let addresses = wanted.flat_map(|interface| &interface.addresses).filter(|address| address.scope_id == 0);
+        addresses.map(|address| address.ip).collect::<Vec<IpAddr>>()
+    };
+    let outward = of(false);
+    Ok(if outward.is_empty() { of(true) } else { outward })
+}
+
 /// The address of this host from which packets to `to` leave, as its routes say. Nothing is sent.
 ///
 /// # Errors

@@ -61,6 +61,7 @@ impl SharedPage {
     }
 
     /// Its words.
+    #[inline]
     pub fn words(&self) -> &[AtomicU64; PAGE_WORDS] {
         // SAFETY: the mapping is so long, aligned to a page, and lives as long as `self`. Other processes change it by whole words only.
         // Whoever stores into a page that was opened for reading is ended by the system; no memory is harmed.

@@ -1,6 +1,7 @@
-//! `cargo xtask codegen`: `proto/probe_sync.proto` becomes `crates/probe-sync/src/store/proto_generated.rs`.
+//! `cargo xtask codegen`: `proto/probe_sync.proto` becomes `crates/probe-sync/src/store/proto_generated.rs`, and the declarations of
+//! `crates/capi` become its C header ([`header`]).
 //!
-//! The generated file is committed, so that neither users nor CI need a protobuf compiler; with `--check` the file is
+//! The generated files are committed, so that neither users nor CI need a generator; with `--check` they are
 //! generated again and compared, which is how `cargo xtask test` notices a forgotten regeneration. protox parses and
 //! prost-build writes, both in Rust: the alternative `protoc` is a C++ program that a fresh machine does not have.
 //! What it does not do: the conversion to and from the types of the run; that is hand-written in `probe-sync`.
@@ -10,22 +11,29 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Writes the generated file, or with `check` compares it with what is there.
+use crate::header;
+
+/// Writes the generated files, or with `check` compares them with what is there.
 ///
 /// # Errors
-/// The schema does not parse, rustfmt is missing, or with `check` the committed file is older than the schema.
+/// A source does not parse, rustfmt is missing, or with `check` a committed file is older than its source.
 pub fn codegen(root: &Path, check: bool) -> Result<()> {
-    let fresh = generate(root)?;
-    let target = root.join(GENERATED);
+    settle(root, SCHEMA, GENERATED, &generate(root)?, check)?;
+    settle(root, "crates/capi/src", header::TARGET, &header::generate(root)?, check)
+}
+
+/// Writes one file, or compares it.
+fn settle(root: &Path, source: &str, generated: &str, fresh: &str, check: bool) -> Result<()> {
+    let target = root.join(generated);
     if !check {
-        std::fs::write(&target, fresh).with_context(|| format!("writing {GENERATED}"))?;
-        println!("{SCHEMA} → {GENERATED}");
+        std::fs::write(&target, fresh).with_context(|| format!("writing {generated}"))?;
+        println!("{source} → {generated}");
         return Ok(());
     }
-    let committed = std::fs::read_to_string(&target).with_context(|| format!("reading {GENERATED}"))?;
-    match first_difference(&committed, &fresh) {
+    let committed = std::fs::read_to_string(&target).with_context(|| format!("reading {generated}"))?;
+    match first_difference(&committed, fresh) {
         None => Ok(()),
-        Some(line) => bail!("{GENERATED}:{line} is not what {SCHEMA} gives; run `cargo xtask codegen` and commit it"),
+        Some(line) => bail!("{generated}:{line} is not what {source} gives; run `cargo xtask codegen` and commit it"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`], [`mod@flow`],
-//! [`mod@python`], [`suite`] (the command `test`), [`codegen`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for
+//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for
 //! them, [`results`] writes their tables.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
@@ -11,6 +11,8 @@ mod codegen;
 mod demo;
 mod flow;
 mod fuzz;
+mod header;
+mod install;
 mod python;
 mod results;
 mod setup;
@@ -47,7 +49,7 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
-    /// Regenerate the protobuf code from proto/probe_sync.proto
+    /// Regenerate the protobuf code from proto/probe_sync.proto, and the C header
     Codegen {
         /// Compare instead of writing
         #[arg(long)]
@@ -64,6 +66,12 @@ enum Command {
     },
     /// Check what the compiler cannot: purity, order of imports, circles of files, headers, lengths, layout, words
     Tidy,
+    /// Build the C libraries and install them with headers, pkg-config and CMake files
+    Install {
+        /// Where to, as /usr/local
+        #[arg(long, value_name = "DIR")]
+        prefix: PathBuf,
+    },
     /// Run the benches in release mode and print their figures
     Bench {
         /// Instead: simulate the twelve cells and write the tables into docs/RESULTS.md, section "Accuracy in simulation"
@@ -86,6 +94,7 @@ fn main() -> ExitCode {
         Command::Test { only } => suite::test(&root, only.as_deref()),
         Command::Codegen { check } => codegen::codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
+        Command::Install { prefix } => install::install(&root, &prefix),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench { accuracy: true, seeds } => bench::accuracy(&root, seeds),
         Command::Bench { .. } => bench::bench(&root),

@@ -2,12 +2,13 @@
 //!
 //! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
 //! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
-//! other people's readers on our traces ([`readers`]), then one real job from its traces to the truth (`flow`), then the Python package
-//! (`python`), then the fuzz targets for a few seconds.
+//! other people's readers on our traces ([`readers`]), then one real job from its traces to the truth (`flow`), then the Python
+//! package (`python`) and the C interface as its users get it ([`c_interface`]), then the fuzz targets for a few seconds.
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //! [`selection`] says which packages and features each step builds; everything uses the development profile.
 //! What it does not do: benches (`cargo xtask bench`).
 
+mod c_interface;
 mod readers;
 mod selection;
 mod whole_runs;
@@ -40,6 +41,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     readers::run(&mut runner, root, tools);
     whole_flow(&mut runner, root, tools);
     python::run(&mut runner, root);
+    c_interface::run(&mut runner, root);
     fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
     println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());

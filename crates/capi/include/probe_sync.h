@@ -1,0 +1,336 @@
+/*
+ * probe_sync: how the clocks of a job's nodes differ, and the reference's time on all of them.
+ *
+ * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or calls MPI.
+ * Functions return PS_OK or what kind of failure it was, and ps_last_error() then says on the same thread what to do about it. All may be called from any
+ * thread; a handle is freed when nobody uses it any more. A process that forks before ps_session_start() may start sessions in parent and child; in
+ * one that is forked off later only clocks go on.
+ *
+ * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
+ */
+
+
+#ifndef PROBE_SYNC_H
+#define PROBE_SYNC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What a call returns: PS_OK, or what kind of failure it was. ps_last_error() says what to do about it.
+typedef enum ps_status {
+    // Done.
+    PS_OK = 0,
+    // An argument is NULL or out of its range.
+    PS_ERROR_ARGUMENT = 1,
+    // A key or a value of the settings is unusable.
+    PS_ERROR_OPTION = 2,
+    // The ranks cannot meet: no address, no port, or bytes that are no id.
+    PS_ERROR_MEETING = 3,
+    // Something was started that runs already.
+    PS_ERROR_STARTED = 4,
+    // The session has failed.
+    PS_ERROR_FAILED = 5,
+    // The session has ended or was stopped.
+    PS_ERROR_ENDED = 6,
+    // The session belongs to the process that this one was forked from. Its clock can be read here.
+    PS_ERROR_FORKED = 7,
+    // What was waited for did not come in time.
+    PS_ERROR_TIMEOUT = 8,
+    // Nothing is known yet, or not of that time.
+    PS_ERROR_UNKNOWN = 9,
+    // The file is no clock of this host.
+    PS_ERROR_CLOCK = 10,
+    // The system refused.
+    PS_ERROR_SYSTEM = 11,
+    // MPI refused.
+    PS_ERROR_MPI = 12,
+    // A defect of probe_sync; the message is on standard error.
+    PS_ERROR_PANIC = 13,
+} ps_status;
+
+// What a clock is worth.
+typedef enum ps_clock_status {
+    // Nothing is known yet.
+    PS_CLOCK_UNSYNCHRONISED = 0,
+    // New estimates arrive.
+    PS_CLOCK_SYNCHRONISED = 1,
+    // None has arrived when one was due, or the run has ended: the bounds grow.
+    PS_CLOCK_HOLDOVER = 2,
+    // The measurement has failed: the bounds grow.
+    PS_CLOCK_FAILED = 3,
+} ps_clock_status;
+
+// Where a session stands.
+typedef enum ps_phase {
+    // The ranks meet.
+    PS_PHASE_MEETING = 0,
+    // It measures.
+    PS_PHASE_MEASURING = 1,
+    // It has ended in order.
+    PS_PHASE_ENDED = 2,
+    // It has failed; ps_last_error() says why after the call of ps_session_state() that told so.
+    PS_PHASE_FAILED = 3,
+} ps_phase;
+
+// A clock that shows the reference's time.
+typedef struct ps_clock ps_clock;
+
+// Rank 0 of a group that is about to meet: it listens.
+typedef struct ps_meeting ps_meeting;
+
+// Settings of a session.
+typedef struct ps_options ps_options;
+
+// One rank of a run.
+typedef struct ps_session ps_session;
+
+// Reads a profiler's own clock: writes nanoseconds through ns and returns 0, or returns another number when it cannot.
+typedef int (*ps_read_clock)(void *user_data, int64_t *ns);
+
+// By which the other ranks find rank 0 and are known to it. Whoever has it can take a rank's place: it is as secret as the job.
+typedef struct ps_unique_id {
+    // To be carried as they are.
+    uint8_t bytes[128];
+} ps_unique_id;
+
+// Reference time with its bounds, ns since the Unix epoch.
+typedef struct ps_time {
+    // The reference did not show less.
+    int64_t earliest_ns;
+    // Nor more.
+    int64_t latest_ns;
+    // What is shown: it never goes back within an epoch.
+    int64_t time_ns;
+    // Half of the 95 % interval about time_ns.
+    int64_t bound95_ns;
+    // How often the clock was stepped; with clock_adjust = slew, as it is unless set, never.
+    uint64_t epoch;
+    // What it is worth.
+    enum ps_clock_status status;
+} ps_time;
+
+// A time of another clock as reference time, ns since the Unix epoch.
+typedef struct ps_interval {
+    // The reference did not show less.
+    int64_t earliest_ns;
+    // Nor more.
+    int64_t latest_ns;
+    // As it is estimated now.
+    int64_t time_ns;
+    // Half of the 95 % interval about time_ns.
+    int64_t bound95_ns;
+} ps_interval;
+
+// Where a session stands. Ranks that share a clock are one node.
+typedef struct ps_state {
+    // Rounds solved so far.
+    uint64_t rounds;
+    // Where it stands.
+    enum ps_phase phase;
+    // This rank.
+    uint32_t rank;
+    // The node that this rank is, or follows; UINT32_MAX until it is known.
+    uint32_t node;
+    // The node whose clock is the reference; UINT32_MAX until it is known.
+    uint32_t reference;
+    // Number of nodes; 0 until the first round.
+    uint32_t nodes;
+} ps_state;
+
+// A node's clock in one round.
+typedef struct ps_node_estimate {
+    // This node's clock minus the reference clock, ns. Subtract it from a time on this node to get reference time.
+    double offset_ns;
+    // Half of the 95 % interval about offset_ns; infinite where nothing is known.
+    double bound95_ns;
+    // No offset below this can have produced the packets that were seen; may be infinite.
+    double hard_low_ns;
+    // Nor one above this.
+    double hard_high_ns;
+    // Rate of this clock against the reference's, ppm.
+    double drift_ppm;
+    // Standard deviation of drift_ppm.
+    double drift_sigma_ppm;
+    // The node's number.
+    uint32_t node;
+    // Edges of this node that took part.
+    uint32_t edges;
+    // Some chain of edges joins it to the reference; without, the other fields say nothing.
+    bool reachable;
+    // The clock of this node or of the reference was disturbed during the window: do not trust this line.
+    bool disturbed;
+} ps_node_estimate;
+
+// One solved round.
+typedef struct ps_round {
+    // Its number, from 0.
+    uint64_t round_id;
+    // The window's start, reference time in ns since the Unix epoch.
+    int64_t window_start_ns;
+    // The window's end. Offsets hold in the middle.
+    int64_t window_end_ns;
+    // The node whose clock is the reference.
+    uint32_t reference;
+    // Number of nodes.
+    uint32_t nodes;
+} ps_round;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The text of the last failure of this thread, never NULL; valid until its next one.
+const char *ps_last_error(void);
+
+// Replaces the text of ps_last_error() on this thread; for layers above this library, as probe_sync_mpi.h. NULL is no text.
+void ps_set_last_error(const char *text);
+
+// The version of the library, as "0.1.0".
+const char *ps_version(void);
+
+// Settings with their defaults. ps_options_free() gives them back.
+enum ps_status ps_options_new(struct ps_options **options);
+
+// Sets one key from its text, as ("window", "250ms"): the keys and values of `probe_sync run --help`, with underscores. What is set here wins
+// over the environment (PROBE_SYNC_WINDOW), and that over ps_options_file().
+enum ps_status ps_options_set(struct ps_options *options,
+                              const char *key,
+                              const char *value);
+
+// Reads settings from a TOML file, or JSON where its name ends so, when the session starts.
+enum ps_status ps_options_file(struct ps_options *options, const char *path);
+
+// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, in place of the key tracer_clock. It is read once now, and
+// then from the session's threads, also from several at once, until the session has ended: ps_session_stop() waits for that, ps_session_free()
+// does not.
+enum ps_status ps_options_tracer_clock(struct ps_options *options,
+                                       const char *name,
+                                       ps_read_clock read,
+                                       void *user_data);
+
+// Gives settings back; NULL is nothing. Sessions that were started with them go on.
+void ps_options_free(struct ps_options *options);
+
+// Opens a meeting at rank 0, before the id is carried to the others. addresses are those of this machine at which they may reach it, as
+// "10.0.0.1,fd00::1"; NULL stands for all that it has. ps_meeting_free() gives it back.
+enum ps_status ps_meeting_open(const char *addresses,
+                               struct ps_meeting **meeting);
+
+// The id of a meeting, to be carried to the other ranks.
+enum ps_status ps_meeting_id(const struct ps_meeting *meeting, struct ps_unique_id *id);
+
+// Gives a meeting back; NULL is nothing. A session that was started with it goes on.
+void ps_meeting_free(struct ps_meeting *meeting);
+
+// The clock that a run on this host keeps in a file (key clock_page, flag --clock-page). ps_clock_free() gives it back.
+enum ps_status ps_clock_open(const char *path, struct ps_clock **clock);
+
+// Reference time now with its bounds. PS_ERROR_UNKNOWN until the first round is solved.
+enum ps_status ps_clock_now(const struct ps_clock *clock, struct ps_time *now);
+
+// Reference time now, ns since the Unix epoch, the cheapest question; 0 until the first round is solved, and for NULL.
+int64_t ps_clock_now_ns(const struct ps_clock *clock);
+
+// Whether this reference time has certainly passed; no for NULL, and while nothing is known.
+bool ps_clock_after(const struct ps_clock *clock, int64_t time_ns);
+
+// Whether this reference time has certainly not come; no for NULL, and while nothing is known.
+bool ps_clock_before(const struct ps_clock *clock, int64_t time_ns);
+
+// Waits until something is known.
+enum ps_status ps_clock_wait_until_known(const struct ps_clock *clock, uint32_t timeout_ms);
+
+// Returns when the clock shows time_ns: for a start that several nodes have agreed on. Where that is further off than limit_ms it does not wait
+// and returns PS_ERROR_TIMEOUT; PS_ERROR_UNKNOWN while nothing is known.
+enum ps_status ps_clock_wait_until(const struct ps_clock *clock,
+                                   int64_t time_ns,
+                                   uint32_t limit_ms);
+
+// A time of this host's CLOCK_REALTIME, past or to come, as reference time. PS_ERROR_UNKNOWN while nothing is known, and where that clock
+// was stepped since.
+enum ps_status ps_clock_of_realtime(const struct ps_clock *clock,
+                                    int64_t realtime_ns,
+                                    struct ps_interval *found);
+
+// The same for CLOCK_MONOTONIC_RAW.
+enum ps_status ps_clock_of_raw(const struct ps_clock *clock, int64_t raw_ns, struct ps_interval *found);
+
+// The same for CLOCK_BOOTTIME.
+enum ps_status ps_clock_of_boottime(const struct ps_clock *clock, int64_t boottime_ns, struct ps_interval *found);
+
+// Gives a clock back; NULL is nothing.
+void ps_clock_free(struct ps_clock *clock);
+
+// Starts a session of rank `rank` of `size` on a thread of its own, and returns at once: what goes wrong later is a phase of the session
+// (ps_session_state). Rank 0 gives the meeting that it has opened, the others its id; what is not one's own may be NULL, and both where size is 1.
+// options may be NULL. A process has one session at a time. ps_session_free() gives it back.
+enum ps_status ps_session_start(const struct ps_options *options,
+                                const struct ps_meeting *meeting,
+                                const struct ps_unique_id *id,
+                                int rank,
+                                int size,
+                                struct ps_session **session);
+
+// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on.
+enum ps_status ps_session_pause(const struct ps_session *session);
+
+// From the next round on this rank measures again.
+enum ps_status ps_session_resume(const struct ps_session *session);
+
+// The session's clock, which goes on after its end, in forked children too. ps_clock_free() gives it back, before or after the session.
+enum ps_status ps_session_clock(const struct ps_session *session,
+                                struct ps_clock **clock);
+
+// Ends the run on all ranks with the window under way and a short one after it; every rank is to call it. At rank 0 *report_json becomes the
+// content of report.json, valid until the session is freed, elsewhere NULL; report_json itself may be NULL. PS_ERROR_FAILED where the session had
+// failed, PS_ERROR_ENDED where it was stopped before.
+enum ps_status ps_session_stop(const struct ps_session *session,
+                               const char **report_json);
+
+// Gives a session back; NULL is nothing. One that runs is asked to end, and nobody waits for it. In a forked child the parent's session goes on.
+void ps_session_free(struct ps_session *session);
+
+// Where the session stands, also after ps_session_stop(). Where it has failed the call itself is PS_OK, and ps_last_error() gives the reason.
+enum ps_status ps_session_state(const struct ps_session *session,
+                                struct ps_state *state);
+
+// The last solved round, and of its nodes the first `capacity` in order of their numbers; round and nodes may be NULL. PS_ERROR_UNKNOWN until
+// there is one.
+enum ps_status ps_session_round(const struct ps_session *session,
+                                struct ps_node_estimate *nodes,
+                                size_t capacity,
+                                struct ps_round *round);
+
+// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED otherwise.
+enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
+                                           uint32_t half_width_ns,
+                                           uint32_t timeout_ms);
+
+// Waits until `rounds` rounds are solved; otherwise as ps_session_wait_until_bound().
+enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
+
+// Where the session stands, also after ps_session_stop(). Where it has failed the call itself is PS_OK, and ps_last_error() gives the reason.
+enum ps_status ps_session_state(const struct ps_session *session,
+                                struct ps_state *state);
+
+// The last solved round, and of its nodes the first `capacity` in order of their numbers; round and nodes may be NULL. PS_ERROR_UNKNOWN until
+// there is one.
+enum ps_status ps_session_round(const struct ps_session *session,
+                                struct ps_node_estimate *nodes,
+                                size_t capacity,
+                                struct ps_round *round);
+
+// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED otherwise.
+enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
+                                           uint32_t half_width_ns,
+                                           uint32_t timeout_ms);
+
+// Waits until `rounds` rounds are solved; otherwise as ps_session_wait_until_bound().
+enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PROBE_SYNC_H */

@@ -1,0 +1,252 @@
+//! The reference's time, for every thread, for forked children, and by a file for every process of the host.
+//!
+//! Place in the flow: over `probe_sync::GlobalClock`. A reading touches no lock and never waits; it may be made from any thread, and in a signal's
+//! handler where something is known.
+//!
+//! What it does not do: say whose clock it is; that is node 0's unless the session's `reference` names another.
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use probe_sync::GlobalClock;
+use probe_sync::clock::{Interval, Reading, Status};
+use probe_sync_time::{Boot, Raw, Reference, System, Timestamp};
+
+use crate::pointers::{Out, borrowed, taken_back, text};
+use crate::status::{Failure, guard, guarded, ps_status};
+use ps_clock_status::*;
+use ps_status::*;
+
+/// What a clock is worth.
+#[repr(C)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ps_clock_status {
+    /// Nothing is known yet.
+    PS_CLOCK_UNSYNCHRONISED = 0,
+    /// New estimates arrive.
+    PS_CLOCK_SYNCHRONISED = 1,
+    /// None has arrived when one was due, or the run has ended: the bounds grow.
+    PS_CLOCK_HOLDOVER = 2,
+    /// The measurement has failed: the bounds grow.
+    PS_CLOCK_FAILED = 3,
+}
+
+/// Reference time with its bounds, ns since the Unix epoch.
+#[repr(C)]
+#[derive(Copy, Clone, Debug)]
+pub struct ps_time {
+    /// The reference did not show less.
+    pub earliest_ns: i64,
+    /// Nor more.
+    pub latest_ns: i64,
+    /// What is shown: it never goes back within an epoch.
+    pub time_ns: i64,
+    /// Half of the 95 % interval about time_ns.
+    pub bound95_ns: i64,
+    /// How often the clock was stepped; with clock_adjust = slew, as it is unless set, never.
+    pub epoch: u64,
+    /// What it is worth.
+    pub status: ps_clock_status,
+}
+
+/// A time of another clock as reference time, ns since the Unix epoch.
+#[repr(C)]
+#[derive(Copy, Clone, Debug)]
+pub struct ps_interval {
+    /// The reference did not show less.
+    pub earliest_ns: i64,
+    /// Nor more.
+    pub latest_ns: i64,
+    /// As it is estimated now.
+    pub time_ns: i64,
+    /// Half of the 95 % interval about time_ns.
+    pub bound95_ns: i64,
+}
+
+/// A clock that shows the reference's time.
+#[derive(Debug)]
+pub struct ps_clock {
+    clock: GlobalClock,
+}
+
+/// The clock that a run on this host keeps in a file (key clock_page, flag --clock-page). ps_clock_free() gives it back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_open(path: *const c_char, clock: *mut *mut ps_clock) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (path, clock) = unsafe { (text(path, "path")?, Out::new(clock, "clock")?) };
+        clock.hand_over(ps_clock { clock: GlobalClock::open(path.as_ref())? });
+        Ok(())
+    })
+}
+
+/// Reference time now with its bounds. PS_ERROR_UNKNOWN until the first round is solved.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_now(clock: *const ps_clock, now: *mut ps_time) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (clock, now) = unsafe { (borrowed(clock, "clock")?, Out::new(now, "now")?) };
+        now.set(clock.clock.now().ok_or_else(unknown)?.into());
+        Ok(())
+    })
+}
+
+/// Reference time now, ns since the Unix epoch, the cheapest question; 0 until the first round is solved, and for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_now_ns(clock: *const ps_clock) -> i64 {
+    let read = || {
+        // SAFETY: the rule of the crate.
+        Ok(unsafe { clock.as_ref() }.and_then(|clock| clock.clock.now_ns()).unwrap_or_default())
+    };
+    guarded(|_| 0, read)
+}
+
+/// Whether this reference time has certainly passed; no for NULL, and while nothing is known.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_after(clock: *const ps_clock, time_ns: i64) -> bool {
+    // SAFETY: the rule of the crate.
+    asked(|| Ok(unsafe { borrowed(clock, "clock") }?.clock.after(reference(time_ns))))
+}
+
+/// Whether this reference time has certainly not come; no for NULL, and while nothing is known.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_before(clock: *const ps_clock, time_ns: i64) -> bool {
+    // SAFETY: the rule of the crate.
+    asked(|| Ok(unsafe { borrowed(clock, "clock") }?.clock.before(reference(time_ns))))
+}
+
+/// Waits until something is known.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_wait_until_known(clock: *const ps_clock, timeout_ms: u32) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let clock = unsafe { borrowed(clock, "clock") }?;
+        clock.clock.wait_until_known(milliseconds(timeout_ms)).map_err(Failure::of(PS_ERROR_TIMEOUT))
+    })
+}
+
+/// Returns when the clock shows time_ns: for a start that several nodes have agreed on. Where that is further off than limit_ms it does not wait
+/// and returns PS_ERROR_TIMEOUT; PS_ERROR_UNKNOWN while nothing is known.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_wait_until(clock: *const ps_clock, time_ns: i64, limit_ms: u32) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let clock = unsafe { borrowed(clock, "clock") }?;
+        clock.clock.now_ns().ok_or_else(unknown)?;
+        clock.clock.wait_until(reference(time_ns), milliseconds(limit_ms)).map_err(Failure::of(PS_ERROR_TIMEOUT))
+    })
+}
+
+/// A time of this host's CLOCK_REALTIME, past or to come, as reference time. PS_ERROR_UNKNOWN while nothing is known, and where that clock
+/// was stepped since.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_of_realtime(
+    clock: *const ps_clock,
+    realtime_ns: i64,
+    found: *mut ps_interval,
+) -> ps_status {
+    // SAFETY: the rule of the crate.
+    unsafe { converted(clock, found, |clock| clock.of_system(Timestamp::<System>::from_ns(realtime_ns))) }
+}
+
+/// The same for CLOCK_MONOTONIC_RAW.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_of_raw(clock: *const ps_clock, raw_ns: i64, found: *mut ps_interval) -> ps_status {
+    // SAFETY: the rule of the crate.
+    unsafe { converted(clock, found, |clock| clock.of_raw(Timestamp::<Raw>::from_ns(raw_ns))) }
+}
+
+/// The same for CLOCK_BOOTTIME.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_of_boottime(
+    clock: *const ps_clock,
+    boottime_ns: i64,
+    found: *mut ps_interval,
+) -> ps_status {
+    // SAFETY: the rule of the crate.
+    unsafe { converted(clock, found, |clock| clock.of_boot(Timestamp::<Boot>::from_ns(boottime_ns))) }
+}
+
+/// Gives a clock back; NULL is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_clock_free(clock: *mut ps_clock) {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        drop(unsafe { taken_back(clock) });
+        Ok(())
+    });
+}
+
+impl ps_clock {
+    pub(crate) fn new(clock: GlobalClock) -> Self {
+        Self { clock }
+    }
+}
+
+impl From<Reading> for ps_time {
+    fn from(reading: Reading) -> Self {
+        Self {
+            earliest_ns: reading.earliest.as_ns(),
+            latest_ns: reading.latest.as_ns(),
+            time_ns: reading.time.as_ns(),
+            bound95_ns: reading.bound95.as_ns(),
+            epoch: reading.epoch,
+            status: match reading.status {
+                Status::Unsynchronised => PS_CLOCK_UNSYNCHRONISED,
+                Status::Synchronised => PS_CLOCK_SYNCHRONISED,
+                Status::Holdover => PS_CLOCK_HOLDOVER,
+                Status::Failed => PS_CLOCK_FAILED,
+            },
+        }
+    }
+}
+
+impl From<Interval> for ps_interval {
+    fn from(interval: Interval) -> Self {
+        Self {
+            earliest_ns: interval.earliest.as_ns(),
+            latest_ns: interval.latest.as_ns(),
+            time_ns: interval.time.as_ns(),
+            bound95_ns: interval.bound95.as_ns(),
+        }
+    }
+}
+
+/// # Safety
+/// The rule of the crate, for both pointers.
+unsafe fn converted(
+    clock: *const ps_clock,
+    found: *mut ps_interval,
+    convert: impl FnOnce(&GlobalClock) -> Option<Interval>,
+) -> ps_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (clock, found) = unsafe { (borrowed(clock, "clock")?, Out::new(found, "found")?) };
+        clock.clock.now_ns().ok_or_else(unknown)?;
+        let stepped = || {
+            let text = "that clock of this host was stepped, or the host suspended, since; convert times of CLOCK_MONOTONIC_RAW";
+            Failure::new(PS_ERROR_UNKNOWN, text)
+        };
+        found.set(convert(&clock.clock).ok_or_else(stepped)?.into());
+        Ok(())
+    })
+}
+
+fn asked(body: impl FnOnce() -> Result<bool, Failure>) -> bool {
+    guarded(|_| false, body)
+}
+
+fn unknown() -> Failure {
+    Failure::new(
+        PS_ERROR_UNKNOWN,
+        "nothing is known of the reference's time yet; call ps_clock_wait_until_known() first",
+    )
+}
+
+const fn reference(ns: i64) -> Timestamp<Reference> {
+    Timestamp::from_ns(ns)
+}
+
+pub(crate) fn milliseconds(ms: u32) -> Duration {
+    Duration::from_millis(ms.into())
+}

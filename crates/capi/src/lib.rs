@@ -1,0 +1,35 @@
+//! The C interface of probe_sync: sessions beside a launcher, and the global clock.
+//!
+//! Place in the flow: a front end over `probe_sync`, as the command line is one. `cargo xtask codegen` writes `include/probe_sync.h` from
+//! the declarations here; `cargo xtask install` makes the libraries. Names are those of C, so that one search finds both sides.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `status`, `errors` | what a call returns, and the text of the last failure |
+//! | `pointers` | C's pointers as references, strings and boxes, NULL refused |
+//! | `options`, `meeting` | settings; the 128 bytes by which ranks meet |
+//! | `session` | a run on a thread of its own, its rounds |
+//! | `clock` | the reference's time |
+//!
+//! One rule for every function, which is why none has a section of its own about it: a pointer is NULL or valid for what its type says, a handle
+//! comes from its `_new`, `_open` or `_start` and has not been freed, and nothing is freed while another thread uses it. A panic never leaves:
+//! it becomes a status.
+//!
+//! What it does not do: link MPI (`include/probe_sync_mpi.h` is compiled by the caller's mpicc), print, or handle signals.
+#![expect(non_camel_case_types, reason = "the names are those of C")]
+#![expect(clippy::missing_safety_doc, reason = "one rule holds for all functions; it stands above")]
+
+mod clock;
+mod errors;
+mod meeting;
+mod options;
+mod pointers;
+mod session;
+mod status;
+
+pub use clock::*;
+pub use errors::*;
+pub use meeting::*;
+pub use options::*;
+pub use session::*;
+pub use status::ps_status;

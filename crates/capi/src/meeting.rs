@@ -1,0 +1,93 @@
+//! How ranks find rank 0: a meeting that it opens, and the 128 bytes of its id, which the launcher carries.
+//!
+//! Place in the flow: before a session of several ranks. What it does not do: carry the bytes.
+
+use std::ffi::c_char;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use probe_sync::collective::{Meeting, UniqueId};
+use probe_sync_sys::interfaces;
+
+use crate::pointers::{Out, borrowed, optional_text, taken_back, text};
+use crate::status::{Failure, guard, ps_status};
+use ps_status::*;
+
+/// By which the other ranks find rank 0 and are known to it. Whoever has it can take a rank's place: it is as secret as the job.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ps_unique_id {
+    /// To be carried as they are.
+    pub bytes: [u8; 128],
+}
+
+const _: () = assert!(UniqueId::BYTES == 128);
+
+/// Rank 0 of a group that is about to meet: it listens.
+#[derive(Debug)]
+pub struct ps_meeting {
+    /// None once a session was started with it.
+    waiting: Mutex<Option<Meeting>>,
+    id: UniqueId,
+}
+
+/// Opens a meeting at rank 0, before the id is carried to the others. addresses are those of this machine at which they may reach it, as
+/// "10.0.0.1,fd00::1"; NULL stands for all that it has. ps_meeting_free() gives it back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_meeting_open(addresses: *const c_char, meeting: *mut *mut ps_meeting) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let meeting = unsafe { Out::new(meeting, "meeting") }?;
+        // SAFETY: the rule of the crate.
+        let addresses = match unsafe { optional_text(addresses) } {
+            // SAFETY: the rule of the crate.
+            Some(_) => unsafe { text(addresses, "addresses") }?.split(',').map(address).collect::<Result<_, _>>()?,
+            None => interfaces::own_addresses().map_err(Failure::of(PS_ERROR_SYSTEM))?,
+        };
+        let opened = Meeting::open(&addresses)?;
+        let id = opened.id().clone();
+        meeting.hand_over(ps_meeting { waiting: Mutex::new(Some(opened)), id });
+        Ok(())
+    })
+}
+
+/// The id of a meeting, to be carried to the other ranks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_meeting_id(meeting: *const ps_meeting, id: *mut ps_unique_id) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (meeting, id) = unsafe { (borrowed(meeting, "meeting")?, Out::new(id, "id")?) };
+        id.set(ps_unique_id { bytes: *meeting.id.as_bytes() });
+        Ok(())
+    })
+}
+
+/// Gives a meeting back; NULL is nothing. A session that was started with it goes on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_meeting_free(meeting: *mut ps_meeting) {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        drop(unsafe { taken_back(meeting) });
+        Ok(())
+    });
+}
+
+impl ps_meeting {
+    /// The meeting, once.
+    pub(crate) fn take(&self) -> Result<Meeting, Failure> {
+        let taken = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| {
+            let text = "this meeting is over: a session was started with it; open another by ps_meeting_open()";
+            Failure::new(PS_ERROR_STARTED, text)
+        })
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, Failure> {
+    let text = text.trim();
+    let wrong = |_| {
+        let example = "give addresses of this machine, separated by commas, as 10.0.0.1 or fd00::1";
+        Failure::new(PS_ERROR_MEETING, format!("\"{text}\" is no address; {example}"))
+    };
+    text.parse().map_err(wrong)
+}

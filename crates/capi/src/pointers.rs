@@ -1,0 +1,87 @@
+//! C's pointers as references, strings and boxes; NULL is refused by the argument's name.
+//!
+//! Place in the flow: every function begins here. What it does not do: know whether a pointer that is not NULL is valid; that is the caller's
+//! promise (the crate's first page).
+
+use std::ffi::{CStr, c_char};
+
+use crate::status::Failure;
+
+/// # Safety
+/// `pointer` is NULL or valid to read for as long as the reference is used, and nobody writes there meanwhile.
+pub unsafe fn borrowed<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
+}
+
+/// # Safety
+/// `pointer` is NULL or valid to read and write for as long as the reference is used, and nobody else does meanwhile.
+pub unsafe fn borrowed_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
+}
+
+/// Somewhere to write one value, whatever is there now.
+#[derive(Debug)]
+pub struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// # Safety
+    /// `pointer` is NULL or valid to write for as long as this is used.
+    pub unsafe fn new(pointer: *mut T, name: &str) -> Result<Self, Failure> {
+        if pointer.is_null() { Err(null(name)) } else { Ok(Self(pointer)) }
+    }
+
+    /// Writes.
+    pub fn set(&self, value: T) {
+        // SAFETY: promised to `new`. What is there is not dropped: it may be nothing.
+        unsafe { self.0.write(value) };
+    }
+}
+
+impl<T> Out<*mut T> {
+    /// Hands a new object over; [`taken_back`] takes it back.
+    pub fn hand_over(&self, object: T) {
+        self.set(Box::into_raw(Box::new(object)));
+    }
+}
+
+/// # Safety
+/// `first` is NULL or valid to write for `count` values for as long as the slice is used, and nobody else touches them meanwhile.
+pub unsafe fn fill<T: Copy>(first: *mut T, count: usize, values: impl Iterator<Item = T>) {
+    if first.is_null() {
+        return;
+    }
+    for (place, value) in values.take(count).enumerate() {
+        // SAFETY: `place` is below `count`; the rest is the caller's promise.
+        unsafe { first.add(place).write(value) };
+    }
+}
+
+/// # Safety
+/// `text` is NULL or a C string that stays as it is while the reference is used.
+pub unsafe fn optional_text<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+/// # Safety
+/// As [`optional_text`].
+pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failure> {
+    // SAFETY: the caller's promise.
+    let text = unsafe { optional_text(text) }.ok_or_else(|| null(name))?;
+    text.to_str().map_err(|_| Failure::argument(format!("{name} is not UTF-8; give plain text")))
+}
+
+/// Takes an object back that was handed over.
+///
+/// # Safety
+/// `object` is NULL or came from [`Out::hand_over`], and is not used again.
+pub unsafe fn taken_back<T>(object: *mut T) -> Option<Box<T>> {
+    // SAFETY: the caller's promise.
+    (!object.is_null()).then(|| unsafe { Box::from_raw(object) })
+}
+
+fn null(name: &str) -> Failure {
+    Failure::argument(format!("{name} is NULL; give a valid pointer"))
+}

@@ -1,0 +1,268 @@
+//! A run on a thread of its own, beside the caller's work.
+//!
+//! Place in the flow: over `probe_sync::SessionHandle`. Waits are cut into slices, so that a session can be stopped while another thread waits
+//! for it. In a forked child nothing here touches a lock or the thread: both belong to the parent.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `mod` | start, pause, stop |
+//! | `seen` | what is seen of it: phase, rounds, waits |
+//!
+//! What it does not do: use the launcher's MPI.
+
+mod seen;
+
+use std::ffi::{CString, c_char, c_int};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+use probe_sync::collective::UniqueId;
+use probe_sync::{GlobalClock, Session, SessionBuilder, SessionHandle};
+
+pub use self::seen::*;
+use crate::clock::ps_clock;
+use crate::meeting::{ps_meeting, ps_unique_id};
+use crate::options::ps_options;
+use crate::pointers::{Out, borrowed, taken_back};
+use crate::status::{Failure, guard, ps_status};
+use ps_status::*;
+
+/// One rank of a run.
+#[derive(Debug)]
+pub struct ps_session {
+    /// Where its thread is; a process that is forked off has none.
+    process: u32,
+    rank: u32,
+    stage: RwLock<Stage>,
+    clock: GlobalClock,
+    /// What rank 0 got at the end, as JSON.
+    report: OnceLock<CString>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Running(SessionHandle),
+    /// It was stopped: with the reason where it had failed.
+    Stopped(Option<String>),
+}
+
+/// The process that has a session that runs; 0 while there is none. A forked child finds its parent's and may start its own.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Starts a session of rank `rank` of `size` on a thread of its own, and returns at once: what goes wrong later is a phase of the session
+/// (ps_session_state). Rank 0 gives the meeting that it has opened, the others its id; what is not one's own may be NULL, and both where size is 1.
+/// options may be NULL. A process has one session at a time. ps_session_free() gives it back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_session_start(
+    options: *const ps_options,
+    meeting: *const ps_meeting,
+    id: *const ps_unique_id,
+    rank: c_int,
+    size: c_int,
+    session: *mut *mut ps_session,
+) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (options, meeting, id, session) =
+            unsafe { (options.as_ref(), meeting.as_ref(), id.as_ref(), Out::new(session, "session")?) };
+        let (rank, size) = numbered(rank, size)?;
+        let (config, tracer_clock) = options.unwrap_or(&ps_options::default()).resolve()?;
+        let own = Ownership::claim()?;
+        let mut builder = meet(Session::builder(config), rank, size, meeting, id)?;
+        if let Some(clock) = tracer_clock {
+            builder = builder.tracer_clock(clock);
+        }
+        let handle = builder.start().map_err(Failure::of(PS_ERROR_SYSTEM))?;
+        own.keep();
+        session.hand_over(ps_session {
+            process: std::process::id(),
+            rank: rank as u32,
+            clock: handle.clock(),
+            stage: RwLock::new(Stage::Running(handle)),
+            report: OnceLock::new(),
+        });
+        Ok(())
+    })
+}
+
+/// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_session_pause(session: *const ps_session) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let session = unsafe { borrowed(session, "session") }?;
+        session.running(|handle| {
+            handle.pause();
+            Ok(())
+        })
+    })
+}
+
+/// From the next round on this rank measures again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_session_resume(session: *const ps_session) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let session = unsafe { borrowed(session, "session") }?;
+        session.running(|handle| {
+            handle.resume();
+            Ok(())
+        })
+    })
+}
+
+/// The session's clock, which goes on after its end, in forked children too. ps_clock_free() gives it back, before or after the session.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_session_clock(session: *const ps_session, clock: *mut *mut ps_clock) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (session, clock) = unsafe { (borrowed(session, "session")?, Out::new(clock, "clock")?) };
+        clock.hand_over(ps_clock::new(session.clock.clone()));
+        Ok(())
+    })
+}
+
+/// Ends the run on all ranks with the window under way and a short one after it; every rank is to call it. At rank 0 *report_json becomes the
+/// content of report.json, valid until the session is freed, elsewhere NULL; report_json itself may be NULL. PS_ERROR_FAILED where the session had
+/// failed, PS_ERROR_ENDED where it was stopped before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_session_stop(session: *const ps_session, report_json: *mut *const c_char) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let session = unsafe { borrowed(session, "session") }?;
+        // SAFETY: the rule of the crate.
+        let told = unsafe { Out::new(report_json, "report_json") }.ok();
+        if let Some(told) = &told {
+            told.set(std::ptr::null());
+        }
+        let report = session.stop()?;
+        if let (Some(told), Some(report)) = (told, report) {
+            told.set(report.as_ptr());
+        }
+        Ok(())
+    })
+}
+
+/// Gives a session back; NULL is nothing. One that runs is asked to end, and nobody waits for it. In a forked child the parent's session goes on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_session_free(session: *mut ps_session) {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let Some(session) = (unsafe { taken_back(session) }) else { return Ok(()) };
+        if session.process != std::process::id() {
+            // Its thread and its locks are the parent's: letting go of them here may touch what is not there.
+            std::mem::forget(session);
+            return Ok(());
+        }
+        if matches!(*session.stage.read().unwrap_or_else(PoisonError::into_inner), Stage::Running(_)) {
+            Ownership::give_up();
+        }
+        Ok(())
+    });
+}
+
+impl ps_session {
+    /// What a running session does; otherwise why it cannot.
+    fn running<T>(&self, act: impl FnOnce(&SessionHandle) -> Result<T, Failure>) -> Result<T, Failure> {
+        match &*self.stage()? {
+            Stage::Running(handle) => act(handle),
+            Stage::Stopped(_) => Err(Failure::new(PS_ERROR_ENDED, STOPPED)),
+        }
+    }
+
+    /// Where it stands, in the process that it belongs to.
+    fn stage(&self) -> Result<RwLockReadGuard<'_, Stage>, Failure> {
+        self.refuse_fork()?;
+        Ok(self.stage.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends it; the report where there is one.
+    fn stop(&self) -> Result<Option<&CString>, Failure> {
+        self.refuse_fork()?;
+        let stopped =
+            std::mem::replace(&mut *self.stage.write().unwrap_or_else(PoisonError::into_inner), Stage::Stopped(None));
+        let Stage::Running(handle) = stopped else {
+            *self.stage.write().unwrap_or_else(PoisonError::into_inner) = stopped;
+            return Err(Failure::new(PS_ERROR_ENDED, STOPPED));
+        };
+        let ended = handle.stop();
+        Ownership::give_up();
+        let failed = |error: &probe_sync::Error| {
+            *self.stage.write().unwrap_or_else(PoisonError::into_inner) = Stage::Stopped(Some(error.to_string()));
+        };
+        let report = ended.inspect_err(failed).map_err(Failure::of(PS_ERROR_FAILED))?;
+        let Some(report) = report else { return Ok(None) };
+        let text = serde_json::to_vec(&report).map_err(Failure::of(PS_ERROR_FAILED))?;
+        Ok(Some(self.report.get_or_init(|| CString::new(text).unwrap_or_default())))
+    }
+
+    fn refuse_fork(&self) -> Result<(), Failure> {
+        if self.process == std::process::id() { Ok(()) } else { Err(Failure::new(PS_ERROR_FORKED, FORKED)) }
+    }
+}
+
+/// The right of this process to its one session, until it is kept or dropped.
+struct Ownership;
+
+impl Ownership {
+    fn claim() -> Result<Self, Failure> {
+        let (own, before) = (std::process::id(), OWNER.load(Ordering::Relaxed));
+        let claimed =
+            before != own && OWNER.compare_exchange(before, own, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if claimed { Ok(Self) } else { Err(Failure::new(PS_ERROR_STARTED, STARTED)) }
+    }
+
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+
+    fn give_up() {
+        OWNER.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ownership {
+    fn drop(&mut self) {
+        Self::give_up();
+    }
+}
+
+/// How this rank meets the others.
+fn meet(
+    builder: SessionBuilder,
+    rank: usize,
+    size: usize,
+    meeting: Option<&ps_meeting>,
+    id: Option<&ps_unique_id>,
+) -> Result<SessionBuilder, Failure> {
+    match (rank, meeting, id) {
+        (0, Some(meeting), _) => Ok(builder.host(meeting.take()?, size)),
+        (0, None, _) if size == 1 => Ok(builder),
+        (0, None, _) => Err(Failure::argument("rank 0 hosts the others: give the meeting of ps_meeting_open()")),
+        (_, _, Some(id)) => {
+            let wrong =
+                |error| Failure::new(PS_ERROR_MEETING, format!("{error}; give what ps_meeting_id() gave at rank 0"));
+            Ok(builder.join(UniqueId::from_bytes(&id.bytes).map_err(wrong)?, rank, size))
+        }
+        _ => Err(Failure::argument(format!("rank {rank} joins rank 0: give the id of its meeting"))),
+    }
+}
+
+/// A rank and a number of ranks that go together.
+fn numbered(rank: c_int, size: c_int) -> Result<(usize, usize), Failure> {
+    let numbers = usize::try_from(rank).ok().zip(usize::try_from(size).ok());
+    numbers.filter(|(rank, size)| rank < size && *size <= MAX_RANKS).ok_or_else(|| {
+        Failure::argument(format!(
+            "rank {rank} of {size}: ranks are numbered from 0 to size - 1, and there are at most {MAX_RANKS}; size is the number of all \
+             processes of the job"
+        ))
+    })
+}
+
+/// As many as the command line takes.
+const MAX_RANKS: usize = 1 << 16;
+
+const STOPPED: &str = "this session was stopped; start another by ps_session_start() (its clock can be read)";
+const STARTED: &str =
+    "this process has a session already; use that one, or end it by ps_session_stop() or ps_session_free() first";
+const FORKED: &str = "this session belongs to the process that this one was forked from; start a session in this process (its clock can be read)";

@@ -1,0 +1,126 @@
+//! What a call returns, and the text of the last failure of a thread.
+//!
+//! Place in the flow: under all functions; each runs inside of [`guard`]. The text is kept until the thread's next failure, as `errno` is.
+//!
+//! What it does not do: print, or show the text to C (`errors` does).
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use probe_sync::{Error, collective};
+
+/// What a call returns: PS_OK, or what kind of failure it was. ps_last_error() says what to do about it.
+#[repr(C)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ps_status {
+    /// Done.
+    PS_OK = 0,
+    /// An argument is NULL or out of its range.
+    PS_ERROR_ARGUMENT = 1,
+    /// A key or a value of the settings is unusable.
+    PS_ERROR_OPTION = 2,
+    /// The ranks cannot meet: no address, no port, or bytes that are no id.
+    PS_ERROR_MEETING = 3,
+    /// Something was started that runs already.
+    PS_ERROR_STARTED = 4,
+    /// The session has failed.
+    PS_ERROR_FAILED = 5,
+    /// The session has ended or was stopped.
+    PS_ERROR_ENDED = 6,
+    /// The session belongs to the process that this one was forked from. Its clock can be read here.
+    PS_ERROR_FORKED = 7,
+    /// What was waited for did not come in time.
+    PS_ERROR_TIMEOUT = 8,
+    /// Nothing is known yet, or not of that time.
+    PS_ERROR_UNKNOWN = 9,
+    /// The file is no clock of this host.
+    PS_ERROR_CLOCK = 10,
+    /// The system refused.
+    PS_ERROR_SYSTEM = 11,
+    /// MPI refused.
+    PS_ERROR_MPI = 12,
+    /// A defect of probe_sync; the message is on standard error.
+    PS_ERROR_PANIC = 13,
+}
+
+use ps_status::*;
+
+/// Why a call failed.
+#[derive(Debug)]
+pub struct Failure {
+    status: ps_status,
+    text: String,
+}
+
+impl Failure {
+    pub fn new(status: ps_status, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    pub fn argument(text: impl Into<String>) -> Self {
+        Self::new(PS_ERROR_ARGUMENT, text)
+    }
+
+    /// As [`Failure::new`], for `map_err`.
+    pub fn of<E: ToString>(status: ps_status) -> impl FnOnce(E) -> Self {
+        move |error| Self::new(status, error.to_string())
+    }
+
+    /// Keeps the text for this thread.
+    fn tell(self) -> ps_status {
+        remember(&self.text);
+        self.status
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::Configuration { .. } | Error::ConfigurationFile { .. } => PS_ERROR_OPTION,
+            Error::ClockPage { .. } => PS_ERROR_CLOCK,
+            Error::File { .. } | Error::System(_) => PS_ERROR_SYSTEM,
+            _ => PS_ERROR_FAILED,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<collective::Error> for Failure {
+    fn from(error: collective::Error) -> Self {
+        Self::new(PS_ERROR_MEETING, error.to_string())
+    }
+}
+
+/// Runs a function's body: neither an error nor a panic leaves it but as a status.
+#[inline]
+pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> ps_status {
+    guarded(|status| status, || body().map(|()| PS_OK))
+}
+
+/// As [`guard`], for functions that return something else: `failed` makes it of a status.
+#[inline]
+pub fn guarded<T>(failed: impl FnOnce(ps_status) -> T, body: impl FnOnce() -> Result<T, Failure>) -> T {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(failure)) => failed(failure.tell()),
+        Err(_) => failed(Failure::new(PS_ERROR_PANIC, PANICKED).tell()),
+    }
+}
+
+/// Keeps a text for this thread.
+pub fn remember(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    let _thread_is_ending = LAST.try_with(|last| *last.borrow_mut() = text);
+}
+
+/// Shows the text that is kept for this thread; none where the thread is ending.
+pub fn remembered<T>(show: impl FnOnce(&CStr) -> T) -> Option<T> {
+    LAST.try_with(|last| show(&last.borrow())).ok()
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+const PANICKED: &str = "a defect of probe_sync: a panic, whose message is on standard error; please report it";

@@ -1,0 +1,96 @@
+//! One library under Open MPI and under MPICH, whose communicators and binary interfaces differ.
+//!
+//! Place in the flow: after the other steps of the C interface. Debian's packages are installed side by side, as `mpicc.openmpi` and `mpicc.mpich`;
+//! elsewhere there is one `mpicc`, of whatever MPI it is.
+//! What it does not do: install an MPI.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::place::{MPI_HEADER, Place, programs};
+use super::truth;
+use crate::setup::MPI_ENVIRONMENT;
+use crate::steps::{self, Runner};
+
+/// Runs the examples that need MPI with every MPI that is here.
+pub fn run(runner: &mut Runner, place: &Place<'_>) {
+    for (name, suffix) in STEPS.iter().zip(SUFFIXES) {
+        if !runner.wants(name) {
+            continue;
+        }
+        match Mpi::found(suffix) {
+            Some(mpi) => {
+                runner.check(name, || mpi.check(place));
+            }
+            None => runner.skip(name, &format!("mpicc.{suffix} and mpirun.{suffix} are not installed")),
+        }
+    }
+}
+
+/// Programs of one MPI.
+struct Mpi {
+    /// Behind names of programs and runs.
+    name: &'static str,
+    compile: String,
+    compile_cc: String,
+    launch: String,
+}
+
+impl Mpi {
+    fn found(name: &'static str) -> Option<Self> {
+        let [compile, compile_cc, launch] = ["mpicc", "mpicxx", "mpirun"].map(|program| format!("{program}.{name}"));
+        let there = steps::answer(&compile, &["-show"]).is_some() && steps::answer(&launch, &["--version"]).is_some();
+        if there {
+            return Some(Self { name, compile, compile_cc, launch });
+        }
+        // One without a suffix counts as what it says it is.
+        let version = steps::answer("mpirun", &["--version"])?;
+        let is_openmpi = version.contains("Open MPI") || version.contains("OpenRTE");
+        let [compile, compile_cc, launch] = ["mpicc", "mpicxx", "mpirun"].map(str::to_owned);
+        let same = is_openmpi == (name == SUFFIXES[0]) && steps::answer(&compile, &["-show"]).is_some();
+        same.then_some(Self { name, compile, compile_cc, launch })
+    }
+
+    /// The example against its truth, then the README's program, which is compiled as C++ too.
+    fn check(&self, place: &Place<'_>) -> Result<()> {
+        let compiler = [&self.compile, "-std=c11"];
+        let source = place.root.join("examples/c/mpi_session.c");
+        let program = place.c(&format!("mpi_session_{}", self.name), &source, &compiler)?;
+        let run = format!("mpi_session_{}", self.name);
+        let output = place.run_with(self.mpirun("4").arg(program).arg(place.out(&run)), &run)?;
+        ensure!(output.contains("4 ranks at thread level 0: ok"), "not four ranks of MPI_THREAD_SINGLE:\n{output}");
+        truth::check(&output, &place.out(&run), 3)?;
+
+        let programs = programs(place.root)?;
+        let text =
+            programs.iter().find(|text| text.contains(MPI_HEADER)).context("README.md has no program with MPI")?;
+        let source = place.prefix.join("readme_mpi.c");
+        std::fs::write(&source, text)?;
+        // The C++ bindings of old MPI headers are not ours to warn of.
+        let cc = [&self.compile_cc, "-x", "c++", "-std=c++17", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"];
+        place.c(&format!("readme_mpi_cc_{}", self.name), &source, &cc)?;
+        let program = place.c(&format!("readme_mpi_{}", self.name), &source, &compiler)?;
+        let name = format!("readme_mpi_{}", self.name);
+        let output = place.run_with(self.mpirun("2").arg(program).env("PROBE_SYNC_OUT", place.out(&name)), &name)?;
+        ensure!(output.matches("ns ahead of node 0").count() == 2, "not what the README shows:\n{output}");
+        Ok(())
+    }
+
+    fn mpirun(&self, ranks: &str) -> Command {
+        let mut command = Command::new(&self.launch);
+        if self.name == SUFFIXES[0] {
+            command.args(["--timeout", SECONDS]);
+        }
+        command.args(["-n", ranks]).envs(MPI_ENVIRONMENT).env("MPIEXEC_TIMEOUT", SECONDS);
+        command
+    }
+}
+
+/// In the order of [`SUFFIXES`].
+pub const STEPS: [&str; 2] = ["C interface, Open MPI", "C interface, MPICH"];
+
+const SUFFIXES: [&str; 2] = ["openmpi", "mpich"];
+
+/// After which a launcher ends its job.
+const SECONDS: &str = "60";
