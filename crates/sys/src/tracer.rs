@@ -391,8 +391,7 @@ fn has_nvidia_driver() -> bool {
     ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap"].iter().any(|device| Path::new(device).exists())
 }
 
-const NO_NVIDIA_DRIVER: &str =
-    "this host has no NVIDIA driver (/dev/nvidiactl), without which CUPTI has no time; choose another tracer_clock";
+const NO_NVIDIA_DRIVER: &str = "this host has no NVIDIA driver (/dev/nvidiactl), without which CUPTI has no time; install the driver, or choose another tracer_clock";
 
 const CUPTI: Vendor = Vendor {
     libraries: &[

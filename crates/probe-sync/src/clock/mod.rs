@@ -139,7 +139,7 @@ impl GlobalClock {
         Ok(())
     }
 
-    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the last [`SPIN_NS`] are not slept. For a start that
+    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the last 100 µs are not slept. For a start that
     /// several nodes have agreed on; each is then late by its own error.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ settings! {
     check |c| within(c.window(), Duration::from_ms(100), Duration::from_ms(3_600_000));
     help "Length of every window. Each window gives one offset per node [default: 1s at first, up to 16s while clocks are calm; 4s with --fixed]";
 
-    /// Length of the first windows, [`FIRST_WINDOWS`] of them, where that is shorter than the others; `None` makes none.
+    /// Length of the first four windows, where that is shorter than the others; `None` makes none.
     first_window: Option<Duration> = None; shared "first_window" "first-window" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| or_none(c.first_window.map(text_of));
     check |c| c.first_window.map_or(Ok(()), |first| within(first, Duration::from_ms(100), Duration::from_ms(60_000)));
