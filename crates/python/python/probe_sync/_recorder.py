@@ -48,7 +48,7 @@ class Recorder:
         self._finished = False
         self._merging: threading.Thread | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._session = session.start(group=group, out=self.run, **settings)
+        self._session = session.start(settings, group=group, out=self.run)
         try:
             self._marks: Marks = self._session._native.marks(join_timeout)
             # Until a round is solved nothing is measured: what is recorded now lies within.
