@@ -5,10 +5,10 @@ Place in the flow: after `examples/jax_distributed.py`, bend.py and an alignment
 What it does not do: decide what is good enough.
 """
 
-import json
 import pathlib
 import sys
 
+import summary
 from judge import Trace
 
 
@@ -21,8 +21,7 @@ def main(original, aligned):
         events += len(was.events)
         for true, found in zip(was.since(was.base_ns), got.since(was.base_ns)):
             errors += [abs(found[1] - true[1]), abs(found[2] - true[2])]
-    errors.sort()
-    print(json.dumps({"events": events, "median_ns": errors[len(errors) // 2], "p99_ns": errors[len(errors) * 99 // 100], "worst_ns": errors[-1]}))
+    summary.tell(events, errors)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import json
 import pathlib
 import sys
 
+import summary
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from made_clock import Clock
@@ -82,8 +84,7 @@ def judge(original, aligned, names):
             if was is not None:
                 events += 1
                 errors += [abs(now[0] - was[0]) / 1000, abs(now[1] - was[1]) / 1000]
-    errors.sort()
-    print(json.dumps({"events": events, "median_ns": errors[len(errors) // 2], "p99_ns": errors[len(errors) * 99 // 100], "worst_ns": errors[-1]}))
+    summary.tell(events, errors)
 
 
 # json writes a float by its own `repr` only without the C encoder's short cut.

@@ -25,7 +25,7 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     if arguments.json {
         let document = json!({
             "time_ns": now.time.as_ns(), "earliest_ns": now.earliest.as_ns(), "latest_ns": now.latest.as_ns(),
-            "bound95_ns": now.bound95.as_ns(), "status": status(now.status), "epoch": now.epoch,
+            "bound95_ns": now.bound95.as_ns(), "status": now.status.as_str(), "epoch": now.epoch,
             "system_ns": system_ns, "node": node, "reference": reference,
         });
         return output::print(&format!("{document}\n"));
@@ -36,7 +36,7 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
         "{} ns, the time of node {} ({})\n  in 95 %  ± {} ns\n  hard     -{below} to +{above} ns\n  node {}'s system clock is {} ns ahead of it\n",
         now.time.as_ns(),
         of(reference),
-        status(now.status),
+        explained(now.status),
         now.bound95.as_ns(),
         of(node),
         system_ns - now.time.as_ns(),
@@ -48,11 +48,11 @@ fn hard(now: &Reading) -> (i64, i64) {
     ((now.time - now.earliest).as_ns(), (now.latest - now.time).as_ns())
 }
 
-const fn status(status: Status) -> &'static str {
-    match status {
-        Status::Unsynchronised => "unsynchronised",
-        Status::Synchronised => "synchronised",
-        Status::Holdover => "holdover: no new estimate, bounds grow",
-        Status::Failed => "failed: the measurement ended with an error, bounds grow",
-    }
+fn explained(status: Status) -> String {
+    let why = match status {
+        Status::Unsynchronised | Status::Synchronised => "",
+        Status::Holdover => ": no new estimate, bounds grow",
+        Status::Failed => ": the measurement ended with an error, bounds grow",
+    };
+    format!("{}{why}", status.as_str())
 }

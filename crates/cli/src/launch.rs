@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probe_sync::collective::{Collective, Deadline, JobKey, Tcp, UniqueId, bind, bind_everywhere};
+use probe_sync::collective::{Collective, Deadline, JobKey, MAX_RANKS, Tcp, UniqueId, bind, bind_everywhere};
 use probe_sync::{KeyFile, config};
 
 /// This process's place among the ranks, connected.
@@ -214,8 +214,6 @@ fn rendezvous_limit() -> anyhow::Result<Duration> {
 
 /// The variable in which rank 0 hands the others its id, where it starts them itself.
 pub const ID: &str = "PROBE_SYNC_ID";
-/// More ranks than anybody has; a wrong WORLD_SIZE must not make us allocate for it.
-const MAX_RANKS: usize = 1 << 16;
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Variables in which launchers name a job, equal on all its ranks. Whoever may list jobs knows them.

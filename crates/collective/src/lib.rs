@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 /// A rank of the run, `0..size`.
 pub type Rank = usize;
 
+/// More ranks than anybody has; a wrong number must not make a front end allocate for it.
+pub const MAX_RANKS: usize = 1 << 16;
+
 /// When a wait ends without its data, and what can end it sooner.
 #[derive(Clone, Debug)]
 pub struct Deadline {

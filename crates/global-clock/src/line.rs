@@ -6,8 +6,6 @@
 //!
 //! What it does not do: bounds.
 
-use probe_sync_time::Skew;
-
 /// How much faster one clock is than another, in parts of 2⁻⁶⁰ (about 10⁻¹⁸).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub i64);
@@ -22,11 +20,6 @@ impl Rate {
     /// In parts per million.
     pub fn as_ppm(self) -> f64 {
         self.0 as f64 / Self::ONE_PPM
-    }
-
-    /// As a skew.
-    pub fn skew(self) -> Skew {
-        Skew::from_ppm(self.as_ppm())
     }
 
     /// What it adds over so many ns, rounded down.

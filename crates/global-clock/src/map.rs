@@ -78,6 +78,18 @@ pub enum Status {
     Failed,
 }
 
+impl Status {
+    /// In a word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unsynchronised => "unsynchronised",
+            Self::Synchronised => "synchronised",
+            Self::Holdover => "holdover",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// All that readers need.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {

@@ -99,12 +99,7 @@ impl<'a> Page<'a> {
     /// The reference time, ns, when `raw` is read; None while nothing is known.
     #[inline]
     pub fn now_ns(&self, mut raw: impl FnMut() -> Timestamp<Raw>) -> Option<i64> {
-        // Nearly always the last line: it is loaded while the clock is read.
-        let read = |copy: &Record| {
-            let (known, last) = (word(copy, STATUS) != UNSYNCHRONISED, knot(copy, KNOTS - 1));
-            let raw = raw().as_ns();
-            known.then(|| if raw >= last.x { last.at(raw) } else { time(copy, raw) })
-        };
+        let read = |copy: &Record| (word(copy, STATUS) != UNSYNCHRONISED).then(|| time(copy, raw().as_ns()));
         self.latch().read(read).flatten()
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use numpy::{PyArray1, PyReadonlyArray1};
-use probe_sync::clock::{Conversion, Interval, Status};
+use probe_sync::clock::{Conversion, Interval};
 use probe_sync::{GlobalClock, MarkWriter};
 use probe_sync_time::Timestamp;
 use pyo3::prelude::*;
@@ -63,14 +63,14 @@ impl Clock {
             earliest: now.earliest.as_ns(),
             latest: now.latest.as_ns(),
             bound95: now.bound95.as_ns(),
-            status: name(now.status),
+            status: now.status.as_str(),
             epoch: now.epoch,
         })
     }
 
     #[getter]
     fn status(&self) -> &'static str {
-        name(self.0.status())
+        self.0.status().as_str()
     }
 
     /// Whether this time has certainly passed.
@@ -179,15 +179,6 @@ fn unknown() -> PyErr {
         "nothing is known of the reference's time yet; call wait_until_known() first, beside a running session",
     )
     .into()
-}
-
-const fn name(status: Status) -> &'static str {
-    match status {
-        Status::Unsynchronised => "unsynchronised",
-        Status::Synchronised => "synchronised",
-        Status::Holdover => "holdover",
-        Status::Failed => "failed",
-    }
 }
 
 /// The last part of a wait is not cut, so that it ends in time.

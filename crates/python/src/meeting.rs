@@ -25,7 +25,8 @@ impl Meeting {
     #[new]
     #[pyo3(signature = (addresses=None, *, port=None, known=None))]
     fn new(addresses: Option<Vec<IpAddr>>, port: Option<u16>, known: Option<&[u8]>) -> PyResult<Self> {
-        let addresses = addresses.map_or_else(own_addresses, Ok)?;
+        let own = || interfaces::own_addresses().map_err(|error| Failure::failed(error.to_string()));
+        let addresses = addresses.map_or_else(own, Ok)?;
         let meeting = match (port, known) {
             (None, None) => collective::Meeting::open(&addresses),
             (Some(port), Some(known)) => collective::Meeting::at(&addresses, port, known),
@@ -57,18 +58,4 @@ impl Meeting {
 pub fn agreed_id(addresses: Vec<IpAddr>, port: u16, known: &[u8]) -> PyResult<[u8; UniqueId::BYTES]> {
     let id = UniqueId::agreed(&addresses, port, known).map_err(|error| Failure::of_meeting(&error))?;
     Ok(*id.as_bytes())
-}
-
-/// This machine's addresses, those of the interface towards the world first; loopback where there are no others.
-fn own_addresses() -> Result<Vec<IpAddr>, Failure> {
-    let mut all = interfaces::interfaces().map_err(|error| Failure::failed(error.to_string()))?;
-    all.retain(|interface| interface.up);
-    let first = interfaces::default_interface();
-    all.sort_by_key(|interface| Some(&interface.name) != first.as_ref());
-    let of = |loopback: bool| {
-        let wanted = all.iter().filter(move |interface| interface.loopback == loopback);
-        wanted.flat_map(|interface| &interface.addresses).filter(|address| address.scope_id == 0)
-    };
-    let outward: Vec<IpAddr> = of(false).map(|address| address.ip).collect();
-    Ok(if outward.is_empty() { of(true).map(|address| address.ip).collect() } else { outward })
 }

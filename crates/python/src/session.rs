@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use probe_sync::collective::UniqueId;
+use probe_sync::collective::{MAX_RANKS, UniqueId};
 use probe_sync::{Config, Error, GlobalClock, Progress, RunReport, SessionBuilder, SessionHandle, State};
 use probe_sync_estimate::round::GlobalWindowData;
 use pyo3::prelude::*;
@@ -376,6 +376,3 @@ fn as_json(report: &RunReport) -> String {
 const ENDED: &str = "this session has ended; start another with probe_sync.start()";
 
 const BRIEF: Duration = Duration::from_millis(1);
-
-/// More ranks than anybody has; a wrong size must not make us allocate for it.
-const MAX_RANKS: usize = 1 << 16;

@@ -14,7 +14,7 @@
 //!
 //! What it does not do: build the command.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub fn build(root: &Path, profile: Profile) -> Command {
 /// # Errors
 /// gcc fails, or a file cannot be written.
 pub fn put(root: &Path, profile: Profile, prefix: &Path) -> Result<()> {
-    let built = target(root).join(if profile == Profile::Release { "release" } else { "debug" });
+    let built = steps::target(root).join(if profile == Profile::Release { "release" } else { "debug" });
     let archive = built.join("libprobe_sync_capi.a");
     for folder in ["lib/pkgconfig", "lib/cmake/probe_sync", "include", "bin"] {
         std::fs::create_dir_all(prefix.join(folder)).with_context(|| format!("creating {folder}"))?;
@@ -125,11 +125,6 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     }
     std::fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
     Ok(())
-}
-
-/// Where cargo builds.
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// The file, which is also the name that programs ask for.

@@ -186,6 +186,11 @@ impl fmt::Display for Tally {
     }
 }
 
+/// Where cargo builds.
+pub fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// Runs a program with the terminal as its output.
 ///
 /// # Errors

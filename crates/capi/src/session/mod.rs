@@ -16,7 +16,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use probe_sync::collective::UniqueId;
+use probe_sync::collective::{MAX_RANKS, UniqueId};
 use probe_sync::{GlobalClock, Session, SessionBuilder, SessionHandle};
 
 pub use self::seen::*;
@@ -258,9 +258,6 @@ fn numbered(rank: c_int, size: c_int) -> Result<(usize, usize), Failure> {
         ))
     })
 }
-
-/// As many as the command line takes.
-const MAX_RANKS: usize = 1 << 16;
 
 const STOPPED: &str = "this session was stopped; start another by ps_session_start() (its clock can be read)";
 const STARTED: &str =

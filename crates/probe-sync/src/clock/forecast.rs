@@ -53,15 +53,15 @@ impl Forecast {
 
     /// Takes a point in and says what it means for the time to come.
     pub fn estimate(&mut self, point: Point) -> Estimate {
-        let rates = self.mean_rate(&point);
-        let (low, high) = rates.unwrap_or((-ANY_RATE_PPM, ANY_RATE_PPM));
-        // Points that contradict each other: somebody set a clock, and nothing said so.
-        let contradiction = low > high + 2.0 * self.wander_ppm;
-        if contradiction {
-            self.points.clear();
-        }
-        let wander = if rates.is_some() { self.wander_ppm } else { 0.0 };
-        let (low, high) = if contradiction { (-ANY_RATE_PPM, ANY_RATE_PPM) } else { (low.min(high), high.max(low)) };
+        let (low, high, wander) = match self.mean_rate(&point) {
+            None => (-ANY_RATE_PPM, ANY_RATE_PPM, 0.0),
+            // Points that contradict each other: somebody set a clock, and nothing said so.
+            Some((low, high)) if low > high + 2.0 * self.wander_ppm => {
+                self.points.clear();
+                (-ANY_RATE_PPM, ANY_RATE_PPM, self.wander_ppm)
+            }
+            Some((low, high)) => (low.min(high), high.max(low), self.wander_ppm),
+        };
         let growth = (point.rate_ppm - low).max(high - point.rate_ppm).max(0.0) + wander;
         if self.points.len() == POINTS_MAX {
             self.points.pop_front();

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::account::RankAccount;
 use super::driver::{Command, Driver};
-use super::stop::{STOP_POLL, Stop};
+use super::stop::Stop;
 use crate::{Config, Error};
 
 /// A node's socket before the peers are known.
@@ -143,17 +143,12 @@ impl Prober {
     /// # Errors
     /// The thread's own error when it has ended.
     pub fn wait(&mut self, span: Duration, stop: &Stop) -> Result<(), Error> {
-        let deadline = Instant::now() + StdDuration::from_nanos(span.as_ns().max(0).unsigned_abs());
-        while !stop.raised() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            if sleep_unless_told(self.alive.as_fd(), left.min(STOP_POLL))? {
-                return Err(self.why_it_ended());
-            }
-        }
-        Ok(())
+        stop.wait(
+            span,
+            |nap| {
+                if sleep_unless_told(self.alive.as_fd(), nap)? { Err(self.why_it_ended()) } else { Ok(()) }
+            },
+        )
     }
 
     /// Ends the window under way and begins the next.

@@ -3,6 +3,7 @@
 //! Place in the flow: a session makes it of its caller's flag; whoever waits for the end of a window looks at it. The session never
 //! raises the caller's flag: the next session of the same caller would end as soon as it begins. What it does not do: handle signals.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
@@ -34,14 +35,27 @@ impl Stop {
 
     /// Sleeps for so long, or until it is raised.
     pub fn sleep(&self, span: Duration) {
+        let nap = |span| {
+            std::thread::sleep(span);
+            Ok::<_, Infallible>(())
+        };
+        let Ok(()) = self.wait(span, nap);
+    }
+
+    /// Waits for so long, or until it is raised, in pieces that `nap` waits.
+    ///
+    /// # Errors
+    /// What `nap` ends the wait with.
+    pub fn wait<E>(&self, span: Duration, mut nap: impl FnMut(StdDuration) -> Result<(), E>) -> Result<(), E> {
         let deadline = Instant::now() + StdDuration::from_nanos(span.as_ns().max(0).unsigned_abs());
         while !self.raised() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            std::thread::sleep(left.min(STOP_POLL));
+            nap(left.min(STOP_POLL))?;
         }
+        Ok(())
     }
 
     /// The caller's flag, for waits that a signal shortens.
@@ -51,4 +65,4 @@ impl Stop {
 }
 
 /// How soon a flag is seen that another thread has raised; one that a signal's handler raises is seen at once.
-pub(super) const STOP_POLL: StdDuration = StdDuration::from_millis(500);
+const STOP_POLL: StdDuration = StdDuration::from_millis(500);

@@ -124,9 +124,8 @@ impl Node {
     /// When the probe thread has ended.
     pub fn wait_for_middle(&mut self, plan: &WindowPlan, stop: &Stop) -> Result<(), Error> {
         let remaining = plan.remaining(self.prober.system_now());
-        let never = Stop::default();
         let span = Duration::from_ns(remaining.as_ns() - plan.length().as_ns() / 2);
-        self.prober.wait(span, if plan.closing { &never } else { stop })
+        self.prober.wait(span, plan.cut_by(stop, &Stop::default()))
     }
 
     /// Waits for the window's end, cuts it, fits its edges and keeps both. Also when it was cut.
@@ -140,7 +139,7 @@ impl Node {
         stop: &Stop,
     ) -> Result<(NodeWindowData, Instant), Error> {
         let never = Stop::default();
-        self.prober.wait(plan.remaining(self.prober.system_now()), if plan.closing { &never } else { stop })?;
+        self.prober.wait(plan.remaining(self.prober.system_now()), plan.cut_by(stop, &never))?;
         if let Some(least) = self.last_window.filter(|_| stop.raised()) {
             // A window that is cut short tells enough if it is as long as a last one.
             let missing = least - (self.prober.system_now() - self.window_start);
@@ -234,6 +233,11 @@ impl WindowPlan {
     /// The window's length.
     pub fn length(&self) -> Duration {
         self.length
+    }
+
+    /// What ends it early.
+    fn cut_by<'a>(&self, stop: &'a Stop, never: &'a Stop) -> &'a Stop {
+        if self.closing { never } else { stop }
     }
 
     /// How long to wait from now, so that all waiting together is between half a window and one and a half, whatever the system clock says.

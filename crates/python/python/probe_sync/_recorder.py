@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import session, traces
+from . import launch, session, traces
 from .errors import Error, SessionEnded
 from .results import MergeResult
 
@@ -40,7 +40,7 @@ class Recorder:
     ) -> None:
         self.folder = pathlib.Path(folder)
         self.run = self.folder / "probe_sync_run"
-        self.rank, self.size = (0, 1) if group is None else (group.rank, group.size)
+        self.rank, self.size = place(group)
         self.merged: list[pathlib.Path] = []
         self.result: MergeResult | None = None
         self._around, self._merge = around, merge
@@ -148,6 +148,13 @@ class Recorder:
 def place(group: Group | None) -> tuple[int, int]:
     """Rank and number of ranks."""
     return (0, 1) if group is None else (group.rank, group.size)
+
+
+def group_of(is_up: bool, adapter: Callable[[], Group]) -> Group | None:
+    """How the ranks meet: by `adapter` where its library is up, else by what the launcher has put into the environment, else alone."""
+    if is_up:
+        return adapter()
+    return launch.from_env() if launch.is_launched() else None
 
 
 def write_whole(path: pathlib.Path, write: Callable[[str], object]) -> None:

@@ -48,7 +48,7 @@ class Trace:
         known = b"" if group is None else group.unique_id
         self.session = "probe_sync_" + hashlib.sha256(known or str(time.time_ns()).encode()).hexdigest()[:12]
         self.folder = self.log_dir / "plugins" / "profile" / self.session
-        self._stop, self._merge = threading.Event(), merge
+        self._stop = threading.Event()
         self._recorder = _recorder.Recorder(
             log_dir, group=group, around=_around, merge=merge, join_timeout=join_timeout, settings=settings
         )
@@ -119,7 +119,7 @@ def start_trace(
     global _current
     if _current is not None:
         raise ConfigError("probe_sync.jax: a trace is under way in this process; call stop_trace() first")
-    found = Trace(log_dir, merge, group or _group(), join_timeout, settings)
+    found = Trace(log_dir, merge, group or _recorder.group_of(_distributed.global_state.client is not None, launch.from_jax), join_timeout, settings)
     found._begin(profiler_options)
     _current = found
     return found
@@ -143,12 +143,6 @@ def trace(log_dir: Path, **keywords: Any) -> Iterator[Trace]:
         yield found
     finally:
         stop_trace()
-
-
-def _group() -> Group | None:
-    if _distributed.global_state.client is not None:
-        return launch.from_jax()
-    return launch.from_env() if launch.is_launched() else None
 
 
 def _around(name: str) -> tuple[int, int]:

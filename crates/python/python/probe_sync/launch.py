@@ -114,7 +114,7 @@ def from_env(environ: Mapping[str, str] | None = None, *, key: str | bytes | Non
     """
     given = os.environ if environ is None else environ
     rank, size, source = _place(given)
-    if environ is None and _torch_is_up():
+    if environ is None and torch_is_up():
         group = from_torch()
         if (group.rank, group.size) != (rank, size):
             raise ConfigError(
@@ -134,7 +134,8 @@ def is_launched(environ: Mapping[str, str] | None = None) -> bool:
     return any(rank in given and size in given for _, rank, size in _PLACES)
 
 
-def _torch_is_up() -> bool:
+def torch_is_up() -> bool:
+    """Whether torch.distributed is initialised in this process."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and bool(distributed.is_available() and distributed.is_initialized())
 

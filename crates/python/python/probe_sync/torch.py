@@ -104,7 +104,7 @@ def trace_handler(
     `folder` is one that all ranks see. `group` says how the ranks meet (default: torch.distributed where it is initialised, else what the launcher
     has put into the environment, else alone). `settings` are those of `probe_sync.start`.
     """
-    return TraceHandler(folder, merge, group or _group(), join_timeout, settings)
+    return TraceHandler(folder, merge, group or _recorder.group_of(launch.torch_is_up(), launch.from_torch), join_timeout, settings)
 
 
 class profile(_profiler.profile):  # type: ignore[misc]  # noqa: N801
@@ -116,7 +116,7 @@ class profile(_profiler.profile):  # type: ignore[misc]  # noqa: N801
         if not isinstance(handler, TraceHandler):
             raise ConfigError("probe_sync.torch.profile: give on_trace_ready=probe_sync.torch.trace_handler(folder)")
         self._handler = handler
-        if not (_torch.distributed.is_available() and _torch.distributed.is_initialized()):
+        if not launch.torch_is_up():
             self.preset_metadata_json("distributedInfo", json.dumps({"rank": handler.rank, "world_size": handler.size}))
 
     def start_trace(self) -> None:
@@ -133,12 +133,6 @@ class profile(_profiler.profile):  # type: ignore[misc]  # noqa: N801
         """The next step, with a mark now and then."""
         self._handler.mark(always=False)
         super().step()
-
-
-def _group() -> Group | None:
-    if _torch.distributed.is_available() and _torch.distributed.is_initialized():
-        return launch.from_torch()
-    return launch.from_env() if launch.is_launched() else None
 
 
 def _around(name: str) -> tuple[int, int]:

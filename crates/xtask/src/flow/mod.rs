@@ -131,8 +131,7 @@ fn release(root: &Path) -> Result<PathBuf> {
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--locked", "--package", "probe-sync-cli"]).current_dir(root);
     steps::visible(&mut build, BUILD)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release/probe_sync"))
+    Ok(steps::target(root).join("release/probe_sync"))
 }
 
 /// The README's picture, relative to the root.
