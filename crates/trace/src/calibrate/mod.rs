@@ -172,7 +172,7 @@ fn make_maps(
                 calibrated_trace.notes.extend(notes(&clock));
                 if !request.snapshots.is_empty()
                     && clock.raw.is_none()
-                    && matches!(clock.tie, Tie::Assumed | Tie::SameClock | Tie::Trace)
+                    && matches!(clock.tie, Tie::Assumed | Tie::SameClock | Tie::SteadyClock | Tie::Trace)
                 {
                     calibrated_trace.notes.push(UNUSED_SNAPSHOTS.to_owned());
                 }
@@ -220,7 +220,7 @@ impl MixedTies {
 /// What the user should know of a node's clock.
 fn notes(clock: &NodeClock) -> Vec<String> {
     let mut notes = clock.notes.clone();
-    notes.extend(clock.marks.as_ref().map(of_marks));
+    notes.extend(clock.marks.as_ref().map(|bounds| of_marks(clock.tie, bounds)));
     if let Some(residuals) = &clock.residuals {
         notes.push(format!(
             "{} pairs tie the trace to the system clock: residual median {}, 95 % below {}, {} outliers, {} steps",
@@ -242,19 +242,25 @@ fn notes(clock: &NodeClock) -> Vec<String> {
 }
 
 /// What brackets around a trace's marks say of its map.
-fn of_marks(bounds: &MarkBounds) -> String {
+fn of_marks(tie: Tie, bounds: &MarkBounds) -> String {
     let MarkBounds { marks, apart, apart_by_ns, half_ns, all_ns } = *bounds;
     let (half, all) = (length(half_ns), length(all_ns));
     let surely = format!("off by no more than {half} at half of them and {all} at the worst");
-    if bounds.is_same() {
-        format!("its times are the system clock's: that lies within the readings around all {marks} marks; {surely}")
-    } else {
-        let by = length(apart_by_ns);
-        format!(
-            "its times are not the system clock's: {apart} of {marks} marks are outside of the readings around them, by up to {by}; \
-             the map goes through the middles of the readings, {surely}"
-        )
+    if tie == Tie::SameClock {
+        return format!(
+            "its times are the system clock's: that lies within the readings around all {marks} marks; {surely}"
+        );
     }
+    let by = length(apart_by_ns);
+    let map = if tie == Tie::SteadyClock {
+        "a constant fits all of them"
+    } else {
+        "the map goes through the middles of the readings"
+    };
+    format!(
+        "its times are not the system clock's: {apart} of {marks} marks are outside of the readings around them, by up to {by}; \
+         {map}, {surely}"
+    )
 }
 
 /// What the collectives say, with every trace seen on its node's own system clock.

@@ -57,6 +57,8 @@ pub enum Tie {
     Assumed,
     /// Brackets around marks of the trace, in all of which R = S lies: R is taken as S.
     SameClock,
+    /// Brackets around marks of the trace, in all of which S and a constant lies, other than 0.
+    SteadyClock,
     /// A sampler's file.
     Snapshots,
     /// Pairs inside the trace.
@@ -129,11 +131,12 @@ impl NodeClock {
     }
 
     /// Whether a time of the trace lies within a span of the node's own system clock, and within the pairs that lead there. A trace whose times
-    /// are the system clock's has nothing to extrapolate; beyond its marks it is only less sure.
+    /// are the system clock's, or a constant away from it, has nothing to extrapolate; beyond its marks it is only less sure.
     pub(crate) fn is_within(&self, time: Picoseconds, span: Span) -> bool {
         let tied = self.tie_of(time).map(|tie| tie.map(time));
         let system_ps = tied.map_or(time, |tied| tied.time_ps);
-        let tied_there = self.tie == Tie::SameClock || tied.is_none_or(|tied| tied.place == Place::Inside);
+        let steady = matches!(self.tie, Tie::SameClock | Tie::SteadyClock);
+        let tied_there = steady || tied.is_none_or(|tied| tied.place == Place::Inside);
         tied_there && span.beyond_ns(system_ps.div_euclid(1000)) == 0
     }
 
@@ -169,8 +172,11 @@ pub fn node_clock(
     let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes);
     let offset_map = offsets.map(node)?;
     let steps = offset_map.as_ref().map(|found| found.map.breaks()).unwrap_or_default();
-    let same = brackets::same(&facts.brackets).filter(|_| tie == Tie::SameClock);
-    let (tracer, residuals) = match (same, tracer_map(&pairs, &steps).map_err(wrong)?) {
+    let steady = match brackets::judge(&facts.brackets) {
+        Judged::Steady { ahead_ps } => brackets::steady(&facts.brackets, ahead_ps),
+        Judged::Nothing | Judged::Apart(_) => None,
+    };
+    let (tracer, residuals) = match (steady, tracer_map(&pairs, &steps).map_err(wrong)?) {
         (Some(map), _) => (Some(map), None),
         (None, fitted) => fitted.map(|TracerMap { map, residuals }| (map, residuals)).unzip(),
     };
@@ -234,7 +240,8 @@ pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Opt
 fn usable_pairs(facts: &TraceFacts, snapshots: Option<&Snapshots>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
     let of_marks = match brackets::judge(&facts.brackets) {
         // What other pairs say of R is less.
-        Judged::Same => return (Vec::new(), Tie::SameClock),
+        Judged::Steady { ahead_ps: 0 } => return (Vec::new(), Tie::SameClock),
+        Judged::Steady { .. } => return (Vec::new(), Tie::SteadyClock),
         Judged::Nothing => Vec::new(),
         Judged::Apart(pairs) => pairs,
     };

@@ -1,6 +1,6 @@
 //! Stamps between two readings of the system clock: whether the trace's timeline R is the system clock S, and how surely.
 //!
-//! Place in the flow: [`Bracket`]s of a trace → [`judge`] → either the proof that R is S, or pairs for [`super::pairs`].
+//! Place in the flow: [`Bracket`]s of a trace → [`judge`] → either how far R is ahead of S, or pairs for [`super::pairs`].
 //!
 //! **What a bracket says.** S showed `before` ahead of the stamp and `after` behind it. At the stamp it showed something in between, so that
 //! `R − S` lies in `[R − after, R − before]`. No assumption is in that: not how long the profiler takes, nor where in the bracket it
@@ -9,8 +9,14 @@
 //! **R = S.** Profilers stamp with CLOCK_REALTIME itself (XLA), or with a counter that they fit to it by one straight line
 //! (Kineto). The first is S. The second is S unless that clock was slewed or stepped meanwhile, by more than brackets show. Where zero lies in every
 //! bracket, nothing speaks against R = S, and it is taken: a map through the middles would be wrong by where in the brackets the
-//! profiler stamps, up to half a bracket, in which it does not lie at random. Where zero misses one, R is not S, and the map goes
-//! through the middles.
+//! profiler stamps, up to half a bracket, in which it does not lie at random.
+//!
+//! **R = S + c.** Where zero misses one, a constant may still fit all: Kineto's line is off by the errors of the readings that it was fitted to,
+//! some 10 to 100 ns. Of the constants that fit, `[lo, hi]`, the one nearest to zero would be right if every stamp lay at the edge of its
+//! bracket, which none does; the middle is best where nothing is known of c. Taken is `lo + min(lo, (hi − lo)/2)`: near zero for a
+//! small c, the middle for a large one, without a jump. By hand: stamps 30 ns behind readings 330 ns apart leave c in [30, 360], and 60 ns are taken.
+//!
+//! Where no constant fits, or only one above [`FURTHEST_STEADY_PS`], which is no error of a fit, the map goes through the middles.
 //!
 //! **How surely.** At a mark the map is off by at most the distance from where it puts the stamp to the farther reading. That is a hard bound,
 //! given for the middle one of the marks and for the worst. As a standard deviation, S being anywhere in `[l, h]` around the
@@ -40,11 +46,6 @@ pub struct MarkBounds {
 }
 
 impl MarkBounds {
-    /// Whether R was taken as S.
-    pub fn is_same(&self) -> bool {
-        self.apart == 0
-    }
-
     /// What the map R → S of a trace is off by at its marks; None without marks.
     pub(super) fn of(brackets: &[Bracket], map: &TimeMap) -> Option<Self> {
         let apart: Vec<f64> =
@@ -66,25 +67,41 @@ impl MarkBounds {
 pub(super) enum Judged {
     /// There are none.
     Nothing,
-    /// R is S.
-    Same,
-    /// R is not S: pairs through which a map goes.
+    /// R is S and so much more; nothing where zero fits every bracket.
+    Steady {
+        /// R − S.
+        ahead_ps: Picoseconds,
+    },
+    /// R does not keep its distance from S: pairs through which a map goes.
     Apart(Vec<ClockPair>),
 }
 
-/// Whether R is S.
+/// Whether R is S, or S and a constant.
 pub(super) fn judge(brackets: &[Bracket]) -> Judged {
-    let fits = |bracket: &Bracket| Ends::of(bracket, bracket.tracer_ps).outside_ns(bracket) == 0.0;
-    match brackets {
-        [] => Judged::Nothing,
-        _ if brackets.iter().all(fits) => Judged::Same,
-        _ => Judged::Apart(brackets.iter().map(pair).collect()),
+    // R − S, as little and as much as a bracket allows.
+    let least = |bracket: &Bracket| bracket.tracer_ps.saturating_sub(reading(bracket.after_ns) + slack_ps(bracket));
+    let most = |bracket: &Bracket| bracket.tracer_ps.saturating_sub(reading(bracket.before_ns) - slack_ps(bracket));
+    let (Some(lo), Some(hi)) = (brackets.iter().map(least).max(), brackets.iter().map(most).min()) else {
+        return Judged::Nothing;
+    };
+    if lo > hi || lo.max(hi.saturating_neg()) > FURTHEST_STEADY_PS {
+        return Judged::Apart(brackets.iter().map(pair).collect());
     }
+    let half = hi.saturating_sub(lo) / 2;
+    let ahead_ps = if lo > 0 {
+        lo.saturating_add(lo.min(half))
+    } else if hi < 0 {
+        hi.saturating_add(hi.max(-half))
+    } else {
+        0
+    };
+    Judged::Steady { ahead_ps }
 }
 
-/// The map that changes nothing, as sure as the brackets are; None without brackets.
-pub(super) fn same(brackets: &[Bracket]) -> Option<TimeMap> {
-    let sigmas = sorted(brackets.iter().map(|bracket| Ends::of(bracket, bracket.tracer_ps).sigma_ns()));
+/// The map that takes `ahead_ps` off, as sure as the brackets are; None without brackets.
+pub(super) fn steady(brackets: &[Bracket], ahead_ps: Picoseconds) -> Option<TimeMap> {
+    let at = |bracket: &Bracket| bracket.tracer_ps.saturating_sub(ahead_ps);
+    let sigmas = sorted(brackets.iter().map(|bracket| Ends::of(bracket, at(bracket)).sigma_ns()));
     let sigma_ns = *sigmas.get(sigmas.len() / 2)?;
     let times = || brackets.iter().map(|bracket| bracket.tracer_ps);
     let (first, last) = (times().min()?, times().max()?);
@@ -94,7 +111,7 @@ pub(super) fn same(brackets: &[Bracket]) -> Option<TimeMap> {
     let outside = Some(Continuation { slope_ppm: 0.0, growth });
     let mut ends = vec![first, last];
     ends.dedup();
-    let knots = ends.into_iter().map(|at_ps| Knot { at_ps, correction_ps: 0, sigma_ns }).collect();
+    let knots = ends.into_iter().map(|at_ps| Knot { at_ps, correction_ps: ahead_ps, sigma_ns }).collect();
     TimeMap::new(&[Segment { knots, before: outside, after: outside, ..Segment::default() }]).ok()
 }
 
@@ -107,7 +124,7 @@ struct Ends {
 
 impl Ends {
     fn of(bracket: &Bracket, time: Picoseconds) -> Self {
-        let since = |reading_ns: i64| time.saturating_sub(i128::from(reading_ns) * PS_PER_NS) as f64 * 1e-3;
+        let since = |reading_ns: i64| time.saturating_sub(reading(reading_ns)) as f64 * 1e-3;
         Self { least_ns: since(bracket.after_ns), most_ns: since(bracket.before_ns) }
     }
 
@@ -132,6 +149,10 @@ fn slack_ps(bracket: &Bracket) -> Picoseconds {
     bracket.unit_ps.max(PS_PER_NS)
 }
 
+fn reading(ns: i64) -> Picoseconds {
+    i128::from(ns) * PS_PER_NS
+}
+
 fn pair(bracket: &Bracket) -> ClockPair {
     let Bracket { tracer_ps, before_ns, after_ns, .. } = *bracket;
     let width_ns = (i128::from(after_ns) - i128::from(before_ns)) as f64;
@@ -144,6 +165,8 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
+/// Seen of Kineto: up to 0.7 µs.
+const FURTHEST_STEADY_PS: Picoseconds = 1_000 * PS_PER_NS;
 /// No system clock is slewed faster, and a single mark says nothing of rates.
 const WORST_RATE_PPM: f64 = 500.0;
 
