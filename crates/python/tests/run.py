@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the tests of the installed package and prints their tally as `cargo xtask` counts it: run.py [NAME ...]"""
+"""Runs the tests of the installed package and prints their tally as `cargo xtask` counts it: run.py [--files PATTERN] [NAME ...]
 
+Without --files these are all of `test_*.py`. `flows.py`, the examples with torch and JAX, needs what few have, so it is asked for by name.
+"""
+
+import argparse
 import pathlib
 import sys
 import unittest
@@ -8,11 +12,15 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def main(patterns):
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--files", default="test_*.py")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
     loader = unittest.TestLoader()
-    loader.testNamePatterns = [f"*{pattern}*" for pattern in patterns] or None
-    found = unittest.TextTestRunner(verbosity=2).run(loader.discover(str(HERE)))
+    loader.testNamePatterns = [f"*{name}*" for name in arguments.names] or None
+    found = unittest.TextTestRunner(verbosity=2).run(loader.discover(str(HERE), pattern=arguments.files))
     for test, reason in found.skipped:
         print(f"skip {test.id()}: {reason}")
     failed = len(found.failures) + len(found.errors)
@@ -21,4 +29,4 @@ def main(patterns):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

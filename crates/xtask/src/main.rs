@@ -89,7 +89,10 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Setup => setup::setup(&root).map(|_| ()),
         Command::Demo => demo::demo(&root),
-        Command::Flow(settings) => flow::flow(&root, &settings),
+        Command::Flow(settings) => match settings.examples() {
+            [false, false] => flow::flow(&root, &settings),
+            [jax, torch] => python::flows(&root, jax, torch),
+        },
         Command::Python => python::python(&root),
         Command::Test { only } => suite::test(&root, only.as_deref()),
         Command::Codegen { check } => codegen::codegen(&root, check),

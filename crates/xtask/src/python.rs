@@ -3,7 +3,10 @@
 //! Place in the flow: a command, and a part of `cargo xtask test` after the programs are built, since tests compare with the
 //! command line. Everything lies in `target/python`: `install.py` of `crates/python/tests` puts maturin and mypy there, maturin makes the wheel,
 //! and the tests run against what pip installed. Types are checked against the running library (`stubtest`), and the wheel is used by
-//! every Python from 3.10 to 3.13 that is here.
+//! every Python from 3.10 to 3.13 that is here. Last the examples with JAX and torch run as jobs against the truth ([`flows`] runs these alone).
+//!
+//! The wheel that users get is optimised as a whole, which takes minutes. `cargo xtask test` builds one as it builds everything else; its
+//! size is not judged then.
 //!
 //! What it does not do: fail because the package registry cannot be reached; that is a skip with its reason.
 
@@ -13,54 +16,118 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::flow;
 use crate::steps::{Count, Runner};
+use crate::suite::readers;
 
-/// Builds, installs and tests the package.
+/// Builds, installs and tests the package as users get it.
 ///
 /// # Errors
 /// When anything failed.
 pub fn python(root: &Path) -> Result<()> {
     let mut runner = Runner::new(root, None)?;
-    let mut cli = Command::new("cargo");
-    cli.args(["build", "--locked", "--package", "probe-sync-cli"]).current_dir(root);
-    runner.command("build the command line", Count::Step, BUILD, &mut cli);
-    run(&mut runner, root);
+    command_line(&mut runner, root);
+    run(&mut runner, root, Wheel::Released);
     runner.finish()
 }
 
+/// The examples with JAX and torch alone, on a machine that has nothing yet.
+///
+/// # Errors
+/// When anything failed.
+pub fn flows(root: &Path, jax: bool, torch: bool) -> Result<()> {
+    let mut runner = Runner::new(root, None)?;
+    command_line(&mut runner, root);
+    readers::install(&mut runner, root);
+    if let Some(wheel) = installed(&mut runner, root, Wheel::ForTests) {
+        println!("   the package is {}", wheel.display());
+        example_jobs(&mut runner, root, jax, torch);
+    }
+    runner.finish()
+}
+
+/// Which wheel is built.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Wheel {
+    /// What users get.
+    Released,
+    /// The same code, compiled as the rest of a test run.
+    ForTests,
+}
+
 /// The steps; all of their names begin with `python`.
-pub fn run(runner: &mut Runner, root: &Path) {
+pub fn run(runner: &mut Runner, root: &Path, kind: Wheel) {
     if !STEPS.iter().any(|name| runner.wants(name)) {
         return;
     }
-    let mut install = Command::new("python3");
-    install.arg(root.join(TESTS).join("install.py")).arg(root.join(FOLDER)).current_dir(root);
-    let skipped = |runner: &mut Runner, reason: &str| STEPS[1..].iter().for_each(|name| runner.skip(name, reason));
-    if !runner.prerequisite(STEPS[0], Count::Step, INSTALL, &mut install) || !root.join(VENV).join("bin/mypy").exists()
-    {
-        return skipped(runner, "the tools are not there");
-    }
-    let wheel = match build(runner, root) {
-        Ok(wheel) => wheel,
-        Err(error) => return skipped(runner, &format!("{error:#}")),
-    };
+    let Some(wheel) = installed(runner, root, kind) else { return };
     let mut tests = in_venv(root, &[]);
-    tests.arg(root.join(TESTS).join("run.py")).env("JAX_PYTHON", root.join("target/flow/venv/bin/python"));
-    if std::env::var_os("TORCH_PYTHON").is_none() {
-        tests.env("TORCH_PYTHON", root.join("target/torch/venv/bin/python"));
-    }
-    runner.command(STEPS[3], Count::Tests, LIMIT, &mut tests);
+    runner.command(STEPS[3], Count::Tests, LIMIT, tests.arg(root.join(TESTS).join("run.py")));
     let mut types = in_venv(root, &["-m", "mypy", "--strict"]);
     runner.command(STEPS[4], Count::Step, LIMIT, types.arg(root.join("crates/python/python/probe_sync")));
     let mut stubs = in_venv(root, &["-m", "mypy.stubtest", "probe_sync", "--ignore-unused-allowlist", "--allowlist"]);
     runner.command(STEPS[5], Count::Step, LIMIT, stubs.arg(root.join(TESTS).join("stubtest_allowlist.txt")));
     let mut versions = in_venv(root, &[]);
     versions.arg(root.join(TESTS).join("versions.py")).arg(root.join(FOLDER)).arg(wheel);
+    if kind == Wheel::ForTests {
+        versions.arg("--any-size");
+    }
     runner.command(STEPS[6], Count::Figures, LIMIT, &mut versions);
+    example_jobs(runner, root, true, true);
 }
 
+/// Builds the command line that tests compare with.
+fn command_line(runner: &mut Runner, root: &Path) {
+    let mut cli = Command::new("cargo");
+    cli.args(["build", "--locked", "--package", "probe-sync-cli"]).current_dir(root);
+    runner.command("build the command line", Count::Step, BUILD, &mut cli);
+}
+
+/// Tools, wheel and package; None where a step did not succeed, and then all later steps are skipped.
+fn installed(runner: &mut Runner, root: &Path, kind: Wheel) -> Option<PathBuf> {
+    let mut install = Command::new("python3");
+    install.arg(root.join(TESTS).join("install.py")).arg(root.join(FOLDER)).current_dir(root);
+    let there = runner.prerequisite(STEPS[0], Count::Step, INSTALL, &mut install);
+    let wheel = if there && root.join(VENV).join("bin/mypy").exists() {
+        build(runner, root, kind)
+    } else {
+        Err(anyhow::anyhow!("the tools are not there"))
+    };
+    match wheel {
+        Ok(wheel) => Some(wheel),
+        Err(error) => {
+            STEPS[1..].iter().for_each(|name| runner.skip(name, &format!("{error:#}")));
+            None
+        }
+    }
+}
+
+/// The jobs of `flows.py`, with the libraries that can be had; one that cannot is a skip, and the other runs all the same.
+fn example_jobs(runner: &mut Runner, root: &Path, jax: bool, torch: bool) {
+    let jobs: [(bool, &str, &str, &str, Interpreter); 2] = [
+        (jax, STEPS[7], "Jax", "JAX_PYTHON", flow::with_jax),
+        (torch, STEPS[8], "Torch", "TORCH_PYTHON", flow::with_torch),
+    ];
+    for (wanted, step, class, variable, interpreter) in jobs {
+        if !wanted || !runner.wants(step) {
+            continue;
+        }
+        match interpreter(root) {
+            Ok(python) => {
+                let mut tests = in_venv(root, &[]);
+                tests.arg(root.join(TESTS).join("run.py")).args(["--files", "flows.py", class]).env(variable, python);
+                runner.command(step, Count::Tests, LIMIT, &mut tests);
+            }
+            Err(reason) => runner.skip(step, &reason),
+        }
+    }
+}
+
+/// What finds or installs a Python with a library.
+type Interpreter = fn(&Path) -> Result<PathBuf, String>;
+
 /// Makes the wheel and installs it; its path.
-fn build(runner: &mut Runner, root: &Path) -> Result<PathBuf> {
+fn build(runner: &mut Runner, root: &Path, kind: Wheel) -> Result<PathBuf> {
     let folder = root.join(FOLDER).join("wheel");
     if folder.exists() {
         std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
@@ -68,6 +135,9 @@ fn build(runner: &mut Runner, root: &Path) -> Result<PathBuf> {
     let mut build = Command::new(root.join(VENV).join("bin/maturin"));
     build.args(["build", "--manifest-path", "crates/python/Cargo.toml", "--interpreter"]);
     build.arg(root.join(VENV).join("bin/python")).arg("--out").arg(&folder).current_dir(root);
+    if kind == Wheel::ForTests {
+        build.args(["--profile", "dev"]);
+    }
     if !runner.prerequisite(STEPS[1], Count::Step, BUILD, &mut build) {
         bail!("the package does not build");
     }
@@ -90,7 +160,7 @@ fn in_venv(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 9] = [
     "python, tools",
     "python, wheel",
     "python, install",
@@ -98,6 +168,8 @@ const STEPS: [&str; 7] = [
     "python, mypy",
     "python, stubtest",
     "python, versions",
+    "python, JAX",
+    "python, torch",
 ];
 
 const FOLDER: &str = "target/python";

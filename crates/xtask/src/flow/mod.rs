@@ -27,7 +27,7 @@ use crate::{results, steps};
 use case::{Case, Model};
 use experiment::Experiment;
 use outcome::Outcome;
-pub use python::with_jax;
+pub use python::{with_jax, with_torch};
 use table::Run;
 
 /// What `cargo xtask flow` can be told.
@@ -51,6 +51,19 @@ pub struct Settings {
     /// This probe_sync, instead of building one
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// Instead: examples/jax_distributed.py, with the Python package, and xprof on what it leaves
+    #[arg(long, conflicts_with_all = ["model", "runs", "seed", "loaded", "record", "program"])]
+    jax: bool,
+    /// Instead: examples/torch_ddp.py under torchrun, and HolisticTraceAnalysis and Perfetto on what it leaves
+    #[arg(long, conflicts_with_all = ["model", "runs", "seed", "loaded", "record", "program"])]
+    torch: bool,
+}
+
+impl Settings {
+    /// Whether it is asked for the examples with JAX and with torch, which `crate::python` runs.
+    pub fn examples(&self) -> [bool; 2] {
+        [self.jax, self.torch]
+    }
 }
 
 /// The command.

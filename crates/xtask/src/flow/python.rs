@@ -1,51 +1,96 @@
-//! A Python that has JAX, in a virtual environment of the project's own.
+//! A Python that has JAX or torch, in a virtual environment of the project's own.
 //!
-//! Place in the flow: first. Everything lies in `target/flow/venv`; the system's Python only makes it. The version is fixed, so that a
+//! Place in the flow: first. Everything lies below `target`; the system's Python only makes it. The versions are fixed, so that a
 //! figure can be had again, and printed. What it does not do: retry for long; where there is no network it says so.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::steps;
 
-/// The interpreter; otherwise the reason why there is none, and what to do.
+/// What a job is written with.
+#[derive(Copy, Clone, Debug)]
+struct Library {
+    name: &'static str,
+    version: &'static str,
+    /// Everything for pip.
+    packages: &'static [&'static str],
+    venv: &'static str,
+    size: &'static str,
+}
+
+/// An interpreter with JAX; otherwise the reason why there is none, and what to do.
 pub fn with_jax(root: &Path) -> Result<PathBuf, String> {
-    let venv = root.join(VENV);
-    let python = venv.join("bin/python");
-    if has_jax(&python) {
+    with(root, &LIBRARY_JAX)
+}
+
+/// An interpreter with torch; otherwise the reason why there is none, and what to do.
+pub fn with_torch(root: &Path) -> Result<PathBuf, String> {
+    with(root, &LIBRARY_TORCH)
+}
+
+fn with(root: &Path, library: &Library) -> Result<PathBuf, String> {
+    let Library { name, version, packages, venv, size } = library;
+    let folder = root.join(venv);
+    let python = folder.join("bin/python");
+    if has(&python, library) {
         return Ok(python);
     }
     if steps::answer("python3", &["-m", "venv", "--help"]).is_none() {
         return Err("python3 with venv is not installed; on Debian: apt-get install python3-venv".to_owned());
     }
-    println!("installing JAX {JAX} into {VENV} (some 150 MB; once; the system's Python stays as it is)");
+    println!("installing {name} {version} into {venv} ({size}; once; the system's Python stays as it is)");
     let mut make = Command::new("python3");
-    make.args(["-m", "venv", "--clear"]).arg(&venv);
+    make.args(["-m", "venv", "--clear"]).arg(&folder);
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    install.args(["--timeout", "20", "--retries", "1"]).arg(format!("jax=={JAX}"));
-    let outcome = steps::visible(&mut make, LIMIT).and_then(|()| steps::visible(&mut install, LIMIT));
+    install.args(["--no-cache-dir", "--timeout", "20", "--retries", "1"]).args(*packages);
+    let begun = Instant::now();
+    let left = || LIMIT.saturating_sub(begun.elapsed());
+    let outcome = steps::visible(&mut make, left()).and_then(|()| steps::visible(&mut install, left()));
     match outcome {
-        Ok(()) if has_jax(&python) => Ok(python),
-        Ok(()) => Err(format!("JAX {JAX} was installed into {VENV}, but cannot be imported")),
+        Ok(()) if has(&python, library) => {
+            println!("installed in {:.0} s", begun.elapsed().as_secs_f64());
+            Ok(python)
+        }
+        Ok(()) => Err(format!("{name} {version} was installed into {venv}, but cannot be imported")),
         Err(error) => Err(format!(
-            "JAX {JAX} cannot be installed here ({error:#}); with a network and Python 3.11 or later: \
-             python3 -m venv {VENV} && {VENV}/bin/pip install jax=={JAX}"
+            "{name} {version} cannot be installed here ({error:#}); with a network and Python 3.11 or later: \
+             python3 -m venv {venv} && {venv}/bin/pip install {}",
+            packages.join(" ")
         )),
     }
 }
 
-/// Whether that version is there and can be used; asked without loading it, which takes a second.
-fn has_jax(python: &Path) -> bool {
-    let ask = "import importlib.metadata as m; print(m.version('jax'), m.version('jaxlib'))";
-    let answer = steps::answer(&python.to_string_lossy(), &["-c", ask]);
-    answer.is_some_and(|versions| versions.trim() == format!("{JAX} {JAX}"))
+/// Whether that version is there and can be used; asked without loading it, which takes seconds.
+fn has(python: &Path, library: &Library) -> bool {
+    let names: Vec<&str> =
+        library.packages.iter().map(|package| package.split("==").next().unwrap_or(package)).collect();
+    let ask =
+        format!("import importlib.metadata as m; print([m.version(name) for name in {names:?}][0].split('+')[0])");
+    let answer = steps::answer(&python.to_string_lossy(), &["-c", &ask]);
+    answer.is_some_and(|version| version.trim() == library.version)
 }
 
 /// The version that the figures in the docs were made with.
 pub const JAX: &str = "0.10.2";
 
-const VENV: &str = "target/flow/venv";
+const LIBRARY_JAX: Library = Library {
+    name: "JAX",
+    version: JAX,
+    packages: &["jax==0.10.2", "jaxlib==0.10.2"],
+    venv: "target/flow/venv",
+    size: "some 150 MB",
+};
+
+// Its wheels need the packages of NVIDIA also where there is no GPU: without them it cannot be imported.
+const LIBRARY_TORCH: Library = Library {
+    name: "torch",
+    version: "2.15.0",
+    packages: &["torch==2.15.0", "numpy"],
+    venv: "target/torch/venv",
+    size: "5.4 GB",
+};
 
 const LIMIT: Duration = Duration::from_secs(300);

@@ -9,7 +9,7 @@
 //! What it does not do: benches (`cargo xtask bench`).
 
 mod c_interface;
-mod readers;
+pub mod readers;
 mod selection;
 mod whole_runs;
 
@@ -40,7 +40,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     whole_runs::run(&mut runner, root, tools);
     readers::run(&mut runner, root, tools);
     whole_flow(&mut runner, root, tools);
-    python::run(&mut runner, root);
+    python::run(&mut runner, root, python::Wheel::ForTests);
     c_interface::run(&mut runner, root);
     fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);

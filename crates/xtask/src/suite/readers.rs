@@ -39,10 +39,15 @@ fn prepare(runner: &mut Runner, root: &Path, tools: Tools) -> Result<(), &'stati
     if !runner.prerequisite("build programs for readers", Count::Step, BUILD, &mut build) {
         return Err("the programs do not build");
     }
+    install(runner, root);
+    if root.join(PYTHON).exists() { Ok(()) } else { Err("no virtual environment for the readers") }
+}
+
+/// Makes the virtual environment with the readers that can be had.
+pub fn install(runner: &mut Runner, root: &Path) {
     let mut install = Command::new("python3");
     install.arg(root.join("bench/readers/install.py")).arg(root.join("target/readers")).current_dir(root);
     runner.prerequisite("install readers", Count::Figures, INSTALL, &mut install);
-    if root.join(PYTHON).exists() { Ok(()) } else { Err("no virtual environment for the readers") }
 }
 
 const PYTHON: &str = "target/readers/venv/bin/python";

@@ -1,6 +1,7 @@
-"""The examples with torch and JAX as their users run them, against known truth.
+"""The examples with torch and JAX as their users run them, against known truth, and in the readers that people open them with.
 
 Four ranks on one machine: recorded times are the true ones. They are bent by the run's virtual clocks (bench/flow), aligned, and compared.
+`cargo xtask flow --jax` and `--torch` install what this needs and run it.
 """
 
 import json
@@ -15,6 +16,8 @@ from common import LIMIT_S, RANKS, ROOT, Folder, clean
 from test_launch import free_port
 
 FLOW = ROOT / "bench/flow"
+READERS = ROOT / "bench/readers/examples.py"
+READERS_PYTHON = ROOT / "target/readers/venv/bin/python"
 EXAMPLES = ROOT / "examples"
 # The package of this interpreter, for one that has torch or JAX.
 PACKAGE = str(pathlib.Path(probe_sync.__file__).parents[1])
@@ -39,22 +42,42 @@ def run(*command, **environment):
 
 
 class Mended(Folder):
+    def read(self, *arguments):
+        """Other people's readers see what they must; what is not installed is a skip with its reason."""
+        if not READERS_PYTHON.exists():
+            self.skipTest(f"no readers at {READERS_PYTHON.parents[1]}; cargo xtask flow installs them")
+        command = [str(part) for part in (READERS_PYTHON, READERS, *arguments)]
+        done = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=LIMIT_S)
+        print(f"{self.id()}: {done.stdout.strip()}")
+        if done.returncode == 77:
+            self.skipTest(done.stdout.strip().rpartition("\n")[2])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-2000:])
+
+    def again(self):
+        """A new folder for another run."""
+        self.doCleanups()
+        super().setUp()
+
     def check(self, traces, run_dir, largest_ns, judge):
         """The bent traces break collectives, the aligned ones none, and their times are the true ones."""
         result = probe_sync.align(traces, run_dir=run_dir, output=self.folder / "aligned", validate=True)
         self.assertGreater(result.verdict.before.broken, 0)
         self.assertEqual((result.verdict.result.broken, result.verdict.outcome), (0, "holds"))
         for trace in result.traces:
+            # The bent traces are no other clock's: R = S, or S and a constant.
             self.assertEqual((trace.stats.extrapolated_before, trace.stats.extrapolated_after), (0, 0), trace)
+        steady = [trace for trace in result.traces if any("a constant fits" in note for note in trace.stats.notes)]
+        print(f"{self.id()}: {len(steady)} of {len(result.traces)} traces are a constant away from the system clock")
         found = json.loads(judge())
         print(f"{self.id()}: {result}; {found}")
-        self.assertLess(found["worst_ns"], largest_ns)
+        # Where torch's own clock is not the system clock, what it is off by is in the recorded times, which are taken for the truth.
+        self.assertLess(found["worst_ns"], 1_000 if steady else largest_ns)
 
 
 class Jax(Mended):
     def setUp(self):
         super().setUp()
-        self.python = python_with("JAX_PYTHON", "jax", "cargo xtask flow installs one")
+        self.python = python_with("JAX_PYTHON", "jax", "cargo xtask flow --jax installs one")
 
     def recorded(self, **settings):
         port, folder = free_port(), self.folder / "traces"
@@ -85,9 +108,7 @@ class Jax(Mended):
     def test_the_example_is_mended(self):
         for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
             with self.subTest(model=model):
-                if self.folder.joinpath("traces").exists():
-                    self.doCleanups()
-                    super().setUp()
+                self.again()
                 folder, traces, _ = self.recorded(inject_skew=5, skew_model=model, window="500ms")
                 truth = folder / "probe_sync_run/truth.json"
                 run(self.python, FLOW / "bend.py", truth, self.folder / "bent", *traces)
@@ -95,17 +116,17 @@ class Jax(Mended):
                 judge = [self.python, FLOW / "jax_truth.py", traces[0].parent, self.folder / "aligned"]
                 self.check(bent, folder / "probe_sync_run", largest_ns, lambda judge=judge: run(*judge))
 
-    def test_one_line_says_how_it_went(self):
-        folder, _, told = self.recorded()
+    def test_one_line_says_how_it_went_and_xprof_shows_all_hosts(self):
+        folder, traces, told = self.recorded()
         self.assertIn("broken edges 0 → 0", told[0])
         self.assertEqual(len(list(folder.glob("*.merged.xplane.pb"))), 1)
+        self.read("xprof", *traces)
 
 
 class Torch(Mended):
     def setUp(self):
         super().setUp()
-        how = "make one: python3 -m venv FOLDER && FOLDER/bin/pip install torch numpy (5.4 GB)"
-        self.python = python_with("TORCH_PYTHON", "torch", how)
+        self.python = python_with("TORCH_PYTHON", "torch", "cargo xtask flow --torch installs one (5.4 GB)")
 
     def recorded(self, *settings):
         folder = self.folder / "traces"
@@ -123,18 +144,21 @@ class Torch(Mended):
         return folder, traces, told.stderr
 
     def test_the_example_is_mended(self):
-        folder, traces, _ = self.recorded("inject_skew=5", "window=500ms")
-        run_dir = folder / "probe_sync_run"
-        run(sys.executable, FLOW / "torch_truth.py", "bend", run_dir / "truth.json", self.folder / "bent", *traces)
-        bent, names = [self.folder / "bent" / path.name for path in traces], [path.name for path in traces]
-        judge = [sys.executable, FLOW / "torch_truth.py", "judge", folder, self.folder / "aligned", *names]
-        # torch's own clock is a straight line through the system clock: what that is off by is in the recorded times too.
-        self.check(bent, run_dir, 1_000, lambda: run(*judge))
+        for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
+            with self.subTest(model=model):
+                self.again()
+                folder, traces, _ = self.recorded("inject_skew=5", f"skew_model={model}", "window=500ms")
+                run_dir = folder / "probe_sync_run"
+                run(sys.executable, FLOW / "torch_truth.py", "bend", run_dir / "truth.json", self.folder / "bent", *traces)
+                bent, names = [self.folder / "bent" / path.name for path in traces], [path.name for path in traces]
+                judge = [sys.executable, FLOW / "torch_truth.py", "judge", folder, self.folder / "aligned", *names]
+                self.check(bent, run_dir, largest_ns, lambda judge=judge: run(*judge))
+        self.read("hta", *(self.folder / "aligned" / name for name in names))
 
-    def test_one_line_says_how_it_went(self):
-        folder, _, told = self.recorded()
+    def test_one_line_says_how_it_went_and_perfetto_reads_it(self):
+        folder, traces, told = self.recorded()
         self.assertIn("broken edges 0 → 0", told)
-        self.assertTrue((folder / "merged.0.json.gz").is_file())
+        self.read("perfetto", folder / "merged.0.json.gz", *traces)
 
 
 if __name__ == "__main__":
