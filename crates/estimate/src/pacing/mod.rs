@@ -280,6 +280,9 @@ impl Pacer {
     /// By what to multiply the cadence: above 1 lengthens.
     fn factor(&mut self, need: f64, pairs: f64) -> f64 {
         self.note_response(need);
+        if pairs > 0.0 && pairs < PAIRS_MIN * PAIRS_SCATTER {
+            return (pairs / PAIRS_MIN).max(1.0 / SHORTEN_MAX);
+        }
         if need > 1.0 {
             let shorten = need.powf(SHORTEN_POWER).min(SHORTEN_MAX);
             return if self.stalled >= STALLS_MAX { 1.0 } else { 1.0 / shorten };
@@ -426,6 +429,9 @@ fn median_pairs(edges: &[EdgeAlphaBeta]) -> f64 {
 
 /// Exchanges per window that the median edge keeps.
 pub const PAIRS_MIN: f64 = 16.0;
+
+/// Packets go in bursts, of which one more or less falls into a window.
+const PAIRS_SCATTER: f64 = 0.7;
 
 /// Packets of one exchange.
 pub const EXCHANGE_PACKETS: f64 = 6.0;

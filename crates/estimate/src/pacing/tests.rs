@@ -174,6 +174,21 @@ fn a_quiet_network_is_probed_slowly_and_at_a_steady_pace() {
 }
 
 #[test]
+fn windows_that_turn_out_too_thin_are_filled_again() {
+    // The window before was faster than the pace in force, or exchanges have been lost since: two a window and an edge.
+    let mut world = World { scale: 100.0, ..World::new(16) };
+    let (mut pacer, first) = pacer(&world, 1_000.0, Budget { bits_per_second: None, cpu_share: Some(0.01) });
+    let thin = PacingStep { cadence_ns: (WINDOW_NS / 3.0 / 2.0) as i64, ..first };
+    let steps = world.run(&mut pacer, thin, 12);
+    let pairs = WINDOW_NS / steps[11].cadence_ns as f64 / 3.0;
+    assert!((PAIRS_MIN * 0.7..2.0 * PAIRS_MIN).contains(&pairs), "{pairs}");
+    // No more than the budget, though it is not enough.
+    let (mut poor, first) = self::pacer(&world, 1_000.0, Budget { bits_per_second: None, cpu_share: Some(48e-6) });
+    let steps = world.run(&mut poor, first, 6);
+    assert!(steps.iter().all(|step| step.cadence_ns == 1_000_000_000), "{steps:?}");
+}
+
+#[test]
 fn where_packets_decide_the_pace_settles_just_within_the_target() {
     for (scale, scatter) in [(2e4, 0.0), (5e4, 0.2), (4e5, 0.1)] {
         let mut world = World { scale, scatter, ..World::new(16) };
