@@ -7,18 +7,21 @@ Four ranks on one machine: recorded times are the true ones. They are bent by th
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
 
 import probe_sync
-from common import LIMIT_S, RANKS, ROOT, Folder, clean
+from common import HERE, LIMIT_S, RANKS, ROOT, Folder, clean
 from test_launch import free_port
 
 FLOW = ROOT / "bench/flow"
 READERS = ROOT / "bench/readers/examples.py"
 READERS_PYTHON = ROOT / "target/readers/venv/bin/python"
 EXAMPLES = ROOT / "examples"
+# A session's budget is 1 % of a core of every host; here all ranks are on one, each in the place of a host.
+BUDGET = f"{RANKS}%"
 # The package of this interpreter, for one that has torch or JAX.
 PACKAGE = str(pathlib.Path(probe_sync.__file__).parents[1])
 
@@ -109,7 +112,7 @@ class Jax(Mended):
         for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
             with self.subTest(model=model):
                 self.again()
-                folder, traces, _ = self.recorded(inject_skew=5, skew_model=model, window="500ms")
+                folder, traces, _ = self.recorded(inject_skew=5, skew_model=model, window="500ms", budget_cpu=BUDGET)
                 truth = folder / "probe_sync_run/truth.json"
                 run(self.python, FLOW / "bend.py", truth, self.folder / "bent", *traces)
                 bent = [self.folder / "bent" / path.name for path in traces]
@@ -128,11 +131,11 @@ class Torch(Mended):
         super().setUp()
         self.python = python_with("TORCH_PYTHON", "torch", "cargo xtask flow --torch installs one (5.4 GB)")
 
-    def recorded(self, *settings):
+    def recorded(self, *settings, script=EXAMPLES / "torch_ddp.py"):
         folder = self.folder / "traces"
         command = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--master-port", free_port()]
         told = subprocess.run(
-            [str(part) for part in [*command, EXAMPLES / "torch_ddp.py", folder, *settings]],
+            [str(part) for part in [*command, script, folder, *settings]],
             env={**clean(), "PYTHONPATH": PACKAGE},
             capture_output=True,
             text=True,
@@ -147,7 +150,7 @@ class Torch(Mended):
         for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
             with self.subTest(model=model):
                 self.again()
-                folder, traces, _ = self.recorded("inject_skew=5", f"skew_model={model}", "window=500ms")
+                folder, traces, _ = self.recorded("inject_skew=5", f"skew_model={model}", "window=500ms", f"budget_cpu={BUDGET}")
                 run_dir = folder / "probe_sync_run"
                 run(sys.executable, FLOW / "torch_truth.py", "bend", run_dir / "truth.json", self.folder / "bent", *traces)
                 bent, names = [self.folder / "bent" / path.name for path in traces], [path.name for path in traces]
@@ -159,6 +162,15 @@ class Torch(Mended):
         folder, traces, told = self.recorded()
         self.assertIn("broken edges 0 → 0", told)
         self.read("perfetto", folder / "merged.0.json.gz", *traces)
+
+    def test_a_data_loader_that_forks(self):
+        folder, _, told = self.recorded(script=HERE / "loader.py")
+        self.assertIn("broken edges 0 → 0", told)
+        self.assertTrue((folder / "merged.0.json.gz").is_file())
+        found = re.findall(r"sockets: (\d+) before the session, at most (\d+) in a worker", told)
+        self.assertEqual(len(found), RANKS, told)
+        for before, most in found:
+            self.assertLessEqual(int(most), int(before) + 2, "a worker holds torch's sockets and its own, none of the session's")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 //! | [`interfaces`], `nic` | its network interfaces, their addresses, and what they can stamp |
 //! | [`neighbours`] | the kernel's table of neighbours and its limit |
 //! | [`doctor`] | all of it as a list of facts with advice |
-//! | [`process`] | ties of a process to its parent |
+//! | [`process`], [`fork`] | ties of a process to its parent, and what its children must not keep |
 //! | `shared_page` | memory that several processes see |
 //!
 //! Runs without privileges; with them (`CAP_NET_ADMIN`) it gets larger buffers and hardware stamps. 64-bit Linux ≥ 5.10.
@@ -24,6 +24,7 @@ mod clock_watch;
 pub mod discipline;
 pub mod doctor;
 mod error;
+pub mod fork;
 pub mod host;
 pub mod interfaces;
 pub mod neighbours;

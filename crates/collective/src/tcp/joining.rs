@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -121,6 +122,7 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 /// A non-blocking connection. A signal ends the wait for it, which the standard library's would not allow.
 fn connect(target: SocketAddr, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+    close_in_children(&socket);
     match socket.connect(&target.into()) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
         other => return other.map(|()| socket.into()),

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use blake3::Hash;
+use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 
 use super::connection::Connection;
@@ -114,6 +115,7 @@ impl Newcomers {
                 // Nothing left, or a connection that ended before it was accepted.
                 Err(_) => break,
             };
+            close_in_children(&stream);
             if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
                 continue;
             }

@@ -1,0 +1,162 @@
+//! What a forked child must not keep: the sockets of the process that it was forked from.
+//!
+//! Place in the flow: whoever opens a socket for a session (`udp` here, `collective`) names it once. A launcher's process forks when it
+//! likes: data loaders, `multiprocessing`, a shell. The child has copies of all descriptors and none of the threads. As long as it
+//! lived, its copies would hold the ports and keep connections open whose owner has died, and the other ranks would wait for a deadline instead of seeing the
+//! end.
+//!
+//! In the child every such socket becomes `/dev/null` under the same number: its end is seen by the others as soon as the parent's ends, and a
+//! descriptor that somebody in the child closes later is nobody else's. Which descriptor is still which socket is asked of the kernel
+//! (its inode), so nobody has to tell when a socket is closed. What is executed instead of forked inherits nothing: sockets are opened with `CLOEXEC`.
+//!
+//! What it does not do: touch the child's memory; who calls a session there is told so by the session.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::fs::fstat;
+
+/// Keeps a socket out of children that are forked off from now on. Where the system has no memory for it, children have the socket.
+pub fn close_in_children(socket: impl AsFd) {
+    if NULL.get_or_init(prepare).is_none() {
+        return;
+    }
+    let socket = socket.as_fd();
+    let Some(inode) = inode(socket) else { return };
+    let mut kept = sockets();
+    if kept.len() >= kept.capacity() {
+        // Closed ones go before the list grows.
+        kept.retain(|socket| socket.is_open());
+    }
+    kept.push(Kept { number: socket.as_raw_fd(), inode });
+}
+
+/// A socket as it was when it was opened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Kept {
+    number: RawFd,
+    inode: u64,
+}
+
+impl Kept {
+    fn is_open(self) -> bool {
+        // SAFETY: only asked what it is; whatever it is now, it is not closed here.
+        let now = unsafe { BorrowedFd::borrow_raw(self.number) };
+        inode(now) == Some(self.inode)
+    }
+}
+
+fn inode(socket: BorrowedFd<'_>) -> Option<u64> {
+    fstat(socket).ok().map(|status| status.st_ino)
+}
+
+fn sockets() -> MutexGuard<'static, Vec<Kept>> {
+    SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens what takes the sockets' places, and asks to be called at every fork.
+fn prepare() -> Option<File> {
+    let null = File::open("/dev/null").ok()?;
+    // SAFETY: the three functions live as long as the program. `before` and `in_parent` take and give back a lock; `in_child` calls only what may be
+    // called between fork and exec of a program with threads: fstat and dup3.
+    let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    (refused == 0).then_some(null)
+}
+
+/// No thread may change the list while the process is copied.
+extern "C" fn before() {
+    let list = sockets();
+    // A thread that is about to end has no place for it: the child may then find the list in change, and leaves it.
+    let _ = HELD.try_with(|held| *held.borrow_mut() = Some(list));
+}
+
+extern "C" fn in_parent() {
+    let _ = HELD.try_with(|held| held.borrow_mut().take());
+}
+
+extern "C" fn in_child() {
+    let held = HELD.try_with(|held| held.borrow_mut().take()).ok().flatten();
+    let (Some(mut list), Some(Some(null))) = (held, NULL.get()) else { return };
+    for socket in list.iter().filter(|socket| socket.is_open()) {
+        // SAFETY: both numbers are open descriptors of this process, of which this is the only thread. Where the system refuses, the child keeps the socket.
+        unsafe { libc::dup3(null.as_raw_fd(), socket.number, libc::O_CLOEXEC) };
+    }
+    // Without freeing: the allocator is as some other thread has left it.
+    list.clear();
+}
+
+static SOCKETS: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+/// What takes their places; None where the system refuses.
+static NULL: OnceLock<Option<File>> = OnceLock::new();
+
+thread_local! {
+    /// The list, locked, in the thread that forks.
+    static HELD: RefCell<Option<MutexGuard<'static, Vec<Kept>>>> = const { RefCell::new(None) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Forks a child that lives until its end of the pipe is closed.
+    fn fork_child() -> (libc::pid_t, impl FnOnce()) {
+        let (hold, held) = std::io::pipe().expect("a pipe");
+        let (mut ready, begun) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child only reads from a pipe, writes to another and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(held);
+            let mut byte = [0];
+            let _ = ((&begun).write(&byte), (&hold).read(&mut byte));
+            // SAFETY: ends this process without running anything of the parent's.
+            unsafe { libc::_exit(0) };
+        }
+        assert!(child > 0, "no memory for a child");
+        assert_eq!(ready.read(&mut [0]).expect("it has begun"), 1);
+        let end = move || {
+            drop(held);
+            // SAFETY: waits for our own child.
+            assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        };
+        (child, end)
+    }
+
+    #[test]
+    fn a_child_holds_no_socket_that_was_named() {
+        let [(own, mut other), (kept, mut of_kept), (closed, _)] =
+            std::array::from_fn(|_| UnixStream::pair().expect("sockets"));
+        close_in_children(&own);
+        close_in_children(&closed);
+        let number = closed.as_raw_fd();
+        drop(closed);
+        // Most likely under the number of the one that was closed, and nobody named it.
+        let file = File::open("/proc/self/stat").expect("readable");
+        let (child, end) = fork_child();
+        let link = |number: RawFd| std::fs::read_link(format!("/proc/{child}/fd/{number}")).expect("open in the child");
+        assert_eq!(link(own.as_raw_fd()).to_str(), Some("/dev/null"));
+        assert!(link(kept.as_raw_fd()).to_string_lossy().starts_with("socket:"));
+        assert!(!link(file.as_raw_fd()).to_string_lossy().contains("null"), "{number}");
+        // The parent's end is the end, child or not.
+        drop(own);
+        let mut byte = [0];
+        assert_eq!(other.read(&mut byte).expect("its end"), 0);
+        of_kept.set_read_timeout(Some(std::time::Duration::from_millis(50))).expect("a limit");
+        drop(kept);
+        assert!(of_kept.read(&mut byte).is_err(), "the child holds the one that was not named");
+        end();
+    }
+
+    #[test]
+    fn closed_sockets_do_not_fill_the_list() {
+        for _ in 0..1_000 {
+            let (one, _) = UnixStream::pair().expect("sockets");
+            close_in_children(&one);
+        }
+        assert!(sockets().len() < 100, "{}", sockets().len());
+    }
+}
