@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     if let Some(rank) = value("--rank") {
         let id: UniqueId = value("--id").ok_or("--id is missing")?.parse()?;
         let model = value("--truth").ok_or("--truth is missing")?;
-        return truth_of_rank(Session::builder(config(model, window)?).join(id, rank.parse()?, ranks), seconds);
+        return truth_of_rank(Session::builder(config(model, window, ranks)?).join(id, rank.parse()?, ranks), seconds);
     }
     match value("--truth") {
         Some(model) => truth(model, window, ranks, seconds),
@@ -117,7 +117,7 @@ fn truth(model: &str, window: &str, ranks: usize, seconds: u64) -> Result<()> {
         "{:>4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>9}",
         "rank", "reads", "hard %", "95 %", "±95 ns", "±hard ns", "median ns", "worst ns", "back"
     );
-    truth_of_rank(Session::builder(config(model, window)?).host(meeting, ranks), seconds)?;
+    truth_of_rank(Session::builder(config(model, window, ranks)?).host(meeting, ranks), seconds)?;
     for mut child in children {
         let ended = child.wait()?;
         if !ended.success() {
@@ -127,12 +127,14 @@ fn truth(model: &str, window: &str, ranks: usize, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-fn config(model: &str, window: &str) -> Result<Config> {
+fn config(model: &str, window: &str, ranks: usize) -> Result<Config> {
     let out = std::env::temp_dir().join(format!("probe_sync_clock_{}", std::process::id()));
     let mut config = Config { out, ..Config::default() };
     for (key, text) in [("window", window), ("inject_skew", "5"), ("skew_model", model), ("tracer_clock", "none")] {
         config.set(key, text, "bench")?;
     }
+    // A session's budget is 1 % of a core of every host; here all ranks are on one, each in the place of a host.
+    config.set("budget_cpu", &format!("{ranks}%"), "bench")?;
     if model == "steps" {
         config.set("duration", "60s", "bench")?;
     }

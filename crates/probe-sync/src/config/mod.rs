@@ -74,15 +74,25 @@ impl Config {
                 config.window = Some(duration);
             }
         }
-        if let Some(pacing) = config.pacing() {
-            // The budget holds from the first window on.
-            let least = Duration::from_ns(pacing.budget.cadence_min_ns());
-            if config.cadence() < least {
-                config.cadence = Some(least);
-            }
-        }
+        config.keep_to_budget();
         config.check()?;
         Ok(config)
+    }
+
+    /// Lengthens the cadence to what the budget allows: it holds from the first window on.
+    fn keep_to_budget(&mut self) {
+        let least = self.pacing().map(|pacing| Duration::from_ns(pacing.budget.cadence_min_ns()));
+        if let Some(least) = least.filter(|least| self.cadence() < *least) {
+            self.cadence = Some(least);
+        }
+    }
+
+    /// Takes this budget where nothing says what probing may cost (no budget, no cadence, no fixed pace), and keeps to what is in force.
+    pub(crate) fn keep_to_budget_or(&mut self, cpu_share: f64) {
+        if !self.fixed && self.cadence.is_none() && self.budget_bps.is_none() {
+            self.budget_cpu.get_or_insert(cpu_share);
+        }
+        self.keep_to_budget();
     }
 
     /// Sets one key from its text. `origin` says in errors where the text came from.
@@ -353,6 +363,18 @@ mod tests {
         // 6 packets of 8 µs are 48 µs.
         check("", &[], &[("budget_cpu", "1%")], Ok(("probe_cadence", "4ms 800us")));
         check("", &[], &[target, ("probe_cadence", "100us")], Ok(("probe_cadence", "100us")));
+        // A session's own budget, unless something says what probing may cost.
+        let of_session = |flags: &[(&str, &str)]| {
+            let mut config = Config::default();
+            flags.iter().for_each(|(key, value)| config.set(key, value, "test").expect("a key"));
+            config.keep_to_budget_or(0.01);
+            (config.cadence(), config.budget_cpu)
+        };
+        assert_eq!(of_session(&[]), (Duration::from_us(4_800), Some(0.01)));
+        assert_eq!(of_session(&[("budget_cpu", "2%")]), (Duration::from_us(2_400), Some(0.02)));
+        assert_eq!(of_session(&[("fixed", "true")]), (Duration::from_us(800), None));
+        assert_eq!(of_session(&[("probe_cadence", "100us")]), (Duration::from_us(100), None));
+        assert_eq!(of_session(&[("budget_bps", "1.296M")]), (Duration::from_ms(4), None));
     }
 
     #[test]

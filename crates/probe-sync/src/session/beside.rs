@@ -132,6 +132,7 @@ impl Session<'_> {
         // Whoever links this asks soon, and has recorded something until the very end.
         config.first_window.get_or_insert(SHORT_WINDOW);
         config.last_window.get_or_insert(SHORT_WINDOW);
+        config.keep_to_budget_or(BUDGET_CPU);
         SessionBuilder { config, tracer_clock: None, meets: Meets::Alone }
     }
 }
@@ -348,6 +349,8 @@ impl Shared {
     }
 }
 
+/// Of one core of each host: a training loop is beside it.
+const BUDGET_CPU: f64 = 0.01;
 /// Of the first windows and of the last.
 const SHORT_WINDOW: Duration = Duration::from_ms(250);
 const PANICKED: &str = "its thread panicked; the message is on standard error";
