@@ -23,5 +23,5 @@ pub mod map;
 pub mod page;
 
 pub use line::{Line, Rate};
-pub use map::{Adjust, Estimate, Interval, Map, Pairs, Reading, Status};
+pub use map::{Adjust, Converter, Estimate, Interval, Map, Pairs, Reading, Status};
 pub use page::{Identity, Page, Unusable, WORDS};

@@ -18,7 +18,7 @@
 //!
 //! What it does not do: estimate, or know where a map is kept.
 
-use probe_sync_time::{Boot, Duration, Raw, Reference, System, Timestamp};
+use probe_sync_time::{Duration, Raw, Reference, Timestamp};
 
 use crate::line::{Line, Rate};
 
@@ -155,6 +155,48 @@ impl Estimate {
         let hard = self.hard.map(|start| grown(start, self.hard_growth));
         (self.line.at(raw), hard, grown(self.half95, self.growth95))
     }
+
+    /// The same about a raw time that is known to within ± `error` ns.
+    #[inline]
+    fn interval(&self, raw: i64, error: i64) -> Interval {
+        let (time, [below, above], half95) = self.at(raw);
+        let around = |ns: i64| Timestamp::from_ns(ns);
+        Interval {
+            time: around(time),
+            earliest: around(time.saturating_sub(below).saturating_sub(error)),
+            latest: around(time.saturating_add(above).saturating_add(error)),
+            bound95: Duration::from_ns(half95.saturating_add(error)),
+        }
+    }
+}
+
+/// Converts times of another clock of this host: between the pairs of the map and those of just now they are interpolated; before, the map's
+/// rate holds. The further from both, the less is known.
+#[derive(Copy, Clone, Debug)]
+pub struct Converter {
+    /// From that clock to the raw one.
+    known: Line,
+    /// When the pairs were taken, on that clock.
+    pairs: [i64; 2],
+    /// What the raw clock gained on the line between them, ns: in all, and per ns.
+    gained: [f64; 2],
+    error: i64,
+    /// Earlier times say nothing.
+    steady_since: i64,
+    estimate: Estimate,
+}
+
+impl Converter {
+    /// The reference when that clock showed `at`, ns; None where somebody has stepped it since.
+    #[inline]
+    pub fn interval(&self, at: i64) -> Option<Interval> {
+        let away = self.pairs.map(|pair| at.saturating_sub(pair).saturating_abs());
+        let [all, per_ns] = self.gained;
+        let gained = (at.saturating_sub(self.pairs[0]) as f64 * per_ns).clamp(all.min(0.0), all.max(0.0));
+        let raw = self.known.at(at).wrapping_add(gained as i64);
+        let error = self.error.saturating_add(RATE_ERROR.over_at_most(away[0].min(away[1])));
+        (at >= self.steady_since).then(|| self.estimate.interval(raw, error))
+    }
 }
 
 impl Map {
@@ -172,45 +214,25 @@ impl Map {
 
     /// A past raw time, or one to come, by the present estimate.
     pub fn interval(&self, raw: Timestamp<Raw>) -> Interval {
-        self.interval_within(raw, 0)
+        self.estimate.interval(raw.as_ns(), 0)
     }
 
-    /// As [`Map::interval`], for a raw time that is known to within ± `error` ns.
-    fn interval_within(&self, raw: Timestamp<Raw>, error: i64) -> Interval {
-        let (time, [below, above], half95) = self.estimate.at(raw.as_ns());
-        let around = |ns: i64| Timestamp::from_ns(ns);
-        Interval {
-            time: around(time),
-            earliest: around(time.saturating_sub(below).saturating_sub(error)),
-            latest: around(time.saturating_add(above).saturating_add(error)),
-            bound95: Duration::from_ns(half95.saturating_add(error)),
-        }
+    /// Converts times of this host's system clock. `now` are readings of raw, system and boot clock taken just now; None where the system
+    /// clock was stepped since the pairs were taken: its times say nothing then.
+    pub fn of_system(&self, now: &Pairs) -> Option<Converter> {
+        let steady_since = self.pairs.steady_since;
+        Some(Converter { steady_since, ..self.of_other(now, |pairs| pairs.system)? })
     }
 
-    /// A time of this host's system clock. `now` are readings of raw, system and boot clock taken just now; None where the system clock was
-    /// stepped between that time and now, or is not what it was when the pairs were taken: the time says nothing then.
-    pub fn of_system(&self, at: Timestamp<System>, now: &Pairs) -> Option<Interval> {
-        let known = |pairs: &Pairs| Line { x: pairs.system, y: pairs.raw, rate: Rate(pairs.rate.0.saturating_neg()) };
-        let steady = at.as_ns() >= self.pairs.steady_since;
-        self.of_other(at.as_ns(), now, known, |pairs| pairs.system).filter(|_| steady)
+    /// Converts times of this host's `CLOCK_BOOTTIME`, which nobody steps. None where the host was suspended in between.
+    pub fn of_boot(&self, now: &Pairs) -> Option<Converter> {
+        self.of_other(now, |pairs| pairs.boot)
     }
 
-    /// A time of this host's `CLOCK_BOOTTIME`, which nobody steps. None where the host was suspended in between.
-    pub fn of_boot(&self, at: Timestamp<Boot>, now: &Pairs) -> Option<Interval> {
-        let known = |pairs: &Pairs| Line { x: pairs.boot, y: pairs.raw, rate: Rate(pairs.rate.0.saturating_neg()) };
-        self.of_other(at.as_ns(), now, known, |pairs| pairs.boot)
-    }
-
-    /// A time of a clock that is slewed against the raw clock. Between the pairs of the map and those of just now it is interpolated;
-    /// before, by the rate of the map. The further from both, the less it is known.
-    fn of_other(
-        &self,
-        at: i64,
-        now: &Pairs,
-        line: impl Fn(&Pairs) -> Line,
-        of: impl Fn(&Pairs) -> i64,
-    ) -> Option<Interval> {
-        let known = line(&self.pairs);
+    /// Of a clock that is slewed against the raw clock.
+    fn of_other(&self, now: &Pairs, of: impl Fn(&Pairs) -> i64) -> Option<Converter> {
+        let rate = Rate(self.pairs.rate.0.saturating_neg());
+        let known = Line { x: of(&self.pairs), y: self.pairs.raw, rate };
         let off = now.raw.wrapping_sub(known.at(of(now)));
         let apart = now.raw.saturating_sub(self.pairs.raw).max(1);
         // What a slewed clock gains that the map does not know; more is a step.
@@ -218,14 +240,10 @@ impl Map {
         if off.saturating_abs() > slewed.saturating_add(STEP_NS) {
             return None;
         }
-        let away = [of(&self.pairs), of(now)].map(|pair| at.saturating_sub(pair).saturating_abs());
-        let nearer = away[0].min(away[1]);
-        let part = (at.saturating_sub(of(&self.pairs)) as f64 / apart as f64).clamp(0.0, 1.0);
-        let raw = known.at(at).wrapping_add((off as f64 * part) as i64);
         // When it gained that, between the two, is not known.
         let error = self.pairs.error.max(now.error).saturating_add(off.saturating_abs());
-        let error = error.saturating_add(Rate::from_ppm(RATE_ERROR_PPM).over_at_most(nearer));
-        Some(self.interval_within(Timestamp::from_ns(raw), error))
+        let (pairs, gained) = ([of(&self.pairs), of(now)], [off as f64, off as f64 / apart as f64]);
+        Some(Converter { known, pairs, gained, error, steady_since: i64::MIN, estimate: self.estimate })
     }
 
     /// The first map, which shows the estimate as it is.
@@ -312,7 +330,7 @@ const SLEWED_PPM: f64 = 510.0;
 /// A step below this cannot be told from the readings' own error.
 const STEP_NS: i64 = 2_000;
 /// How well a rate is known that was measured over a second, and that may have changed a little since.
-const RATE_ERROR_PPM: f64 = 2.0;
+const RATE_ERROR: Rate = Rate(((1_i64 << 60) as f64 * 2e-6) as i64);
 
 #[cfg(test)]
 mod tests {
@@ -372,15 +390,16 @@ mod tests {
             ..Map::first(estimate(0, 9_000_000, 0.0))
         };
         let later = |off: i64| Pairs { raw: 1_001_000, system: 6_000_000 + off, boot: 1_002_000, ..map.pairs };
-        let found = map.of_system(Timestamp::from_ns(5_500_000), &later(0)).expect("in between");
+        let of_system = |at, slewed| map.of_system(&later(slewed)).and_then(|of| of.interval(at));
+        let found = of_system(5_500_000, 0).expect("in between");
         assert_eq!(found.time.as_ns(), 9_000_000 + 501_000);
         assert!(found.bound95.as_ns() >= 60 + 30);
         // Slewed by 400 ns in between: half of it in the middle.
-        let found = map.of_system(Timestamp::from_ns(5_500_200), &later(400)).expect("slewed");
+        let found = of_system(5_500_200, 400).expect("slewed");
         assert_eq!(found.time.as_ns(), 9_000_000 + 501_000);
-        assert_eq!(map.of_system(Timestamp::from_ns(5_500_000), &later(5 * MS)), None, "stepped since");
-        assert_eq!(map.of_system(Timestamp::from_ns(3_999_999), &later(0)), None, "before the last step");
-        let boot = map.of_boot(Timestamp::from_ns(3_000), &later(5 * MS)).expect("nobody steps it");
+        assert_eq!(of_system(5_500_000, 5 * MS), None, "stepped since");
+        assert_eq!(of_system(3_999_999, 0), None, "before the last step");
+        let boot = map.of_boot(&later(5 * MS)).and_then(|of| of.interval(3_000)).expect("nobody steps it");
         assert_eq!(boot.time.as_ns(), 9_000_000 + 2_000);
     }
 

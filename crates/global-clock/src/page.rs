@@ -296,7 +296,8 @@ mod tests {
             let page = Page { words: &words };
             let _ = (page.identity(), page.now(|| Timestamp::from_ns(5)), page.now_ns(|| Timestamp::from_ns(i64::MIN)));
             let map = page.map();
-            let _ = (map.interval(Timestamp::from_ns(1)), map.of_system(Timestamp::from_ns(9), &Pairs::default()));
+            let _ =
+                (map.interval(Timestamp::from_ns(1)), map.of_system(&Pairs::default()).and_then(|of| of.interval(9)));
             let _ = map.follow(Estimate::default(), 4, 8, Adjust::Slew);
         }
     }

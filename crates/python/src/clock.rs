@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1};
-use probe_sync::clock::{Conversion, Interval};
+use probe_sync::clock::Interval;
 use probe_sync::{GlobalClock, MarkWriter};
 use probe_sync_time::Timestamp;
 use pyo3::prelude::*;
@@ -121,26 +122,21 @@ impl Clock {
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn convert<'py>(&self, py: Python<'py>, times: PyReadonlyArray1<'py, i64>, of: &str) -> PyResult<Converted<'py>> {
         let conversion = self.0.conversion().ok_or_else(unknown)?;
-        let convert: fn(&Conversion, i64) -> Option<Interval> = match of {
-            "realtime" => |by, at| by.of_system(Timestamp::from_ns(at)),
-            "monotonic_raw" => |by, at| Some(by.of_raw(Timestamp::from_ns(at))),
-            "boottime" => |by, at| by.of_boot(Timestamp::from_ns(at)),
-            other => {
-                return Err(Failure::config(format!(
-                    "of={other:?}: give the clock that the times are of: realtime, monotonic_raw or boottime"
-                ))
-                .into());
-            }
-        };
         let times = times.as_array();
-        let found: Option<Vec<Interval>> = py.detach(|| times.iter().map(|at| convert(&conversion, *at)).collect());
-        let found = found.ok_or_else(|| {
+        let found = py.detach(|| match of {
+            "realtime" => Ok(conversion.system().and_then(|by| columns(&times, |at| by.interval(at)))),
+            "monotonic_raw" => Ok(columns(&times, |at| Some(conversion.raw(Timestamp::from_ns(at))))),
+            "boottime" => Ok(conversion.boot().and_then(|by| columns(&times, |at| by.interval(at)))),
+            other => Err(Failure::config(format!(
+                "of={other:?}: give the clock that the times are of: realtime, monotonic_raw or boottime"
+            ))),
+        });
+        let [times, bounds] = found?.ok_or_else(|| {
             Failure::clock(format!(
                 "this host's {of} was set since one of these times, or they are older than the session: what they mean is not known"
             ))
         })?;
-        let column = |value: fn(&Interval) -> i64| PyArray1::from_iter(py, found.iter().map(value));
-        Ok((column(|at| at.time.as_ns()), column(|at| at.bound95.as_ns())))
+        Ok((PyArray1::from_vec(py, times), PyArray1::from_vec(py, bounds)))
     }
 }
 
@@ -172,6 +168,18 @@ impl Marks {
         let written = writer.write(number, Timestamp::from_ns(before_ns), Timestamp::from_ns(after_ns));
         Ok(written.map_err(|error| Failure::of_session(&error, true))?)
     }
+}
+
+/// Converted times and their 95 % half-widths; None where one of them cannot be converted.
+#[inline]
+fn columns(times: &ArrayView1<'_, i64>, convert: impl Fn(i64) -> Option<Interval>) -> Option<[Vec<i64>; 2]> {
+    let (mut found, mut bounds) = (Vec::with_capacity(times.len()), Vec::with_capacity(times.len()));
+    for at in times {
+        let Interval { time, bound95, .. } = convert(*at)?;
+        found.push(time.as_ns());
+        bounds.push(bound95.as_ns());
+    }
+    Some([found, bounds])
 }
 
 fn unknown() -> PyErr {

@@ -23,7 +23,7 @@ use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, Timestamp};
 
 pub(crate) use self::feed::Feed;
 use crate::Error;
-pub use probe_sync_global_clock::{Adjust, Interval, Reading, Status};
+pub use probe_sync_global_clock::{Adjust, Converter, Interval, Reading, Status};
 
 /// Reference time for every thread and process of this host.
 ///
@@ -169,17 +169,17 @@ impl GlobalClock {
 
     /// A time of this host's `CLOCK_MONOTONIC_RAW`, past or to come, by what is known now; None while nothing is.
     pub fn of_raw(&self, at: Timestamp<Raw>) -> Option<Interval> {
-        self.conversion().map(|conversion| conversion.of_raw(at))
+        Some(self.conversion()?.raw(at))
     }
 
     /// A time of this host's system clock; None while nothing is known, and where the system clock was stepped since.
     pub fn of_system(&self, at: Timestamp<System>) -> Option<Interval> {
-        self.conversion()?.of_system(at)
+        self.conversion()?.system()?.interval(at.as_ns())
     }
 
     /// A time of this host's `CLOCK_BOOTTIME`; None while nothing is known, and where the host was suspended since.
     pub fn of_boot(&self, at: Timestamp<Boot>) -> Option<Interval> {
-        self.conversion()?.of_boot(at)
+        self.conversion()?.boot()?.interval(at.as_ns())
     }
 
     /// The node whose clocks it is made of, and the one that it shows; None until a session knows.
@@ -214,18 +214,19 @@ pub struct Conversion {
 
 impl Conversion {
     /// As [`GlobalClock::of_raw`].
-    pub fn of_raw(&self, at: Timestamp<Raw>) -> Interval {
+    #[inline]
+    pub fn raw(&self, at: Timestamp<Raw>) -> Interval {
         self.map.interval(at)
     }
 
-    /// As [`GlobalClock::of_system`].
-    pub fn of_system(&self, at: Timestamp<System>) -> Option<Interval> {
-        self.map.of_system(at, &self.now)
+    /// As [`GlobalClock::of_system`], for many.
+    pub fn system(&self) -> Option<Converter> {
+        self.map.of_system(&self.now)
     }
 
-    /// As [`GlobalClock::of_boot`].
-    pub fn of_boot(&self, at: Timestamp<Boot>) -> Option<Interval> {
-        self.map.of_boot(at, &self.now)
+    /// As [`GlobalClock::of_boot`], for many.
+    pub fn boot(&self) -> Option<Converter> {
+        self.map.of_boot(&self.now)
     }
 }
 
