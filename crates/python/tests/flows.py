@@ -45,6 +45,11 @@ def run(*command, **environment):
 
 
 class Mended(Folder):
+    def uses(self, library):
+        """What wrong uses are answered, by name."""
+        told = run(self.python, HERE / "uses.py", library, self.folder / "uses", JAX_PLATFORMS="cpu")
+        return json.loads(told.splitlines()[-1])
+
     def read(self, *arguments):
         """Other people's readers see what they must; what is not installed is a skip with its reason."""
         if not READERS_PYTHON.exists():
@@ -125,6 +130,13 @@ class Jax(Mended):
         self.assertEqual(len(list(folder.glob("*.merged.xplane.pb"))), 1)
         self.read("xprof", *traces)
 
+    def test_what_cannot_work_says_what_to_do(self):
+        told = self.uses("jax")
+        self.assertRegex(told["stop_without_start"], r"^ConfigError: .*call start_trace\(log_dir\) first")
+        self.assertRegex(told["stop_twice"], r"^ConfigError: .*call start_trace\(log_dir\) first")
+        self.assertRegex(told["start_twice"], r"^ConfigError: .*call stop_trace\(\) first")
+        self.assertRegex(told["beside_a_session"], r"^AlreadyStarted: .*call stop\(\) on that session first")
+
 
 class Torch(Mended):
     def setUp(self):
@@ -162,6 +174,14 @@ class Torch(Mended):
         folder, traces, told = self.recorded()
         self.assertIn("broken edges 0 → 0", told)
         self.read("perfetto", folder / "merged.0.json.gz", *traces)
+
+    def test_what_cannot_work_says_what_to_do(self):
+        told = self.uses("torch")
+        self.assertRegex(told["profile_without_handler"], r"^ConfigError: .*give on_trace_ready=probe_sync.torch.trace_handler\(folder\)")
+        self.assertRegex(told["handler_twice"], r"^AlreadyStarted: .*call stop\(\) on that session first")
+        self.assertEqual(told["mark_without_trace"], "no error")
+        self.assertRegex(told["unknown_setting"], r"^ConfigError: .*unknown key; known: duration")
+        self.assertIn("make a trace_handler for it", told["traced_after_the_end"])
 
     def test_a_data_loader_that_forks(self):
         folder, _, told = self.recorded(script=HERE / "loader.py")

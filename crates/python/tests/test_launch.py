@@ -97,6 +97,11 @@ class Protocols(unittest.TestCase):
             self.assertEqual(group.meeting is not None, rank == 0)
 
     def test_what_is_not_there_or_not_begun_is_said(self):
+        for name in ("torch", "jax"):
+            with mock.patch.dict(sys.modules, {name: None, f"{name}.profiler": None}):
+                sys.modules.pop(f"probe_sync.{name}", None)
+                with self.assertRaisesRegex(probe_sync.ConfigError, f"probe_sync.{name}: {name} cannot be imported .* install {name}"):
+                    getattr(probe_sync, name)
         missing = dict.fromkeys(["torch", "torch.distributed", "jax", "jax._src", "jax._src.distributed", "mpi4py", "mpi4py.MPI"])
         for adapter in (probe_sync.from_torch, probe_sync.from_jax, probe_sync.from_mpi4py):
             with mock.patch.dict(sys.modules, missing), self.assertRaisesRegex(probe_sync.ConfigError, "install it"):

@@ -6,7 +6,7 @@
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;
 
-use crate::clocks::{NodeClock, Span};
+use crate::clocks::{NodeClock, Span, Tie};
 use crate::model::{Picoseconds, UNIX_TIME_MIN_PS};
 use crate::nodes::{NodeTrace, SettledBy};
 
@@ -17,6 +17,8 @@ pub struct AlignmentStats {
     pub node: Option<u32>,
     /// What settled that it is this node: `--nodes`, the host, the rank.
     pub node_settled_by: Option<String>,
+    /// What ties its times to that node's system clock; None where the clock is not known.
+    pub tied_by: Option<Tie>,
     /// Events, as the format counts them.
     pub events: u64,
     /// Times that were mapped: lines, starts and ends.
@@ -59,7 +61,7 @@ impl<'a> Counting<'a> {
             cursor: map.cursor(),
             raw: clock.and_then(|clock| clock.raw.as_ref()).map(|raw| raw.map.cursor()),
             measured: clock.zip(measured),
-            stats: AlignmentStats::default(),
+            stats: AlignmentStats { tied_by: clock.map(|clock| clock.tie), ..AlignmentStats::default() },
             least: Picoseconds::MAX,
             most: Picoseconds::MIN,
             kept: Vec::new(),

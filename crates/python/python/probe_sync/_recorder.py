@@ -45,7 +45,7 @@ class Recorder:
         self.result: MergeResult | None = None
         self._around, self._merge = around, merge
         self._last_mark, self._lock = 0.0, threading.Lock()
-        self._finished = False
+        self.finished = False
         self._merging: threading.Thread | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._session = session.start(settings, group=group, out=self.run)
@@ -86,9 +86,9 @@ class Recorder:
         """Ends the run once all ranks have written. `written[k][r]` appears when rank r has written its `trace` of cycle k; `output(k)` is where
         those of a cycle go together."""
         with self._lock:
-            if self._finished:
+            if self.finished:
                 return
-            self._finished = True
+            self.finished = True
         try:
             if self.rank == 0:
                 missing = _wait_for([path for cycle in written for path in cycle])

@@ -15,6 +15,9 @@ class AlignmentStats:
     """The node whose clock the trace was on; None where no node's offsets were applied."""
     node_settled_by: str | None
     """What settled that it is this node."""
+    tied_by: Literal["assumed", "same_clock", "steady_clock", "snapshots", "trace", "snapshots_and_trace"] | None
+    """What ties its times to the node's system clock: nothing (`assumed`), marks that show that they are its times or a constant away from them, or
+    pairs; None where the clock is not known."""
     events: int
     """Events, as the format counts them."""
     times: int
@@ -222,7 +225,11 @@ def _largest(traces: tuple[AlignedTrace, ...]) -> float:
 
 def _line(traces: tuple[AlignedTrace, ...], found: Verdict | None, uncertainty_ns: float) -> str:
     text = f"{len(traces)} traces, largest correction {_largest(traces) * 1e-6:+.3f} ms, uncertainty up to {uncertainty_ns:.0f} ns"
+    assumed = sum(trace.stats.tied_by == "assumed" for trace in traces)
+    if assumed:
+        text += f" beside that of {assumed} without marks, whose times are taken as the system clock's"
     if found is None:
         return text
     before = "" if found.before is None else f"{found.before.broken} → "
-    return f"{text}; broken edges {before}{found.result.broken} of {found.result.edges}: {found.outcome}"
+    outcome = "no collective to judge" if found.outcome == "nothing" else found.outcome
+    return f"{text}; broken edges {before}{found.result.broken} of {found.result.edges}: {outcome}"

@@ -17,6 +17,7 @@ import importlib
 import json
 import pathlib
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import _recorder, launch
@@ -55,6 +56,10 @@ class TraceHandler:
 
     def __call__(self, prof: Any) -> None:
         """For `on_trace_ready`: writes the trace. Without a schedule there is one trace, and this ends the run."""
+        if self._recorder.finished:
+            # A failure to measure must not end a training job.
+            text = f"probe_sync: rank {self.rank}: this trace was recorded after the measurement had ended, and stays as it is; make a trace_handler for it"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         _recorder.write_whole(self._path(self._cycles, self.rank), prof.export_chrome_trace)
         self._cycles += 1
         if not getattr(prof, "record_steps", False):

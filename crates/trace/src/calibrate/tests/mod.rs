@@ -412,6 +412,7 @@ fn hosts_and_ranks_of_a_run_settle_whose_traces_are_and_the_statistics_say_so() 
     let found = statistics("node0.pt.trace.json");
     assert_eq!(found["node"], 1);
     assert_eq!(found["node_settled_by"], "its rank 1 of 2, which the run recorded on this node");
+    assert_eq!(found["tied_by"], "assumed");
     let merged = files.0.path().join("all.json");
     merge(&calibrated, &merged, MergeSettings::default()).expect("merged");
     let text = std::fs::read_to_string(&merged).expect("an output");
