@@ -9,6 +9,7 @@ use probe_sync_sys::{host, interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::graph::Neighbors;
 use super::key_file::KeyFile;
 use super::launcher::Launched;
 use super::offer::{Offer, Surroundings};
@@ -36,6 +37,8 @@ pub struct Hello {
     pub offer: Offer,
     /// Equal on ranks with the same key file; `None` without one.
     pub key_fingerprint: Option<[u8; 16]>,
+    /// Its edges, where it names them.
+    pub neighbors: Neighbors,
 }
 
 impl Hello {
@@ -67,6 +70,7 @@ impl Hello {
             launched: Launched::stated(|name| std::env::var(name).ok()),
             offer: Offer::of(config, &around)?,
             key_fingerprint: key_file.map(KeyFile::fingerprint),
+            neighbors: Neighbors::of(config),
         })
     }
 }

@@ -9,6 +9,7 @@
 
 mod back;
 mod choice;
+mod graph;
 mod hello;
 mod key_file;
 mod launcher;
