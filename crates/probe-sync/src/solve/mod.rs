@@ -9,7 +9,8 @@
 //! Memory: all exchanges are held, 80 MB per million; with everything else that looking at them takes a run of a million was
 //! solved in 225 MB. Fits take some 200 bytes per edge and round.
 //!
-//! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`).
+//! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`), and files of windows may be the XLA distributed
+//! profiler's (`xla`).
 //!
 //! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
 //! windows and not from exchanges.
@@ -21,12 +22,13 @@ mod recording;
 mod solved;
 #[cfg(test)]
 mod tests;
+mod xla;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::run::{Recorded, Smoothed};
-use probe_sync_time::{Duration, NodeId};
+use probe_sync_time::{Duration, NodeId, System, Timestamp};
 
 pub use self::origin::recorded_reference;
 use self::packets::Packets;
@@ -40,8 +42,15 @@ use crate::{Config, Error};
 pub enum Input<'a> {
     /// Files of exchanges: `probes/nodeN.jsonl`.
     Probes(&'a [PathBuf]),
-    /// Files of fitted windows: `windows/nodeN.jsonl`.
+    /// Files of fitted windows: `windows/nodeN.jsonl`, or the XLA distributed profiler's `probe_windows_nodeN.jsonl` or messages.
     Windows(&'a [PathBuf]),
+    /// The same, and which fits count; and the XLA distributed profiler's `alpha_beta_nodeN.csv`, whose time somebody must know.
+    Fits {
+        /// The files.
+        files: &'a [PathBuf],
+        /// Which fits count, and when they hold.
+        selection: Selection,
+    },
     /// CSV files of one-way packets that were seen on both sides, with the columns `src,dst,send_ns,recv_ns` and optionally
     /// `stamp`. Each time is on its own node's clock.
     Packets {
@@ -50,6 +59,26 @@ pub enum Input<'a> {
         /// Length of the windows that they are cut into; `None` makes one window of all.
         window: Option<Duration>,
     },
+}
+
+/// Which fits of windows count, and when they hold where the file does not say.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// Fewest exchanges of a fit that counts.
+    pub min_pairs: u32,
+    /// A fit counts whose losses are at most this share of its exchanges; `None`: however many.
+    pub max_loss_ratio: Option<f64>,
+    /// Start of the window of `alpha_beta_nodeN.csv`, on the nodes' clocks.
+    pub at: Option<Timestamp<System>>,
+    /// Its length; `None`: 4 s, that profiler's default.
+    pub window: Option<Duration>,
+}
+
+impl Selection {
+    fn wants(&self, pairs: u32, lost: u32) -> bool {
+        let few = |most: f64| f64::from(lost) <= most * f64::from(pairs);
+        pairs >= self.min_pairs && self.max_loss_ratio.is_none_or(few)
+    }
 }
 
 /// Which lines are written.
@@ -163,7 +192,8 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
 fn read<'a>(input: Input<'a>, recording: &mut Recording) -> Result<&'a [PathBuf], Error> {
     let (paths, take): (_, TakeLine) = match input {
         Input::Probes(paths) => (paths, Recording::take_exchange),
-        Input::Windows(paths) => (paths, Recording::take_window),
+        Input::Windows(paths) => return windows(paths, Selection::default(), recording),
+        Input::Fits { files, selection } => return windows(files, selection, recording),
         Input::Packets { files, window } => {
             let mut packets = Packets::default();
             for path in files {
@@ -177,6 +207,40 @@ fn read<'a>(input: Input<'a>, recording: &mut Recording) -> Result<&'a [PathBuf]
         recording.read(path, take)?;
     }
     Ok(paths)
+}
+
+/// Reads files of windows, ours or the XLA distributed profiler's.
+fn windows<'a>(paths: &'a [PathBuf], selection: Selection, recording: &mut Recording) -> Result<&'a [PathBuf], Error> {
+    let format = xla::common_format(paths)?;
+    if format != xla::Format::Csv && (selection.at.is_some() || selection.window.is_some()) {
+        let reason = "says when the fits of alpha_beta_nodeN.csv hold; these files say it themselves; leave --at and --window out";
+        return Err(Error::Configuration { origin: "command line".into(), key: "--at".into(), reason: reason.into() });
+    }
+    if format == xla::Format::Own {
+        recording.selection = selection;
+        paths.iter().try_for_each(|path| recording.read(path, Recording::take_window))?;
+        if recording.unselected > 0 {
+            recording
+                .note(format!("{} fits have too few pairs or too many losses and are left out", recording.unselected));
+        }
+        return selected(recording, recording.unselected).map(|()| paths);
+    }
+    let mut fits = xla::Fits::default();
+    for path in paths {
+        let format = xla::format_of(path)?;
+        fits.read(path, format, &selection, recording)?;
+    }
+    let unselected = fits.put_into(recording);
+    selected(recording, unselected).map(|()| paths)
+}
+
+/// Refuses a selection that leaves nothing.
+fn selected(recording: &Recording, unselected: usize) -> Result<(), Error> {
+    if recording.solved.exchanges > 0 || unselected == 0 {
+        return Ok(());
+    }
+    let key = "--min-pairs or --max-loss-ratio".into();
+    Err(Error::Configuration { origin: "command line".into(), key, reason: format!("leave out all {unselected} fits") })
 }
 
 fn reference(config: &Config) -> Result<NodeId, Error> {
