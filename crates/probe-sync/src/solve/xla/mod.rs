@@ -32,7 +32,7 @@ use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp}
 
 use self::scatter::{Scatter, Spread};
 use super::Selection;
-use super::plausible::implausible_window;
+use super::plausible::{implausible_span, implausible_window};
 use super::recording::Recording;
 use crate::Error;
 
@@ -112,9 +112,13 @@ impl Window {
         i64::midpoint(self.start_ns, self.end_ns)
     }
 
+    fn length_ns(&self) -> i64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+
     /// Half of its length, ns.
     fn half_ns(&self) -> f64 {
-        0.5 * self.end_ns.saturating_sub(self.start_ns) as f64
+        0.5 * self.length_ns() as f64
     }
 }
 
@@ -151,6 +155,9 @@ impl Fits {
     /// Takes a window in, or says why it is none.
     fn take(&mut self, mut window: Window, selection: &Selection) -> Result<(), String> {
         let twin = |other: &Window| (other.node, other.start_ns) == (window.node, window.start_ns);
+        if let Some(reason) = implausible_span(Timestamp::from_ns(window.start_ns), Timestamp::from_ns(window.end_ns)) {
+            return Err(reason.into());
+        }
         if window.end_ns <= window.start_ns {
             return Err("a window that ends before it starts".into());
         }
@@ -159,6 +166,9 @@ impl Fits {
         }
         let mut fits = Vec::with_capacity(window.fits.len());
         for mut fit in window.fits {
+            if !fit.alpha.is_finite() || !fit.beta.is_finite() {
+                return Err(format!("the fit to node {} is not finite", fit.dst));
+            }
             // So the profiler writes an edge without a fit.
             if fit.alpha == 0.0 && fit.beta == 0.0 {
                 continue;
@@ -235,7 +245,7 @@ impl Fits {
                 return stated.into_iter().map(RoundId).collect();
             }
         }
-        let mut lengths: Vec<i64> = self.windows.iter().map(|window| window.end_ns - window.start_ns).collect();
+        let mut lengths: Vec<i64> = self.windows.iter().map(Window::length_ns).collect();
         lengths.sort_unstable();
         let length = lengths.get(lengths.len() / 2).copied().unwrap_or(1).max(1);
         let first = self.windows.iter().map(Window::middle_ns).min().unwrap_or(0);
@@ -249,7 +259,7 @@ impl Fits {
         let mut latest: BTreeMap<NodeId, u64> = BTreeMap::new();
         let mut round = |window: &Window| {
             // The nearest: clocks that run apart must not put two windows into one round.
-            let nearest = ((window.middle_ns() - first).saturating_add(length / 2) / length) as u64;
+            let nearest = (window.middle_ns().saturating_sub(first).saturating_add(length / 2) / length) as u64;
             let next = latest.get(&window.node).map_or(0, |latest| latest + 1);
             latest.insert(window.node, nearest.max(next));
             RoundId(nearest.max(next))
