@@ -185,6 +185,17 @@ mod tests {
     }
 
     #[test]
+    fn the_page_lists_every_flag() {
+        let page = include_str!("../../../docs/xla.md");
+        for Old(_, name, becomes) in OLD {
+            assert!(page.contains(&format!("`--{name}")), "docs/xla.md lacks --{name}");
+            if let Becomes::Flag(flag) | Becomes::List(flag) = becomes {
+                assert!(page.contains(flag), "docs/xla.md lacks --{flag}");
+            }
+        }
+    }
+
+    #[test]
     fn others_name_what_there_is() {
         check("p solve --smoothing_factor=0.5", Err("--smoothing_factor: the whole run is smoothed at once"));
         check("p solve --num_nodes 4", Err("leave it out"));

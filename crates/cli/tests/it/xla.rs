@@ -372,3 +372,79 @@ fn the_documents_messages_are_read_or_refused() {
         assert!(!out.exists());
     }
 }
+
+#[test]
+fn old_command_lines_of_trace_tools_are_taken() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [first, second] = crate::support::collective_traces(folder.path(), Some([10, 30]));
+    let (first, second) = (text(&first), text(&second));
+    let report = folder.path().join("violations.json");
+    let old = output(probe_sync(&["check", "--traces", first, second, "--output", text(&report)]));
+    // Rank 0 left the all-reduce at 20 µs, and rank 1 came at 30 µs.
+    assert_eq!(old.status.code(), Some(3), "{}", complaint(&old));
+    has(&complaint(&old), &["flags of the XLA distributed profiler: --output read as --json"]);
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&report).expect("written")).expect("JSON");
+    for (key, value) in [("violations", 1), ("overlaps", 1), ("warnings", 0), ("gap_count", 1)] {
+        assert_eq!(report[key], value, "{key}");
+    }
+    assert_eq!(report["avg_gap_ns"], 20_000.0);
+
+    let offsets = folder.path().join("offsets.csv");
+    std::fs::write(&offsets, "node,node_time_ns,offset_ns\n1,0,20000\n1,100000,20000\n").expect("writable");
+    let combined = folder.path().join("combined.json");
+    let merge = |more: &[&str]| {
+        let arguments = ["merge", "--traces", first, second, "--output", text(&combined), "--offsets", text(&offsets)];
+        let merged = output(probe_sync(&[&arguments[..], more].concat()));
+        assert!(merged.status.success(), "{}", complaint(&merged));
+        let document = std::fs::read_to_string(&combined).expect("merged");
+        let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+        let events = document["traceEvents"].as_array().expect("events").iter();
+        let mut starts: Vec<f64> =
+            events.filter(|event| event["ph"] == "X").filter_map(|event| event["ts"].as_f64()).collect();
+        starts.sort_by(f64::total_cmp);
+        (starts[1] - starts[0], complaint(&merged))
+    };
+    assert_eq!(merge(&["--assume-order"]).0, 0.0, "corrected: both came at once");
+    let (apart_us, said) = merge(&["--no_correction"]);
+    assert_eq!(apart_us, 20.0, "as they are");
+    has(&said, &["--no_correction read as --no-correction"]);
+    let refused =
+        output(probe_sync(&["merge", "--traces", first, second, "--output", text(&combined), "--print_events"]));
+    assert_eq!(refused.status.code(), Some(2));
+    has(&complaint(&refused), &["--print_events", "--annotate"]);
+}
+
+/// `SnapshotPairs` as the profiler writes them: pairs of system clock and tracer clock, and no name of that clock.
+#[test]
+fn old_snapshot_pairs_tie_a_trace_to_its_system_clock() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [trace, _] = crate::support::collective_traces(folder.path(), Some([10, 30]));
+    // The trace's clock began when the system clock showed this.
+    let pair = |tracer: u64| message(1, &[number(1, START_NS as u64 + tracer), number(2, tracer)].concat());
+    let pairs = folder.path().join("node0.snapshot_pairs.pb");
+    let bytes = [pair(0), pair(50_000), pair(100_000), number(2, 100_000_000)].concat();
+    std::fs::write(&pairs, bytes).expect("writable");
+    let offsets = folder.path().join("offsets.csv");
+    std::fs::write(&offsets, format!("node,node_time_ns,offset_ns\n1,{START_NS},7\n1,{},7\n", START_NS + 100_000))
+        .expect("writable");
+    let aligned = folder.path().join("aligned.json");
+    let arguments = [
+        "align",
+        "--traces",
+        text(&trace),
+        "--nodes",
+        "0",
+        "--offsets",
+        text(&offsets),
+        "--snapshot_pairs",
+        text(&pairs),
+    ];
+    let output = output(probe_sync(&[&arguments[..], &["--output", text(&aligned)]].concat()));
+    assert!(output.status.success(), "{}", complaint(&output));
+    has(&complaint(&output), &["--snapshot_pairs read as --snapshots"]);
+    let document = std::fs::read_to_string(&aligned).expect("aligned");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    assert_eq!(document["baseTimeNanoseconds"], 0);
+    assert_eq!(document["traceEvents"][0]["ts"].as_f64(), Some((START_NS / 1000 + 10) as f64), "{document}");
+}

@@ -215,3 +215,19 @@ impl Report {
         (!self.0.is_empty()).then(|| format!("settings of the XLA distributed profiler: {}", self.0.join(", ")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_lists_every_setting() {
+        let page = include_str!("../../../../docs/xla.md");
+        for Setting { variable, key, .. } in SETTINGS {
+            for name in [variable, key].into_iter().filter(|name| !name.is_empty()) {
+                assert!(page.contains(&format!("`{name}`")), "docs/xla.md lacks {name}");
+            }
+        }
+        PREFIXES.iter().chain([&CONFIG]).for_each(|name| assert!(page.contains(name), "docs/xla.md lacks {name}"));
+    }
+}
