@@ -111,8 +111,10 @@ mod tests {
     use super::super::plan::tests::hellos;
     use super::*;
 
-    /// Lists of all nodes: who is probed, who probes.
-    fn check(lists: &[(Option<&[u32]>, Option<&[u32]>)], expected: Result<Option<&[(u32, u32)]>, &str>) {
+    /// A node's lists: who is probed, who probes.
+    type Lists<'a> = (Option<&'a [u32]>, Option<&'a [u32]>);
+
+    fn check(lists: &[Lists<'_>], expected: Result<Option<&[(u32, u32)]>, &str>) {
         let own = |list: Option<&[u32]>| list.map(|list| list.iter().copied().map(NodeId).collect());
         let hosts = ["a", "b", "c", "d"];
         let hellos: Vec<Hello> = hellos(&hosts[..lists.len()])
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn lists_of_all_nodes_make_one_graph() {
-        const NO: (Option<&[u32]>, Option<&[u32]>) = (None, None);
+        const NO: Lists<'_> = (None, None);
         check(&[NO, NO], Ok(None));
         check(&[(Some(&[1]), None), (Some(&[]), Some(&[0]))], Ok(Some(&[(0, 1)])));
         check(

@@ -154,7 +154,7 @@ impl Recording {
     }
 
     /// Counts and names something that is left out and is no line.
-    pub(super) fn leave_out(&mut self, what: String) {
+    pub(super) fn leave_out(&mut self, what: &str) {
         self.solved.skipped_lines += 1;
         self.note(format!("left out: {what}"));
     }

@@ -53,7 +53,7 @@ pub(super) fn read(
         let start_ns = start.as_ns();
         let end_ns = start_ns.saturating_add(length.as_ns());
         if let Err(reason) = take(Window { node, round: Some(0), start_ns, end_ns, fits }) {
-            recording.leave_out(format!("{}: node {node}: {reason}", path.display()));
+            recording.leave_out(&format!("{}: node {node}: {reason}", path.display()));
         }
     }
     Ok(())

@@ -70,7 +70,7 @@ pub(super) fn read(
             let node =
                 line.node_id.or(of_file).ok_or("neither the line nor the file's name says which node it is of")?;
             let Line { window_start_ns: start_ns, window_end_ns: end_ns, round_id: round, edges, .. } = line;
-            Ok(Window { node, round, start_ns, end_ns, fits: edges.into_iter().map(fit).collect() })
+            Ok(Window { node, round, start_ns, end_ns, fits: edges.iter().map(fit).collect() })
         });
         if let Err(reason) = window.and_then(&mut take) {
             recording.skip(path, number, &reason);
@@ -78,7 +78,7 @@ pub(super) fn read(
     })
 }
 
-fn fit(edge: LineEdge) -> Fit {
-    let LineEdge { dst, alpha, beta, pairs, lost } = edge;
+fn fit(edge: &LineEdge) -> Fit {
+    let LineEdge { dst, alpha, beta, pairs, lost } = *edge;
     Fit { dst, alpha, beta, pairs, lost, quanta: Quanta { alpha: 1e-10, beta_ns: 1.0 } }
 }

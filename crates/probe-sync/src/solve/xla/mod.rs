@@ -201,9 +201,9 @@ impl Fits {
         for (window, round) in self.windows.iter().zip(rounds) {
             let data = data(window, round, &scatter);
             if let Some(reason) = implausible_window(&data) {
-                recording.leave_out(format!("node {}, window at {} ns: {reason}", window.node, window.start_ns));
+                recording.leave_out(&format!("node {}, window at {} ns: {reason}", window.node, window.start_ns));
             } else if !taken.insert((round, window.node)) {
-                recording.leave_out(format!(
+                recording.leave_out(&format!(
                     "node {}, window at {} ns: a second one of its round",
                     window.node, window.start_ns
                 ));

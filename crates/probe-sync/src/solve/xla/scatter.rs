@@ -122,3 +122,54 @@ const ASSUMED_NS: f64 = 50_000.0;
 const LEAST_NS: f64 = 1.0;
 /// Standard deviation over median size, of a normal distribution.
 const NORMAL_OVER_MEDIAN: f64 = 1.4826;
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::super::{Fit, Quanta};
+    use super::*;
+
+    /// Windows of 4 s from node 0 to nodes 1 and 2, each with errors of its own.
+    fn windows(count: i64, errors_ns: [f64; 2]) -> Vec<Window> {
+        let mut random = ChaCha8Rng::seed_from_u64(5);
+        // Nearly normal, with standard deviation 1.
+        let mut normal = move || (0..12).map(|_| random.random_range(0.0..1.0)).sum::<f64>() - 6.0;
+        let window = |number: i64| {
+            let mut fit = |to: usize| {
+                let alpha = 20e-6 + 1e-9 * errors_ns[to] * normal();
+                let theta = 5e6 + 20e-6 * 4e9 * number as f64 + errors_ns[to] * normal();
+                let beta = theta - alpha * 2e9;
+                Fit { dst: NodeId(to as u32 + 1), alpha, beta, pairs: 9, lost: 0, quanta: Quanta::default() }
+            };
+            let start_ns = 1_700_000_000_000_000_000 + number * 4_000_000_000;
+            let fits = vec![fit(0), fit(1)];
+            Window { node: NodeId(0), round: None, start_ns, end_ns: start_ns + 4_000_000_000, fits }
+        };
+        (0..count).map(window).collect()
+    }
+
+    #[test]
+    fn an_edge_is_as_uncertain_as_its_fits_scatter() {
+        let scatter = Scatter::of(&windows(100, [2_000.0, 100.0]));
+        for (dst, error_ns) in [(1, 2_000.0), (2, 100.0)] {
+            let Spread { alpha, beta_ns } = scatter.spread(NodeId(0), NodeId(dst));
+            assert!((0.75..1.35).contains(&(beta_ns / error_ns)), "{beta_ns} of {error_ns}");
+            assert!((0.75..1.35).contains(&(alpha / (1e-9 * error_ns))), "{alpha} of {error_ns}");
+        }
+        assert!(!scatter.to_string().contains("too few"));
+    }
+
+    #[test]
+    fn few_windows_are_worth_what_the_guide_says() {
+        // Seven triples of one edge and seven of another are fourteen of all.
+        let together = Scatter::of(&windows(9, [300.0, 300.0]));
+        assert!(together.spread(NodeId(0), NodeId(1)).beta_ns < 3_000.0, "{together:?}");
+        let few = Scatter::of(&windows(5, [300.0, 300.0]));
+        let assumed = Spread { beta_ns: ASSUMED_NS, alpha: 12f64.sqrt() * ASSUMED_NS / 4e9 };
+        assert_eq!(few.spread(NodeId(0), NodeId(1)), assumed);
+        assert!(few.to_string().contains("50 µs (SD), for there are too few windows"), "{few}");
+        assert_eq!(Scatter::of(&[]).spread(NodeId(0), NodeId(1)).beta_ns, ASSUMED_NS);
+    }
+}
