@@ -8,25 +8,9 @@
 use std::collections::BTreeSet;
 
 use probe_sync_time::{Edge, NodeId};
-use serde::{Deserialize, Serialize};
 
-use super::Hello;
-use crate::Config;
-
-/// What a node says of its edges.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Neighbors {
-    /// Whom it probes; empty for a node that only answers.
-    out: Option<Vec<NodeId>>,
-    /// Who probes it.
-    into: Option<Vec<NodeId>>,
-}
-
-impl Neighbors {
-    pub(super) fn of(config: &Config) -> Self {
-        Self { out: config.out_neighbors.clone(), into: config.in_neighbors.clone() }
-    }
-}
+use super::hello::Hello;
+use super::neighbors::Neighbors;
 
 /// The edges that the nodes give, in order; None where none gives any. `leaders` are the nodes' own hellos, by node.
 ///

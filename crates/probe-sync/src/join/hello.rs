@@ -9,9 +9,9 @@ use probe_sync_sys::{host, interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::graph::Neighbors;
 use super::key_file::KeyFile;
 use super::launcher::Launched;
+use super::neighbors::Neighbors;
 use super::offer::{Offer, Surroundings};
 use super::wish::Wish;
 use crate::Config;

@@ -13,6 +13,7 @@ mod graph;
 mod hello;
 mod key_file;
 mod launcher;
+mod neighbors;
 mod offer;
 mod plan;
 mod roster;

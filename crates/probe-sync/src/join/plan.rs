@@ -212,7 +212,7 @@ fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::graph::Neighbors;
+    use super::super::neighbors::Neighbors;
     use super::super::offer::Offer;
     use super::super::offer::tests::offer;
     use super::*;

@@ -19,6 +19,7 @@ mod origin;
 mod packets;
 mod plausible;
 mod recording;
+mod selection;
 mod solved;
 #[cfg(test)]
 mod tests;
@@ -28,11 +29,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::run::{Recorded, Smoothed};
-use probe_sync_time::{Duration, NodeId, System, Timestamp};
+use probe_sync_time::{Duration, NodeId};
 
 pub use self::origin::recorded_reference;
 use self::packets::Packets;
 use self::recording::{Recording, TakeLine};
+pub use self::selection::Selection;
 pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};
@@ -59,26 +61,6 @@ pub enum Input<'a> {
         /// Length of the windows that they are cut into; `None` makes one window of all.
         window: Option<Duration>,
     },
-}
-
-/// Which fits of windows count, and when they hold where the file does not say.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub struct Selection {
-    /// Fewest exchanges of a fit that counts.
-    pub min_pairs: u32,
-    /// A fit counts whose losses are at most this share of its exchanges; `None`: however many.
-    pub max_loss_ratio: Option<f64>,
-    /// Start of the window of `alpha_beta_nodeN.csv`, on the nodes' clocks.
-    pub at: Option<Timestamp<System>>,
-    /// Its length; `None`: 4 s, that profiler's default.
-    pub window: Option<Duration>,
-}
-
-impl Selection {
-    fn wants(&self, pairs: u32, lost: u32) -> bool {
-        let few = |most: f64| f64::from(lost) <= most * f64::from(pairs);
-        pairs >= self.min_pairs && self.max_loss_ratio.is_none_or(few)
-    }
 }
 
 /// Which lines are written.

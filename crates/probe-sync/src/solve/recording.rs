@@ -18,8 +18,8 @@ use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 
-use super::Selection;
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
+use super::selection::Selection;
 use super::solved::{MAX_NOTES, Solved};
 use crate::store::{ProbeLine, ProbeWindowLine, RecordedLine, write_offsets};
 use crate::{Config, Error};

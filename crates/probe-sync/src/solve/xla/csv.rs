@@ -1,16 +1,17 @@
 //! `alpha_beta_nodeN.csv`: the last fit of each edge of one node, under the header `src,dst,alpha,beta_ns,num_pairs,lost_packets`.
 //!
-//! It does not say when that was. Somebody must, or the offsets would belong to no time: [`super::Selection::at`] is the start of that
+//! It does not say when that was. Somebody must, or the offsets would belong to no time: [`Selection::at`] is the start of that
 //! window on the nodes' clocks. Numbers have six digits, so that an offset of 10 ms is known to 100 ns; that goes into the covariance.
 //! What it does not do: judge what the fits say.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use probe_sync_time::NodeId;
+use probe_sync_time::{Duration, NodeId};
 
 use super::super::recording::Recording;
-use super::{DEFAULT_WINDOW, Fit, Quanta, Selection, Window};
+use super::super::selection::Selection;
+use super::fit::{Fit, Quanta, Window};
 use crate::Error;
 
 /// Whether a first line is the header.
@@ -82,3 +83,5 @@ fn quantum(number: f64) -> f64 {
 }
 
 const COLUMNS: [&str; 6] = ["src", "dst", "alpha", "beta_ns", "num_pairs", "lost_packets"];
+/// The window of a summary, which states none: the profiler's default.
+const DEFAULT_WINDOW: Duration = Duration::from_ms(4_000);

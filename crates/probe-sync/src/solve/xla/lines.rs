@@ -15,7 +15,7 @@ use probe_sync_time::NodeId;
 use serde::Deserialize;
 
 use super::super::recording::Recording;
-use super::{Fit, Quanta, Window, node_of_name};
+use super::fit::{Fit, Quanta, Window, node_of_name};
 use crate::Error;
 
 #[derive(Deserialize)]

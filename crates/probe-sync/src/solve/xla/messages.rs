@@ -18,7 +18,7 @@ use probe_sync_time::NodeId;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
-use super::{Fit, Quanta, Window};
+use super::fit::{Fit, Quanta, Window};
 use crate::Error;
 
 #[derive(Clone, PartialEq, Message)]

@@ -19,6 +19,7 @@
 //! What it does not do: solve, smooth.
 
 mod csv;
+mod fit;
 mod lines;
 mod messages;
 mod scatter;
@@ -28,12 +29,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
-use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
+use probe_sync_time::{NodeId, RoundId, StampSource, System, Timestamp};
 
+use self::fit::{Fit, Quanta, Window};
 use self::scatter::{Scatter, Spread};
-use super::Selection;
 use super::plausible::{implausible_span, implausible_window};
 use super::recording::Recording;
+use super::selection::Selection;
 use crate::Error;
 
 /// What a file of windows is.
@@ -75,51 +77,6 @@ pub(super) fn format_of(path: &Path) -> Result<Format, Error> {
         }
         _ => Format::Messages,
     })
-}
-
-/// One fit, as a file of theirs states it.
-#[derive(Copy, Clone, Debug, PartialEq)]
-struct Fit {
-    dst: NodeId,
-    alpha: f64,
-    /// At the window's start, ns.
-    beta: f64,
-    pairs: u32,
-    lost: u32,
-    /// The last digits of both in the file.
-    quanta: Quanta,
-}
-
-/// What a file's digits leave open.
-#[derive(Copy, Clone, Debug, Default, PartialEq)]
-struct Quanta {
-    alpha: f64,
-    beta_ns: f64,
-}
-
-/// One window of one node.
-#[derive(Clone, Debug, PartialEq)]
-struct Window {
-    node: NodeId,
-    round: Option<u64>,
-    start_ns: i64,
-    end_ns: i64,
-    fits: Vec<Fit>,
-}
-
-impl Window {
-    fn middle_ns(&self) -> i64 {
-        i64::midpoint(self.start_ns, self.end_ns)
-    }
-
-    fn length_ns(&self) -> i64 {
-        self.end_ns.saturating_sub(self.start_ns)
-    }
-
-    /// Half of its length, ns.
-    fn half_ns(&self) -> f64 {
-        0.5 * self.length_ns() as f64
-    }
 }
 
 /// The fits of all files.
@@ -313,13 +270,6 @@ fn covariance(spread: Spread, quanta: Quanta, half_ns: f64) -> [f64; 3] {
     ]
 }
 
-/// The node that a file's name states: the digits after the last `node` in it.
-fn node_of_name(path: &Path) -> Option<NodeId> {
-    let name = path.file_name()?.to_str()?;
-    let digits: String = name.rsplit_once("node")?.1.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok().map(NodeId)
-}
-
 /// The formats of all files; the one that they share.
 ///
 /// # Errors
@@ -347,8 +297,6 @@ pub(super) fn common_format(paths: &[PathBuf]) -> Result<Format, Error> {
     }
 }
 
-/// The window of a summary, which states none: the profiler's default.
-const DEFAULT_WINDOW: Duration = Duration::from_ms(4_000);
 /// The one-way delay that paths are taken to have, ns: that of two hosts in one data centre.
 const ASSUMED_DELAY_NS: f64 = 50_000.0;
 /// Two clocks' rates differ by less.

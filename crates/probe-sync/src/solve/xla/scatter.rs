@@ -13,7 +13,7 @@ use std::fmt::{self, Display};
 
 use probe_sync_time::NodeId;
 
-use super::Window;
+use super::fit::Window;
 
 /// Standard deviations of a fit's random errors, at its window's middle.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -128,7 +128,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    use super::super::{Fit, Quanta};
+    use super::super::fit::{Fit, Quanta};
     use super::*;
 
     /// Windows of 4 s from node 0 to nodes 1 and 2, each with errors of its own.
