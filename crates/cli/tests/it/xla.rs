@@ -239,6 +239,12 @@ fn old_windows_give_the_offsets_that_their_fits_say() {
         assert_eq!(said.contains("alpha near 1"), !master, "{said}");
         assert_eq!(said.contains("round_id is missing"), !master, "{said}");
         assert_eq!(found[1]["round_id"], if master { 3 } else { 0 });
+        // Damage is named, and the rest is used.
+        let text = std::fs::read_to_string(&paths[1]).expect("written");
+        std::fs::write(&paths[1], format!("\u{0}cut\n{text}{{\"window_start_ns\":5")).expect("writable");
+        let (found, said) = solve(folder.path(), &[&["--windows"][..], &files(&paths)].concat());
+        judge(&found, 1_000.0);
+        has(&said, &["node1.jsonl line 1: left out", "node1.jsonl line 15: left out"]);
     }
 }
 

@@ -42,12 +42,12 @@ struct Meta {
     node_id: Option<NodeId>,
 }
 
-/// Whether a first line is of theirs: a session's, or a window's without what ours have.
-pub(super) fn is_theirs(line: &str) -> bool {
-    let Ok(serde_json::Value::Object(keys)) = serde_json::from_str(line) else { return false };
+/// Whether a line is of theirs: a session's, or a window's without what ours have; None for a line that is no JSON object.
+pub(super) fn is_theirs(line: &[u8]) -> Option<bool> {
+    let Ok(serde_json::Value::Object(keys)) = serde_json::from_slice(line) else { return None };
     let own = keys.contains_key("stop_requested") || keys.contains_key("clock_event");
     let window = keys.contains_key("window_start_ns") && keys.contains_key("edges");
-    !own && (window || keys.get("meta") == Some(&serde_json::Value::Bool(true)))
+    Some(!own && (window || keys.get("meta") == Some(&serde_json::Value::Bool(true))))
 }
 
 /// Reads a file.

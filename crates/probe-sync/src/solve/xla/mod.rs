@@ -25,7 +25,7 @@ mod messages;
 mod scatter;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
@@ -51,30 +51,23 @@ pub(super) enum Format {
     Messages,
 }
 
-/// What a file of windows is, from how it begins.
+/// What a file of windows is: by its first line that is a JSON object, else by its header. What is no text and is not called `.jsonl` is a
+/// message; damaged lines of a `.jsonl` are its reader's business.
 ///
 /// # Errors
 /// When it cannot be read.
 pub(super) fn format_of(path: &Path) -> Result<Format, Error> {
     let file = std::fs::File::open(path).map_err(Error::file(path, "read"))?;
     let mut start = Vec::new();
-    let mut reader = BufReader::new(file).take(SNIFFED_BYTES);
-    // Bounded: each turn takes a byte or more of what is limited.
-    while start.trim_ascii().is_empty() {
-        if reader.read_until(b'\n', &mut start).map_err(Error::file(path, "read"))? == 0 {
-            return Ok(Format::Own);
-        }
+    file.take(SNIFFED_BYTES).read_to_end(&mut start).map_err(Error::file(path, "read"))?;
+    if let Some(theirs) = start.split(|byte| *byte == b'\n').find_map(lines::is_theirs) {
+        return Ok(if theirs { Format::Lines } else { Format::Own });
     }
     let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
+    let is_lines = path.extension().is_some_and(|extension| extension == "jsonl");
     Ok(match std::str::from_utf8(&start) {
-        Ok(text) if csv::is_header(text) => Format::Csv,
-        Ok(text) if text.bytes().all(|byte| is_text(&byte)) => {
-            if lines::is_theirs(text) {
-                Format::Lines
-            } else {
-                Format::Own
-            }
-        }
+        Ok(text) if text.trim_start().lines().next().is_some_and(csv::is_header) => Format::Csv,
+        _ if is_lines || start.iter().all(is_text) => Format::Own,
         _ => Format::Messages,
     })
 }
@@ -303,5 +296,5 @@ const ASSUMED_DELAY_NS: f64 = 50_000.0;
 const RATE_MAX: f64 = 0.01;
 /// A window that is repeated is not far away.
 const TWINS_LOOKED_AT: usize = 4096;
-/// A first line is shorter.
+/// The first whole line ends before.
 const SNIFFED_BYTES: u64 = 1 << 20;
