@@ -116,7 +116,7 @@ fn variables(
         // Other programs' variables may be anything; these are text.
         let Some(name) = name.to_str() else { continue };
         let text = value.to_string_lossy().into_owned();
-        let (mut origin, shown) = (format!("environment variable {name}"), format!("{name}={text}"));
+        let (origin, shown) = (format!("environment variable {name}"), format!("{name}={text}"));
         if let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) {
             if !RESERVED_ENVIRONMENT.contains(&key) {
                 found.ours.push(Given { key: key.to_lowercase(), text, origin, shown, foreign: false });
@@ -131,8 +131,11 @@ fn variables(
             }
         } else if let Some(meaning) = xla::variable(name, &text) {
             let key = name.to_owned();
-            "environment".clone_into(&mut origin);
-            meaning.map_err(|reason| Error::Configuration { origin: origin.clone(), key: key.clone(), reason })?;
+            meaning.map_err(|reason| Error::Configuration {
+                origin: "environment".into(),
+                key: key.clone(),
+                reason,
+            })?;
             found.theirs.push(Given { key, text, origin, shown, foreign: true });
         }
     }
