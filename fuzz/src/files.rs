@@ -4,8 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use probe_sync::solve::{Input, Lines, MAX_NOTES, solve_files};
+use probe_sync::solve::{Input, Lines, MAX_NOTES, Selection, solve_files};
 use probe_sync::{Config, config, export, fuzzing, snapshots};
+use probe_sync_time::Timestamp;
 
 /// What a rank decodes of a message from another one.
 pub fn round_messages(data: &[u8]) {
@@ -21,10 +22,13 @@ pub fn probe_lines(data: &[u8]) {
     with_directory(|directory| {
         let (input, output) = ([directory.join("probes.jsonl")], directory.join("offsets.jsonl"));
         write(&input[0], data);
-        // The same bytes as packets of others, and as fits: most are none.
+        // The same bytes as packets of others, and as fits, ours or the XLA profiler's: most are none.
         let packets = Input::Packets { files: &input, window: None };
         let _ = solve_files(packets, &output, Lines::Sufficient, &Config::default());
         let _ = solve_files(Input::Windows(&input), &output, Lines::Sufficient, &Config::default());
+        let selection = Selection { at: Some(Timestamp::from_ns(0)), ..Selection::default() };
+        let fits = Input::Fits { files: &input, selection };
+        let _ = solve_files(fits, &output, Lines::Sufficient, &Config::default());
         let solve = || solve_files(Input::Probes(&input), &output, Lines::Sufficient, &Config::default());
         let Ok(solved) = solve() else { return };
         let lines = data.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();

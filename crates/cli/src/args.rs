@@ -93,9 +93,19 @@ pub struct SolveArgs {
     /// What was recorded
     #[command(flatten)]
     pub input: SolveInput,
-    /// With --packets: cut them into windows of this length [default: one window]
-    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, requires = "packets")]
+    /// With --packets: cut them into windows of this length [default: one window]. With --at: the length of the window that begins then
+    /// [default: 4s]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, conflicts_with = "probes")]
     pub window: Option<probe_sync_time::Duration>,
+    /// With --windows: leave out fits of fewer exchanges
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["probes", "packets"])]
+    pub min_pairs: u32,
+    /// With --windows: leave out fits with more losses per exchange, as in 0.6 [default: none]
+    #[arg(long, value_name = "RATIO", value_parser = ratio, conflicts_with_all = ["probes", "packets"])]
+    pub max_loss_ratio: Option<f64>,
+    /// When the window of alpha_beta_nodeN.csv began, in ns since 1970 on the nodes' clocks: those files do not say
+    #[arg(long, value_name = "NS", conflicts_with_all = ["probes", "packets"])]
+    pub at: Option<i64>,
     /// Where to write the offsets
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
@@ -119,7 +129,8 @@ pub struct SolveInput {
     /// Recorded exchanges: probes/nodeN.jsonl of a run with --keep-probes
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub probes: Vec<PathBuf>,
-    /// Recorded fits: windows/nodeN.jsonl of any run. Almost as good as exchanges, and no packets are needed
+    /// Recorded fits: windows/nodeN.jsonl of any run. Almost as good as exchanges, and no packets are needed. Also those of the XLA
+    /// distributed profiler: probe_windows_nodeN.jsonl, alpha_beta_nodeN.csv, protobuf messages (docs/xla.md)
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub windows: Vec<PathBuf>,
     /// One-way packets captured on both sides: CSV files with the columns src,dst,send_ns,recv_ns and optionally stamp
@@ -222,6 +233,9 @@ pub struct MergeArgs {
     /// Merge nodes without known clocks too, unchanged and marked so
     #[arg(long)]
     pub allow_uncalibrated: bool,
+    /// Merge all traces with their times as they are; offsets and snapshots are not looked at
+    #[arg(long, requires = "traces", conflicts_with_all = ["from_collectives", "annotate"])]
+    pub no_correction: bool,
     /// How XSpace planes are laid out
     #[arg(long, value_name = "LAYOUT", default_value = "xprof", value_parser = ["xprof", "gpu-tracks"])]
     pub plane_layout: String,
@@ -299,6 +313,12 @@ impl FromArgMatches for Settings {
     }
 }
 
+/// A number of at least zero.
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if ratio >= 0.0 { Ok(ratio) } else { Err("not at least 0".into()) }
+}
+
 /// What is taught, and how commands end.
 fn guide(text: &str) -> String {
     format!("{text}\n\n{}", help())
@@ -351,7 +371,8 @@ READING THE TABLE
            jumped within the window or changed its rate there by more than 3 ppm (see clock_events).
 
 SETTINGS come from flags, then PROBE_SYNC_<KEY> variables, then --config FILE, then defaults. Keys are the flags' names
-with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.";
+with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.
+Variables and keys of the XLA distributed profiler are read as ours where none of ours is given (docs/xla.md).";
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ mod clock;
 mod doctor;
 mod launch;
 mod local;
+mod old_flags;
 mod output;
 mod peers;
 mod progress;
@@ -22,9 +23,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use probe_sync::config::ReferenceChoice;
-use probe_sync::solve::{Input, Solved};
+use probe_sync::solve::{Input, Selection, Solved};
 
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         Err(error) => return if launch::speaks() { failed(&error) } else { ExitCode::SUCCESS },
     };
     start_log();
-    let result = match (Cli::try_parse(), mpi) {
+    let result = match (parse(), mpi) {
         (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Doctor(asked)), .. }), mpi) if asked.peers => peers::run(&asked, mpi),
@@ -54,6 +55,16 @@ fn main() -> ExitCode {
         (Err(error), _) => return unparsed(&error),
     };
     result.map_or_else(|error| failed(&error), |()| Status::Done.into())
+}
+
+/// The command line; flags of the XLA distributed profiler's tools are read as ours.
+fn parse() -> Result<Cli, clap::Error> {
+    let usage = |reason: String| Cli::command().error(clap::error::ErrorKind::UnknownArgument, reason);
+    let (arguments, line) = old_flags::translate(std::env::args_os().collect()).map_err(usage)?;
+    if let Some(line) = line {
+        tracing::info!("{line}");
+    }
+    Cli::try_parse_from(arguments)
 }
 
 /// The commands that one process does alone.
@@ -120,10 +131,16 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
             }
         }
     }
+    let selection = Selection {
+        min_pairs: arguments.min_pairs,
+        max_loss_ratio: arguments.max_loss_ratio,
+        at: arguments.at.map(probe_sync_time::Timestamp::from_ns),
+        window: arguments.window,
+    };
     let (input, what) = match (windows.as_slice(), packets.as_slice()) {
         ([], []) => (Input::Probes(probes), "exchanges"),
         ([], files) => (Input::Packets { files, window: arguments.window }, "packets"),
-        (windows, _) => (Input::Windows(windows), "exchanges"),
+        (files, _) => (Input::Fits { files, selection }, "exchanges"),
     };
     let solved = probe_sync::solve::solve_files(input, &arguments.out, arguments.knots, &config)?;
     for note in &solved.notes {

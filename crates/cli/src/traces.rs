@@ -19,7 +19,7 @@ use crate::status::{Unjudged, Violations};
 /// # Errors
 /// Names the trace; traces written before stay. With `--validate` those of [`run_check`].
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
-    let calibrated = calibrate(&arguments.input, &[])?;
+    let calibrated = calibrate(&request(&arguments.input, &[])?)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
@@ -33,10 +33,14 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
 /// # Errors
 /// Names the trace. With `--validate` those of [`run_check`].
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
-    let calibrated = calibrate(&arguments.input, std::slice::from_ref(&arguments.output))?;
+    let mut request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
+    if arguments.no_correction {
+        (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
+    }
+    let calibrated = calibrate(&request)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
-        allow_uncalibrated: arguments.allow_uncalibrated,
+        allow_uncalibrated: arguments.allow_uncalibrated || arguments.no_correction,
         annotate: arguments.annotate,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
@@ -51,7 +55,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
 /// # Errors
 /// [`Violations`], or [`Unjudged`] without any.
 pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
-    let calibrated = calibrate(&arguments.input, &[])?;
+    let calibrated = calibrate(&request(&arguments.input, &[])?)?;
     let verdict = check(&calibrated);
     if let Some(json) = &arguments.json {
         verdict.write(json)?;
@@ -60,8 +64,8 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
 }
 
 /// Calls the library and prints what it says of no trace in particular.
-fn calibrate(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Calibrated> {
-    let calibrated = probe_sync_trace::calibrate(&request(arguments, outputs)?)?;
+fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
+    let calibrated = probe_sync_trace::calibrate(request)?;
     if let Some(found) = &calibrated.collectives {
         crate::output::print(&found.text())?;
     }

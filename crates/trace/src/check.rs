@@ -100,13 +100,26 @@ impl Verdict<'_> {
         self.calibrated.traces.iter().filter_map(remark).collect()
     }
 
-    /// Writes both checks as JSON.
+    /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's `validate_collectives.py` writes:
+    /// `violations` are broken edges that uncertainty does not explain, `overlaps` the other edges, `warnings` what could not be judged,
+    /// `gap_count` and `avg_gap_ns` the starts of operations of all ranks.
     ///
     /// # Errors
     /// The file would overwrite an input, or cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.calibrated.refuse_overwriting(&[path.to_owned()])?;
-        outputs::write_json(path, &json!({"before": self.before, "result": self.result}))
+        let result = &self.result;
+        let unjudged = result.ambiguous_instances as u64 + result.unjudged_edges as u64 + result.unjudged_parts;
+        let sums = json!({
+            "before": self.before,
+            "result": result,
+            "violations": result.violations(),
+            "overlaps": result.edges - result.violations(),
+            "warnings": unjudged,
+            "gap_count": result.start_gaps,
+            "avg_gap_ns": result.start_gap_mean_ns,
+        });
+        outputs::write_json(path, &sums)
     }
 }
 

@@ -70,6 +70,8 @@ fn settings(out: &Path) -> Vec<(String, String)> {
         ("window", "1s"),
         ("probe_cadence", "800us"),
         ("neighbors", "32"),
+        ("out_neighbors", "auto"),
+        ("in_neighbors", "auto"),
         ("tracer_clock", "none"),
         ("out", out.as_str()),
     ];

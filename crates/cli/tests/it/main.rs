@@ -13,3 +13,4 @@ mod snapshots;
 mod statuses;
 mod support;
 mod traces;
+mod xla;

@@ -4,13 +4,16 @@
 //! default. All four pass through [`Config::set`], so that one text means the same everywhere and an error names
 //! where the value came from. Unknown keys are errors. Ranks compare [`Config::shared_entries`] before they start.
 //!
-//! `table` lists the keys; `values` reads and writes single values; what concerns several keys at once is checked here.
+//! `table` lists the keys; `values` reads and writes single values; what concerns several keys at once is checked here. `xla` knows the
+//! settings of the XLA distributed profiler, and `sources` puts all settings in order of precedence.
 //!
 //! What it does not do: parse command lines (crate `cli`), check that an address exists (crate `sys`).
 
 mod skew_model;
+mod sources;
 mod table;
 mod values;
+mod xla;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,8 +28,9 @@ pub use self::values::{InjectedStep, ReferenceChoice, TracerClockChoice, duratio
 use crate::Error;
 
 impl Config {
-    /// The defaults, overridden by `file` (TOML, or JSON when its name ends so), then by the environment, then by
-    /// `flags` (key and text).
+    /// The defaults, overridden by `file` (TOML, or JSON when its name ends so or it begins with a brace), then by the environment, then by
+    /// `flags` (key and text). Settings of the XLA distributed profiler are read too, its variables and the keys of its file (`XLA_DIST_PROF_CONFIG`
+    /// where no `file` is given): all of ours win over them, and one line of the log says what each was read as.
     ///
     /// ```
     /// use probe_sync::Config;
@@ -50,24 +54,7 @@ impl Config {
         environment: impl Iterator<Item = (OsString, OsString)>,
         flags: &[(String, String)],
     ) -> Result<Self, Error> {
-        let mut config = Self::default();
-        if let Some(path) = file {
-            for (key, value) in read_file(path)? {
-                config.set(&key, &value, &path.display().to_string())?;
-            }
-        }
-        for (name, value) in environment {
-            // Other programs' variables may be anything; ours are text.
-            let Some(name) = name.to_str().filter(|name| name.starts_with(ENVIRONMENT_PREFIX)) else { continue };
-            let key = &name[ENVIRONMENT_PREFIX.len()..];
-            let value = value.to_string_lossy();
-            if !RESERVED_ENVIRONMENT.contains(&key) {
-                config.set(&key.to_lowercase(), &value, &format!("environment variable {name}"))?;
-            }
-        }
-        for (key, value) in flags {
-            config.set(key, value, &format!("--{}", Key::named(key).map_or(key.as_str(), |key| key.flag)))?;
-        }
+        let mut config = sources::gathered(file, environment, flags)?;
         if let Some(duration) = config.duration {
             // A run shorter than a window is one window.
             if duration < config.window() {
@@ -101,9 +88,12 @@ impl Config {
     /// [`Error::Configuration`] for an unknown key or an unusable value.
     pub fn set(&mut self, key: &str, text: &str, origin: &str) -> Result<(), Error> {
         let wrong = |reason: String| Error::Configuration { origin: origin.into(), key: key.into(), reason };
-        // The older, numeric spelling of the design documents.
-        let in_us = (key == "probe_cadence_us").then(|| format!("{text}us"));
-        let (name, text) = in_us.as_deref().map_or((key, text), |text| ("probe_cadence", text));
+        let translated = match xla::key(key, text).transpose().map_err(wrong)? {
+            Some(xla::Meaning::Done(_)) => return Ok(()),
+            Some(xla::Meaning::Set(name, text)) => Some((name, text)),
+            None => None,
+        };
+        let (name, text) = translated.as_ref().map_or((key, text), |(name, text)| (*name, text.as_str()));
         let known = Key::named(name).ok_or_else(|| wrong(format!("unknown key; known: {}", known_keys())))?;
         (known.read)(self, text).map_err(wrong)
     }
@@ -186,6 +176,11 @@ impl Config {
         let fastest = pacing.as_ref().map_or(self.cadence().as_ns(), |pacing| pacing.budget.cadence_min_ns());
         let refusals = [
             (
+                self.neighbors.is_some() && self.out_neighbors.is_some(),
+                "neighbors",
+                "draws a graph of that degree, and out_neighbors gives one; leave one of them out",
+            ),
+            (
                 self.window().as_ns() / self.cadence().as_ns() > MAX_EXCHANGES_PER_WINDOW,
                 "window",
                 "brings more than a million exchanges; take a shorter window or a longer cadence",
@@ -247,30 +242,6 @@ fn known_keys() -> String {
     KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
 }
 
-fn read_file(path: &Path) -> Result<Vec<(String, String)>, Error> {
-    let wrong = |reason: String| Error::ConfigurationFile { path: path.into(), reason };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let json = path.extension().is_some_and(|extension| extension == "json");
-    let table: serde_json::Map<String, serde_json::Value> = if json {
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
-    } else {
-        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
-    };
-    table
-        .into_iter()
-        .map(|(key, value)| match value {
-            serde_json::Value::String(text) => Ok((key, text)),
-            serde_json::Value::Number(number) => Ok((key, number.to_string())),
-            serde_json::Value::Bool(flag) => Ok((key, flag.to_string())),
-            other => Err(wrong(format!("key {key}: expected a text, a number or true/false, found {other}"))),
-        })
-        .collect()
-}
-
-/// Prefix of the environment variables.
-const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
-/// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
-const RESERVED_ENVIRONMENT: [&str; 7] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "ID", "PARENT", "RENDEZVOUS_TIMEOUT"];
 /// The target where none is given.
 const TARGET_ERROR: Duration = Duration::from_us(1);
 /// The cadence where none is given: of the first seconds, or with `fixed` of all.
@@ -313,6 +284,9 @@ mod tests {
         check("window = '2s'", &environment, &[], Ok(("window", "3s")));
         check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
         check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
+        check("out_neighbors = [2, 1]", &[], &[], Ok(("out_neighbors", "2,1")));
+        check("out_neighbors = 'none'", &[], &[], Ok(("out_neighbors", "none")));
+        check("out_neighbors = '2'", &[], &[("out_neighbors", "auto")], Ok(("out_neighbors", "auto")));
         check("keep_probes = true", &[], &[], Ok(("keep_probes", "true")));
         check("", &[], &[("duration", "500ms")], Ok(("window", "500ms")));
         check("", &[], &[], Ok(("tracer_clock", "auto")));
@@ -323,6 +297,89 @@ mod tests {
         check("snapshot_pair_period_ms = 2000", &period, &[], Ok(("snapshot_pair_period_ms", "250")));
         check("reference = 2", &[], &[("reference", "auto")], Ok(("reference", "auto")));
         check("inject_skew = 7", &[], &[("inject_step", "3@5s:-200us")], Ok(("inject_step", "3@5s:-200us")));
+    }
+
+    /// Every setting of the XLA profiler, as a variable or as a key of its file.
+    #[test]
+    fn settings_of_the_xla_profiler_become_ours() {
+        for (variable, key, text, expected) in [
+            ("XLA_PROBE_CADENCE_US", "probe_cadence_us", "2000", ("probe_cadence", "2ms")),
+            ("XLA_PROBE_WINDOW_S", "probe_window_s", "4", ("window", "4s")),
+            ("XLA_PACKET_SPACING_US", "packet_spacing_us", "50", ("spacing", "50us")),
+            ("XLA_SNAPSHOT_PERIOD_MS", "snapshot_period_ms", "100", ("snapshot_pair_period_ms", "100")),
+            ("XLA_ROCM_SNAPSHOT_PERIOD_MS", "", "25", ("snapshot_pair_period_ms", "25")),
+            ("XLA_DIST_PROF_OUTPUT_DIR", "output_dir", "/tmp/xla_dist_prof", ("out", "/tmp/xla_dist_prof")),
+            ("XLA_ENABLE_DISTRIBUTED_PROFILING", "enabled", "true", ("out", "probe_sync_out")),
+            ("XLA_ENABLE_PROBE_EXPORT", "enable_probe_export", "1", ("out", "probe_sync_out")),
+            ("XLA_ENABLE_CLOCK_SNAPSHOTS", "enable_clock_snapshots", "False", ("tracer_clock", "none")),
+            ("XLA_ENABLE_CLOCK_SNAPSHOTS", "enable_clock_snapshots", "1", ("tracer_clock", "auto")),
+            ("XLA_GRAPH_POLICY", "graph_policy", "random_graph", ("neighbors", "auto")),
+            ("", "enable_master_sync", "true", ("reference", "0")),
+            ("", "master_node_id", "3", ("reference", "3")),
+            ("", "master_control_port", "36000", ("port", "0")),
+            ("", "gloo_timeout_ms", "30000", ("round_timeout", "30s")),
+            ("", "enable_socket_timestamping", "true", ("timestamps", "auto")),
+            ("", "has_probe_senders", "true", ("out_neighbors", "auto")),
+            ("", "neighbors", "[1, 4]", ("out_neighbors", "1,4")),
+            ("", "in_neighbors", "[2]", ("in_neighbors", "2")),
+        ] {
+            if !variable.is_empty() {
+                check("", &[(variable, text)], &[], Ok(expected));
+            }
+            if !key.is_empty() {
+                let bare = text.parse::<u64>().is_ok() || text == "true" || text.starts_with('[');
+                let value = if bare { text.to_owned() } else { format!("{text:?}") };
+                check(&format!("{{\"{key}\": {value}}}"), &[], &[], Ok(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn ours_win_over_settings_of_the_xla_profiler() {
+        let theirs = ("XLA_PROBE_WINDOW_S", "4");
+        check("probe_window_s = 5", &[theirs], &[], Ok(("window", "4s")));
+        check("window = '3s'", &[theirs], &[], Ok(("window", "3s")));
+        check("", &[("PROBE_SYNC_WINDOW", "2s"), theirs], &[], Ok(("window", "2s")));
+        check("", &[theirs], &[("window", "1s")], Ok(("window", "1s")));
+        check(
+            "",
+            &[("XLA_FLAGS", "--xla_dump_to=x"), ("XLA_PYTHON_CLIENT_PREALLOCATE", "0")],
+            &[],
+            Ok(("window", "auto")),
+        );
+    }
+
+    #[test]
+    fn settings_of_the_xla_profiler_that_mean_nothing_here_name_ours() {
+        for (key, value, expected) in [
+            ("enabled", "false", "nothing shall be measured"),
+            ("probe_window_s", "2.5", "new key is window"),
+            ("probe_cadence_us", "\"fast\"", "new key is probe_cadence"),
+            ("packet_spacing_us", "-1", "new key is spacing"),
+            ("snapshot_period_ms", "\"4s\"", "new key is snapshot_pair_period_ms"),
+            ("enable_probe_export", "false", "key out"),
+            ("graph_policy", "\"complete\"", "out_neighbors"),
+            ("enable_master_sync", "false", "take it out"),
+            ("master_node_id", "-1", "new key is reference"),
+            ("master_sync_port", "70000", "take it out"),
+            ("enable_socket_timestamping", "false", "new key is timestamps"),
+            ("timestamp_sync_timeout", "\"5s\"", "new key is round_timeout"),
+            ("has_probe_senders", "false", "new key is out_neighbors"),
+            ("probe_participants", "[0, 1]", "new key is out_neighbors"),
+            ("edge_ports", "{\"0->1\": [1, 2]}", "new key is port"),
+            ("node_id", "1", "RANK and WORLD_SIZE"),
+            ("node_addresses", "[\"10.0.0.1:5000\"]", "interface, bind and port"),
+            ("neighbors", "[\"a\"]", "no node's number"),
+        ] {
+            check(&format!("{{\"{key}\": {value}}}"), &[], &[], Err(expected));
+        }
+        check("", &[("XLA_PROBE_CADANCE_US", "1000")], &[], Err("XLA_PROBE_CADANCE_US: unknown variable"));
+        let zero = "environment variable XLA_PROBE_CADENCE_US: probe_cadence: \"0us\" is not above zero";
+        check("", &[("XLA_PROBE_CADENCE_US", "0")], &[], Err(zero));
+        check("", &[("XLA_DIST_PROF_OUTPUT", "x")], &[], Err("known: XLA_DIST_PROF_CONFIG"));
+        check("", &[("XLA_ENABLE_DISTRIBUTED_PROFILING", "0")], &[], Err("nothing shall be measured"));
+        check("", &[("XLA_ENABLE_DISTRIBUTED_PROFILING", "on")], &[], Err("none of 1, 0, true, false"));
+        check("neighbors = 3", &[], &[("out_neighbors", "1")], Err("leave one of them out"));
     }
 
     #[test]

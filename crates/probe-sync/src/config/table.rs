@@ -16,8 +16,8 @@ use probe_sync_time::{Duration, NodeId};
 use super::skew_model::SkewModel;
 use super::values::{
     CLOCK_ADJUSTMENTS, FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, TracerClockChoice, choice,
-    duration, injected_step, name_of, number, or_auto, or_none, own_address, positive, rate, reference, text_of,
-    tracer_clock, within,
+    duration, injected_step, name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate,
+    reference, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -73,6 +73,11 @@ impl Key {
     pub fn help(&self) -> String {
         let default = self.default_shown.then(|| format!(" [default: {}]", (self.write)(&Config::default())));
         format!("{}{}", self.help, default.unwrap_or_default())
+    }
+
+    /// A file may give it as a list.
+    pub(super) fn is_list(&self) -> bool {
+        self.value_name == "NODES"
     }
 
     pub(super) fn named(name: &str) -> Option<&'static Self> {
@@ -183,6 +188,17 @@ settings! {
     neighbors: Option<u32> = None; shared "neighbors" "neighbors" "K" in Measuring;
     read |text| number(text).map(Some); write |c| or_auto(c.neighbors); check |_| Ok(());
     help "Edges per node in the probing graph [default: 10, or nodes − 1]";
+
+    /// The nodes that this node probes; `None` where the graph is drawn, for all nodes alike.
+    out_neighbors: Option<Vec<NodeId>> = None; local "out_neighbors" "out-neighbors" "NODES" in Measuring;
+    read nodes; write |c| or_auto(c.out_neighbors.as_deref().map(nodes_text)); check |_| Ok(());
+    help "Nodes that this node probes, as in 1,2,5, in place of a drawn graph; none for a node that only answers. Every node gives its \
+          list, the lists must join all nodes, and no edges are added";
+
+    /// The nodes that probe this node, to compare with the others' lists.
+    in_neighbors: Option<Vec<NodeId>> = None; local "in_neighbors" "in-neighbors" "NODES" in Measuring;
+    read nodes; write |c| or_auto(c.in_neighbors.as_deref().map(nodes_text)); check |_| Ok(());
+    help "Nodes that probe this node; the run is refused where the others' --out-neighbors say otherwise";
 
     /// Seed of the probing graph.
     seed: u64 = 1; shared "seed" "seed" "SEED" in Measuring;

@@ -136,6 +136,26 @@ pub(super) fn reference(text: &str) -> Result<ReferenceChoice, String> {
     }
 }
 
+/// Nodes' numbers with commas between them, brackets around them or not, `none` of them, or `auto`, which leaves them to the program.
+pub(super) fn nodes(text: &str) -> Result<Option<Vec<NodeId>>, String> {
+    let trimmed = text.trim();
+    let inner = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(trimmed).trim();
+    match (trimmed, inner) {
+        ("auto", _) => return Ok(None),
+        ("", _) => return Err("names no node; write none for no node at all".into()),
+        (_, "" | "none") => return Ok(Some(Vec::new())),
+        _ => {}
+    }
+    let node = |part: &str| part.trim().parse().map(NodeId).map_err(|_| part.to_owned());
+    let found: Result<Vec<NodeId>, String> = inner.split(',').map(node).collect();
+    found.map(Some).map_err(|part| format!("\"{part}\" is no node's number; write as in 1,2,5, or none"))
+}
+
+pub(super) fn nodes_text(nodes: &[NodeId]) -> String {
+    let numbers: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    if numbers.is_empty() { "none".into() } else { numbers.join(",") }
+}
+
 /// An address that peers can send to.
 pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = number(text)?;

@@ -62,6 +62,12 @@ pub(crate) fn judge(
             before.hostname, hello.hostname, before.hostname
         ));
     }
+    if hello.neighbors != before.neighbors {
+        return Err(format!(
+            "rank {rank} comes back with other out_neighbors or in_neighbors than it had: the graph stays as it was; give it the same, or \
+             start the run anew"
+        ));
+    }
     let same_node = |other: usize| other != rank && !away[other] && plan.node_of_rank[other] == plan.node_of_rank[rank];
     let elsewhere = |other: &usize| same_node(*other) && hellos[*other].clock_identity != hello.clock_identity;
     if let Some(other) = (0..hellos.len()).find(elsewhere) {

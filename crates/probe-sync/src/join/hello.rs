@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::key_file::KeyFile;
 use super::launcher::Launched;
+use super::neighbors::Neighbors;
 use super::offer::{Offer, Surroundings};
 use super::wish::Wish;
 use crate::Config;
@@ -36,6 +37,8 @@ pub struct Hello {
     pub offer: Offer,
     /// Equal on ranks with the same key file; `None` without one.
     pub key_fingerprint: Option<[u8; 16]>,
+    /// Its edges, where it names them.
+    pub neighbors: Neighbors,
 }
 
 impl Hello {
@@ -67,6 +70,7 @@ impl Hello {
             launched: Launched::stated(|name| std::env::var(name).ok()),
             offer: Offer::of(config, &around)?,
             key_fingerprint: key_file.map(KeyFile::fingerprint),
+            neighbors: Neighbors::of(config),
         })
     }
 }

@@ -9,9 +9,11 @@
 
 mod back;
 mod choice;
+mod graph;
 mod hello;
 mod key_file;
 mod launcher;
+mod neighbors;
 mod offer;
 mod plan;
 mod roster;

@@ -7,11 +7,12 @@
 //! What it does not do: talk to other ranks.
 
 use probe_sync_estimate::record::{Launcher, RankRecord};
-use probe_sync_time::{NodeId, RunId, SessionKey};
+use probe_sync_time::{Edge, NodeId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
 
 use super::Hello;
 use super::choice::{self, Offering, Source};
+use super::graph;
 use super::launcher::Launched;
 use crate::Config;
 use crate::config::ReferenceChoice;
@@ -35,6 +36,8 @@ pub struct Plan {
     pub sources: Vec<Source>,
     /// Why from there, for people.
     pub sources_reason: String,
+    /// The edges that the nodes name themselves; None where the graph is drawn.
+    pub edges: Option<Vec<Edge>>,
     /// The host names, by rank.
     pub hostnames: Vec<String>,
     /// Distinct clocks among the ranks.
@@ -158,6 +161,7 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) 
     let probing: Vec<&Hello> = rank_of_node.iter().map(|rank| &all[*rank as usize]).collect();
     let offering: Vec<Offering<'_>> = probing.iter().map(|hello| (hello.hostname.as_str(), &hello.offer)).collect();
     let (sources, sources_reason) = choice::choose(&offering, loopback)?;
+    let edges = graph::given(&probing)?;
     Ok(Plan {
         run,
         drawn_key,
@@ -165,6 +169,7 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) 
         place_on_host,
         sources,
         sources_reason,
+        edges,
         hostnames: all.iter().map(|rank| rank.hostname.clone()).collect(),
         clocks: clocks.len() as u32,
         node_of_rank,
@@ -207,6 +212,7 @@ fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::neighbors::Neighbors;
     use super::super::offer::Offer;
     use super::super::offer::tests::offer;
     use super::*;
@@ -223,6 +229,7 @@ pub(super) mod tests {
             launched: Vec::new(),
             offer: address_of(host),
             key_fingerprint: None,
+            neighbors: Neighbors::default(),
         };
         hosts.iter().map(one).collect()
     }

@@ -51,14 +51,15 @@ pub struct PacingReport {
 #[derive(Clone, Debug)]
 pub(crate) struct Adaptive {
     pacer: Pacer,
+    keeps_graph: bool,
     report: PacingReport,
     /// What was said last.
     said: Verdict,
 }
 
 impl Adaptive {
-    /// For a run of `nodes` nodes that probes `edges`.
-    pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions) -> Self {
+    /// For a run of `nodes` nodes that probes `edges`; with `keeps_graph` no others, because somebody chose them.
+    pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions, keeps_graph: bool) -> Self {
         let report = PacingReport {
             target_ns: options.target_ns,
             verdict: Verdict::Unknown,
@@ -77,12 +78,15 @@ impl Adaptive {
             extra_edges: Vec::new(),
             extra_edges_most: 0,
         };
-        Self { pacer: Pacer::new(nodes, edges, options), report, said: Verdict::Unknown }
+        Self { pacer: Pacer::new(nodes, edges, options), keeps_graph, report, said: Verdict::Unknown }
     }
 
     /// Looks at a solved round that was measured at `cadence`, and decides the next.
     pub fn next(&mut self, round: &SolvedRound, cadence: Duration) -> PacingStep {
-        let step = self.pacer.after(round);
+        let mut step = self.pacer.after(round);
+        if self.keeps_graph {
+            step.extra_edges.clear();
+        }
         let window = round.data.window_end - round.data.window_start;
         self.account(&step, window.as_ns().max(0), cadence.as_ns());
         self.say(&step);

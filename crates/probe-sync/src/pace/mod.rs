@@ -62,7 +62,9 @@ impl Policy {
     /// What the configuration asks for, in a run of `nodes` nodes that probes `edges`.
     pub fn of(config: &Config, nodes: usize, edges: &[Edge]) -> Self {
         match config.pacing() {
-            Some(options) => Self::Adaptive(Box::new(Adaptive::new(nodes, edges, options))),
+            Some(options) => {
+                Self::Adaptive(Box::new(Adaptive::new(nodes, edges, options, config.out_neighbors.is_some())))
+            }
             None => Self::Fixed,
         }
     }

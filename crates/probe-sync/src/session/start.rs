@@ -197,6 +197,9 @@ fn tracer_clock(
 }
 
 fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
+    if let Some(edges) = &plan.edges {
+        return edges.clone();
+    }
     let nodes = plan.nodes() as u32;
     let neighbors = config.neighbors.unwrap_or(DEFAULT_NEIGHBORS).min(nodes.saturating_sub(1));
     topology::edges(nodes, neighbors, config.seed)

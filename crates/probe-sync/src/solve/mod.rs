@@ -9,7 +9,8 @@
 //! Memory: all exchanges are held, 80 MB per million; with everything else that looking at them takes a run of a million was
 //! solved in 225 MB. Fits take some 200 bytes per edge and round.
 //!
-//! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`).
+//! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`), and files of windows may be the XLA distributed
+//! profiler's (`xla`).
 //!
 //! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
 //! windows and not from exchanges.
@@ -18,9 +19,11 @@ mod origin;
 mod packets;
 mod plausible;
 mod recording;
+mod selection;
 mod solved;
 #[cfg(test)]
 mod tests;
+mod xla;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +34,7 @@ use probe_sync_time::{Duration, NodeId};
 pub use self::origin::recorded_reference;
 use self::packets::Packets;
 use self::recording::{Recording, TakeLine};
+pub use self::selection::Selection;
 pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
 use crate::{Config, Error};
@@ -40,8 +44,15 @@ use crate::{Config, Error};
 pub enum Input<'a> {
     /// Files of exchanges: `probes/nodeN.jsonl`.
     Probes(&'a [PathBuf]),
-    /// Files of fitted windows: `windows/nodeN.jsonl`.
+    /// Files of fitted windows: `windows/nodeN.jsonl`, or the XLA distributed profiler's `probe_windows_nodeN.jsonl` or messages.
     Windows(&'a [PathBuf]),
+    /// The same, and which fits count; and the XLA distributed profiler's `alpha_beta_nodeN.csv`, whose time somebody must know.
+    Fits {
+        /// The files.
+        files: &'a [PathBuf],
+        /// Which fits count, and when they hold.
+        selection: Selection,
+    },
     /// CSV files of one-way packets that were seen on both sides, with the columns `src,dst,send_ns,recv_ns` and optionally
     /// `stamp`. Each time is on its own node's clock.
     Packets {
@@ -163,7 +174,8 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
 fn read<'a>(input: Input<'a>, recording: &mut Recording) -> Result<&'a [PathBuf], Error> {
     let (paths, take): (_, TakeLine) = match input {
         Input::Probes(paths) => (paths, Recording::take_exchange),
-        Input::Windows(paths) => (paths, Recording::take_window),
+        Input::Windows(paths) => return windows(paths, Selection::default(), recording),
+        Input::Fits { files, selection } => return windows(files, selection, recording),
         Input::Packets { files, window } => {
             let mut packets = Packets::default();
             for path in files {
@@ -177,6 +189,40 @@ fn read<'a>(input: Input<'a>, recording: &mut Recording) -> Result<&'a [PathBuf]
         recording.read(path, take)?;
     }
     Ok(paths)
+}
+
+/// Reads files of windows, ours or the XLA distributed profiler's.
+fn windows<'a>(paths: &'a [PathBuf], selection: Selection, recording: &mut Recording) -> Result<&'a [PathBuf], Error> {
+    let format = xla::common_format(paths)?;
+    if format != xla::Format::Csv && (selection.at.is_some() || selection.window.is_some()) {
+        let reason = "says when the fits of alpha_beta_nodeN.csv hold; these files say it themselves; leave --at and --window out";
+        return Err(Error::Configuration { origin: "command line".into(), key: "--at".into(), reason: reason.into() });
+    }
+    if format == xla::Format::Own {
+        recording.selection = selection;
+        paths.iter().try_for_each(|path| recording.read(path, Recording::take_window))?;
+        if recording.unselected > 0 {
+            recording
+                .note(format!("{} fits have too few pairs or too many losses and are left out", recording.unselected));
+        }
+        return selected(recording, recording.unselected).map(|()| paths);
+    }
+    let mut fits = xla::Fits::default();
+    for path in paths {
+        let format = xla::format_of(path)?;
+        fits.read(path, format, &selection, recording)?;
+    }
+    let unselected = fits.put_into(recording);
+    selected(recording, unselected).map(|()| paths)
+}
+
+/// Refuses a selection that leaves nothing.
+fn selected(recording: &Recording, unselected: usize) -> Result<(), Error> {
+    if recording.solved.exchanges > 0 || unselected == 0 {
+        return Ok(());
+    }
+    let key = "--min-pairs or --max-loss-ratio".into();
+    Err(Error::Configuration { origin: "command line".into(), key, reason: format!("leave out all {unselected} fits") })
 }
 
 fn reference(config: &Config) -> Result<NodeId, Error> {

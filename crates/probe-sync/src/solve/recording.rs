@@ -19,6 +19,7 @@ use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
+use super::selection::Selection;
 use super::solved::{MAX_NOTES, Solved};
 use crate::store::{ProbeLine, ProbeWindowLine, RecordedLine, write_offsets};
 use crate::{Config, Error};
@@ -34,6 +35,10 @@ pub(super) struct Recording {
     /// What the run that recorded says of its nodes.
     pub(super) origin: Option<OffsetsHeader>,
     reference: NodeId,
+    /// Which fitted edges count.
+    pub(super) selection: Selection,
+    /// Fits that do not.
+    pub(super) unselected: usize,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +60,8 @@ impl Recording {
             solved: Solved::default(),
             origin: None,
             reference,
+            selection: Selection::default(),
+            unselected: 0,
         }
     }
 
@@ -107,13 +114,16 @@ impl Recording {
     }
 
     pub(super) fn take_window(&mut self, path: &Path, number: usize, line: &[u8]) {
-        let window = match serde_json::from_slice::<NodeWindowData>(line) {
+        let mut window = match serde_json::from_slice::<NodeWindowData>(line) {
             Ok(window) => window,
             Err(error) => return self.skip(path, number, &error.to_string()),
         };
         if let Some(reason) = implausible_window(&window) {
             return self.skip(path, number, reason);
         }
+        let found = window.edges.len();
+        window.edges.retain(|edge| self.selection.wants(edge.pairs_count, edge.lost_count));
+        self.unselected += found - window.edges.len();
         let of_round = self.windows.entry(window.round_id).or_default();
         if of_round.contains_key(&window.node_id) {
             return self.skip(path, number, "a second window of the same node and round");
@@ -141,6 +151,12 @@ impl Recording {
     /// Takes a window that was fitted elsewhere.
     pub(super) fn put(&mut self, window: NodeWindowData) {
         self.windows.entry(window.round_id).or_default().insert(window.node_id, window);
+    }
+
+    /// Counts and names something that is left out and is no line.
+    pub(super) fn leave_out(&mut self, what: &str) {
+        self.solved.skipped_lines += 1;
+        self.note(format!("left out: {what}"));
     }
 
     pub(super) fn skip(&mut self, path: &Path, number: usize, reason: &str) {

@@ -59,6 +59,11 @@ pub struct CheckReport {
     pub instances: usize,
     /// The largest amount by which an edge is broken, ns; 0 when none is.
     pub worst_ns: f64,
+    /// Operations of all ranks whose starts are all on known clocks.
+    pub start_gaps: usize,
+    /// Mean over these of the latest start minus the earliest, ns; 0 without any. Ranks that wait for each other are in it as well as clocks
+    /// that differ.
+    pub start_gap_mean_ns: f64,
     /// The same by name of operation.
     pub operations: Vec<OperationLine>,
     /// The nodes, with their numbers of parts.
@@ -111,6 +116,14 @@ impl CheckReport {
         let counts = [(self.unjudged_edges as u64, "edges"), (self.unjudged_parts, "parts of collectives")];
         let told = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
         told.collect::<Vec<_>>().join(" and ")
+    }
+
+    fn count_start_gap(&mut self, starts: &[Instant<'_>]) {
+        let times = || starts.iter().map(|start| start.time.at);
+        let known = starts.iter().all(|start| start.time.sigma_ns.is_finite());
+        let Some((earliest, latest)) = times().min().zip(times().max()).filter(|_| known) else { return };
+        self.start_gaps += 1;
+        self.start_gap_mean_ns += (nanoseconds(latest - earliest) - self.start_gap_mean_ns) / self.start_gaps as f64;
     }
 
     /// Broken edges that uncertainty does not explain.
@@ -236,6 +249,9 @@ impl<'a> Judge<'a> {
         let mut judged = OperationLine::new(operation.evidence);
         judged.instances = 1;
         let (ends, starts) = self.sides(operation);
+        if operation.order == Order::AllToAll {
+            self.report.count_start_gap(&starts);
+        }
         if let Order::Exchange(receivers) = &operation.order {
             for end in &ends {
                 let place = receivers.binary_search_by_key(&end.part.node, |(receiver, _)| *receiver);

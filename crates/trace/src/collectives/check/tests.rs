@@ -37,6 +37,7 @@ fn an_end_before_a_start_is_named_and_correction_mends_it() {
     let [edge] = &report.broken_edges[..] else { panic!("{report:?}") };
     assert_eq!((edge.ended_node, edge.end_ns, edge.started_node, edge.start_ns), (0, 10_300, 1, 11_100));
     assert_eq!((edge.by_ns, edge.explained, edge.uncertainty_ns), (800.0, false, 0.0));
+    assert_eq!((report.start_gaps, report.start_gap_mean_ns), (1, 1_100.0));
     assert_eq!((edge.instance.as_str(), report.nodes[0].broken), ("jit_f, run 1", 1));
     // t_ref = t − offset, offset = +1000: node 1 from 10100 to 10310.
     let [first, second] = barrier();

@@ -1,0 +1,207 @@
+//! Command lines of the XLA distributed profiler's tools (`graph_calc_main`, `trace_combiner.py`, `validate_collectives.py`), as ours.
+//!
+//! Place in the flow: before arguments are parsed. A flag of theirs that means the same is put in our spelling, and one line says so; one
+//! that has no counterpart is an error that names what there is. Both spellings of a flag's value, `--flag value` and `--flag=value`, are
+//! taken. Nothing that is a flag of ours is touched. What it does not do: read files, or parse what is not theirs.
+
+use std::ffi::OsString;
+
+/// What a flag of theirs becomes.
+enum Becomes {
+    /// Ours, with the same values.
+    Flag(&'static str),
+    /// Ours, whose values theirs have with commas between them.
+    List(&'static str),
+    /// Nothing: it is done anyway.
+    Done(&'static str),
+    /// An error that says what to do.
+    Refused(&'static str),
+}
+
+/// A flag of theirs: the commands that take it, its name without dashes and with `_`, and what it becomes.
+struct Old(&'static [&'static str], &'static str, Becomes);
+
+/// Our arguments in place of theirs, and the line that says what was read as what; `arguments` begin with the program's name.
+///
+/// # Errors
+/// Names the flag, and what to use in its place.
+pub fn translate(arguments: Vec<OsString>) -> Result<(Vec<OsString>, Option<String>), String> {
+    let command = arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default().to_owned();
+    let mut ours: Vec<OsString> = Vec::with_capacity(arguments.len());
+    let mut said: Vec<String> = Vec::new();
+    let mut rest = arguments.into_iter();
+    // Bounded: the arguments.
+    while let Some(argument) = rest.next() {
+        if argument == "--" {
+            ours.push(argument);
+            ours.extend(rest);
+            break;
+        }
+        let Some((name, value, old)) = argument.to_str().and_then(|text| known(&command, text)) else {
+            ours.push(argument);
+            continue;
+        };
+        match old.2 {
+            Becomes::Refused(reason) => return Err(format!("--{name}: {reason}")),
+            Becomes::Done(why) => said.push(format!("--{name} accepted ({why})")),
+            Becomes::Flag(flag) => {
+                said.push(format!("--{name} read as --{flag}"));
+                ours.push(format!("--{flag}").into());
+                ours.extend(value.map(OsString::from));
+            }
+            Becomes::List(flag) => {
+                let values = value.map(OsString::from).or_else(|| rest.next());
+                let values = values.as_ref().and_then(|values| values.to_str());
+                let values = values.ok_or_else(|| format!("--{name}: no files; the new flag is --{flag} FILE FILE"))?;
+                said.push(format!("--{name} read as --{flag} {}", values.replace(',', " ")));
+                ours.push(format!("--{flag}").into());
+                ours.extend(values.split(',').map(OsString::from));
+            }
+        }
+    }
+    let line = (!said.is_empty()).then(|| format!("flags of the XLA distributed profiler: {}", said.join(", ")));
+    Ok((ours, line))
+}
+
+/// The flag of theirs that an argument is: its name as it was written, its value after `=`, and what is known of it.
+fn known<'a>(command: &str, argument: &'a str) -> Option<(&'a str, Option<&'a str>, &'static Old)> {
+    let flag = argument.strip_prefix("--")?;
+    let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+    let plain = name.replace('-', "_");
+    let old = OLD.iter().find(|Old(commands, old, _)| commands.contains(&command) && *old == plain)?;
+    // Our own spelling needs no translation.
+    let own = matches!(old.2, Becomes::Flag(ours) if ours == name);
+    (!own).then_some((name, value, old))
+}
+
+const TRACES: &[&str] = &["align", "merge", "check"];
+
+const OLD: &[Old] = &[
+    Old(&["solve"], "input_files", Becomes::List("windows")),
+    Old(&["solve"], "output_offsets", Becomes::Flag("out")),
+    Old(&["solve"], "reference_node", Becomes::Flag("reference")),
+    Old(&["solve"], "min_pairs", Becomes::Flag("min-pairs")),
+    Old(&["solve"], "max_loss_ratio", Becomes::Flag("max-loss-ratio")),
+    Old(
+        &["solve"],
+        "smoothing_factor",
+        Becomes::Refused(
+            "the whole run is smoothed at once, by how the clocks wander, and no factor sets it; leave it out",
+        ),
+    ),
+    Old(&["solve"], "num_nodes", Becomes::Refused("the nodes are those in the files; leave it out")),
+    Old(TRACES, "snapshot_pairs", Becomes::Flag("snapshots")),
+    Old(TRACES, "run_dir", Becomes::Flag("run-dir")),
+    Old(TRACES, "auto_discover", Becomes::Done("--run-dir finds traces, offsets and snapshots")),
+    Old(TRACES, "run_metadata", Becomes::Refused("run.json is found with the new flag --run-dir DIR")),
+    Old(&["merge"], "no_correction", Becomes::Flag("no-correction")),
+    Old(
+        &["align"],
+        "no_correction",
+        Becomes::Refused("align corrects times and does nothing else; merge --no-correction joins traces as they are"),
+    ),
+    Old(
+        &["check"],
+        "no_correction",
+        Becomes::Refused("traces are checked as they are unless --offsets or --run-dir is given; leave it out"),
+    ),
+    Old(
+        &["merge"],
+        "plane_prefix",
+        Becomes::Refused("the new flag is --plane-layout, xprof or gpu-tracks; other names are not made"),
+    ),
+    Old(
+        TRACES,
+        "print_events",
+        Becomes::Refused(
+            "events are not printed; align and merge --annotate keep each event's correction in the output",
+        ),
+    ),
+    Old(
+        TRACES,
+        "print_collectives",
+        Becomes::Refused("collectives are not printed; check --json FILE writes what was judged"),
+    ),
+    Old(&["check"], "output", Becomes::Flag("json")),
+    Old(
+        &["check"],
+        "csv",
+        Becomes::Refused("a table of start gaps is not made; --json FILE has every broken edge with its times"),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(arguments: &str, expected: Result<(&str, Option<&str>), &str>) {
+        let given = arguments.split(' ').map(OsString::from).collect();
+        match (translate(given), expected) {
+            (Ok((ours, line)), Ok((expected, said))) => {
+                assert_eq!(ours.join(&OsString::from(" ")).to_str(), Some(expected));
+                let said = said.map(|said| format!("flags of the XLA distributed profiler: {said}"));
+                assert_eq!(line, said, "{arguments}");
+            }
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_that_mean_the_same_are_put_in_our_spelling() {
+        check("p solve --windows a --out b", Ok(("p solve --windows a --out b", None)));
+        check(
+            "p solve --input_files=a.jsonl,b.jsonl --output_offsets o --reference_node=1",
+            Ok((
+                "p solve --windows a.jsonl b.jsonl --out o --reference 1",
+                Some(
+                    "--input_files read as --windows a.jsonl b.jsonl, --output_offsets read as --out, --reference_node read as --reference",
+                ),
+            )),
+        );
+        check("p solve --min-pairs 3", Ok(("p solve --min-pairs 3", None)));
+        check("p solve --min_pairs 3", Ok(("p solve --min-pairs 3", Some("--min_pairs read as --min-pairs"))));
+        check(
+            "p align --snapshot_pairs a b",
+            Ok(("p align --snapshots a b", Some("--snapshot_pairs read as --snapshots"))),
+        );
+        check("p check --output x.json", Ok(("p check --json x.json", Some("--output read as --json"))));
+        check("p align --output x --run-dir d", Ok(("p align --output x --run-dir d", None)));
+        check(
+            "p merge --no_correction",
+            Ok(("p merge --no-correction", Some("--no_correction read as --no-correction"))),
+        );
+        check("p merge --no-correction", Ok(("p merge --no-correction", None)));
+        check("p run --output x -- --csv", Ok(("p run --output x -- --csv", None)));
+        check(
+            "p merge --run_dir d --auto_discover",
+            Ok((
+                "p merge --run-dir d",
+                Some(
+                    "--run_dir read as --run-dir, --auto_discover accepted (--run-dir finds traces, offsets and snapshots)",
+                ),
+            )),
+        );
+    }
+
+    #[test]
+    fn the_page_lists_every_flag() {
+        let page = include_str!("../../../docs/xla.md");
+        for Old(_, name, becomes) in OLD {
+            assert!(page.contains(&format!("`--{name}")), "docs/xla.md lacks --{name}");
+            if let Becomes::Flag(flag) | Becomes::List(flag) = becomes {
+                assert!(page.contains(flag), "docs/xla.md lacks --{flag}");
+            }
+        }
+    }
+
+    #[test]
+    fn others_name_what_there_is() {
+        check("p solve --smoothing_factor=0.5", Err("--smoothing_factor: the whole run is smoothed at once"));
+        check("p solve --num_nodes 4", Err("leave it out"));
+        check("p solve --input_files", Err("--windows FILE"));
+        check("p align --no-correction", Err("merge --no-correction"));
+        check("p check --csv gaps.csv", Err("--json FILE"));
+        check("p merge --print_events", Err("--annotate"));
+    }
+}

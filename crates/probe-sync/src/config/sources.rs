@@ -1,0 +1,177 @@
+//! Where settings come from, in order: keys of the XLA distributed profiler in a file, its variables, our keys in a file, `PROBE_SYNC_*`,
+//! flags. The later wins: an old variable that is still set somewhere never changes what was asked for by our own names.
+//!
+//! Place in the flow: [`super::Config::load`] takes what all of them give together and checks it. Every setting passes through
+//! [`Config::set`]. What is the XLA profiler's is said in one line: what it was read as, or that ours was given too and wins.
+//!
+//! What it does not do: know keys (`table`, `xla`), check values against each other.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::xla::{self, Meaning, Report};
+use super::{Config, Key};
+use crate::Error;
+
+/// One setting, and who gave it.
+struct Given {
+    key: String,
+    text: String,
+    /// For errors.
+    origin: String,
+    /// For the line of translations.
+    shown: String,
+    /// A variable of the XLA profiler.
+    foreign: bool,
+}
+
+/// The settings of all sources, unchecked.
+///
+/// # Errors
+/// Names the place, the key and what is wrong with the value.
+pub(super) fn gathered(
+    file: Option<&Path>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+    flags: &[(String, String)],
+) -> Result<Config, Error> {
+    let mut report = Report::default();
+    let variables = variables(environment, file, &mut report)?;
+    let file = file.map(Path::to_owned).or(variables.file);
+    let of_file = file.as_deref().map(of_file).transpose()?.unwrap_or_default();
+    let (mut all, own): (Vec<Given>, _) =
+        of_file.into_iter().partition(|given| xla::key(&given.key, &given.text).is_some());
+    all.extend(variables.theirs);
+    all.extend(own);
+    all.extend(variables.ours);
+    all.extend(flags.iter().map(|(key, text)| {
+        let flag = format!("--{}", Key::named(key).map_or(key.as_str(), |key| key.flag));
+        Given { key: key.clone(), text: text.clone(), shown: format!("{flag} {text}"), origin: flag, foreign: false }
+    }));
+    let config = set_all(&all, &mut report)?;
+    if let Some(line) = report.line() {
+        tracing::info!("{line}");
+    }
+    Ok(config)
+}
+
+/// Sets them in order, and reports what became of those that are not ours.
+fn set_all(all: &[Given], report: &mut Report) -> Result<Config, Error> {
+    let mut config = Config::default();
+    // By place in `all`: our key, and its value as the setting made it.
+    let mut made: Vec<(usize, &'static Key, String)> = Vec::with_capacity(all.len());
+    let mut translated = Vec::new();
+    for (place, given) in all.iter().enumerate() {
+        let wrong = |key: &str, reason| Error::Configuration { origin: given.origin.clone(), key: key.into(), reason };
+        let asked = if given.foreign { xla::variable } else { xla::key };
+        let meaning = asked(&given.key, &given.text).transpose().map_err(|reason| wrong(&given.key, reason))?;
+        let (key, text) = match &meaning {
+            Some(Meaning::Done(why)) => {
+                report.done(&given.shown, why);
+                continue;
+            }
+            Some(Meaning::Set(key, text)) => (*key, text.as_str()),
+            None => (given.key.as_str(), given.text.as_str()),
+        };
+        config.set(key, text, &given.origin)?;
+        if let Some(key) = Key::named(key) {
+            if meaning.is_some() {
+                translated.push((place, text.to_owned()));
+            }
+            made.push((place, key, (key.write)(&config)));
+        }
+    }
+    for (place, text) in translated {
+        let Some((_, key, value)) = made.iter().find(|(of, ..)| *of == place) else { continue };
+        let last = made.iter().rev().find(|(_, other, _)| other.name == key.name);
+        match last.filter(|(_, _, now)| now != value) {
+            Some((winner, ..)) => report.beaten(&all[place].shown, &all[*winner].shown),
+            None => report.read(&all[place].shown, &flag(key, &text)),
+        }
+    }
+    Ok(config)
+}
+
+/// As it would stand on the command line.
+fn flag(key: &Key, text: &str) -> String {
+    if key.value_name.is_empty() { format!("--{}", key.flag) } else { format!("--{} {text}", key.flag) }
+}
+
+/// The variables that are settings.
+struct Variables {
+    /// Those of the XLA profiler.
+    theirs: Vec<Given>,
+    /// Ours.
+    ours: Vec<Given>,
+    /// The file that theirs name, where no other is given.
+    file: Option<PathBuf>,
+}
+
+fn variables(
+    environment: impl Iterator<Item = (OsString, OsString)>,
+    file: Option<&Path>,
+    report: &mut Report,
+) -> Result<Variables, Error> {
+    let mut found = Variables { theirs: Vec::new(), ours: Vec::new(), file: None };
+    for (name, value) in environment {
+        // Other programs' variables may be anything; these are text.
+        let Some(name) = name.to_str() else { continue };
+        let text = value.to_string_lossy().into_owned();
+        let (origin, shown) = (format!("environment variable {name}"), format!("{name}={text}"));
+        if let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) {
+            if !RESERVED_ENVIRONMENT.contains(&key) {
+                found.ours.push(Given { key: key.to_lowercase(), text, origin, shown, foreign: false });
+            }
+        } else if name == xla::CONFIG {
+            match file {
+                Some(file) => report.beaten(&shown, &format!("--config {}", file.display())),
+                None => {
+                    report.read(&shown, &format!("--config {text}"));
+                    found.file = Some(value.into());
+                }
+            }
+        } else if let Some(meaning) = xla::variable(name, &text) {
+            let key = name.to_owned();
+            meaning.map_err(|reason| Error::Configuration {
+                origin: "environment".into(),
+                key: key.clone(),
+                reason,
+            })?;
+            found.theirs.push(Given { key, text, origin, shown, foreign: true });
+        }
+    }
+    // The environment has no order of its own.
+    found.theirs.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(found)
+}
+
+/// The settings of a file: TOML, or JSON where its name ends so or it begins with a brace.
+fn of_file(path: &Path) -> Result<Vec<Given>, Error> {
+    let wrong = |reason: String| Error::ConfigurationFile { path: path.into(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let json = path.extension().is_some_and(|extension| extension == "json") || text.trim_start().starts_with('{');
+    let table: serde_json::Map<String, serde_json::Value> = if json {
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    } else {
+        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    };
+    let given = |(key, value): (String, serde_json::Value)| {
+        let text = match value {
+            serde_json::Value::String(text) => text,
+            serde_json::Value::Number(number) => number.to_string(),
+            serde_json::Value::Bool(flag) => flag.to_string(),
+            // Lists of nodes, and what the XLA profiler has; their readers judge them.
+            other if Key::named(&key).is_some_and(Key::is_list) || xla::key(&key, &other.to_string()).is_some() => {
+                other.to_string()
+            }
+            other => return Err(wrong(format!("key {key}: expected a text, a number or true/false, found {other}"))),
+        };
+        let (origin, shown) = (path.display().to_string(), format!("{key} = {text} in {}", path.display()));
+        Ok(Given { key, text, origin, shown, foreign: false })
+    };
+    table.into_iter().map(given).collect()
+}
+
+/// Prefix of the environment variables.
+const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
+/// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
+const RESERVED_ENVIRONMENT: [&str; 7] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "ID", "PARENT", "RENDEZVOUS_TIMEOUT"];

@@ -1,0 +1,23 @@
+//! What a node says of its edges.
+//!
+//! Place in the flow: part of its hello; `graph` makes one graph of all nodes' lists. What it does not do: judge them.
+
+use probe_sync_time::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::Config;
+
+/// What a node says of its edges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbors {
+    /// Whom it probes; empty for a node that only answers.
+    pub(super) out: Option<Vec<NodeId>>,
+    /// Who probes it.
+    pub(super) into: Option<Vec<NodeId>>,
+}
+
+impl Neighbors {
+    pub(super) fn of(config: &Config) -> Self {
+        Self { out: config.out_neighbors.clone(), into: config.in_neighbors.clone() }
+    }
+}

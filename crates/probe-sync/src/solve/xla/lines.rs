@@ -1,0 +1,84 @@
+//! `probe_windows_nodeN.jsonl`: a line per window of one node, and perhaps a first line about the profiler's session.
+//!
+//! ```text
+//! {"meta":true,"node_id":0,"start_walltime_ns":…,"start_gpu_ns":…}
+//! {"window_start_ns":…,"window_end_ns":…,"window_id":7,"round_id":7,"node_id":0,"edges":[{"dst":1,"alpha":…,"beta":…,"pairs":487,"lost":5}]}
+//! ```
+//!
+//! alpha has ten digits after the point, beta is a whole number of ns. Older files have no round_id and no window_id, and a node that a
+//! line does not name is that of the file's name. Times are on the node's own system clock, so the first line is not needed.
+//! What it does not do: judge what the fits say.
+
+use std::path::Path;
+
+use probe_sync_time::NodeId;
+use serde::Deserialize;
+
+use super::super::recording::Recording;
+use super::fit::{Fit, Quanta, Window, node_of_name};
+use crate::Error;
+
+#[derive(Deserialize)]
+struct Line {
+    window_start_ns: i64,
+    window_end_ns: i64,
+    round_id: Option<u64>,
+    node_id: Option<NodeId>,
+    edges: Vec<LineEdge>,
+}
+
+#[derive(Deserialize)]
+struct LineEdge {
+    dst: NodeId,
+    alpha: f64,
+    beta: f64,
+    pairs: u32,
+    lost: u32,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    meta: bool,
+    node_id: Option<NodeId>,
+}
+
+/// Whether a line is of theirs: a session's, or a window's without what ours have; None for a line that is no JSON object.
+pub(super) fn is_theirs(line: &[u8]) -> Option<bool> {
+    let Ok(serde_json::Value::Object(keys)) = serde_json::from_slice(line) else { return None };
+    let own = keys.contains_key("stop_requested") || keys.contains_key("clock_event");
+    let window = keys.contains_key("window_start_ns") && keys.contains_key("edges");
+    Some(!own && (window || keys.get("meta") == Some(&serde_json::Value::Bool(true))))
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn read(
+    path: &Path,
+    recording: &mut Recording,
+    mut take: impl FnMut(Window) -> Result<(), String>,
+) -> Result<(), Error> {
+    let mut of_file = node_of_name(path);
+    recording.read(path, |recording, path, number, line| {
+        if let Ok(Meta { meta: true, node_id }) = serde_json::from_slice(line) {
+            of_file = node_id.or(of_file);
+            return;
+        }
+        let window = serde_json::from_slice::<Line>(line).map_err(|error| error.to_string());
+        let window = window.and_then(|line| {
+            let node =
+                line.node_id.or(of_file).ok_or("neither the line nor the file's name says which node it is of")?;
+            let Line { window_start_ns: start_ns, window_end_ns: end_ns, round_id: round, edges, .. } = line;
+            Ok(Window { node, round, start_ns, end_ns, fits: edges.iter().map(fit).collect() })
+        });
+        if let Err(reason) = window.and_then(&mut take) {
+            recording.skip(path, number, &reason);
+        }
+    })
+}
+
+fn fit(edge: &LineEdge) -> Fit {
+    let LineEdge { dst, alpha, beta, pairs, lost } = *edge;
+    Fit { dst, alpha, beta, pairs, lost, quanta: Quanta { alpha: 1e-10, beta_ns: 1.0 } }
+}
