@@ -183,6 +183,12 @@ class Torch(Mended):
         self.assertRegex(told["unknown_setting"], r"^ConfigError: .*unknown key; known: duration")
         self.assertIn("make a trace_handler for it", told["traced_after_the_end"])
 
+    def test_a_loop_of_accelerate(self):
+        folder, traces, told = self.recorded(script=EXAMPLES / "accelerate_loop.py")
+        self.assertIn(f"probe_sync: {len(traces)} traces", told)
+        self.assertIn("broken edges 0 → 0", told)
+        self.assertTrue((folder / "merged.0.json.gz").is_file())
+
     def test_a_data_loader_that_forks(self):
         folder, _, told = self.recorded(script=HERE / "loader.py")
         self.assertIn("broken edges 0 → 0", told)

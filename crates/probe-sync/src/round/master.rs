@@ -112,14 +112,21 @@ impl Master {
         let solved = self.solver.solve(round_id, reference, windows);
         let mut solved = solved.map_err(|source| Error::Graph { round_id, source })?;
         let next = match (closing, self.first_windows(round_id)) {
-            (Some(window), _) | (None, Some(window)) => Pace { window, ..pace.clone() },
+            // A pace for long windows leaves hardly a packet in a short one.
+            (Some(window), _) => Pace { window, cadence: pace.cadence.min(self.configured.cadence), ..pace.clone() },
+            (None, Some(window)) => Pace { window, ..pace.clone() },
             (None, None) => {
                 let long = Pace { window: pace.window.max(self.configured.window), ..pace.clone() };
                 let next = self.policy.next(&solved, &long);
                 Pace { window: self.within_duration(next.window), ..next }
             }
         };
-        let decision = next.decision(solved.data.window_end, ends);
+        let mut start = solved.data.window_end;
+        if closing.is_some() {
+            // This rank may have cut its window long before the others ended theirs: their last one is to be whole.
+            start += Duration::from_ns(i64::try_from(closed.elapsed().as_nanos()).unwrap_or(0));
+        }
+        let decision = next.decision(start, ends);
         solved.data.decision = Decision { closing: closing.is_some(), ..decision };
         self.latency = closed.elapsed();
         self.recorder.record(&solved.data, self.latency)?;

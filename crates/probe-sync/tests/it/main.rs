@@ -1,6 +1,7 @@
 //! The library as a launcher links it: ranks bring a `Collective`, real packets on loopback.
 
 mod clock;
+mod ends;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -88,7 +88,7 @@ const LIBRARY_JAX: Library = Library {
 const LIBRARY_TORCH: Library = Library {
     name: "torch",
     version: "2.15.0",
-    packages: &["torch==2.15.0", "numpy"],
+    packages: &["torch==2.15.0", "numpy", "accelerate==1.15.0"],
     venv: "target/torch/venv",
     size: "5.4 GB",
 };
