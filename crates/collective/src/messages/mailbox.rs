@@ -107,8 +107,7 @@ impl Mail {
             return;
         }
         self.ended = Some((culprit, reason.to_owned()));
-        let reason = &reason[..reason.floor_char_boundary(REASON_MAX)];
-        let message = message(END, culprit as u64, reason.as_bytes());
+        let message = message(END, culprit as u64, &reason.as_bytes()[..reason.len().min(REASON_MAX)]);
         let told = if self.rank == ROOT { 1..self.incoming.len() } else { ROOT..ROOT + 1 };
         self.outgoing.extend(told.filter(|rank| *rank != culprit).map(|rank| (rank, message.clone())));
     }
