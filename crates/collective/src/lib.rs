@@ -85,8 +85,8 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
-    /// A rank ended the job on purpose.
-    #[error("{operation}: rank {rank} ended the job: {reason}")]
+    /// a rank ended the run on purpose.
+    #[error("{operation}: rank {rank} ended the run: {reason}")]
     Aborted {
         /// The operation under way here.
         operation: &'static str,

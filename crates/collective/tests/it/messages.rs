@@ -129,7 +129,7 @@ fn a_rank_without_a_part_that_moves_no_mail_is_named() {
     // The root says so, and everybody hears it.
     ranks[0].abort(&error.to_string());
     let error = ranks[1].broadcast(&mut Vec::new(), &deadline).unwrap_err().to_string();
-    assert!(error.contains("rank 0 ended the job: gather: no data from rank(s) 2"), "{error}");
+    assert!(error.contains("rank 0 ended the run: gather: no data from rank(s) 2"), "{error}");
 }
 
 #[test]
