@@ -82,8 +82,10 @@ fn train(
     world.all_reduce_into(&own[..], &mut worst[..], SystemOperation::max());
     if let Some(report) = report {
         let outside = report.truth.map_or(0, |truth| truth.outside_hard_interval);
-        let steps =
-            if stepped { format!("longest step {:.3} ms of {BUDGET:?}", worst[1]) } else { "no steps".to_owned() };
+        let [bound_ns, wall_ms, processor_ms] = worst;
+        let longest =
+            format!("longest step of at most {BUDGET:?}: {wall_ms:.3} ms, of which it ran {processor_ms:.3} ms");
+        let steps = if stepped { longest } else { "no steps".to_owned() };
         println!(
             "{} ranks, {level:?}: {} rounds, worst bound {bound_ns:.0} ns, {outside} outside of the hard interval, {steps}",
             world.size(),
