@@ -25,6 +25,8 @@ struct Arguments {
 enum Case {
     /// It stops to call step.
     Silent,
+    /// As rank 0's stops to call step.
+    SilentRoot,
     /// It calls no step for a while, and then again.
     Pauses,
     /// It drops its session without stop.
@@ -47,7 +49,8 @@ fn main() -> ExitCode {
     let (rank, size) = (world.rank(), world.size());
     let mut gone = None;
     let result = early.and_then(|()| match arguments.case {
-        Case::Silent => cases::silent(&world, &arguments.out),
+        Case::Silent => cases::silent(&world, &arguments.out, cases::last(&world)),
+        Case::SilentRoot => cases::silent(&world, &arguments.out, 0),
         Case::Pauses => cases::pauses(&world, &arguments.out),
         Case::LetsGo => cases::lets_go(&world, &arguments.out),
         Case::WrongUses => cases::wrong_uses(&world, &arguments.out),

@@ -40,20 +40,33 @@ impl Carrier {
     /// # Errors
     /// [`Error::Setup`] on a thread that may not; else what [`Messages`] says.
     pub fn step(&mut self, budget: Duration) -> Result<(), Error> {
+        // Some libraries look at the network at every eighth call only.
+        self.turns(budget, IDLE_TURNS)
+    }
+
+    /// As [`Carrier::step`], for one that looks again and again: it ends at the first look at which nothing has come.
+    ///
+    /// # Errors
+    /// As [`Carrier::step`].
+    pub(super) fn look(&mut self, budget: Duration) -> Result<(), Error> {
+        self.turns(budget, 1)
+    }
+
+    fn turns(&mut self, budget: Duration, idle_turns: u32) -> Result<(), Error> {
         self.check_thread()?;
         let started = Instant::now();
+        self.mailbox.open().moved = started;
         let mut idle = 0;
         while self.is_wanted() {
             match self.turn() {
                 Ok(true) => idle = 0,
-                // Some libraries look at the network at every eighth call only.
                 Ok(false) => idle += 1,
                 Err(error) => {
                     self.mailbox.broken(error.to_string());
                     return Err(error);
                 }
             }
-            if idle > IDLE_TURNS || started.elapsed() >= budget {
+            if idle >= idle_turns || started.elapsed() >= budget {
                 break;
             }
         }

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::{Error, ROOT, Rank};
 
@@ -29,6 +30,8 @@ pub(super) struct Mail {
     incoming: Vec<VecDeque<(u64, Vec<u8>)>>,
     /// Somebody waits for mail.
     pub waiting: bool,
+    /// When it was last moved, or could have been.
+    pub moved: Instant,
     /// Which rank has ended the run, and why.
     pub ended: Option<(Rank, String)>,
     /// Why no mail can be moved any more.
@@ -38,7 +41,15 @@ pub(super) struct Mail {
 impl Mailbox {
     pub fn new(rank: Rank, size: usize) -> Arc<Self> {
         let incoming = vec![VecDeque::new(); size];
-        let mail = Mail { rank, outgoing: VecDeque::new(), incoming, waiting: false, ended: None, broken: None };
+        let mail = Mail {
+            rank,
+            outgoing: VecDeque::new(),
+            incoming,
+            waiting: false,
+            moved: Instant::now(),
+            ended: None,
+            broken: None,
+        };
         Arc::new(Self { mail: Mutex::new(mail), changed: Condvar::new() })
     }
 

@@ -150,6 +150,16 @@ fn a_step_ends_in_time_moves_nothing_unasked_and_is_refused_on_another_thread() 
 }
 
 #[test]
+fn a_root_whose_launcher_moves_nothing_blames_nobody_else() {
+    let mut ends = ends(2, Threads::OneAtATime);
+    let (_one, _) = ends.remove(1);
+    let (mut zero, _carrier) = ends.remove(0);
+    let deadline = Deadline::new(Duration::from_millis(50), None);
+    let error = zero.gather(&[true, true], b"here", &mut Frames::default(), &deadline).unwrap_err().to_string();
+    assert!(error.contains("gather: its launcher has moved no messages for"), "{error}");
+}
+
+#[test]
 fn who_waits_learns_that_nothing_moves_any_more() {
     let queues: Queues = Arc::new((0..2).map(|_| Mutex::default()).collect());
     let finalised = Arc::new(AtomicBool::new(true));

@@ -71,8 +71,9 @@ const LEVELS: [(&str, &str); 4] = [
     ("launcher's MPI, multiple", "multiple"),
 ];
 
-const CASES: [(&str, &str); 6] = [
+const CASES: [(&str, &str); 7] = [
     ("launcher's MPI, a rank that steps no more", "silent"),
+    ("launcher's MPI, a root that steps no more", "silent-root"),
     ("launcher's MPI, a rank that pauses", "pauses"),
     ("launcher's MPI, a rank that lets go", "lets-go"),
     ("launcher's MPI, a rank that finalises", "finalises"),
