@@ -37,6 +37,15 @@ pub struct MpiMessages {
 unsafe impl Send for MpiMessages {}
 
 impl MpiMessages {
+    /// As [`MpiMessages::beside`], for launchers that use rsmpi, in the version that this crate uses.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(communicator: &impl mpi::traits::Communicator) -> Result<Self, Error> {
+        // SAFETY: rsmpi's communicators are valid as long as they are there; MPI runs, which is asked first.
+        unsafe { Self::beside(communicator.as_raw()) }
+    }
+
     /// A way to send between the ranks of `comm`, which all make this call; it waits for them, because `comm` is duplicated.
     ///
     /// # Safety

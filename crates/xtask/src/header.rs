@@ -50,7 +50,8 @@ const HEADER: &str = "\
 /*
  * probe_sync: how the clocks of a job's nodes differ, and the reference's time on all of them.
  *
- * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or calls MPI.
+ * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or the job, and
+ * calls no MPI but through the functions of ps_messages, where it is given some.
  * Functions return PS_OK or what kind of failure it was, and ps_last_error() then says on the same thread what to do about it. All may be called from any
  * thread; a handle is freed when nobody uses it any more. A process that forks before ps_session_start() may start sessions in parent and child; in
  * one that is forked off later only clocks go on.

@@ -7,6 +7,7 @@
 //! The first argument is the thread level that MPI is initialised with: single, funneled, serialized or multiple. At multiple the session's own thread sends
 //! its messages; else the launcher gives it [`BUDGET`] after every allreduce. All ranks of this machine share one clock in truth, so virtual clocks are laid
 //! over what is measured. `examples/c/mpi_launcher.c` is the same in C.
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use mpi::collective::SystemOperation;
 use mpi::environment::Threading;
-use mpi::traits::{AsRaw as _, Communicator as _, CommunicatorCollectives as _};
+use mpi::traits::{Communicator as _, CommunicatorCollectives as _};
 use probe_sync::mpi::MpiMessages;
 use probe_sync::report::SIGMAS_95;
 use probe_sync::{Config, Progress, Session, SessionHandle};
@@ -47,9 +48,8 @@ fn train(
     let mut config = Config { out, ..Config::default() };
     config.set("window", "500ms", "mpi_launcher")?;
     config.set("inject_skew", "7", "mpi_launcher")?;
-    // SAFETY: the world is a valid communicator, and all ranks come here.
-    let messages = unsafe { MpiMessages::beside(world.as_raw()) }?;
-    let session = Session::builder(config).over(messages).start()?;
+    // A communicator of another binding: `unsafe { MpiMessages::beside(raw) }`. All ranks come here.
+    let session = Session::builder(config).over(MpiMessages::of(world)?).start()?;
 
     let (started, mut longest, mut busiest) = (Instant::now(), Duration::ZERO, Duration::ZERO);
     let mut gradients = vec![1.0_f64; 4096];

@@ -162,8 +162,7 @@ fn start(world: &SimpleCommunicator, out: &Path) -> Result<SessionHandle, String
     for (key, value) in settings {
         config.set(key, value, "launchers").map_err(text)?;
     }
-    // SAFETY: a valid communicator, and all ranks come here.
-    let messages = unsafe { MpiMessages::beside(world.as_raw()) }.map_err(|error| error.to_string())?;
+    let messages = MpiMessages::of(world).map_err(|error| error.to_string())?;
     Session::builder(config).over(messages).start().map_err(text)
 }
 

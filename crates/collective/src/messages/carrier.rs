@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::mailbox::Mailbox;
-use super::{Messages, Threads};
+use super::way::{Messages, Threads};
 use crate::Error;
 
 /// Moves the mail of one rank.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Carrier;
+use super::carrier::Carrier;
 use super::mailbox::{Mail, Mailbox};
 use crate::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
 
@@ -19,14 +19,14 @@ pub struct ByMessages {
     /// Where this thread moves the mail itself.
     carrier: Option<Carrier>,
     /// How much longer a wait goes on that was asked to end.
-    patience: Duration,
+    grace: Duration,
     gathers: u64,
     broadcasts: u64,
 }
 
 impl ByMessages {
     pub(super) fn new(rank: Rank, size: usize, backend: &'static str, mailbox: Arc<Mailbox>) -> Self {
-        Self { rank, size, backend, mailbox, carrier: None, patience: Duration::ZERO, gathers: 0, broadcasts: 0 }
+        Self { rank, size, backend, mailbox, carrier: None, grace: Duration::ZERO, gathers: 0, broadcasts: 0 }
     }
 
     /// The mail is moved by whoever waits for it: for launchers whose library any thread may call.
@@ -35,10 +35,10 @@ impl ByMessages {
         Self { carrier: Some(carrier), ..self }
     }
 
-    /// A wait that is asked to end goes on for `patience` more than usual: other ranks' mail moves when their launchers come to it.
+    /// A wait that is asked to end goes on for `grace` more than usual: other ranks' mail moves when their launchers come to it.
     #[must_use]
-    pub fn patient(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn with_grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
     }
 
     /// Gives back what the launcher's library lent, where this thread moved the mail. All ranks have ended in order.
@@ -109,8 +109,8 @@ impl ByMessages {
         }
     }
 
-    fn patiently(&self, deadline: &Deadline) -> Deadline {
-        Deadline { grace: deadline.grace + self.patience, ..deadline.clone() }
+    fn with_own_grace(&self, deadline: &Deadline) -> Deadline {
+        Deadline { grace: deadline.grace + self.grace, ..deadline.clone() }
     }
 
     /// Nothing is queued behind a group that is broken: nobody would take it.
@@ -153,7 +153,7 @@ impl Collective for ByMessages {
             return Ok(());
         }
         let missing = |mail: &Mail| (1..size).filter(|rank| !mail.has_come(*rank)).collect::<Vec<_>>();
-        let deadline = self.patiently(deadline);
+        let deadline = self.with_own_grace(deadline);
         let parts: Vec<Vec<u8>> = self.wait(Wait::begin(NAME, &deadline), missing, |mail| {
             if (1..size).any(|rank| !mail.has_come(rank)) {
                 return Ok(None);
@@ -178,7 +178,7 @@ impl Collective for ByMessages {
             return Ok(());
         }
         let missing = |_: &Mail| vec![ROOT];
-        let deadline = self.patiently(deadline);
+        let deadline = self.with_own_grace(deadline);
         *buffer = self.wait(Wait::begin(NAME, &deadline), missing, |mail| mail.read(ROOT, number, NAME))?;
         Ok(())
     }
@@ -198,7 +198,8 @@ fn not_moved(operation: &'static str, idle: Duration) -> Error {
     Error::Backend { operation, reason }
 }
 
-/// Sleeps as long as a message may take: looks often at first, then a hundred times a second, which adds little to the shortest windows.
+/// Sleeps as long as a message may take: looks often at first, then fifty times a second: a look costs
+/// some 40 µs where MPI has to ask the system, and windows are longer than that by far.
 fn pause(wait: &Wait<'_>, slice: Duration) {
     if wait.may_spin() {
         std::thread::yield_now();
@@ -214,4 +215,4 @@ const LOOK: Duration = Duration::from_millis(10);
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 const SLEEP_MIN: Duration = Duration::from_micros(20);
-const SLEEP_MAX: Duration = Duration::from_millis(10);
+const SLEEP_MAX: Duration = Duration::from_millis(20);

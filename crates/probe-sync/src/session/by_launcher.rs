@@ -27,7 +27,7 @@ pub(super) fn group(messages: Box<dyn Messages>) -> (ByMessages, Option<Steps>) 
     if carrier.any_thread() {
         return (group.carried_by(carrier), None);
     }
-    (group.patient(PATIENCE), Some(Steps { carrier: Mutex::new(carrier), made_on: thread::current().id() }))
+    (group.with_grace(GRACE), Some(Steps { carrier: Mutex::new(carrier), made_on: thread::current().id() }))
 }
 
 impl Steps {
@@ -80,7 +80,7 @@ impl Steps {
 const LET_GO: &str = "its launcher has let go of the session without stop(), which every rank is to call";
 
 /// How much longer a rank that was asked to stop waits for the others: their messages move when their launchers step.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(10);
 
 /// How long messages are moved at a time while the launcher waits for the session.
 pub(super) const TURN: Duration = Duration::from_millis(1);
