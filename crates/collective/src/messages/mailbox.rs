@@ -173,7 +173,24 @@ const REASON_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_peer_end_this_rank(rank in 0..3usize, messages in proptest::collection::vec((0..4usize, 0..5u8, proptest::collection::vec(any::<u8>(), 0..24)), 0..8)) {
+            let mailbox = Mailbox::new(rank, 3);
+            for (from, kind, rest) in messages {
+                mailbox.deliver(from, &[&[kind][..], &rest].concat());
+            }
+            let mut mail = mailbox.open();
+            let waits = (0..3).filter(|from| mail.has_come(*from)).count();
+            prop_assert!(rank == ROOT || waits <= 1, "only the root's words are read elsewhere");
+            let read = (0..3).filter(|from| matches!(mail.read(*from, 1, "test"), Ok(Some(_)) | Err(Error::Protocol { .. }))).count();
+            prop_assert_eq!(read, waits);
+        }
+    }
 
     fn check(rank: Rank, from: Rank, message: &[u8], complaint: &str) {
         let mailbox = Mailbox::new(rank, 3);

@@ -314,7 +314,7 @@ impl SessionHandle {
     /// Moves the session's messages: what can be moved now, for at most `budget` and one message more. It waits for no other rank, and calls the
     /// launcher's library only where something is to be sent or is waited for. A round takes some three steps of every rank: its window goes to rank 0, is
     /// solved there, and comes back; meanwhile measuring goes on. A rank that does not come to it within `round_timeout` and a window and a half ends the session of
-    /// all ranks, by its name.
+    /// all ranks, by its name. [`Self::stop`], and on the thread that gave the messages the waits and the drop, move messages too.
     ///
     /// # Errors
     /// What the session has failed of; [`Error::SessionThread`] where it has no need of steps, [`Error::Collective`] on a thread that may not call
