@@ -124,7 +124,8 @@ pub(crate) fn wrong_uses(world: &SimpleCommunicator, out: &Path) -> Result<(), S
     if world.size() > 1 {
         refused(between_halves(world)?, "intercommunicator")?;
     }
-    let alone = Session::builder(Config::default()).start().map_err(text)?;
+    let beside = out.with_extension(format!("alone{}", world.rank()));
+    let alone = Session::builder(Config { out: beside, ..Config::default() }).start().map_err(text)?;
     let error = alone.step(BUDGET).err().ok_or("a session on its own thread takes steps")?.to_string();
     if alone.needs_step() || !error.contains("needs_step()") {
         return Err(format!("a session on its own thread: {error}"));
