@@ -6,11 +6,12 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use probe_sync_collective::{Collective as _, Deadline, Error, Frames};
+use probe_sync_collective::{Collective, Deadline, Error, Frames};
 use probe_sync_mpi::MpiCollective;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::group::GroupExt as _;
+use crate::suite::messages;
 
 /// How the waiting is done.
 #[derive(Args)]
@@ -18,6 +19,9 @@ pub(crate) struct WaitOptions {
     /// How long the root lets the others wait, seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// By messages, as beside a launcher.
+    #[arg(long)]
+    messages: bool,
 }
 
 /// The last rank never comes; the root names it and ends the job.
@@ -45,7 +49,16 @@ pub(crate) fn late(mut group: MpiCollective) -> Result<(), String> {
 
 /// The others wait for the root; the root prints the processor time that all ranks used meanwhile.
 pub(crate) fn wait(mut group: MpiCollective, options: &WaitOptions) -> Result<(), String> {
-    meet(&mut group)?;
+    if options.messages {
+        let mut by_messages = messages(&group).map_err(text)?;
+        wait_in(&mut by_messages, options)?;
+        return by_messages.release().map_err(text);
+    }
+    wait_in(&mut group, options)
+}
+
+fn wait_in(group: &mut impl Collective, options: &WaitOptions) -> Result<(), String> {
+    meet(group)?;
     let (cpu, wall) = (cpu_seconds(), Instant::now());
     let pause = Duration::from_secs(options.seconds);
     if group.is_root() {
@@ -95,7 +108,7 @@ pub(crate) fn cpu_seconds() -> f64 {
 }
 
 /// One round, so that everyone is there.
-fn meet(group: &mut MpiCollective) -> Result<(), String> {
+fn meet(group: &mut impl Collective) -> Result<(), String> {
     group.allgather(b"", &mut Frames::default(), &Deadline::new(Duration::from_secs(60), None)).map_err(text)
 }
 

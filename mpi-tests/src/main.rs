@@ -29,7 +29,7 @@ struct Arguments {
 enum Program {
     /// The cases that every backend passes, on every layout of hosts that these ranks can play.
     Suite,
-    /// One sync round: C-equivalent MPI calls, our wrapper, our default round and TCP, side by side.
+    /// One sync round: C-equivalent MPI calls, our wrapper, our default round, the one beside a launcher and TCP, side by side.
     Bench(bench::Options),
     /// The last rank never comes: the root names it, and the job ends.
     Late,

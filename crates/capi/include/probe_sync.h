@@ -1,7 +1,8 @@
 /*
  * probe_sync: how the clocks of a job's nodes differ, and the reference's time on all of them.
  *
- * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or calls MPI.
+ * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or the job, and
+ * calls no MPI but through the functions of ps_messages, where it is given some.
  * Functions return PS_OK or what kind of failure it was, and ps_last_error() then says on the same thread what to do about it. All may be called from any
  * thread; a handle is freed when nobody uses it any more. A process that forks before ps_session_start() may start sessions in parent and child; in
  * one that is forked off later only clocks go on.
@@ -73,6 +74,16 @@ typedef enum ps_phase {
     PS_PHASE_FAILED = 3,
 } ps_phase;
 
+// Which threads may call the functions of ps_messages.
+typedef enum ps_threads {
+    // The one that calls ps_session_start_over() (MPI: SINGLE and FUNNELED).
+    PS_THREADS_OWN = 0,
+    // Any, never two at a time; the caller sees to that (MPI: SERIALIZED).
+    PS_THREADS_ONE_AT_A_TIME = 1,
+    // Any, at any time (MPI: MULTIPLE): the session moves its messages itself, and needs no steps.
+    PS_THREADS_ANY = 2,
+} ps_threads;
+
 // A clock that shows the reference's time.
 typedef struct ps_clock ps_clock;
 
@@ -121,6 +132,44 @@ typedef struct ps_interval {
     // Half of the 95 % interval about time_ns.
     int64_t bound95_ns;
 } ps_interval;
+
+// Starts to send count bytes to rank to; they are copied before it returns. 0, or another number when it cannot.
+typedef int (*ps_send)(void *context, int to, const void *bytes, size_t count);
+
+// Lets messages move. 1 and the next message that has come whole, which stays until the next call; 0 where there is none; a negative number when it cannot.
+typedef int (*ps_receive)(void *context, int *from, const void **bytes, size_t *count);
+
+// Whether something was still being sent at the last call of receive.
+typedef int (*ps_sending)(void *context);
+
+// What the last call could not do, as text that stays until the next call.
+typedef const char *(*ps_describe)(void *context);
+
+// Nothing is called any more. in_order is 1 where all ranks have ended in order, on a thread that may call the launcher's library; where it is 0 the library
+// may be gone, and the thread is any.
+typedef void (*ps_release)(void *context, int in_order);
+
+// A launcher's own way to send messages between its ranks. No function waits for another rank; what one rank sends to another arrives in order.
+typedef struct ps_messages {
+    // Given to every function.
+    void *context;
+    // This rank.
+    int rank;
+    // How many there are.
+    int size;
+    // Which threads may call the functions: one of ps_threads.
+    int threads;
+    // Starts to send.
+    ps_send send;
+    // Takes what has come.
+    ps_receive receive;
+    // Whether something is being sent.
+    ps_sending sending;
+    // Says what has failed.
+    ps_describe describe;
+    // Takes leave, once.
+    ps_release release;
+} ps_messages;
 
 // Where a session stands. Ranks that share a clock are one node.
 typedef struct ps_state {
@@ -291,24 +340,21 @@ enum ps_status ps_session_stop(const struct ps_session *session,
 // Gives a session back; NULL is nothing. One that runs is asked to end, and nobody waits for it. In a forked child the parent's session goes on.
 void ps_session_free(struct ps_session *session);
 
-// Where the session stands, also after ps_session_stop(). Where it has failed the call itself is PS_OK, and ps_last_error() gives the reason.
-enum ps_status ps_session_state(const struct ps_session *session,
-                                struct ps_state *state);
+// As ps_session_start(), where the ranks talk by the caller's own messages and need no meeting. A function that is NULL, or a rank or size that is wrong, is
+// PS_ERROR_ARGUMENT, and nothing is called; otherwise messages->release is called once, whatever is returned. messages itself is copied. Where threads is not
+// PS_THREADS_ANY the caller moves the messages by ps_session_step(); ps_session_stop(), the waits and ps_session_free() move them too, on the same thread.
+enum ps_status ps_session_start_over(const struct ps_options *options,
+                                     const struct ps_messages *messages,
+                                     struct ps_session **session);
 
-// The last solved round, and of its nodes the first `capacity` in order of their numbers; round and nodes may be NULL. PS_ERROR_UNKNOWN until
-// there is one.
-enum ps_status ps_session_round(const struct ps_session *session,
-                                struct ps_node_estimate *nodes,
-                                size_t capacity,
-                                struct ps_round *round);
+// Moves the session's messages: what can be moved now, for at most budget_us microseconds and one message more. It waits for no other rank. Call it between your own
+// calls of MPI, on the thread that may make them, every few hundred milliseconds at least. PS_ERROR_FAILED when the session has failed, PS_ERROR_ARGUMENT
+// where it needs no steps (ps_session_needs_step), PS_ERROR_MPI on another thread than it may be, PS_ERROR_ENDED after ps_session_stop().
+enum ps_status ps_session_step(const struct ps_session *session,
+                               uint32_t budget_us);
 
-// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED otherwise.
-enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
-                                           uint32_t half_width_ns,
-                                           uint32_t timeout_ms);
-
-// Waits until `rounds` rounds are solved; otherwise as ps_session_wait_until_bound().
-enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
+// Whether ps_session_step() must be called.
+enum ps_status ps_session_needs_step(const struct ps_session *session, bool *needs);
 
 // Where the session stands, also after ps_session_stop(). Where it has failed the call itself is PS_OK, and ps_last_error() gives the reason.
 enum ps_status ps_session_state(const struct ps_session *session,

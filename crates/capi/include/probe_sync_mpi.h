@@ -1,9 +1,14 @@
 /*
  * probe_sync_mpi.h: sessions of an MPI job's ranks.
  *
- * Header only, compiled by the caller's mpicc: libprobe_sync itself links no MPI, so one library serves Open MPI and MPICH. MPI carries 128 bytes
- * and a status, all of it inside of ps_mpi_session_start(); rounds run over TCP on the session's own thread, which never calls MPI. So
- * MPI_THREAD_SINGLE is enough.
+ * Compiled by the caller's mpicc: libprobe_sync itself links no MPI, so one library serves Open MPI and MPICH. There are two kinds of sessions:
+ *
+ * ps_mpi_session_start(): all of it is here. MPI carries 128 bytes and a status, within that call; rounds run over TCP on the session's own thread, which
+ * never calls MPI. MPI_THREAD_SINGLE is enough.
+ *
+ * ps_mpi_session_start_over(): rounds go over MPI too, and no port is opened but those of the probes. It is in probe_sync_mpi.c, which is installed as a
+ * source: link the CMake target probe_sync::probe_sync_mpi, or compile it beside your own. At MPI_THREAD_MULTIPLE the session's thread calls MPI;
+ * at all other levels your thread does, within ps_session_step().
  */
 #ifndef PROBE_SYNC_MPI_H
 #define PROBE_SYNC_MPI_H
@@ -91,6 +96,15 @@ static inline ps_status ps_mpi_session_start(MPI_Comm communicator, const ps_opt
     }
     return status;
 }
+
+/*
+ * As ps_mpi_session_start(), and the rounds go over MPI, on a duplicate of the communicator. Where ps_session_needs_step() says so, call
+ * ps_session_step() between your own calls of MPI, on the thread that may make them: a round takes some three steps of every rank, and a rank that does
+ * not step for longer than round_timeout and a window and a half ends the session of all, by its name. ps_session_stop(), and on the thread that started
+ * the waits and ps_session_free(), then call MPI too. Stop the session before MPI_Finalize: one that still runs then fails, and calls MPI no more. The job is never ended.
+ * PS_ERROR_MPI, on this rank alone, where MPI is not running, this thread may not call it, or the communicator is none of a single group.
+ */
+ps_status ps_mpi_session_start_over(MPI_Comm communicator, const ps_options *options, ps_session **session);
 
 #ifdef __cplusplus
 }

@@ -8,14 +8,14 @@
 //! | `status`, `errors` | what a call returns, and the text of the last failure |
 //! | `pointers` | C's pointers as references, strings and boxes, NULL refused |
 //! | `options`, `meeting` | settings; the 128 bytes by which ranks meet |
-//! | `session` | a run on a thread of its own, its rounds |
+//! | `session` | a run on a thread of its own, its rounds; its steps where the ranks talk by the caller's own messages |
 //! | `clock` | the reference's time |
 //!
 //! One rule for every function, which is why none has a section of its own about it: a pointer is NULL or valid for what its type says, a handle
 //! comes from its `_new`, `_open` or `_start` and has not been freed, and nothing is freed while another thread uses it. A panic never leaves:
 //! it becomes a status.
 //!
-//! What it does not do: link MPI (`include/probe_sync_mpi.h` is compiled by the caller's mpicc), print, or handle signals.
+//! What it does not do: link MPI (`include/probe_sync_mpi.h` and `src/probe_sync_mpi.c` are compiled by the caller's mpicc), print, or handle signals.
 #![expect(non_camel_case_types, reason = "the names are those of C")]
 #![expect(clippy::missing_safety_doc, reason = "one rule holds for all functions; it stands above")]
 

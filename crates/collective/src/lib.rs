@@ -1,11 +1,12 @@
 //! Gather and broadcast between the ranks of a run, behind one trait.
 //!
 //! Place in the flow: the round loop of `probe-sync` talks to its peers only through [`Collective`]; what the bytes
-//! mean is `probe_sync::wire`'s business. Backends: in-process (tests), TCP (here), MPI (crate `mpi`).
+//! mean is `probe_sync::wire`'s business. Backends: in-process (tests), TCP, a launcher's own messages (here), MPI (crate `mpi`).
 //! What it does not do: measure time offsets, serialise, retry.
 #![forbid(unsafe_code)]
 
 mod in_process;
+mod messages;
 mod random;
 #[cfg(any(test, feature = "suite"))]
 pub mod suite;
@@ -13,6 +14,7 @@ mod tcp;
 mod wait;
 
 pub use in_process::InProcess;
+pub use messages::{ByMessages, Carrier, Messages, Threads, by_messages};
 pub use random::random_bytes;
 pub use tcp::{JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere};
 pub use wait::Wait;
@@ -83,8 +85,8 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
-    /// A rank ended the job on purpose.
-    #[error("{operation}: rank {rank} ended the job: {reason}")]
+    /// a rank ended the run on purpose.
+    #[error("{operation}: rank {rank} ended the run: {reason}")]
     Aborted {
         /// The operation under way here.
         operation: &'static str,

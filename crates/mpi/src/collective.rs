@@ -4,7 +4,7 @@
 //! On the normal path all ranks drop their end together: they first meet once more, asleep, and only then enter MPI's own
 //! collective clean-up, which spins. After any error nothing is freed and MPI is not finalised, because that would wait
 //! for ranks that may be gone; the caller ends the job with [`Collective::abort`].
-//! What it does not do: choose who takes part, or what the bytes mean.
+//! What it does not do: choose who takes part, or what the bytes mean; or run beside a launcher, whose MPI it is (`beside`).
 
 use std::time::Duration;
 
@@ -63,22 +63,6 @@ impl MpiCollective {
         // SAFETY: MPI is initialised, and the world is valid as long as it is.
         let comm = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD) }?;
         let mut group = Self::on(comm, MpiOptions::default())?;
-        group.session = Some(session);
-        Ok(group)
-    }
-
-    /// Joins the ranks of a communicator that the host program's launcher made. It is duplicated, not taken.
-    ///
-    /// # Safety
-    /// `comm` is a valid communicator within the group, and all its ranks make this call.
-    ///
-    /// # Errors
-    /// As [`MpiCollective::init`].
-    pub unsafe fn from_raw(comm: ffi::MPI_Comm, options: MpiOptions) -> Result<Self, Error> {
-        let session = Session::start()?;
-        // SAFETY: as this function requires.
-        let comm = unsafe { Communicator::duplicate(comm) }?;
-        let mut group = Self::on(comm, options)?;
         group.session = Some(session);
         Ok(group)
     }

@@ -3,8 +3,10 @@
 //! Place in the flow: runs under `mpirun`. The ranks of one host meet in shared memory (`board`); one leader per host
 //! speaks to the other hosts (`leaders`). rsmpi initialises MPI and splits by host; everything else goes through a
 //! thin layer over `mpi::ffi` ([`raw`]) that checks every return code and every length, because rsmpi drops the codes.
-//! What it does not do: survive a lost rank. Open MPI ends the job; so does every error here, by `MPI_Abort`.
+//! Beside a launcher, whose MPI it is, [`MpiMessages`] carries the messages of `collective::ByMessages`, and ends nothing.
+//! What it does not do: survive a lost rank. Open MPI ends the job; so does every error of [`MpiCollective`], by `MPI_Abort`.
 
+mod beside;
 mod board;
 mod collective;
 mod layout;
@@ -14,5 +16,6 @@ pub mod raw;
 mod session;
 mod window;
 
+pub use beside::MpiMessages;
 pub use collective::{MpiCollective, MpiOptions};
 pub use session::abort_job;

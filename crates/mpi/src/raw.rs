@@ -270,6 +270,27 @@ impl Communicator {
         })
     }
 
+    /// A message that waits to be received, from whomever.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub(crate) fn probe(&self) -> Result<Option<Waiting>, Error> {
+        let (mut flag, mut bytes) = (0, 0);
+        // SAFETY: the handle is valid as long as `self`, the rest are local variables; the status is read where MPI has written it.
+        let status = unsafe {
+            let mut status: ffi::MPI_Status = std::mem::zeroed();
+            let (any, tag) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG);
+            check(ffi::MPI_Iprobe(any, tag, self.handle, &mut flag, &mut status), "MPI_Iprobe")?;
+            if flag == 0 {
+                return Ok(None);
+            }
+            check(ffi::MPI_Get_count(&status, ffi::RSMPI_UINT8_T, &mut bytes), "MPI_Get_count")?;
+            status
+        };
+        let from = usize::try_from(status.MPI_SOURCE).unwrap_or(usize::MAX);
+        Ok(Some(Waiting { from, tag: status.MPI_TAG, bytes: usize::try_from(bytes).unwrap_or(0) }))
+    }
+
     /// Lets MPI move what it still has to move.
     pub(crate) fn progress(&self) {
         let mut flag = 0;
@@ -318,6 +339,14 @@ impl Communicator {
     }
 }
 
+/// A message that has not been received yet.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Waiting {
+    pub from: usize,
+    pub tag: c_int,
+    pub bytes: usize,
+}
+
 /// How many bytes each rank contributes, and where they go.
 #[derive(Clone, Debug)]
 pub struct Parts {
@@ -358,6 +387,7 @@ impl Parts {
 }
 
 /// Requests under way, each with the memory that MPI reads and writes.
+#[derive(Debug)]
 pub(crate) struct Requests {
     raw: Vec<ffi::MPI_Request>,
     memory: Vec<ManuallyDrop<Memory>>,
@@ -438,6 +468,7 @@ impl Drop for Requests {
 }
 
 /// What MPI reads and writes until a request is complete.
+#[derive(Debug)]
 struct Memory {
     bytes: Vec<u8>,
     sent: Vec<u8>,

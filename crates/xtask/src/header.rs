@@ -28,7 +28,8 @@ pub fn generate(root: &Path) -> Result<String> {
         line_length: 120,
         tab_width: 4,
         enumeration: EnumConfig { prefix_with_name: false, ..EnumConfig::default() },
-        export: ExportConfig::default(),
+        // Given as a number, so that C cannot give one that Rust does not know.
+        export: ExportConfig { include: vec!["ps_threads".into()], ..ExportConfig::default() },
         ..Config::default()
     };
     let sources = SOURCES.iter().map(|name| root.join("crates/capi/src").join(name));
@@ -42,15 +43,15 @@ pub fn generate(root: &Path) -> Result<String> {
 /// Where the header is, relative to the root.
 pub const TARGET: &str = "crates/capi/include/probe_sync.h";
 
-/// In the order in which C is to see them.
-const SOURCES: [&str; 7] =
-    ["status.rs", "errors.rs", "options.rs", "meeting.rs", "clock.rs", "session/mod.rs", "session/seen.rs"];
+/// In the order in which C is to see them; files of a folder come with its `mod.rs`.
+const SOURCES: [&str; 6] = ["status.rs", "errors.rs", "options.rs", "meeting.rs", "clock.rs", "session/mod.rs"];
 
 const HEADER: &str = "\
 /*
  * probe_sync: how the clocks of a job's nodes differ, and the reference's time on all of them.
  *
- * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or calls MPI.
+ * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or the job, and
+ * calls no MPI but through the functions of ps_messages, where it is given some.
  * Functions return PS_OK or what kind of failure it was, and ps_last_error() then says on the same thread what to do about it. All may be called from any
  * thread; a handle is freed when nobody uses it any more. A process that forks before ps_session_start() may start sessions in parent and child; in
  * one that is forked off later only clocks go on.

@@ -5,6 +5,7 @@
 //! | `lib/libprobe_sync.so.0`, `libprobe_sync.so` | the shared library; its symbols bear the version `PROBE_SYNC_0` |
 //! | `lib/libprobe_sync.a` | the same for static linking |
 //! | `include/probe_sync.h`, `probe_sync_mpi.h` | the headers |
+//! | `share/probe_sync/probe_sync_mpi.c` | sessions over MPI, to be compiled by the user's mpicc |
 //! | `lib/pkgconfig/probe_sync.pc` | for pkg-config, relative to itself |
 //! | `lib/cmake/probe_sync/` | for `find_package(probe_sync)` |
 //! | `bin/probe_sync` | the command, where it was built in release mode |
@@ -62,7 +63,7 @@ pub fn build(root: &Path, profile: Profile) -> Command {
 pub fn put(root: &Path, profile: Profile, prefix: &Path) -> Result<()> {
     let built = steps::target(root).join(if profile == Profile::Release { "release" } else { "debug" });
     let archive = built.join("libprobe_sync_capi.a");
-    for folder in ["lib/pkgconfig", "lib/cmake/probe_sync", "include", "bin"] {
+    for folder in ["lib/pkgconfig", "lib/cmake/probe_sync", "include", "bin", "share/probe_sync"] {
         std::fs::create_dir_all(prefix.join(folder)).with_context(|| format!("creating {folder}"))?;
     }
     let lib = prefix.join("lib");
@@ -75,6 +76,7 @@ pub fn put(root: &Path, profile: Profile, prefix: &Path) -> Result<()> {
     for header in ["probe_sync.h", "probe_sync_mpi.h"] {
         copy(&root.join("crates/capi/include").join(header), &prefix.join("include").join(header))?;
     }
+    copy(&root.join("crates/capi/src/probe_sync_mpi.c"), &prefix.join(MPI_SOURCE))?;
     let version = env!("CARGO_PKG_VERSION");
     let files = [
         ("lib/pkgconfig/probe_sync.pc", PKG_CONFIG),
@@ -130,6 +132,9 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// The file, which is also the name that programs ask for.
 pub const SONAME: &str = "libprobe_sync.so.0";
 
+/// What users compile against their MPI, relative to the prefix.
+pub const MPI_SOURCE: &str = "share/probe_sync/probe_sync_mpi.c";
+
 /// What Rust's standard library needs of the system.
 const LIBRARIES: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
@@ -139,6 +144,7 @@ const PKG_CONFIG: &str = "\
 prefix=${pcfiledir}/../..
 libdir=${prefix}/lib
 includedir=${prefix}/include
+mpi_source=${prefix}/share/probe_sync/probe_sync_mpi.c
 
 Name: probe_sync
 Description: How the clocks of a job's nodes differ, and the reference's time on all of them
@@ -149,7 +155,8 @@ Libs.private: @LIBRARIES@
 ";
 
 const CMAKE: &str = "\
-# probe_sync::probe_sync (shared) and probe_sync::probe_sync_static.
+# probe_sync::probe_sync (shared) and probe_sync::probe_sync_static. With COMPONENTS mpi also probe_sync::probe_sync_mpi (static): sessions over the MPI that
+# find_package(MPI) finds, compiled here, because MPIs differ in their binary interfaces.
 get_filename_component(_probe_sync_prefix \"${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
 if(NOT TARGET probe_sync::probe_sync)
   add_library(probe_sync::probe_sync SHARED IMPORTED)
@@ -162,6 +169,15 @@ if(NOT TARGET probe_sync::probe_sync)
     IMPORTED_LOCATION \"${_probe_sync_prefix}/lib/libprobe_sync.a\"
     INTERFACE_LINK_LIBRARIES \"gcc_s;util;rt;pthread;m;dl\"
     INTERFACE_INCLUDE_DIRECTORIES \"${_probe_sync_prefix}/include\")
+endif()
+if(\"mpi\" IN_LIST probe_sync_FIND_COMPONENTS AND NOT TARGET probe_sync::probe_sync_mpi)
+  include(CMakeFindDependencyMacro)
+  find_dependency(MPI COMPONENTS C)
+  find_dependency(Threads)
+  add_library(probe_sync_mpi STATIC \"${_probe_sync_prefix}/share/probe_sync/probe_sync_mpi.c\")
+  set_target_properties(probe_sync_mpi PROPERTIES C_STANDARD 11 POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(probe_sync_mpi PUBLIC probe_sync::probe_sync MPI::MPI_C PRIVATE Threads::Threads)
+  add_library(probe_sync::probe_sync_mpi ALIAS probe_sync_mpi)
 endif()
 unset(_probe_sync_prefix)
 ";

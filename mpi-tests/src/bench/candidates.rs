@@ -14,6 +14,7 @@ use probe_sync_mpi::raw::{Communicator, Parts, check};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 
 use crate::group::GroupExt as _;
+use crate::suite::messages;
 
 /// One way.
 pub(crate) struct Candidate {
@@ -65,6 +66,7 @@ pub(crate) fn candidates(
         }),
     });
     all.push(through_trait(DEFAULT, group.duplicate(layout)?, payload));
+    all.push(through_trait(MESSAGES, messages(group)?, payload));
     all.push(through_trait(TCP, tcp(group)?, payload));
     Ok(all)
 }
@@ -193,6 +195,7 @@ pub(crate) const RAW_ALLGATHERV: &str = "MPI allgatherv";
 pub(crate) const WRAPPER: &str = "our allgatherv";
 pub(crate) const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
 pub(crate) const DEFAULT: &str = "our default round";
+pub(crate) const MESSAGES: &str = "our round beside a launcher";
 pub(crate) const TCP: &str = "our TCP round";
 
 /// Bytes of the decision for each rank.

@@ -1,4 +1,4 @@
-//! One sync round, measured: direct MPI calls as a C program would make them, our wrapper, our default round, TCP.
+//! One sync round, measured: direct MPI calls as a C program would make them, our wrapper, our default round, messages as beside a launcher, TCP.
 //!
 //! Place in the flow: `mpirun -n N probe-sync-mpi-tests bench`, one machine, because it compares clocks of the ranks.
 //! All candidates run interleaved in the same processes, in blocks whose order rotates; before each block all ranks
@@ -220,10 +220,11 @@ impl Random {
 }
 
 /// Ratios that the targets speak of: ours against the direct calls.
-const RATIOS: [(&str, &str); 4] = [
+const RATIOS: [(&str, &str); 5] = [
     (candidates::WRAPPER, candidates::RAW_ALLGATHERV),
     (candidates::DEFAULT, candidates::RAW_GATHER),
     (candidates::DEFAULT, candidates::RAW_ALLGATHER),
+    (candidates::MESSAGES, candidates::RAW_GATHER),
     (candidates::TCP, candidates::RAW_GATHER),
 ];
 

@@ -6,10 +6,12 @@
 //! | module | holds |
 //! |---|---|
 //! | `mod` | start, pause, stop |
+//! | `over` | start over the launcher's own messages, and steps |
 //! | `seen` | what is seen of it: phase, rounds, waits |
 //!
-//! What it does not do: use the launcher's MPI.
+//! What it does not do: call MPI.
 
+mod over;
 mod seen;
 
 use std::ffi::{CString, c_char, c_int};
@@ -19,6 +21,7 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use probe_sync::collective::{MAX_RANKS, UniqueId};
 use probe_sync::{GlobalClock, Session, SessionBuilder, SessionHandle};
 
+pub use self::over::*;
 pub use self::seen::*;
 use crate::clock::ps_clock;
 use crate::meeting::{ps_meeting, ps_unique_id};
@@ -66,22 +69,7 @@ pub unsafe extern "C" fn ps_session_start(
         let (options, meeting, id, session) =
             unsafe { (options.as_ref(), meeting.as_ref(), id.as_ref(), Out::new(session, "session")?) };
         let (rank, size) = numbered(rank, size)?;
-        let (config, tracer_clock) = options.unwrap_or(&ps_options::default()).resolve()?;
-        let own = Ownership::claim()?;
-        let mut builder = meet(Session::builder(config), rank, size, meeting, id)?;
-        if let Some(clock) = tracer_clock {
-            builder = builder.tracer_clock(clock);
-        }
-        let handle = builder.start().map_err(Failure::of(PS_ERROR_SYSTEM))?;
-        own.keep();
-        session.hand_over(ps_session {
-            process: std::process::id(),
-            rank: rank as u32,
-            clock: handle.clock(),
-            stage: RwLock::new(Stage::Running(handle)),
-            report: OnceLock::new(),
-        });
-        Ok(())
+        begin(options, rank, &session, |builder| meet(builder, rank, size, meeting, id))
     })
 }
 
@@ -225,6 +213,31 @@ impl Drop for Ownership {
     fn drop(&mut self) {
         Self::give_up();
     }
+}
+
+/// Starts a session whose ranks talk as `meets` says, and hands it over.
+fn begin(
+    options: Option<&ps_options>,
+    rank: usize,
+    session: &Out<*mut ps_session>,
+    meets: impl FnOnce(SessionBuilder) -> Result<SessionBuilder, Failure>,
+) -> Result<(), Failure> {
+    let (config, tracer_clock) = options.unwrap_or(&ps_options::default()).resolve()?;
+    let own = Ownership::claim()?;
+    let mut builder = meets(Session::builder(config))?;
+    if let Some(clock) = tracer_clock {
+        builder = builder.tracer_clock(clock);
+    }
+    let handle = builder.start().map_err(Failure::of(PS_ERROR_SYSTEM))?;
+    own.keep();
+    session.hand_over(ps_session {
+        process: std::process::id(),
+        rank: rank as u32,
+        clock: handle.clock(),
+        stage: RwLock::new(Stage::Running(handle)),
+        report: OnceLock::new(),
+    });
+    Ok(())
 }
 
 /// How this rank meets the others.

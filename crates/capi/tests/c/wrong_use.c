@@ -222,6 +222,90 @@ static void ranks_alike(const ps_options *options)
     ps_meeting_free(meeting);
 }
 
+/* Messages between the ranks of a job of one, of which there are none. */
+static int released[2];
+static const char *broken_because = NULL;
+
+static int no_send(void *context, int to, const void *bytes, size_t count)
+{
+    (void)context, (void)to, (void)bytes, (void)count;
+    return broken_because == NULL ? 0 : -1;
+}
+
+static int no_receive(void *context, int *from, const void **bytes, size_t *count)
+{
+    (void)context, (void)from, (void)bytes, (void)count;
+    return broken_because == NULL ? 0 : -1;
+}
+
+static int not_sending(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+static const char *why(void *context)
+{
+    (void)context;
+    return broken_because;
+}
+
+static void take_leave(void *context, int in_order)
+{
+    (void)context;
+    released[in_order]++;
+}
+
+static void own_messages(const ps_options *options)
+{
+    ps_session *session = NULL;
+    ps_state state;
+    bool needs = false;
+    ps_messages messages = {NULL, 0, 1, PS_THREADS_OWN, no_send, no_receive, not_sending, why, take_leave};
+    expect("no messages", ps_session_start_over(options, NULL, &session), PS_ERROR_ARGUMENT, "messages is NULL");
+    ps_messages lacking = messages;
+    lacking.receive = NULL;
+    expect("a function that lacks", ps_session_start_over(options, &lacking, &session), PS_ERROR_ARGUMENT, "receive of ps_messages");
+    lacking = messages;
+    lacking.threads = 7;
+    expect("no such threads", ps_session_start_over(options, &lacking, &session), PS_ERROR_ARGUMENT, "one of ps_threads");
+    lacking = messages;
+    lacking.rank = 1;
+    expect("no such rank", ps_session_start_over(options, &lacking, &session), PS_ERROR_ARGUMENT, "rank 1 of 1");
+    demand(released[0] == 0 && released[1] == 0, "that messages without use are not released");
+    expect("no place", ps_session_start_over(options, &messages, NULL), PS_ERROR_ARGUMENT, "session is NULL");
+    demand(released[0] == 1, "that what was taken is released");
+
+    expect("own messages", ps_session_start_over(options, &messages, &session), PS_OK, "");
+    expect("whether it needs steps", ps_session_needs_step(session, &needs), PS_OK, "");
+    expect("no place for it", ps_session_needs_step(session, NULL), PS_ERROR_ARGUMENT, "needs is NULL");
+    demand(needs, "that it needs steps");
+    expect("no session to step", ps_session_step(NULL, 100), PS_ERROR_ARGUMENT, "session is NULL");
+    expect("a step", ps_session_step(session, 100), PS_OK, "");
+    expect("a round", ps_session_wait_rounds(session, 1, 20000), PS_OK, "");
+    expect("its end", ps_session_stop(session, NULL), PS_OK, "");
+    demand(released[0] == 1 && released[1] == 1, "that it is released in order");
+    expect("a step after stop", ps_session_step(session, 100), PS_ERROR_ENDED, "was stopped");
+    ps_session_free(session);
+
+    messages.threads = PS_THREADS_ANY;
+    expect("messages of any thread", ps_session_start_over(options, &messages, &session), PS_OK, "");
+    expect("a step too many", ps_session_step(session, 100), PS_ERROR_ARGUMENT, "needs_step()");
+    expect("its end too", ps_session_stop(session, NULL), PS_OK, "");
+    demand(released[1] == 2, "that its own thread releases it");
+    ps_session_free(session);
+
+    messages.size = 2;
+    broken_because = "the cable is cut";
+    expect("broken messages", ps_session_start_over(options, &messages, &session), PS_OK, "");
+    expect("wait for nothing", ps_session_wait_rounds(session, 1, 20000), PS_ERROR_FAILED, "the cable is cut");
+    expect("state of them", ps_session_state(session, &state), PS_OK, "");
+    demand(state.phase == PS_PHASE_FAILED, "that this is a state");
+    expect("stop of them", ps_session_stop(session, NULL), PS_ERROR_FAILED, "the cable is cut");
+    demand(released[0] == 2 && released[1] == 2, "that it is released once, out of order");
+    ps_session_free(session);
+}
+
 int main(int count, char **arguments)
 {
     ps_options *options = settings(count > 1 ? arguments[1] : "probe_sync_out");
@@ -231,6 +315,7 @@ int main(int count, char **arguments)
     lifetime(options);
     peers(options);
     ranks_alike(options);
+    own_messages(options);
     ps_options_free(options);
     printf("%d wrong\n", wrong);
     return wrong == 0 ? 0 : 1;

@@ -4,7 +4,7 @@
 //! collective and goes from round to round, and every rank observes what is solved. It blocks all signals, so that the launcher's own
 //! handlers run as before, and never prints, ends the job or panics into it: a failure is a state.
 //!
-//! What it does not do: use the launcher's MPI.
+//! What it does not do: say who moves the messages of a launcher's own library (`by_launcher` does).
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_collective::{Collective, Deadline, InProcess, Meeting, Rank, Tcp, UniqueId};
+use probe_sync_collective::{ByMessages, Collective, Deadline, InProcess, Meeting, Messages, Rank, UniqueId};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_sys::{TracerClock, process};
 use probe_sync_time::Duration;
 
+use super::by_launcher::{self, Steps};
 use super::context::Context;
 use super::live::{Session, State};
 use crate::clock::GlobalClock;
@@ -38,6 +39,7 @@ enum Meets {
     Alone,
     Hosts(Meeting, usize),
     Joins(UniqueId, Rank, usize),
+    Group(Box<ByMessages>, Option<Steps>),
 }
 
 /// A session that measures on a thread of its own. Dropping it asks the run to end, as [`SessionHandle::stop`] does, and waits for nothing.
@@ -51,6 +53,8 @@ pub struct SessionHandle {
     shared: Arc<Shared>,
     flags: Flags,
     thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
+    /// What the launcher's thread has to move.
+    steps: Option<Steps>,
 }
 
 /// What its owner raises.
@@ -58,6 +62,8 @@ pub struct SessionHandle {
 struct Flags {
     stop: Arc<AtomicBool>,
     pause: Arc<AtomicBool>,
+    /// The owner waits for the end.
+    awaited: Arc<AtomicBool>,
 }
 
 /// Where a session on a thread of its own stands.
@@ -150,6 +156,14 @@ impl SessionBuilder {
         Self { meets: Meets::Joins(id, rank, size), ..self }
     }
 
+    /// The ranks talk by the launcher's own messages, as of `probe_sync::mpi::MpiMessages`, and need no meeting. Where the launcher's library may be called by any thread,
+    /// the session's thread does; else the launcher calls [`SessionHandle::step`] ([`SessionHandle::needs_step`]).
+    #[must_use]
+    pub fn over(self, messages: impl Messages + 'static) -> Self {
+        let (group, steps) = by_launcher::group(Box::new(messages));
+        Self { meets: Meets::Group(Box::new(group), steps), ..self }
+    }
+
     /// Takes snapshot pairs of the caller's own clock, as [`Context::tracer_clock`].
     #[must_use]
     pub fn tracer_clock(self, clock: TracerClock) -> Self {
@@ -160,7 +174,8 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// When the system has no thread or no memory for it. All else is a state of the session.
-    pub fn start(self) -> Result<SessionHandle, Error> {
+    pub fn start(mut self) -> Result<SessionHandle, Error> {
+        let steps = if let Meets::Group(_, steps) = &mut self.meets { steps.take() } else { None };
         let seen = Mutex::new(Seen { progress: Progress::Meeting, process: None, latest: None });
         let shared = Arc::new(Shared { seen, changed: Condvar::new() });
         let (flags, out) = (Flags::default(), self.config.out.clone());
@@ -180,30 +195,50 @@ impl SessionBuilder {
         };
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle { out, process: std::process::id(), clock, shared, flags, thread: Some(thread) })
+        Ok(SessionHandle { out, process: std::process::id(), clock, shared, flags, thread: Some(thread), steps })
     }
 
     fn measure(self, clock: GlobalClock, flags: &Flags, shared: &Shared) -> Result<Option<RunReport>, Error> {
         process::block_signals()?;
         let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&flags.stop)));
-        let connected = |tcp: Tcp| (Some(tcp.local_ip()), Box::new(tcp) as Box<dyn Collective>);
-        let (towards_root, mut collective): (_, Box<dyn Collective>) = match self.meets {
-            Meets::Alone => (None, Box::new(InProcess::group(1).remove(0))),
-            Meets::Hosts(meeting, size) => connected(meeting.host(size, &deadline)?),
-            Meets::Joins(id, rank, size) => connected(id.join(rank, size, &deadline)?),
+        let stop = Arc::clone(&flags.stop);
+        let (tracer_clock, pause) = (self.tracer_clock, Arc::clone(&flags.pause));
+        let mut context = Context { stop, tracer_clock, clock: Some(clock), pause, ..Context::default() };
+        let mut tcp = match self.meets {
+            Meets::Alone => return rounds(self.config, &mut InProcess::group(1).remove(0), &context, shared),
+            Meets::Group(mut group, _) => {
+                let result = rounds(self.config, group.as_mut(), &context, shared);
+                match &result {
+                    Err(error) => group.abort(&error.to_string()),
+                    // Where nobody waits, the launcher's library may be gone at any moment.
+                    Ok(_) if flags.awaited.load(Ordering::Relaxed) => group.release()?,
+                    Ok(_) => {}
+                }
+                return result;
+            }
+            Meets::Hosts(meeting, size) => meeting.host(size, &deadline)?,
+            Meets::Joins(id, rank, size) => id.join(rank, size, &deadline)?,
         };
-        let tracer_clock = self.tracer_clock;
-        let (stop, pause, clock) = (Arc::clone(&flags.stop), Arc::clone(&flags.pause), Some(clock));
-        let context = Context { stop, towards_root, tracer_clock, clock, pause, ends_with_lost_rank: false };
-        let mut session = Session::start(Ok(self.config), collective.as_mut(), &context)?;
-        let process = Some(session.marked_process());
-        shared.tell(|seen| (seen.progress, seen.process) = (Progress::Measuring(session.state()), process));
-        while session.next_round()?.is_some() {
-            let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
-            shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
-        }
-        session.stop()
+        context.towards_root = Some(tcp.local_ip());
+        rounds(self.config, &mut tcp, &context, shared)
     }
+}
+
+/// From the hand-shake to the report.
+fn rounds(
+    config: Config,
+    collective: &mut dyn Collective,
+    context: &Context,
+    shared: &Shared,
+) -> Result<Option<RunReport>, Error> {
+    let mut session = Session::start(Ok(config), collective, context)?;
+    let process = Some(session.marked_process());
+    shared.tell(|seen| (seen.progress, seen.process) = (Progress::Measuring(session.state()), process));
+    while session.next_round()?.is_some() {
+        let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
+        shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
+    }
+    session.stop()
 }
 
 impl SessionHandle {
@@ -272,6 +307,29 @@ impl SessionHandle {
         reached.ok_or_else(|| Error::SessionThread { reason: "the session has ended".into() })
     }
 
+    /// Whether [`Self::step`] must be called: the session goes over the launcher's messages, and not every thread may move them.
+    pub fn needs_step(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    /// Moves the session's messages: what can be moved now, for at most `budget` and one message more. It waits for no other rank, and calls the
+    /// launcher's library only where something is to be sent or is waited for. A round takes some three steps of every rank: its window goes to rank 0, is
+    /// solved there, and comes back; meanwhile measuring goes on. A rank that does not come to it within `round_timeout` and a window and a half ends the session of
+    /// all ranks, by its name. [`Self::stop`], and on the thread that gave the messages the waits and the drop, move messages too.
+    ///
+    /// # Errors
+    /// What the session has failed of; [`Error::SessionThread`] where it has no need of steps, [`Error::Collective`] on a thread that may not call
+    /// the library.
+    pub fn step(&self, budget: StdDuration) -> Result<(), Error> {
+        self.in_own_process()?;
+        let Some(steps) = &self.steps else { return Err(Error::SessionThread { reason: NO_STEPS.into() }) };
+        let moved = steps.step(budget);
+        match self.progress() {
+            Progress::Failed(reason) => Err(Error::SessionThread { reason }),
+            _ => moved,
+        }
+    }
+
     /// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on; where all ranks pause nothing is
     /// measured, and bounds grow.
     pub fn pause(&self) {
@@ -290,10 +348,15 @@ impl SessionHandle {
     /// What the session has failed of.
     pub fn stop(mut self) -> Result<Option<RunReport>, Error> {
         self.in_own_process()?;
+        self.flags.awaited.store(true, Ordering::Relaxed);
         self.flags.stop.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().map(JoinHandle::join);
-        let panicked = || Error::SessionThread { reason: PANICKED.into() };
-        thread.map_or(Ok(None), |ended| ended.unwrap_or_else(|_| Err(panicked())))
+        let Some(thread) = self.thread.take() else { return Ok(None) };
+        let steps = self.steps.take();
+        steps.as_ref().map_or(Ok(()), |steps| steps.until_ended(&thread))?;
+        let panicked = |_| Err(Error::SessionThread { reason: PANICKED.into() });
+        let report = thread.join().unwrap_or_else(panicked)?;
+        steps.map_or(Ok(()), Steps::release)?;
+        Ok(report)
     }
 
     /// A process that was forked off has neither the thread nor, perhaps, the lock: whoever waited there would wait for ever. Its clock goes on.
@@ -323,18 +386,26 @@ impl SessionHandle {
                 let reason = format!("{what} did not come within {limit:.1?}; {rounds} rounds were solved");
                 return Err(Error::SessionThread { reason });
             }
-            seen = match self.shared.changed.wait_timeout(seen, left) {
-                Ok((seen, _)) => seen,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            let mut slice = left;
+            if let Some(steps) = self.steps.as_ref().filter(|steps| steps.made_here()) {
+                drop(seen);
+                // What fails there is soon a state of the session.
+                let _state = steps.step(by_launcher::TURN);
+                slice = left.min(by_launcher::PAUSE);
+                seen = self.shared.see();
+            }
+            seen = self.shared.changed.wait_timeout(seen, slice).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
 impl Drop for SessionHandle {
-    /// The thread ends by itself with the run; nobody waits for it.
+    /// The thread ends by itself with the run; nobody waits for it. Where the launcher moves its messages nobody will any more, and the others are told.
     fn drop(&mut self) {
         self.flags.stop.store(true, Ordering::Relaxed);
+        if let Some(steps) = self.steps.take().filter(|_| self.in_own_process().is_ok()) {
+            steps.let_go();
+        }
     }
 }
 
@@ -353,6 +424,7 @@ impl Shared {
 const BUDGET_CPU: f64 = 0.01;
 /// Of the first windows and of the last.
 const SHORT_WINDOW: Duration = Duration::from_ms(250);
+const NO_STEPS: &str = "it moves its messages on a thread of its own; leave step() out where needs_step() says no";
 const PANICKED: &str = "its thread panicked; the message is on standard error";
 /// So that no limit is beyond what an instant can be.
 const LONGEST_WAIT: StdDuration = StdDuration::from_secs(365 * 24 * 3600);

@@ -7,6 +7,7 @@
 //! other ranks is the caller's business.
 
 mod beside;
+mod by_launcher;
 mod context;
 mod live;
 mod run;

@@ -9,6 +9,7 @@
 //! What it does not do: benches (`cargo xtask bench`).
 
 mod c_interface;
+mod launchers;
 pub mod readers;
 mod selection;
 mod whole_runs;

@@ -16,7 +16,9 @@ pub fn everything(root: &Path, tools: Tools, verb: &[&str]) -> Command {
     let mut command = cargo(root, verb);
     command.args(["--locked", "--workspace"]);
     if !tools.mpi() {
-        command.args(["--exclude", "probe-sync-mpi", "--exclude", "probe-sync-mpi-tests"]);
+        for package in ["probe-sync-mpi", "probe-sync-mpi-tests", "probe-sync-mpi-launcher"] {
+            command.args(["--exclude", package]);
+        }
     }
     let features = tools.features();
     if !features.is_empty() {

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::launchers::{self, mpirun};
 use super::selection::{BUILD, everything};
 use crate::demo::fresh_directory;
-use crate::setup::{MPI_ENVIRONMENT, Tools};
+use crate::setup::Tools;
 use crate::steps::{Count, Runner};
 
 /// Builds the programs and runs everything that can run here.
@@ -26,6 +27,7 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
         return;
     }
     mpi_suite(runner, root, tools);
+    launchers::run(runner, root, tools);
     for scenario in &SCENARIOS {
         measure(runner, root, tools, scenario);
     }
@@ -35,7 +37,11 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
 /// What `--only` can ask for here.
 fn names() -> impl Iterator<Item = &'static str> {
     let of_namespaces = NAMESPACES.iter().map(|(name, _)| *name);
-    [MPI_SUITE].into_iter().chain(SCENARIOS.iter().map(|scenario| scenario.name)).chain(of_namespaces)
+    [MPI_SUITE]
+        .into_iter()
+        .chain(launchers::names())
+        .chain(SCENARIOS.iter().map(|scenario| scenario.name))
+        .chain(of_namespaces)
 }
 
 /// The shared suite of all collectives, over MPI.
@@ -176,12 +182,6 @@ fn namespaces(runner: &mut Runner, root: &Path) {
     }
 }
 
-fn mpirun(ranks: &str, seconds: &str) -> Command {
-    let mut command = Command::new("mpirun");
-    command.args(["--timeout", seconds, "-n", ranks]).envs(MPI_ENVIRONMENT);
-    command
-}
-
 const MPI_SUITE: &str = "mpi suite";
 
 /// Runs between namespaces, with what their paths do.
@@ -210,6 +210,7 @@ mod tests {
             "namespaces, asymmetric paths",
             "namespaces, loss one way",
         ];
-        assert_eq!(names().collect::<Vec<_>>(), expected);
+        let names: Vec<_> = names().filter(|name| !launchers::names().any(|launcher| launcher == *name)).collect();
+        assert_eq!(names, expected);
     }
 }

@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 18] = [
+const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -105,7 +105,8 @@ const MAY_IMPORT: [(&str, &[&str]); 18] = [
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
     ("probe-sync-python", ALL),
-    ("probe-sync-mpi-tests", &["probe-sync-time", "probe-sync-collective", "probe-sync-mpi"]),
+    ("probe-sync-mpi-tests", &["probe-sync-time", "probe-sync-collective", "probe-sync-mpi", "probe-sync"]),
+    ("probe-sync-mpi-launcher", &["probe-sync"]),
     ("probe-sync-testbed", &[]),
     ("xtask", &[]),
 ];

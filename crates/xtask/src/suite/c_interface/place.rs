@@ -21,9 +21,14 @@ pub struct Place<'a> {
 impl Place<'_> {
     /// Compiles a program against the installed library; its path.
     pub fn c(&self, name: &str, source: &Path, compiler: &[&str]) -> Result<PathBuf> {
+        self.c_of(name, &[source], compiler)
+    }
+
+    /// As [`Self::c`], of several sources.
+    pub fn c_of(&self, name: &str, sources: &[&Path], compiler: &[&str]) -> Result<PathBuf> {
         let program = self.prefix.join("bin").join(name);
         let mut command = Command::new(compiler[0]);
-        command.args(&compiler[1..]).args(WARNINGS).arg("-I").arg(self.prefix.join("include")).arg(source);
+        command.args(&compiler[1..]).args(WARNINGS).arg("-I").arg(self.prefix.join("include")).args(sources);
         let lib = self.prefix.join("lib");
         command.arg("-o").arg(&program).arg("-L").arg(&lib).arg("-lprobe_sync");
         command.arg(format!("-Wl,-rpath,{}", lib.display()));

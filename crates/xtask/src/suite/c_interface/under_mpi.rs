@@ -4,24 +4,27 @@
 //! elsewhere there is one `mpicc`, of whatever MPI it is.
 //! What it does not do: install an MPI.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use super::place::{MPI_HEADER, Place, programs};
 use super::truth;
+use crate::install;
 use crate::setup::MPI_ENVIRONMENT;
 use crate::steps::{self, Runner};
 
 /// Runs the examples that need MPI with every MPI that is here.
 pub fn run(runner: &mut Runner, place: &Place<'_>) {
-    for (name, suffix) in STEPS.iter().zip(SUFFIXES) {
+    let programs = STEPS.iter().zip([Mpi::check as fn(&Mpi, &Place<'_>) -> Result<()>, Mpi::launchers].repeat(2));
+    for ((name, check), suffix) in programs.zip(SUFFIXES.iter().flat_map(|suffix| [suffix; 2])) {
         if !runner.wants(name) {
             continue;
         }
         match Mpi::found(suffix) {
             Some(mpi) => {
-                runner.check(name, || mpi.check(place));
+                runner.check(name, || check(&mpi, place));
             }
             None => runner.skip(name, &format!("mpicc.{suffix} and mpirun.{suffix} are not installed")),
         }
@@ -77,6 +80,48 @@ impl Mpi {
         Ok(())
     }
 
+    /// Sessions whose rounds go over this MPI: at every thread level against the truth, beside launchers that do not behave, and by CMake.
+    fn launchers(&self, place: &Place<'_>) -> Result<()> {
+        let compiler = [&self.compile, "-std=c11"];
+        let with_mpi = place.prefix.join(install::MPI_SOURCE);
+        let compiled = |name: &str, source: &str| {
+            let sources = [place.root.join(source), with_mpi.clone()];
+            place.c_of(&format!("{name}_{}", self.name), &sources.each_ref().map(PathBuf::as_path), &compiler)
+        };
+        let program = compiled("mpi_launcher", "examples/c/mpi_launcher.c")?;
+        for (number, level) in ["single", "funneled", "serialized", "multiple"].iter().enumerate() {
+            let name = format!("mpi_launcher_{}_{level}", self.name);
+            let output = place.run_with(self.mpirun("8").arg(&program).arg(level).arg(place.out(&name)), &name)?;
+            let steps = if *level == "multiple" { "no steps" } else { "longest step of at most" };
+            let said = output.contains(&format!("8 ranks at thread level {number}:")) && output.contains(steps);
+            ensure!(said, "not eight ranks at level {level} with {steps}:\n{output}");
+            output.lines().filter(|line| line.contains("ranks at")).for_each(|line| println!("   {line}"));
+            truth::check(&output, &place.out(&name), 7)?;
+        }
+        let program = compiled("mpi_launchers", "crates/capi/tests/c/mpi_launchers.c")?;
+        for case in ["wrong_uses", "silent", "lets_go", "finalises", "finalises_steps"] {
+            let name = format!("mpi_launchers_{}_{case}", self.name);
+            let output = place.run_with(self.mpirun("4").arg(&program).arg(case).arg(place.out(&name)), &name)?;
+            ensure!(output.contains(": ok"), "{case} did not come to its end:\n{output}");
+        }
+        if steps::answer("cmake", &["--version"]).is_none() {
+            return Ok(());
+        }
+        let build = place.prefix.join(format!("cmake_{}", self.name));
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(place.root.join("examples/c")).arg("-B").arg(&build).arg("--fresh");
+        configure.arg(format!("-DCMAKE_PREFIX_PATH={}", place.prefix.display()));
+        configure.arg(format!("-DMPI_C_COMPILER={}", self.compile));
+        place.run_with(&mut configure, &format!("cmake configure {}", self.name))?;
+        place.run_with(Command::new("cmake").arg("--build").arg(&build), &format!("cmake build {}", self.name))?;
+        let name = format!("mpi_launcher_cmake_{}", self.name);
+        let mut run = self.mpirun("2");
+        run.arg(build.join("mpi_launcher")).arg("funneled").arg(place.out(&name));
+        let output = place.run_with(&mut run, &name)?;
+        ensure!(output.contains("2 ranks at thread level 1:"), "not two ranks of CMake's program:\n{output}");
+        Ok(())
+    }
+
     fn mpirun(&self, ranks: &str) -> Command {
         let mut command = Command::new(&self.launch);
         if self.name == SUFFIXES[0] {
@@ -87,8 +132,13 @@ impl Mpi {
     }
 }
 
-/// In the order of [`SUFFIXES`].
-pub const STEPS: [&str; 2] = ["C interface, Open MPI", "C interface, MPICH"];
+/// Two for each of [`SUFFIXES`].
+pub const STEPS: [&str; 4] = [
+    "C interface, Open MPI",
+    "C interface, launcher's Open MPI",
+    "C interface, MPICH",
+    "C interface, launcher's MPICH",
+];
 
 const SUFFIXES: [&str; 2] = ["openmpi", "mpich"];
 

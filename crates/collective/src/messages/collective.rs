@@ -1,0 +1,218 @@
+//! Gathers and broadcasts by a launcher's messages.
+//!
+//! Place in the flow: what the session's thread waits at. What it does not do: send; [`super::Carrier`] does, on whichever thread may.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::carrier::Carrier;
+use super::mailbox::{Mail, Mailbox};
+use crate::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
+
+/// One rank of a launcher's group.
+#[derive(Debug)]
+pub struct ByMessages {
+    rank: Rank,
+    size: usize,
+    backend: &'static str,
+    mailbox: Arc<Mailbox>,
+    /// Where this thread moves the mail itself.
+    carrier: Option<Carrier>,
+    /// How much longer a wait goes on that was asked to end.
+    grace: Duration,
+    gathers: u64,
+    broadcasts: u64,
+}
+
+impl ByMessages {
+    pub(super) fn new(rank: Rank, size: usize, backend: &'static str, mailbox: Arc<Mailbox>) -> Self {
+        Self { rank, size, backend, mailbox, carrier: None, grace: Duration::ZERO, gathers: 0, broadcasts: 0 }
+    }
+
+    /// The mail is moved by whoever waits for it: for launchers whose library any thread may call.
+    #[must_use]
+    pub fn carried_by(self, carrier: Carrier) -> Self {
+        Self { carrier: Some(carrier), ..self }
+    }
+
+    /// A wait that is asked to end goes on for `grace` more than usual: other ranks' mail moves when their launchers come to it.
+    #[must_use]
+    pub fn with_grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    /// Gives back what the launcher's library lent, where this thread moved the mail. All ranks have ended in order.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn release(mut self) -> Result<(), Error> {
+        let Some(mut carrier) = self.carrier.take() else { return Ok(()) };
+        carrier.flush(FLUSH_LIMIT)?;
+        carrier.release()
+    }
+
+    /// Waits until `ready` yields something; `missing` says whom it waits for.
+    fn wait<T>(
+        &mut self,
+        mut wait: Wait<'_>,
+        missing: impl Fn(&Mail) -> Vec<Rank>,
+        mut ready: impl FnMut(&mut Mail) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let operation = wait.operation();
+        self.mailbox.open().waiting = true;
+        let result = loop {
+            self.move_mail();
+            let mut mail = self.mailbox.open();
+            // What was sent before an end still counts.
+            match ready(&mut mail) {
+                Ok(Some(value)) => break Ok(value),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+            if let Some((rank, reason)) = mail.ended.clone() {
+                break Err(Error::Aborted { operation, rank, reason });
+            }
+            if let Some(reason) = mail.broken.clone() {
+                break Err(Error::Backend { operation, reason });
+            }
+            let Some(slice) = wait.slice() else {
+                let idle = mail.moved.elapsed();
+                // What the others have sent may lie there unread: whoever is late, it is not proven to be one of them.
+                let own_fault = self.carrier.is_none() && idle > wait.elapsed() / 2;
+                break Err(if own_fault { not_moved(operation, idle) } else { wait.late(missing(&mail)) });
+            };
+            if self.carrier.is_none() {
+                let _woken = self.mailbox.changed.wait_timeout(mail, slice);
+            } else {
+                drop(mail);
+                pause(&wait, slice);
+            }
+        };
+        self.mailbox.open().waiting = false;
+        if result.is_err() {
+            self.flush();
+        }
+        result
+    }
+
+    /// Where this thread moves the mail: what can be moved now. What fails is in the mailbox.
+    fn move_mail(&mut self) {
+        if let Some(carrier) = &mut self.carrier {
+            let _in_the_mailbox = carrier.look(LOOK);
+        }
+    }
+
+    /// Where this thread moves the mail: until it is on its way. A rank that does not take it is named by the next gather.
+    fn flush(&mut self) {
+        if let Some(carrier) = &mut self.carrier {
+            let _in_the_mailbox = carrier.flush(FLUSH_LIMIT);
+        }
+    }
+
+    fn with_own_grace(&self, deadline: &Deadline) -> Deadline {
+        Deadline { grace: deadline.grace + self.grace, ..deadline.clone() }
+    }
+
+    /// Nothing is queued behind a group that is broken: nobody would take it.
+    fn refuse_broken(&self, operation: &'static str) -> Result<(), Error> {
+        let broken = self.mailbox.open().broken.clone();
+        broken.map_or(Ok(()), |reason| Err(Error::Backend { operation, reason }))
+    }
+}
+
+impl Collective for ByMessages {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    fn gather(
+        &mut self,
+        participants: &[bool],
+        payload: &[u8],
+        frames: &mut Frames,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        const NAME: &str = "gather";
+        check_participants(self.rank, self.size, participants)?;
+        self.refuse_broken(NAME)?;
+        frames.clear();
+        self.gathers += 1;
+        let (number, size) = (self.gathers, self.size);
+        if self.rank != ROOT {
+            let payload = if participants[self.rank] { payload } else { &[] };
+            self.mailbox.open().send(ROOT, number, payload);
+            self.move_mail();
+            return Ok(());
+        }
+        let missing = |mail: &Mail| (1..size).filter(|rank| !mail.has_come(*rank)).collect::<Vec<_>>();
+        let deadline = self.with_own_grace(deadline);
+        let parts: Vec<Vec<u8>> = self.wait(Wait::begin(NAME, &deadline), missing, |mail| {
+            if (1..size).any(|rank| !mail.has_come(rank)) {
+                return Ok(None);
+            }
+            (1..size).map(|rank| mail.read(rank, number, NAME)).collect::<Result<Option<_>, _>>()
+        })?;
+        frames.push(if participants[ROOT] { payload } else { &[] });
+        parts.iter().for_each(|part| frames.push(part));
+        Ok(())
+    }
+
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        const NAME: &str = "broadcast";
+        self.refuse_broken(NAME)?;
+        self.broadcasts += 1;
+        let number = self.broadcasts;
+        if self.rank == ROOT {
+            let mut mail = self.mailbox.open();
+            (1..self.size).for_each(|rank| mail.send(rank, number, buffer));
+            drop(mail);
+            self.flush();
+            return Ok(());
+        }
+        let missing = |_: &Mail| vec![ROOT];
+        let deadline = self.with_own_grace(deadline);
+        *buffer = self.wait(Wait::begin(NAME, &deadline), missing, |mail| mail.read(ROOT, number, NAME))?;
+        Ok(())
+    }
+
+    /// Tells the others why, and nothing else: the job is the launcher's.
+    fn abort(&mut self, reason: &str) {
+        self.mailbox.open().tell_end(self.rank, reason);
+        self.flush();
+    }
+}
+
+/// The error of a rank whose own launcher has kept it waiting.
+fn not_moved(operation: &'static str, idle: Duration) -> Error {
+    let reason = format!(
+        "its launcher has moved no messages for {idle:.1?}; call step() more often, or set a longer round_timeout"
+    );
+    Error::Backend { operation, reason }
+}
+
+/// Sleeps as long as a message may take: looks often at first, then fifty times a second: a look costs
+/// some 40 µs where MPI has to ask the system, and windows are longer than that by far.
+fn pause(wait: &Wait<'_>, slice: Duration) {
+    if wait.may_spin() {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep((wait.elapsed() / 16).clamp(SLEEP_MIN, SLEEP_MAX).min(slice));
+    }
+}
+
+/// How long the mail is moved at a time while nothing but mail is waited for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long sending may take once everything is said. Messages of usual length are on their way at once.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+const SLEEP_MIN: Duration = Duration::from_micros(20);
+const SLEEP_MAX: Duration = Duration::from_millis(20);

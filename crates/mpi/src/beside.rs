@@ -1,0 +1,241 @@
+//! [`MpiMessages`]: messages over the MPI that a launcher has initialised and will finalise.
+//!
+//! Place in the flow: a session beside a launcher, under `collective::ByMessages`. Everything is sent, received and asked for without waiting, on a
+//! duplicate of the launcher's communicator that returns errors: its messages never meet the launcher's, nothing here ends the job, and there is no
+//! panic hook. [`crate::MpiCollective`] is for programs that are ours alone: it waits within its calls, for ranks whose launchers may be at
+//! work for minutes, and can be moved by no other thread.
+//!
+//! MPI may be finalised while a session still runs. `MPI_Finalize` first deletes what is attached to `MPI_COMM_SELF`: that is how this learns of it,
+//! after which it calls MPI no more. A thread that is within a call then is waited for, for microseconds.
+//!
+//! What it does not do: initialise or finalise MPI, wait for other ranks but in [`MpiMessages::beside`].
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mpi::environment::{self, Threading};
+use mpi::ffi;
+use probe_sync_collective::{Error, Messages, Rank, Threads};
+
+use crate::raw::{Communicator, Requests, check};
+
+/// One rank's way to send messages over a launcher's MPI.
+#[derive(Debug)]
+pub struct MpiMessages {
+    comm: Option<Communicator>,
+    rank: Rank,
+    size: usize,
+    threads: Threads,
+    life: Arc<Life>,
+    sends: Requests,
+    /// A message under way: its sender, and the one request.
+    incoming: Option<(Rank, Requests)>,
+}
+
+// SAFETY: a communicator's handle is plain data, and MPI's requests belong to no thread. Which threads call MPI is `threads`' matter: it is
+// MPI's own level, and `collective::Carrier` moves nothing on a thread for which it is not enough.
+unsafe impl Send for MpiMessages {}
+
+impl MpiMessages {
+    /// As [`MpiMessages::beside`], for launchers that use rsmpi, in the version that this crate uses.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(communicator: &impl mpi::traits::Communicator) -> Result<Self, Error> {
+        // SAFETY: rsmpi's communicators are valid as long as they are there; MPI runs, which is asked first.
+        unsafe { Self::beside(communicator.as_raw()) }
+    }
+
+    /// A way to send between the ranks of `comm`, which all make this call; it waits for them, because `comm` is duplicated.
+    ///
+    /// # Safety
+    /// `comm` is `MPI_COMM_NULL` or a communicator of the MPI that this process runs with.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] where MPI does not run, this thread may not call it, or `comm` is no group of ranks; [`Error::Backend`] with what MPI says.
+    pub unsafe fn beside(comm: ffi::MPI_Comm) -> Result<Self, Error> {
+        let threads = running()?;
+        // SAFETY: comparing handles reads no memory behind them.
+        if comm == unsafe { ffi::RSMPI_COMM_NULL } {
+            return Err(setup("this is MPI_COMM_NULL; give a communicator that holds this rank"));
+        }
+        let mut inter = 0;
+        // SAFETY: a valid communicator, and a local variable.
+        check(unsafe { ffi::MPI_Comm_test_inter(comm, &mut inter) }, "MPI_Comm_test_inter")?;
+        if inter != 0 {
+            return Err(setup(
+                "this is an intercommunicator; give one of a single group, as MPI_Intercomm_merge makes",
+            ));
+        }
+        // SAFETY: as this function requires; MPI runs, and this thread may call it.
+        let comm = unsafe { Communicator::duplicate(comm) }?;
+        let (rank, size) = (comm.rank(), comm.size());
+        let life = Life::until_finalise()?;
+        Ok(Self { comm: Some(comm), rank, size, threads, life, sends: Requests::new(), incoming: None })
+    }
+
+    /// Takes what has come of a message under way; the next message where there is none.
+    fn next(&mut self) -> Result<Option<(Rank, Vec<u8>)>, Error> {
+        let Some(comm) = &self.comm else { return Ok(None) };
+        let (from, mut request) = match self.incoming.take() {
+            Some(incoming) => incoming,
+            None => {
+                let Some(waiting) = comm.probe()? else { return Ok(None) };
+                let mut request = Requests::new();
+                comm.start_receive(vec![0; waiting.bytes], waiting.from, waiting.tag, &mut request)?;
+                (waiting.from, request)
+            }
+        };
+        if request.poll()?.is_empty() {
+            self.incoming = Some((from, request));
+            return Ok(None);
+        }
+        Ok(Some((from, request.take(0))))
+    }
+}
+
+impl Messages for MpiMessages {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn backend(&self) -> &'static str {
+        "mpi"
+    }
+
+    fn threads(&self) -> Threads {
+        self.threads
+    }
+
+    fn send(&mut self, to: Rank, message: Vec<u8>) -> Result<(), Error> {
+        let life = Arc::clone(&self.life);
+        let _running = life.running("MPI_Isend")?;
+        let Some(comm) = &self.comm else { return Ok(()) };
+        comm.start_send(message, to, TAG, &mut self.sends).map(|_| ())
+    }
+
+    fn receive(&mut self) -> Result<Option<(Rank, Vec<u8>)>, Error> {
+        let life = Arc::clone(&self.life);
+        let _running = life.running("MPI_Iprobe")?;
+        if self.sending() {
+            self.sends.poll()?;
+            if !self.sending() {
+                self.sends = Requests::new();
+            }
+        }
+        self.next()
+    }
+
+    fn sending(&self) -> bool {
+        self.sends.pending().next().is_some()
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        let life = Arc::clone(&self.life);
+        if let Ok(running) = life.running("MPI_Comm_free") {
+            drop(running);
+            life.forget_finalise()?;
+            return self.comm.take().map_or(Ok(()), Communicator::free);
+        }
+        Ok(())
+    }
+}
+
+/// Whether MPI still runs, as far as it concerns one session.
+#[derive(Debug)]
+struct Life {
+    finalised: Mutex<bool>,
+    /// What `MPI_Finalize` deletes first.
+    key: Mutex<c_int>,
+}
+
+impl Life {
+    /// Learns of `MPI_Finalize` from now on.
+    fn until_finalise() -> Result<Arc<Self>, Error> {
+        let life = Arc::new(Self { finalised: Mutex::new(false), key: Mutex::new(0) });
+        let mut key = 0;
+        let attached = Arc::into_raw(Arc::clone(&life));
+        // SAFETY: MPI runs. The attribute is a counted reference, which the callback for its deletion takes back, once.
+        unsafe {
+            let made = ffi::MPI_Comm_create_keyval(Some(not_copied), Some(deleted), &mut key, std::ptr::null_mut());
+            check(made, "MPI_Comm_create_keyval")?;
+            let set = ffi::MPI_Comm_set_attr(ffi::RSMPI_COMM_SELF, key, attached.cast_mut().cast());
+            check(set, "MPI_Comm_set_attr")?;
+        }
+        *life.key.lock().unwrap_or_else(PoisonError::into_inner) = key;
+        Ok(life)
+    }
+
+    /// MPI may be called while this is held.
+    fn running(&self, operation: &'static str) -> Result<MutexGuard<'_, bool>, Error> {
+        let finalised = self.finalised.lock().unwrap_or_else(PoisonError::into_inner);
+        if *finalised {
+            let reason = "the launcher has called MPI_Finalize while the session ran; stop the session before it";
+            return Err(Error::Backend { operation, reason: reason.into() });
+        }
+        Ok(finalised)
+    }
+
+    fn forget_finalise(&self) -> Result<(), Error> {
+        let mut key = *self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: MPI runs; the attribute was set by `until_finalise` and is deleted once.
+        unsafe {
+            check(ffi::MPI_Comm_delete_attr(ffi::RSMPI_COMM_SELF, key), "MPI_Comm_delete_attr")?;
+            check(ffi::MPI_Comm_free_keyval(&mut key), "MPI_Comm_free_keyval")
+        }
+    }
+}
+
+/// A duplicate of `MPI_COMM_SELF` does not get the attribute.
+unsafe extern "C" fn not_copied(
+    _: ffi::MPI_Comm,
+    _: c_int,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    flag: *mut c_int,
+) -> c_int {
+    // SAFETY: MPI gives a place for the answer.
+    unsafe { flag.write(0) };
+    ffi::MPI_SUCCESS as c_int
+}
+
+/// MPI is being finalised, or the session has ended before that.
+unsafe extern "C" fn deleted(_: ffi::MPI_Comm, _: c_int, attribute: *mut c_void, _: *mut c_void) -> c_int {
+    // SAFETY: `until_finalise` attached it, and MPI deletes an attribute once.
+    let life = unsafe { Arc::from_raw(attribute.cast::<Life>().cast_const()) };
+    *life.finalised.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    ffi::MPI_SUCCESS as c_int
+}
+
+/// Which threads may call the MPI that the launcher has initialised; an error where this one may not.
+fn running() -> Result<Threads, Error> {
+    if environment::is_finalized() {
+        return Err(setup("MPI was finalised already; start the session before MPI_Finalize"));
+    }
+    if !environment::is_initialized() {
+        return Err(setup("MPI is not initialised; start the session after MPI_Init or MPI_Init_thread"));
+    }
+    let threads = match environment::threading_support() {
+        Threading::Single | Threading::Funneled => Threads::Own,
+        Threading::Serialized => Threads::OneAtATime,
+        Threading::Multiple => Threads::Any,
+    };
+    let mut main_thread = 0;
+    // SAFETY: MPI runs, and the flag is a local variable.
+    check(unsafe { ffi::MPI_Is_thread_main(&mut main_thread) }, "MPI_Is_thread_main")?;
+    if threads == Threads::Own && main_thread == 0 {
+        return Err(setup("MPI may be called by the thread that initialised it alone; start the session there"));
+    }
+    Ok(threads)
+}
+
+fn setup(reason: &str) -> Error {
+    Error::Setup { what: "MPI".into(), reason: reason.into() }
+}
+
+const TAG: c_int = 0x7073;
