@@ -69,8 +69,7 @@ pub fn start(
     unique_id: Option<&[u8]>,
 ) -> PyResult<Session> {
     let config = Config::load(file.as_deref(), std::env::vars_os(), &settings);
-    let config = config.map_err(|error| Failure::of_session(&error, false))?;
-    let builder = probe_sync::Session::builder(config);
+    let builder = probe_sync::Session::builder_of(config);
     let builder = meet(builder, rank, size, meeting, unique_id)?;
     let handle = builder.start().map_err(|error| Failure::of_session(&error, false))?;
     let clock = handle.clock();

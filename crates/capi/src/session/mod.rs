@@ -222,13 +222,13 @@ fn begin(
     session: &Out<*mut ps_session>,
     meets: impl FnOnce(SessionBuilder) -> Result<SessionBuilder, Failure>,
 ) -> Result<(), Failure> {
-    let (config, tracer_clock) = options.unwrap_or(&ps_options::default()).resolve()?;
+    let (config, tracer_clock) = options.unwrap_or(&ps_options::default()).resolve();
     let own = Ownership::claim()?;
-    let mut builder = meets(Session::builder(config))?;
+    let mut builder = meets(Session::builder_of(config))?;
     if let Some(clock) = tracer_clock {
         builder = builder.tracer_clock(clock);
     }
-    let handle = builder.start().map_err(Failure::of(PS_ERROR_SYSTEM))?;
+    let handle = builder.start()?;
     own.keep();
     session.hand_over(ps_session {
         process: std::process::id(),

@@ -28,7 +28,7 @@ use crate::{Config, Error};
 /// How a session on a thread of its own is to be.
 #[derive(Debug)]
 pub struct SessionBuilder {
-    config: Config,
+    config: Result<Config, Error>,
     tracer_clock: Option<TracerClock>,
     meets: Meets,
 }
@@ -67,9 +67,10 @@ struct Flags {
 }
 
 /// Where a session on a thread of its own stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// The ranks meet.
+    #[default]
     Meeting,
     /// It measures.
     Measuring(State),
@@ -80,13 +81,13 @@ pub enum Progress {
 }
 
 /// What the thread and its owner both see.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     seen: Mutex<Seen>,
     changed: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Seen {
     progress: Progress,
     /// Which rank of which node it is, once that is known.
@@ -134,11 +135,19 @@ impl Session<'_> {
     /// assert!(report.rounds >= 1 && other.join().expect("no panic")?.is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder(mut config: Config) -> SessionBuilder {
-        // Whoever links this asks soon, and has recorded something until the very end.
-        config.first_window.get_or_insert(SHORT_WINDOW);
-        config.last_window.get_or_insert(SHORT_WINDOW);
-        config.keep_to_budget_or(BUDGET_CPU);
+    pub fn builder(config: Config) -> SessionBuilder {
+        Self::builder_of(Ok(config))
+    }
+
+    /// As [`Session::builder`], of what [`Config::load`] has returned. Where that is an error, [`SessionBuilder::start`] returns it at once, and the other ranks, who would
+    /// wait for this one for minutes, are told of it when they meet.
+    pub fn builder_of(mut config: Result<Config, Error>) -> SessionBuilder {
+        if let Ok(config) = &mut config {
+            // Whoever links this asks soon, and has recorded something until the very end.
+            config.first_window.get_or_insert(SHORT_WINDOW);
+            config.last_window.get_or_insert(SHORT_WINDOW);
+            config.keep_to_budget_or(BUDGET_CPU);
+        }
         SessionBuilder { config, tracer_clock: None, meets: Meets::Alone }
     }
 }
@@ -173,18 +182,27 @@ impl SessionBuilder {
     /// Starts the thread, and returns at once.
     ///
     /// # Errors
-    /// When the system has no thread or no memory for it. All else is a state of the session.
-    pub fn start(mut self) -> Result<SessionHandle, Error> {
-        let steps = if let Meets::Group(_, steps) = &mut self.meets { steps.take() } else { None };
-        let seen = Mutex::new(Seen { progress: Progress::Meeting, process: None, latest: None });
-        let shared = Arc::new(Shared { seen, changed: Condvar::new() });
-        let (flags, out) = (Flags::default(), self.config.out.clone());
+    /// When the configuration is unusable, or the system has no thread or no memory for it. All else is a state of the session.
+    pub fn start(self) -> Result<SessionHandle, Error> {
+        let Self { config, tracer_clock, mut meets } = self;
+        let config = match config {
+            Ok(config) => config,
+            Err(error) => {
+                Self { config: Err(told(&error)), tracer_clock, meets }.refuse();
+                return Err(error);
+            }
+        };
+        let out = config.out.clone();
+        let steps = if let Meets::Group(_, steps) = &mut meets { steps.take() } else { None };
+        let builder = Self { config: Ok(config), tracer_clock, meets };
+        let shared = Arc::new(Shared::default());
+        let flags = Flags::default();
         let (for_thread, flags_of_thread) = (Arc::clone(&shared), flags.clone());
         let clock = GlobalClock::new()?;
         let kept = clock.clone();
         let body = move || {
             let _panics = Panics(&for_thread);
-            let result = self.measure(kept, &flags_of_thread, &for_thread);
+            let result = builder.measure(Some(kept), &flags_of_thread, &for_thread);
             for_thread.tell(|seen| {
                 seen.progress = match &result {
                     Ok(_) => Progress::Ended,
@@ -198,12 +216,21 @@ impl SessionBuilder {
         Ok(SessionHandle { out, process: std::process::id(), clock, shared, flags, thread: Some(thread), steps })
     }
 
-    fn measure(self, clock: GlobalClock, flags: &Flags, shared: &Shared) -> Result<Option<RunReport>, Error> {
+    /// Tells the ranks that meet over TCP why this one is not among them; where they talk by the launcher's messages, dropping the group tells.
+    fn refuse(self) {
+        if matches!(self.meets, Meets::Hosts(..) | Meets::Joins(..)) {
+            let body = move || _ = self.measure(None, &Flags::default(), &Shared::default());
+            // Without a thread the others wait until their deadline.
+            let _ = std::thread::Builder::new().name("probe_sync".into()).spawn(body);
+        }
+    }
+
+    fn measure(self, clock: Option<GlobalClock>, flags: &Flags, shared: &Shared) -> Result<Option<RunReport>, Error> {
         process::block_signals()?;
         let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&flags.stop)));
         let stop = Arc::clone(&flags.stop);
         let (tracer_clock, pause) = (self.tracer_clock, Arc::clone(&flags.pause));
-        let mut context = Context { stop, tracer_clock, clock: Some(clock), pause, ..Context::default() };
+        let mut context = Context { stop, tracer_clock, clock, pause, ..Context::default() };
         let mut tcp = match self.meets {
             Meets::Alone => return rounds(self.config, &mut InProcess::group(1).remove(0), &context, shared),
             Meets::Group(mut group, _) => {
@@ -224,14 +251,24 @@ impl SessionBuilder {
     }
 }
 
+/// What the other ranks are told of the caller's error.
+fn told(error: &Error) -> Error {
+    match error {
+        Error::Configuration { origin, key, reason } => {
+            Error::Configuration { origin: origin.clone(), key: key.clone(), reason: reason.clone() }
+        }
+        other => Error::SessionThread { reason: other.to_string() },
+    }
+}
+
 /// From the hand-shake to the report.
 fn rounds(
-    config: Config,
+    config: Result<Config, Error>,
     collective: &mut dyn Collective,
     context: &Context,
     shared: &Shared,
 ) -> Result<Option<RunReport>, Error> {
-    let mut session = Session::start(Ok(config), collective, context)?;
+    let mut session = Session::start(config, collective, context)?;
     let process = Some(session.marked_process());
     shared.tell(|seen| (seen.progress, seen.process) = (Progress::Measuring(session.state()), process));
     while session.next_round()?.is_some() {
@@ -452,6 +489,22 @@ mod tests {
 
     fn meeting() -> Meeting {
         Meeting::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)]).expect("loopback")
+    }
+
+    #[test]
+    fn a_rank_whose_configuration_is_unusable_says_so_to_all() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let meeting = meeting();
+        let id = meeting.id().clone();
+        let zero = Session::builder(config(directory.path())).host(meeting, 3).start().expect("a thread");
+        let one = Session::builder(config(directory.path())).join(id.clone(), 1, 3).start().expect("a thread");
+        let unusable = Config::load(None, std::iter::empty(), &[("windw".to_owned(), "1s".to_owned())]);
+        let refused = Session::builder_of(unusable).join(id, 2, 3).start().expect_err("no such key");
+        assert!(matches!(refused, Error::Configuration { .. }), "{refused:?}");
+        for other in [zero, one] {
+            let text = other.wait_until_bound(1_000, LONG).expect_err("it is told").to_string();
+            assert!(text.contains("rank 2") && text.contains("windw: unknown key"), "{text}");
+        }
     }
 
     #[test]
