@@ -8,6 +8,7 @@
 
 mod beside;
 mod context;
+mod files;
 mod live;
 mod run;
 mod start;
@@ -16,5 +17,6 @@ mod tests;
 
 pub use self::beside::{Progress, SessionBuilder, SessionHandle};
 pub use self::context::{Context, Observer, Started};
+pub use self::files::FilesToRoot;
 pub use self::live::{Session, State};
 pub use self::run::run;
