@@ -4,6 +4,7 @@ Four ranks on one machine: recorded times are the true ones. They are bent by th
 `cargo xtask flow --jax` and `--torch` install what this needs and run it.
 """
 
+import gzip
 import json
 import os
 import pathlib
@@ -74,18 +75,44 @@ class Mended(Folder):
         self.assertLess(found["worst_ns"], 1_000 if steady else largest_ns)
 
 
+    def check_merged(self, root, own, told):
+        """Ranks with folders of their own: rank 0 has their files, as they are there, and the run says whose they are."""
+        self.assertIn("broken edges 0 → 0", told)
+        self.assertNotIn("Warning", told)
+        self.assertFalse([path for path in root.rglob("*") if path.name.endswith(".partial")])
+        self.assertEqual(len(list((root / "probe_sync_run/marks").iterdir())), RANKS)
+        for rank, folder in enumerate(own):
+            if folder == root:
+                continue
+            self.assertFalse((folder / "probe_sync_run/run.json").exists(), "only rank 0's folder holds the run")
+            for marks in (folder / "probe_sync_run/marks").iterdir():
+                self.assertEqual((root / "probe_sync_run/marks" / marks.name).read_bytes(), marks.read_bytes())
+            traces = [path for path in folder.rglob("*") if path.name.endswith((".xplane.pb", ".pt.trace.json.gz"))]
+            self.assertEqual(len(traces), 1, (rank, traces))
+            self.assertEqual((root / traces[0].relative_to(folder)).read_bytes(), traces[0].read_bytes())
+
+
 class Jax(Mended):
     def setUp(self):
         super().setUp()
         self.python = python_with("JAX_PYTHON", "jax", "cargo xtask flow --jax installs one")
 
-    def recorded(self, **settings):
-        port, folder = free_port(), self.folder / "traces"
-        command = [self.python, EXAMPLES / "jax_distributed.py", port, folder, *(f"{key}={value}" for key, value in settings.items())]
+    def recorded(self, folders=None, **settings):
+        folders = folders or [self.folder / "traces"] * RANKS
+        folder, told = folders[0], self.told(free_port(), folders, settings)
+        traces = sorted((folder / "plugins/profile").rglob("*.xplane.pb"))
+        self.assertEqual([path.name.rsplit("-", 1)[1] for path in traces], [f"{rank}.xplane.pb" for rank in range(RANKS)])
+        self.assertEqual(len({path.parent for path in traces}), 1, "one session, so that xprof shows all hosts")
+        return folder, traces, told
+
+    def told(self, port, folders, settings):
+        """What the ranks print."""
+        command = [self.python, EXAMPLES / "jax_distributed.py", port]
+        settings = [f"{key}={value}" for key, value in settings.items()]
         flags = "--xla_force_host_platform_device_count=1 --xla_cpu_multi_thread_eigen=false"
         ranks = [
             subprocess.Popen(
-                [str(part) for part in command],
+                [str(part) for part in (*command, folders[rank], *settings)],
                 env={**clean(), "PYTHONPATH": PACKAGE, "XLA_FLAGS": flags, "RANK": str(rank), "WORLD_SIZE": str(RANKS)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -100,16 +127,14 @@ class Jax(Mended):
                 rank.kill()
                 rank.wait()
         self.assertEqual([rank.returncode for rank in ranks], [0] * RANKS, told)
-        traces = sorted((folder / "plugins/profile").rglob("*.xplane.pb"))
-        self.assertEqual([path.name.rsplit("-", 1)[1] for path in traces], [f"{rank}.xplane.pb" for rank in range(RANKS)])
-        self.assertEqual(len({path.parent for path in traces}), 1, "one session, so that xprof shows all hosts")
-        return folder, traces, told
+        return told
 
     def test_the_example_is_mended(self):
-        for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
+        for model, largest_ns, folders in (("constant", 100, ["traces"] * RANKS), ("sinusoid", 300, ["root", "one", "two", "three"])):
             with self.subTest(model=model):
                 self.again()
-                folder, traces, _ = self.recorded(inject_skew=5, skew_model=model, window="500ms")
+                folders = [self.folder / folder for folder in folders]
+                folder, traces, _ = self.recorded(folders, inject_skew=5, skew_model=model, window="500ms")
                 truth = folder / "probe_sync_run/truth.json"
                 run(self.python, FLOW / "bend.py", truth, self.folder / "bent", *traces)
                 bent = [self.folder / "bent" / path.name for path in traces]
@@ -122,32 +147,44 @@ class Jax(Mended):
         self.assertEqual(len(list(folder.glob("*.merged.xplane.pb"))), 1)
         self.read("xprof", *traces)
 
+    def test_ranks_with_folders_of_their_own_are_merged_at_rank_0(self):
+        # Ranks 0 and 2 share one.
+        folders = [self.folder / name for name in ("root", "one", "root", "three")]
+        root, traces, told = self.recorded(folders)
+        self.check_merged(root, folders, told[0])
+        self.assertFalse([line for line in told[1:] if "probe_sync" in line])
+        merged = next(root.glob("*.merged.xplane.pb")).read_bytes()
+        for trace in traces:
+            self.assertIn(trace.name.rsplit("-", 1)[0].encode(), merged)
+
 
 class Torch(Mended):
     def setUp(self):
         super().setUp()
         self.python = python_with("TORCH_PYTHON", "torch", "cargo xtask flow --torch installs one (5.4 GB)")
 
-    def recorded(self, *settings):
-        folder = self.folder / "traces"
+    def recorded(self, *settings, folder="traces"):
+        """`$RANK` in `folder` is the rank: folders of their own."""
+        job = f'exec "$0" {EXAMPLES / "torch_ddp.py"} {self.folder}/{folder} "$@"'
         command = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--master-port", free_port()]
         told = subprocess.run(
-            [str(part) for part in [*command, EXAMPLES / "torch_ddp.py", folder, *settings]],
+            [str(part) for part in [*command, "--no-python", "sh", "-c", job, self.python, *settings]],
             env={**clean(), "PYTHONPATH": PACKAGE},
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
         )
         self.assertEqual(told.returncode, 0, told.stderr[-3000:])
-        traces = [folder / f"rank{rank}.0.pt.trace.json.gz" for rank in range(RANKS)]
+        root = self.folder / folder.replace("$RANK", "0")
+        traces = [root / f"rank{rank}.0.pt.trace.json.gz" for rank in range(RANKS)]
         self.assertTrue(all(path.is_file() for path in traces))
-        return folder, traces, told.stderr
+        return root, traces, told.stderr
 
     def test_the_example_is_mended(self):
-        for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
+        for model, largest_ns, folder in (("constant", 100, "traces"), ("sinusoid", 300, "rank$RANK")):
             with self.subTest(model=model):
                 self.again()
-                folder, traces, _ = self.recorded("inject_skew=5", f"skew_model={model}", "window=500ms")
+                folder, traces, _ = self.recorded("inject_skew=5", f"skew_model={model}", "window=500ms", folder=folder)
                 run_dir = folder / "probe_sync_run"
                 run(sys.executable, FLOW / "torch_truth.py", "bend", run_dir / "truth.json", self.folder / "bent", *traces)
                 bent, names = [self.folder / "bent" / path.name for path in traces], [path.name for path in traces]
@@ -159,6 +196,17 @@ class Torch(Mended):
         folder, traces, told = self.recorded()
         self.assertIn("broken edges 0 → 0", told)
         self.read("perfetto", folder / "merged.0.json.gz", *traces)
+
+    def test_ranks_with_folders_of_their_own_are_merged_at_rank_0(self):
+        root = self.folder / "rank0"
+        # What an earlier run has left is nobody's word.
+        root.mkdir()
+        (root / "rank1.0.pt.trace.json.gz").write_bytes(b"of an earlier run")
+        _, _, told = self.recorded(folder="rank$RANK")
+        self.check_merged(root, [self.folder / f"rank{rank}" for rank in range(RANKS)], told)
+        merged = json.loads(gzip.decompress((root / "merged.0.json.gz").read_bytes()))
+        named = {event["args"]["name"].partition(" (")[0] for event in merged["traceEvents"] if event["name"] == "process_name"}
+        self.assertEqual(named, {f"rank {rank}" for rank in range(RANKS)})
 
 
 if __name__ == "__main__":
