@@ -151,6 +151,13 @@ impl Talk {
         Ok(())
     }
 
+    /// Says nothing more, and waits until the other side does not either.
+    #[cfg(feature = "suite")]
+    pub fn hang_up(&mut self, wait: &mut Wait<'_>) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        while matches!(self.read_some(&mut [0; 4096], wait), Ok(1..)) {}
+    }
+
     fn hasher(&self, speaker: Side) -> Hasher {
         let mut hasher = Hasher::new_keyed(&self.key);
         hasher.update(&[speaker as u8]).update(&self.messages[speaker as usize].to_le_bytes());

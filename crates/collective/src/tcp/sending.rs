@@ -71,6 +71,25 @@ impl FileSender {
         }
     }
 
+    /// Says these messages under their seals, whatever they are, hangs up and waits until the root has done so too, for tests that say what no rank
+    /// would.
+    #[cfg(feature = "suite")]
+    #[doc(hidden)]
+    pub fn say(&self, messages: &[&[u8]], deadline: &Deadline) {
+        let mut wait = Wait::begin(OPERATION, deadline);
+        let Ok(mut talk) = self.greet(&mut wait) else { return };
+        if messages.iter().all(|message| talk.say(&[message], &mut wait).is_ok()) {
+            talk.hang_up(&mut wait);
+        }
+    }
+
+    fn greet(&self, wait: &mut Wait<'_>) -> Result<Talk, Failure> {
+        let nonce = random_bytes().map_err(|error| Failure::Final(error.to_string()))?;
+        let hello = Hello::new(self.rank, self.size, Errand::File, nonce);
+        let Greeted { stream, seal, .. } = attempt(&self.addresses, &hello, self.job, wait)?;
+        Ok(Talk::new(stream, seal, Side::Rank))
+    }
+
     fn attempt(&self, path: &Path, name: &str, wait: &mut Wait<'_>) -> Result<(), Failure> {
         let unreadable = |error: io::Error| Failure::Final(format!("cannot read {}: {error}", path.display()));
         let mut file = File::open(path).map_err(unreadable)?;
@@ -78,10 +97,7 @@ impl FileSender {
         if !facts.is_file() {
             return Err(unreadable(io::Error::other("it is no file")));
         }
-        let nonce = random_bytes().map_err(|error| Failure::Final(error.to_string()))?;
-        let hello = Hello::new(self.rank, self.size, Errand::File, nonce);
-        let Greeted { stream, seal, .. } = attempt(&self.addresses, &hello, self.job, wait)?;
-        let mut talk = Talk::new(stream, seal, Side::Rank);
+        let mut talk = self.greet(wait)?;
         let mut left = facts.len();
         say(&mut talk, &announce(left, name), wait)?;
         accepted(talk.wait_for_turn(wait))?;
