@@ -515,6 +515,8 @@ mod tests {
         assert_eq!(read(&out.join(&name)), read(&own.join(&name)));
         let pairs = "snapshots/node1.snapshot_pairs.jsonl";
         assert!(read(&own.join(pairs)).starts_with(&read(&out.join(pairs))), "it has taken more since");
+        let error = files[1].send(&trace, "../x", LONG).expect_err("it leads out").to_string();
+        assert!(error.starts_with("rank 1: ../x did not reach rank 0: "), "{error}");
         let error = files[0].send(&trace, "x", LONG).expect_err("rank 0 itself").to_string();
         assert!(error.contains("this is rank 0"), "{error}");
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Deadline, FileSender};
+use probe_sync_collective::{Deadline, Error as Failure, FileSender};
 use probe_sync_time::RunId;
 
 use crate::Error;
@@ -60,7 +60,11 @@ impl FilesToRoot {
     fn bring(&self, path: &Path, name: &str, on_the_way: &str, limit: StdDuration) -> Result<(), Error> {
         let sender = self.sender.as_ref().ok_or_else(|| Error::NoWayForFiles { name: name.into() })?;
         let deadline = Deadline::new(limit.min(LONGEST), Some(Arc::clone(&self.stop)));
-        Ok(sender.send(path, on_the_way, &deadline)?)
+        sender.send(path, on_the_way, &deadline).map_err(|error| match error {
+            // By the name that the caller knows.
+            Failure::File { rank, reason, .. } => Error::Collective(Failure::File { rank, name: name.into(), reason }),
+            other => other.into(),
+        })
     }
 }
 
