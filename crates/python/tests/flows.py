@@ -163,9 +163,9 @@ class Torch(Mended):
         super().setUp()
         self.python = python_with("TORCH_PYTHON", "torch", "cargo xtask flow --torch installs one (5.4 GB)")
 
-    def recorded(self, *settings, folder="traces"):
+    def recorded(self, *settings, folder="traces", job=EXAMPLES / "torch_ddp.py", cycles=1):
         """`$RANK` in `folder` is the rank: folders of their own."""
-        job = f'exec "$0" {EXAMPLES / "torch_ddp.py"} {self.folder}/{folder} "$@"'
+        job = f'exec "$0" {job} {self.folder}/{folder} "$@"'
         command = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--master-port", free_port()]
         told = subprocess.run(
             [str(part) for part in [*command, "--no-python", "sh", "-c", job, self.python, *settings]],
@@ -176,7 +176,7 @@ class Torch(Mended):
         )
         self.assertEqual(told.returncode, 0, told.stderr[-3000:])
         root = self.folder / folder.replace("$RANK", "0")
-        traces = [root / f"rank{rank}.0.pt.trace.json.gz" for rank in range(RANKS)]
+        traces = [root / f"rank{rank}.{cycle}.pt.trace.json.gz" for cycle in range(cycles) for rank in range(RANKS)]
         self.assertTrue(all(path.is_file() for path in traces))
         return root, traces, told.stderr
 
@@ -207,6 +207,35 @@ class Torch(Mended):
         merged = json.loads(gzip.decompress((root / "merged.0.json.gz").read_bytes()))
         named = {event["args"]["name"].partition(" (")[0] for event in merged["traceEvents"] if event["name"] == "process_name"}
         self.assertEqual(named, {f"rank {rank}" for rank in range(RANKS)})
+
+    def test_all_cycles_of_a_schedule_are_merged_before_the_process_ends(self):
+        job = self.folder / "scheduled.py"
+        job.write_text(SCHEDULED)
+        root, _, told = self.recorded(folder="rank$RANK", job=job, cycles=2)
+        for cycle in range(2):
+            self.assertTrue((root / f"merged.{cycle}.json.gz").is_file())
+        self.assertEqual(told.count("broken edges 0 → 0"), 2, told)
+
+
+SCHEDULED = """
+import sys
+import torch
+import probe_sync
+
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+handler = probe_sync.torch.trace_handler(sys.argv[1])
+schedule = torch.profiler.schedule(wait=1, warmup=1, active=10, repeat=2)
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=handler, schedule=schedule) as profiler:
+    for _ in range(30):
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        profiler.step()
+torch.distributed.destroy_process_group()
+"""
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class TraceHandler:
             folder, group=group, around=_around, merge=merge, shared=shared, join_timeout=join_timeout, settings=settings
         )
         self._hook = _optimizers.register_optimizer_step_post_hook(self._after_step)
-        atexit.register(self.finish)
+        atexit.register(self._at_exit)
 
     def __call__(self, prof: Any) -> None:
         """For `on_trace_ready`: writes the trace. Without a schedule there is one trace, and this ends the run."""
@@ -68,7 +68,7 @@ class TraceHandler:
 
     def finish(self) -> None:
         """Ends the measurement when all ranks have written, and has rank 0 merge in the background. At exit it is called for you."""
-        atexit.unregister(self.finish)
+        atexit.unregister(self._at_exit)
         self._hook.remove()
         written = [[self._path(cycle, rank) for rank in range(self.size)] for cycle in range(self._cycles)]
         self._recorder.finish(written, lambda cycle: self.folder / f"merged.{cycle}.json.gz")
@@ -94,6 +94,11 @@ class TraceHandler:
                 self._recorder.mark()
             else:
                 self._recorder.mark_now_and_then()
+
+    def _at_exit(self) -> None:
+        self.finish()
+        # The interpreter has waited for threads before: it would cut the merge off.
+        self.wait()
 
     def _after_step(self, *_: Any) -> None:
         self.mark(always=False)
