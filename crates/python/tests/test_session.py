@@ -14,6 +14,7 @@ import unittest
 import numpy as np
 import probe_sync
 from common import LIMIT_S, Folder, clean
+from probe_sync import _recorder
 
 SETTINGS = {"window": "250ms", "tracer_clock": "none"}
 
@@ -104,6 +105,11 @@ class Sessions(Folder):
         self.assertIsNotNone(session.stop(timeout=60))
         self.assertEqual(other.communicate(timeout=LIMIT_S)[0], "")
         self.assertEqual(other.returncode, 0)
+
+    def test_whether_a_folder_is_shared_is_yes_no_or_looked_at(self):
+        rest = {"group": None, "around": None, "merge": False, "join_timeout": 1.0, "settings": {}}
+        with self.assertRaisesRegex(probe_sync.ConfigError, "shared='False': give True, False, or None"):
+            _recorder.Recorder(self.folder, shared="False", **rest)
 
     def test_started_twice(self):
         self.start()

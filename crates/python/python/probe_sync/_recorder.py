@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import launch, session, traces
-from .errors import Error, SessionEnded
+from .errors import ConfigError, Error, SessionEnded
 from .results import MergeResult
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Recorder:
         join_timeout: float,
         settings: dict[str, Setting],
     ) -> None:
+        if shared not in (None, True, False):
+            raise ConfigError(f"shared={shared!r}: give True, False, or None to look whether this rank's folder is rank 0's")
         self.folder = pathlib.Path(folder)
         self.run = self.folder / "probe_sync_run"
         self.rank, self.size = place(group)
@@ -118,7 +120,7 @@ class Recorder:
                     f"sees, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
                 )
             cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
-        except Error as error:
+        except (Error, OSError) as error:
             # A failure to measure must not end a training job.
             warnings.warn(f"probe_sync: rank {self.rank}: {error}", RuntimeWarning, stacklevel=2)
             return
