@@ -28,6 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("endpoint", packets::endpoint),
     ("tcp_frames", tcp::frames),
     ("tcp_rendezvous", tcp::rendezvous),
+    ("tcp_files", tcp::files),
     ("round_messages", files::round_messages),
     ("probe_lines", files::probe_lines),
     ("snapshot_pairs", files::snapshot_pairs),

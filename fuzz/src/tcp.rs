@@ -1,12 +1,15 @@
-//! The TCP backend as its root: a peer greets properly and then sends arbitrary frames, or a foreign connection sends anything.
+//! The TCP backend as its root: a peer greets properly and then sends arbitrary frames or brings arbitrary files, or a foreign connection sends
+//! anything.
 //!
 //! Real sockets on loopback. The peer closes its side when its bytes are sent, so nobody waits for a deadline.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use probe_sync_collective::{Collective as _, Deadline, Frames, JobKey, Tcp, bind};
+use probe_sync_collective::{Collective as _, Deadline, FilePlaces, FileSender, Frames, JobKey, Tcp, bind};
 
 /// Rank 1 sends `data` where frames are due: the root gets a payload or an error, and never more than was sent.
 pub fn frames(data: &[u8]) {
@@ -43,6 +46,52 @@ pub fn rendezvous(data: &[u8]) {
             (root, joined) => panic!("a foreign connection kept rank 1 out: {:?}, {:?}", root.err(), joined.err()),
         }
     });
+}
+
+/// Rank 1 brings a file: as many bytes as the first one says are what it announces, the rest is one piece, both under their seals. The root has the
+/// whole file where it was announced, or nothing.
+pub fn files(data: &[u8]) {
+    let Some((listener, address)) = listener() else { return };
+    let Ok(folder) = tempfile::tempdir() else { return };
+    let Some((first, said)) = data.split_first() else { return };
+    let (announcement, piece) = said.split_at(usize::from(*first).min(said.len()));
+    std::thread::scope(|scope| {
+        let root = scope.spawn(|| Tcp::host(listener, RANKS, job(), &deadline()));
+        let Some(_peer) = greeted(address) else { return };
+        let Ok(Ok(mut root)) = root.join() else { return };
+        root.receive_files(Arc::new(Folder(folder.path().to_owned())));
+        if root.go_on_without_lost(Vec::new()).is_ok() {
+            FileSender::new(vec![address.to_string()], 1, RANKS, job()).say(&[announcement, piece], &deadline());
+        }
+    });
+    let mut found = Vec::new();
+    files_below(folder.path(), &mut found);
+    let length = announcement.split_first_chunk().map(|(length, _)| u64::from_le_bytes(*length));
+    assert!(found.len() <= 1, "{found:?}");
+    for path in found {
+        let name = path.strip_prefix(folder.path()).ok().and_then(Path::to_str).unwrap_or_default();
+        assert!(announcement.ends_with(name.as_bytes()), "{name}");
+        let content = std::fs::read(&path).expect("it is there");
+        assert_eq!(Some(content.len() as u64), length, "{name}");
+        // An empty file is whole before its piece.
+        assert!(content.is_empty() || content == piece, "{name}");
+    }
+}
+
+/// Takes every file.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl FilePlaces for Folder {
+    fn path(&self, _: usize, name: &str) -> Result<PathBuf, String> {
+        Ok(self.0.join(name))
+    }
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().is_dir() { files_below(&entry.path(), found) } else { found.push(entry.path()) }
+    }
 }
 
 fn listener() -> Option<(TcpListener, SocketAddr)> {

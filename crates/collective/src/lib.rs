@@ -2,7 +2,8 @@
 //!
 //! Place in the flow: the round loop of `probe-sync` talks to its peers only through [`Collective`]; what the bytes
 //! mean is `probe_sync::wire`'s business. Backends: in-process (tests), TCP, a launcher's own messages (here), MPI (crate `mpi`).
-//! What it does not do: measure time offsets, serialise, retry.
+//! Over TCP ranks may bring the root files too ([`FileSender`]).
+//! What it does not do: measure time offsets, serialise, retry an operation.
 #![forbid(unsafe_code)]
 
 mod in_process;
@@ -16,9 +17,11 @@ mod wait;
 pub use in_process::InProcess;
 pub use messages::{ByMessages, Carrier, Messages, Threads, by_messages};
 pub use random::random_bytes;
-pub use tcp::{JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere};
+pub use tcp::{FileSender, JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere};
 pub use wait::Wait;
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -99,6 +102,16 @@ pub enum Error {
     #[error("the run goes on without this rank: {reason}")]
     Dismissed {
         /// Why, in the root's words.
+        reason: String,
+    },
+    /// A rank's file is not at the root.
+    #[error("rank {rank}: {name} did not reach rank 0: {reason}")]
+    File {
+        /// Whose file.
+        rank: Rank,
+        /// The name that it was to have.
+        name: String,
+        /// Why not, and what to do.
         reason: String,
     },
     /// A peer sent something that this protocol does not allow.
@@ -217,6 +230,15 @@ pub struct Attendance {
     pub back: Vec<(Rank, Vec<u8>)>,
 }
 
+/// Where the root puts files that ranks bring.
+pub trait FilePlaces: fmt::Debug + Send + Sync {
+    /// The path of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made.
+    ///
+    /// # Errors
+    /// Why it is not taken; the rank is told so.
+    fn path(&self, rank: Rank, name: &str) -> Result<PathBuf, String>;
+}
+
 /// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the same order.
 ///
 /// A waiting rank sleeps; it never spins a core that training needs for longer than 50 µs.
@@ -283,6 +305,10 @@ pub trait Collective {
     fn go_on_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
+
+    /// At the root, where the backend can, before [`Self::go_on_without_lost`]: from then on until [`Self::let_nobody_back`] ranks may bring files
+    /// ([`FileSender`]), beside all operations.
+    fn receive_files(&mut self, _places: Arc<dyn FilePlaces>) {}
 
     /// At the root: from now on nobody comes back; the group still goes on without those who are lost. The address at which they asked is
     /// free afterwards.

@@ -97,6 +97,15 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// This session has no connection on which a file could travel to rank 0.
+    #[error(
+        "{name} cannot travel to rank 0: this is rank 0, or the ranks have not met over TCP; give all ranks a directory that rank 0 sees, or copy \
+         the file there"
+    )]
+    NoWayForFiles {
+        /// The file.
+        name: String,
+    },
     /// A file that is no clock page of this host.
     #[error("{}: {reason}", path.display())]
     ClockPage {

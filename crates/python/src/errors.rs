@@ -68,7 +68,10 @@ impl Failure {
     /// A failure of a session, or of `solve`; `met` says whether its ranks had met before.
     pub fn of_session(error: &probe_sync::Error, met: bool) -> Self {
         use probe_sync::Error;
+        use probe_sync::collective;
         let kind = match error {
+            Error::NoWayForFiles { .. } => Kind::Config,
+            Error::Collective(collective::Error::File { .. }) => Kind::File,
             Error::Configuration { .. } | Error::ConfigurationFile { .. } | Error::OutputIsInput { .. } => Kind::Config,
             Error::File { .. } | Error::Occupied { .. } | Error::TooManyOldRuns { .. } => Kind::File,
             Error::Table { .. } | Error::NothingToSolve { .. } => Kind::Damaged,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use probe_sync::collective::{MAX_RANKS, UniqueId};
-use probe_sync::{Config, Error, GlobalClock, Progress, RunReport, SessionBuilder, SessionHandle, State};
+use probe_sync::{Config, Error, FilesToRoot, GlobalClock, Progress, RunReport, SessionBuilder, SessionHandle, State};
 use probe_sync_estimate::round::GlobalWindowData;
 use pyo3::prelude::*;
 
@@ -19,7 +19,7 @@ use crate::clock::{Clock, Marks};
 use crate::errors::Failure;
 use crate::meeting::Meeting;
 use crate::round::Round;
-use crate::waiting::Until;
+use crate::waiting::{self, Until, Worker};
 
 /// One rank of a run under way.
 #[pyclass(frozen, module = "probe_sync._native")]
@@ -175,6 +175,30 @@ impl Session {
         self.wait(py, ("the meeting of the ranks", timeout), &attempt, &|_| None).map(Marks::new)
     }
 
+    /// The run's number.
+    fn run_id(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
+        Ok(self.files_to_root(py, timeout)?.run_id().to_string())
+    }
+
+    /// Whether this rank sees rank 0's directory under the name of its own.
+    fn sees_root(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        Ok(self.files_to_root(py, timeout)?.sees_root())
+    }
+
+    /// Brings this rank's records, and then these files, each with its name, to rank 0.
+    fn send_files(&self, py: Python<'_>, files: Vec<(PathBuf, String)>, timeout: Option<f64>) -> PyResult<()> {
+        let until = Until::new(timeout)?;
+        let way = self.files_to_root(py, timeout)?;
+        let send = move |worker: &Worker<Result<(), Error>>| {
+            way.send_records(until.left())?;
+            for (path, name) in files.iter().take_while(|_| !worker.is_left()) {
+                way.send(path, name, until.left())?;
+            }
+            Ok(())
+        };
+        waiting::run(py, None, send)?.map_err(|error| Failure::of_session(&error, true).into())
+    }
+
     /// Starts exchanges no more, or again.
     fn pause(&self, paused: bool) -> PyResult<()> {
         match self.borrow::<()>(&|_| None)? {
@@ -285,6 +309,11 @@ impl Session {
             Stage::Ending(_) => Ok(Borrowed::Nothing),
             Stage::Over(_) => at_end(inner.latest.as_ref()).map(Borrowed::End).ok_or_else(|| Failure::ended(ENDED)),
         }
+    }
+
+    fn files_to_root(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<FilesToRoot> {
+        let attempt = |handle: &SessionHandle, slice| handle.files_to_root(slice);
+        self.wait(py, ("the meeting of the ranks", timeout), &attempt, &|_| None)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

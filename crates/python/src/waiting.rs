@@ -40,7 +40,12 @@ impl Until {
 
     /// The next slice of the wait.
     pub fn slice(&self) -> Duration {
-        self.at.map_or(SLICE, |at| at.saturating_duration_since(Instant::now()).min(SLICE))
+        self.left().min(SLICE)
+    }
+
+    /// What is left of it.
+    pub fn left(&self) -> Duration {
+        self.at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
     /// The failure of a wait whose time is over; `so_far` says how far it has come.

@@ -4,6 +4,7 @@ Four ranks on one machine: recorded times are the true ones. They are bent by th
 `cargo xtask flow --jax` and `--torch` install what this needs and run it.
 """
 
+import gzip
 import json
 import os
 import pathlib
@@ -82,18 +83,44 @@ class Mended(Folder):
         self.assertLess(found["worst_ns"], 1_000 if steady else largest_ns)
 
 
+    def check_merged(self, root, own, told):
+        """Ranks with folders of their own: rank 0 has their files, as they are there, and the run says whose they are."""
+        self.assertIn("broken edges 0 → 0", told)
+        self.assertNotIn("Warning", told)
+        self.assertFalse([path for path in root.rglob("*") if path.name.endswith(".partial")])
+        self.assertEqual(len(list((root / "probe_sync_run/marks").iterdir())), RANKS)
+        for rank, folder in enumerate(own):
+            if folder == root:
+                continue
+            self.assertFalse((folder / "probe_sync_run/run.json").exists(), "only rank 0's folder holds the run")
+            for marks in (folder / "probe_sync_run/marks").iterdir():
+                self.assertEqual((root / "probe_sync_run/marks" / marks.name).read_bytes(), marks.read_bytes())
+            traces = [path for path in folder.rglob("*") if path.name.endswith((".xplane.pb", ".pt.trace.json.gz"))]
+            self.assertEqual(len(traces), 1, (rank, traces))
+            self.assertEqual((root / traces[0].relative_to(folder)).read_bytes(), traces[0].read_bytes())
+
+
 class Jax(Mended):
     def setUp(self):
         super().setUp()
         self.python = python_with("JAX_PYTHON", "jax", "cargo xtask flow --jax installs one")
 
-    def recorded(self, **settings):
-        port, folder = free_port(), self.folder / "traces"
-        command = [self.python, EXAMPLES / "jax_distributed.py", port, folder, *(f"{key}={value}" for key, value in settings.items())]
+    def recorded(self, folders=None, **settings):
+        folders = folders or [self.folder / "traces"] * RANKS
+        folder, told = folders[0], self.told(free_port(), folders, settings)
+        traces = sorted((folder / "plugins/profile").rglob("*.xplane.pb"))
+        self.assertEqual([path.name.rsplit("-", 1)[1] for path in traces], [f"{rank}.xplane.pb" for rank in range(RANKS)])
+        self.assertEqual(len({path.parent for path in traces}), 1, "one session, so that xprof shows all hosts")
+        return folder, traces, told
+
+    def told(self, port, folders, settings):
+        """What the ranks print."""
+        command = [self.python, EXAMPLES / "jax_distributed.py", port]
+        settings = [f"{key}={value}" for key, value in settings.items()]
         flags = "--xla_force_host_platform_device_count=1 --xla_cpu_multi_thread_eigen=false"
         ranks = [
             subprocess.Popen(
-                [str(part) for part in command],
+                [str(part) for part in (*command, folders[rank], *settings)],
                 env={**clean(), "PYTHONPATH": PACKAGE, "XLA_FLAGS": flags, "RANK": str(rank), "WORLD_SIZE": str(RANKS)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -108,16 +135,14 @@ class Jax(Mended):
                 rank.kill()
                 rank.wait()
         self.assertEqual([rank.returncode for rank in ranks], [0] * RANKS, told)
-        traces = sorted((folder / "plugins/profile").rglob("*.xplane.pb"))
-        self.assertEqual([path.name.rsplit("-", 1)[1] for path in traces], [f"{rank}.xplane.pb" for rank in range(RANKS)])
-        self.assertEqual(len({path.parent for path in traces}), 1, "one session, so that xprof shows all hosts")
-        return folder, traces, told
+        return told
 
     def test_the_example_is_mended(self):
-        for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
+        for model, largest_ns, folders in (("constant", 100, ["traces"] * RANKS), ("sinusoid", 300, ["root", "one", "two", "three"])):
             with self.subTest(model=model):
                 self.again()
-                folder, traces, _ = self.recorded(inject_skew=5, skew_model=model, window="500ms", budget_cpu=BUDGET)
+                folders = [self.folder / folder for folder in folders]
+                folder, traces, _ = self.recorded(folders, inject_skew=5, skew_model=model, window="500ms", budget_cpu=BUDGET)
                 truth = folder / "probe_sync_run/truth.json"
                 run(self.python, FLOW / "bend.py", truth, self.folder / "bent", *traces)
                 bent = [self.folder / "bent" / path.name for path in traces]
@@ -137,32 +162,45 @@ class Jax(Mended):
         self.assertRegex(told["start_twice"], r"^ConfigError: .*call stop_trace\(\) first")
         self.assertRegex(told["beside_a_session"], r"^AlreadyStarted: .*call stop\(\) on that session first")
 
+    def test_ranks_with_folders_of_their_own_are_merged_at_rank_0(self):
+        # Ranks 0 and 2 share one.
+        folders = [self.folder / name for name in ("root", "one", "root", "three")]
+        root, traces, told = self.recorded(folders)
+        self.check_merged(root, folders, told[0])
+        self.assertFalse([line for line in told[1:] if "probe_sync" in line])
+        merged = next(root.glob("*.merged.xplane.pb")).read_bytes()
+        for trace in traces:
+            self.assertIn(trace.name.rsplit("-", 1)[0].encode(), merged)
+
 
 class Torch(Mended):
     def setUp(self):
         super().setUp()
         self.python = python_with("TORCH_PYTHON", "torch", "cargo xtask flow --torch installs one (5.4 GB)")
 
-    def recorded(self, *settings, script=EXAMPLES / "torch_ddp.py"):
-        folder = self.folder / "traces"
+    def recorded(self, *settings, folder="traces", job=EXAMPLES / "torch_ddp.py", cycles=1):
+        """`$RANK` in `folder` is the rank: folders of their own."""
+        job = f'exec "$0" {job} {self.folder}/{folder} "$@"'
         command = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--master-port", free_port()]
         told = subprocess.run(
-            [str(part) for part in [*command, script, folder, *settings]],
+            [str(part) for part in [*command, "--no-python", "sh", "-c", job, self.python, *settings]],
             env={**clean(), "PYTHONPATH": PACKAGE},
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
         )
         self.assertEqual(told.returncode, 0, told.stderr[-3000:])
-        traces = [folder / f"rank{rank}.0.pt.trace.json.gz" for rank in range(RANKS)]
+        root = self.folder / folder.replace("$RANK", "0")
+        traces = [root / f"rank{rank}.{cycle}.pt.trace.json.gz" for cycle in range(cycles) for rank in range(RANKS)]
         self.assertTrue(all(path.is_file() for path in traces))
-        return folder, traces, told.stderr
+        return root, traces, told.stderr
 
     def test_the_example_is_mended(self):
-        for model, largest_ns in (("constant", 100), ("sinusoid", 300)):
+        for model, largest_ns, folder in (("constant", 100, "traces"), ("sinusoid", 300, "rank$RANK")):
             with self.subTest(model=model):
                 self.again()
-                folder, traces, _ = self.recorded("inject_skew=5", f"skew_model={model}", "window=500ms", f"budget_cpu={BUDGET}")
+                settings = ("inject_skew=5", f"skew_model={model}", "window=500ms", f"budget_cpu={BUDGET}")
+                folder, traces, _ = self.recorded(*settings, folder=folder)
                 run_dir = folder / "probe_sync_run"
                 run(sys.executable, FLOW / "torch_truth.py", "bend", run_dir / "truth.json", self.folder / "bent", *traces)
                 bent, names = [self.folder / "bent" / path.name for path in traces], [path.name for path in traces]
@@ -184,19 +222,60 @@ class Torch(Mended):
         self.assertIn("make a trace_handler for it", told["traced_after_the_end"])
 
     def test_a_loop_of_accelerate(self):
-        folder, traces, told = self.recorded(script=EXAMPLES / "accelerate_loop.py")
+        folder, traces, told = self.recorded(job=EXAMPLES / "accelerate_loop.py")
         self.assertIn(f"probe_sync: {len(traces)} traces", told)
         self.assertIn("broken edges 0 → 0", told)
         self.assertTrue((folder / "merged.0.json.gz").is_file())
 
     def test_a_data_loader_that_forks(self):
-        folder, _, told = self.recorded(script=HERE / "loader.py")
+        folder, _, told = self.recorded(job=HERE / "loader.py")
         self.assertIn("broken edges 0 → 0", told)
         self.assertTrue((folder / "merged.0.json.gz").is_file())
         found = re.findall(r"sockets: (\d+) before the session, at most (\d+) in a worker", told)
         self.assertEqual(len(found), RANKS, told)
         for before, most in found:
             self.assertLessEqual(int(most), int(before) + 2, "a worker holds torch's sockets and its own, none of the session's")
+
+    def test_ranks_with_folders_of_their_own_are_merged_at_rank_0(self):
+        root = self.folder / "rank0"
+        # What an earlier run has left is nobody's word.
+        root.mkdir()
+        (root / "rank1.0.pt.trace.json.gz").write_bytes(b"of an earlier run")
+        _, _, told = self.recorded(folder="rank$RANK")
+        self.check_merged(root, [self.folder / f"rank{rank}" for rank in range(RANKS)], told)
+        merged = json.loads(gzip.decompress((root / "merged.0.json.gz").read_bytes()))
+        named = {event["args"]["name"].partition(" (")[0] for event in merged["traceEvents"] if event["name"] == "process_name"}
+        self.assertEqual(named, {f"rank {rank}" for rank in range(RANKS)})
+
+    def test_all_cycles_of_a_schedule_are_sent_and_merged_before_the_process_ends(self):
+        job = self.folder / "scheduled.py"
+        job.write_text(SCHEDULED)
+        # Into rank 0's own folder, where the files are already.
+        root, _, told = self.recorded(job=job, cycles=2)
+        for cycle in range(2):
+            self.assertTrue((root / f"merged.{cycle}.json.gz").is_file())
+        self.assertEqual(told.count("broken edges 0 → 0"), 2, told)
+
+
+SCHEDULED = """
+import sys
+import torch
+import probe_sync
+
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+handler = probe_sync.torch.trace_handler(sys.argv[1], shared=False)
+schedule = torch.profiler.schedule(wait=1, warmup=1, active=10, repeat=2)
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], on_trace_ready=handler, schedule=schedule) as profiler:
+    for _ in range(30):
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        profiler.step()
+torch.distributed.destroy_process_group()
+"""
 
 
 if __name__ == "__main__":

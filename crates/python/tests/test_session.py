@@ -1,6 +1,8 @@
 """A session in one process: its life, Ctrl-C, and every wrong use, each with a text that says what to do."""
 
+import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -11,9 +13,30 @@ import unittest
 
 import numpy as np
 import probe_sync
-from common import Folder, clean
+from common import LIMIT_S, Folder, clean
+from probe_sync import _recorder
 
 SETTINGS = {"window": "250ms", "tracer_clock": "none"}
+
+# Rank 1 of 2: sends a file, then what is refused.
+SENDER = """
+import json, pathlib, sys
+import probe_sync
+
+unique_id, folder, file = bytes.fromhex(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+settings = {"window": "250ms", "tracer_clock": "none"}
+with probe_sync.start(settings, out=folder / "out", rank=1, size=2, unique_id=unique_id) as session:
+    session.next_round(timeout=60)
+    print(json.dumps([session.run_id, session.sees_root()]), flush=True)
+    session.send_files({"traces/a.py": file}, timeout=60)
+    print("sent", flush=True)
+    for files in ({"../a": file}, {"a": "/nowhere"}):
+        try:
+            session.send_files(files, timeout=60)
+        except probe_sync.FileError as error:
+            print(error, flush=True)
+    print("that was to be told", flush=True)
+"""
 
 
 class Sessions(Folder):
@@ -56,6 +79,37 @@ class Sessions(Folder):
         with self.assertRaises(probe_sync.SessionEnded):
             session.wait_until_bound(0, timeout=5) and session.wait_until_bound(0, timeout=5)
         self.assertIsNotNone(session.stop())
+
+    def test_alone_there_is_nobody_to_send_files_to(self):
+        session = self.start()
+        session.next_round(timeout=20)
+        self.assertEqual(json.loads((self.folder / "out/run.json").read_text())["run_id"], session.run_id)
+        self.assertTrue(session.sees_root())
+        with self.assertRaisesRegex(probe_sync.ConfigError, "a cannot travel to rank 0: this is rank 0"):
+            session.send_files({"a": __file__})
+
+    def test_a_rank_with_a_folder_of_its_own_sends_its_files(self):
+        meeting = probe_sync.Meeting(["127.0.0.1"])
+        session = self.start(rank=0, size=2, meeting=meeting)
+        other = subprocess.Popen(
+            [sys.executable, "-c", SENDER, meeting.unique_id.hex(), str(self.folder / "own"), __file__], env=clean(), stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(other.kill)
+        self.assertEqual(json.loads(other.stdout.readline()), [session.run_id, False])
+        self.assertEqual(other.stdout.readline(), "sent\n")
+        received = self.folder / "out/received/rank1"
+        self.assertEqual((received / "traces/a.py").read_bytes(), pathlib.Path(__file__).read_bytes())
+        self.assertEqual([path.name for path in received.rglob("*") if path.is_file()], ["a.py"])
+        for part in ("leads out of the folder", "cannot read /nowhere", "was to be told"):
+            self.assertIn(part, other.stdout.readline())
+        self.assertIsNotNone(session.stop(timeout=60))
+        self.assertEqual(other.communicate(timeout=LIMIT_S)[0], "")
+        self.assertEqual(other.returncode, 0)
+
+    def test_whether_a_folder_is_shared_is_yes_no_or_looked_at(self):
+        rest = {"group": None, "around": None, "merge": False, "join_timeout": 1.0, "settings": {}}
+        with self.assertRaisesRegex(probe_sync.ConfigError, "shared='False': give True, False, or None"):
+            _recorder.Recorder(self.folder, shared="False", **rest)
 
     def test_started_twice(self):
         self.start()

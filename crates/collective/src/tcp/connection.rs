@@ -66,14 +66,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over a stream whose handshake is done; it must be non-blocking. A peer whose machine has lost its power is found out within
-    /// half a minute, also while nothing is said.
+    /// Takes over a stream whose handshake is done; it must be non-blocking.
     pub(super) fn new(stream: TcpStream, rank: Rank) -> Self {
-        let socket = SockRef::from(&stream);
-        let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_RETRIES);
-        // Both make things better only.
-        let _ = socket.set_tcp_keepalive(&alive);
-        let _ = socket.set_tcp_user_timeout(Some(ALIVE_AFTER + ALIVE_RETRIES * ALIVE_EVERY));
+        keep_alive(&stream);
         Self { stream: Arc::new(stream), rank, incoming: Vec::new(), used: 0, cut_off: false }
     }
 
@@ -218,6 +213,15 @@ impl Connection {
             _ => Error::Aborted { operation, rank, reason },
         })
     }
+}
+
+/// A peer whose machine has lost its power is found out within half a minute, also while nothing is said.
+pub(super) fn keep_alive(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_RETRIES);
+    // Both make things better only.
+    let _ = socket.set_tcp_keepalive(&alive);
+    let _ = socket.set_tcp_user_timeout(Some(ALIVE_AFTER + ALIVE_RETRIES * ALIVE_EVERY));
 }
 
 /// Sleeps until one of the sockets has what is asked of it, at most for `limit`; says which.

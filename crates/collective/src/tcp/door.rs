@@ -10,7 +10,8 @@
 //! | rank | 0 | its statement |
 //! | root | 1 | the sequence of the group's latest operation: the rank takes part from the next on |
 //!
-//! The thread goes as far as the statement and hands the connection to the root, which decides ([`Door::returned`]).
+//! The thread goes as far as the statement and hands the connection to the root, which decides ([`Door::returned`]). A process that brings a file
+//! needs no place: it is handed on to `receiving`.
 //!
 //! What it does not do: decide, or take part in operations.
 
@@ -25,11 +26,12 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use super::connection::{Connection, Kind, frame, poll_sockets};
-use super::greeting::Verdict;
+use super::greeting::{Errand, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::{Newcomers, Proven};
+use super::receiving::{Delivery, Receiving};
 use super::secret::Secret;
-use crate::{Error, Rank};
+use crate::{Error, FilePlaces, Rank};
 
 /// The thread that lets ranks back in. Dropping it ends the thread.
 #[derive(Debug)]
@@ -66,13 +68,15 @@ struct Porter {
     returning: Vec<Returning>,
     shared: Arc<Mutex<Shared>>,
     returned: Sender<Connection>,
+    /// Where files are taken.
+    files: Option<Receiving>,
     /// What it complained of last, so that it says it once.
     complaint: String,
     scratch: Vec<u8>,
 }
 
 impl Door {
-    /// Opens the way back. `places` by rank; the root's own is no place to be had.
+    /// Opens the way back. `places` by rank; the root's own is no place to be had. Files are taken where they have places too.
     ///
     /// # Errors
     /// When the system has no thread or no pipe for it.
@@ -81,6 +85,7 @@ impl Door {
         job: JobKey,
         places: Vec<Option<Arc<TcpStream>>>,
         notice: Secret,
+        files: Option<Arc<dyn FilePlaces>>,
     ) -> Result<Self, Error> {
         let setup = |error: std::io::Error| Error::Setup {
             what: "letting lost ranks come back".to_owned(),
@@ -98,6 +103,7 @@ impl Door {
             returning: Vec::new(),
             shared: Arc::clone(&shared),
             returned: sender,
+            files: files.map(Receiving::new),
             complaint: String::new(),
             scratch: vec![0; SCRATCH],
         };
@@ -168,6 +174,10 @@ impl Porter {
     fn go_on(&mut self, ready: &[bool], knocked: bool) -> Result<(), Error> {
         let now = Instant::now();
         for proven in self.newcomers.advance(ready, |_| false)? {
+            if proven.errand == Errand::File {
+                self.take_file(proven);
+                continue;
+            }
             // The latest of a rank is the one that somebody waits for.
             let earlier = self.held.iter().position(|(held, _)| held.rank == proven.rank);
             if let Some((earlier, _)) = earlier.map(|place| self.held.swap_remove(place)) {
@@ -193,6 +203,19 @@ impl Porter {
             self.newcomers.accept(&self.listener)?;
         }
         Ok(())
+    }
+
+    /// Lets a rank bring its file.
+    fn take_file(&mut self, proven: Proven) {
+        let rank = proven.rank;
+        match &mut self.files {
+            None => proven.refuse(Verdict::NoFiles),
+            Some(files) => {
+                if let Some((stream, seal)) = proven.bring() {
+                    files.take(Delivery { rank, stream, seal });
+                }
+            }
+        }
     }
 
     /// Tells who comes back the notice, and hands over who has made its statement.

@@ -4,7 +4,7 @@
 //!
 //! | from | bytes | content |
 //! |---|---|---|
-//! | rank | 56 | magic, version, rank, size, 32 random bytes |
+//! | rank | 56 | magic, version, rank, size, errand, 32 random bytes |
 //! | root | 48 | magic, version, verdict, 32 random bytes |
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
@@ -12,7 +12,10 @@
 //! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
 //! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
-//! What it does not do: protect what follows. Whoever can change packets on the way can take a connection over afterwards.
+//! A rank comes for its place in the group, or to bring a file. A third keyed hash of the same seals what is said about files
+//! (`delivery`).
+//!
+//! What it does not do: protect a group's frames. Whoever can change packets on the way can take such a connection over afterwards.
 
 use blake3::Hash;
 
@@ -24,14 +27,33 @@ use crate::{ROOT, Rank};
 pub(super) struct Hello {
     pub version: u32,
     pub rank: u32,
-    pub size: u64,
+    pub size: u32,
+    pub errand: Errand,
     pub nonce: [u8; NONCE],
+}
+
+/// What a rank comes for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Errand {
+    /// Its place in the group.
+    Place = 0,
+    /// It brings a file.
+    File = 1,
+}
+
+/// What both sides make of the key and of what was said.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Proofs {
+    pub ranks: Hash,
+    pub roots: Hash,
+    /// The key of what is said about a file.
+    pub seal: Hash,
 }
 
 impl Hello {
     /// What `rank` of `size` says, with these random bytes.
-    pub fn new(rank: Rank, size: usize, nonce: [u8; NONCE]) -> Self {
-        Self { version: VERSION, rank: rank as u32, size: size as u64, nonce }
+    pub fn new(rank: Rank, size: usize, errand: Errand, nonce: [u8; NONCE]) -> Self {
+        Self { version: VERSION, rank: rank as u32, size: size as u32, errand, nonce }
     }
 
     pub fn encode(&self) -> [u8; HELLO] {
@@ -39,7 +61,8 @@ impl Hello {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.rank.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.size.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.size.to_le_bytes());
+        bytes[20..24].copy_from_slice(&(self.errand as u32).to_le_bytes());
         bytes[24..].copy_from_slice(&self.nonce);
         bytes
     }
@@ -49,18 +72,23 @@ impl Hello {
         let (version, rest) = rest.split_first_chunk()?;
         let (rank, rest) = rest.split_first_chunk()?;
         let (size, rest) = rest.split_first_chunk()?;
+        let (errand, rest) = rest.split_first_chunk()?;
         let (nonce, _) = rest.split_first_chunk()?;
+        let errand = u32::from_le_bytes(*errand);
+        let errand = [Errand::Place, Errand::File].into_iter().find(|known| *known as u32 == errand)?;
         (*magic == MAGIC).then(|| Self {
             version: u32::from_le_bytes(*version),
             rank: u32::from_le_bytes(*rank),
-            size: u64::from_le_bytes(*size),
+            size: u32::from_le_bytes(*size),
+            errand,
             nonce: *nonce,
         })
     }
 
-    /// What both sides prove, the rank's proof first.
-    pub fn proofs(&self, job: JobKey, root_nonce: &[u8; NONCE]) -> [Hash; 2] {
-        [1, 2].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]))
+    /// What both sides prove.
+    pub fn proofs(&self, job: JobKey, root_nonce: &[u8; NONCE]) -> Proofs {
+        let [ranks, roots, seal] = [1, 2, 3].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]));
+        Proofs { ranks, roots, seal }
     }
 }
 
@@ -88,10 +116,12 @@ pub(super) enum Verdict {
     Duplicate = 5,
     /// Welcome to a group that is under way, in the place of a rank that has left it.
     Back = 6,
+    /// It brings a file, and nobody takes one here yet.
+    NoFiles = 7,
 }
 
 impl Verdict {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -99,14 +129,15 @@ impl Verdict {
         Self::NoSuchRank,
         Self::Duplicate,
         Self::Back,
+        Self::NoFiles,
     ];
 
     /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
     pub fn of(hello: &Hello, size: usize, taken: impl Fn(Rank) -> bool) -> Self {
         match hello {
-            hello if hello.size != size as u64 => Self::OtherSize,
+            hello if hello.size as usize != size => Self::OtherSize,
             hello if hello.rank as usize == ROOT || hello.rank as usize >= size => Self::NoSuchRank,
-            hello if taken(hello.rank as usize) => Self::Duplicate,
+            hello if hello.errand == Errand::Place && taken(hello.rank as usize) => Self::Duplicate,
             _ => Self::Welcome,
         }
     }
@@ -123,6 +154,7 @@ impl Verdict {
             Self::NoSuchRank => "its job has no such rank",
             Self::Duplicate => "that rank has joined already; RANK must differ everywhere",
             Self::Back => "welcome back",
+            Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
     }
 
@@ -144,7 +176,7 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 24 + NONCE;
 pub(super) const PROOF: usize = 32;
@@ -158,9 +190,13 @@ mod tests {
 
     #[test]
     fn greetings_survive_the_wire_and_others_are_foreign() {
-        let hello = Hello::new(3, 8, [7; NONCE]);
-        assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
-        let bytes = hello.encode();
+        for errand in [Errand::Place, Errand::File] {
+            let hello = Hello::new(3, 8, errand, [7; NONCE]);
+            assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+        }
+        let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
+        bytes[20] = 2;
+        assert_eq!(Hello::decode(&bytes), None, "no such errand");
         assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
         assert_eq!(
             (version_of(b""), version_of(b"GET / HT"), version_of(b"G")),
@@ -175,17 +211,23 @@ mod tests {
 
     #[test]
     fn a_proof_hangs_on_the_key_the_side_and_everything_that_was_said() {
-        let (job, hello) = (JobKey::of(b"7"), Hello::new(3, 8, [7; NONCE]));
-        let [rank, root] = hello.proofs(job, &[1; NONCE]);
-        assert_ne!(rank, root, "the root's proof is no echo");
-        let others = [
-            Hello::new(2, 8, [7; NONCE]).proofs(job, &[1; NONCE]),
-            Hello::new(3, 9, [7; NONCE]).proofs(job, &[1; NONCE]),
-            Hello::new(3, 8, [8; NONCE]).proofs(job, &[1; NONCE]),
-            hello.proofs(job, &[2; NONCE]),
-            hello.proofs(JobKey::of(b"8"), &[1; NONCE]),
+        let job = JobKey::of(b"7");
+        let all = |rank, size, errand, nonce: u8, job, roots: u8| {
+            let Proofs { ranks, roots, seal } =
+                Hello::new(rank, size, errand, [nonce; NONCE]).proofs(job, &[roots; NONCE]);
+            [ranks, roots, seal]
+        };
+        let found = [
+            all(3, 8, Errand::Place, 7, job, 1),
+            all(2, 8, Errand::Place, 7, job, 1),
+            all(3, 9, Errand::Place, 7, job, 1),
+            all(3, 8, Errand::File, 7, job, 1),
+            all(3, 8, Errand::Place, 8, job, 1),
+            all(3, 8, Errand::Place, 7, job, 2),
+            all(3, 8, Errand::Place, 7, JobKey::of(b"8"), 1),
         ];
-        assert!(others.iter().flatten().all(|other| *other != rank && *other != root));
+        let distinct: std::collections::HashSet<[u8; 32]> = found.into_iter().flatten().map(Into::into).collect();
+        assert_eq!(distinct.len(), 21, "no proof is an echo of another");
         assert_eq!(format!("{job:?}"), "JobKey(..)");
     }
 }

@@ -10,12 +10,13 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use blake3::Hash;
 use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::{Connection, poll_sockets};
-use super::greeting::{ANSWER, ANSWER_HEAD, Hello, Verdict};
+use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
 use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
 
@@ -45,9 +46,9 @@ pub(super) fn join(
     let mut pause = RETRY_FIRST;
     let address = &addresses.join(" or ");
     loop {
-        let hello = Hello::new(rank, size, random_bytes()?);
+        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?);
         let failure = match attempt(addresses, &hello, job, &mut wait) {
-            Ok((stream, verdict)) => {
+            Ok(Greeted { stream, verdict, .. }) => {
                 let local = stream.local_addr().map(|local| local.ip().to_canonical());
                 let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
                 return Ok(Joining { root: Connection::new(stream, ROOT), local, back: verdict == Verdict::Back });
@@ -63,8 +64,16 @@ pub(super) fn join(
     }
 }
 
+/// A connection on which both sides have proven that they are of the run.
+pub(super) struct Greeted {
+    pub stream: TcpStream,
+    pub verdict: Verdict,
+    /// The key of what is said about a file.
+    pub seal: Hash,
+}
+
 /// Why an attempt to join did not succeed.
-enum Attempt {
+pub(super) enum Attempt {
     /// The root answered no, or nobody else is left to ask: trying again will not help.
     Refused(String),
     /// Somebody else answers there.
@@ -80,12 +89,12 @@ impl From<io::Error> for Attempt {
 }
 
 /// Tries every address once. At one another program or another job may answer where the next is the root's; that is final where all do.
-fn attempt(
+pub(super) fn attempt(
     addresses: &[String],
     hello: &Hello,
     job: JobKey,
     wait: &mut Wait<'_>,
-) -> Result<(TcpStream, Verdict), Attempt> {
+) -> Result<Greeted, Attempt> {
     let (mut failed, mut foreign) = (None, None);
     for address in addresses {
         for target in resolve(address)? {
@@ -139,26 +148,22 @@ fn connect(target: SocketAddr, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
 }
 
 /// Says who we are, proves it, and checks the root's proof.
-fn greet(
-    mut stream: TcpStream,
-    hello: &Hello,
-    job: JobKey,
-    wait: &mut Wait<'_>,
-) -> Result<(TcpStream, Verdict), Attempt> {
+fn greet(mut stream: TcpStream, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<Greeted, Attempt> {
     stream.set_nodelay(true)?;
     // What is sent is far shorter than the empty buffer of a new connection.
     stream.write_all(&hello.encode())?;
     let (_, nonce) = answer(&mut stream, wait, Some(FIRST_ANSWER))?;
-    let [own, roots] = hello.proofs(job, &nonce);
-    stream.write_all(own.as_bytes())?;
-    // A run that is under way answers when the place is free.
-    let (verdict, proof) = answer(&mut stream, wait, None)?;
+    let Proofs { ranks, roots, seal } = hello.proofs(job, &nonce);
+    stream.write_all(ranks.as_bytes())?;
+    // A run that is under way answers when the place is free; who brings a file takes none.
+    let limit = (hello.errand == Errand::File).then_some(FIRST_ANSWER);
+    let (verdict, proof) = answer(&mut stream, wait, limit)?;
     if roots != proof {
         let reason =
             "what answers there does not have this job's key, and is not rank 0; check MASTER_ADDR and MASTER_PORT";
         return Err(Attempt::Foreign(reason.to_owned()));
     }
-    Ok((stream, verdict))
+    Ok(Greeted { stream, verdict, seal })
 }
 
 /// The root's next answer and what it carries, if it says welcome.

@@ -4,17 +4,22 @@
 //! `rendezvous`, with proof that both ends are of the run; a gather is one frame per participant towards the root, a broadcast one frame from it.
 //! Every wait sleeps in `poll` until a socket is ready, knows its deadline, and names who is late.
 //! Once the root goes on without lost ranks, one that is gone or late is left out, and a process started in its place may come back
-//! through the `door`.
+//! through the `door`. There too, and on connections of their own, ranks bring files: `sending` to `receiving`.
 //! What it does not do: encrypt, relay through other ranks (the root serves all of them), or go on without the root.
 
 mod connection;
+mod delivery;
 mod door;
 mod greeting;
 mod job_key;
 mod joining;
 mod newcomers;
+mod receiving;
 mod rendezvous;
 mod secret;
+mod sending;
+#[cfg(test)]
+mod tests;
 mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
@@ -28,12 +33,13 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::{Attendance, Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
+use crate::{Attendance, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Wait, check_participants};
 use connection::{Connection, Kind, poll_sockets};
 use door::Door;
 use secret::Secret;
 
 pub use job_key::JobKey;
+pub use sending::FileSender;
 pub use unique_id::{Meeting, UniqueId};
 
 /// One rank of a star of connections.
@@ -53,6 +59,8 @@ pub struct Tcp {
     left: Vec<(Rank, Error)>,
     /// Who asks to come back.
     asking: Vec<Connection>,
+    /// At the root: where files go that ranks bring.
+    files: Option<Arc<dyn FilePlaces>>,
 }
 
 /// How lost ranks come back.
@@ -123,7 +131,7 @@ impl Tcp {
     fn new(rank: Rank, size: usize, local_ip: IpAddr, peers: Vec<Connection>, way_back: WayBack) -> Self {
         let (peers, scratch) = (peers.into_iter().map(Some).collect(), vec![0; SCRATCH]);
         let (left, asking) = (Vec::new(), Vec::new());
-        Self { rank, size, local_ip, peers, sequence: 0, scratch, failed: None, way_back, left, asking }
+        Self { rank, size, local_ip, peers, sequence: 0, scratch, failed: None, way_back, left, asking, files: None }
     }
 
     /// The places in [`Self::peers`] where somebody is.
@@ -363,9 +371,13 @@ impl Collective for Tcp {
         if let Some((listener, job)) = parts {
             let others = self.peers.iter().map(|peer| peer.as_ref().map(|peer| Arc::clone(peer.stream())));
             let places = std::iter::once(None).chain(others).collect();
-            self.way_back = WayBack::Open(Door::open(listener, job, places, Secret(notice))?);
+            self.way_back = WayBack::Open(Door::open(listener, job, places, Secret(notice), self.files.take())?);
         }
         Ok(())
+    }
+
+    fn receive_files(&mut self, places: Arc<dyn FilePlaces>) {
+        self.files = Some(places);
     }
 
     fn let_nobody_back(&mut self) {

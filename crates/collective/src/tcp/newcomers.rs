@@ -18,7 +18,7 @@ use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 
 use super::connection::Connection;
-use super::greeting::{HELLO, Hello, NONCE, PROOF, VERSION, Verdict, version_of};
+use super::greeting::{Errand, HELLO, Hello, NONCE, PROOF, Proofs, VERSION, Verdict, version_of};
 use super::job_key::JobKey;
 use crate::{Error, Rank, random_bytes};
 
@@ -35,7 +35,9 @@ pub(super) struct Proven {
     from: SocketAddr,
     /// Which rank it says it is.
     pub rank: Rank,
-    own: Hash,
+    /// What it comes for.
+    pub errand: Errand,
+    proofs: Proofs,
 }
 
 /// A connection that has not proven yet that it is a rank.
@@ -51,15 +53,15 @@ struct Newcomer {
 /// What a newcomer is to say next.
 enum Stage {
     Greeting,
-    /// The rank that it says it is, and what both sides prove.
-    Proof(Rank, [Hash; 2]),
+    /// The rank that it says it is, what it comes for, and what both sides prove.
+    Proof(Rank, Errand, Proofs),
 }
 
 enum Progress {
     Undecided,
     Gone(&'static str),
     Refused(u32, Verdict),
-    Proven(Rank, Hash),
+    Proven(Rank, Errand, Proofs),
 }
 
 impl Newcomers {
@@ -93,7 +95,9 @@ impl Newcomers {
                 Progress::Undecided => self.undecided.push(newcomer),
                 Progress::Gone(why) => tracing::debug!(?from, why, "refused a connection"),
                 Progress::Refused(rank, verdict) => tracing::warn!(?from, rank, ?verdict, "refused a rank"),
-                Progress::Proven(rank, own) => proven.push(Proven { stream: newcomer.stream, from, rank, own }),
+                Progress::Proven(rank, errand, proofs) => {
+                    proven.push(Proven { stream: newcomer.stream, from, rank, errand, proofs });
+                }
             }
         }
         Ok(proven)
@@ -140,8 +144,16 @@ impl Newcomers {
 impl Proven {
     /// Gives it its place, with our own proof. None when it has hung up: it tries again, so its place stays free.
     pub fn welcome(mut self, verdict: Verdict) -> Option<Connection> {
-        let told = self.stream.write_all(&verdict.encode(self.own.as_bytes()));
-        told.ok().map(|()| Connection::new(self.stream, self.rank))
+        self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank))
+    }
+
+    /// Lets it bring its file: its connection, and the key of what is said on it. None when it has hung up.
+    pub fn bring(mut self) -> Option<(TcpStream, Hash)> {
+        self.tell(Verdict::Welcome).ok().map(|()| (self.stream, self.proofs.seal))
+    }
+
+    fn tell(&mut self, verdict: Verdict) -> io::Result<()> {
+        self.stream.write_all(&verdict.encode(self.proofs.roots.as_bytes()))
     }
 
     /// Says no.
@@ -163,9 +175,9 @@ impl Newcomer {
         }
         match &self.stage {
             Stage::Greeting => self.greeted(size, job, taken),
-            Stage::Proof(rank, proofs) if self.filled == PROOF => {
-                let (rank, [theirs, own]) = (*rank, *proofs);
-                Ok(self.proven(rank, theirs, own))
+            Stage::Proof(rank, errand, proofs) if self.filled == PROOF => {
+                let (rank, errand, proofs) = (*rank, *errand, *proofs);
+                Ok(self.proven(rank, errand, proofs))
             }
             Stage::Proof(..) => Ok(self.time_left()),
         }
@@ -191,16 +203,20 @@ impl Newcomer {
         if self.stream.write_all(&Verdict::Welcome.encode(&nonce)).is_err() {
             return Ok(Progress::Gone("it hung up"));
         }
-        self.stage = Stage::Proof(hello.rank as usize, hello.proofs(job, &nonce));
+        self.stage = Stage::Proof(hello.rank as usize, hello.errand, hello.proofs(job, &nonce));
         self.filled = 0;
         Ok(self.time_left())
     }
 
     /// Judges a proof.
-    fn proven(&mut self, rank: Rank, expected: Hash, own: Hash) -> Progress {
+    fn proven(&mut self, rank: Rank, errand: Errand, proofs: Proofs) -> Progress {
         let mut proof = [0; PROOF];
         proof.copy_from_slice(&self.bytes[..PROOF]);
-        if expected == proof { Progress::Proven(rank, own) } else { self.refuse(rank as u32, Verdict::OtherJob) }
+        if proofs.ranks == proof {
+            Progress::Proven(rank, errand, proofs)
+        } else {
+            self.refuse(rank as u32, Verdict::OtherJob)
+        }
     }
 
     /// Says no; a short answer always fits the empty buffer.

@@ -14,7 +14,7 @@ use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::{Connection, poll_sockets};
-use super::greeting::Verdict;
+use super::greeting::{Errand, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::Newcomers;
 use crate::{Deadline, Error, Rank, Wait};
@@ -90,6 +90,7 @@ pub(super) fn host(
         for proven in newcomers.advance(&ready[1..], |rank| joined[rank].is_some())? {
             let place = &mut joined[proven.rank];
             match place {
+                _ if proven.errand == Errand::File => proven.refuse(Verdict::NoFiles),
                 // Two of one rank have greeted at the same time.
                 Some(_) => proven.refuse(Verdict::Duplicate),
                 None => *place = proven.welcome(Verdict::Welcome),

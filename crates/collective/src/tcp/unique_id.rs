@@ -25,7 +25,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 
-use super::{JobKey, Tcp, bind, bind_everywhere};
+use super::{FileSender, JobKey, Tcp, bind, bind_everywhere};
 use crate::{Deadline, Error, Rank, random_bytes};
 
 /// How ranks find rank 0, in 128 bytes.
@@ -147,10 +147,18 @@ impl UniqueId {
     /// # Errors
     /// As [`Tcp::join`].
     pub fn join(&self, rank: Rank, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
+        Tcp::join_any(&self.targets(), rank, size, self.job_key(), deadline)
+    }
+
+    /// How `rank` of `size` brings files to rank 0.
+    pub fn file_sender(&self, rank: Rank, size: usize) -> FileSender {
+        FileSender::new(self.targets(), rank, size, self.job_key())
+    }
+
+    /// Where rank 0 listens.
+    fn targets(&self) -> Vec<String> {
         let port = u16::from_le_bytes([self.0[6], self.0[7]]);
-        let addresses: Vec<String> =
-            self.addresses().map(|address| SocketAddr::new(address, port).to_string()).collect();
-        Tcp::join_any(&addresses, rank, size, self.job_key(), deadline)
+        self.addresses().map(|address| SocketAddr::new(address, port).to_string()).collect()
     }
 
     fn addresses(&self) -> impl Iterator<Item = IpAddr> {

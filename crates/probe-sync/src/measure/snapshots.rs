@@ -32,7 +32,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::measure::counters::{Counter, Counts};
-use crate::store::{JsonLines, RunDirectory, write_whole};
+use crate::store::{JsonLines, RunDirectory, pairs_file, write_whole};
 
 /// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
 pub(crate) struct Sampler {
@@ -89,7 +89,7 @@ impl Sampler {
         node: NodeId,
         same_clocks: bool,
     ) -> Result<Self, Error> {
-        let name = format!("snapshots/node{node}.snapshot_pairs.jsonl");
+        let name = pairs_file(node);
         let lines = if same_clocks { run.go_on_with(&name) } else { run.stream(&name) }?;
         let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
         let (stop, stopped) = sync_channel(0);

@@ -12,17 +12,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_collective::{ByMessages, Collective, Deadline, InProcess, Meeting, Messages, Rank, UniqueId};
+use probe_sync_collective::{
+    ByMessages, Collective, Deadline, FileSender, InProcess, Meeting, Messages, Rank, UniqueId,
+};
+use probe_sync_estimate::record::{MARKS_FOLDER, marks_file};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_sys::{TracerClock, process};
-use probe_sync_time::Duration;
+use probe_sync_time::{Duration, RunId};
 
 use super::by_launcher::{self, Steps};
 use super::context::Context;
+use super::files::FilesToRoot;
 use super::live::{Session, State};
 use crate::clock::GlobalClock;
 use crate::report::{RunReport, SIGMAS_95};
-use crate::store::{MarkWriter, MarkedProcess};
+use crate::store::{MarkWriter, MarkedProcess, pairs_file};
 use crate::{Config, Error};
 
 /// How a session on a thread of its own is to be.
@@ -52,6 +56,7 @@ pub struct SessionHandle {
     clock: GlobalClock,
     shared: Arc<Shared>,
     flags: Flags,
+    sender: Option<FileSender>,
     thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
     /// What the launcher's thread has to move.
     steps: Option<Steps>,
@@ -92,6 +97,9 @@ struct Seen {
     progress: Progress,
     /// Which rank of which node it is, once that is known.
     process: Option<MarkedProcess>,
+    run: Option<RunId>,
+    /// What alignment reads of this rank: names in the run's directory.
+    records: Vec<String>,
     latest: Option<Arc<GlobalWindowData>>,
 }
 
@@ -194,6 +202,10 @@ impl SessionBuilder {
         };
         let out = config.out.clone();
         let steps = if let Meets::Group(_, steps) = &mut meets { steps.take() } else { None };
+        let sender = match &meets {
+            Meets::Joins(id, rank, size) => Some(id.file_sender(*rank, *size)),
+            Meets::Alone | Meets::Hosts(..) | Meets::Group(..) => None,
+        };
         let builder = Self { config: Ok(config), tracer_clock, meets };
         let shared = Arc::new(Shared::default());
         let flags = Flags::default();
@@ -213,7 +225,16 @@ impl SessionBuilder {
         };
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle { out, process: std::process::id(), clock, shared, flags, thread: Some(thread), steps })
+        Ok(SessionHandle {
+            out,
+            process: std::process::id(),
+            clock,
+            shared,
+            flags,
+            sender,
+            thread: Some(thread),
+            steps,
+        })
     }
 
     /// Tells the ranks that meet over TCP why this one is not among them; where they talk by the launcher's messages, dropping the group tells.
@@ -270,7 +291,11 @@ fn rounds(
 ) -> Result<Option<RunReport>, Error> {
     let mut session = Session::start(config, collective, context)?;
     let process = Some(session.marked_process());
-    shared.tell(|seen| (seen.progress, seen.process) = (Progress::Measuring(session.state()), process));
+    let (run, pairs) = session.run();
+    shared.tell(|seen| {
+        (seen.progress, seen.process, seen.run) = (Progress::Measuring(session.state()), process, Some(run));
+        seen.records.extend(pairs.map(pairs_file));
+    });
     while session.next_round()?.is_some() {
         let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
         shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
@@ -294,7 +319,21 @@ impl SessionHandle {
     /// When the session has failed, the time is over, or the file cannot be made.
     pub fn marks(&self, limit: StdDuration) -> Result<MarkWriter, Error> {
         let process = self.wait("the meeting of the ranks", limit, |seen| seen.process.clone())?;
-        MarkWriter::create(&self.out, &process)
+        let marks = MarkWriter::create(&self.out, &process)?;
+        let name = format!("{MARKS_FOLDER}/{}", marks_file(process.rank, marks.token()));
+        self.shared.tell(|seen| seen.records.push(name));
+        Ok(marks)
+    }
+
+    /// How this rank's files get to rank 0, with the marks begun so far. Waits until the ranks have met, at most for `limit`.
+    ///
+    /// # Errors
+    /// When the session has failed, or the time is over.
+    pub fn files_to_root(&self, limit: StdDuration) -> Result<FilesToRoot, Error> {
+        let (run, records) =
+            self.wait("the meeting of the ranks", limit, |seen| seen.run.zip(Some(seen.records.clone())))?;
+        let (sender, out, stop) = (self.sender.clone(), self.out.clone(), Arc::clone(&self.flags.stop));
+        Ok(FilesToRoot { sender, out, run, records, stop })
     }
 
     /// Reference time for all threads of this process and for its children; it stays when the session has ended.
@@ -580,6 +619,49 @@ mod tests {
         let lines = std::fs::read_to_string(directory.path().join("out/global_windows.jsonl")).expect("rounds");
         let last: GlobalWindowData = serde_json::from_str(lines.lines().last().expect("a line")).expect("a round");
         assert!(last.midpoint().as_ns() > asked, "{last:?} ends before {asked}");
+    }
+
+    #[test]
+    fn files_of_a_rank_with_a_directory_of_its_own_travel_to_rank_0() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let [at_root, elsewhere] = ["root", "elsewhere"].map(|name| directory.path().join(name));
+        let meeting = meeting();
+        let id = meeting.id().clone();
+        let zero = Session::builder(config(&at_root)).host(meeting, 3).start().expect("a thread");
+        let one = Session::builder(config(&elsewhere)).join(id.clone(), 1, 3).start().expect("a thread");
+        let two = Session::builder(config(&at_root)).join(id, 2, 3).start().expect("a thread");
+        let handles = [zero, one, two];
+        for handle in &handles {
+            handle.next_round(None, LONG).expect("in order");
+        }
+        let mut marks = handles[1].marks(LONG).expect("they have met");
+        let (number, _) = marks.next_name().expect("this process");
+        let at = Timestamp::from_ns(1_800_000_000_000_000_000);
+        assert!(marks.write(number, at, at).expect("writable"));
+        let files = [0, 1, 2].map(|rank: usize| handles[rank].files_to_root(LONG).expect("they have met"));
+        assert_eq!([0, 1, 2].map(|rank: usize| files[rank].sees_root()), [true, false, true]);
+        assert!(files.iter().all(|other| other.run_id() == files[0].run_id()));
+
+        let trace = directory.path().join("trace.json");
+        std::fs::write(&trace, vec![b'x'; 3 << 20]).expect("writable");
+        files[1].send(&trace, "traces/rank1.json", LONG).expect("rank 0 takes it");
+        files[1].send_records(LONG).expect("rank 0 takes them");
+        let (out, own) = (at_root.join("out"), elsewhere.join("out"));
+        let read = |path: &Path| std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(read(&crate::received(&out, 1, "traces/rank1.json")), read(&trace));
+        let name = format!("marks/{}", marks_file(1, marks.token()));
+        assert_eq!(read(&out.join(&name)), read(&own.join(&name)));
+        let pairs = "snapshots/node1.snapshot_pairs.jsonl";
+        assert!(read(&own.join(pairs)).starts_with(&read(&out.join(pairs))), "it has taken more since");
+        let error = files[1].send(&trace, "../x", LONG).expect_err("it leads out").to_string();
+        assert!(error.starts_with("rank 1: ../x did not reach rank 0: "), "{error}");
+        let error = files[0].send(&trace, "x", LONG).expect_err("rank 0 itself").to_string();
+        assert!(error.contains("this is rank 0"), "{error}");
+
+        let ended: Vec<_> = handles.into_iter().map(|handle| std::thread::spawn(move || handle.stop())).collect();
+        ended.into_iter().for_each(|end| _ = end.join().expect("no panic").expect("in order"));
+        let error = files[1].send(&trace, "late", LONG).expect_err("the run has ended").to_string();
+        assert!(error.contains("rank 1: ") && error.contains("late"), "{error}");
     }
 
     /// Names of this process's threads that do not take this signal.

@@ -9,7 +9,7 @@ use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_time::{NodeId, StampSource};
+use probe_sync_time::{NodeId, RunId, StampSource};
 
 use super::context::{Context, Started};
 use super::start;
@@ -163,6 +163,13 @@ impl<'c> Session<'c> {
             node,
             clock: virtual_clock(config, node, roster.start.as_ns()),
         }
+    }
+
+    /// The run's number, and the node of which this rank takes snapshot pairs.
+    pub(super) fn run(&self) -> (RunId, Option<NodeId>) {
+        let Joined { plan, roster, .. } = &*self.joined;
+        let taken = |node: &NodeId| roster.nodes[node.index()].tracer_clock.is_some();
+        (plan.run, plan.probes_for(self.rank).filter(taken))
     }
 
     /// What is known since the hand-shake.

@@ -9,6 +9,7 @@
 mod beside;
 mod by_launcher;
 mod context;
+mod files;
 mod live;
 mod run;
 mod start;
@@ -17,5 +18,6 @@ mod tests;
 
 pub use self::beside::{Progress, SessionBuilder, SessionHandle};
 pub use self::context::{Context, Observer, Started};
+pub use self::files::FilesToRoot;
 pub use self::live::{Session, State};
 pub use self::run::run;

@@ -24,7 +24,7 @@ use crate::round::Rounds;
 use crate::round::exchange::{Broadcast, Exchange};
 use crate::round::master::Master;
 use crate::round::node::Node;
-use crate::store::RunDirectory;
+use crate::store::{ReceivedFiles, RunDirectory};
 use crate::{Config, Error, wire};
 
 /// What a session is made of: starts to measure, at the pace that the configuration asks for unless `policy` is given.
@@ -68,6 +68,10 @@ pub(super) fn start<'c>(
     }
     let session_key = join::session_key(&plan, key_file.as_ref());
     let joined = Arc::new(joined(config, plan, session_key, roster, collective));
+    if let Some(directory) = &claimed {
+        let nodes = (0..joined.ranks).map(|rank| joined.plan.probes_for(rank)).collect();
+        collective.receive_files(Arc::new(ReceivedFiles::new(directory.path(), nodes)));
+    }
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
     let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank, None)).transpose()?;

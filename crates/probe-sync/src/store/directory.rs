@@ -224,7 +224,8 @@ fn content(directory: &Path) -> Content {
     }
 }
 
-fn run_in(directory: &Path) -> Option<String> {
+/// The run whose directory this is, if it is one.
+pub(crate) fn run_in(directory: &Path) -> Option<String> {
     let text = fs::read_to_string(directory.join("run.json")).ok()?;
     serde_json::from_str::<Value>(&text).ok()?.get("run_id")?.as_str().map(str::to_owned)
 }

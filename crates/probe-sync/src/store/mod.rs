@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: streams are JSON lines ([`JsonLines`]); whole documents (`run.json`, `truth.json`, `metrics.prom`) are
 //! written beside their place and renamed; [`RunDirectory`] is where they lie; [`export`] makes one protobuf file of them. A traced
-//! process of a run adds its marks ([`MarkWriter`]).
+//! process of a run adds its marks ([`MarkWriter`]). Ranks that do not see the directory bring theirs to the root's ([`received()`]).
 //!
 //! What it does not do: decide what is written when (`report`, `round`).
 
@@ -12,10 +12,13 @@ mod lines;
 mod marks;
 mod offsets;
 mod proto_generated;
+mod received;
 mod records;
 
-pub(crate) use self::directory::{RunDirectory, write_whole};
+pub(crate) use self::directory::{RunDirectory, run_in, write_whole};
 pub(crate) use self::lines::JsonLines;
 pub use self::marks::{MarkWriter, MarkedProcess};
 pub(crate) use self::offsets::write_offsets;
+pub use self::received::received;
+pub(crate) use self::received::{ReceivedFiles, own_file, pairs_file};
 pub(crate) use self::records::{ProbeLine, ProbeWindowLine, RecordedLine};

@@ -1,14 +1,16 @@
 """What the modules for torch and JAX share: a session beside a profiler, marks in its trace, and one merged trace at the end.
 
-A rank writes its trace into the folder and renames it there when it is whole: that is its word "written". Rank 0 waits for all of them, then ends
-the run, so that no rank's recording outlasts the measurement, and merges in a thread of its own: nobody waits in a collective for it. The others
-wait for the end of the run. All waits are bounded.
+A rank writes its trace into the folder and renames it there when it is whole: that is its word "written". A rank whose folder is not rank 0's, as the
+run's number in it shows, sends its marks and traces to rank 0 over the session; there they appear under the same names, again when they are whole. Rank 0
+waits for all of them, then ends the run, so that no rank's recording outlasts the measurement, and merges in a thread of its own: nobody waits in a
+collective for it. The others wait for the end of the run. All waits are bounded.
 
 What it does not do: touch a profiler.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -20,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import launch, session, traces
-from .errors import Error, SessionEnded
+from .errors import ConfigError, Error, SessionEnded
 from .results import MergeResult
 
 if TYPE_CHECKING:
@@ -36,14 +38,24 @@ class Recorder:
     """One rank's part. Made by every rank at about the same time; returns when the clocks are known."""
 
     def __init__(
-        self, folder: Path, *, group: Group | None, around: Around, merge: bool, join_timeout: float, settings: dict[str, Setting]
+        self,
+        folder: Path,
+        *,
+        group: Group | None,
+        around: Around,
+        merge: bool,
+        shared: bool | None,
+        join_timeout: float,
+        settings: dict[str, Setting],
     ) -> None:
+        if shared not in (None, True, False):
+            raise ConfigError(f"shared={shared!r}: give True, False, or None to look whether this rank's folder is rank 0's")
         self.folder = pathlib.Path(folder)
         self.run = self.folder / "probe_sync_run"
         self.rank, self.size = place(group)
         self.merged: list[pathlib.Path] = []
         self.result: MergeResult | None = None
-        self._around, self._merge = around, merge
+        self._around, self._merge, self._shared = around, merge, shared
         self._last_mark, self._lock = 0.0, threading.Lock()
         self.finished = False
         self._merging: threading.Thread | None = None
@@ -56,6 +68,11 @@ class Recorder:
         except BaseException:
             self._session._native.abandon()
             raise
+
+    @property
+    def run_id(self) -> str:
+        """The run's number: equal on all ranks, and no other run's."""
+        return self._session.run_id
 
     def mark(self) -> None:
         """Puts a mark into the trace that is being recorded: the tightest of several brackets is worth writing."""
@@ -90,24 +107,24 @@ class Recorder:
                 return
             self.finished = True
         try:
-            if self.rank == 0:
-                missing = _wait_for([path for cycle in written for path in cycle])
-                self._session.stop(timeout=_END_S)
-                if missing:
-                    told = ", ".join(str(path) for path in missing[:4])
-                    raise Error(
-                        f"{len(missing)} trace(s) did not appear within {_WRITTEN_S:.0f} s: {told}; give all ranks a folder that rank 0 sees, or "
-                        f"align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
-                    )
-            else:
+            if self.rank != 0:
+                self._send([cycle[self.rank] for cycle in written], trace)
                 self._wait_for_end()
                 return
-        except Error as error:
+            missing = self._wait_for(written)
+            self._session.stop(timeout=_END_S)
+            if missing:
+                told = ", ".join(str(path) for path in missing[:4])
+                raise Error(
+                    f"{len(missing)} trace(s) did not come for {_WRITTEN_S:.0f} s: {told}; see what their ranks say, give all ranks a folder that rank 0 "
+                    f"sees, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
+                )
+            cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
+        except (Error, OSError) as error:
             # A failure to measure must not end a training job.
             warnings.warn(f"probe_sync: rank {self.rank}: {error}", RuntimeWarning, stacklevel=2)
             return
         if self._merge and written:
-            cycles = [[trace(path) for path in cycle] for cycle in written]
             # Not a daemon: the interpreter waits for it at exit.
             merging = threading.Thread(target=self._together, args=(cycles, output), name="probe_sync_merge")
             try:
@@ -124,14 +141,63 @@ class Recorder:
             self._merging.join(timeout)
         return self.result
 
+    def _send(self, written: Sequence[pathlib.Path], trace: Callable[[pathlib.Path], pathlib.Path]) -> None:
+        """Brings this rank's traces to rank 0 where rank 0 does not see them; the file that is waited for comes last."""
+        shared = self._session.sees_root() if self._shared is None else self._shared
+        if shared:
+            return
+        # In this order, and each once.
+        paths = dict.fromkeys(path for word in written for path in (trace(word), word))
+        try:
+            self._session.send_files({self._name(path): path for path in paths}, timeout=_LONGEST_S)
+        except Error as error:
+            # The end of the run is waited for all the same.
+            warnings.warn(f"probe_sync: {error}", RuntimeWarning, stacklevel=3)
+
     def _wait_for_end(self) -> None:
-        end = time.monotonic() + _WRITTEN_S + _END_S
+        end = time.monotonic() + _LONGEST_S + _END_S
         try:
             while self._session._native.next_round(self._session.round, max(0.0, end - time.monotonic())) is not None:
                 pass
         except SessionEnded:
             pass
         self._session.stop(timeout=_END_S)
+
+    def _wait_for(self, written: Sequence[Sequence[pathlib.Path]]) -> list[pathlib.Path]:
+        """Waits until all are there, as long as something comes; those that are not."""
+        missing = [(rank, path) for cycle in written for rank, path in enumerate(cycle)]
+        begun = latest = looked = time.monotonic()
+        seen: tuple[int, int] | None = None
+        while missing := [(rank, path) for rank, path in missing if not self._taken(rank, path).exists()]:
+            now = time.monotonic()
+            if seen is None or now - looked >= _LOOK_S:
+                looked = now
+                news = (len(missing), self._received())
+                latest, seen = (latest, seen) if news == seen else (now, news)
+            if now - latest >= _WRITTEN_S or now - begun >= _LONGEST_S:
+                break
+            time.sleep(0.05)
+        return [path for _, path in missing]
+
+    def _taken(self, rank: int, path: pathlib.Path) -> pathlib.Path:
+        """A rank's file at its place in the folder, to which it is moved where the rank has sent it."""
+        sent = self.run / "received" / f"rank{rank}" / self._name(path)
+        if rank != 0 and sent.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(sent, path)
+        return path
+
+    def _received(self) -> int:
+        """Bytes that lie where ranks send them, whole or not."""
+        total = 0
+        for path in (self.run / "received").rglob("*"):
+            # What was whole is renamed at any time.
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total
+
+    def _name(self, path: pathlib.Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     def _together(self, written: Sequence[Sequence[pathlib.Path]], output: Callable[[int], pathlib.Path]) -> None:
         for cycle, paths in enumerate(written):
@@ -173,18 +239,11 @@ def host() -> str:
     return socket.gethostname().split(".")[0]
 
 
-def _wait_for(paths: list[pathlib.Path]) -> list[pathlib.Path]:
-    """Waits until all are there; those that are not in time."""
-    end = time.monotonic() + _WRITTEN_S
-    missing = [path for path in paths if not path.exists()]
-    while missing and time.monotonic() < end:
-        time.sleep(0.05)
-        missing = [path for path in missing if not path.exists()]
-    return missing
-
-
 _ATTEMPTS = 8
 _PERIOD_S = 0.1
-# Ranks end within seconds of each other; a large trace takes a while to write.
+# Ranks end within seconds of each other; a large trace takes a while to write. Counted from when something came last.
 _WRITTEN_S = 300.0
+_LOOK_S = 1.0
+# Many large traces that are sent to rank 0 take longer.
+_LONGEST_S = 3600.0
 _END_S = 30.0

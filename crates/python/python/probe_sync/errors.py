@@ -43,7 +43,7 @@ class DamagedTrace(Error, ValueError):
 
 
 class FileError(Error, OSError):
-    """The system refused a file, or another run has its place."""
+    """The system refused a file, another run has its place, or it did not reach rank 0."""
 
 
 class ClockError(Error):

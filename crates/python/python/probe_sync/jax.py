@@ -6,12 +6,14 @@
 The clocks are measured from `start_trace` on. A thread puts a mark into the trace ten times a second, between two readings of the system clock.
 All processes' traces go into one folder of `traces/plugins/profile`, each under its host's name and its rank, so that xprof shows all hosts in one
 session; jax.profiler's own name is the host's alone, and processes of one host overwrite each other's.
+
+`traces` is a folder that all processes see, or one on every host: a process that does not see process 0's sends its trace there over the session when it has
+written it. `shared=True` or `False` says which it is where that should not be looked at.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import pathlib
 import shutil
@@ -41,17 +43,18 @@ __all__ = ["Trace", "start_trace", "stop_trace", "trace"]
 class Trace:
     """A trace under way, and then its files."""
 
-    def __init__(self, log_dir: Path, merge: bool, group: Group | None, join_timeout: float, settings: dict[str, Setting]) -> None:
+    def __init__(
+        self, log_dir: Path, merge: bool, group: Group | None, shared: bool | None, join_timeout: float, settings: dict[str, Setting]
+    ) -> None:
         self.log_dir = pathlib.Path(log_dir)
         self.rank, self.size = _recorder.place(group)
-        # A name that all processes make alike and no other run has.
-        known = b"" if group is None else group.unique_id
-        self.session = "probe_sync_" + hashlib.sha256(known or str(time.time_ns()).encode()).hexdigest()[:12]
-        self.folder = self.log_dir / "plugins" / "profile" / self.session
         self._stop = threading.Event()
         self._recorder = _recorder.Recorder(
-            log_dir, group=group, around=_around, merge=merge, join_timeout=join_timeout, settings=settings
+            log_dir, group=group, around=_around, merge=merge, shared=shared, join_timeout=join_timeout, settings=settings
         )
+        # A name that all processes make alike and no other run has.
+        self.session = f"probe_sync_{self._recorder.run_id}"
+        self.folder = self.log_dir / "plugins" / "profile" / self.session
         self._own: pathlib.Path | None = None
         self._thread = threading.Thread(target=self._mark_often, name="probe_sync_marks", daemon=True)
 
@@ -92,7 +95,7 @@ class Trace:
         # Process 0 knows the others' names by their words.
         words = [self._word(rank) for rank in range(self.size)]
         merged = self.log_dir / f"{self.session}.merged.xplane.pb"
-        self._recorder.finish([words], lambda _: merged, lambda word: self.folder / word.read_text())
+        self._recorder.finish([words], lambda _: merged, lambda word: self.folder / pathlib.Path(word.read_text()).name)
 
     def _word(self, rank: int) -> pathlib.Path:
         return self.run_dir / "written" / f"{self.session}.{rank}"
@@ -107,19 +110,22 @@ def start_trace(
     *,
     merge: bool = True,
     group: Group | None = None,
+    shared: bool | None = None,
     profiler_options: Any = None,
     join_timeout: float = 300.0,
     **settings: Setting,
 ) -> Trace:
     """Measures the clocks and starts jax.profiler; every process calls it, and waits here for the others.
 
-    `log_dir` is one that all processes see. `group` says how they meet (default: jax.distributed where it is initialised, else what the
+    `log_dir` is where this process writes. `shared` says whether process 0 sees what is written there (default: it is looked whether process 0's run is in it);
+    where it does not, this process sends it. `group` says how they meet (default: jax.distributed where it is initialised, else what the
     launcher has put into the environment, else alone). `profiler_options` are jax's, `settings` those of `probe_sync.start`.
     """
     global _current
     if _current is not None:
         raise ConfigError("probe_sync.jax: a trace is under way in this process; call stop_trace() first")
-    found = Trace(log_dir, merge, group or _recorder.group_of(_distributed.global_state.client is not None, launch.from_jax), join_timeout, settings)
+    group = group or _recorder.group_of(_distributed.global_state.client is not None, launch.from_jax)
+    found = Trace(log_dir, merge, group, shared, join_timeout, settings)
     found._begin(profiler_options)
     _current = found
     return found

@@ -102,6 +102,24 @@ class Session:
             raise ConfigError(f"half_width_ns={half_width_ns}: give the half-width of an interval in whole nanoseconds, 0 or more")
         return self._native.wait_until_bound(min(int(half_width_ns), 2**32 - 1), timeout)
 
+    @property
+    def run_id(self) -> str:
+        """The run's number, drawn by rank 0: equal on all ranks, and no other run's. Waits until the ranks have met."""
+        return self._native.run_id(None)
+
+    def sees_root(self) -> bool:
+        """Whether this rank sees rank 0's `out` under the name of its own, from the first round on: the `run.json` there is this run's."""
+        return self._native.sees_root(None)
+
+    def send_files(self, files: Mapping[str, _settings.Path], timeout: float | None = None) -> None:
+        """Brings what `align` and `merge` read of this rank (marks, snapshot pairs) into rank 0's `out`, and then `files`, name by name.
+
+        For ranks that do not see rank 0's directory; every rank but rank 0 may call it until the run ends. A file lies at rank 0 in
+        `out/received/rankR/NAME` once it is whole. Names are relative, with `/` between their parts. Raises `FileError` for what rank 0 does not have
+        within `timeout` seconds.
+        """
+        self._native.send_files([(os.fspath(path), name) for name, path in files.items()], timeout)
+
     def stop(self, timeout: float | None = None) -> dict[str, Any] | None:
         """Ends the run on all ranks with the window under way; the content of `report.json` at rank 0, None elsewhere.
 

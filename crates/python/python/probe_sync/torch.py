@@ -7,6 +7,9 @@
 Every rank makes the handler once, before it profiles: the clocks are measured from then on. Each optimizer step puts a mark into the trace (at most ten a
 second), between two readings of the system clock: that ties torch's clock to the host's, and proves whose trace it is.
 
+The folder is one that all ranks see, or one on every host: a rank that does not see rank 0's sends its traces there over the session when it has written them,
+in the order in which ranks come. `shared=True` or `False` says which it is where that should not be looked at.
+
 `probe_sync.torch.profile` is `torch.profiler.profile` with marks in `step()` and at both ends of every recording.
 """
 
@@ -41,18 +44,21 @@ __all__ = ["TraceHandler", "profile", "trace_handler"]
 class TraceHandler:
     """Writes this rank's trace, and at the end all ranks' as one; `trace_handler` makes it."""
 
-    def __init__(self, folder: Path, merge: bool, group: Group | None, join_timeout: float, settings: dict[str, Setting]) -> None:
+    def __init__(
+        self, folder: Path, merge: bool, group: Group | None, shared: bool | None, join_timeout: float, settings: dict[str, Setting]
+    ) -> None:
         self.folder = pathlib.Path(folder)
         self.rank, self.size = _recorder.place(group)
         self._cycles = 0
         # What an earlier run left must not pass for this one's; the ranks meet after it.
-        for old in self.folder.glob(f"rank{self.rank}.*.pt.trace.json.gz"):
-            old.unlink()
+        for rank in range(self.size) if self.rank == 0 else (self.rank,):
+            for old in self.folder.glob(f"rank{rank}.*.pt.trace.json.gz"):
+                old.unlink(missing_ok=True)
         self._recorder = _recorder.Recorder(
-            folder, group=group, around=_around, merge=merge, join_timeout=join_timeout, settings=settings
+            folder, group=group, around=_around, merge=merge, shared=shared, join_timeout=join_timeout, settings=settings
         )
         self._hook = _optimizers.register_optimizer_step_post_hook(self._after_step)
-        atexit.register(self.finish)
+        atexit.register(self._at_exit)
 
     def __call__(self, prof: Any) -> None:
         """For `on_trace_ready`: writes the trace. Without a schedule there is one trace, and this ends the run."""
@@ -67,7 +73,7 @@ class TraceHandler:
 
     def finish(self) -> None:
         """Ends the measurement when all ranks have written, and has rank 0 merge in the background. At exit it is called for you."""
-        atexit.unregister(self.finish)
+        atexit.unregister(self._at_exit)
         self._hook.remove()
         written = [[self._path(cycle, rank) for rank in range(self.size)] for cycle in range(self._cycles)]
         self._recorder.finish(written, lambda cycle: self.folder / f"merged.{cycle}.json.gz")
@@ -94,6 +100,11 @@ class TraceHandler:
             else:
                 self._recorder.mark_now_and_then()
 
+    def _at_exit(self) -> None:
+        self.finish()
+        # The interpreter has waited for threads before: it would cut the merge off.
+        self.wait()
+
     def _after_step(self, *_: Any) -> None:
         self.mark(always=False)
 
@@ -102,14 +113,21 @@ class TraceHandler:
 
 
 def trace_handler(
-    folder: Path, *, merge: bool = True, group: Group | None = None, join_timeout: float = 300.0, **settings: Setting
+    folder: Path,
+    *,
+    merge: bool = True,
+    group: Group | None = None,
+    shared: bool | None = None,
+    join_timeout: float = 300.0,
+    **settings: Setting,
 ) -> TraceHandler:
     """A handler for `on_trace_ready` that measures the clocks from now on; every rank makes one, and waits here for the others.
 
-    `folder` is one that all ranks see. `group` says how the ranks meet (default: torch.distributed where it is initialised, else what the launcher
+    `folder` is where this rank writes. `shared` says whether rank 0 sees what is written there (default: it is looked whether rank 0's run is in it); where
+    it does not, this rank sends it. `group` says how the ranks meet (default: torch.distributed where it is initialised, else what the launcher
     has put into the environment, else alone). `settings` are those of `probe_sync.start`.
     """
-    return TraceHandler(folder, merge, group or _recorder.group_of(launch.torch_is_up(), launch.from_torch), join_timeout, settings)
+    return TraceHandler(folder, merge, group or _recorder.group_of(launch.torch_is_up(), launch.from_torch), shared, join_timeout, settings)
 
 
 class profile(_profiler.profile):  # type: ignore[misc]  # noqa: N801

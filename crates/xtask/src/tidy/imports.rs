@@ -85,7 +85,7 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("probe-sync-sys", &["probe-sync-time"]),
     ("probe-sync-global-clock", &["probe-sync-time"]),
     ("probe-sync-record", &["probe-sync-time"]),
-    ("probe-sync-collective", &["probe-sync-time", "probe-sync-sys"]),
+    ("probe-sync-collective", &["probe-sync-time", "probe-sync-files", "probe-sync-sys"]),
     ("probe-sync-mpi", &["probe-sync-time", "probe-sync-collective"]),
     (
         "probe-sync",

@@ -1,0 +1,246 @@
+//! The root's side of files that ranks bring.
+//!
+//! Place in the flow: `door` hands over who has proven to be a rank and brings a file; threads of this file's own take them, so that neither the rounds nor a
+//! rank that comes back wait for a disk. At most [`WORKERS`] files come at a time, one of each rank; the others wait for their turn. A rank that
+//! comes again has lost its earlier connection, and that one is given up. What is not whole is removed.
+//!
+//! What it does not do: decide where a file goes ([`FilePlaces`]), or wait for a disk to have it: the rank has it still.
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use blake3::Hash;
+use probe_sync_files::AtomicFile;
+
+use super::delivery::{Answer, Broken, OPERATION, PIECE, Side, Talk, hear_announcement};
+use crate::{Deadline, FilePlaces, Rank, Wait};
+
+/// Takes files. Dropping it gives up what is not whole.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    places: Arc<dyn FilePlaces>,
+    queue: Arc<Mutex<Queue>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// A rank that has proven who it is and brings a file.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub rank: Rank,
+    pub stream: TcpStream,
+    pub seal: Hash,
+}
+
+/// What the door and the threads both know.
+#[derive(Debug, Default)]
+struct Queue {
+    /// At most one of each rank.
+    waiting: VecDeque<Delivery>,
+    /// Whose file comes, and what makes that end.
+    coming: Vec<(Rank, Arc<AtomicBool>)>,
+    workers: usize,
+}
+
+impl Receiving {
+    pub fn new(places: Arc<dyn FilePlaces>) -> Self {
+        Self { places, queue: Arc::default(), workers: Vec::new() }
+    }
+
+    /// Takes a file as soon as it is its turn.
+    pub fn take(&mut self, delivery: Delivery) {
+        self.workers.retain(|worker| !worker.is_finished());
+        let mut queue = lock(&self.queue);
+        queue.give_up(|rank| rank == delivery.rank);
+        queue.waiting.push_back(delivery);
+        if queue.workers == WORKERS {
+            return;
+        }
+        let (places, shared) = (Arc::clone(&self.places), Arc::clone(&self.queue));
+        let body = move || work(&*places, &shared);
+        match std::thread::Builder::new().name("files".into()).spawn(body) {
+            Ok(worker) => {
+                queue.workers += 1;
+                self.workers.push(worker);
+            }
+            // A thread that takes another file takes this one next; else its rank comes again.
+            Err(error) => {
+                tracing::warn!("no thread to take a rank's file: {error}");
+                if queue.workers == 0 {
+                    queue.waiting.clear();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        lock(&self.queue).give_up(|_| true);
+        // Each looks every tenth of a second whether it is wanted; one that has panicked takes nothing more.
+        self.workers.drain(..).for_each(|worker| drop(worker.join()));
+    }
+}
+
+impl Queue {
+    fn give_up(&mut self, which: impl Fn(Rank) -> bool) {
+        self.waiting.retain(|delivery| !which(delivery.rank));
+        self.coming.iter().filter(|(rank, _)| which(*rank)).for_each(|(_, end)| end.store(true, Ordering::Relaxed));
+    }
+
+    /// The next file, of a rank of which none is coming.
+    fn next(&mut self) -> Option<(Delivery, Arc<AtomicBool>)> {
+        let free = |delivery: &Delivery| self.coming.iter().all(|(rank, _)| *rank != delivery.rank);
+        let place = self.waiting.iter().position(free)?;
+        let delivery = self.waiting.remove(place)?;
+        let end = Arc::new(AtomicBool::new(false));
+        self.coming.push((delivery.rank, Arc::clone(&end)));
+        Some((delivery, end))
+    }
+}
+
+/// A thread that takes files; one that panics is counted no more.
+struct Worker<'a>(&'a Mutex<Queue>);
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(self.0).workers -= 1;
+        }
+    }
+}
+
+/// A file that comes, until it is whole or given up, or its thread panics.
+struct Coming<'a>(&'a Mutex<Queue>, Rank);
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        lock(self.0).coming.retain(|(rank, _)| *rank != self.1);
+    }
+}
+
+/// A thread's work: takes files while some wait.
+fn work(places: &dyn FilePlaces, queue: &Mutex<Queue>) {
+    let _worker = Worker(queue);
+    // Of this thread alone, on Linux: rounds go first where there are few cores. Without it files come all the same.
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+    loop {
+        let next = {
+            let mut queue = lock(queue);
+            let next = queue.next();
+            // Under the same lock: who brings a file later finds that this thread has gone.
+            queue.workers -= usize::from(next.is_none());
+            next
+        };
+        let Some((delivery, end)) = next else { return };
+        let rank = delivery.rank;
+        let coming = Coming(queue, rank);
+        let came = receive(delivery, places, &end);
+        drop(coming);
+        match came {
+            Ok((path, length)) => tracing::info!("rank {rank} has brought {} ({length} bytes)", path.display()),
+            Err(reason) => tracing::warn!("a file of rank {rank} did not come: {reason}"),
+        }
+    }
+}
+
+/// Takes one file; where it is, and its length.
+fn receive(
+    Delivery { rank, stream, seal }: Delivery,
+    places: &dyn FilePlaces,
+    end: &Arc<AtomicBool>,
+) -> Result<(PathBuf, u64), String> {
+    let within = |limit| Deadline { grace: Duration::ZERO, ..Deadline::new(limit, Some(Arc::clone(end))) };
+    let mut talk = Talk::new(stream, seal, Side::Root);
+    let deadline = within(ANNOUNCEMENT_LIMIT);
+    let mut wait = Wait::begin(OPERATION, &deadline);
+    let announced = hear_announcement(&mut talk, &mut wait).map_err(reason)?;
+    let begun = announced.and_then(|(length, name)| {
+        let path = places.path(rank, &name)?;
+        Ok((begin(&path, length)?, path, length))
+    });
+    let (mut file, path, length) = tell(&mut talk, begun, &mut wait)?;
+    let deadline = within(ANNOUNCEMENT_LIMIT + Duration::from_secs(length / SLOWEST));
+    let mut wait = Wait::begin(OPERATION, &deadline);
+    let mut piece = vec![0; length.min(PIECE as u64) as usize];
+    let mut left = length;
+    while left > 0 {
+        piece.truncate(left.min(PIECE as u64) as usize);
+        talk.hear(&mut piece, &mut wait).and_then(|()| talk.hear_seal(&mut wait)).map_err(reason)?;
+        if let Err(error) = file.write_all(&piece) {
+            let refused = Err(unwritable(&path, &error));
+            return tell(&mut talk, refused, &mut wait);
+        }
+        left -= piece.len() as u64;
+    }
+    let whole = file.commit_without_sync().map_err(|error| unwritable(&path, &error));
+    tell(&mut talk, whole, &mut wait)?;
+    Ok((path, length))
+}
+
+/// Begins a file, where there is room for it and for what the run itself still writes.
+fn begin(path: &Path, length: u64) -> Result<AtomicFile, String> {
+    if length > FILE_MAX {
+        return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
+    }
+    let folder = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
+    if let Ok(disk) = rustix::fs::statvfs(folder) {
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < length.saturating_add(RESERVE) {
+            let folder = folder.display();
+            return Err(format!(
+                "it has {length} bytes, and {folder} has {free} left on rank 0's host; make room there"
+            ));
+        }
+    }
+    AtomicFile::create_seekable(path).map_err(|error| unwritable(path, &error))
+}
+
+/// Tells the rank how it went, and passes that on.
+fn tell<T>(talk: &mut Talk, result: Result<T, String>, wait: &mut Wait<'_>) -> Result<T, String> {
+    let (answer, passed): (Answer, _) = match result {
+        Ok(value) => (Ok(()), Ok(value)),
+        Err(reason) => (Err(reason.clone()), Err(reason)),
+    };
+    let told = talk.answer(&answer, wait).map_err(reason);
+    passed.and_then(|value| told.map(|()| value))
+}
+
+fn reason(broken: Broken) -> String {
+    match broken {
+        Broken::Off(reason) => reason,
+        Broken::Interjected => "it spoke out of turn".to_owned(),
+    }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> String {
+    format!("rank 0 cannot write {}: {error}", path.display())
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Files that come at a time.
+const WORKERS: usize = 4;
+
+/// How far a thread that takes files stands back.
+const NICENESS: i32 = 10;
+
+/// Bytes of a file.
+const FILE_MAX: u64 = 1 << 40;
+
+/// Bytes that are left to the run's own files on the disk.
+const RESERVE: u64 = 64 << 20;
+
+/// Bytes in a second that a rank brings at least, from its turn to the end.
+const SLOWEST: u64 = 1 << 20;
+
+/// How long a rank has to say what it brings, and beyond what its bytes take.
+const ANNOUNCEMENT_LIMIT: Duration = Duration::from_secs(60);

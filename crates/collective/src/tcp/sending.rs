@@ -1,0 +1,165 @@
+//! A rank's way to bring files to the root.
+//!
+//! Place in the flow: any rank but the root, beside its group, from any thread; `receiving` is the other end. Each file has a connection of its
+//! own, to the address of the rendezvous, and a broken one is tried once more from the start.
+//!
+//! What it does not do: remove what it has brought, or bring several files at once.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::Duration;
+
+use super::delivery::{Answer, Broken, OPERATION, PIECE, Side, Talk, announce, check_name};
+use super::greeting::{Errand, Hello, Verdict};
+use super::job_key::JobKey;
+use super::joining::{Attempt, Greeted, attempt};
+use crate::{Deadline, Error, Rank, Wait, random_bytes};
+
+/// How a rank brings files to the root of its group: see [`crate::Collective::receive_files`].
+#[derive(Clone, Debug)]
+pub struct FileSender {
+    addresses: Vec<String>,
+    rank: Rank,
+    size: usize,
+    job: JobKey,
+}
+
+/// Why a file has not come.
+enum Failure {
+    /// Another attempt would not change it.
+    Final(String),
+    /// The way there was broken.
+    Passing(String),
+}
+
+impl FileSender {
+    /// Rank `rank` of `size`, whose root listens at one of these addresses (`host:port`).
+    pub fn new(addresses: Vec<String>, rank: Rank, size: usize, job: JobKey) -> Self {
+        Self { addresses, rank, size, job }
+    }
+
+    /// Whose files it brings.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Brings the file at `path`, with the bytes that it has now, to the root under `name`: a relative path with `/` between its parts. Returns when the
+    /// root has it whole. A later file of the same name replaces it. Holds 1 MiB of it at a time.
+    ///
+    /// # Errors
+    /// [`Error::File`] says why the root does not have it, and what to do.
+    pub fn send(&self, path: &Path, name: &str, deadline: &Deadline) -> Result<(), Error> {
+        let failed = |reason: String| Error::File { rank: self.rank, name: name.to_owned(), reason };
+        check_name(name).map_err(failed)?;
+        let mut wait = Wait::begin(OPERATION, deadline);
+        let mut retries = RETRIES;
+        loop {
+            match self.attempt(path, name, &mut wait) {
+                Ok(()) => return Ok(()),
+                Err(Failure::Final(reason)) => return Err(failed(reason)),
+                Err(Failure::Passing(reason)) if retries == 0 || !pause(&mut wait) => {
+                    let to = self.addresses.join(" or ");
+                    let advice = "has rank 0 ended its run, or does a firewall close that port? The file is still here: copy it by hand";
+                    return Err(failed(format!("{reason} (rank 0 at {to}); {advice}")));
+                }
+                Err(Failure::Passing(reason)) => {
+                    tracing::warn!("{name} did not reach rank 0: {reason}; once more");
+                    retries -= 1;
+                }
+            }
+        }
+    }
+
+    /// Says these messages under their seals, whatever they are, hangs up and waits until the root has done so too, for tests that say what no rank
+    /// would.
+    #[cfg(feature = "suite")]
+    #[doc(hidden)]
+    pub fn say(&self, messages: &[&[u8]], deadline: &Deadline) {
+        let mut wait = Wait::begin(OPERATION, deadline);
+        let Ok(mut talk) = self.greet(&mut wait) else { return };
+        if messages.iter().all(|message| talk.say(&[message], &mut wait).is_ok()) {
+            talk.hang_up(&mut wait);
+        }
+    }
+
+    fn greet(&self, wait: &mut Wait<'_>) -> Result<Talk, Failure> {
+        let nonce = random_bytes().map_err(|error| Failure::Final(error.to_string()))?;
+        let hello = Hello::new(self.rank, self.size, Errand::File, nonce);
+        let Greeted { stream, seal, .. } = attempt(&self.addresses, &hello, self.job, wait)?;
+        Ok(Talk::new(stream, seal, Side::Rank))
+    }
+
+    fn attempt(&self, path: &Path, name: &str, wait: &mut Wait<'_>) -> Result<(), Failure> {
+        let unreadable = |error: io::Error| Failure::Final(format!("cannot read {}: {error}", path.display()));
+        let mut file = File::open(path).map_err(unreadable)?;
+        let facts = file.metadata().map_err(unreadable)?;
+        if !facts.is_file() {
+            return Err(unreadable(io::Error::other("it is no file")));
+        }
+        let mut talk = self.greet(wait)?;
+        let mut left = facts.len();
+        say(&mut talk, &announce(left, name), wait)?;
+        accepted(talk.wait_for_turn(wait))?;
+        let mut piece = vec![0; left.min(PIECE as u64) as usize];
+        while left > 0 {
+            piece.truncate(left.min(PIECE as u64) as usize);
+            file.read_exact(&mut piece).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => unreadable(io::Error::other("it became shorter while it was read")),
+                _ => unreadable(error),
+            })?;
+            left -= piece.len() as u64;
+            say(&mut talk, &piece, wait)?;
+        }
+        accepted(talk.hear_answer(wait))
+    }
+}
+
+impl From<Attempt> for Failure {
+    fn from(attempt: Attempt) -> Self {
+        match attempt {
+            Attempt::Refused(reason) if reason == Verdict::NoFiles.explain() => Self::Passing(reason),
+            Attempt::Refused(reason) => Self::Final(reason),
+            Attempt::Foreign(reason) | Attempt::Failed(reason) => Self::Passing(reason),
+        }
+    }
+}
+
+/// Says a message; where the root interrupts it, what the root says is why.
+fn say(talk: &mut Talk, message: &[u8], wait: &mut Wait<'_>) -> Result<(), Failure> {
+    match talk.say(&[message], wait) {
+        Ok(()) => Ok(()),
+        Err(Broken::Off(reason)) => Err(Failure::Passing(reason)),
+        Err(Broken::Interjected) => {
+            accepted(talk.hear_answer(wait))?;
+            Err(Failure::Passing("rank 0 answered before it had the file".to_owned()))
+        }
+    }
+}
+
+fn accepted(heard: Result<Answer, Broken>) -> Result<(), Failure> {
+    match heard {
+        Ok(answer) => answer.map_err(|reason| Failure::Final(format!("rank 0 does not take it: {reason}"))),
+        Err(Broken::Off(reason)) => Err(Failure::Passing(reason)),
+        Err(Broken::Interjected) => Err(Failure::Passing("rank 0 interrupted".to_owned())),
+    }
+}
+
+/// Sleeps before the next attempt; false when there is no time for one.
+fn pause(wait: &mut Wait<'_>) -> bool {
+    let begun = wait.elapsed();
+    while let Some(slice) = wait.slice() {
+        let left = BACKOFF.saturating_sub(wait.elapsed().saturating_sub(begun));
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(slice.min(left));
+    }
+    false
+}
+
+/// Further attempts after a broken connection.
+const RETRIES: u32 = 1;
+
+/// Before a further attempt.
+const BACKOFF: Duration = Duration::from_secs(1);

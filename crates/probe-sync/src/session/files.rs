@@ -1,0 +1,98 @@
+//! How a rank's files get to rank 0 where the two share no directory.
+//!
+//! Place in the flow: beside a session over TCP, in the launcher's threads. A rank's trace and its records travel to the address at which the
+//! ranks have met, in pieces of 1 MiB (`collective`); at the root `store::received` says where they go. Whether that is needed is seen, not
+//! guessed: the root's `run.json` lies in this rank's directory or it does not.
+//!
+//! What it does not do: take part in rounds, or wait for other ranks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration as StdDuration;
+
+use probe_sync_collective::{Deadline, Error as Failure, FileSender};
+use probe_sync_time::RunId;
+
+use crate::Error;
+use crate::store::{own_file, run_in};
+
+/// How this rank's files get to rank 0. It outlives the session's handle; rank 0 takes files until the run ends.
+#[derive(Clone, Debug)]
+pub struct FilesToRoot {
+    pub(super) sender: Option<FileSender>,
+    pub(super) out: PathBuf,
+    pub(super) run: RunId,
+    /// Names in the run's directory.
+    pub(super) records: Vec<String>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl FilesToRoot {
+    /// The run's number, drawn by rank 0; equal on all ranks.
+    pub fn run_id(&self) -> RunId {
+        self.run
+    }
+
+    /// Whether this rank sees rank 0's directory under the name of its own, from the first round on: its `run.json` is of this run. Where a file
+    /// system shows it late, files travel that need not.
+    pub fn sees_root(&self) -> bool {
+        run_in(&self.out).is_some_and(|run| run == self.run.to_string())
+    }
+
+    /// Brings the file at `path` to rank 0, where it lies in `received/rankR/NAME` of the run's directory once it is whole
+    /// ([`received`](crate::received)). `name` is a relative path with `/` between its parts. One file of a rank travels at a time.
+    ///
+    /// # Errors
+    /// [`Error::Collective`] names the rank and the file, and says why rank 0 does not have it.
+    pub fn send(&self, path: &Path, name: &str, limit: StdDuration) -> Result<(), Error> {
+        self.bring(path, name, &own_file(name), limit)
+    }
+
+    /// Brings what alignment reads of this rank into rank 0's directory, as it is now: its marks, and the snapshot pairs that it has taken.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_records(&self, limit: StdDuration) -> Result<(), Error> {
+        self.records.iter().try_for_each(|name| self.bring(&self.out.join(name), name, name, limit))
+    }
+
+    fn bring(&self, path: &Path, name: &str, on_the_way: &str, limit: StdDuration) -> Result<(), Error> {
+        let sender = self.sender.as_ref().ok_or_else(|| Error::NoWayForFiles { name: name.into() })?;
+        let deadline = Deadline::new(limit.min(LONGEST), Some(Arc::clone(&self.stop)));
+        sender.send(path, on_the_way, &deadline).map_err(|error| match error {
+            // By the name that the caller knows.
+            Failure::File { rank, reason, .. } => Error::Collective(Failure::File { rank, name: name.into(), reason }),
+            other => other.into(),
+        })
+    }
+}
+
+/// So that no limit is beyond what an instant can be.
+const LONGEST: StdDuration = StdDuration::from_secs(365 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_sees_the_root_by_the_run_in_its_directory() {
+        let out = tempfile::tempdir().expect("a temporary directory");
+        let files = FilesToRoot {
+            sender: None,
+            out: out.path().to_owned(),
+            run: RunId(7),
+            records: Vec::new(),
+            stop: Arc::default(),
+        };
+        assert!(!files.sees_root());
+        for (run, seen) in [(8, false), (7, true)] {
+            let document = serde_json::json!({"run_id": RunId(run).to_string()});
+            std::fs::write(out.path().join("run.json"), document.to_string()).expect("writable");
+            assert_eq!(files.sees_root(), seen);
+        }
+        let error = files.send(Path::new("/dev/null"), "a", StdDuration::ZERO).expect_err("no way").to_string();
+        assert!(error.contains("a cannot travel to rank 0"), "{error}");
+        files.send_records(StdDuration::ZERO).expect("there are none");
+    }
+}
