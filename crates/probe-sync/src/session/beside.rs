@@ -1,10 +1,8 @@
-//! A session on a thread of its own, beside a training loop.
+//! A session on a thread of its own as the training loop beside it sees it.
 //!
-//! Place in the flow: what launchers link. [`Session::builder`] says how the ranks meet; the thread of a [`SessionHandle`] owns the
-//! collective and goes from round to round, and every rank observes what is solved. It blocks all signals, so that the launcher's own
-//! handlers run as before, and never prints, ends the job or panics into it: a failure is a state.
+//! Place in the flow: `builder` starts the thread, which tells here what it has come to; the launcher's threads ask and wait.
 //!
-//! What it does not do: say who moves the messages of a launcher's own library (`by_launcher` does).
+//! What it does not do: measure.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,63 +10,42 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_collective::{
-    ByMessages, Collective, Deadline, FileSender, InProcess, Meeting, Messages, Rank, UniqueId,
-};
+use probe_sync_collective::FileSender;
 use probe_sync_estimate::record::{MARKS_FOLDER, marks_file};
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_sys::{TracerClock, process};
-use probe_sync_time::{Duration, RunId};
+use probe_sync_time::RunId;
 
 use super::by_launcher::{self, Steps};
-use super::context::Context;
 use super::files::FilesToRoot;
-use super::live::{Session, State};
+use super::live::State;
+use crate::Error;
 use crate::clock::GlobalClock;
 use crate::report::{RunReport, SIGMAS_95};
-use crate::store::{MarkWriter, MarkedProcess, pairs_file};
-use crate::{Config, Error};
-
-/// How a session on a thread of its own is to be.
-#[derive(Debug)]
-pub struct SessionBuilder {
-    config: Result<Config, Error>,
-    tracer_clock: Option<TracerClock>,
-    meets: Meets,
-}
-
-/// How the ranks meet.
-#[derive(Debug)]
-enum Meets {
-    Alone,
-    Hosts(Meeting, usize),
-    Joins(UniqueId, Rank, usize),
-    Group(Box<ByMessages>, Option<Steps>),
-}
+use crate::store::{MarkWriter, MarkedProcess};
 
 /// A session that measures on a thread of its own. Dropping it asks the run to end, as [`SessionHandle::stop`] does, and waits for nothing.
 #[derive(Debug)]
 pub struct SessionHandle {
     /// Where the thread is; a process that is forked off has none.
-    process: u32,
+    pub(super) process: u32,
     /// The run's directory.
-    out: PathBuf,
-    clock: GlobalClock,
-    shared: Arc<Shared>,
-    flags: Flags,
-    sender: Option<FileSender>,
-    thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
+    pub(super) out: PathBuf,
+    pub(super) clock: GlobalClock,
+    pub(super) shared: Arc<Shared>,
+    pub(super) flags: Flags,
+    pub(super) sender: Option<FileSender>,
+    pub(super) thread: Option<JoinHandle<Result<Option<RunReport>, Error>>>,
     /// What the launcher's thread has to move.
-    steps: Option<Steps>,
+    pub(super) steps: Option<Steps>,
 }
 
 /// What its owner raises.
 #[derive(Clone, Debug, Default)]
-struct Flags {
-    stop: Arc<AtomicBool>,
-    pause: Arc<AtomicBool>,
+pub(super) struct Flags {
+    pub stop: Arc<AtomicBool>,
+    pub pause: Arc<AtomicBool>,
     /// The owner waits for the end.
-    awaited: Arc<AtomicBool>,
+    pub awaited: Arc<AtomicBool>,
 }
 
 /// Where a session on a thread of its own stands.
@@ -87,220 +64,20 @@ pub enum Progress {
 
 /// What the thread and its owner both see.
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct Shared {
     seen: Mutex<Seen>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    progress: Progress,
+pub(super) struct Seen {
+    pub progress: Progress,
     /// Which rank of which node it is, once that is known.
-    process: Option<MarkedProcess>,
-    run: Option<RunId>,
+    pub process: Option<MarkedProcess>,
+    pub run: Option<RunId>,
     /// What alignment reads of this rank: names in the run's directory.
-    records: Vec<String>,
-    latest: Option<Arc<GlobalWindowData>>,
-}
-
-/// Makes a panic of the thread a failure that its owner sees.
-struct Panics<'a>(&'a Shared);
-
-impl Drop for Panics<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.tell(|seen| seen.progress = Progress::Failed(PANICKED.into()));
-        }
-    }
-}
-
-impl Session<'_> {
-    /// Starts a session on a thread of its own: see [`SessionBuilder`].
-    ///
-    /// Two ranks, here in two threads; a launcher carries the id from rank 0 to the others by what it has:
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use probe_sync::collective::Meeting;
-    /// use probe_sync::{Config, Session};
-    ///
-    /// let directory = tempfile::tempdir()?;
-    /// let mut config = Config { out: directory.path().join("out"), ..Config::default() };
-    /// config.set("window", "250ms", "example")?;
-    /// let meeting = Meeting::open(&["127.0.0.1".parse()?])?;
-    /// let id = meeting.id().clone();
-    /// let zero = Session::builder(config.clone()).host(meeting, 2).start()?;
-    /// let one = Session::builder(config).join(id, 1, 2).start()?;
-    ///
-    /// // Training begins at once; whoever needs the clocks waits for them.
-    /// let round = one.wait_until_bound(1_000, Duration::from_secs(30))?;
-    /// println!("{} ns ahead of node 0", round.all_nodes[1].offset_ns);
-    ///
-    /// // The end: every rank ends with the window under way.
-    /// let other = std::thread::spawn(move || one.stop());
-    /// let report = zero.stop()?.expect("rank 0 has the report");
-    /// assert!(report.rounds >= 1 && other.join().expect("no panic")?.is_none());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn builder(config: Config) -> SessionBuilder {
-        Self::builder_of(Ok(config))
-    }
-
-    /// As [`Session::builder`], of what [`Config::load`] has returned. Where that is an error, [`SessionBuilder::start`] returns it at once, and the other ranks, who would
-    /// wait for this one for minutes, are told of it when they meet.
-    pub fn builder_of(mut config: Result<Config, Error>) -> SessionBuilder {
-        if let Ok(config) = &mut config {
-            // Whoever links this asks soon, and has recorded something until the very end.
-            config.first_window.get_or_insert(SHORT_WINDOW);
-            config.last_window.get_or_insert(SHORT_WINDOW);
-            config.keep_to_budget_or(BUDGET_CPU);
-        }
-        SessionBuilder { config, tracer_clock: None, meets: Meets::Alone }
-    }
-}
-
-impl SessionBuilder {
-    /// This rank is rank 0 of `size`, and hosts the meeting whose id the others have.
-    #[must_use]
-    pub fn host(self, meeting: Meeting, size: usize) -> Self {
-        Self { meets: Meets::Hosts(meeting, size), ..self }
-    }
-
-    /// This rank is `rank` of `size`, and joins by the id of rank 0's meeting.
-    #[must_use]
-    pub fn join(self, id: UniqueId, rank: Rank, size: usize) -> Self {
-        Self { meets: Meets::Joins(id, rank, size), ..self }
-    }
-
-    /// The ranks talk by the launcher's own messages, as of `probe_sync::mpi::MpiMessages`, and need no meeting. Where the launcher's library may be called by any thread,
-    /// the session's thread does; else the launcher calls [`SessionHandle::step`] ([`SessionHandle::needs_step`]).
-    #[must_use]
-    pub fn over(self, messages: impl Messages + 'static) -> Self {
-        let (group, steps) = by_launcher::group(Box::new(messages));
-        Self { meets: Meets::Group(Box::new(group), steps), ..self }
-    }
-
-    /// Takes snapshot pairs of the caller's own clock, as [`Context::tracer_clock`].
-    #[must_use]
-    pub fn tracer_clock(self, clock: TracerClock) -> Self {
-        Self { tracer_clock: Some(clock), ..self }
-    }
-
-    /// Starts the thread, and returns at once.
-    ///
-    /// # Errors
-    /// When the configuration is unusable, or the system has no thread or no memory for it. All else is a state of the session.
-    pub fn start(self) -> Result<SessionHandle, Error> {
-        let Self { config, tracer_clock, mut meets } = self;
-        let config = match config {
-            Ok(config) => config,
-            Err(error) => {
-                Self { config: Err(told(&error)), tracer_clock, meets }.refuse();
-                return Err(error);
-            }
-        };
-        let out = config.out.clone();
-        let steps = if let Meets::Group(_, steps) = &mut meets { steps.take() } else { None };
-        let sender = match &meets {
-            Meets::Joins(id, rank, size) => Some(id.file_sender(*rank, *size)),
-            Meets::Alone | Meets::Hosts(..) | Meets::Group(..) => None,
-        };
-        let builder = Self { config: Ok(config), tracer_clock, meets };
-        let shared = Arc::new(Shared::default());
-        let flags = Flags::default();
-        let (for_thread, flags_of_thread) = (Arc::clone(&shared), flags.clone());
-        let clock = GlobalClock::new()?;
-        let kept = clock.clone();
-        let body = move || {
-            let _panics = Panics(&for_thread);
-            let result = builder.measure(Some(kept), &flags_of_thread, &for_thread);
-            for_thread.tell(|seen| {
-                seen.progress = match &result {
-                    Ok(_) => Progress::Ended,
-                    Err(error) => Progress::Failed(error.to_string()),
-                };
-            });
-            result
-        };
-        let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
-        let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle {
-            out,
-            process: std::process::id(),
-            clock,
-            shared,
-            flags,
-            sender,
-            thread: Some(thread),
-            steps,
-        })
-    }
-
-    /// Tells the ranks that meet over TCP why this one is not among them; where they talk by the launcher's messages, dropping the group tells.
-    fn refuse(self) {
-        if matches!(self.meets, Meets::Hosts(..) | Meets::Joins(..)) {
-            let body = move || _ = self.measure(None, &Flags::default(), &Shared::default());
-            // Without a thread the others wait until their deadline.
-            let _ = std::thread::Builder::new().name("probe_sync".into()).spawn(body);
-        }
-    }
-
-    fn measure(self, clock: Option<GlobalClock>, flags: &Flags, shared: &Shared) -> Result<Option<RunReport>, Error> {
-        process::block_signals()?;
-        let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&flags.stop)));
-        let stop = Arc::clone(&flags.stop);
-        let (tracer_clock, pause) = (self.tracer_clock, Arc::clone(&flags.pause));
-        let mut context = Context { stop, tracer_clock, clock, pause, ..Context::default() };
-        let mut tcp = match self.meets {
-            Meets::Alone => return rounds(self.config, &mut InProcess::group(1).remove(0), &context, shared),
-            Meets::Group(mut group, _) => {
-                let result = rounds(self.config, group.as_mut(), &context, shared);
-                match &result {
-                    Err(error) => group.abort(&error.to_string()),
-                    // Where nobody waits, the launcher's library may be gone at any moment.
-                    Ok(_) if flags.awaited.load(Ordering::Relaxed) => group.release()?,
-                    Ok(_) => {}
-                }
-                return result;
-            }
-            Meets::Hosts(meeting, size) => meeting.host(size, &deadline)?,
-            Meets::Joins(id, rank, size) => id.join(rank, size, &deadline)?,
-        };
-        context.towards_root = Some(tcp.local_ip());
-        rounds(self.config, &mut tcp, &context, shared)
-    }
-}
-
-/// What the other ranks are told of the caller's error.
-fn told(error: &Error) -> Error {
-    match error {
-        Error::Configuration { origin, key, reason } => {
-            Error::Configuration { origin: origin.clone(), key: key.clone(), reason: reason.clone() }
-        }
-        other => Error::SessionThread { reason: other.to_string() },
-    }
-}
-
-/// From the hand-shake to the report.
-fn rounds(
-    config: Result<Config, Error>,
-    collective: &mut dyn Collective,
-    context: &Context,
-    shared: &Shared,
-) -> Result<Option<RunReport>, Error> {
-    let mut session = Session::start(config, collective, context)?;
-    let process = Some(session.marked_process());
-    let (run, pairs) = session.run();
-    shared.tell(|seen| {
-        (seen.progress, seen.process, seen.run) = (Progress::Measuring(session.state()), process, Some(run));
-        seen.records.extend(pairs.map(pairs_file));
-    });
-    while session.next_round()?.is_some() {
-        let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
-        shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
-    }
-    session.stop()
+    pub records: Vec<String>,
+    pub latest: Option<Arc<GlobalWindowData>>,
 }
 
 impl SessionHandle {
@@ -490,31 +267,27 @@ impl Shared {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Seen)) {
+    pub fn tell(&self, change: impl FnOnce(&mut Seen)) {
         change(&mut self.see());
         self.changed.notify_all();
     }
 }
 
-/// Of one core of each host: a training loop is beside it.
-const BUDGET_CPU: f64 = 0.01;
-/// Of the first windows and of the last.
-const SHORT_WINDOW: Duration = Duration::from_ms(250);
 const NO_STEPS: &str = "it moves its messages on a thread of its own; leave step() out where needs_step() says no";
-const PANICKED: &str = "its thread panicked; the message is on standard error";
+pub(super) const PANICKED: &str = "its thread panicked; the message is on standard error";
 /// So that no limit is beyond what an instant can be.
 const LONGEST_WAIT: StdDuration = StdDuration::from_secs(365 * 24 * 3600);
-/// Ranks of a large job start minutes apart on some clusters.
-const MEETING_LIMIT: StdDuration = StdDuration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::path::Path;
 
+    use probe_sync_collective::Meeting;
     use probe_sync_time::Timestamp;
 
     use super::*;
+    use crate::{Config, Session};
 
     const LONG: StdDuration = StdDuration::from_secs(60);
 

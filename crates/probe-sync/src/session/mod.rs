@@ -7,6 +7,7 @@
 //! other ranks is the caller's business.
 
 mod beside;
+mod builder;
 mod by_launcher;
 mod context;
 mod files;
@@ -16,7 +17,8 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-pub use self::beside::{Progress, SessionBuilder, SessionHandle};
+pub use self::beside::{Progress, SessionHandle};
+pub use self::builder::SessionBuilder;
 pub use self::context::{Context, Observer, Started};
 pub use self::files::FilesToRoot;
 pub use self::live::{Session, State};
