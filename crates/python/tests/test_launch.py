@@ -37,21 +37,34 @@ class Launchers(Folder):
         both = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "7", "WORLD_SIZE": str(RANKS)}
         self.judge(self.ranks("env", [{"RANK": str(rank), **both} for rank in range(RANKS)]))
 
-    def under_mpirun(self, adapter, **more):
-        if shutil.which("mpirun") is None:
-            self.skipTest("mpirun is not installed")
+    def under_mpirun(self, adapter, mpirun="mpirun", **more):
+        if shutil.which(mpirun) is None:
+            self.skipTest(f"{mpirun} is not installed")
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-        return self.ranks(adapter, [{**allowed, **more}], prefix=["mpirun", "-n", str(RANKS)])
+        return self.ranks(adapter, [{**allowed, **more}], prefix=[mpirun, "-n", str(RANKS)])
+
+    def need_mpi4py(self):
+        try:
+            import mpi4py  # noqa: F401
+        except ImportError as error:
+            self.skipTest(str(error))
 
     def test_variables_of_open_mpi(self):
         self.judge(self.under_mpirun("env", PROBE_SYNC_MASTER_PORT=str(free_port())))
 
     def test_a_communicator_of_mpi4py(self):
-        try:
-            import mpi4py  # noqa: F401
-        except ImportError as error:
-            self.skipTest(str(error))
+        self.need_mpi4py()
         self.judge(self.under_mpirun("mpi4py"))
+
+    def test_a_communicator_of_mpi4py_over_mpich(self):
+        self.need_mpi4py()
+        found = sorted(pathlib.Path("/usr/lib").glob("*/libmpich.so.12"))
+        if not found:
+            self.skipTest("no libmpich.so.12; on Debian: apt-get install mpich")
+        # mpi4py's wheel looks for MPICH under the name of its common interface, which Debian's package has not.
+        (self.folder / "mpich").mkdir()
+        (self.folder / "mpich/libmpi.so.12").symlink_to(found[0])
+        self.judge(self.under_mpirun("mpi4py", "mpirun.mpich", LD_LIBRARY_PATH=str(self.folder / "mpich"), MPI4PY_MPIABI="mpich"))
 
     def test_the_store_of_jax(self):
         python = os.environ.get("JAX_PYTHON", "")
