@@ -27,7 +27,7 @@ def main(port: str, folder: str, settings: dict[str, str]) -> None:
     mesh = Mesh(np.array(jax.devices()), ("node",))
     spread = PartitionSpec("node")
 
-    def step(values):
+    def step(values: jax.Array) -> jax.Array:
         total = jax.lax.psum(values, "node")
         return jax.lax.all_gather(values * 1e-3 + total, "node", tiled=True)[: values.shape[0]] * 1e-3
 

@@ -227,6 +227,20 @@ class Torch(Mended):
         self.assertIn("broken edges 0 → 0", told)
         self.assertTrue((folder / "merged.0.json.gz").is_file())
 
+    def test_a_start_at_an_agreed_time(self):
+        told = subprocess.run(
+            [self.python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), EXAMPLES / "agreed_start.py", self.folder],
+            env={**clean(), "PYTHONPATH": PACKAGE},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        self.assertEqual(told.returncode, 0, told.stderr[-3000:])
+        found = re.findall(r"rank (\d): (-?\d+) ns after the start, to within ±(\d+) ns", told.stdout)
+        self.assertEqual(sorted(rank for rank, _, _ in found), ["0", "1"], told.stdout)
+        # How late a thread wakes is the machine's; none begins before the time, as its own clock shows it.
+        self.assertTrue(all(int(late) >= 0 for _, late, _ in found), told.stdout)
+
     def test_a_data_loader_that_forks(self):
         folder, _, told = self.recorded(job=HERE / "loader.py")
         self.assertIn("broken edges 0 → 0", told)

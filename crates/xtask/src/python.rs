@@ -104,27 +104,57 @@ fn installed(runner: &mut Runner, root: &Path, kind: Wheel) -> Option<PathBuf> {
 
 /// The jobs of `flows.py`, with the libraries that can be had; one that cannot is a skip, and the other runs all the same.
 fn example_jobs(runner: &mut Runner, root: &Path, jax: bool, torch: bool) {
-    let jobs: [(bool, &str, &str, &str, Interpreter); 2] = [
-        (jax, STEPS[7], "Jax", "JAX_PYTHON", flow::with_jax),
-        (torch, STEPS[8], "Torch", "TORCH_PYTHON", flow::with_torch),
-    ];
-    for (wanted, step, class, variable, interpreter) in jobs {
-        if !wanted || !runner.wants(step) {
+    for (wanted, job) in [(jax, &JAX), (torch, &TORCH)] {
+        if !wanted || !runner.wants(job.step) {
             continue;
         }
-        match interpreter(root) {
+        match (job.interpreter)(root) {
             Ok(python) => {
                 let mut tests = in_venv(root, &[]);
-                tests.arg(root.join(TESTS).join("run.py")).args(["--files", "flows.py", class]).env(variable, python);
-                runner.command(step, Count::Tests, LIMIT, &mut tests);
+                tests
+                    .arg(root.join(TESTS).join("run.py"))
+                    .args(["--files", "flows.py", job.class])
+                    .env(job.variable, &python);
+                runner.command(job.step, Count::Tests, LIMIT, &mut tests);
+                // What the libraries themselves leave untyped is not the examples' fault.
+                let lenient = ["--allow-untyped-calls", "--no-warn-return-any", "--ignore-missing-imports"];
+                let mut types = in_venv(root, &["-m", "mypy", "--strict", "--python-executable"]);
+                types.arg(python).args(lenient).env("MYPYPATH", root.join("crates/python/python"));
+                types.args(job.examples.iter().map(|example| root.join("examples").join(example)));
+                runner.command(&format!("{}, mypy of examples", job.step), Count::Step, LIMIT, &mut types);
             }
-            Err(reason) => runner.skip(step, &reason),
+            Err(reason) => runner.skip(job.step, &reason),
         }
     }
 }
 
-/// What finds or installs a Python with a library.
-type Interpreter = fn(&Path) -> Result<PathBuf, String>;
+/// What runs the examples of one library.
+struct Job {
+    step: &'static str,
+    /// Of `flows.py`.
+    class: &'static str,
+    /// In which that looks for the interpreter.
+    variable: &'static str,
+    /// Finds or installs it.
+    interpreter: fn(&Path) -> Result<PathBuf, String>,
+    examples: &'static [&'static str],
+}
+
+const JAX: Job = Job {
+    step: STEPS[7],
+    class: "Jax",
+    variable: "JAX_PYTHON",
+    interpreter: flow::with_jax,
+    examples: &["jax_distributed.py"],
+};
+
+const TORCH: Job = Job {
+    step: STEPS[8],
+    class: "Torch",
+    variable: "TORCH_PYTHON",
+    interpreter: flow::with_torch,
+    examples: &["torch_ddp.py", "accelerate_loop.py", "agreed_start.py"],
+};
 
 /// Makes the wheel and installs it; its path.
 fn build(runner: &mut Runner, root: &Path, kind: Wheel) -> Result<PathBuf> {
