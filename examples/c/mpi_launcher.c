@@ -110,6 +110,7 @@ int main(int count, char **arguments)
     double own[3] = {0, 0, 0};
     double worst[3];
     const char *report = NULL;
+    char budget[16];
     ps_options *options = NULL;
     ps_session *session = NULL;
     ps_state state;
@@ -122,6 +123,9 @@ int main(int count, char **arguments)
     need(ps_options_new(&options), "settings");
     need(ps_options_set(options, "window", "500ms"), "window");
     need(ps_options_set(options, "inject_skew", "7"), "inject_skew");
+    /* 1 % of a core of each host is the budget; here every rank stands for a host. */
+    snprintf(budget, sizeof budget, "%d%%", size);
+    need(ps_options_set(options, "budget_cpu", budget), "budget_cpu");
     need(ps_options_set(options, "out", count > 2 ? arguments[2] : "probe_sync_out"), "out");
     need(ps_mpi_session_start_over(MPI_COMM_WORLD, options, &session), "start");
     ps_options_free(options);

@@ -87,12 +87,16 @@ int main(int count, char **arguments)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     refused_alike(rank);
 
+    char budget[16];
     ps_options *options = NULL;
     ps_session *session = NULL;
     ps_clock *clock = NULL;
     need(ps_options_new(&options), "settings");
     need(ps_options_set(options, "window", "500ms"), "window");
     need(ps_options_set(options, "inject_skew", "7"), "inject_skew");
+    /* 1 % of a core of each host is the budget; here every rank stands for a host. */
+    snprintf(budget, sizeof budget, "%d%%", size);
+    need(ps_options_set(options, "budget_cpu", budget), "budget_cpu");
     need(ps_options_set(options, "out", count > 1 ? arguments[1] : "probe_sync_out"), "out");
     need(ps_mpi_session_start(MPI_COMM_WORLD, options, &session), "start");
     ps_options_free(options);

@@ -48,6 +48,8 @@ fn train(
     let mut config = Config { out, ..Config::default() };
     config.set("window", "500ms", "mpi_launcher")?;
     config.set("inject_skew", "7", "mpi_launcher")?;
+    // 1 % of a core of each host is the budget; here every rank stands for a host.
+    config.set("budget_cpu", &format!("{}%", world.size()), "mpi_launcher")?;
     // A communicator of another binding: `unsafe { MpiMessages::beside(raw) }`. All ranks come here.
     let session = Session::builder(config).over(MpiMessages::of(world)?).start()?;
 
