@@ -8,6 +8,7 @@
 //!
 //! What it does not do: keep time on a host that has no session, or survive a restart of the host: the page of an earlier boot is refused.
 
+mod counter;
 mod feed;
 mod forecast;
 
@@ -17,10 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_files::AtomicFile;
-use probe_sync_global_clock::{Identity, Map, Page, Pairs, Unusable, WORDS};
-use probe_sync_sys::{BootClock, NARROW_BRACKET, PAGE_WORDS, RawClock, SharedPage, SystemClock, host, read_pair};
+use probe_sync_global_clock::{Identity, Map, Page, Pairs, Source, Unusable, WORDS};
+use probe_sync_sys::{PAGE_WORDS, SharedPage, clock, host};
 use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, Timestamp};
 
+pub use self::counter::HostCounter;
+use self::counter::pairs;
+pub(crate) use self::counter::usable;
 pub(crate) use self::feed::Feed;
 use crate::Error;
 pub use probe_sync_global_clock::{Adjust, Converter, Interval, Reading, Status};
@@ -59,39 +63,42 @@ impl GlobalClock {
     /// When the system has no memory for it.
     pub fn new() -> Result<Self, Error> {
         let clock = Self { page: Arc::new(SharedPage::anonymous()?) };
-        clock.begin(UNKNOWN, UNKNOWN);
+        clock.begin(UNKNOWN, UNKNOWN, Source::Raw);
         Ok(clock)
     }
 
     /// The clock that a session on this host keeps in a file (`clock_page`).
     ///
     /// # Errors
-    /// When the file is no such page, or is of an earlier boot of this host.
+    /// When the file is no such page, is of an earlier boot of this host, or counts by the time-stamp counter and the kernel's clocksource is not
+    /// `tsc`, as far as this process can see.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "read the clock in", source };
         let page = SharedPage::of_file(&File::open(path).map_err(cannot)?)?;
-        match Page::open(words(&page), boot()) {
-            Ok(_) => Ok(Self { page: Arc::new(page) }),
-            Err(unusable) => Err(Error::ClockPage {
-                path: path.to_owned(),
-                reason: match unusable {
-                    Unusable::Foreign => {
-                        "it is no clock page of this version of probe_sync: give the path that clock_page names"
-                    }
-                    Unusable::EarlierBoot => {
-                        "it is of another boot of this host, or of another host: start a session here first"
-                    }
-                },
-            }),
-        }
+        let usable = match Page::open(words(&page), boot()) {
+            Ok(found) => match found.map().source {
+                Source::Raw => Ok(()),
+                Source::Tsc(_) => clock::tsc_is_the_clocksource().map_err(|reason| {
+                    format!("it counts by the time-stamp counter, and {reason}: let the session set clock_counter=raw")
+                }),
+            },
+            Err(Unusable::Foreign) => {
+                Err("it is no clock page of this version of probe_sync: give the path that clock_page names".into())
+            }
+            Err(Unusable::EarlierBoot) => {
+                Err("it is of another boot of this host, or of another host: start a session here first".into())
+            }
+        };
+        usable.map_err(|reason| Error::ClockPage { path: path.to_owned(), reason })?;
+        Ok(Self { page: Arc::new(page) })
     }
 
     /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one.
-    pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId) -> Result<Self, Error> {
+    pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId, source: Source) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
         let mut file = AtomicFile::create_seekable(path).map_err(cannot)?;
         let clock = Self { page: Arc::new(SharedPage::of_new_file(file.file().map_err(cannot)?)?) };
-        clock.begin(node, reference);
+        clock.begin(node, reference, source);
         file.commit_without_sync().map_err(cannot)?;
         Ok(clock)
     }
@@ -99,13 +106,13 @@ impl GlobalClock {
     /// Reference time now, ns since the Unix epoch as the reference node's clock has it; None while nothing is known. The cheapest question.
     #[inline]
     pub fn now_ns(&self) -> Option<i64> {
-        self.page().now_ns(|| RawClock.now())
+        self.page().now_ns(|source| HostCounter(source).now())
     }
 
     /// Reference time now with its bounds; None while nothing is known.
     #[inline]
     pub fn now(&self) -> Option<Reading> {
-        self.page().now(|| RawClock.now())
+        self.page().now(|source| HostCounter(source).now())
     }
 
     /// What it is worth now.
@@ -188,15 +195,20 @@ impl GlobalClock {
         (node != UNKNOWN).then_some((node, reference))
     }
 
-    /// What converts many times by what is known now; None while nothing is.
+    /// What converts many times by what is known now; None while nothing is, and with `clock_counter=tsc` where the host was suspended since.
     pub fn conversion(&self) -> Option<Conversion> {
         let map = Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)?;
-        Some(Conversion { map, now: pairs() })
+        let now = pairs(map.source);
+        let raw = match map.source {
+            Source::Raw => None,
+            Source::Tsc(_) => Some(map.of_raw(&now)?),
+        };
+        Some(Conversion { map, now, raw })
     }
 
-    fn begin(&self, node: NodeId, reference: NodeId) {
+    fn begin(&self, node: NodeId, reference: NodeId, source: Source) {
         let identity = Identity { boot: boot(), writer: std::process::id(), node, reference };
-        Page::begin(words(&self.page), identity);
+        Page::begin(words(&self.page), identity, source);
     }
 
     #[inline]
@@ -210,13 +222,18 @@ impl GlobalClock {
 pub struct Conversion {
     map: Map,
     now: Pairs,
+    /// Where the raw clock is not what the map counts by.
+    raw: Option<Converter>,
 }
 
 impl Conversion {
     /// As [`GlobalClock::of_raw`].
     #[inline]
     pub fn raw(&self, at: Timestamp<Raw>) -> Interval {
-        self.map.interval(at)
+        match &self.raw {
+            None => self.map.interval(Timestamp::from_ns(at.as_ns())),
+            Some(raw) => raw.interval_of_steady(at.as_ns()),
+        }
     }
 
     /// As [`GlobalClock::of_system`], for many.
@@ -227,20 +244,6 @@ impl Conversion {
     /// As [`GlobalClock::of_boot`], for many.
     pub fn boot(&self) -> Option<Converter> {
         self.map.of_boot(&self.now)
-    }
-}
-
-/// Raw, system and boot clock of this host now.
-fn pairs() -> Pairs {
-    let system = read_pair(&RawClock, &SystemClock, NARROW_BRACKET);
-    let boot = read_pair(&RawClock, &BootClock, NARROW_BRACKET);
-    let apart = boot.a - system.a;
-    Pairs {
-        raw: system.a.as_ns(),
-        system: system.b.as_ns(),
-        boot: (boot.b - apart).as_ns(),
-        error: (system.bracket.max(boot.bracket).as_ns() + 1) / 2,
-        ..Pairs::default()
     }
 }
 
