@@ -1,9 +1,10 @@
 //! What a reading of the global clock costs, and how far it is from the truth.
 //!
-//! `cargo bench -p probe-sync --bench clock [-- --truth MODEL [--seconds N] [--ranks N] [--window TEXT]]`
+//! `cargo bench -p probe-sync --bench clock [-- --truth MODEL [--counter raw|tsc] [--seconds N] [--ranks N] [--window TEXT]]`
 //!
 //! Cost: the medians of blocks of readings in turn, beside `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME` through the vDSO in the same
-//! process and minute; once more with a writer that publishes a new map a thousand times a second.
+//! process and minute; once more with a writer that publishes a new map a thousand times a second. Where the time-stamp counter may be
+//! used, a clock that counts by it is read in turn with the others.
 //!
 //! Truth: `--ranks` processes with virtual clocks (`constant`, `sinusoid`, `steps`); each reads its clock a million times over the given
 //! time, between two readings of the system clock, which is the truth because node 0 has no virtual clock. A reading between which more than
@@ -17,11 +18,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
+use probe_sync::clock::HostCounter;
 use probe_sync::collective::{Meeting, UniqueId};
 use probe_sync::{Config, GlobalClock, Session};
-use probe_sync_global_clock::{Adjust, Estimate, Identity, Line, Map, Page, Rate, WORDS};
-use probe_sync_sys::{RawClock, SystemClock};
-use probe_sync_time::{Clock, NodeId};
+use probe_sync_global_clock::{Adjust, Estimate, Identity, Line, Map, Page, Rate, Scale, Source, WORDS};
+use probe_sync_sys::{RawClock, SystemClock, clock};
+use probe_sync_time::{Clock, Counter, NodeId, Timestamp};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -33,46 +35,55 @@ fn main() -> Result<()> {
     let seconds: u64 = value("--seconds").map_or(Ok(if quick { 1 } else { 30 }), |text| text.parse())?;
     let ranks: usize = value("--ranks").map_or(Ok(if quick { 2 } else { 8 }), |text| text.parse())?;
     let window = value("--window").map_or("1s", String::as_str);
+    let counter = value("--counter").map_or("raw", String::as_str);
     if let Some(rank) = value("--rank") {
         let id: UniqueId = value("--id").ok_or("--id is missing")?.parse()?;
         let model = value("--truth").ok_or("--truth is missing")?;
-        return truth_of_rank(Session::builder(config(model, window, ranks)?).join(id, rank.parse()?, ranks), seconds);
+        let builder = Session::builder(config(model, window, counter, ranks)?).join(id, rank.parse()?, ranks);
+        return truth_of_rank(builder, seconds);
     }
     match value("--truth") {
-        Some(model) => truth(model, window, ranks, seconds),
+        Some(model) => truth(model, window, counter, ranks, seconds),
         None => {
             cost(if quick { 3 } else { 201 });
-            if quick { truth("constant", "250ms", ranks, seconds) } else { Ok(()) }
+            if quick { truth("constant", "250ms", counter, ranks, seconds) } else { Ok(()) }
         }
     }
 }
 
+/// What is read, and how.
+type Read<'a> = (&'static str, Box<dyn Fn() -> i64 + 'a>);
+
 fn cost(blocks: usize) {
-    let words: [AtomicU64; WORDS] = std::array::from_fn(|_| AtomicU64::new(0));
-    let page = Page::begin(&words, Identity { boot: 1, writer: 1, node: NodeId(1), reference: NodeId(0) });
-    let estimate = |raw: i64| Estimate {
-        line: Line { x: raw, y: raw + (1 << 60), rate: Rate::from_ppm(12.0) },
-        half95: 60,
-        growth95: Rate::from_ppm(0.03),
-        hard: [700; 2],
-        hard_growth: Rate::from_ppm(1.2),
-    };
-    page.publish(&Map::first(estimate(RawClock.now().as_ns())), || true);
-    let read = [
-        ("CLOCK_MONOTONIC_RAW", (&|| RawClock.now().as_ns()) as &dyn Fn() -> i64),
-        ("CLOCK_REALTIME", &|| SystemClock.now().as_ns()),
-        ("clock, the time alone", &|| page.now_ns(|| RawClock.now()).unwrap_or_default()),
-        ("clock with bounds", &|| page.now(|| RawClock.now()).map_or(0, |now| now.time.as_ns())),
+    let words: [[AtomicU64; WORDS]; 2] = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+    let raw = Shown::begin(&words[0], Source::Raw);
+    // How long its ticks are does not matter here.
+    let tsc = clock::tsc_is_the_clocksource().map(|()| Shown::begin(&words[1], Source::Tsc(Scale::ONE)));
+    let mut read: Vec<Read<'_>> = vec![
+        ("CLOCK_MONOTONIC_RAW", Box::new(|| RawClock.now().as_ns())),
+        ("CLOCK_REALTIME", Box::new(|| SystemClock.now().as_ns())),
+        ("clock, the time alone", Box::new(move || raw.page.now_ns(of_host).unwrap_or_default())),
+        ("clock with bounds", Box::new(move || raw.page.now(of_host).map_or(0, |now| now.time.as_ns()))),
     ];
+    match &tsc {
+        Ok(tsc) => {
+            let page = tsc.page;
+            read.push(("time-stamp counter", Box::new(|| clock::ordered_ticks() as i64)));
+            read.push(("tsc, the time alone", Box::new(move || page.now_ns(of_host).unwrap_or_default())));
+            read.push(("tsc with bounds", Box::new(move || page.now(of_host).map_or(0, |now| now.time.as_ns()))));
+        }
+        Err(reason) => println!("no clock by the time-stamp counter: {reason}"),
+    }
     for written in [false, true] {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            if written {
-                scope.spawn(|| write_often(page, &estimate, &done));
+            for shown in [Some(raw), tsc.as_ref().ok().copied()].into_iter().flatten().filter(|_| written) {
+                let done = &done;
+                scope.spawn(move || shown.write_often(done));
             }
-            let mut medians: Vec<Vec<f64>> = vec![Vec::new(); read.len()];
+            let mut times: Vec<Vec<f64>> = vec![Vec::new(); read.len()];
             for _ in 0..blocks {
-                for ((_, read), times) in read.iter().zip(&mut medians) {
+                for ((_, read), times) in read.iter().zip(&mut times) {
                     let begun = Instant::now();
                     for _ in 0..READS_PER_BLOCK {
                         black_box(read());
@@ -82,8 +93,8 @@ fn cost(blocks: usize) {
             }
             done.store(true, Ordering::Relaxed);
             println!("a writer at 1 kHz: {written}");
-            let base = median(&mut medians[0].clone());
-            for ((name, _), times) in read.iter().zip(&mut medians) {
+            let base = median(&mut times[0].clone());
+            for ((name, _), times) in read.iter().zip(&mut times) {
                 let time = median(times);
                 println!("  {name:<22} {time:>7.1} ns  {:>5.2} x raw", time / base);
             }
@@ -91,33 +102,76 @@ fn cost(blocks: usize) {
     }
 }
 
-fn write_often(page: Page<'_>, estimate: &(dyn Fn(i64) -> Estimate + Sync), done: &AtomicBool) {
-    let mut map = page.map();
-    while !done.load(Ordering::Relaxed) {
-        let now = RawClock.now().as_ns();
-        if let Some(next) = map.follow(estimate(now), now, now + 200_000, Adjust::Slew) {
-            page.publish(&next, || true);
-            map = next;
+#[inline]
+fn of_host(source: Source) -> Timestamp<Counter> {
+    HostCounter(source).now()
+}
+
+/// A page that shows what somebody could have measured.
+#[derive(Copy, Clone)]
+struct Shown<'a> {
+    page: Page<'a>,
+    counter: HostCounter,
+}
+
+impl<'a> Shown<'a> {
+    fn begin(words: &'a [AtomicU64; WORDS], source: Source) -> Self {
+        let identity = Identity { boot: 1, writer: 1, node: NodeId(1), reference: NodeId(0) };
+        let shown = Self { page: Page::begin(words, identity, source), counter: HostCounter(source) };
+        let map = Map { source, ..Map::first(Self::estimate(shown.counter.now().as_ns())) };
+        shown.page.publish(&map, || true);
+        shown
+    }
+
+    fn estimate(counter: i64) -> Estimate {
+        Estimate {
+            line: Line { x: counter, y: counter + (1 << 60), rate: Rate::from_ppm(12.0) },
+            half95: 60,
+            growth95: Rate::from_ppm(0.03),
+            hard: [700; 2],
+            hard_growth: Rate::from_ppm(1.2),
         }
-        std::thread::sleep(StdDuration::from_millis(1));
+    }
+
+    fn write_often(self, done: &AtomicBool) {
+        let mut map = self.page.map();
+        while !done.load(Ordering::Relaxed) {
+            let now = self.counter.now().as_ns();
+            if let Some(next) = map.follow(Self::estimate(now), now, now + 200_000, Adjust::Slew) {
+                self.page.publish(&next, || true);
+                map = next;
+            }
+            std::thread::sleep(StdDuration::from_millis(1));
+        }
     }
 }
 
-fn truth(model: &str, window: &str, ranks: usize, seconds: u64) -> Result<()> {
+fn truth(model: &str, window: &str, counter: &str, ranks: usize, seconds: u64) -> Result<()> {
     let meeting = Meeting::open(&["127.0.0.1".parse()?])?;
     let id = format!("{:x}", meeting.id());
     let child = |rank: usize| {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--truth", model, "--window", window, "--id", &id, "--rank", &rank.to_string()]);
+        command.args([
+            "--truth",
+            model,
+            "--window",
+            window,
+            "--counter",
+            counter,
+            "--id",
+            &id,
+            "--rank",
+            &rank.to_string(),
+        ]);
         command.args(["--ranks", &ranks.to_string(), "--seconds", &seconds.to_string()]).stdin(Stdio::null()).spawn()
     };
     let children: Vec<_> = (1..ranks).map(child).collect::<std::io::Result<_>>()?;
-    println!("{model}, windows of {window}, {ranks} processes, {seconds} s each");
+    println!("{model}, windows of {window}, counter {counter}, {ranks} processes, {seconds} s each");
     println!(
         "{:>4} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>9}",
         "rank", "reads", "hard %", "95 %", "±95 ns", "±hard ns", "median ns", "worst ns", "back"
     );
-    truth_of_rank(Session::builder(config(model, window, ranks)?).host(meeting, ranks), seconds)?;
+    truth_of_rank(Session::builder(config(model, window, counter, ranks)?).host(meeting, ranks), seconds)?;
     for mut child in children {
         let ended = child.wait()?;
         if !ended.success() {
@@ -127,10 +181,11 @@ fn truth(model: &str, window: &str, ranks: usize, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-fn config(model: &str, window: &str, ranks: usize) -> Result<Config> {
+fn config(model: &str, window: &str, counter: &str, ranks: usize) -> Result<Config> {
     let out = std::env::temp_dir().join(format!("probe_sync_clock_{}", std::process::id()));
     let mut config = Config { out, ..Config::default() };
-    for (key, text) in [("window", window), ("inject_skew", "5"), ("skew_model", model), ("tracer_clock", "none")] {
+    let clocks = [("inject_skew", "5"), ("skew_model", model), ("tracer_clock", "none"), ("clock_counter", counter)];
+    for (key, text) in [("window", window)].into_iter().chain(clocks) {
         config.set(key, text, "bench")?;
     }
     // A session's budget is 1 % of a core of every host; here all ranks are on one, each in the place of a host.

@@ -88,7 +88,9 @@ impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
 
     #[inline]
     fn copy(&self, version: u64) -> &'a [W; N] {
-        self.copies[(version & 1) as usize]
+        // Not by an index: the copies' addresses would then be stored and loaded again.
+        let [even, odd] = self.copies;
+        if version & 1 == 0 { even } else { odd }
     }
 }
 

@@ -1,27 +1,30 @@
-//! The reference clock as every process of a host reads it: a map from `CLOCK_MONOTONIC_RAW` with its bounds, in a page of shared memory.
+//! The reference clock as every process of a host reads it: a map from a counter of the host with its bounds, in a page of shared memory.
 //!
 //! Place in the flow: `probe-sync` makes an [`Estimate`] of every solved round and publishes it ([`Page::publish`]); readers of any
-//! process ask the page ([`Page::now`]). `CLOCK_MONOTONIC_RAW` is what nobody steps or slews, so what somebody does to the system clock
-//! after a round moves nothing.
+//! process ask the page ([`Page::now`]). The counter, `CLOCK_MONOTONIC_RAW` or the processor's time-stamp counter, is what nobody steps or slews, so what
+//! somebody does to the system clock after a round moves nothing.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `line` | a time and a rate in whole numbers |
+//! | `source` | which counter, and how its ticks become ns |
 //! | [`map`] | what is shown: knots that never go back, the estimate behind them, its bounds |
 //! | [`latch`] | two copies and a version: readers never wait for a writer |
 //! | [`page`] | where each word lies, and who may read it |
 //!
-//! Two nodes by hand. Node 1's raw clock shows 5 000 when the reference shows 9 000, and the reference gains 10 ppm on it. At raw
+//! Two nodes by hand. Node 1's counter shows 5 000 when the reference shows 9 000, and the reference gains 10 ppm on it. At
 //! 1 005 000, a millisecond later, the reference shows 9 000 + 1 000 000 + 10 = 1 009 010.
 //!
-//! What it does not do: read a clock (the caller hands readings in), map memory (`sys`), estimate (`estimate`).
+//! What it does not do: read a counter (the caller hands readings in), map memory (`sys`), estimate (`estimate`).
 #![forbid(unsafe_code)]
 
 pub mod latch;
 mod line;
 pub mod map;
 pub mod page;
+mod source;
 
 pub use line::{Line, Rate};
 pub use map::{Adjust, Converter, Estimate, Interval, Map, Pairs, Reading, Status};
 pub use page::{Identity, Page, Unusable, WORDS};
+pub use source::{Scale, Source};

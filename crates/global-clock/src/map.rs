@@ -8,7 +8,7 @@
 //! up to `from` too: whichever of the two a reader has, it shows the same before. So nothing goes back, in any thread, as long as the new map
 //! is there before `from`; the writer looks at the clock last of all ([`crate::Page::publish`]).
 //!
-//! **Bounds.** The estimate E holds at one raw instant, with a hard interval and a 95 % half-width there, and each grows with the distance
+//! **Bounds.** The estimate E holds at one instant of the counter, with a hard interval and a 95 % half-width there, and each grows with the distance
 //! in time from it. `earliest` and `latest` are E's hard interval, widened to what is shown where the clock is still slewing; the 95 %
 //! half-width about what is shown is that of E plus the distance that is left.
 //!
@@ -18,14 +18,15 @@
 //!
 //! What it does not do: estimate, or know where a map is kept.
 
-use probe_sync_time::{Duration, Raw, Reference, Timestamp};
+use probe_sync_time::{Counter, Duration, Reference, Timestamp};
 
 use crate::line::{Line, Rate};
+use crate::source::Source;
 
 /// The reference time as it was estimated at one instant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// The raw clock there, the reference there, and the reference's rate.
+    /// The counter there, the reference there, and the reference's rate.
     pub line: Line,
     /// Half of the 95 % interval there, ns.
     pub half95: i64,
@@ -40,14 +41,18 @@ pub struct Estimate {
 /// Readings of the host's clocks that belong together, and how the system clock goes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs {
-    /// `CLOCK_MONOTONIC_RAW`.
+    /// What the map counts by.
+    pub counter: i64,
+    /// `CLOCK_MONOTONIC_RAW` then: the same where the map counts by that.
     pub raw: i64,
     /// `CLOCK_REALTIME` then.
     pub system: i64,
     /// `CLOCK_BOOTTIME` then.
     pub boot: i64,
-    /// How much faster the system clock, and with it the boot clock, goes than the raw clock.
+    /// How much faster the system clock, and with it the boot clock, goes than the counter.
     pub rate: Rate,
+    /// How much faster `CLOCK_MONOTONIC_RAW` goes than the counter: by what the counter's scale is wrong.
+    pub raw_rate: Rate,
     /// Nobody has stepped the system clock since it showed this.
     pub steady_since: i64,
     /// What the readings may be wrong by, ns.
@@ -93,13 +98,15 @@ impl Status {
 /// All that readers need.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
+    /// What it counts by.
+    pub source: Source,
     /// As the writer left it; [`Map::reading`] adds what time has done.
     pub status: Status,
     /// How often the clock was stepped.
     pub epoch: u64,
     /// The round of the estimate.
     pub round: u64,
-    /// The raw time until which the next estimate is expected.
+    /// The time of the counter until which the next estimate is expected.
     pub fresh_until: i64,
     /// What is shown: from each line's x on, that line. Ascending; the last one goes on for ever, the first one from ever.
     pub knots: [Line; KNOTS],
@@ -147,19 +154,19 @@ impl Default for Estimate {
 }
 
 impl Estimate {
-    /// The reference at a raw instant, and how far it may be below and above, and in 95 %.
+    /// The reference at an instant of the counter, and how far it may be below and above, and in 95 %.
     #[inline]
-    pub fn at(&self, raw: i64) -> (i64, [i64; 2], i64) {
-        let away = raw.saturating_sub(self.line.x).saturating_abs();
+    pub fn at(&self, counter: i64) -> (i64, [i64; 2], i64) {
+        let away = counter.saturating_sub(self.line.x).saturating_abs();
         let grown = |start: i64, rate: Rate| start.saturating_add(rate.over_at_most(away).max(0));
         let hard = self.hard.map(|start| grown(start, self.hard_growth));
-        (self.line.at(raw), hard, grown(self.half95, self.growth95))
+        (self.line.at(counter), hard, grown(self.half95, self.growth95))
     }
 
-    /// The same about a raw time that is known to within ± `error` ns.
+    /// The same about a time that is known to within ± `error` ns.
     #[inline]
-    fn interval(&self, raw: i64, error: i64) -> Interval {
-        let (time, [below, above], half95) = self.at(raw);
+    fn interval(&self, counter: i64, error: i64) -> Interval {
+        let (time, [below, above], half95) = self.at(counter);
         let around = |ns: i64| Timestamp::from_ns(ns);
         Interval {
             time: around(time),
@@ -174,11 +181,11 @@ impl Estimate {
 /// rate holds. The further from both, the less is known.
 #[derive(Copy, Clone, Debug)]
 pub struct Converter {
-    /// From that clock to the raw one.
+    /// From that clock to the counter.
     known: Line,
     /// When the pairs were taken, on that clock.
     pairs: [i64; 2],
-    /// What the raw clock gained on the line between them, ns: in all, and per ns.
+    /// What the counter gained on the line between them, ns: in all, and per ns.
     gained: [f64; 2],
     error: i64,
     /// Earlier times say nothing.
@@ -190,51 +197,63 @@ impl Converter {
     /// The reference when that clock showed `at`, ns; None where somebody has stepped it since.
     #[inline]
     pub fn interval(&self, at: i64) -> Option<Interval> {
+        (at >= self.steady_since).then(|| self.interval_of_steady(at))
+    }
+
+    /// The same of a clock that nobody steps.
+    #[inline]
+    pub fn interval_of_steady(&self, at: i64) -> Interval {
         let away = self.pairs.map(|pair| at.saturating_sub(pair).saturating_abs());
         let [all, per_ns] = self.gained;
         let gained = (at.saturating_sub(self.pairs[0]) as f64 * per_ns).clamp(all.min(0.0), all.max(0.0));
-        let raw = self.known.at(at).wrapping_add(gained as i64);
+        let counter = self.known.at(at).wrapping_add(gained as i64);
         let error = self.error.saturating_add(RATE_ERROR.over_at_most(away[0].min(away[1])));
-        (at >= self.steady_since).then(|| self.estimate.interval(raw, error))
+        self.estimate.interval(counter, error)
     }
 }
 
 impl Map {
-    /// What the clock shows when the raw clock shows `raw`.
+    /// What the clock shows when the counter shows `counter`.
     #[inline]
-    pub fn time(&self, raw: i64) -> i64 {
-        shown(raw, |knot| self.knots[knot])
+    pub fn time(&self, counter: i64) -> i64 {
+        shown(counter, |knot| self.knots[knot])
     }
 
     /// The same with all that is known of it.
-    pub fn reading(&self, raw: Timestamp<Raw>) -> Reading {
-        let raw = raw.as_ns();
-        reading(self.status, self.epoch, self.fresh_until, self.time(raw), &self.estimate, raw)
+    pub fn reading(&self, counter: Timestamp<Counter>) -> Reading {
+        let counter = counter.as_ns();
+        reading(self.status, self.epoch, self.fresh_until, self.time(counter), &self.estimate, counter)
     }
 
-    /// A past raw time, or one to come, by the present estimate.
-    pub fn interval(&self, raw: Timestamp<Raw>) -> Interval {
-        self.estimate.interval(raw.as_ns(), 0)
+    /// A past time of the counter, or one to come, by the present estimate.
+    pub fn interval(&self, counter: Timestamp<Counter>) -> Interval {
+        self.estimate.interval(counter.as_ns(), 0)
     }
 
-    /// Converts times of this host's system clock. `now` are readings of raw, system and boot clock taken just now; None where the system
+    /// Converts times of this host's `CLOCK_MONOTONIC_RAW` where that is not what the map counts by: nobody steps it. `now` are readings of all
+    /// clocks taken just now; None where the host was suspended since the pairs were taken.
+    pub fn of_raw(&self, now: &Pairs) -> Option<Converter> {
+        self.of_other(now, self.pairs.raw_rate, |pairs| pairs.raw)
+    }
+
+    /// Converts times of this host's system clock. `now` are readings of all clocks taken just now; None where the system
     /// clock was stepped since the pairs were taken: its times say nothing then.
     pub fn of_system(&self, now: &Pairs) -> Option<Converter> {
         let steady_since = self.pairs.steady_since;
-        Some(Converter { steady_since, ..self.of_other(now, |pairs| pairs.system)? })
+        Some(Converter { steady_since, ..self.of_other(now, self.pairs.rate, |pairs| pairs.system)? })
     }
 
     /// Converts times of this host's `CLOCK_BOOTTIME`, which nobody steps. None where the host was suspended in between.
     pub fn of_boot(&self, now: &Pairs) -> Option<Converter> {
-        self.of_other(now, |pairs| pairs.boot)
+        self.of_other(now, self.pairs.rate, |pairs| pairs.boot)
     }
 
-    /// Of a clock that is slewed against the raw clock.
-    fn of_other(&self, now: &Pairs, of: impl Fn(&Pairs) -> i64) -> Option<Converter> {
-        let rate = Rate(self.pairs.rate.0.saturating_neg());
-        let known = Line { x: of(&self.pairs), y: self.pairs.raw, rate };
-        let off = now.raw.wrapping_sub(known.at(of(now)));
-        let apart = now.raw.saturating_sub(self.pairs.raw).max(1);
+    /// Of a clock that goes faster than the counter by `rate` and may be slewed.
+    fn of_other(&self, now: &Pairs, rate: Rate, of: impl Fn(&Pairs) -> i64) -> Option<Converter> {
+        let rate = Rate(rate.0.saturating_neg());
+        let known = Line { x: of(&self.pairs), y: self.pairs.counter, rate };
+        let off = now.counter.wrapping_sub(known.at(of(now)));
+        let apart = now.counter.saturating_sub(self.pairs.counter).max(1);
         // What a slewed clock gains that the map does not know; more is a step.
         let slewed = Rate::from_ppm(SLEWED_PPM).over_at_most(apart);
         if off.saturating_abs() > slewed.saturating_add(STEP_NS) {
@@ -251,11 +270,11 @@ impl Map {
         Self { status: Status::Synchronised, knots: [estimate.line; KNOTS], estimate, ..Self::default() }
     }
 
-    /// The map that follows `estimate` from the raw time `from` on. None while the last change is still to come at `now`.
+    /// The map that follows `estimate` from `from` on. None while the last change is still to come at `now`.
     #[must_use]
     pub fn follow(&self, estimate: Estimate, now: i64, from: i64, adjust: Adjust) -> Option<Self> {
         if self.status == Status::Unsynchronised {
-            return Some(Self::first(estimate));
+            return Some(Self { source: self.source, ..Self::first(estimate) });
         }
         // What is shown now, and what follows it before `from`.
         let active = self.knots[1..].iter().filter(|next| next.x <= now).count();
@@ -287,14 +306,14 @@ impl Map {
 
 /// What the chain of lines shows; most of the time it is the last one.
 #[inline]
-pub(crate) fn shown(raw: i64, knot: impl Fn(usize) -> Line) -> i64 {
+pub(crate) fn shown(counter: i64, knot: impl Fn(usize) -> Line) -> i64 {
     let mut at = KNOTS - 1;
     let mut line = knot(at);
-    while raw < line.x && at > 0 {
+    while counter < line.x && at > 0 {
         at -= 1;
         line = knot(at);
     }
-    line.at(raw)
+    line.at(counter)
 }
 
 /// A reading of its parts.
@@ -305,16 +324,16 @@ pub(crate) fn reading(
     fresh_until: i64,
     time: i64,
     estimate: &Estimate,
-    raw: i64,
+    counter: i64,
 ) -> Reading {
-    let (estimated, [below, above], half95) = estimate.at(raw);
+    let (estimated, [below, above], half95) = estimate.at(counter);
     let left = time.saturating_sub(estimated).saturating_abs();
     Reading {
         time: Timestamp::from_ns(time),
         earliest: Timestamp::from_ns(estimated.saturating_sub(below).min(time)),
         latest: Timestamp::from_ns(estimated.saturating_add(above).max(time)),
         bound95: Duration::from_ns(half95.saturating_add(left)),
-        status: if status == Status::Synchronised && raw > fresh_until { Status::Holdover } else { status },
+        status: if status == Status::Synchronised && counter > fresh_until { Status::Holdover } else { status },
         epoch,
     }
 }
@@ -337,10 +356,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::source::Scale;
 
-    fn estimate(raw: i64, reference: i64, ppm: f64) -> Estimate {
+    fn estimate(counter: i64, reference: i64, ppm: f64) -> Estimate {
         Estimate {
-            line: Line { x: raw, y: reference, rate: Rate::from_ppm(ppm) },
+            line: Line { x: counter, y: reference, rate: Rate::from_ppm(ppm) },
             half95: 60,
             growth95: Rate::from_ppm(0.03),
             hard: [700, 700],
@@ -357,8 +377,8 @@ mod tests {
         // The new estimate is 1 000 ns lower.
         let next = first.follow(estimate(100 * MS, 101_000_000, 0.0), 100 * MS, 110 * MS, Adjust::Slew).expect("free");
         assert_eq!(next.time(109 * MS), 110_001_000);
-        for (raw, expected) in [(110 * MS, 1_000), (111 * MS, 500), (112 * MS, 0), (120 * MS, 0)] {
-            assert!((next.time(raw) - raw - MS - expected).abs() <= 1, "{raw} {}", next.time(raw));
+        for (counter, expected) in [(110 * MS, 1_000), (111 * MS, 500), (112 * MS, 0), (120 * MS, 0)] {
+            assert!((next.time(counter) - counter - MS - expected).abs() <= 1, "{counter} {}", next.time(counter));
         }
         let middle = next.reading(Timestamp::from_ns(111 * MS));
         let estimated = 112 * MS;
@@ -380,16 +400,24 @@ mod tests {
     fn times_of_other_clocks_are_converted_or_refused() {
         let map = Map {
             pairs: Pairs {
+                counter: 1_000,
                 raw: 1_000,
                 system: 5_000_000,
                 boot: 2_000,
                 rate: Rate(0),
+                raw_rate: Rate(0),
                 steady_since: 4_000_000,
                 error: 30,
             },
             ..Map::first(estimate(0, 9_000_000, 0.0))
         };
-        let later = |off: i64| Pairs { raw: 1_001_000, system: 6_000_000 + off, boot: 1_002_000, ..map.pairs };
+        let later = |off: i64| Pairs {
+            counter: 1_001_000,
+            raw: 1_001_000,
+            system: 6_000_000 + off,
+            boot: 1_002_000,
+            ..map.pairs
+        };
         let of_system = |at, slewed| map.of_system(&later(slewed)).and_then(|of| of.interval(at));
         let found = of_system(5_500_000, 0).expect("in between");
         assert_eq!(found.time.as_ns(), 9_000_000 + 501_000);
@@ -401,6 +429,28 @@ mod tests {
         assert_eq!(of_system(3_999_999, 0), None, "before the last step");
         let boot = map.of_boot(&later(5 * MS)).and_then(|of| of.interval(3_000)).expect("nobody steps it");
         assert_eq!(boot.time.as_ns(), 9_000_000 + 2_000);
+    }
+
+    #[test]
+    fn the_raw_clock_is_converted_where_another_counter_is_read() {
+        let source = Source::Tsc(Scale::ONE);
+        let pairs = Pairs { counter: 7_000, raw: 1_000, raw_rate: Rate::from_ppm(10.0), error: 30, ..Pairs::default() };
+        let map = Map { source, pairs, ..Map::first(estimate(7_000, 9_000_000, 0.0)) };
+        let now = |off: i64| Pairs { counter: 7_000 + 1_000 * MS, raw: 1_000 + 1_000 * MS + off, error: 40, ..pairs };
+        let of = |off, at| map.of_raw(&now(off)).map(|of| of.interval_of_steady(at));
+        // It gains 10 000 ns in a second.
+        let found = of(10_000, 1_000 + 500 * MS).expect("as expected");
+        assert!((found.time.as_ns() - 9_000_000 - 500 * MS + 5_000).abs() <= 1, "{found:?}");
+        assert!(found.bound95.as_ns() >= 60 + 40 + 1_000);
+        assert_eq!(of(10_000, 1_000).expect("known").time.as_ns(), 9_000_000);
+        // By 600 ns more than it was known to.
+        let found = of(10_600, 1_000 + 1_000 * MS + 10_600).expect("within what is possible");
+        assert!((found.time.as_ns() - 9_000_000 - 1_000 * MS).abs() <= 1, "{found:?}");
+        assert!(found.bound95.as_ns() >= 60 + 40 + 600);
+        assert_eq!(of(5 * MS, 1_000), None, "suspended since");
+        let next = Map { status: Status::Unsynchronised, source, ..Map::default() };
+        let next = next.follow(map.estimate, 0, 0, Adjust::Slew).expect("the first");
+        assert_eq!(next.source, source);
     }
 
     proptest! {
@@ -419,8 +469,8 @@ mod tests {
                 let target = estimate(now - 7 * MS, (1 << 50) + now + off, ppm);
                 if let Some(next) = last.follow(target, now, now + LEAD, Adjust::Slew) {
                     // A reader may have the new map from now on, or the old one until `from`.
-                    for raw in [now, now + 3, now + LEAD / 2, now + LEAD] {
-                        prop_assert_eq!(next.time(raw), last.time(raw));
+                    for counter in [now, now + 3, now + LEAD / 2, now + LEAD] {
+                        prop_assert_eq!(next.time(counter), last.time(counter));
                     }
                     let reading = next.reading(Timestamp::from_ns(now + LEAD));
                     prop_assert!(reading.earliest <= reading.time && reading.time <= reading.latest);
@@ -429,7 +479,7 @@ mod tests {
             }
             let mut reads = reads;
             reads.sort_unstable();
-            let shown = reads.iter().map(|raw| maps.iter().rev().find(|(from, _)| from <= raw).expect("from 0").1.time(*raw));
+            let shown = reads.iter().map(|counter| maps.iter().rev().find(|(from, _)| from <= counter).expect("from 0").1.time(*counter));
             let shown: Vec<i64> = shown.collect();
             prop_assert!(shown.is_sorted());
             // And it reaches the last estimate.

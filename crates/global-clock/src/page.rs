@@ -7,20 +7,25 @@
 //! |---|---|
 //! | 0 to 6 | magic number and layout, the host's boot (two), the writer's process, its node, the reference |
 //! | 16 | the version of the record |
-//! | 32 to 63, 64 to 95 | two copies of the record: see `latch` |
+//! | 32 to 71, 72 to 111 | two copies of the record: see `latch` |
 //!
-//! A page of another layout, or of an earlier boot (whose raw clock was another one), is refused. What its words may be, whatever they are, is
+//! The reader reads the counter that the record names, between its two looks at the version, as far as the processor keeps the order: the
+//! second look may come before the count by a fraction of 1 µs. That does no harm, since a new map shows the same as the old one
+//! until long after it was written ([`crate::map`]).
+//!
+//! A page of another layout, or of an earlier boot (whose counters were other ones), is refused. What its words may be, whatever they are, is
 //! only a wrong time: nothing panics.
 //!
-//! What it does not do: open files, read clocks.
+//! What it does not do: open files, read counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use probe_sync_time::{NodeId, Raw, Timestamp};
+use probe_sync_time::{Counter, NodeId, Timestamp};
 
 use crate::latch::Latch;
 use crate::line::{Line, Rate};
 use crate::map::{self, Estimate, KNOTS, Map, Pairs, Reading, Status};
+use crate::source::Source;
 
 /// A page that holds a map.
 #[derive(Copy, Clone, Debug)]
@@ -51,13 +56,13 @@ pub enum Unusable {
 }
 
 impl<'a> Page<'a> {
-    /// Makes a page of words that nobody reads yet.
-    pub fn begin(words: &'a [AtomicU64; WORDS], identity: Identity) -> Self {
+    /// Makes a page of words that nobody reads yet, or says of one that nothing is known any more. Its maps will count by `source`.
+    pub fn begin(words: &'a [AtomicU64; WORDS], identity: Identity, source: Source) -> Self {
         let Identity { boot, writer, node, reference } = identity;
         let header = [boot as u64, (boot >> 64) as u64, writer.into(), node.0.into(), reference.0.into()];
         words[1..].iter().zip(header).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
         let page = Self { words };
-        page.latch().write(&encoded(&Map::default()), || true);
+        page.latch().write(&encoded(&Map { source, ..Map::default() }), || true);
         words[0].store(MAGIC, Ordering::Release);
         page
     }
@@ -96,22 +101,23 @@ impl<'a> Page<'a> {
         self.latch().write(&encoded(map), still)
     }
 
-    /// The reference time, ns, when `raw` is read; None while nothing is known.
+    /// The reference time, ns, when `count` reads the counter that it is told; None while nothing is known.
     #[inline]
-    pub fn now_ns(&self, mut raw: impl FnMut() -> Timestamp<Raw>) -> Option<i64> {
-        let read = |copy: &Record| (word(copy, STATUS) != UNSYNCHRONISED).then(|| time(copy, raw().as_ns()));
+    pub fn now_ns(&self, mut count: impl FnMut(Source) -> Timestamp<Counter>) -> Option<i64> {
+        let read =
+            |copy: &Record| (word(copy, STATUS) != UNSYNCHRONISED).then(|| time(copy, count(source(copy)).as_ns()));
         self.latch().read(read).flatten()
     }
 
-    /// The reference time with its bounds when `raw` is read; None while nothing is known.
+    /// The reference time with its bounds when `count` reads the counter that it is told; None while nothing is known.
     #[inline]
-    pub fn now(&self, mut raw: impl FnMut() -> Timestamp<Raw>) -> Option<Reading> {
+    pub fn now(&self, mut count: impl FnMut(Source) -> Timestamp<Counter>) -> Option<Reading> {
         let read = |copy: &Record| {
             let status = status(word(copy, STATUS));
             (status != Status::Unsynchronised).then(|| {
-                let (estimate, raw) = (estimate(copy), raw().as_ns());
+                let (estimate, counter) = (estimate(copy), count(source(copy)).as_ns());
                 let (epoch, fresh_until) = (word(copy, EPOCH), signed(copy, FRESH_UNTIL));
-                map::reading(status, epoch, fresh_until, time(copy, raw), &estimate, raw)
+                map::reading(status, epoch, fresh_until, time(copy, counter), &estimate, counter)
             })
         };
         self.latch().read(read).flatten()
@@ -120,6 +126,7 @@ impl<'a> Page<'a> {
     /// The whole map.
     pub fn map(&self) -> Map {
         let read = |copy: &Record| Map {
+            source: source(copy),
             status: status(word(copy, STATUS)),
             epoch: word(copy, EPOCH),
             round: word(copy, ROUND),
@@ -127,12 +134,14 @@ impl<'a> Page<'a> {
             knots: std::array::from_fn(|at| knot(copy, at)),
             estimate: estimate(copy),
             pairs: Pairs {
-                raw: signed(copy, PAIRS),
-                system: signed(copy, PAIRS + 1),
-                boot: signed(copy, PAIRS + 2),
-                rate: Rate(signed(copy, PAIRS + 3)),
-                steady_since: signed(copy, PAIRS + 4),
-                error: signed(copy, PAIRS + 5),
+                counter: signed(copy, PAIRS),
+                raw: signed(copy, PAIRS + 1),
+                system: signed(copy, PAIRS + 2),
+                boot: signed(copy, PAIRS + 3),
+                rate: Rate(signed(copy, PAIRS + 4)),
+                raw_rate: Rate(signed(copy, PAIRS + 5)),
+                steady_since: signed(copy, PAIRS + 6),
+                error: signed(copy, PAIRS + 7),
             },
         };
         self.latch().read(read).unwrap_or_default()
@@ -161,20 +170,26 @@ fn encoded(map: &Map) -> [u64; RECORD] {
         Status::Holdover => 2,
         Status::Failed => 3,
     };
-    put(STATUS, &[status as i64, map.epoch as i64, map.round as i64, map.fresh_until]);
+    put(STATUS, &[status as i64, map.epoch as i64, map.source.word() as i64, map.fresh_until]);
     for (at, knot) in map.knots.iter().enumerate() {
         put(KNOT + 3 * at, &[knot.x, knot.y, knot.rate.0]);
     }
     let Estimate { line, half95, growth95, hard, hard_growth } = map.estimate;
     put(ESTIMATE, &[line.x, line.y, line.rate.0, half95, growth95.0, hard[0], hard[1], hard_growth.0]);
-    let Pairs { raw, system, boot, rate, steady_since, error } = map.pairs;
-    put(PAIRS, &[raw, system, boot, rate.0, steady_since, error]);
+    let Pairs { counter, raw, system, boot, rate, raw_rate, steady_since, error } = map.pairs;
+    put(PAIRS, &[counter, raw, system, boot, rate.0, raw_rate.0, steady_since, error]);
+    put(ROUND, &[map.round as i64]);
     words
 }
 
 #[inline]
-fn time(copy: &Record, raw: i64) -> i64 {
-    map::shown(raw, |at| knot(copy, at))
+fn time(copy: &Record, counter: i64) -> i64 {
+    map::shown(counter, |at| knot(copy, at))
+}
+
+#[inline]
+fn source(copy: &Record) -> Source {
+    Source::of_word(word(copy, SOURCE))
 }
 
 #[inline]
@@ -221,19 +236,21 @@ fn signed(copy: &Record, at: usize) -> i64 {
 /// Words of a page that are used; a page of memory is longer.
 pub const WORDS: usize = COPIES[1] + RECORD;
 /// `psclock` and the number of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"psclock\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"psclock\x02");
 /// In a line of the cache of its own.
 const VERSION: usize = 16;
 const COPIES: [usize; 2] = [32, 32 + RECORD];
-const RECORD: usize = 32;
+/// A whole number of lines of the cache.
+const RECORD: usize = 40;
 
 const STATUS: usize = 0;
 const EPOCH: usize = 1;
-const ROUND: usize = 2;
+const SOURCE: usize = 2;
 const FRESH_UNTIL: usize = 3;
 const KNOT: usize = 4;
 const ESTIMATE: usize = KNOT + 3 * KNOTS;
 const PAIRS: usize = ESTIMATE + 8;
+const ROUND: usize = PAIRS + 8;
 const UNSYNCHRONISED: u64 = 0;
 
 #[cfg(test)]
@@ -258,7 +275,16 @@ mod tests {
         let first = Map {
             round: 9,
             fresh_until: 77_000,
-            pairs: Pairs { raw: 1, system: 2, boot: 3, rate: Rate(4), steady_since: 5, error: 6 },
+            pairs: Pairs {
+                counter: 8,
+                raw: 1,
+                system: 2,
+                boot: 3,
+                rate: Rate(4),
+                raw_rate: Rate(7),
+                steady_since: 5,
+                error: 6,
+            },
             ..Map::first(estimate)
         };
         let later = Estimate { line: Line { y: (1 << 60) + 10_000, ..estimate.line }, ..estimate };
@@ -269,14 +295,14 @@ mod tests {
     fn what_is_published_is_read() {
         let words = words();
         assert_eq!(Page::open(&words, IDENTITY.boot).err(), Some(Unusable::Foreign));
-        let page = Page::begin(&words, IDENTITY);
-        assert_eq!((page.now_ns(|| Timestamp::from_ns(0)), page.now(|| Timestamp::from_ns(0))), (None, None));
+        let page = Page::begin(&words, IDENTITY, Source::Raw);
+        assert_eq!((page.now_ns(|_| Timestamp::from_ns(0)), page.now(|_| Timestamp::from_ns(0))), (None, None));
         assert!(page.publish(&map(), || true));
         let read = Page::open(&words, IDENTITY.boot).expect("a page");
         assert_eq!((read.identity(), read.map()), (IDENTITY, map()));
-        for raw in [0, 1_000, 5_001, 6_000_000, 1 << 50].map(Timestamp::from_ns) {
-            assert_eq!(read.now_ns(|| raw), Some(map().time(raw.as_ns())));
-            assert_eq!(read.now(|| raw), Some(map().reading(raw)));
+        for count in [0, 1_000, 5_001, 6_000_000, 1 << 50].map(Timestamp::from_ns) {
+            assert_eq!(read.now_ns(|_| count), Some(map().time(count.as_ns())));
+            assert_eq!(read.now(|_| count), Some(map().reading(count)));
         }
         assert!(!page.publish(&Map::default(), || false), "too late");
         assert_eq!(read.map(), map());
@@ -284,8 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn readers_are_told_the_counter_of_the_record() {
+        let words = words();
+        let tsc = Source::Tsc(crate::Scale::of(2, 5).expect("2.5 GHz"));
+        let page = Page::begin(&words, IDENTITY, tsc);
+        assert_eq!(page.map(), Map { source: tsc, ..Map::default() });
+        for source in [tsc, Source::Raw] {
+            page.publish(&Map { source, ..map() }, || true);
+            let mut told = Vec::new();
+            let mut count = |source| {
+                told.push(source);
+                Timestamp::from_ns(5)
+            };
+            assert!(page.now(&mut count).is_some() && page.now_ns(&mut count).is_some());
+            assert_eq!(told, [source; 2]);
+        }
+        page.publish(&map(), || true);
+        Page::begin(&words, IDENTITY, tsc);
+        assert_eq!(page.now_ns(|_| unreachable!("nothing is known")), None);
+    }
+
+    #[test]
     fn the_record_has_room_for_all() {
-        assert!(PAIRS + 6 <= RECORD && COPIES[0] > VERSION);
+        assert!(ROUND < RECORD && COPIES[0] > VERSION);
     }
 
     #[test]
@@ -294,7 +341,8 @@ mod tests {
             let words: [AtomicU64; WORDS] = std::array::from_fn(|_| AtomicU64::new(word));
             words[0].store(MAGIC, Ordering::Relaxed);
             let page = Page { words: &words };
-            let _ = (page.identity(), page.now(|| Timestamp::from_ns(5)), page.now_ns(|| Timestamp::from_ns(i64::MIN)));
+            let _ =
+                (page.identity(), page.now(|_| Timestamp::from_ns(5)), page.now_ns(|_| Timestamp::from_ns(i64::MIN)));
             let map = page.map();
             let _ =
                 (map.interval(Timestamp::from_ns(1)), map.of_system(&Pairs::default()).and_then(|of| of.interval(9)));

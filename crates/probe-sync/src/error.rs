@@ -112,7 +112,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Why not, and what to do.
-        reason: &'static str,
+        reason: String,
     },
     /// The global clock cannot do what is asked of it.
     #[error("clock: {reason}")]

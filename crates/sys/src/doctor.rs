@@ -122,7 +122,7 @@ pub fn examine() -> Vec<Fact> {
 
 /// What the kernel reads its clocks from.
 pub fn clock_source() -> Option<String> {
-    read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    read_line(crate::clock::CLOCKSOURCE)
 }
 
 /// Sends [`SELF_TEST_PACKETS`] packets to itself on `loopback` and collects the kernel's stamps.

@@ -54,6 +54,11 @@ domain!(
     "monotonic_raw"
 );
 domain!(
+    /// What a host's global clock counts by: `CLOCK_MONOTONIC_RAW`, or the processor's time-stamp counter times a constant.
+    Counter,
+    "counter"
+);
+domain!(
     /// `CLOCK_MONOTONIC`: for timers and schedules only, shared by all processes of a host.
     Monotonic,
     "monotonic"

@@ -20,6 +20,6 @@ mod session_key;
 
 pub use clock::{Clock, SkewedClock, Step, Wave};
 pub use exchange::{Edge, Exchange, NodeId, RunId, Stamp, StampSource};
-pub use instant::{Boot, Domain, Duration, Monotonic, Raw, Reference, Skew, System, Timestamp, Tracer};
+pub use instant::{Boot, Counter, Domain, Duration, Monotonic, Raw, Reference, Skew, System, Timestamp, Tracer};
 pub use round::RoundId;
 pub use session_key::SessionKey;

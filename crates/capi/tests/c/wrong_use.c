@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <probe_sync.h>
@@ -149,6 +150,35 @@ static void lifetime(const ps_options *options)
     ps_session_free(second);
     ps_session_free(session);
     ps_clock_free(clock);
+}
+
+/* A clock by the time-stamp counter is read as any other, or refused with what to do. */
+static void counter(ps_options *options)
+{
+    ps_session *session = NULL;
+    ps_clock *clock = NULL;
+    ps_time now;
+    ps_interval then;
+    expect("counter unknown", ps_options_set(options, "clock_counter", "hpet"), PS_ERROR_OPTION, "raw, tsc");
+    expect("counter", ps_options_set(options, "clock_counter", "tsc"), PS_OK, "");
+    expect("start", ps_session_start(options, NULL, NULL, 0, 1, &session), PS_OK, "");
+    expect("clock", ps_session_clock(session, &clock), PS_OK, "");
+    if (ps_session_wait_rounds(session, 2, 30000) != PS_OK) {
+        demand(strstr(ps_last_error(), "set clock_counter=raw") != NULL, "that a refusal says what to do");
+    } else {
+        struct timespec raw;
+        expect("a known clock", ps_clock_wait_until_known(clock, 30000), PS_OK, "");
+        int64_t first = ps_clock_now_ns(clock);
+        expect("now", ps_clock_now(clock, &now), PS_OK, "");
+        demand(first <= now.time_ns && now.earliest_ns <= now.time_ns && now.time_ns <= now.latest_ns, "that time goes on");
+        clock_gettime(CLOCK_MONOTONIC_RAW, &raw);
+        expect("raw time", ps_clock_of_raw(clock, (int64_t)raw.tv_sec * 1000000000 + raw.tv_nsec, &then), PS_OK, "");
+        demand(then.latest_ns >= now.earliest_ns, "that both are of one time");
+        expect("stop", ps_session_stop(session, NULL), PS_OK, "");
+    }
+    ps_session_free(session);
+    ps_clock_free(clock);
+    expect("counter again", ps_options_set(options, "clock_counter", "raw"), PS_OK, "");
 }
 
 /* A peer that never comes, two ranks alike, sizes that differ: states of a session, which is stopped at once. */
@@ -313,6 +343,7 @@ int main(int count, char **arguments)
     null_and_options();
     starts(options);
     lifetime(options);
+    counter(options);
     peers(options);
     ranks_alike(options);
     own_messages(options);

@@ -1,34 +1,41 @@
-//! Keeps the global clock right: of every solved round and of readings of this host's clocks.
+//! Keeps the global clock right: of every solved round and of readings of this host's counter and clocks.
 //!
-//! Place in the flow: `round` tells it the middle of every window, when it reads raw and system clock at one instant, and every solved
+//! Place in the flow: `round` tells it the middle of every window, when it reads counter and system clock at one instant, and every solved
 //! round. That round says by how much this node's system clock was ahead of the reference at M, so what the system clock showed then; the readings
-//! say what the raw clock showed when the system clock showed that. Together: a point from raw to reference, which no later step of
+//! say what the counter showed when the system clock showed that. Together: a point from counter to reference, which no later step of
 //! the system clock touches.
 //!
 //! A round in whose window this node's clock or the reference's was disturbed is left out: the clock goes on as it was, and its
 //! bounds grow. Under `--inject-skew` the round speaks of the node's virtual clock, which is undone here: the readings are of the real ones.
 //!
-//! Two nodes by hand. M = 10 000, and node 1 is 300 ahead: its system clock showed 10 300. It showed 10 000 when the raw clock showed
-//! 4 000, and both go alike: the point is raw 4 300, reference 10 000.
+//! Two nodes by hand. M = 10 000, and node 1 is 300 ahead: its system clock showed 10 300. It showed 10 000 when the counter showed
+//! 4 000, and both go alike: the point is 4 300, reference 10 000.
+//!
+//! Where the counter is the processor's and the kernel gives it up for its own clocks, nobody knows any more what it counts: the clock is failed, with
+//! bounds that exclude nothing. That is looked at twice a round, and by nobody when the session has ended.
 //!
 //! What it does not do: measure, or say what the bounds become with time (`forecast`).
 
 use std::collections::VecDeque;
 
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_global_clock::{Map, Pairs, Rate, Status};
-use probe_sync_sys::RawClock;
-use probe_sync_time::{Clock, Duration, NodeId, SkewedClock, System, Timestamp};
+use probe_sync_global_clock::{Estimate, Map, Pairs, Rate, Source, Status};
+use probe_sync_time::{Clock, Counter, Duration, NodeId, SkewedClock, System, Timestamp};
 
+use super::counter::{HostCounter, pairs, source, usable};
 use super::forecast::{Forecast, Point};
-use super::{Adjust, GlobalClock, Pages, pairs};
+use super::{Adjust, GlobalClock, Pages};
 use crate::Error;
-use crate::config::Config;
+use crate::config::{ClockCounter, Config};
 
 /// What keeps the clock of one rank right.
 #[derive(Debug)]
 pub(crate) struct Feed {
     clocks: Vec<GlobalClock>,
+    counter: HostCounter,
+    /// Says why the counter cannot be used any more.
+    usable: fn() -> Result<(), String>,
+    given_up: bool,
     node: NodeId,
     /// The node's virtual clock, or the identity.
     virtual_clock: SkewedClock,
@@ -52,28 +59,38 @@ impl Feed {
         (node, reference): (NodeId, NodeId),
         virtual_clock: SkewedClock,
     ) -> Result<Option<Self>, Error> {
-        let own = pages.own.iter().inspect(|own| own.begin(node, reference)).cloned();
-        let shared = pages.path.as_deref().map(|path| GlobalClock::create(path, node, reference)).transpose()?;
-        let clocks: Vec<GlobalClock> = own.chain(shared).collect();
-        if clocks.is_empty() {
+        if pages.own.is_none() && pages.path.is_none() {
             return Ok(None);
         }
-        let first = pairs();
+        let source = source(config.clock_counter)?;
+        let own = pages.own.iter().inspect(|own| own.begin(node, reference, source)).cloned();
+        let shared =
+            pages.path.as_deref().map(|path| GlobalClock::create(path, node, reference, source)).transpose()?;
+        let first = pairs(source);
         Ok(Some(Self {
-            clocks,
+            clocks: own.chain(shared).collect(),
+            counter: HostCounter(source),
+            usable: match config.clock_counter {
+                ClockCounter::Raw => || Ok(()),
+                ClockCounter::Tsc => || usable(ClockCounter::Tsc),
+            },
+            given_up: false,
             node,
             virtual_clock,
             adjust: config.clock_adjust,
             readings: VecDeque::from([first]),
             steady_since: first.system,
             forecast: Forecast::new(config.max_wander_ppm),
-            map: Map::default(),
+            map: Map { source, ..Map::default() },
         }))
     }
 
     /// Reads the clocks: in the middle of a window, where its offset will hold.
     pub fn read_clocks(&mut self) {
-        let now = pairs();
+        if !self.counter_holds() {
+            return;
+        }
+        let now = pairs(self.counter.0);
         if self.readings.is_empty() {
             self.steady_since = now.system;
         }
@@ -85,6 +102,9 @@ impl Feed {
 
     /// Takes a solved round in.
     pub fn follow(&mut self, round: &GlobalWindowData) {
+        if !self.counter_holds() {
+            return;
+        }
         if round.clock_disturbed(self.node) {
             // What was read before says nothing of the clock as it is now.
             self.readings.clear();
@@ -95,7 +115,7 @@ impl Feed {
         let estimate = self.forecast.estimate(point);
         let expected = FRESH_WINDOWS * round.decision.next_window.as_ns().max(0) + FRESH_NS;
         for _ in 0..PUBLISH_ATTEMPTS {
-            let now = RawClock.now();
+            let now = self.counter.now();
             let from = now + LEAD;
             let Some(next) = self.map.follow(estimate, now.as_ns(), from.as_ns(), self.adjust) else { return };
             let next =
@@ -108,17 +128,31 @@ impl Feed {
 
     /// Nothing comes any more, in order or because the session failed: readers see that, and bounds that grow.
     pub fn end(&mut self, failed: bool) {
-        if self.map.status != Status::Unsynchronised {
+        if self.counter_holds() && self.map.status != Status::Unsynchronised {
             let status = if failed { Status::Failed } else { Status::Holdover };
             let last = Map { status, ..self.map };
-            self.publish(&last, RawClock.now() + LEAD);
+            self.publish(&last, self.counter.now() + LEAD);
         }
     }
 
+    /// Whether the counter still is one. Where it is not, readers are told at once: a wrong bound is worse than none.
+    fn counter_holds(&mut self) -> bool {
+        if let (false, Err(reason)) = (self.given_up, (self.usable)()) {
+            tracing::error!("the global clock has failed: {reason}");
+            self.given_up = true;
+            if self.map.status != Status::Unsynchronised {
+                let estimate = Estimate { half95: ANYTHING, hard: [ANYTHING; 2], ..self.map.estimate };
+                self.map = Map { status: Status::Failed, estimate, ..self.map };
+                self.clocks.iter().for_each(|clock| _ = clock.page().publish(&self.map, || true));
+            }
+        }
+        !self.given_up
+    }
+
     /// Shows the map everywhere; false where it is too late.
-    fn publish(&mut self, map: &Map, latest: Timestamp<probe_sync_time::Raw>) -> bool {
+    fn publish(&mut self, map: &Map, latest: Timestamp<Counter>) -> bool {
         let Some((first, others)) = self.clocks.split_first() else { return true };
-        let shown = first.page().publish(map, || RawClock.now() < latest);
+        let shown = first.page().publish(map, || self.counter.now() < latest);
         if shown {
             // What one page shows the others must show too; there is time enough left.
             others.iter().for_each(|clock| _ = clock.page().publish(map, || true));
@@ -127,14 +161,14 @@ impl Feed {
         shown
     }
 
-    /// What the round says of the raw clock and the reference; None where it says nothing.
+    /// What the round says of the counter and the reference; None where it says nothing.
     fn point(&self, round: &GlobalWindowData) -> Option<(Point, Pairs)> {
         let own = round.all_nodes.get(self.node.index()).filter(|own| own.reachable && own.sigma_ns.is_finite())?;
         let middle = round.midpoint();
         let shown: Timestamp<System> = middle.of_reference_node() + Duration::from_ns_f64(own.offset_ns);
         let real = self.virtual_clock.invert(shown).as_ns();
         let nearest = self.readings.iter().min_by_key(|pairs| real.saturating_sub(pairs.system).saturating_abs())?;
-        let SystemRate { ppm: system_ppm, sigma_ppm, reading_sigma } = self.system_rate()?;
+        let RateOf { ppm: system_ppm, sigma_ppm, reading_sigma } = self.rate_of(|pairs| pairs.system)?;
         let away = real.saturating_sub(nearest.system);
         let window = round.window_end - round.window_start;
         if away.saturating_abs() > window.as_ns().max(0).saturating_add(FRESH_NS) {
@@ -142,30 +176,33 @@ impl Feed {
         }
         let away_error = away.saturating_abs() as f64 * UNSEEN_SLEW_PPM * 1e-6;
         let read_error = nearest.error as f64 + away_error + 1.0;
-        // dReference/dRaw = dReal/dRaw · dVirtual/dReal / (dVirtual/dReference)
+        // dReference/dCounter = dReal/dCounter · dVirtual/dReal / (dVirtual/dReference)
         let factor = |ppm: f64| 1.0 + ppm * 1e-6;
         let virtual_ppm = self.virtual_clock.rate_ppm(Timestamp::from_ns(real));
         let rate = factor(system_ppm) * factor(virtual_ppm) / factor(own.drift_ppm);
         let point = Point {
-            raw: nearest.raw.saturating_add(away).saturating_sub(Rate::from_ppm(system_ppm).over(away)),
+            counter: nearest.counter.saturating_add(away).saturating_sub(Rate::from_ppm(system_ppm).over(away)),
             reference: middle.as_ns(),
             rate_ppm: (rate - 1.0) * 1e6,
             sigma: [own.sigma_ns.hypot(reading_sigma) + away_error, own.drift_sigma_ppm.hypot(sigma_ppm)],
             // offset ≤ bound_hi means reference ≥ shown − bound_hi, which is M − (bound_hi − offset).
             hard: [own.bound_hi_ns - own.offset_ns, own.offset_ns - own.bound_lo_ns].map(|ns| ns.max(0.0) + read_error),
         };
-        let pairs = Pairs { rate: Rate::from_ppm(system_ppm), steady_since: self.steady_since, ..*nearest };
+        let raw_ppm = if self.counter.0 == Source::Raw { 0.0 } else { self.rate_of(|pairs| pairs.raw)?.ppm };
+        let [rate, raw_rate] = [system_ppm, raw_ppm].map(Rate::from_ppm);
+        let pairs = Pairs { rate, raw_rate, steady_since: self.steady_since, ..*nearest };
         Some((point, pairs))
     }
 
-    /// How the system clock goes against the raw one, by a line through the readings.
-    fn system_rate(&self) -> Option<SystemRate> {
+    /// How a clock goes against the counter, by a line through the readings.
+    fn rate_of(&self, clock: fn(&Pairs) -> i64) -> Option<RateOf> {
         let newest = self.readings.back()?;
-        let near: Vec<&Pairs> = self.readings.iter().filter(|old| newest.raw - old.raw <= RATE_SPAN_NS).collect();
+        let near: Vec<&Pairs> =
+            self.readings.iter().filter(|old| newest.counter - old.counter <= RATE_SPAN_NS).collect();
         // Differences first: absolute times are large.
         let points = near.iter().map(|at| {
-            let passed = at.raw - newest.raw;
-            (passed as f64, (at.system - newest.system - passed) as f64)
+            let passed = at.counter - newest.counter;
+            (passed as f64, (clock(at) - clock(newest) - passed) as f64)
         });
         let points: Vec<(f64, f64)> = points.collect();
         let count = points.len() as f64;
@@ -182,13 +219,13 @@ impl Feed {
         let reading_sigma =
             if near.len() >= READINGS_TO_JUDGE { (left / (count - 2.0)).sqrt() } else { widest / 3.0_f64.sqrt() };
         let reading_sigma = reading_sigma.max(READING_SIGMA_MIN_NS);
-        Some(SystemRate { ppm: slope * 1e6, sigma_ppm: reading_sigma / spread.sqrt() * 1e6, reading_sigma })
+        Some(RateOf { ppm: slope * 1e6, sigma_ppm: reading_sigma / spread.sqrt() * 1e6, reading_sigma })
     }
 }
 
-/// How the system clock goes.
-struct SystemRate {
-    /// By how much it is faster than the raw clock.
+/// How a clock goes.
+struct RateOf {
+    /// By how much it is faster than the counter.
     ppm: f64,
     sigma_ppm: f64,
     /// Standard deviation of one reading, ns.
@@ -214,3 +251,44 @@ const UNSEEN_SLEW_PPM: f64 = 3.0;
 const FRESH_WINDOWS: i64 = 3;
 /// so long besides.
 const FRESH_NS: i64 = 2_000_000_000;
+/// A bound that excludes nothing: a century.
+const ANYTHING: i64 = i64::MAX / 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ClockCounter;
+
+    /// A host whose kernel gives the counter up cannot be had: this is what the feed is told then.
+    #[test]
+    fn a_counter_that_the_kernel_gives_up_fails_the_clock_at_once() {
+        let config = Config { clock_counter: ClockCounter::Raw, ..Config::default() };
+        let pages = Pages { own: Some(GlobalClock::new().expect("a page")), path: None };
+        let clock = pages.own.clone().expect("as made");
+        let feed = Feed::new(&pages, &config, (NodeId(1), NodeId(0)), SkewedClock::default());
+        let mut feed = feed.expect("a page").expect("one is wanted");
+        let estimate = feed.forecast.estimate(Point {
+            counter: feed.counter.now().as_ns(),
+            reference: 1 << 60,
+            rate_ppm: 0.0,
+            sigma: [10.0, 0.01],
+            hard: [700.0; 2],
+        });
+        let map = Map { fresh_until: i64::MAX, ..Map::first(estimate) };
+        assert!(feed.publish(&map, feed.counter.now() + LEAD));
+        feed.read_clocks();
+        let before = clock.now().expect("it is known");
+        assert_eq!((before.status, feed.readings.len()), (Status::Synchronised, 2));
+        feed.usable = || Err("the kernel's clocksource is hpet, not tsc".into());
+        feed.read_clocks();
+        let after = clock.now().expect("it is shown");
+        assert_eq!((after.status, feed.readings.len()), (Status::Failed, 2));
+        assert!(after.time >= before.time && after.time - before.time < Duration::from_ms(60_000));
+        assert!(after.bound95.as_ns() >= ANYTHING && after.earliest.as_ns() < 0 && after.latest.as_ns() > 2 << 60);
+        assert!(!clock.after(Timestamp::from_ns(0)) && !clock.before(Timestamp::from_ns(2 << 60)));
+        // It stays so, whatever comes.
+        feed.usable = || Ok(());
+        feed.end(false);
+        assert_eq!(clock.status(), Status::Failed);
+    }
+}

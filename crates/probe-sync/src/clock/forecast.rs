@@ -1,6 +1,6 @@
 //! From the points of the rounds so far to an estimate with bounds that hold until the next.
 //!
-//! Place in the flow: `feed` makes a [`Point`] of every round: what the raw clock showed when the reference showed M, with the round's
+//! Place in the flow: `feed` makes a [`Point`] of every round: what the counter showed when the reference showed M, with the round's
 //! bounds. This gives the line through the last point, and how its bounds grow.
 //!
 //! **The hard interval's growth.** Two points T apart with hard intervals bound the mean rate between them: from (lo₂ − hi₁)/T to
@@ -21,11 +21,11 @@ use probe_sync_global_clock::{Estimate, Line, Rate};
 /// What one round says.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct Point {
-    /// What the raw clock of this node showed.
-    pub raw: i64,
+    /// What the counter of this node showed.
+    pub counter: i64,
     /// When the reference showed this.
     pub reference: i64,
-    /// The reference's rate against the raw clock, ppm.
+    /// The reference's rate against the counter, ppm.
     pub rate_ppm: f64,
     /// Standard deviations of both, ns and ppm.
     pub sigma: [f64; 2],
@@ -68,7 +68,7 @@ impl Forecast {
         }
         self.points.push_back(point);
         Estimate {
-            line: Line { x: point.raw, y: point.reference, rate: Rate::from_ppm(point.rate_ppm) },
+            line: Line { x: point.counter, y: point.reference, rate: Rate::from_ppm(point.rate_ppm) },
             half95: whole(SIGMAS_95 * point.sigma[0]),
             growth95: Rate::from_ppm(SIGMAS_95 * point.sigma[1].hypot(WANDER_SHARE * self.wander_ppm)),
             hard: point.hard.map(whole),
@@ -78,8 +78,8 @@ impl Forecast {
 
     /// Between which rates, ppm, the mean rate of the time up to `last` lies by all points.
     fn mean_rate(&self, last: &Point) -> Option<(f64, f64)> {
-        let bounds = self.points.iter().filter(|point| last.raw > point.raw).map(|point| {
-            let passed = (last.raw - point.raw) as f64;
+        let bounds = self.points.iter().filter(|point| last.counter > point.counter).map(|point| {
+            let passed = (last.counter - point.counter) as f64;
             // Differences first: a rate is small, and absolute times are large.
             let gained = (last.reference - point.reference) as f64 - passed;
             let low = (gained - last.hard[0] - point.hard[1]) / passed * 1e6;
@@ -95,7 +95,7 @@ fn whole(ns: f64) -> i64 {
     (ns.ceil() as i64).clamp(0, i64::MAX / 4)
 }
 
-/// No oscillator and no daemon does more.
+/// No oscillator and no daemon does more, beside a counter whose ticks are known to 10 ppm.
 const ANY_RATE_PPM: f64 = 600.0;
 /// Of the most that the rate may wander, what it does from one round to the next, as a standard deviation.
 const WANDER_SHARE: f64 = 0.02;
@@ -111,7 +111,7 @@ mod tests {
     fn point(seconds: i64, ppm: f64) -> Point {
         let gained = (seconds * S) as f64 * ppm * 1e-6;
         Point {
-            raw: seconds * S,
+            counter: seconds * S,
             reference: (1 << 60) + seconds * S + gained as i64,
             rate_ppm: ppm,
             sigma: [20.0, 0.01],

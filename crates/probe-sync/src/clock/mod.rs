@@ -8,6 +8,7 @@
 //!
 //! What it does not do: keep time on a host that has no session, or survive a restart of the host: the page of an earlier boot is refused.
 
+mod counter;
 mod feed;
 mod forecast;
 
@@ -17,10 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_files::AtomicFile;
-use probe_sync_global_clock::{Identity, Map, Page, Pairs, Unusable, WORDS};
-use probe_sync_sys::{BootClock, NARROW_BRACKET, PAGE_WORDS, RawClock, SharedPage, SystemClock, host, read_pair};
+use probe_sync_global_clock::{Identity, Map, Page, Pairs, Source, Unusable, WORDS};
+use probe_sync_sys::{PAGE_WORDS, SharedPage, clock, host};
 use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, Timestamp};
 
+pub use self::counter::HostCounter;
+use self::counter::pairs;
+pub(crate) use self::counter::usable;
 pub(crate) use self::feed::Feed;
 use crate::Error;
 pub use probe_sync_global_clock::{Adjust, Converter, Interval, Reading, Status};
@@ -59,39 +63,42 @@ impl GlobalClock {
     /// When the system has no memory for it.
     pub fn new() -> Result<Self, Error> {
         let clock = Self { page: Arc::new(SharedPage::anonymous()?) };
-        clock.begin(UNKNOWN, UNKNOWN);
+        clock.begin(UNKNOWN, UNKNOWN, Source::Raw);
         Ok(clock)
     }
 
     /// The clock that a session on this host keeps in a file (`clock_page`).
     ///
     /// # Errors
-    /// When the file is no such page, or is of an earlier boot of this host.
+    /// When the file is no such page, is of an earlier boot of this host, or counts by the time-stamp counter and the kernel's clocksource is not
+    /// `tsc`, as far as this process can see.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "read the clock in", source };
         let page = SharedPage::of_file(&File::open(path).map_err(cannot)?)?;
-        match Page::open(words(&page), boot()) {
-            Ok(_) => Ok(Self { page: Arc::new(page) }),
-            Err(unusable) => Err(Error::ClockPage {
-                path: path.to_owned(),
-                reason: match unusable {
-                    Unusable::Foreign => {
-                        "it is no clock page of this version of probe_sync: give the path that clock_page names"
-                    }
-                    Unusable::EarlierBoot => {
-                        "it is of another boot of this host, or of another host: start a session here first"
-                    }
-                },
-            }),
-        }
+        let usable = match Page::open(words(&page), boot()) {
+            Ok(found) => match found.map().source {
+                Source::Raw => Ok(()),
+                Source::Tsc(_) => clock::tsc_is_the_clocksource().map_err(|reason| {
+                    format!("it counts by the time-stamp counter, and {reason}: let the session set clock_counter=raw")
+                }),
+            },
+            Err(Unusable::Foreign) => {
+                Err("it is no clock page of this version of probe_sync: give the path that clock_page names".into())
+            }
+            Err(Unusable::EarlierBoot) => {
+                Err("it is of another boot of this host, or of another host: start a session here first".into())
+            }
+        };
+        usable.map_err(|reason| Error::ClockPage { path: path.to_owned(), reason })?;
+        Ok(Self { page: Arc::new(page) })
     }
 
     /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one.
-    pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId) -> Result<Self, Error> {
+    pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId, source: Source) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
         let mut file = AtomicFile::create_seekable(path).map_err(cannot)?;
         let clock = Self { page: Arc::new(SharedPage::of_new_file(file.file().map_err(cannot)?)?) };
-        clock.begin(node, reference);
+        clock.begin(node, reference, source);
         file.commit_without_sync().map_err(cannot)?;
         Ok(clock)
     }
@@ -99,13 +106,13 @@ impl GlobalClock {
     /// Reference time now, ns since the Unix epoch as the reference node's clock has it; None while nothing is known. The cheapest question.
     #[inline]
     pub fn now_ns(&self) -> Option<i64> {
-        self.page().now_ns(|| RawClock.now())
+        self.page().now_ns(|source| HostCounter(source).now())
     }
 
     /// Reference time now with its bounds; None while nothing is known.
     #[inline]
     pub fn now(&self) -> Option<Reading> {
-        self.page().now(|| RawClock.now())
+        self.page().now(|source| HostCounter(source).now())
     }
 
     /// What it is worth now.
@@ -139,32 +146,13 @@ impl GlobalClock {
         Ok(())
     }
 
-    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the last 100 µs are not slept. For a start that
+    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the last 300 µs are not slept. For a start that
     /// several nodes have agreed on; each is then late by its own error.
     ///
     /// # Errors
     /// When nothing is known, or `time` is further off than `limit`: nothing was waited for then.
     pub fn wait_until(&self, time: Timestamp<Reference>, limit: StdDuration) -> Result<(), Error> {
-        let left = |now: i64| time.as_ns().saturating_sub(now);
-        let unknown =
-            || Error::Clock { reason: "nothing is known of the reference's time yet: wait until it is".into() };
-        let ahead = left(self.now_ns().ok_or_else(unknown)?);
-        if u128::from(ahead.max(0).unsigned_abs()) > limit.as_nanos() {
-            let ahead = StdDuration::from_nanos(ahead.unsigned_abs());
-            let reason = format!("the time to wait for is {ahead:.1?} ahead, further than {limit:.1?}");
-            return Err(Error::Clock { reason });
-        }
-        loop {
-            let left = left(self.now_ns().ok_or_else(unknown)?);
-            if left <= 0 {
-                return Ok(());
-            }
-            match u64::try_from(left - SPIN_NS) {
-                // By parts: the clock may be slewed in the meantime.
-                Ok(ns) if ns > 0 => std::thread::sleep(StdDuration::from_nanos(ns).min(SLEEP_MAX)),
-                _ => std::hint::spin_loop(),
-            }
-        }
+        wait_until(|| self.now_ns(), time.as_ns(), limit)
     }
 
     /// A time of this host's `CLOCK_MONOTONIC_RAW`, past or to come, by what is known now; None while nothing is.
@@ -188,15 +176,20 @@ impl GlobalClock {
         (node != UNKNOWN).then_some((node, reference))
     }
 
-    /// What converts many times by what is known now; None while nothing is.
+    /// What converts many times by what is known now; None while nothing is, and with `clock_counter=tsc` where the host was suspended since.
     pub fn conversion(&self) -> Option<Conversion> {
         let map = Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)?;
-        Some(Conversion { map, now: pairs() })
+        let now = pairs(map.source);
+        let raw = match map.source {
+            Source::Raw => None,
+            Source::Tsc(_) => Some(map.of_raw(&now)?),
+        };
+        Some(Conversion { map, now, raw })
     }
 
-    fn begin(&self, node: NodeId, reference: NodeId) {
+    fn begin(&self, node: NodeId, reference: NodeId, source: Source) {
         let identity = Identity { boot: boot(), writer: std::process::id(), node, reference };
-        Page::begin(words(&self.page), identity);
+        Page::begin(words(&self.page), identity, source);
     }
 
     #[inline]
@@ -210,13 +203,18 @@ impl GlobalClock {
 pub struct Conversion {
     map: Map,
     now: Pairs,
+    /// Where the raw clock is not what the map counts by.
+    raw: Option<Converter>,
 }
 
 impl Conversion {
     /// As [`GlobalClock::of_raw`].
     #[inline]
     pub fn raw(&self, at: Timestamp<Raw>) -> Interval {
-        self.map.interval(at)
+        match &self.raw {
+            None => self.map.interval(Timestamp::from_ns(at.as_ns())),
+            Some(raw) => raw.interval_of_steady(at.as_ns()),
+        }
     }
 
     /// As [`GlobalClock::of_system`], for many.
@@ -230,17 +228,29 @@ impl Conversion {
     }
 }
 
-/// Raw, system and boot clock of this host now.
-fn pairs() -> Pairs {
-    let system = read_pair(&RawClock, &SystemClock, NARROW_BRACKET);
-    let boot = read_pair(&RawClock, &BootClock, NARROW_BRACKET);
-    let apart = boot.a - system.a;
-    Pairs {
-        raw: system.a.as_ns(),
-        system: system.b.as_ns(),
-        boot: (boot.b - apart).as_ns(),
-        error: (system.bracket.max(boot.bracket).as_ns() + 1) / 2,
-        ..Pairs::default()
+/// As [`GlobalClock::wait_until`], by any clock: `now` gives its ns, or None while it is not known.
+///
+/// # Errors
+/// As there.
+pub fn wait_until(now: impl Fn() -> Option<i64>, time: i64, limit: StdDuration) -> Result<(), Error> {
+    let unknown = || Error::Clock { reason: "nothing is known of the reference's time yet: wait until it is".into() };
+    let left = || now().map(|now| time.saturating_sub(now)).ok_or_else(unknown);
+    let ahead = left()?;
+    if u128::from(ahead.max(0).unsigned_abs()) > limit.as_nanos() {
+        let ahead = StdDuration::from_nanos(ahead.unsigned_abs());
+        let reason = format!("the time to wait for is {ahead:.1?} ahead, further than {limit:.1?}");
+        return Err(Error::Clock { reason });
+    }
+    loop {
+        let left = left()?;
+        if left <= 0 {
+            return Ok(());
+        }
+        match u64::try_from(left - SPIN_NS) {
+            // By parts: the clock may be slewed in the meantime.
+            Ok(ns) if ns > 0 => std::thread::sleep(StdDuration::from_nanos(ns).min(SLEEP_MAX)),
+            _ => std::hint::spin_loop(),
+        }
     }
 }
 
@@ -268,6 +278,7 @@ pub(crate) struct Pages {
 
 const UNKNOWN: NodeId = NodeId(u32::MAX);
 const POLL: StdDuration = StdDuration::from_millis(2);
-/// How long before its end a wait no longer sleeps: what a sleep may last too long on a busy host, mostly.
-const SPIN_NS: i64 = 100_000;
+/// How long before its end a wait no longer sleeps: what a sleep may last too long, mostly. A thread has 50 µs of slack unless it asks for less, and
+/// a virtual processor that halts comes back some 40 µs late: measured 94 µs in the median, 161 µs at 99 %.
+const SPIN_NS: i64 = 300_000;
 const SLEEP_MAX: StdDuration = StdDuration::from_millis(200);

@@ -15,9 +15,9 @@ use probe_sync_time::{Duration, NodeId};
 
 use super::skew_model::SkewModel;
 use super::values::{
-    CLOCK_ADJUSTMENTS, FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES, TracerClockChoice, choice,
-    duration, injected_step, name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate,
-    reference, text_of, tracer_clock, within,
+    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES,
+    TracerClockChoice, choice, duration, injected_step, name_of, nodes, nodes_text, number, or_auto, or_none,
+    own_address, positive, rate, reference, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -272,6 +272,12 @@ settings! {
     clock_adjust: Adjust = Adjust::Slew; local "clock_adjust" "clock-adjust" "HOW" in Output;
     read |text| choice(text, &CLOCK_ADJUSTMENTS); write |c| name_of(c.clock_adjust, &CLOCK_ADJUSTMENTS).into(); check |_| Ok(());
     help "How the clock in --clock-page follows new estimates: slew (at 500 ppm, never back) or step (at once)" shown;
+
+    /// What the global clock counts by.
+    clock_counter: ClockCounter = ClockCounter::Raw; local "clock_counter" "clock-counter" "COUNTER" in Output;
+    read |text| choice(text, &CLOCK_COUNTERS); write |c| name_of(c.clock_counter, &CLOCK_COUNTERS).into(); check |_| Ok(());
+    help "What readers of the clock in --clock-page read: raw (CLOCK_MONOTONIC_RAW), or tsc (the processor's time-stamp counter, cheaper; \
+          refused unless it is the kernel's clocksource)" shown;
 
     /// How far the rates of clocks may wander from what was measured, ppm.
     max_wander_ppm: f64 = 1.0; local "max_wander_ppm" "max-wander-ppm" "PPM" in Output;

@@ -31,6 +31,15 @@ pub enum ReferenceChoice {
     Auto,
 }
 
+/// What the global clock counts by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ClockCounter {
+    /// `CLOCK_MONOTONIC_RAW`.
+    Raw,
+    /// The processor's time-stamp counter.
+    Tsc,
+}
+
 /// Which clock snapshot pairs are taken of.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TracerClockChoice {
@@ -191,6 +200,7 @@ pub(super) fn within(value: Duration, least: Duration, most: Duration) -> Result
 
 pub(super) const FIT_METHODS: [(&str, FitMethod); 3] =
     [("hull", FitMethod::Hull), ("svm", FitMethod::Svm), ("min-rtt", FitMethod::MinRtt)];
+pub(super) const CLOCK_COUNTERS: [(&str, ClockCounter); 2] = [("raw", ClockCounter::Raw), ("tsc", ClockCounter::Tsc)];
 pub(super) const CLOCK_ADJUSTMENTS: [(&str, Adjust); 2] = [("slew", Adjust::Slew), ("step", Adjust::Step)];
 pub(super) const TIMESTAMP_MODES: [(&str, TimestampMode); 4] = [
     ("auto", TimestampMode::Auto),

@@ -8,11 +8,11 @@ use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Deadline, ROOT};
 use probe_sync_probe::topology;
-use probe_sync_sys::{TracerClock, clock, host};
+use probe_sync_sys::{SystemClock, TracerClock, host};
 use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
-use crate::clock::{Feed, Pages};
+use crate::clock::{self, Feed, Pages};
 use crate::config::TracerClockChoice;
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::measure::prober::ProberSetup;
@@ -41,6 +41,7 @@ pub(super) fn start<'c>(
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
     let own = |config: &Config| {
         let key_file = key_file.as_ref().map_err(ToString::to_string)?;
+        clock::usable(config.clock_counter)?;
         Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref())
     };
     let hello = config.as_ref().map_err(ToString::to_string).and_then(own);
@@ -56,7 +57,7 @@ pub(super) fn start<'c>(
     }
     let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok(), context));
     let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
-    let start = clock::SystemClock.now();
+    let start = SystemClock.now();
     let claim = || RunDirectory::claim(&config.out);
     let (roster, claimed) =
         join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;

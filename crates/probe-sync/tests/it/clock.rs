@@ -6,7 +6,7 @@ use std::time::{Duration as StdDuration, Instant};
 use probe_sync::clock::{Reading, Status};
 use probe_sync::collective::Meeting;
 use probe_sync::{Config, GlobalClock, Session, SessionHandle};
-use probe_sync_sys::{RawClock, SystemClock};
+use probe_sync_sys::{BootClock, RawClock, SystemClock};
 use probe_sync_time::{Clock, Reference, System, Timestamp};
 
 const LONG: StdDuration = StdDuration::from_secs(60);
@@ -68,6 +68,54 @@ fn every_clock_shows_the_reference_within_its_bounds() {
         // It goes on, and its bounds grow.
         check(&clocks, StdDuration::from_millis(300));
     }
+}
+
+#[test]
+fn a_clock_by_the_time_stamp_counter_does_the_same_or_is_refused() {
+    let usable = probe_sync_sys::clock::tsc_is_the_clocksource();
+    for model in ["constant", "sinusoid"] {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("clock");
+        let page = path.to_str().expect("UTF-8");
+        let settings = [("inject_skew", "11"), ("skew_model", model), ("clock_counter", "tsc"), ("clock_page", page)];
+        let sessions = sessions(folder.path(), 3, &settings);
+        if let Err(reason) = &usable {
+            for session in sessions {
+                let refused = session.stop().expect_err("it cannot be had").to_string();
+                assert!(refused.contains(reason) && refused.contains("set clock_counter=raw"), "{refused}");
+            }
+            continue;
+        }
+        let mut clocks: Vec<_> = sessions.iter().map(SessionHandle::clock).collect();
+        clocks.iter().for_each(|clock| clock.wait_until_known(LONG).expect("soon"));
+        let of_file = GlobalClock::open(&path).expect("it is kept");
+        of_file.wait_until_known(LONG).expect("soon");
+        clocks.push(of_file);
+        check(&clocks, StdDuration::from_secs(3));
+        assert!(clocks.iter().all(|clock| clock.status() == Status::Synchronised));
+        converted(&clocks[0]);
+        stop(sessions);
+        assert!(clocks.iter().all(|clock| clock.status() == Status::Holdover));
+        check(&clocks, StdDuration::from_millis(300));
+    }
+}
+
+/// Times of all clocks of this host agree.
+fn converted(clock: &GlobalClock) {
+    let (before, raw, boot, after) = (SystemClock.now(), RawClock.now(), BootClock.now(), SystemClock.now());
+    let of_system = clock.of_system(before).expect("nobody has set it");
+    let of_raw = clock.of_raw(raw).expect("known");
+    let of_boot = clock.of_boot(boot).expect("nobody has suspended the host");
+    for found in [of_system, of_raw, of_boot] {
+        // Node 0 is the reference: its system clock is reference time.
+        let (before, after) = (before.on_reference(), after.on_reference());
+        assert!(found.earliest <= after && before <= found.latest, "{before:?} {after:?} {found:?}");
+        assert!(found.bound95.as_ns() < 20_000, "{found:?}");
+    }
+    // Long ago, and its rate is known.
+    let ago = probe_sync_time::Duration::from_ms(1_000);
+    let past = clock.of_raw(raw - ago).expect("known");
+    assert!(((of_raw.time - past.time) - ago).as_ns().abs() < 20_000, "{past:?} {of_raw:?}");
 }
 
 #[test]

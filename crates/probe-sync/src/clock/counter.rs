@@ -1,0 +1,127 @@
+//! The counter that a global clock counts by: which one this host may use, and how it is read.
+//!
+//! Place in the flow: a session chooses it once (`clock_counter`) and writes it into its pages; readers read what the page names.
+//!
+//! The time-stamp counter costs less to read than `CLOCK_MONOTONIC_RAW`. It is used only where the kernel's clocksource is `tsc`: then it is what
+//! `CLOCK_MONOTONIC_RAW` is made of. How long a tick is, is measured once against that clock; what is wrong with it is in the
+//! rates of the map, as any other rate is.
+//!
+//! What it does not do: watch the kernel's clocksource (`feed`).
+
+use std::time::Duration as StdDuration;
+
+use probe_sync_global_clock::{Pairs, Scale, Source};
+use probe_sync_sys::{BootClock, NARROW_BRACKET, RawClock, SystemClock, clock, read_pair};
+use probe_sync_time::{Clock, Counter, Timestamp};
+
+use crate::Error;
+use crate::config::ClockCounter;
+
+/// The counter of a page, on this host.
+#[derive(Copy, Clone, Debug)]
+pub struct HostCounter(pub Source);
+
+impl Clock<Counter> for HostCounter {
+    #[inline]
+    fn now(&self) -> Timestamp<Counter> {
+        Timestamp::from_ns(match self.0 {
+            Source::Raw => RawClock.now().as_ns(),
+            Source::Tsc(scale) => scale.ns(clock::ordered_ticks()),
+        })
+    }
+}
+
+/// Whether this host has the counter that is wanted.
+///
+/// # Errors
+/// Why not, and what to set.
+pub(crate) fn usable(wanted: ClockCounter) -> Result<(), String> {
+    match wanted {
+        ClockCounter::Raw => Ok(()),
+        ClockCounter::Tsc => clock::tsc_is_the_clocksource()
+            .map_err(|reason| format!("clock_counter=tsc cannot be had here: {reason}; set clock_counter=raw")),
+    }
+}
+
+/// The counter that is wanted, with the length of its ticks.
+///
+/// # Errors
+/// Where it counts as no counter does.
+pub(super) fn source(wanted: ClockCounter) -> Result<Source, Error> {
+    match wanted {
+        ClockCounter::Raw => Ok(Source::Raw),
+        ClockCounter::Tsc => scale().map(Source::Tsc).ok_or_else(|| Error::Clock {
+            reason: "clock_counter=tsc: the time-stamp counter does not count as CLOCK_MONOTONIC_RAW does; set clock_counter=raw".into(),
+        }),
+    }
+}
+
+/// How long a tick of the time-stamp counter is.
+fn scale() -> Option<Scale> {
+    let read = || read_pair(&HostCounter(Source::Tsc(Scale::ONE)), &RawClock, NARROW_BRACKET);
+    let first = read();
+    let mut found = None;
+    for _ in 0..CALIBRATIONS_MAX {
+        std::thread::sleep(CALIBRATION);
+        let last = read();
+        let passed = last.b - first.b;
+        found = Scale::of(passed.as_ns(), (last.a - first.a).as_ns());
+        if first.bracket.as_ns() + last.bracket.as_ns() <= passed.as_ns() / CALIBRATED {
+            break;
+        }
+    }
+    found
+}
+
+/// The counter, and raw, system and boot clock of this host now.
+pub(super) fn pairs(source: Source) -> Pairs {
+    let counter = HostCounter(source);
+    let system = read_pair(&counter, &SystemClock, NARROW_BRACKET);
+    let boot = read_pair(&counter, &BootClock, NARROW_BRACKET);
+    let mut bracket = system.bracket.max(boot.bracket);
+    let raw = match source {
+        Source::Raw => system.a.as_ns(),
+        Source::Tsc(_) => {
+            let raw = read_pair(&counter, &RawClock, NARROW_BRACKET);
+            bracket = bracket.max(raw.bracket);
+            (raw.b - (raw.a - system.a)).as_ns()
+        }
+    };
+    Pairs {
+        counter: system.a.as_ns(),
+        raw,
+        system: system.b.as_ns(),
+        boot: (boot.b - (boot.a - system.a)).as_ns(),
+        error: (bracket.as_ns() + 1) / 2,
+        ..Pairs::default()
+    }
+}
+
+/// Ticks are counted for so long,
+const CALIBRATION: StdDuration = StdDuration::from_millis(20);
+/// and where the readings were disturbed for longer, up to so many times,
+const CALIBRATIONS_MAX: usize = 10;
+/// until what they are wrong by is at most 10 ppm of it.
+const CALIBRATED: i64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_goes_as_the_raw_clock_does() {
+        assert!(usable(ClockCounter::Raw).is_ok() && source(ClockCounter::Raw).is_ok());
+        if let Err(reason) = usable(ClockCounter::Tsc) {
+            assert!(reason.ends_with("set clock_counter=raw"), "{reason}");
+            return;
+        }
+        let source = source(ClockCounter::Tsc).expect("it is usable");
+        let (first, mut last) = (pairs(source), pairs(source));
+        while last.raw - first.raw < 50_000_000 {
+            last = pairs(source);
+        }
+        let (counted, passed) = (last.counter - first.counter, last.raw - first.raw);
+        let error = 2 * (first.error + last.error) + passed / 2_000;
+        assert!((counted - passed).abs() <= error, "{counted} ns counted in {passed} ns, to within {error}");
+    }
+}
