@@ -48,6 +48,8 @@ static ps_options *settings(const char *out)
     need(ps_options_new(&options), "settings");
     need(ps_options_set(options, "window", "250ms"), "window");
     need(ps_options_set(options, "inject_skew", "7"), "inject_skew");
+    /* More than the 1 % of a core that a session takes by itself: the whole run lasts two seconds. */
+    need(ps_options_set(options, "budget_cpu", "10%"), "budget_cpu");
     need(ps_options_set(options, "tracer_clock", "monotonic"), "tracer_clock");
     need(ps_options_set(options, "out", out), "out");
     return options;

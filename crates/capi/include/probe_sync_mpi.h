@@ -100,7 +100,7 @@ static inline ps_status ps_mpi_session_start(MPI_Comm communicator, const ps_opt
 /*
  * As ps_mpi_session_start(), and the rounds go over MPI, on a duplicate of the communicator. Where ps_session_needs_step() says so, call
  * ps_session_step() between your own calls of MPI, on the thread that may make them: a round takes some three steps of every rank, and a rank that does
- * not step for longer than round_timeout and a window and a half ends the session of all, by its name. ps_session_stop(), and on the thread that started
+ * not step for longer than round_timeout and a window and a half ends the session of all, by its name: steps are to come three times as often. ps_session_stop(), and on the thread that started
  * the waits and ps_session_free(), then call MPI too. Stop the session before MPI_Finalize: one that still runs then fails, and calls MPI no more. The job is never ended.
  * PS_ERROR_MPI, on this rank alone, where MPI is not running, this thread may not call it, or the communicator is none of a single group.
  */

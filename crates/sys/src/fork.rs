@@ -7,66 +7,94 @@
 //!
 //! In the child every such socket becomes `/dev/null` under the same number: its end is seen by the others as soon as the parent's ends, and a
 //! descriptor that somebody in the child closes later is nobody else's. Which descriptor is still which socket is asked of the kernel
-//! (its inode), so nobody has to tell when a socket is closed. What is executed instead of forked inherits nothing: sockets are opened with `CLOEXEC`.
+//! (its file system and inode), so nobody has to tell when a socket is closed. What is executed instead of forked inherits nothing: sockets are opened with `CLOEXEC`.
 //!
 //! What it does not do: touch the child's memory; who calls a session there is told so by the session.
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::fstat;
+use rustix::fs::{FileType, fstat, makedev};
 
 /// Keeps a socket out of children that are forked off from now on. Where the system has no memory for it, children have the socket.
 pub fn close_in_children(socket: impl AsFd) {
-    if NULL.get_or_init(prepare).is_none() {
+    if !is_prepared() {
         return;
     }
     let socket = socket.as_fd();
-    let Some(inode) = inode(socket) else { return };
+    let Some(identity) = identity(socket) else { return };
     let mut kept = sockets();
     if kept.len() >= kept.capacity() {
         // Closed ones go before the list grows.
         kept.retain(|socket| socket.is_open());
     }
-    kept.push(Kept { number: socket.as_raw_fd(), inode });
+    kept.push(Kept { number: socket.as_raw_fd(), identity });
 }
 
 /// A socket as it was when it was opened.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Kept {
     number: RawFd,
-    inode: u64,
+    /// File system and inode.
+    identity: [u64; 2],
 }
 
 impl Kept {
     fn is_open(self) -> bool {
         // SAFETY: only asked what it is; whatever it is now, it is not closed here.
         let now = unsafe { BorrowedFd::borrow_raw(self.number) };
-        inode(now) == Some(self.inode)
+        identity(now) == Some(self.identity)
     }
 }
 
-fn inode(socket: BorrowedFd<'_>) -> Option<u64> {
-    fstat(socket).ok().map(|status| status.st_ino)
+fn identity(socket: BorrowedFd<'_>) -> Option<[u64; 2]> {
+    fstat(socket).ok().map(|status| [status.st_dev, status.st_ino])
 }
 
 fn sockets() -> MutexGuard<'static, Vec<Kept>> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens what takes the sockets' places, and asks to be called at every fork.
-fn prepare() -> Option<File> {
-    let null = File::open("/dev/null").ok()?;
+/// Opens what takes the sockets' places, and asks, once, to be called at every fork. No lock: a child that is forked meanwhile would find it taken for ever.
+fn is_prepared() -> bool {
+    let known = NULL.load(Ordering::Acquire);
+    // Somebody may have closed it, as daemons close whatever they find.
+    if known >= 0 && is_null(known) {
+        return true;
+    }
+    let Ok(opened) = File::open("/dev/null") else { return false };
+    let opened = opened.into_raw_fd();
+    if NULL.compare_exchange(known, opened, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: it is this function's own, and nobody else knows it.
+        drop(unsafe { OwnedFd::from_raw_fd(opened) });
+        return true;
+    }
+    if known >= 0 {
+        return true;
+    }
     // SAFETY: the three functions live as long as the program. `before` and `in_parent` take and give back a lock; `in_child` calls only what may be
     // called between fork and exec of a program with threads: fstat and dup3.
-    let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    (refused == 0).then_some(null)
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) == 0 }
+}
+
+/// Whether this descriptor is `/dev/null`, which Linux numbers 1:3.
+fn is_null(number: RawFd) -> bool {
+    // SAFETY: only asked what it is; whatever it is, it is not closed here.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    fstat(descriptor).is_ok_and(|status| {
+        FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice && status.st_rdev == makedev(1, 3)
+    })
 }
 
 /// No thread may change the list while the process is copied.
 extern "C" fn before() {
+    // A fork out of another library's handler: the list is held already.
+    if HELD.try_with(|held| held.try_borrow().is_ok_and(|held| held.is_some())).unwrap_or(false) {
+        return;
+    }
     let list = sockets();
     // A thread that is about to end has no place for it: the child may then find the list in change, and leaves it.
     let _ = HELD.try_with(|held| *held.borrow_mut() = Some(list));
@@ -78,18 +106,21 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     let held = HELD.try_with(|held| held.borrow_mut().take()).ok().flatten();
-    let (Some(mut list), Some(Some(null))) = (held, NULL.get()) else { return };
+    let (Some(mut list), null) = (held, NULL.load(Ordering::Acquire)) else { return };
+    if null < 0 || !is_null(null) {
+        return;
+    }
     for socket in list.iter().filter(|socket| socket.is_open()) {
         // SAFETY: both numbers are open descriptors of this process, of which this is the only thread. Where the system refuses, the child keeps the socket.
-        unsafe { libc::dup3(null.as_raw_fd(), socket.number, libc::O_CLOEXEC) };
+        unsafe { libc::dup3(null, socket.number, libc::O_CLOEXEC) };
     }
     // Without freeing: the allocator is as some other thread has left it.
     list.clear();
 }
 
 static SOCKETS: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
-/// What takes their places; None where the system refuses.
-static NULL: OnceLock<Option<File>> = OnceLock::new();
+/// What takes their places; below 0 as long as there was none.
+static NULL: AtomicI32 = AtomicI32::new(-1);
 
 thread_local! {
     /// The list, locked, in the thread that forks.

@@ -97,6 +97,11 @@ impl Carrier {
         self.mailbox.broken(reason.to_owned());
     }
 
+    /// Lets nobody wait here any more, and calls the library no more: the others learn it from a deadline. For threads that may not call it now.
+    pub fn break_off(&mut self, reason: &str) {
+        self.mailbox.broken(reason.to_owned());
+    }
+
     /// Gives back what the launcher's library lent, after an end in order on all ranks.
     ///
     /// # Errors

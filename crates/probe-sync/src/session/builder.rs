@@ -174,12 +174,18 @@ impl SessionBuilder {
         })
     }
 
-    /// Tells the ranks that meet over TCP why this one is not among them; where they talk by the launcher's messages, dropping the group tells.
-    fn refuse(self) {
-        if matches!(self.meets, Meets::Hosts(..) | Meets::Joins(..)) {
-            let body = move || _ = self.measure(None, &Flags::default(), &Shared::default());
-            // Without a thread the others wait until their deadline.
-            let _ = std::thread::Builder::new().name("probe_sync".into()).spawn(body);
+    /// Tells the others why this rank is not among them: over TCP when they meet, by a thread of its own.
+    fn refuse(mut self) {
+        let reason = self.config.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        match &mut self.meets {
+            Meets::Alone => {}
+            Meets::Group(_, Some(steps)) => steps.end(&reason),
+            Meets::Group(group, None) => group.abort(&reason),
+            Meets::Hosts(..) | Meets::Joins(..) => {
+                let body = move || _ = self.measure(None, &Flags::default(), &Shared::default());
+                // Without a thread the others wait until their deadline.
+                let _ = std::thread::Builder::new().name("probe_sync".into()).spawn(body);
+            }
         }
     }
 

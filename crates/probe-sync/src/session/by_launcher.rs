@@ -67,9 +67,19 @@ impl Steps {
         Ok(self.carrier.into_inner().unwrap_or_else(PoisonError::into_inner).release()?)
     }
 
-    /// Tells the others that this rank's launcher has let go of its session, and lets its thread wait no more.
+    /// Tells the others that this rank's launcher has let go of its session, and lets its thread wait no more. On another thread than the one that gave the
+    /// messages nobody knows whether the library may be called just now: there the others learn it from a deadline.
     pub fn let_go(&self) {
-        self.carrier().end(LET_GO, FAREWELL_LIMIT);
+        if self.made_here() {
+            self.end(LET_GO);
+        } else {
+            self.carrier().break_off(LET_GO);
+        }
+    }
+
+    /// Tells the others why this rank ends.
+    pub fn end(&self, reason: &str) {
+        self.carrier().end(reason, FAREWELL_LIMIT);
     }
 
     fn carrier(&self) -> MutexGuard<'_, Carrier> {
