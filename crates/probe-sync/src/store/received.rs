@@ -43,7 +43,7 @@ impl FilePlaces for ReceivedFiles {
 
 /// Where rank 0 has a file that `rank` has brought under `name`, in the directory `out` of a run.
 pub fn received(out: &Path, rank: Rank, name: &str) -> PathBuf {
-    out.join(format!("received/rank{rank}/{name}"))
+    out.join(format!("{RECEIVED_FOLDER}/rank{rank}/{name}"))
 }
 
 /// What a rank's own file is called on the way.
@@ -55,6 +55,9 @@ pub(crate) fn own_file(name: &str) -> String {
 pub(crate) fn pairs_file(node: NodeId) -> String {
     format!("snapshots/node{node}.snapshot_pairs.jsonl")
 }
+
+/// The folder of files that ranks have brought.
+pub(super) const RECEIVED_FOLDER: &str = "received";
 
 const FILES: &str = "files";
 
