@@ -100,7 +100,7 @@ impl FileSender {
         let mut talk = self.greet(wait)?;
         let mut left = facts.len();
         say(&mut talk, &announce(left, name), wait)?;
-        accepted(talk.wait_for_turn(wait))?;
+        accepted(talk.wait_for_answer(wait))?;
         let mut piece = vec![0; left.min(PIECE as u64) as usize];
         while left > 0 {
             piece.truncate(left.min(PIECE as u64) as usize);

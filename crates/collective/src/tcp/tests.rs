@@ -236,7 +236,7 @@ fn half_a_file(group: &Group, rank: Rank) -> Talk {
     let mut wait = Wait::begin(OPERATION, &deadline);
     let mut talk = group.talk(rank);
     talk.say(&[&announce(2 * PIECE as u64, "half")], &mut wait).unwrap();
-    assert_eq!(talk.wait_for_turn(&mut wait), Ok(Ok(())));
+    assert_eq!(talk.wait_for_answer(&mut wait), Ok(Ok(())));
     talk.say(&[&vec![1; PIECE]], &mut wait).unwrap();
     talk
 }
