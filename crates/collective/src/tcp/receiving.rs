@@ -143,18 +143,21 @@ fn work(places: &dyn FilePlaces, queue: &Mutex<Queue>) {
         let came = receive(delivery, places, &end);
         drop(coming);
         match came {
-            Ok((path, length)) => tracing::info!("rank {rank} has brought {} ({length} bytes)", path.display()),
+            Ok(Some((path, length))) => {
+                tracing::info!("rank {rank} has brought {} ({length} bytes)", path.display());
+            }
+            Ok(None) => tracing::info!("rank {rank} has brought a file that is here already"),
             Err(reason) => tracing::warn!("a file of rank {rank} did not come: {reason}"),
         }
     }
 }
 
-/// Takes one file; where it is, and its length.
+/// Takes one file; where it is, and its length. None: it was here already.
 fn receive(
     Delivery { rank, stream, seal }: Delivery,
     places: &dyn FilePlaces,
     end: &Arc<AtomicBool>,
-) -> Result<(PathBuf, u64), String> {
+) -> Result<Option<(PathBuf, u64)>, String> {
     let within = |limit| Deadline { grace: Duration::ZERO, ..Deadline::new(limit, Some(Arc::clone(end))) };
     let mut talk = Talk::new(stream, seal, Side::Root);
     let deadline = within(ANNOUNCEMENT_LIMIT);
@@ -162,9 +165,9 @@ fn receive(
     let announced = hear_announcement(&mut talk, &mut wait).map_err(reason)?;
     let begun = announced.and_then(|(length, name)| {
         let path = places.path(rank, &name)?;
-        Ok((begin(&path, length)?, path, length))
+        Ok((path.map(|path| Taken::begin(path, length)).transpose()?, length))
     });
-    let (mut file, path, length) = tell(&mut talk, begun, &mut wait)?;
+    let (mut taken, length) = tell(&mut talk, begun, &mut wait)?;
     let deadline = within(ANNOUNCEMENT_LIMIT + Duration::from_secs(length / SLOWEST));
     let mut wait = Wait::begin(OPERATION, &deadline);
     let mut piece = vec![0; length.min(PIECE as u64) as usize];
@@ -172,34 +175,55 @@ fn receive(
     while left > 0 {
         piece.truncate(left.min(PIECE as u64) as usize);
         talk.hear(&mut piece, &mut wait).and_then(|()| talk.hear_seal(&mut wait)).map_err(reason)?;
-        if let Err(error) = file.write_all(&piece) {
-            let refused = Err(unwritable(&path, &error));
-            return tell(&mut talk, refused, &mut wait);
-        }
         left -= piece.len() as u64;
+        if let Err(refused) = taken.as_mut().map_or(Ok(()), |taken| taken.add(&piece)) {
+            return tell(&mut talk, Err(refused), &mut wait);
+        }
     }
-    let whole = file.commit_without_sync().map_err(|error| unwritable(&path, &error));
-    tell(&mut talk, whole, &mut wait)?;
-    Ok((path, length))
+    let whole = taken.map(|taken| taken.end().map(|path| (path, length))).transpose();
+    tell(&mut talk, whole, &mut wait)
 }
 
-/// Begins a file, where there is room for it and for what the run itself still writes.
-fn begin(path: &Path, length: u64) -> Result<AtomicFile, String> {
-    if length > FILE_MAX {
-        return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
-    }
-    let folder = path.parent().unwrap_or(path);
-    std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
-    if let Ok(disk) = rustix::fs::statvfs(folder) {
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < length.saturating_add(RESERVE) {
-            let folder = folder.display();
-            return Err(format!(
-                "it has {length} bytes, and {folder} has {free} left on rank 0's host; make room there"
-            ));
+/// A file that comes.
+struct Taken {
+    path: PathBuf,
+    file: AtomicFile,
+}
+
+impl Taken {
+    /// Begins it, where there is room for it and for what the run itself still writes.
+    fn begin(path: PathBuf, length: u64) -> Result<Self, String> {
+        if length > FILE_MAX {
+            return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
         }
+        let folder = path.parent().unwrap_or(&path);
+        std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
+        check_room(folder, length)?;
+        let file = AtomicFile::create_seekable(&path).map_err(|error| unwritable(&path, &error))?;
+        Ok(Self { path, file })
     }
-    AtomicFile::create_seekable(path).map_err(|error| unwritable(path, &error))
+
+    /// The next bytes.
+    fn add(&mut self, piece: &[u8]) -> Result<(), String> {
+        self.file.write_all(piece).map_err(|error| unwritable(&self.path, &error))
+    }
+
+    /// It is whole.
+    fn end(self) -> Result<PathBuf, String> {
+        self.file.commit_without_sync().map_err(|error| unwritable(&self.path, &error))?;
+        Ok(self.path)
+    }
+}
+
+/// Accepts what a disk has room for, beside what the run itself still writes.
+fn check_room(folder: &Path, bytes: u64) -> Result<(), String> {
+    let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free >= bytes.saturating_add(RESERVE) {
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(format!("it has {bytes} bytes, and {folder} has {free} left on rank 0's host; make room there"))
 }
 
 /// Tells the rank how it went, and passes that on.

@@ -26,11 +26,11 @@ fn job() -> JobKey {
 struct Folders(PathBuf);
 
 impl FilePlaces for Folders {
-    fn path(&self, rank: Rank, name: &str) -> Result<PathBuf, String> {
-        if name == "unwanted" {
-            Err("nobody wants it".to_owned())
-        } else {
-            Ok(self.0.join(format!("rank{rank}")).join(name))
+    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String> {
+        match name {
+            "unwanted" => Err("nobody wants it".to_owned()),
+            "there already" => Ok(None),
+            _ => Ok(Some(self.0.join(format!("rank{rank}")).join(name))),
         }
     }
 }
@@ -175,6 +175,7 @@ fn what_is_not_allowed_is_refused_with_the_reason() {
     check_refused(&group, &announce(u64::MAX, "long"), "are taken; copy it by hand");
     check_refused(&group, &announce(1 << 40, "longer than the disk has room"), "make room there");
     check_refused(&group, &announce(1, "unwanted"), "nobody wants it");
+    group.send(1, "there already", &vec![1; PIECE + 1]).expect("it is heard and dropped");
     assert!(group.files(1).is_empty());
 }
 

@@ -50,10 +50,14 @@ impl FilesToRoot {
     }
 
     /// Brings what alignment reads of this rank into rank 0's directory, as it is now: its marks, and the snapshot pairs that it has taken.
+    /// Nothing travels where this rank sees rank 0's directory: they are there, and grow.
     ///
     /// # Errors
     /// As [`Self::send`].
     pub fn send_records(&self, limit: StdDuration) -> Result<(), Error> {
+        if self.sees_root() {
+            return Ok(());
+        }
         self.records.iter().try_for_each(|name| self.bring(&self.out.join(name), name, name, limit))
     }
 
