@@ -176,7 +176,7 @@ fn receive(
         piece.truncate(left.min(PIECE as u64) as usize);
         talk.hear(&mut piece, &mut wait).and_then(|()| talk.hear_seal(&mut wait)).map_err(reason)?;
         left -= piece.len() as u64;
-        if let Err(refused) = taken.as_mut().map_or(Ok(()), |taken| taken.add(&piece)) {
+        if let Err(refused) = taken.as_mut().map_or(Ok(()), |taken| taken.add(&piece, left)) {
             return tell(&mut talk, Err(refused), &mut wait);
         }
     }
@@ -188,6 +188,8 @@ fn receive(
 struct Taken {
     path: PathBuf,
     file: AtomicFile,
+    /// Bytes since the free room was looked at.
+    unlooked: u64,
 }
 
 impl Taken {
@@ -200,12 +202,19 @@ impl Taken {
         std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
         check_room(folder, length)?;
         let file = AtomicFile::create_seekable(&path).map_err(|error| unwritable(&path, &error))?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, unlooked: 0 })
     }
 
-    /// The next bytes.
-    fn add(&mut self, piece: &[u8]) -> Result<(), String> {
-        self.file.write_all(piece).map_err(|error| unwritable(&self.path, &error))
+    /// The next bytes, after which `left` come.
+    fn add(&mut self, piece: &[u8], left: u64) -> Result<(), String> {
+        self.file.write_all(piece).map_err(|error| unwritable(&self.path, &error))?;
+        self.unlooked += piece.len() as u64;
+        if self.unlooked >= LOOK_AT_ROOM {
+            self.unlooked = 0;
+            // Other files come at the same time and have taken room since this one began.
+            check_room(self.path.parent().unwrap_or(&self.path), left)?;
+        }
+        Ok(())
     }
 
     /// It is whole.
@@ -223,7 +232,7 @@ fn check_room(folder: &Path, bytes: u64) -> Result<(), String> {
         return Ok(());
     }
     let folder = folder.display();
-    Err(format!("it has {bytes} bytes, and {folder} has {free} left on rank 0's host; make room there"))
+    Err(format!("{bytes} bytes of it are to come, and {folder} has {free} left on rank 0's host; make room there"))
 }
 
 /// Tells the rank how it went, and passes that on.
@@ -263,8 +272,31 @@ const FILE_MAX: u64 = 1 << 40;
 /// Bytes that are left to the run's own files on the disk.
 const RESERVE: u64 = 64 << 20;
 
+/// Bytes between two looks at the free room.
+const LOOK_AT_ROOM: u64 = 64 << 20;
+
 /// Bytes in a second that a rank brings at least, from its turn to the end.
 const SLOWEST: u64 = 1 << 20;
 
 /// How long a rank has to say what it brings, and beyond what its bytes take.
 const ANNOUNCEMENT_LIMIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_is_looked_at_again_while_a_file_comes() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let mut taken = Taken::begin(folder.path().join("a/b"), 1).expect("there is room");
+        let piece = vec![0; PIECE];
+        for _ in 1..LOOK_AT_ROOM / PIECE as u64 {
+            taken.add(&piece, 1 << 60).expect("it is not looked at");
+        }
+        let reason = taken.add(&piece, 1 << 60).expect_err("no disk has that room");
+        assert!(reason.contains("are to come") && reason.contains("make room there"), "{reason}");
+        drop(taken);
+        let left = std::fs::read_dir(folder.path().join("a")).expect("a folder").count();
+        assert_eq!(left, 0, "what is not whole is removed");
+    }
+}
