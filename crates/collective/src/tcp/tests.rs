@@ -164,6 +164,41 @@ fn files_of_all_lengths_and_ranks_arrive_whole_beside_the_rounds() {
 }
 
 #[test]
+fn threads_of_one_rank_take_turns() {
+    let group = Group::new(2);
+    let sender = group.sender(1);
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), vec![5; 8 * PIECE]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (sender, path) = (sender.clone(), source.path());
+            scope.spawn(move || {
+                for file in 0..4 {
+                    sender.send(path, &format!("{thread}/{file}"), &deadline()).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(group.files(1).len(), 12);
+    // One that holds its turn: the other waits as long as it has time.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let sender = FileSender::new(vec![silent.local_addr().unwrap().to_string()], 1, 2, job());
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let limit =
+            Deadline { grace: Duration::ZERO, ..Deadline::new(Duration::from_secs(60), Some(Arc::clone(&stop))) };
+        let (first, path) = (sender.clone(), source.path());
+        let held = scope.spawn(move || first.send(path, "a", &limit));
+        let _connected = silent.accept().unwrap();
+        let late = Deadline::new(Duration::from_millis(100), None);
+        let error = sender.send(path, "b", &late).unwrap_err().to_string();
+        assert!(error.contains("another file of this rank was on its way"), "{error}");
+        stop.store(true, Ordering::Relaxed);
+        held.join().unwrap().unwrap_err();
+    });
+}
+
+#[test]
 fn what_is_not_allowed_is_refused_with_the_reason() {
     let group = Group::new(2);
     for name in ["../out", "/etc/passwd", "a/../../b"] {
