@@ -4,7 +4,9 @@
 //! rank that comes back wait for a disk. At most [`WORKERS`] files come at a time, one of each rank; the others wait for their turn. A rank that
 //! comes again has lost its earlier connection, and that one is given up. What is not whole is removed.
 //!
-//! What it does not do: decide where a file goes ([`FilePlaces`]), or wait for a disk to have it: the rank has it still.
+//! A rank is told that its file is whole when the disk has it: some disks tell only then that they have no room.
+//!
+//! What it does not do: decide where a file goes ([`FilePlaces`]).
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -219,7 +221,7 @@ impl Taken {
 
     /// It is whole.
     fn end(self) -> Result<PathBuf, String> {
-        self.file.commit_without_sync().map_err(|error| unwritable(&self.path, &error))?;
+        self.file.commit().map_err(|error| unwritable(&self.path, &error))?;
         Ok(self.path)
     }
 }

@@ -129,7 +129,7 @@ impl FileSender {
             left -= piece.len() as u64;
             say(&mut talk, &piece, wait)?;
         }
-        accepted(talk.hear_answer(wait))
+        accepted(talk.wait_for_answer(wait))
     }
 }
 
