@@ -65,6 +65,7 @@ class Recorder:
             self._marks: Marks = self._session._native.marks(join_timeout)
             # Until a round is solved nothing is measured: what is recorded now lies within.
             self._session.next_round(join_timeout)
+            self._saw_root = self._sees_root(before=False)
         except BaseException:
             self._session._native.abandon()
             raise
@@ -116,7 +117,7 @@ class Recorder:
             if missing:
                 told = ", ".join(str(path) for path in missing[:4])
                 raise Error(
-                    f"{len(missing)} trace(s) did not come for {_WRITTEN_S:.0f} s: {told}; see what their ranks say, give all ranks a folder that rank 0 "
+                    f"{len(missing)} trace(s) did not come: {told}; see what their ranks say, give all ranks a folder that rank 0 "
                     f"sees, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
                 )
             cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
@@ -143,8 +144,7 @@ class Recorder:
 
     def _send(self, written: Sequence[pathlib.Path], trace: Callable[[pathlib.Path], pathlib.Path]) -> None:
         """Brings this rank's traces to rank 0 where rank 0 does not see them; the file that is waited for comes last."""
-        shared = self._session.sees_root() if self._shared is None else self._shared
-        if shared:
+        if self._sees_root(before=self._saw_root) if self._shared is None else self._shared:
             return
         # In this order, and each once.
         paths = dict.fromkeys(path for word in written for path in (trace(word), word))
@@ -153,6 +153,13 @@ class Recorder:
         except Error as error:
             # The end of the run is waited for all the same.
             warnings.warn(f"probe_sync: {error}", RuntimeWarning, stacklevel=3)
+
+    def _sees_root(self, before: bool) -> bool:
+        """Whether this rank sees rank 0's folder; what was seen before where the run has ended meanwhile."""
+        try:
+            return self._session.sees_root()
+        except SessionEnded:
+            return before
 
     def _wait_for_end(self) -> None:
         end = time.monotonic() + _LONGEST_S + _END_S
@@ -174,7 +181,9 @@ class Recorder:
                 looked = now
                 news = (len(missing), self._received())
                 latest, seen = (latest, seen) if news == seen else (now, news)
-            if now - latest >= _WRITTEN_S or now - begun >= _LONGEST_S:
+            # Nothing is sent to a run that is over; what ranks write into a folder that all see may just be about to get its name.
+            over = self._session.state.phase in ("ended", "failed")
+            if now - latest >= (_OVER_S if over else _WRITTEN_S) or now - begun >= _LONGEST_S:
                 break
             time.sleep(0.05)
         return [path for _, path in missing]
@@ -243,6 +252,7 @@ _ATTEMPTS = 8
 _PERIOD_S = 0.1
 # Ranks end within seconds of each other; a large trace takes a while to write. Counted from when something came last.
 _WRITTEN_S = 300.0
+_OVER_S = 5.0
 _LOOK_S = 1.0
 # Many large traces that are sent to rank 0 take longer.
 _LONGEST_S = 3600.0
