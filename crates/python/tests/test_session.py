@@ -152,6 +152,16 @@ class Sessions(Folder):
         self.assertEqual(len(told), 1, told)
         self.assertRegex(told[0], "1 trace.s. did not come: .*missing; see what their ranks say")
 
+    def test_a_word_names_a_trace_of_its_own_rank(self):
+        word = self.folder / "word"
+        word.write_bytes(b"node-3.x-1.xplane.pb")
+        self.assertEqual(_recorder.trace_named(word, 1, ".xplane.pb"), "node-3.x-1.xplane.pb")
+        names = (b"", b"\xff-1.xplane.pb", b"node-2.xplane.pb", b"node-11.xplane.pb", b"../node-1.xplane.pb", b"node\0-1.xplane.pb")
+        for wrong in (*names, b"node-1.xplane.pb\n", b"node-1.json", b"n" * 300 + b"-1.xplane.pb"):
+            word.write_bytes(wrong)
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(probe_sync.Error, "word does not name a trace of rank 1"):
+                _recorder.trace_named(word, 1, ".xplane.pb")
+
     def test_started_twice(self):
         self.start()
         with self.assertRaisesRegex(probe_sync.AlreadyStarted, r"call stop\(\)"):

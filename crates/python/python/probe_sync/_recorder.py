@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import socket
 import sys
 import threading
@@ -243,12 +244,24 @@ def write_whole(path: pathlib.Path, write: Callable[[str], object]) -> None:
         beside.unlink(missing_ok=True)
 
 
+def trace_named(word: pathlib.Path, rank: int, suffix: str) -> str:
+    """The name of a rank's trace, as the rank's word says: of no other rank, and in no other folder."""
+    try:
+        name = word.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        name = ""
+    if len(name) > _NAME_MAX or re.fullmatch(rf"[^/\0\n]+-{rank}{re.escape(suffix)}", name) is None:
+        raise Error(f"{word} does not name a trace of rank {rank}; were its files changed, or does rank {rank} run another version of probe_sync?")
+    return name
+
+
 def host() -> str:
     """This host's short name."""
     return socket.gethostname().split(".")[0]
 
 
 _ATTEMPTS = 8
+_NAME_MAX = 255
 _PERIOD_S = 0.1
 # Ranks end within seconds of each other; a large trace takes a while to write. Counted from when something came last.
 _WRITTEN_S = 300.0
