@@ -232,11 +232,12 @@ pub struct Attendance {
 
 /// Where the root puts files that ranks bring.
 pub trait FilePlaces: fmt::Debug + Send + Sync {
-    /// The path of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made.
+    /// The path of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made. None where the root has
+    /// the file already: then it is heard and dropped.
     ///
     /// # Errors
     /// Why it is not taken; the rank is told so.
-    fn path(&self, rank: Rank, name: &str) -> Result<PathBuf, String>;
+    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String>;
 }
 
 /// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the same order.

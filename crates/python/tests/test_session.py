@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import unittest
+import warnings
+from unittest import mock
 
 import numpy as np
 import probe_sync
@@ -110,6 +112,55 @@ class Sessions(Folder):
         rest = {"group": None, "around": None, "merge": False, "join_timeout": 1.0, "settings": {}}
         with self.assertRaisesRegex(probe_sync.ConfigError, "shared='False': give True, False, or None"):
             _recorder.Recorder(self.folder, shared="False", **rest)
+
+    def recorder(self, **settings):
+        made = _recorder.Recorder(
+            self.folder,
+            group=None,
+            around=lambda name: (time.time_ns(), time.time_ns()),
+            merge=True,
+            shared=None,
+            join_timeout=20.0,
+            settings={**SETTINGS, **settings},
+        )
+        self.addCleanup(self.end, made._session)
+        return made
+
+    def finish(self, recorder, words):
+        """What is told at the end of a recording."""
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            recorder.finish([words], lambda cycle: self.folder / "merged")
+        return [str(one.message) for one in told]
+
+    def test_a_rank_that_shares_the_folder_of_a_run_that_has_ended_is_told_nothing(self):
+        recorder = self.recorder()
+        recorder.mark()
+        recorder._session.stop(timeout=20)
+        # As another rank of that run would be.
+        recorder.rank = 1
+        self.assertEqual(self.finish(recorder, [self.folder / "a", self.folder / "b"]), [])
+
+    def test_traces_are_not_waited_for_when_the_run_is_over(self):
+        recorder = self.recorder(duration="1s")
+        told = []
+        with mock.patch.object(_recorder, "_OVER_S", 0.2):
+            waiting = threading.Thread(target=lambda: told.extend(self.finish(recorder, [self.folder / "missing"])), daemon=True)
+            waiting.start()
+            waiting.join(LIMIT_S)
+        self.assertFalse(waiting.is_alive(), "it waits for what cannot come")
+        self.assertEqual(len(told), 1, told)
+        self.assertRegex(told[0], "1 trace.s. did not come: .*missing; see what their ranks say")
+
+    def test_a_word_names_a_trace_of_its_own_rank(self):
+        word = self.folder / "word"
+        word.write_bytes(b"node-3.x-1.xplane.pb")
+        self.assertEqual(_recorder.trace_named(word, 1, ".xplane.pb"), "node-3.x-1.xplane.pb")
+        names = (b"", b"\xff-1.xplane.pb", b"node-2.xplane.pb", b"node-11.xplane.pb", b"../node-1.xplane.pb", b"node\0-1.xplane.pb")
+        for wrong in (*names, b"node-1.xplane.pb\n", b"node-1.json", b"n" * 300 + b"-1.xplane.pb"):
+            word.write_bytes(wrong)
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(probe_sync.Error, "word does not name a trace of rank 1"):
+                _recorder.trace_named(word, 1, ".xplane.pb")
 
     def test_started_twice(self):
         self.start()

@@ -65,11 +65,12 @@ impl Talk {
         Self { stream, key: seal.into(), own, messages: [0; 2], hearing: None, silence: SILENCE }
     }
 
-    /// Waits for its turn: the root's answer to what the rank announces may take as long as other ranks' files do.
+    /// The root's answer, however long it is silent before: to what the rank announces as long as other ranks' files take, to the last piece as long
+    /// as its disk does.
     ///
     /// # Errors
     /// [`Broken::Off`].
-    pub fn wait_for_turn(&mut self, wait: &mut Wait<'_>) -> Result<Answer, Broken> {
+    pub fn wait_for_answer(&mut self, wait: &mut Wait<'_>) -> Result<Answer, Broken> {
         self.silence = Duration::MAX;
         let answer = self.hear_answer(wait);
         self.silence = SILENCE;
@@ -81,6 +82,10 @@ impl Talk {
     /// # Errors
     /// [`Broken`].
     pub fn say(&mut self, parts: &[&[u8]], wait: &mut Wait<'_>) -> Result<(), Broken> {
+        // A socket that always takes bytes is never waited for. The root's answers are short, and worth knowing at the end too.
+        if self.own == Side::Rank {
+            check_time(wait)?;
+        }
         let mut hasher = self.hasher(self.own);
         for part in parts {
             hasher.update(part);
@@ -106,6 +111,8 @@ impl Talk {
     /// # Errors
     /// [`Broken::Off`], also where the seal is not that of what was heard.
     pub fn hear_seal(&mut self, wait: &mut Wait<'_>) -> Result<(), Broken> {
+        // A socket that always has bytes is never waited for.
+        check_time(wait)?;
         let mut seal = [0; 32];
         self.read(&mut seal, wait)?;
         let expected = self.hearing.take().unwrap_or_else(|| self.hasher(self.own.other())).finalize();
@@ -218,10 +225,7 @@ impl Talk {
         if begun.elapsed() >= self.silence {
             return Err(off(&format!("the other side was silent for {:?}", self.silence)));
         }
-        let Some(slice) = wait.slice() else {
-            let why = if wait.interrupted() { "it was asked to end" } else { "the time for it was over" };
-            return Err(off(&format!("{why} after {:.1?}", wait.elapsed())));
-        };
+        let slice = check_time(wait)?;
         let slept = poll_sockets(&[(self.stream.as_fd(), wanted)], slice.min(self.silence), OPERATION);
         slept.map(drop).map_err(|error| off(&error.to_string()))
     }
@@ -234,6 +238,14 @@ impl Side {
             Self::Root => Self::Rank,
         }
     }
+}
+
+/// How long to sleep at most, while there is time and nobody asks for the end.
+fn check_time(wait: &mut Wait<'_>) -> Result<Duration, Broken> {
+    wait.slice().ok_or_else(|| {
+        let why = if wait.interrupted() { "it was asked to end" } else { "the time for it was over" };
+        off(&format!("{why} after {:.1?}", wait.elapsed()))
+    })
 }
 
 /// What a rank says first: how many bytes the file has, and its name.
@@ -313,6 +325,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     use proptest::prelude::*;
 
@@ -321,15 +335,18 @@ mod tests {
 
     /// A root that hears what somebody who has greeted says.
     fn root_hears(bytes: &[u8]) -> Result<Result<(u64, String), String>, Broken> {
+        root_hears_until(bytes, &Deadline::new(Duration::from_secs(60), None))
+    }
+
+    fn root_hears_until(bytes: &[u8], deadline: &Deadline) -> Result<Result<(u64, String), String>, Broken> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let mut peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (root, _) = listener.accept().expect("it connects");
         root.set_nonblocking(true).expect("a socket");
         peer.write_all(bytes).expect("it fits the buffer");
         drop(peer);
-        let deadline = Deadline::new(Duration::from_secs(60), None);
         let mut talk = Talk::new(root, Hash::from_bytes([7; 32]), Side::Root);
-        hear_announcement(&mut talk, &mut Wait::begin(OPERATION, &deadline))
+        hear_announcement(&mut talk, &mut Wait::begin(OPERATION, deadline))
     }
 
     fn sealed(message: &[u8], number: u64, key: [u8; 32]) -> Vec<u8> {
@@ -348,6 +365,27 @@ mod tests {
         assert_eq!(root_hears(&said), Err(off("the other side hung up")));
         let long = announce(5, &"n".repeat(NAME_MAX + 1));
         assert!(root_hears(&sealed(&long, 0, [7; 32])).is_ok_and(|heard| heard.is_err()));
+    }
+
+    #[test]
+    fn the_end_is_seen_where_the_socket_is_always_ready() {
+        let said = sealed(&announce(5, "a/b"), 0, [7; 32]);
+        let interrupt = Some(Arc::new(AtomicBool::new(true)));
+        let ended = Deadline { grace: Duration::ZERO, ..Deadline::new(Duration::from_secs(60), interrupt) };
+        let late = Deadline::new(Duration::ZERO, None);
+        for (deadline, part) in [(&ended, "it was asked to end"), (&late, "the time for it was over")] {
+            let told = |result: Result<(), Broken>| match result {
+                Err(Broken::Off(reason)) => assert!(reason.starts_with(part), "{reason}"),
+                other => panic!("{other:?}"),
+            };
+            // All of it is there to read.
+            told(root_hears_until(&said, deadline).map(drop));
+            let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+            let rank = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+            rank.set_nonblocking(true).expect("a socket");
+            let mut talk = Talk::new(rank, Hash::from_bytes([7; 32]), Side::Rank);
+            told(talk.say(&[b"it fits the buffer"], &mut Wait::begin(OPERATION, deadline)));
+        }
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! rank that comes back wait for a disk. At most [`WORKERS`] files come at a time, one of each rank; the others wait for their turn. A rank that
 //! comes again has lost its earlier connection, and that one is given up. What is not whole is removed.
 //!
-//! What it does not do: decide where a file goes ([`FilePlaces`]), or wait for a disk to have it: the rank has it still.
+//! A rank is told that its file is whole when the disk has it: some disks tell only then that they have no room.
+//!
+//! What it does not do: decide where a file goes ([`FilePlaces`]).
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -143,18 +145,21 @@ fn work(places: &dyn FilePlaces, queue: &Mutex<Queue>) {
         let came = receive(delivery, places, &end);
         drop(coming);
         match came {
-            Ok((path, length)) => tracing::info!("rank {rank} has brought {} ({length} bytes)", path.display()),
+            Ok(Some((path, length))) => {
+                tracing::info!("rank {rank} has brought {} ({length} bytes)", path.display());
+            }
+            Ok(None) => tracing::info!("rank {rank} has brought a file that is here already"),
             Err(reason) => tracing::warn!("a file of rank {rank} did not come: {reason}"),
         }
     }
 }
 
-/// Takes one file; where it is, and its length.
+/// Takes one file; where it is, and its length. None: it was here already.
 fn receive(
     Delivery { rank, stream, seal }: Delivery,
     places: &dyn FilePlaces,
     end: &Arc<AtomicBool>,
-) -> Result<(PathBuf, u64), String> {
+) -> Result<Option<(PathBuf, u64)>, String> {
     let within = |limit| Deadline { grace: Duration::ZERO, ..Deadline::new(limit, Some(Arc::clone(end))) };
     let mut talk = Talk::new(stream, seal, Side::Root);
     let deadline = within(ANNOUNCEMENT_LIMIT);
@@ -162,9 +167,9 @@ fn receive(
     let announced = hear_announcement(&mut talk, &mut wait).map_err(reason)?;
     let begun = announced.and_then(|(length, name)| {
         let path = places.path(rank, &name)?;
-        Ok((begin(&path, length)?, path, length))
+        Ok((path.map(|path| Taken::begin(path, length)).transpose()?, length))
     });
-    let (mut file, path, length) = tell(&mut talk, begun, &mut wait)?;
+    let (mut taken, length) = tell(&mut talk, begun, &mut wait)?;
     let deadline = within(ANNOUNCEMENT_LIMIT + Duration::from_secs(length / SLOWEST));
     let mut wait = Wait::begin(OPERATION, &deadline);
     let mut piece = vec![0; length.min(PIECE as u64) as usize];
@@ -172,34 +177,64 @@ fn receive(
     while left > 0 {
         piece.truncate(left.min(PIECE as u64) as usize);
         talk.hear(&mut piece, &mut wait).and_then(|()| talk.hear_seal(&mut wait)).map_err(reason)?;
-        if let Err(error) = file.write_all(&piece) {
-            let refused = Err(unwritable(&path, &error));
-            return tell(&mut talk, refused, &mut wait);
-        }
         left -= piece.len() as u64;
+        if let Err(refused) = taken.as_mut().map_or(Ok(()), |taken| taken.add(&piece, left)) {
+            return tell(&mut talk, Err(refused), &mut wait);
+        }
     }
-    let whole = file.commit_without_sync().map_err(|error| unwritable(&path, &error));
-    tell(&mut talk, whole, &mut wait)?;
-    Ok((path, length))
+    let whole = taken.map(|taken| taken.end().map(|path| (path, length))).transpose();
+    tell(&mut talk, whole, &mut wait)
 }
 
-/// Begins a file, where there is room for it and for what the run itself still writes.
-fn begin(path: &Path, length: u64) -> Result<AtomicFile, String> {
-    if length > FILE_MAX {
-        return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
-    }
-    let folder = path.parent().unwrap_or(path);
-    std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
-    if let Ok(disk) = rustix::fs::statvfs(folder) {
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < length.saturating_add(RESERVE) {
-            let folder = folder.display();
-            return Err(format!(
-                "it has {length} bytes, and {folder} has {free} left on rank 0's host; make room there"
-            ));
+/// A file that comes.
+struct Taken {
+    path: PathBuf,
+    file: AtomicFile,
+    /// Bytes since the free room was looked at.
+    unlooked: u64,
+}
+
+impl Taken {
+    /// Begins it, where there is room for it and for what the run itself still writes.
+    fn begin(path: PathBuf, length: u64) -> Result<Self, String> {
+        if length > FILE_MAX {
+            return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
         }
+        let folder = path.parent().unwrap_or(&path);
+        std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
+        check_room(folder, length)?;
+        let file = AtomicFile::create_seekable(&path).map_err(|error| unwritable(&path, &error))?;
+        Ok(Self { path, file, unlooked: 0 })
     }
-    AtomicFile::create_seekable(path).map_err(|error| unwritable(path, &error))
+
+    /// The next bytes, after which `left` come.
+    fn add(&mut self, piece: &[u8], left: u64) -> Result<(), String> {
+        self.file.write_all(piece).map_err(|error| unwritable(&self.path, &error))?;
+        self.unlooked += piece.len() as u64;
+        if self.unlooked >= LOOK_AT_ROOM {
+            self.unlooked = 0;
+            // Other files come at the same time and have taken room since this one began.
+            check_room(self.path.parent().unwrap_or(&self.path), left)?;
+        }
+        Ok(())
+    }
+
+    /// It is whole.
+    fn end(self) -> Result<PathBuf, String> {
+        self.file.commit().map_err(|error| unwritable(&self.path, &error))?;
+        Ok(self.path)
+    }
+}
+
+/// Accepts what a disk has room for, beside what the run itself still writes.
+fn check_room(folder: &Path, bytes: u64) -> Result<(), String> {
+    let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free >= bytes.saturating_add(RESERVE) {
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(format!("{bytes} bytes of it are to come, and {folder} has {free} left on rank 0's host; make room there"))
 }
 
 /// Tells the rank how it went, and passes that on.
@@ -239,8 +274,31 @@ const FILE_MAX: u64 = 1 << 40;
 /// Bytes that are left to the run's own files on the disk.
 const RESERVE: u64 = 64 << 20;
 
+/// Bytes between two looks at the free room.
+const LOOK_AT_ROOM: u64 = 64 << 20;
+
 /// Bytes in a second that a rank brings at least, from its turn to the end.
 const SLOWEST: u64 = 1 << 20;
 
 /// How long a rank has to say what it brings, and beyond what its bytes take.
 const ANNOUNCEMENT_LIMIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_is_looked_at_again_while_a_file_comes() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let mut taken = Taken::begin(folder.path().join("a/b"), 1).expect("there is room");
+        let piece = vec![0; PIECE];
+        for _ in 1..LOOK_AT_ROOM / PIECE as u64 {
+            taken.add(&piece, 1 << 60).expect("it is not looked at");
+        }
+        let reason = taken.add(&piece, 1 << 60).expect_err("no disk has that room");
+        assert!(reason.contains("are to come") && reason.contains("make room there"), "{reason}");
+        drop(taken);
+        let left = std::fs::read_dir(folder.path().join("a")).expect("a folder").count();
+        assert_eq!(left, 0, "what is not whole is removed");
+    }
+}

@@ -1,13 +1,14 @@
 //! A rank's way to bring files to the root.
 //!
 //! Place in the flow: any rank but the root, beside its group, from any thread; `receiving` is the other end. Each file has a connection of its
-//! own, to the address of the rendezvous, and a broken one is tried once more from the start.
+//! own, to the address of the rendezvous, and a broken one is tried once more from the start. Threads of one rank take turns.
 //!
 //! What it does not do: remove what it has brought, or bring several files at once.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use super::delivery::{Answer, Broken, OPERATION, PIECE, Side, Talk, announce, check_name};
@@ -23,6 +24,8 @@ pub struct FileSender {
     rank: Rank,
     size: usize,
     job: JobKey,
+    /// Held while a file travels: the root gives up an earlier connection of a rank that comes again.
+    turn: Arc<Mutex<()>>,
 }
 
 /// Why a file has not come.
@@ -36,7 +39,7 @@ enum Failure {
 impl FileSender {
     /// Rank `rank` of `size`, whose root listens at one of these addresses (`host:port`).
     pub fn new(addresses: Vec<String>, rank: Rank, size: usize, job: JobKey) -> Self {
-        Self { addresses, rank, size, job }
+        Self { addresses, rank, size, job, turn: Arc::default() }
     }
 
     /// Whose files it brings.
@@ -45,7 +48,8 @@ impl FileSender {
     }
 
     /// Brings the file at `path`, with the bytes that it has now, to the root under `name`: a relative path with `/` between its parts. Returns when the
-    /// root has it whole. A later file of the same name replaces it. Holds 1 MiB of it at a time.
+    /// root has it whole. A later file of the same name replaces it. Holds 1 MiB of it at a time. While another thread brings a file with this sender or
+    /// a clone of it, it waits.
     ///
     /// # Errors
     /// [`Error::File`] says why the root does not have it, and what to do.
@@ -54,6 +58,7 @@ impl FileSender {
         check_name(name).map_err(failed)?;
         let mut wait = Wait::begin(OPERATION, deadline);
         let mut retries = RETRIES;
+        let _turn = self.turn(&mut wait).map_err(failed)?;
         loop {
             match self.attempt(path, name, &mut wait) {
                 Ok(()) => return Ok(()),
@@ -83,6 +88,19 @@ impl FileSender {
         }
     }
 
+    /// Waits until no other thread brings a file.
+    fn turn(&self, wait: &mut Wait<'_>) -> Result<MutexGuard<'_, ()>, String> {
+        loop {
+            match self.turn.try_lock() {
+                Ok(turn) => return Ok(turn),
+                Err(TryLockError::Poisoned(turn)) => return Ok(turn.into_inner()),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let slice = wait.slice().ok_or("another file of this rank was on its way until the time was over")?;
+            std::thread::sleep(slice.min(TURN));
+        }
+    }
+
     fn greet(&self, wait: &mut Wait<'_>) -> Result<Talk, Failure> {
         let nonce = random_bytes().map_err(|error| Failure::Final(error.to_string()))?;
         let hello = Hello::new(self.rank, self.size, Errand::File, nonce);
@@ -100,7 +118,7 @@ impl FileSender {
         let mut talk = self.greet(wait)?;
         let mut left = facts.len();
         say(&mut talk, &announce(left, name), wait)?;
-        accepted(talk.wait_for_turn(wait))?;
+        accepted(talk.wait_for_answer(wait))?;
         let mut piece = vec![0; left.min(PIECE as u64) as usize];
         while left > 0 {
             piece.truncate(left.min(PIECE as u64) as usize);
@@ -111,7 +129,7 @@ impl FileSender {
             left -= piece.len() as u64;
             say(&mut talk, &piece, wait)?;
         }
-        accepted(talk.hear_answer(wait))
+        accepted(talk.wait_for_answer(wait))
     }
 }
 
@@ -160,6 +178,9 @@ fn pause(wait: &mut Wait<'_>) -> bool {
 
 /// Further attempts after a broken connection.
 const RETRIES: u32 = 1;
+
+/// Between two looks whether another thread's file is still on its way.
+const TURN: Duration = Duration::from_millis(20);
 
 /// Before a further attempt.
 const BACKOFF: Duration = Duration::from_secs(1);

@@ -26,11 +26,11 @@ fn job() -> JobKey {
 struct Folders(PathBuf);
 
 impl FilePlaces for Folders {
-    fn path(&self, rank: Rank, name: &str) -> Result<PathBuf, String> {
-        if name == "unwanted" {
-            Err("nobody wants it".to_owned())
-        } else {
-            Ok(self.0.join(format!("rank{rank}")).join(name))
+    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String> {
+        match name {
+            "unwanted" => Err("nobody wants it".to_owned()),
+            "there already" => Ok(None),
+            _ => Ok(Some(self.0.join(format!("rank{rank}")).join(name))),
         }
     }
 }
@@ -164,6 +164,41 @@ fn files_of_all_lengths_and_ranks_arrive_whole_beside_the_rounds() {
 }
 
 #[test]
+fn threads_of_one_rank_take_turns() {
+    let group = Group::new(2);
+    let sender = group.sender(1);
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), vec![5; 8 * PIECE]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (sender, path) = (sender.clone(), source.path());
+            scope.spawn(move || {
+                for file in 0..4 {
+                    sender.send(path, &format!("{thread}/{file}"), &deadline()).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(group.files(1).len(), 12);
+    // One that holds its turn: the other waits as long as it has time.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let sender = FileSender::new(vec![silent.local_addr().unwrap().to_string()], 1, 2, job());
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let limit =
+            Deadline { grace: Duration::ZERO, ..Deadline::new(Duration::from_secs(60), Some(Arc::clone(&stop))) };
+        let (first, path) = (sender.clone(), source.path());
+        let held = scope.spawn(move || first.send(path, "a", &limit));
+        let _connected = silent.accept().unwrap();
+        let late = Deadline::new(Duration::from_millis(100), None);
+        let error = sender.send(path, "b", &late).unwrap_err().to_string();
+        assert!(error.contains("another file of this rank was on its way"), "{error}");
+        stop.store(true, Ordering::Relaxed);
+        held.join().unwrap().unwrap_err();
+    });
+}
+
+#[test]
 fn what_is_not_allowed_is_refused_with_the_reason() {
     let group = Group::new(2);
     for name in ["../out", "/etc/passwd", "a/../../b"] {
@@ -175,6 +210,7 @@ fn what_is_not_allowed_is_refused_with_the_reason() {
     check_refused(&group, &announce(u64::MAX, "long"), "are taken; copy it by hand");
     check_refused(&group, &announce(1 << 40, "longer than the disk has room"), "make room there");
     check_refused(&group, &announce(1, "unwanted"), "nobody wants it");
+    group.send(1, "there already", &vec![1; PIECE + 1]).expect("it is heard and dropped");
     assert!(group.files(1).is_empty());
 }
 
@@ -236,7 +272,7 @@ fn half_a_file(group: &Group, rank: Rank) -> Talk {
     let mut wait = Wait::begin(OPERATION, &deadline);
     let mut talk = group.talk(rank);
     talk.say(&[&announce(2 * PIECE as u64, "half")], &mut wait).unwrap();
-    assert_eq!(talk.wait_for_turn(&mut wait), Ok(Ok(())));
+    assert_eq!(talk.wait_for_answer(&mut wait), Ok(Ok(())));
     talk.say(&[&vec![1; PIECE]], &mut wait).unwrap();
     talk
 }

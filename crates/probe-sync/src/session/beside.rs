@@ -419,6 +419,7 @@ mod tests {
         std::fs::write(&trace, vec![b'x'; 3 << 20]).expect("writable");
         files[1].send(&trace, "traces/rank1.json", LONG).expect("rank 0 takes it");
         files[1].send_records(LONG).expect("rank 0 takes them");
+        files[2].send_records(StdDuration::ZERO).expect("they are there");
         let (out, own) = (at_root.join("out"), elsewhere.join("out"));
         let read = |path: &Path| std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(read(&crate::received(&out, 1, "traces/rank1.json")), read(&trace));

@@ -34,10 +34,12 @@ impl FilesToRoot {
         self.run
     }
 
-    /// Whether this rank sees rank 0's directory under the name of its own, from the first round on: its `run.json` is of this run. Where a file
-    /// system shows it late, files travel that need not.
+    /// Whether this rank sees rank 0's directory under the name of its own, from the first round on: its `run.json` is of this run, and what this rank
+    /// has written is there. Where a file system shows it late, files travel that need not.
     pub fn sees_root(&self) -> bool {
         run_in(&self.out).is_some_and(|run| run == self.run.to_string())
+            // Another directory may have the name by now, as where this process has changed its working directory.
+            && self.records.iter().all(|name| self.out.join(name).exists())
     }
 
     /// Brings the file at `path` to rank 0, where it lies in `received/rankR/NAME` of the run's directory once it is whole
@@ -50,10 +52,14 @@ impl FilesToRoot {
     }
 
     /// Brings what alignment reads of this rank into rank 0's directory, as it is now: its marks, and the snapshot pairs that it has taken.
+    /// Nothing travels where this rank sees rank 0's directory: they are there, and grow.
     ///
     /// # Errors
     /// As [`Self::send`].
     pub fn send_records(&self, limit: StdDuration) -> Result<(), Error> {
+        if self.sees_root() {
+            return Ok(());
+        }
         self.records.iter().try_for_each(|name| self.bring(&self.out.join(name), name, name, limit))
     }
 
@@ -78,7 +84,7 @@ mod tests {
     #[test]
     fn a_rank_sees_the_root_by_the_run_in_its_directory() {
         let out = tempfile::tempdir().expect("a temporary directory");
-        let files = FilesToRoot {
+        let mut files = FilesToRoot {
             sender: None,
             out: out.path().to_owned(),
             run: RunId(7),
@@ -94,5 +100,9 @@ mod tests {
         let error = files.send(Path::new("/dev/null"), "a", StdDuration::ZERO).expect_err("no way").to_string();
         assert!(error.contains("a cannot travel to rank 0"), "{error}");
         files.send_records(StdDuration::ZERO).expect("there are none");
+        files.records.push("own.jsonl".into());
+        assert!(!files.sees_root(), "what this rank has written is elsewhere");
+        std::fs::write(out.path().join("own.jsonl"), "").expect("writable");
+        assert!(files.sees_root());
     }
 }

@@ -16,6 +16,7 @@ use probe_sync_files::{AtomicFile, NewFolders};
 use serde_json::Value;
 
 use super::JsonLines;
+use super::received::RECEIVED_FOLDER;
 use crate::Error;
 
 /// The directory of one run.
@@ -204,12 +205,10 @@ fn content(directory: &Path) -> Content {
         |path: &Path, test: &dyn Fn(&str) -> bool| path.file_name().and_then(|name| name.to_str()).is_some_and(test);
     let (mut files, mut foreign) = (false, false);
     for entry in entries(directory) {
-        let of_nodes = entry.is_dir() && named(&entry, &|name| PARTS.contains(&name));
-        let of_processes = entry.is_dir() && named(&entry, &|name| name == MARKS_FOLDER);
-        if of_nodes || of_processes {
+        let ours = entry.file_name().and_then(|name| name.to_str()).and_then(own_names).filter(|_| entry.is_dir());
+        if let Some(ours) = ours {
             let inside = entries(&entry);
             files |= !inside.is_empty();
-            let ours = |name: &str| if of_nodes { name.starts_with("node") } else { token_of_file(name).is_some() };
             foreign |= !inside.iter().all(|file| named(file, &ours));
         } else if named(&entry, &|name| name.starts_with("run.json.") && name.ends_with(".partial")) {
             files = true;
@@ -221,6 +220,17 @@ fn content(directory: &Path) -> Content {
         (true, _) => Content::Foreign,
         (false, true) => Content::Run,
         (false, false) => Content::Nothing,
+    }
+}
+
+/// What the files of a folder are called that ranks and their processes make in a run's directory, whether or not it is rank 0's.
+fn own_names(folder: &str) -> Option<fn(&str) -> bool> {
+    match folder {
+        MARKS_FOLDER => Some(|name| token_of_file(name).is_some()),
+        RECEIVED_FOLDER => Some(|name| name.starts_with("rank")),
+        // Of probe_sync.jax; one that is not whole begins with a dot.
+        "written" => Some(|name| name.starts_with("probe_sync_") || name.starts_with('.')),
+        part => PARTS.contains(&part).then_some(|name| name.starts_with("node")),
     }
 }
 
@@ -314,7 +324,16 @@ mod tests {
         assert_eq!(content(&path), Content::Nothing);
         fs::write(path.join(MARKS_FOLDER).join("rank0-0123456789abcdef.jsonl"), "x").expect("writable");
         assert_eq!(content(&path), Content::Run);
-        for thesis in ["windows/thesis.txt", "marks/thesis.txt"] {
+        // As a rank other than 0 leaves its own directory, with probe_sync.jax; this host may be rank 0 of the next run.
+        for name in ["written/probe_sync_77.1", "received/rank2/trace.json"] {
+            let file = path.join(name);
+            fs::create_dir_all(file.parent().expect("a folder")).expect("writable");
+            fs::write(&file, "x").expect("writable");
+            RunDirectory::claim(&path).expect("what a rank left").started();
+            assert!(!file.exists(), "{name} has moved aside");
+        }
+        for thesis in ["windows/thesis.txt", "marks/thesis.txt", "written/thesis.txt", "received/thesis.txt"] {
+            fs::create_dir_all(path.join(thesis).parent().expect("a folder")).expect("writable");
             fs::write(path.join(thesis), "x").expect("writable");
             assert_eq!(content(&path), Content::Foreign);
             fs::remove_file(path.join(thesis)).expect("it was there");

@@ -6,7 +6,9 @@
 //!
 //! What it does not do: move bytes (`collective`).
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use probe_sync_collective::{FilePlaces, Rank};
 use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
@@ -18,24 +20,38 @@ pub(crate) struct ReceivedFiles {
     out: PathBuf,
     /// For each rank, the node for which it takes snapshot pairs.
     nodes: Vec<Option<NodeId>>,
+    /// Records that ranks have begun to bring.
+    brought: Mutex<HashSet<String>>,
 }
 
 impl ReceivedFiles {
     /// For a run in `out`.
     pub fn new(out: &Path, nodes: Vec<Option<NodeId>>) -> Self {
         // This process may change its working directory.
-        Self { out: std::path::absolute(out).unwrap_or_else(|_| out.to_owned()), nodes }
+        Self { out: std::path::absolute(out).unwrap_or_else(|_| out.to_owned()), nodes, brought: Mutex::default() }
+    }
+
+    /// Where a record goes; None where its rank writes it here itself, as a rank does that sees this directory after all. Such a file grows, and
+    /// one that was brought would be a copy.
+    fn record(&self, name: &str) -> Option<PathBuf> {
+        let path = self.out.join(name);
+        let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        if !brought.contains(name) && path.exists() {
+            return None;
+        }
+        brought.insert(name.to_owned());
+        Some(path)
     }
 }
 
 impl FilePlaces for ReceivedFiles {
-    fn path(&self, rank: Rank, name: &str) -> Result<PathBuf, String> {
+    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String> {
         let own = |file: &str| file.starts_with(&format!("rank{rank}-")) && token_of_file(file).is_some();
         let pairs = self.nodes.get(rank).copied().flatten().map(pairs_file);
         match name.split_once('/') {
-            Some((FILES, name)) => Ok(received(&self.out, rank, name)),
-            Some((MARKS_FOLDER, file)) if own(file) => Ok(self.out.join(name)),
-            _ if pairs.as_deref() == Some(name) => Ok(self.out.join(name)),
+            Some((FILES, name)) => Ok(Some(received(&self.out, rank, name))),
+            Some((MARKS_FOLDER, file)) if own(file) => Ok(self.record(name)),
+            _ if pairs.as_deref() == Some(name) => Ok(self.record(name)),
             _ => Err(format!("rank {rank} has no record {name:?} in this run")),
         }
     }
@@ -43,7 +59,7 @@ impl FilePlaces for ReceivedFiles {
 
 /// Where rank 0 has a file that `rank` has brought under `name`, in the directory `out` of a run.
 pub fn received(out: &Path, rank: Rank, name: &str) -> PathBuf {
-    out.join(format!("received/rank{rank}/{name}"))
+    out.join(format!("{RECEIVED_FOLDER}/rank{rank}/{name}"))
 }
 
 /// What a rank's own file is called on the way.
@@ -56,6 +72,9 @@ pub(crate) fn pairs_file(node: NodeId) -> String {
     format!("snapshots/node{node}.snapshot_pairs.jsonl")
 }
 
+/// The folder of files that ranks have brought.
+pub(super) const RECEIVED_FOLDER: &str = "received";
+
 const FILES: &str = "files";
 
 #[cfg(test)]
@@ -67,7 +86,8 @@ mod tests {
         let places = ReceivedFiles::new(Path::new("/out"), vec![Some(NodeId(0)), None, Some(NodeId(1))]);
         let check = |rank: Rank, name: &str, expected: Option<&str>| {
             let found = places.path(rank, name);
-            assert_eq!(found.as_deref().ok(), expected.map(Path::new), "{rank} {name}: {found:?}");
+            assert_eq!(found.clone().ok().flatten().as_deref(), expected.map(Path::new), "{rank} {name}: {found:?}");
+            assert_eq!(found.is_err(), expected.is_none(), "{rank} {name}: {found:?}");
         };
         let marks = "marks/rank1-0123456789abcdef.jsonl";
         check(1, marks, Some("/out/marks/rank1-0123456789abcdef.jsonl"));
@@ -83,6 +103,22 @@ mod tests {
         check(1, &own_file("run.json"), Some("/out/received/rank1/run.json"));
         for other in ["run.json", "offsets.jsonl", "windows/node1.jsonl", "files", ""] {
             check(2, other, None);
+        }
+    }
+
+    #[test]
+    fn a_record_that_a_rank_writes_here_itself_is_not_replaced() {
+        let out = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir(out.path().join("marks")).expect("writable");
+        let places = ReceivedFiles::new(out.path(), vec![None; 2]);
+        let [here, brought] =
+            ["0123456789abcdef", "0123456789abcde0"].map(|token| format!("marks/rank1-{token}.jsonl"));
+        std::fs::write(out.path().join(&here), "live").expect("writable");
+        assert_eq!(places.path(1, &here), Ok(None));
+        for _ in 0..2 {
+            assert_eq!(places.path(1, &brought), Ok(Some(out.path().join(&brought))));
+            // A later delivery replaces an earlier one.
+            std::fs::write(out.path().join(&brought), "brought").expect("writable");
         }
     }
 }

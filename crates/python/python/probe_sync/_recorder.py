@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import socket
 import sys
 import threading
@@ -65,6 +66,7 @@ class Recorder:
             self._marks: Marks = self._session._native.marks(join_timeout)
             # Until a round is solved nothing is measured: what is recorded now lies within.
             self._session.next_round(join_timeout)
+            self._saw_root = self._sees_root(before=False)
         except BaseException:
             self._session._native.abandon()
             raise
@@ -116,7 +118,7 @@ class Recorder:
             if missing:
                 told = ", ".join(str(path) for path in missing[:4])
                 raise Error(
-                    f"{len(missing)} trace(s) did not come for {_WRITTEN_S:.0f} s: {told}; see what their ranks say, give all ranks a folder that rank 0 "
+                    f"{len(missing)} trace(s) did not come: {told}; see what their ranks say, give all ranks a folder that rank 0 "
                     f"sees, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
                 )
             cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
@@ -143,8 +145,7 @@ class Recorder:
 
     def _send(self, written: Sequence[pathlib.Path], trace: Callable[[pathlib.Path], pathlib.Path]) -> None:
         """Brings this rank's traces to rank 0 where rank 0 does not see them; the file that is waited for comes last."""
-        shared = self._session.sees_root() if self._shared is None else self._shared
-        if shared:
+        if self._sees_root(before=self._saw_root) if self._shared is None else self._shared:
             return
         # In this order, and each once.
         paths = dict.fromkeys(path for word in written for path in (trace(word), word))
@@ -153,6 +154,13 @@ class Recorder:
         except Error as error:
             # The end of the run is waited for all the same.
             warnings.warn(f"probe_sync: {error}", RuntimeWarning, stacklevel=3)
+
+    def _sees_root(self, before: bool) -> bool:
+        """Whether this rank sees rank 0's folder; what was seen before where the run has ended meanwhile."""
+        try:
+            return self._session.sees_root()
+        except SessionEnded:
+            return before
 
     def _wait_for_end(self) -> None:
         end = time.monotonic() + _LONGEST_S + _END_S
@@ -174,7 +182,9 @@ class Recorder:
                 looked = now
                 news = (len(missing), self._received())
                 latest, seen = (latest, seen) if news == seen else (now, news)
-            if now - latest >= _WRITTEN_S or now - begun >= _LONGEST_S:
+            # Nothing is sent to a run that is over; what ranks write into a folder that all see may just be about to get its name.
+            over = self._session.state.phase in ("ended", "failed")
+            if now - latest >= (_OVER_S if over else _WRITTEN_S) or now - begun >= _LONGEST_S:
                 break
             time.sleep(0.05)
         return [path for _, path in missing]
@@ -234,15 +244,28 @@ def write_whole(path: pathlib.Path, write: Callable[[str], object]) -> None:
         beside.unlink(missing_ok=True)
 
 
+def trace_named(word: pathlib.Path, rank: int, suffix: str) -> str:
+    """The name of a rank's trace, as the rank's word says: of no other rank, and in no other folder."""
+    try:
+        name = word.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        name = ""
+    if len(name) > _NAME_MAX or re.fullmatch(rf"[^/\0\n]+-{rank}{re.escape(suffix)}", name) is None:
+        raise Error(f"{word} does not name a trace of rank {rank}; were its files changed, or does rank {rank} run another version of probe_sync?")
+    return name
+
+
 def host() -> str:
     """This host's short name."""
     return socket.gethostname().split(".")[0]
 
 
 _ATTEMPTS = 8
+_NAME_MAX = 255
 _PERIOD_S = 0.1
 # Ranks end within seconds of each other; a large trace takes a while to write. Counted from when something came last.
 _WRITTEN_S = 300.0
+_OVER_S = 5.0
 _LOOK_S = 1.0
 # Many large traces that are sent to rank 0 take longer.
 _LONGEST_S = 3600.0

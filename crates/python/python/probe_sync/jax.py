@@ -90,15 +90,18 @@ class Trace:
             raise Error(f"jax.profiler left {len(found)} traces in {self._own}, not one")
         name = f"{_recorder.host()}-{self.rank}.xplane.pb"
         _recorder.write_whole(self.folder / name, lambda beside: shutil.move(found[0], beside))
-        _recorder.write_whole(self._word(self.rank), lambda beside: pathlib.Path(beside).write_text(name))
+        _recorder.write_whole(self._word(self.rank), lambda beside: pathlib.Path(beside).write_text(name, encoding="utf-8"))
         shutil.rmtree(self._own, ignore_errors=True)
         # Process 0 knows the others' names by their words.
         words = [self._word(rank) for rank in range(self.size)]
         merged = self.log_dir / f"{self.session}.merged.xplane.pb"
-        self._recorder.finish([words], lambda _: merged, lambda word: self.folder / pathlib.Path(word.read_text()).name)
+        self._recorder.finish([words], lambda _: merged, self._trace)
 
     def _word(self, rank: int) -> pathlib.Path:
         return self.run_dir / "written" / f"{self.session}.{rank}"
+
+    def _trace(self, word: pathlib.Path) -> pathlib.Path:
+        return self.folder / _recorder.trace_named(word, int(word.suffix[1:]), ".xplane.pb")
 
     def _mark_often(self) -> None:
         while not self._stop.wait(_PERIOD_S):
