@@ -327,8 +327,13 @@ fn packet_complaints(run: &[RunPackets], link: &[DirectionReport]) -> Vec<String
 
 fn limits(options: &Options) -> Limits {
     // On asymmetric paths a node's errors are one draw, the paths' asymmetry, and a node of three may be outside. On symmetric ones
-    // every round's noise is a draw of its own.
-    let coverage = if options.link.asymmetry.is_zero() { 0.9 } else { 2.0 / 3.0 };
+    // every round's noise is a draw of its own; where a path loses packets one way, all nodes of a round share what is left of it, and one round of
+    // five may be outside.
+    let coverage = match (options.link.asymmetry.is_zero(), options.link.one_way_loss.is_some()) {
+        (true, false) => 0.9,
+        (true, true) => 0.75,
+        (false, _) => 2.0 / 3.0,
+    };
     Limits {
         nodes: u32::from(options.hosts),
         worst_ns: Some(options.worst_us * 1e3),

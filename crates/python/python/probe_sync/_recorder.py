@@ -265,7 +265,7 @@ _NAME_MAX = 255
 _PERIOD_S = 0.1
 # Ranks end within seconds of each other; a large trace takes a while to write. Counted from when something came last.
 _WRITTEN_S = 300.0
-_OVER_S = 5.0
+_OVER_S = 30.0
 _LOOK_S = 1.0
 # Many large traces that are sent to rank 0 take longer.
 _LONGEST_S = 3600.0
