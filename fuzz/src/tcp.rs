@@ -83,8 +83,8 @@ pub fn files(data: &[u8]) {
 struct Folder(PathBuf);
 
 impl FilePlaces for Folder {
-    fn path(&self, _: usize, name: &str) -> Result<PathBuf, String> {
-        Ok(self.0.join(name))
+    fn path(&self, _: usize, name: &str) -> Result<Option<PathBuf>, String> {
+        Ok(Some(self.0.join(name)))
     }
 }
 
