@@ -327,8 +327,8 @@ fn packet_complaints(run: &[RunPackets], link: &[DirectionReport]) -> Vec<String
 
 fn limits(options: &Options) -> Limits {
     // On asymmetric paths a node's errors are one draw, the paths' asymmetry, and a node of three may be outside. On symmetric ones
-    // every round's noise is a draw of its own; where a path loses packets one way, all nodes of a round share what is left of it, and one round of
-    // five may be outside.
+    // every round's noise is a draw of its own. Where a path loses packets one way the intervals are hardly wider than the errors, and of fifteen
+    // errors in true 95 % intervals two or more are outside in 17 % of runs, four or more in 0.5 %.
     let coverage = match (options.link.asymmetry.is_zero(), options.link.one_way_loss.is_some()) {
         (true, false) => 0.9,
         (true, true) => 0.75,

@@ -128,7 +128,7 @@ fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let fifteen_minutes = average.split_whitespace().nth(2).unwrap_or("unknown");
-    format!("{cores} cores, load average of the last 15 minutes {fifteen_minutes}, JAX {}.\n", python::JAX)
+    format!("{cores} cores, load average of the last 15 minutes {fifteen_minutes}, JAX {}.\n", python::jax_version())
 }
 
 /// Tells what a run showed, and draws it beside its files.

@@ -13,8 +13,7 @@ use crate::steps;
 #[derive(Copy, Clone, Debug)]
 struct Library {
     name: &'static str,
-    version: &'static str,
-    /// Everything for pip.
+    /// Everything for pip; the first is the library itself, with the version that the figures in the docs were made with.
     packages: &'static [&'static str],
     venv: &'static str,
     size: &'static str,
@@ -31,7 +30,7 @@ pub fn with_torch(root: &Path) -> Result<PathBuf, String> {
 }
 
 fn with(root: &Path, library: &Library) -> Result<PathBuf, String> {
-    let Library { name, version, packages, venv, size } = library;
+    let (Library { name, packages, venv, size }, version) = (library, library.version());
     let folder = root.join(venv);
     let python = folder.join("bin/python");
     if has(&python, library) {
@@ -70,15 +69,22 @@ fn has(python: &Path, library: &Library) -> bool {
     let ask =
         format!("import importlib.metadata as m; print([m.version(name) for name in {names:?}][0].split('+')[0])");
     let answer = steps::answer(&python.to_string_lossy(), &["-c", &ask]);
-    answer.is_some_and(|version| version.trim() == library.version)
+    answer.is_some_and(|version| version.trim() == library.version())
 }
 
-/// The version that the figures in the docs were made with.
-pub const JAX: &str = "0.10.2";
+/// The version of JAX.
+pub fn jax_version() -> &'static str {
+    LIBRARY_JAX.version()
+}
+
+impl Library {
+    fn version(&self) -> &'static str {
+        self.packages.first().and_then(|package| package.split_once("==")).map_or("", |(_, version)| version)
+    }
+}
 
 const LIBRARY_JAX: Library = Library {
     name: "JAX",
-    version: JAX,
     packages: &["jax==0.10.2", "jaxlib==0.10.2"],
     venv: "target/flow/venv",
     size: "some 150 MB",
@@ -87,7 +93,6 @@ const LIBRARY_JAX: Library = Library {
 // Its wheels need the packages of NVIDIA also where there is no GPU: without them it cannot be imported.
 const LIBRARY_TORCH: Library = Library {
     name: "torch",
-    version: "2.15.0",
     packages: &["torch==2.15.0", "numpy", "accelerate==1.15.0"],
     venv: "target/torch/venv",
     size: "5.4 GB",
