@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
+use crate::{Call, Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants, check_word};
 
 /// One rank of a group of threads.
 #[derive(Debug)]
@@ -123,6 +123,20 @@ impl Collective for InProcess {
         Ok(())
     }
 
+    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+        check_word(self.rank, word)?;
+        let mut state = self.shared.lock();
+        let hearers = if self.rank == ROOT { 1..self.size } else { ROOT..ROOT + 1 };
+        for hearer in hearers {
+            state.members[hearer].heard.push((self.rank, word.to_vec()));
+        }
+        Ok(true)
+    }
+
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        Ok(std::mem::take(&mut self.shared.lock().members[self.rank].heard))
+    }
+
     fn abort(&mut self, reason: &str) {
         self.shared.lock().aborted.get_or_insert_with(|| (self.rank, reason.to_owned()));
         self.shared.changed.notify_all();
@@ -159,5 +173,6 @@ struct State {
 struct Member {
     sent: VecDeque<Vec<u8>>,
     announced: VecDeque<Arc<[u8]>>,
+    heard: Vec<Call>,
     alive: bool,
 }

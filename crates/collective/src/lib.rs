@@ -230,6 +230,24 @@ pub struct Attendance {
     pub back: Vec<(Rank, Vec<u8>)>,
 }
 
+/// What a backend has carried since it was made, and how often it had to try again.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages that this rank has sent.
+    pub messages_sent: u64,
+    /// Messages that have come here.
+    pub messages_received: u64,
+    /// Bytes that this rank has sent, headers of the backend's own included.
+    pub bytes_sent: u64,
+    /// Bytes that have come here.
+    pub bytes_received: u64,
+    /// Connections and messages that were tried again.
+    pub retries: u64,
+}
+
+/// A word that came beside the operations: who said it, and what ([`Collective::call`]).
+pub type Call = (Rank, Vec<u8>);
+
 /// Where the root puts files that ranks bring.
 pub trait FilePlaces: fmt::Debug + Send + Sync {
     /// The path of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made. None where the root has
@@ -278,6 +296,51 @@ pub trait Collective {
     /// # Errors
     /// [`Error::Late`] when the root's data did not come in time.
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error>;
+
+    /// Brings each rank its own frame of `frames`, one per rank, which the root has; it replaces what `own` holds. The other ranks'
+    /// `frames` are not looked at. By default a broadcast of them all, of which each rank keeps its own.
+    ///
+    /// # Errors
+    /// As [`Collective::broadcast`].
+    fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        check_frames(self.rank(), self.size(), frames)?;
+        let (mut encoded, mut all) = (Vec::new(), Frames::default());
+        if self.rank() == ROOT {
+            frames.encode(&mut encoded);
+        }
+        self.broadcast(&mut encoded, deadline)?;
+        if !all.decode(&encoded) || all.len() != self.size() {
+            let what = format!("{} bytes that are not {} frames", encoded.len(), self.size());
+            return Err(Error::Protocol { operation: "scatter", rank: ROOT, what });
+        }
+        own.clear();
+        own.extend_from_slice(all.frame(self.rank()));
+        Ok(())
+    }
+
+    /// Says `word`, of at most [`WORD_MAX`] bytes, beside the operations: the root to all ranks, any other rank to the root. It never waits for
+    /// those who hear it, who find it in [`Self::calls`] in the order in which it was said. A rank that is lost meanwhile shows in the next
+    /// operation. False where the backend carries no words.
+    ///
+    /// # Errors
+    /// When the backend has failed, or the word is too long.
+    fn call(&mut self, _word: &[u8]) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// What was said to this rank since this was last asked. Never waits; it also moves on what the backend has under way, so a rank that waits
+    /// for something else asks a few times a second.
+    ///
+    /// # Errors
+    /// When the backend has failed.
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// What was carried so far.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
 
     /// Brings every rank's `payload` to every rank (time-based rounds, Variant A). By default a gather and a broadcast.
     ///
@@ -359,6 +422,33 @@ pub fn check_participants(rank: Rank, size: usize, participants: &[bool]) -> Res
     };
     Err(Error::Protocol { operation: "gather", rank, what })
 }
+
+/// Checks what every backend's scatter requires of the root's frames.
+///
+/// # Errors
+/// [`Error::Protocol`] naming `rank`, whose frames they are.
+pub fn check_frames(rank: Rank, size: usize, frames: &Frames) -> Result<(), Error> {
+    if rank != ROOT || frames.len() == size {
+        return Ok(());
+    }
+    let what = format!("{} frames to a group of {size}", frames.len());
+    Err(Error::Protocol { operation: "scatter", rank, what })
+}
+
+/// Checks the length of a word that is to be said beside the operations.
+///
+/// # Errors
+/// [`Error::Protocol`] naming `rank`, whose word it is.
+pub fn check_word(rank: Rank, word: &[u8]) -> Result<(), Error> {
+    if word.len() <= WORD_MAX {
+        return Ok(());
+    }
+    let what = format!("a word of {} bytes; at most {WORD_MAX} are allowed", word.len());
+    Err(Error::Protocol { operation: "call", rank, what })
+}
+
+/// The longest word beside the operations.
+pub const WORD_MAX: usize = 4096;
 
 /// The rank that gathers and decides.
 pub const ROOT: Rank = 0;

@@ -30,13 +30,15 @@ pub struct Case {
 }
 
 /// All cases. Each needs a group of its own, because some leave it unusable.
-pub const CASES: [Case; 11] = [
+pub const CASES: [Case; 13] = [
     Case::new("payloads of every length", 1, payloads_of_every_length),
     Case::new("payloads of different lengths", 1, payloads_of_different_lengths),
     Case::new("some ranks take part", 1, some_ranks_take_part),
     Case::new("many rounds", 1, many_rounds),
     Case::new("gathers and broadcasts back to back", 1, back_to_back),
     Case::new("everyone gets everything", 1, everyone_gets_everything),
+    Case::new("each gets its own", 1, each_gets_its_own),
+    Case::new("words beside the operations", 2, words_beside_the_operations),
     Case::new("a late rank is named", 2, late_rank_is_named).breaking_group(),
     Case::new("two late ranks are named", 4, two_late_ranks_are_named).breaking_group(),
     Case::new("a late root is named", 2, late_root_is_named).breaking_group(),
@@ -114,6 +116,61 @@ fn everyone_gets_everything(group: &mut dyn Collective) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn each_gets_its_own(group: &mut dyn Collective) -> Result<(), String> {
+    let deadline = Deadline::new(LONG, None);
+    for round in 0..2 * LENGTHS.len() {
+        let length =
+            |rank: Rank| if rank == ROOT { 40_000 } else { LENGTHS[(rank + round) % LENGTHS.len()].min(100_000) };
+        let mut frames = Frames::default();
+        if group.rank() == ROOT {
+            (0..group.size()).for_each(|rank| frames.push(&pattern(rank, round, length(rank))));
+        }
+        let mut own = vec![3; 9];
+        group.scatter(&frames, &mut own, &deadline).map_err(text)?;
+        let expected = pattern(group.rank(), round, length(group.rank()));
+        expect(own == expected, || {
+            format!("round {round}: {} bytes, {} expected, or they differ", own.len(), expected.len())
+        })?;
+    }
+    let few = Frames::default();
+    if group.rank() == ROOT && group.scatter(&few, &mut Vec::new(), &deadline).is_ok() {
+        return Err("a scatter without frames was accepted".to_owned());
+    }
+    Ok(())
+}
+
+/// Words go between operations, before them and in their middle; a backend that carries none says so on every rank alike.
+fn words_beside_the_operations(group: &mut dyn Collective) -> Result<(), String> {
+    let mut heard: Vec<(Rank, Vec<u8>)> = Vec::new();
+    let mut carried = 0;
+    for round in 0..WORDS {
+        for part in 0..2 {
+            let word = pattern(group.rank(), 2 * round + part, 1 + (round * 37) % crate::WORD_MAX);
+            carried += usize::from(group.call(&word).map_err(text)?);
+        }
+        round_trip(group, round, |_| true, |rank| 50 + rank, 70)?;
+        heard.extend(group.calls().map_err(text)?);
+    }
+    expect(carried == 0 || carried == 2 * WORDS, || format!("{carried} of {} words were carried", 2 * WORDS))?;
+    let speakers = if group.rank() == ROOT { 1..group.size() } else { ROOT..ROOT + 1 };
+    let until = std::time::Instant::now() + LONG;
+    while heard.len() < carried * speakers.len() && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+        heard.extend(group.calls().map_err(text)?);
+    }
+    for speaker in speakers {
+        let said: Vec<&Vec<u8>> = heard.iter().filter(|(rank, _)| *rank == speaker).map(|(_, word)| word).collect();
+        expect(said.len() == carried, || format!("{} of {carried} words of rank {speaker}", said.len()))?;
+        for (index, word) in said.into_iter().enumerate() {
+            let expected = pattern(speaker, index, 1 + (index / 2 * 37) % crate::WORD_MAX);
+            expect(*word == expected, || format!("word {index} of rank {speaker} differs"))?;
+        }
+    }
+    // Whoever has heard all may leave only when all have.
+    round_trip(group, WORDS, |_| true, |_| 10, 10)?;
+    expect(group.call(&[0; crate::WORD_MAX + 1]).is_err() || carried == 0, || "a long word was carried".to_owned())
 }
 
 fn late_rank_is_named(group: &mut dyn Collective) -> Result<(), String> {
@@ -254,6 +311,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A wait that is meant to fail.
 const SHORT: Duration = Duration::from_millis(500);
+
+/// Rounds beside which words are said.
+const WORDS: usize = 30;
 
 /// How late a late rank is.
 const LATE: Duration = Duration::from_millis(1200);
