@@ -97,6 +97,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// What was asked of a run under way is not done.
+    #[error("{reason}")]
+    Request {
+        /// Why not.
+        reason: String,
+    },
     /// This session has no connection on which a file could travel to rank 0.
     #[error(
         "{name} cannot travel to rank 0: this is rank 0, or the ranks have not met over TCP; give all ranks a directory that rank 0 sees, or copy \

@@ -44,6 +44,7 @@ pub use probe_sync_collective as collective;
 pub use probe_sync_mpi as mpi;
 pub use probe_sync_sys::{ReadTracerClock, TracerClock};
 pub use report::RunReport;
+pub use round::request::{PHASE_MAX, Request, Requests, Since, Ticket};
 pub use session::{
     Context, FilesToRoot, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, run,
 };

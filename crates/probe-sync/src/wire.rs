@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 14;
+pub const WIRE_VERSION: u8 = 15;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
@@ -128,6 +128,8 @@ mod tests {
             stop: true,
             extra_edges,
             closing: true,
+            paused: true,
+            phase: Some("warm-up".into()),
         };
         let global = GlobalWindowData {
             round_id: RoundId(1),

@@ -77,6 +77,17 @@ impl ClockWatch {
         self.points.push(point);
     }
 
+    /// Whether the clock has just been stepped by more than any rate explains: what a run must not wait to learn until the window ends. Steps
+    /// that are smaller show there.
+    ///
+    /// By hand: between two readings that are 250 ms apart a clock that goes wrong by 1000 ppm gains 250 µs; one that gains more than 350 µs
+    /// was stepped.
+    pub fn large_step(&self) -> bool {
+        let [.., before, last] = &self.points[..] else { return false };
+        let interval = Interval::between(&[*before, *last]);
+        interval.gain_ns.abs() > LARGE_STEP_NS + RATE_MAX * interval.length_ns
+    }
+
     /// Ends the window: what happened in it. `None` also when there were fewer than two pairs to go by.
     pub fn take_event(&mut self) -> Option<ClockEvent> {
         let mut intervals: Vec<Interval> = self.points.windows(2).map(Interval::between).collect();
@@ -248,6 +259,10 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 /// Least sudden change that counts, ns, on top of the readings' uncertainty.
 const STEP_LIMIT_NS: f64 = 1_000.0;
 
+/// Least sudden change that shows at once, ns, beside what a rate of up to [`RATE_MAX`] explains.
+const LARGE_STEP_NS: f64 = 100_000.0;
+const RATE_MAX: f64 = 1e-3;
+
 /// Least change of rate that counts, ppm, on top of the readings' uncertainty.
 const SLEW_LIMIT_PPM: f64 = 2.0;
 
@@ -276,6 +291,31 @@ mod tests {
         bracket_ns: i64,
         /// Every so many readings the thread is interrupted in the middle of one.
         interrupted_every: usize,
+    }
+
+    #[test]
+    fn large_steps_show_at_once_and_rates_never() {
+        let clock = |rates: &[(i64, f64)], steps: &[(i64, i64)]| Scenario {
+            rates: rates.to_vec(),
+            steps: steps.to_vec(),
+            ..STEADY
+        };
+        // Whether a reading after the change sees it, and the next one still does.
+        let check = |clock: Scenario, expected: [bool; 2]| {
+            let mut watch = ClockWatch::new();
+            let mut seen = Vec::new();
+            for raw_ms in [0, 250, 500, 750] {
+                let raw_ns = raw_ms * 1_000_000;
+                let (system, raw) = (Timestamp::from_ns(clock.system_ns(raw_ns)), Timestamp::from_ns(raw_ns));
+                watch.observe(system, raw, Duration::from_ns(100));
+                seen.push(watch.large_step());
+            }
+            assert_eq!(seen, [false, false, expected[0], expected[1]]);
+        };
+        check(clock(&[], &[(400, 1_000_000)]), [true, false]);
+        check(clock(&[], &[(400, -400_000)]), [true, false]);
+        check(clock(&[], &[(400, 300_000)]), [false, false]);
+        check(clock(&[(0, 0.0), (400, 500.0)], &[]), [false, false]);
     }
 
     const STEADY: Scenario = Scenario { rates: Vec::new(), steps: Vec::new(), bracket_ns: 100, interrupted_every: 0 };

@@ -21,7 +21,7 @@ pub struct GlobalWindowData {
     pub window_start: Timestamp<Reference>,
     /// The window's end on the reference clock. The offsets hold at the middle.
     pub window_end: Timestamp<Reference>,
-    /// Every node of the run, in order of `node_id`.
+    /// Every node of the run, in order of `node_id`; in the part that a rank of a large group is sent ([`Self::part_of`]) the reference and its own.
     pub all_nodes: Vec<NodeEstimate>,
     /// Edges left out, each with the reason.
     pub excluded_edges: Vec<(Edge, String)>,
@@ -47,6 +47,32 @@ impl GlobalWindowData {
     /// The instant at which the offsets hold: the middle of the window on the reference clock.
     pub const fn midpoint(&self) -> Timestamp<Reference> {
         self.window_start.midpoint(self.window_end)
+    }
+
+    /// The estimate of a node; None where this is a part that leaves it out.
+    pub fn node(&self, node: NodeId) -> Option<&NodeEstimate> {
+        let place = self.all_nodes.binary_search_by_key(&node, |estimate| estimate.node_id).ok()?;
+        self.all_nodes.get(place)
+    }
+
+    /// What a rank of `node` needs to go on and to convert its own times: the decision, the estimates of the node and of the reference, and
+    /// what disturbed these two. What it says of other nodes is empty, and nobody may conclude from that.
+    #[must_use]
+    pub fn part_of(&self, node: NodeId) -> Self {
+        let concerned = |other: NodeId| other == node || other == self.reference;
+        Self {
+            all_nodes: self.all_nodes.iter().filter(|estimate| concerned(estimate.node_id)).cloned().collect(),
+            excluded_edges: Vec::new(),
+            worst_edge: None,
+            contradictions: Vec::new(),
+            clock_events: self.clock_events.iter().filter(|(node, _)| concerned(*node)).copied().collect(),
+            watch: Verdict {
+                invalid: self.watch.invalid.iter().copied().filter(|node| concerned(*node)).collect(),
+                ..Verdict::default()
+            },
+            decision: self.decision.clone(),
+            ..*self
+        }
     }
 
     /// Whether the node's clock, or the reference's, was disturbed during the window: the system said so, or its packets do.
@@ -76,6 +102,12 @@ pub struct Decision {
     /// The run was asked to end, and the next window is the last one: nobody cuts it short.
     #[serde(default)]
     pub closing: bool,
+    /// Nobody starts exchanges in the next window: somebody asked all nodes to pause.
+    #[serde(default)]
+    pub paused: bool,
+    /// What the next window is part of, in the words of whoever leads the experiment.
+    #[serde(default)]
+    pub phase: Option<String>,
 }
 
 impl Decision {
@@ -87,6 +119,8 @@ impl Decision {
         stop: true,
         extra_edges: Vec::new(),
         closing: false,
+        paused: false,
+        phase: None,
     };
 }
 

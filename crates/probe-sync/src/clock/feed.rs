@@ -163,7 +163,7 @@ impl Feed {
 
     /// What the round says of the counter and the reference; None where it says nothing.
     fn point(&self, round: &GlobalWindowData) -> Option<(Point, Pairs)> {
-        let own = round.all_nodes.get(self.node.index()).filter(|own| own.reachable && own.sigma_ns.is_finite())?;
+        let own = round.node(self.node).filter(|own| own.reachable && own.sigma_ns.is_finite())?;
         let middle = round.midpoint();
         let shown: Timestamp<System> = middle.of_reference_node() + Duration::from_ns_f64(own.offset_ns);
         let real = self.virtual_clock.invert(shown).as_ns();

@@ -15,9 +15,9 @@ use probe_sync_time::{Duration, NodeId};
 
 use super::skew_model::SkewModel;
 use super::values::{
-    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES,
-    TracerClockChoice, choice, duration, injected_step, name_of, nodes, nodes_text, number, or_auto, or_none,
-    own_address, positive, rate, reference, text_of, tracer_clock, within,
+    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ROUND_MODES, ReferenceChoice,
+    RoundMode, TIMESTAMP_MODES, TracerClockChoice, choice, duration, injected_step, name_of, nodes, nodes_text, number,
+    or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -178,6 +178,18 @@ settings! {
     read positive; write |c| text_of(c.round_timeout);
     check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
     help "How long a round waits for a rank. Then it is named; over TCP the others go on, over MPI the run ends" shown;
+
+    /// How rounds come about.
+    rounds: RoundMode = RoundMode::Master; shared "rounds" "rounds" "MODE" in Measuring;
+    read |text| choice(text, &ROUND_MODES); write |c| name_of(c.rounds, &ROUND_MODES).into(); check |_| Ok(());
+    help "How rounds come about: master (rank 0 gathers the windows, solves, decides), timed (every node cuts by its own clock, every rank \
+          gets all windows and solves them) or local (no rounds: windows go to files, for probe_sync solve)" shown;
+
+    /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536 (ranks times nodes).
+    share_rounds: Option<bool> = None; shared "share_rounds" "share-rounds" "BOOL" in Measuring;
+    read |text| number(text).map(Some); write |c| or_auto(c.share_rounds); check |_| Ok(());
+    help "Tell every rank every node's estimate, and not only its own and the reference's: true or false [default: true while ranks times \
+          nodes is at most 65536]";
 
     /// The node whose offset is zero.
     reference: ReferenceChoice = ReferenceChoice::Node(NodeId(0)); shared "reference" "reference" "NODE|auto" in Measuring;

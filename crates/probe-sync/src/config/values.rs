@@ -22,6 +22,20 @@ pub struct InjectedStep {
     pub step: Duration,
 }
 
+/// How rounds come about.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum RoundMode {
+    /// The master gathers all windows, solves, decides, and tells the others.
+    Master,
+    /// Every node cuts by its own clock, all windows go to all ranks, and every rank solves.
+    Timed,
+    /// There are none: every node keeps its windows in files.
+    Local,
+}
+
+pub(super) const ROUND_MODES: [(&str, RoundMode); 3] =
+    [("master", RoundMode::Master), ("timed", RoundMode::Timed), ("local", RoundMode::Local)];
+
 /// Which node is the reference: a number, or `auto`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceChoice {

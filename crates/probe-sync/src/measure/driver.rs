@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
@@ -54,6 +56,8 @@ pub(super) struct Driver {
     /// Shorter while more comes than a socket holds between two looks.
     crowded_period: Duration,
     watch: ClockWatch,
+    /// Told to the round loop before the window ends.
+    stepped: Arc<AtomicBool>,
     watch_due: Timestamp<Monotonic>,
     node: NodeId,
     window_start: Timestamp<System>,
@@ -71,6 +75,7 @@ impl Driver {
         endpoint: EndpointConfig,
         addresses: Vec<SocketAddr>,
         clock: SkewedClock,
+        stepped: Arc<AtomicBool>,
     ) -> Result<Self, Error> {
         let now = MonotonicClock.now();
         let node = endpoint.node;
@@ -95,6 +100,7 @@ impl Driver {
             look_period,
             crowded_period: look_period,
             watch: ClockWatch::new(),
+            stepped,
             watch_due: now,
             node,
             finished: Vec::new(),
@@ -251,6 +257,9 @@ impl Driver {
         let pair = read_pair(&RawClock, &SystemClock, NARROW_BRACKET);
         // A wave is in the oscillator, and so in both of the clocks that are compared.
         self.watch.observe(self.clock.without_wave().apply(pair.b), pair.a, pair.bracket);
+        if self.watch.large_step() {
+            self.stepped.store(true, Ordering::Relaxed);
+        }
     }
 
     fn handle_command(&mut self, command: Command) {
@@ -315,6 +324,7 @@ impl Driver {
                 }
             })
             .collect();
+        self.stepped.store(false, Ordering::Relaxed);
         let clock_event = self.watch.take_event().map(|event| ClockEvent {
             step_ns: event.step_ns,
             slew_ppm: event.slew_ppm,

@@ -8,6 +8,8 @@
 use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
@@ -37,6 +39,8 @@ pub struct Prober {
     /// Says when the thread has ended.
     alive: PipeReader,
     clock: SkewedClock,
+    /// The thread saw a step of the system clock in the window under way.
+    stepped: Arc<AtomicBool>,
     cadence: Duration,
     /// The run's own edges of this node, and those that the master added, sorted.
     out_edges: [Vec<NodeId>; 2],
@@ -113,12 +117,15 @@ impl Prober {
         };
         let cpus = cpus_near(config, setup.local_addr());
         let virtual_clock = clock.clone();
+        let stepped = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stepped);
         let body = move || {
             let _liveness = Liveness(liveness);
             prepare_thread(cpus.as_deref());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(cannot)?;
-            runtime
-                .block_on(async { Driver::new(setup.udp, endpoint, addresses, virtual_clock)?.serve(received).await })
+            runtime.block_on(async {
+                Driver::new(setup.udp, endpoint, addresses, virtual_clock, seen)?.serve(received).await
+            })
         };
         let thread = std::thread::Builder::new().name("probe".into()).spawn(body).map_err(cannot)?;
         Ok(Self {
@@ -126,6 +133,7 @@ impl Prober {
             thread: Some(thread),
             alive,
             clock,
+            stepped,
             cadence: config.cadence(),
             out_edges: [out_edges, Vec::new()],
             ranks_on_host: place_on_host,
@@ -136,6 +144,11 @@ impl Prober {
     /// This node's system clock, the virtual one under `--inject-skew`.
     pub fn system_now(&self) -> Timestamp<System> {
         self.clock.apply(SystemClock.now())
+    }
+
+    /// Whether the thread saw a step of the system clock in the window under way.
+    pub fn stepped(&self) -> bool {
+        self.stepped.load(Ordering::Relaxed)
     }
 
     /// Sleeps for `span`, or until `stop` is raised or the thread ends.

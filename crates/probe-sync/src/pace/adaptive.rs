@@ -52,6 +52,8 @@ pub struct PacingReport {
 pub(crate) struct Adaptive {
     pacer: Pacer,
     keeps_graph: bool,
+    /// Says what stands in the way.
+    speaks: bool,
     report: PacingReport,
     /// What was said last.
     said: Verdict,
@@ -59,7 +61,7 @@ pub(crate) struct Adaptive {
 
 impl Adaptive {
     /// For a run of `nodes` nodes that probes `edges`; with `keeps_graph` no others, because somebody chose them.
-    pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions, keeps_graph: bool) -> Self {
+    pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions, keeps_graph: bool, speaks: bool) -> Self {
         let report = PacingReport {
             target_ns: options.target_ns,
             verdict: Verdict::Unknown,
@@ -78,7 +80,8 @@ impl Adaptive {
             extra_edges: Vec::new(),
             extra_edges_most: 0,
         };
-        Self { pacer: Pacer::new(nodes, edges, options), keeps_graph, report, said: Verdict::Unknown }
+        let pacer = Pacer::new(nodes, edges, options);
+        Self { pacer, keeps_graph, speaks, report, said: Verdict::Unknown }
     }
 
     /// Looks at a solved round that was measured at `cadence`, and decides the next.
@@ -89,7 +92,9 @@ impl Adaptive {
         }
         let window = round.data.window_end - round.data.window_start;
         self.account(&step, window.as_ns().max(0), cadence.as_ns());
-        self.say(&step);
+        if self.speaks {
+            self.say(&step);
+        }
         step
     }
 

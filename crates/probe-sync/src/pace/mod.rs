@@ -42,6 +42,8 @@ impl Pace {
             stop,
             extra_edges: self.extra_edges.clone(),
             closing: false,
+            paused: false,
+            phase: None,
         }
     }
 }
@@ -59,11 +61,12 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// What the configuration asks for, in a run of `nodes` nodes that probes `edges`.
-    pub fn of(config: &Config, nodes: usize, edges: &[Edge]) -> Self {
+    /// What the configuration asks for, in a run of `nodes` nodes that probes `edges`. Where several ranks decide alike, one `speaks`.
+    pub fn of(config: &Config, nodes: usize, edges: &[Edge], speaks: bool) -> Self {
         match config.pacing() {
             Some(options) => {
-                Self::Adaptive(Box::new(Adaptive::new(nodes, edges, options, config.out_neighbors.is_some())))
+                let keeps_graph = config.out_neighbors.is_some();
+                Self::Adaptive(Box::new(Adaptive::new(nodes, edges, options, keeps_graph, speaks)))
             }
             None => Self::Fixed,
         }

@@ -10,6 +10,7 @@ mod absences;
 mod documents;
 mod judge;
 mod metrics;
+mod phases;
 mod recorder;
 mod whole;
 
@@ -22,6 +23,7 @@ use probe_sync_time::{NodeId, RoundId, StampSource};
 use serde::Serialize;
 
 pub use self::absences::Absence;
+pub use self::phases::Phase;
 pub(crate) use self::recorder::{Recorder, Stopped};
 use crate::join::Ready;
 use crate::measure::account::RankAccount;
@@ -67,6 +69,8 @@ pub struct RunReport {
     pub round_latency_us: [f64; 2],
     /// Every disturbance of a system clock: round, node, event.
     pub clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
+    /// Named parts of the run, in their order.
+    pub phases: Vec<Phase>,
     /// Clocks and paths that went wrong, by name, in the order in which they became sure.
     pub faults: Vec<Fault>,
     /// How many of each kind, also of those beyond what is kept.

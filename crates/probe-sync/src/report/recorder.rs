@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::absences::Absences;
 use super::judge::Judge;
 use super::metrics::Metrics;
+use super::phases::Phases;
 use super::whole::Whole;
 use super::{NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
 use crate::Error;
@@ -42,6 +43,7 @@ pub(crate) struct Recorder {
     offsets: JsonLines,
     global_windows: JsonLines,
     judge: Judge,
+    phases: Phases,
     latencies: Latencies,
     last: Option<GlobalWindowData>,
     rounds: u64,
@@ -89,6 +91,7 @@ impl Recorder {
             global_windows: directory.stream("global_windows.jsonl")?,
             directory,
             document,
+            phases: Phases::default(),
             latencies: Latencies::default(),
             last: None,
             rounds: 0,
@@ -112,6 +115,7 @@ impl Recorder {
         self.global_windows.append(round)?;
         self.global_windows.flush()?;
         self.judge.observe(round);
+        self.phases.observe(round);
         self.rounds += 1;
         self.latencies.add(latency.as_secs_f64() * 1e6);
         let room = MAX_KEPT - self.clock_events.len();
@@ -248,6 +252,7 @@ impl Recorder {
             seconds: wall as f64 * 1e-9,
             round_latency_us: self.latencies.median_and_largest_us(),
             clock_events: self.clock_events.clone(),
+            phases: self.phases.all(),
             faults: self.faults.clone(),
             faults_by_kind: self.faults_by_kind.clone(),
             asymmetry_sd_ns: self.last.as_ref().map_or(0.0, |round| round.asymmetry_sd_ns),

@@ -51,7 +51,7 @@ impl Attendants {
         recorder: &mut Recorder,
     ) -> Result<Vec<Back>, Error> {
         let Attendance { left, back: asking } = exchange.attendance();
-        self.take_down(&left, round_id, recorder);
+        self.gone(&left, round_id, recorder);
         let mut changed = false;
         for (rank, bytes) in asking {
             let statement: Result<Statement, String> =
@@ -83,11 +83,22 @@ impl Attendants {
         Ok(self.renewed.values().cloned().collect())
     }
 
-    /// Takes down who has left.
-    pub fn take_down(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId, recorder: &mut Recorder) {
+    /// Takes down who has left, where nobody can come back.
+    pub fn take_down(&mut self, from: RoundId, exchange: &mut Exchange<'_>, recorder: &mut Recorder) {
+        let Attendance { left, back } = exchange.attendance();
+        self.gone(&left, from, recorder);
+        for (rank, _) in back {
+            exchange.admit(rank, Err(NOBODY_COMES_BACK.into()));
+        }
+    }
+
+    fn gone(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId, recorder: &mut Recorder) {
         for (rank, reason) in left {
             self.away[*rank] = true;
             recorder.left(*rank, from, &reason.to_string());
         }
     }
 }
+
+/// Every rank solves by all that it has heard since the first round; who was away has not heard it.
+const NOBODY_COMES_BACK: &str = "rounds of this run have no master that could tell it what it has missed; it comes back in the next run, or with --rounds master";

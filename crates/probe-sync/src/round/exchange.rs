@@ -1,10 +1,11 @@
-//! What the ranks tell each other in a round: windows to the master, the solved round to everybody.
+//! What the ranks tell each other in a round: windows to the master and the solved round to everybody, or all windows to all.
 //!
-//! Place in the flow: between the node's part and the master's part. This file alone knows `Collective`, deadlines and the
-//! bytes on the wire. Rounds without a master (every rank gathers and solves) would be another file beside it.
+//! Place in the flow: between the node's part and what is decided. This file alone knows `Collective`, deadlines and the
+//! bytes on the wire. In a large group a rank is told its own part of the solved round only (`share_rounds`).
 //!
 //! What it does not do: cut, fit, solve.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
@@ -12,9 +13,10 @@ use std::time::Duration as StdDuration;
 use probe_sync_collective::{Attendance, Collective, Deadline, Frames, ROOT, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::{Duration, RoundId};
+use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::request::Request;
 use crate::join::{Back, Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
@@ -31,7 +33,31 @@ pub(crate) enum Broadcast {
     },
 }
 
+/// What is said beside the rounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Word {
+    /// To the master: somebody asks this of the run.
+    Asks(Request),
+    /// From the master: the window of this round ends at this instant (ROUND_END).
+    RoundEnds {
+        /// The round under way.
+        round_id: RoundId,
+        /// On the reference clock.
+        at: Timestamp<Reference>,
+    },
+    /// From the root, where rounds have no master: somebody asked the run to end.
+    RunEnds,
+}
+
 impl Broadcast {
+    /// What a rank of `node` is told of it, where not everybody is told all.
+    fn part_of(&self, node: NodeId) -> Self {
+        match self {
+            Self::Solved(round, back) => Self::Solved(Box::new(round.part_of(node)), back.clone()),
+            Self::Ended { round_id } => Self::Ended { round_id: *round_id },
+        }
+    }
+
     fn round_id(&self) -> RoundId {
         match self {
             Self::Solved(round, _) => round.round_id,
@@ -45,6 +71,8 @@ pub(crate) struct Exchange<'c> {
     collective: &'c mut dyn Collective,
     /// For each rank, whether it contributes a window.
     participants: Vec<bool>,
+    /// The node that each rank is or follows, where ranks are told their own part of a round only.
+    parts: Option<Vec<NodeId>>,
     frames: Frames,
     round_timeout: Duration,
     stop: Arc<AtomicBool>,
@@ -55,7 +83,8 @@ impl<'c> Exchange<'c> {
     pub fn new(collective: &'c mut dyn Collective, joined: &Joined, stop: Arc<AtomicBool>) -> Self {
         let participants = joined.plan.participants();
         let round_timeout = joined.config.round_timeout;
-        Self { collective, participants, frames: Frames::default(), round_timeout, stop }
+        let parts = (!shares_rounds(joined)).then(|| joined.plan.node_of_rank.clone());
+        Self { collective, participants, parts, frames: Frames::default(), round_timeout, stop }
     }
 
     /// Brings every node's window to the master; elsewhere the result is empty. Ranks that are no node take part with nothing,
@@ -74,13 +103,36 @@ impl<'c> Exchange<'c> {
         present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
+    /// Brings every node's window to every rank. Ranks that are no node take part with nothing. `window` is the length of the windows in force.
+    ///
+    /// # Errors
+    /// As [`Self::gather`]; also when a window is of another round.
+    pub fn allgather(
+        &mut self,
+        own: Option<&NodeWindowData>,
+        round_id: RoundId,
+        window: Duration,
+    ) -> Result<Vec<NodeWindowData>, Error> {
+        let payload = own.map(wire::encode).unwrap_or_default();
+        let root = self.collective.rank() == ROOT;
+        let deadline = if root { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
+        self.collective.allgather(&payload, &mut self.frames, &deadline)?;
+        let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
+        let windows: Vec<NodeWindowData> =
+            present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect::<Result<_, _>>()?;
+        match windows.iter().find(|window| window.round_id != round_id) {
+            Some(other) => Err(Error::Sequence { expected: round_id, got: other.round_id }),
+            None => Ok(windows),
+        }
+    }
+
     /// Brings the master's word to every rank. `own` is given at the master.
     ///
     /// # Errors
     /// When it does not come, or is of another round than `round_id`.
     pub fn broadcast(
         &mut self,
-        own: Option<&Broadcast>,
+        own: Option<Broadcast>,
         round_id: RoundId,
         window: Duration,
     ) -> Result<Broadcast, Error> {
@@ -93,11 +145,46 @@ impl<'c> Exchange<'c> {
     ///
     /// # Errors
     /// When it does not come.
-    pub fn next_broadcast(&mut self, own: Option<&Broadcast>, window: Duration) -> Result<Broadcast, Error> {
-        let mut bytes = own.map(wire::encode).unwrap_or_default();
+    pub fn next_broadcast(&mut self, own: Option<Broadcast>, window: Duration) -> Result<Broadcast, Error> {
         let deadline = if own.is_some() { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
-        self.collective.broadcast(&mut bytes, &deadline)?;
-        wire::decode(&bytes, ROOT)
+        let mut bytes = Vec::new();
+        if let Some(nodes) = &self.parts {
+            self.frames.clear();
+            if let Some(own) = &own {
+                let mut of_node: BTreeMap<NodeId, Vec<u8>> = BTreeMap::new();
+                for node in nodes {
+                    let part = of_node.entry(*node).or_insert_with(|| wire::encode(&own.part_of(*node)));
+                    self.frames.push(part);
+                }
+            }
+            self.collective.scatter(&self.frames, &mut bytes, &deadline)?;
+        } else {
+            bytes = own.as_ref().map(wire::encode).unwrap_or_default();
+            self.collective.broadcast(&mut bytes, &deadline)?;
+        }
+        own.map_or_else(|| wire::decode(&bytes, ROOT), Ok)
+    }
+
+    /// Says something beside the rounds: the root to all, another rank to the root. False where the backend carries no words.
+    ///
+    /// # Errors
+    /// When the backend has failed.
+    pub fn say(&mut self, word: &Word) -> Result<bool, Error> {
+        Ok(self.collective.call(&wire::encode(word))?)
+    }
+
+    /// What was said to this rank since this was last asked. Moves on what the backend has under way.
+    ///
+    /// # Errors
+    /// When the backend has failed, or names the rank whose bytes are wrong.
+    pub fn words(&mut self) -> Result<Vec<(Rank, Word)>, Error> {
+        let said = self.collective.calls()?;
+        said.into_iter().map(|(rank, bytes)| Ok((rank, wire::decode(&bytes, rank)?))).collect()
+    }
+
+    /// Whether this rank is the root.
+    pub fn at_root(&self) -> bool {
+        self.collective.rank() == ROOT
     }
 
     /// At the root: from now on the run goes on without ranks that are lost, where the backend can; who comes back is told this.
@@ -202,6 +289,14 @@ impl<'c> Exchange<'c> {
         deadline
     }
 }
+
+/// Whether every rank is told every node's estimate. Where nobody has said, a small group is.
+fn shares_rounds(joined: &Joined) -> bool {
+    joined.config.share_rounds.unwrap_or(joined.ranks * joined.plan.nodes() <= SHARED_ESTIMATES_MAX)
+}
+
+/// Estimates that the root sends in a round where everybody is told all: 256 ranks of 256 nodes, some 7 MB.
+const SHARED_ESTIMATES_MAX: usize = 1 << 16;
 
 fn nanos(span: Duration) -> StdDuration {
     StdDuration::from_nanos(span.as_ns().unsigned_abs())

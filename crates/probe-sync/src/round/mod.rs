@@ -1,53 +1,79 @@
-//! The round loop (Variant B, master-controlled): windows are cut, edges fitted, gathered, solved, broadcast.
+//! The round loop: windows are cut, edges fitted, gathered, solved, and everybody goes on as was decided.
 //!
-//! Windows tile time: where one is cut the next begins, and probing never pauses. Round k, window k:
-//! 1. [`node`]: every node waits for the window's end, cuts it and fits its edges;
-//! 2. [`exchange`]: the windows of all nodes go to the master;
-//! 3. [`master`]: it solves the graph, decides the next window, and keeps both;
-//! 4. [`exchange`]: the solved round goes to all ranks, identical bytes;
-//! 5. every node follows the decision.
+//! Windows tile time: where one is cut the next begins, and probing never pauses. Round k, window k, master-controlled (Variant B):
+//! 1. [`window`] says when it ends; the master may end it earlier ([`control`]);
+//! 2. [`node`]: every node cuts it and fits its edges;
+//! 3. [`exchange`]: the windows of all nodes go to the master;
+//! 4. [`decider`]: it solves the graph and decides the next window; [`keeper`] keeps both;
+//! 5. [`exchange`]: the solved round goes to all ranks;
+//! 6. every node follows the decision.
+//!
+//! Time-based (Variant A): 3. all windows go to all ranks, 4. every rank has a decider, and all come to the same; 5. falls away. Local: only 1. and 2.
 //!
 //! This file joins the parts. What it does not do: set up a run (`session`), estimate (crate `estimate`).
 
 mod attendants;
+mod control;
+pub(crate) mod decider;
 pub(crate) mod exchange;
-pub(crate) mod master;
+pub(crate) mod keeper;
 pub(crate) mod node;
+pub(crate) mod request;
+mod window;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_sys::clock;
-use probe_sync_time::{Duration, RoundId};
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_sys::{SystemClock, clock};
+use probe_sync_time::{Clock as _, Duration, NodeId, RoundId};
 
+use self::control::{Control, Here};
+use self::decider::{Decided, Decider, Ended, MasterTime};
 use self::exchange::{Broadcast, Exchange};
-use self::master::{Ended, Master};
-use self::node::{Node, WindowPlan};
+use self::keeper::Keeper;
+use self::node::Node;
+use self::request::Requests;
+use self::window::WindowPlan;
 use crate::Error;
 use crate::clock::Feed;
+use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::account::RankAccount;
 use crate::measure::prober::{FINISH_LIMIT, end_limit};
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
+use crate::report::{RunReport, Stopped};
 
 /// One rank's rounds.
 pub(crate) struct Rounds<'c> {
+    mode: RoundMode,
     exchange: Exchange<'c>,
     /// Where this rank is a node.
     node: Option<Node>,
+    /// The node that this rank is or follows.
+    own: NodeId,
+    /// Where rounds are decided: at the master, or everywhere.
+    decider: Option<Box<Decider>>,
     /// At the root.
-    master: Option<Master>,
-    /// Whether the node starts no exchanges for the time being.
-    paused: bool,
+    keeper: Option<Box<Keeper>>,
+    control: Control,
+    /// Whether the node starts exchanges.
+    probing: Probing,
     /// Keeps global clocks right, where some are wanted.
     feed: Option<Feed>,
     stop: Stop,
+    /// The owner's: raised while the node is to start no exchanges.
+    pause: Arc<AtomicBool>,
     /// The round under way.
     round_id: RoundId,
     window: WindowPlan,
     pace: Pace,
     configured_window: Duration,
+    /// How long windows that nobody decides about go on.
+    duration: Option<Duration>,
     /// How long a node lets its exchanges end.
     end_limit: StdDuration,
     last: Option<Box<GlobalWindowData>>,
@@ -55,28 +81,54 @@ pub(crate) struct Rounds<'c> {
     begun: (Instant, StdDuration),
 }
 
+/// What a rank brings to its rounds besides the way to the others.
+pub(crate) struct Parts {
+    pub node: Option<Node>,
+    /// The node that this rank is or follows.
+    pub own: NodeId,
+    pub decider: Option<Box<Decider>>,
+    pub keeper: Option<Box<Keeper>>,
+    pub feed: Option<Feed>,
+    pub stop: Stop,
+    pub pause: Arc<AtomicBool>,
+    pub requests: Requests,
+}
+
+/// Who keeps a node from starting exchanges.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct Probing {
+    /// This rank's owner.
+    paused_here: bool,
+    /// The decision.
+    paused_everywhere: bool,
+}
+
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
-    pub fn new(
-        joined: &Joined,
-        exchange: Exchange<'c>,
-        node: Option<Node>,
-        master: Option<Master>,
-        feed: Option<Feed>,
-        stop: Stop,
-    ) -> Self {
-        let pace = Pace::configured(&joined.config);
+    pub fn new(joined: &Joined, exchange: Exchange<'c>, parts: Parts) -> Self {
+        let Parts { node, own, decider, keeper, feed, stop, pause, requests } = parts;
+        let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
+        let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
+        // Until its offset is known a node takes its own clock for the reference's.
+        let now = node.as_ref().map_or_else(|| SystemClock.now(), Node::now).on_reference();
+        let end = (mode == RoundMode::Timed).then(|| decider::on_the_grid(now, first).of_reference_node());
         Self {
+            mode,
             exchange,
             node,
-            master,
-            paused: false,
+            own,
+            decider,
+            keeper,
+            control: Control::new(requests, mode),
+            probing: Probing::default(),
             feed,
             stop,
+            pause,
             round_id: RoundId::default(),
-            window: WindowPlan::first(&start, joined.config.first_window),
+            window: WindowPlan::first(&start, joined.config.first_window, end),
             configured_window: pace.window,
+            duration: joined.config.duration,
             end_limit: end_limit(joined.config.exchange_timeout),
             pace,
             last: None,
@@ -85,47 +137,151 @@ impl<'c> Rounds<'c> {
         }
     }
 
-    /// Goes through the next round; false, and nothing happens, when the run has ended.
+    /// Goes through the next round; false, and nothing happens, when the run has ended. Where there are no rounds it returns at the end.
     ///
     /// # Errors
     /// The first error; finished rounds are in the files by then.
     pub fn advance(&mut self) -> Result<bool, Error> {
-        if self.ended {
-            return Ok(false);
-        }
-        let round_id = self.round_id;
-        self.read_clocks()?;
-        let (own, closed) = match &mut self.node {
-            Some(node) => node.close_window(round_id, &self.window, &self.stop).map(|(data, at)| (Some(data), at))?,
-            None => (None, Instant::now()),
-        };
-        let windows = self.exchange.gather(own.as_ref(), self.pace.window)?;
-        let decided = match &mut self.master {
-            Some(master) => {
-                let stop = self.stop.raised();
-                let back = master.attend(round_id, &mut self.exchange)?;
-                let ended = Ended { round_id, length: self.window.length(), closed, pace: &self.pace, stop };
-                Some(master.solve(ended, &windows, back)?)
+        while !self.ended {
+            let paused_here = self.pause.load(Ordering::Relaxed);
+            self.set_probing(Probing { paused_here, ..self.probing });
+            let (own, closed) = self.end_window()?;
+            match self.mode {
+                RoundMode::Master => return self.round_of_master(own.as_ref(), closed),
+                RoundMode::Timed => return self.round_of_all(own.as_ref(), closed),
+                RoundMode::Local => self.no_round(),
             }
-            None => None,
+        }
+        Ok(false)
+    }
+
+    /// Waits until the window has ended, reading the clocks in its middle, and cuts it where this rank is a node.
+    fn end_window(&mut self) -> Result<(Option<NodeWindowData>, Instant), Error> {
+        if self.feed.is_some() {
+            self.wait_for(|plan| Duration::from_ns(plan.length().as_ns() / 2))?;
+        }
+        if let Some(feed) = &mut self.feed {
+            feed.read_clocks();
+        }
+        self.wait_for(|_| Duration::ZERO)?;
+        match &mut self.node {
+            Some(node) => {
+                let (data, closed) = node.close_window(self.round_id, &self.stop)?;
+                Ok((Some(data), closed))
+            }
+            None => Ok((None, Instant::now())),
+        }
+    }
+
+    /// Waits until so much of the window is left, hearing what is asked meanwhile; a stop cuts the wait short.
+    fn wait_for(&mut self, left_over: impl Fn(&WindowPlan) -> Duration) -> Result<(), Error> {
+        loop {
+            self.look()?;
+            let now = self.node.as_ref().map(Node::now);
+            let left = self.window.remaining(now) - left_over(&self.window);
+            let cut = self.stop.raised() && !self.window.closing();
+            if left <= Duration::ZERO || cut {
+                return Ok(());
+            }
+            let (nap, never) = (left.min(control::LOOK), Stop::default());
+            let stop = if self.window.closing() { &never } else { &self.stop };
+            match &mut self.node {
+                Some(node) => node.sleep(nap, stop)?,
+                None => stop.sleep(nap),
+            }
+        }
+    }
+
+    /// Brings what was asked here to the master, and hears what others say.
+    fn look(&mut self) -> Result<(), Error> {
+        let mut here = Here {
+            mode: self.mode,
+            exchange: &mut self.exchange,
+            node: self.node.as_ref(),
+            own: self.own,
+            decider: self.decider.as_deref_mut(),
+            stop: &self.stop,
+            window: &mut self.window,
+            last: self.last.as_deref(),
+            round_id: self.round_id,
         };
-        let broadcast = self.exchange.broadcast(decided.as_ref(), round_id, self.pace.window)?;
+        self.control.look(&mut here)
+    }
+
+    fn round_of_master(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
+        let windows = self.exchange.gather(own, self.pace.window)?;
+        // What was asked before the last window came is decided with it.
+        self.look()?;
+        let decided = match (&mut self.keeper, self.decider.is_some()) {
+            (Some(keeper), true) => {
+                let back = keeper.attend(self.round_id, &mut self.exchange)?;
+                let solved = self.decide(&windows, closed)?;
+                Some(
+                    solved
+                        .map_or(Broadcast::Ended { round_id: self.round_id }, |solved| Broadcast::Solved(solved, back)),
+                )
+            }
+            _ => None,
+        };
+        let broadcast = self.exchange.broadcast(decided, self.round_id, self.pace.window)?;
+        self.follow_and_finish(broadcast)
+    }
+
+    fn round_of_all(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
+        let windows = self.exchange.allgather(own, self.round_id, self.pace.window)?;
+        if let Some(keeper) = &mut self.keeper {
+            keeper.take_down(self.round_id, &mut self.exchange);
+        }
+        let solved = self.decide(&windows, closed)?;
+        let round_id = self.round_id;
+        self.follow_and_finish(
+            solved.map_or(Broadcast::Ended { round_id }, |solved| Broadcast::Solved(solved, Vec::new())),
+        )
+    }
+
+    /// The next window is as long as this one; the run ends when its time is over or somebody asks.
+    fn no_round(&mut self) {
+        let half = StdDuration::from_nanos(self.configured_window.as_ns().unsigned_abs() / 2);
+        let over = self.duration.is_some_and(|duration| {
+            self.begun.0.elapsed() + half >= StdDuration::from_nanos(duration.as_ns().unsigned_abs())
+        });
+        self.ended = over || self.stop.raised();
+        self.round_id = self.round_id.next();
+        let next = self.pace.decision(SystemClock.now().on_reference(), false);
+        self.window = WindowPlan::first(&next, None, None);
+    }
+
+    /// Solves the round where this rank decides, and keeps it at the root; None when the run ends without it.
+    fn decide(&mut self, windows: &[NodeWindowData], closed: Instant) -> Result<Option<Box<GlobalWindowData>>, Error> {
+        let Some(decider) = &mut self.decider else { return Ok(None) };
+        let master = (self.mode == RoundMode::Master)
+            .then(|| MasterTime { begun: self.begun.0.elapsed(), closed: closed.elapsed() });
+        let ended = Ended { round_id: self.round_id, length: self.window.length(), pace: &self.pace, master };
+        let Decided::Solved(solved) = decider.decide(&ended, windows)? else { return Ok(None) };
+        let data = Box::new(solved.data.clone());
+        if let Some(keeper) = &mut self.keeper {
+            keeper.record(*solved, closed.elapsed())?;
+        }
+        Ok(Some(data))
+    }
+
+    fn follow_and_finish(&mut self, broadcast: Broadcast) -> Result<bool, Error> {
         if !self.follow(broadcast)? {
             return Ok(false);
         }
         // Last: a slow disk must not keep this node back from the pace that the others have already.
-        if let Some(master) = &mut self.master {
-            master.after_broadcast();
+        if let Some(keeper) = &mut self.keeper {
+            keeper.after_broadcast();
         }
         Ok(true)
     }
 
-    /// Starts exchanges on this rank, or none for the time being.
-    pub fn pause(&mut self, paused: bool) {
-        if let Some(node) = self.node.as_mut().filter(|_| paused != self.paused) {
-            node.set_probing(!paused);
-            self.paused = paused;
+    fn set_probing(&mut self, probing: Probing) {
+        let runs = |probing: Probing| !probing.paused_here && !probing.paused_everywhere;
+        if let Some(node) = self.node.as_mut().filter(|_| runs(probing) != runs(self.probing)) {
+            node.set_probing(runs(probing));
         }
+        self.probing = probing;
     }
 
     /// Takes part again in rounds under way, of which `latest` is the latest.
@@ -141,6 +297,7 @@ impl<'c> Rounds<'c> {
     fn follow(&mut self, broadcast: Broadcast) -> Result<bool, Error> {
         let Broadcast::Solved(round, back) = broadcast else {
             self.ended = true;
+            self.control.ended(self.last.as_deref());
             return Ok(false);
         };
         self.ended = round.decision.stop;
@@ -150,7 +307,9 @@ impl<'c> Rounds<'c> {
         if let Some(node) = &mut self.node {
             back.iter().for_each(|back| node.meet_again(back));
         }
+        self.control.follow(&round);
         if !self.ended {
+            self.set_probing(Probing { paused_everywhere: round.decision.paused, ..self.probing });
             self.pace = Pace::decided(&round.decision);
             if let Some(node) = &mut self.node {
                 node.follow(&self.pace)?;
@@ -162,26 +321,9 @@ impl<'c> Rounds<'c> {
         Ok(true)
     }
 
-    /// Waits for the middle of the window and reads the clocks there, for the global clock.
-    fn read_clocks(&mut self) -> Result<(), Error> {
-        let Some(feed) = &mut self.feed else { return Ok(()) };
-        match &mut self.node {
-            Some(node) => node.wait_for_middle(&self.window, &self.stop)?,
-            // The other ranks' windows have just begun.
-            None => self.stop.sleep(Duration::from_ns(self.window.length().as_ns() / 2)),
-        }
-        feed.read_clocks();
-        Ok(())
-    }
-
     /// Ends the run on all ranks with the window under way.
     pub fn end_early(&self) {
         self.stop.raise();
-    }
-
-    /// Whether this rank was asked to end the run.
-    pub fn stop_asked(&self) -> bool {
-        self.stop.raised()
     }
 
     /// The last solved round.
@@ -189,11 +331,17 @@ impl<'c> Rounds<'c> {
         self.last.as_deref()
     }
 
-    /// Nothing comes any more: tells who reads the global clocks.
-    pub fn leave_clocks(&mut self, failed: bool) {
+    /// At the root: time from the end of its own window to the last solved round.
+    pub fn latency(&self) -> Option<StdDuration> {
+        self.keeper.as_ref().map(|keeper| keeper.latency())
+    }
+
+    /// Nothing comes any more: tells who reads the global clocks, and who asks.
+    pub fn leave(&mut self, failed: bool) {
         if let Some(feed) = &mut self.feed {
             feed.end(failed);
         }
+        self.control.close("the run has ended");
     }
 
     /// Whether the last round has been.
@@ -201,19 +349,15 @@ impl<'c> Rounds<'c> {
         self.ended
     }
 
-    /// The master, at the root.
-    pub fn master(&self) -> Option<&Master> {
-        self.master.as_ref()
-    }
-
-    /// Whether a signal came that the launcher lets a kill follow.
-    pub fn killed_soon(&self) -> bool {
-        self.exchange.signals_reach_all() && self.stop.of_caller().load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Takes the master out: nothing is solved after this.
-    pub fn take_master(&mut self) -> Option<Master> {
-        self.master.take()
+    /// At the root, once: makes and writes the report, without accounts when the run failed. Nothing is kept after this.
+    pub fn report(&mut self, accounts: &[RankAccount], error: Option<String>) -> Option<Result<RunReport, Error>> {
+        let keeper = self.keeper.take()?;
+        let signalled = self.stop.of_caller().load(Ordering::Relaxed);
+        let asked = self.stop.raised() || self.decider.as_ref().is_some_and(|decider| decider.asked());
+        // A signal that the launcher lets a kill follow.
+        let stopped = Stopped { asked, killed_soon: self.exchange.signals_reach_all() && signalled };
+        let pacing = self.decider.as_ref().and_then(|decider| decider.pacing());
+        Some(keeper.report(accounts, stopped, error, pacing))
     }
 
     /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
@@ -236,8 +380,8 @@ impl<'c> Rounds<'c> {
         let account = self.node.take().map(Node::finish).transpose()?;
         let account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
         let accounts = self.exchange.accounts(&account, self.configured_window, FINISH_LIMIT)?;
-        if let Some(master) = &mut self.master {
-            master.attend_the_end(self.round_id, &mut self.exchange);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.take_down(self.round_id, &mut self.exchange);
         }
         Ok(accounts)
     }

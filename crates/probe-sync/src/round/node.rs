@@ -1,10 +1,6 @@
-//! The node's part of a round: wait for the window's end, cut it, fit its edges, keep what was measured.
+//! The node's part of a round: cut the window, fit its edges, keep what was measured.
 //!
-//! Place in the flow: first part of a round, on every rank that probes for a node. The last solved round says when the window
-//! ends on the reference clock; the node translates that with its own offset (`t_i = t_ref + offset_i`); a node without an
-//! offset uses the window's length. Deadlines are on the monotonic clock: a system clock that jumps can shorten or lengthen a
-//! window by half at most.
-//!
+//! Place in the flow: first part of a round, on every rank that probes for a node, when [`super::window`] says that the window has ended.
 //! What it does not do: talk to other ranks, solve.
 
 use std::net::SocketAddr;
@@ -12,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
-use probe_sync_estimate::round::{Decision, GlobalWindowData, WindowCut, fit_window};
+use probe_sync_estimate::round::{WindowCut, fit_window};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_sys::TracerClock;
 use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
@@ -48,17 +44,6 @@ pub(crate) struct Node {
     last_window: Option<Duration>,
     /// Exchanges that no fit used, because their stamps came from another source than the window's best.
     left_out: u64,
-}
-
-/// When the window under way ends.
-#[derive(Clone, Debug)]
-pub(crate) struct WindowPlan {
-    length: Duration,
-    /// The end on this node's clock, where its offset is known.
-    end: Option<Timestamp<System>>,
-    /// The run ends with it: nobody cuts it short.
-    closing: bool,
-    begun: Instant,
 }
 
 impl Node {
@@ -118,32 +103,33 @@ impl Node {
         self.node
     }
 
-    /// Waits for the window's middle, where its offset will hold.
+    /// This node's system clock.
+    pub fn now(&self) -> Timestamp<System> {
+        self.prober.system_now()
+    }
+
+    /// Sleeps so long, or until `stop` is raised.
     ///
     /// # Errors
     /// When the probe thread has ended.
-    pub fn wait_for_middle(&mut self, plan: &WindowPlan, stop: &Stop) -> Result<(), Error> {
-        let remaining = plan.remaining(self.prober.system_now());
-        let span = Duration::from_ns(remaining.as_ns() - plan.length().as_ns() / 2);
-        self.prober.wait(span, plan.cut_by(stop, &Stop::default()))
+    pub fn sleep(&mut self, span: Duration, stop: &Stop) -> Result<(), Error> {
+        self.prober.wait(span, stop)
     }
 
-    /// Waits for the window's end, cuts it, fits its edges and keeps both. Also when it was cut.
+    /// Whether its system clock was stepped in the window under way, as far as that is known before its end.
+    pub fn stepped(&self) -> bool {
+        self.prober.stepped()
+    }
+
+    /// Cuts the window, fits its edges and keeps both. Also when it was cut.
     ///
     /// # Errors
     /// When the probe thread has ended, or a file cannot be written.
-    pub fn close_window(
-        &mut self,
-        round_id: RoundId,
-        plan: &WindowPlan,
-        stop: &Stop,
-    ) -> Result<(NodeWindowData, Instant), Error> {
-        let never = Stop::default();
-        self.prober.wait(plan.remaining(self.prober.system_now()), plan.cut_by(stop, &never))?;
+    pub fn close_window(&mut self, round_id: RoundId, stop: &Stop) -> Result<(NodeWindowData, Instant), Error> {
         if let Some(least) = self.last_window.filter(|_| stop.raised()) {
             // A window that is cut short tells enough if it is as long as a last one.
             let missing = least - (self.prober.system_now() - self.window_start);
-            self.prober.wait(missing.min(least), &never)?;
+            self.prober.wait(missing.min(least), &Stop::default())?;
         }
         let mut cut = self.prober.cut()?;
         for edge in &mut cut.edges {
@@ -211,42 +197,6 @@ impl Node {
         account.counters.extend(snapshots.into_iter().flat_map(SnapshotCounts::counts));
         account.counters.push((Counter::ExchangesOfMixedStamps, self.left_out));
         Ok(account)
-    }
-}
-
-impl WindowPlan {
-    /// The first window: nothing is known but its length, which may be a shorter one.
-    pub fn first(decision: &Decision, shorter: Option<Duration>) -> Self {
-        let length = decision.next_window.min(shorter.unwrap_or(decision.next_window));
-        Self { length, end: None, closing: false, begun: Instant::now() }
-    }
-
-    /// `t_i = t_ref + offset_i`.
-    pub fn following(round: &GlobalWindowData, node: Option<NodeId>) -> Self {
-        let estimate = node.and_then(|node| round.all_nodes.get(node.index())).filter(|estimate| estimate.reachable);
-        let end = estimate.map(|estimate| {
-            round.decision.next_window_end.of_reference_node() + Duration::from_ns_f64(estimate.offset_ns)
-        });
-        Self { length: round.decision.next_window, end, closing: round.decision.closing, begun: Instant::now() }
-    }
-
-    /// The window's length.
-    pub fn length(&self) -> Duration {
-        self.length
-    }
-
-    /// What ends it early.
-    fn cut_by<'a>(&self, stop: &'a Stop, never: &'a Stop) -> &'a Stop {
-        if self.closing { never } else { stop }
-    }
-
-    /// How long to wait from now, so that all waiting together is between half a window and one and a half, whatever the system clock says.
-    fn remaining(&self, now: Timestamp<System>) -> Duration {
-        let length = self.length.as_ns();
-        let passed = i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX);
-        let wait = self.end.map_or(length.saturating_sub(passed), |end| (end - now).as_ns());
-        let [least, most] = [length / 2, length + length / 2].map(|whole| whole.saturating_sub(passed).max(0));
-        Duration::from_ns(wait.clamp(least, most))
     }
 }
 

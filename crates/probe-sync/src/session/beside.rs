@@ -149,7 +149,7 @@ impl SessionHandle {
     pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
         let within = |seen: &Seen| {
             let (round, node) = (seen.latest.as_ref()?, seen.process.as_ref()?.node);
-            let own = round.all_nodes.get(node.index()).filter(|own| own.reachable)?;
+            let own = round.node(node).filter(|own| own.reachable)?;
             (own.sigma_ns * SIGMAS_95 <= f64::from(half_width_ns)).then(|| Arc::clone(round))
         };
         let reached = self.wait("a bound of the clocks", limit, |seen| match (within(seen), &seen.progress) {

@@ -13,6 +13,7 @@ use probe_sync_time::{NodeId, StampSource};
 
 use crate::Config;
 use crate::clock::GlobalClock;
+use crate::round::request::Requests;
 
 /// What a run needs from its caller besides configuration and peers.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,8 @@ pub struct Context {
     pub tracer_clock: Option<TracerClock>,
     /// While it is raised this rank starts no exchanges. It answers the others, and rounds go on.
     pub pause: Arc<AtomicBool>,
+    /// What is asked of the run, on any rank and by any thread.
+    pub requests: Requests,
     /// A clock that this session keeps right. Beside it stands what `clock_page` names.
     pub clock: Option<GlobalClock>,
     /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the others go on over TCP, and it may come back.

@@ -4,7 +4,6 @@
 //! error is returned, and what to do about the other ranks is the caller's business.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Rank};
@@ -16,7 +15,7 @@ use super::start;
 use crate::join::Joined;
 use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::Policy;
-use crate::report::{RunReport, Stopped};
+use crate::report::RunReport;
 use crate::round::Rounds;
 use crate::store::MarkedProcess;
 use crate::{Config, Error};
@@ -65,7 +64,6 @@ pub struct Session<'c> {
     joined: Arc<Joined>,
     rounds: Rounds<'c>,
     rank: Rank,
-    pause: Arc<AtomicBool>,
     failed: bool,
 }
 
@@ -111,7 +109,7 @@ impl<'c> Session<'c> {
     ) -> Result<Self, Error> {
         let rank = collective.rank();
         let (joined, rounds) = start::start(config, collective, context, policy)?;
-        Ok(Self { joined, rounds, rank, pause: Arc::clone(&context.pause), failed: false })
+        Ok(Self { joined, rounds, rank, failed: false })
     }
 
     /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.
@@ -122,7 +120,6 @@ impl<'c> Session<'c> {
         if self.failed {
             return Ok(None);
         }
-        self.rounds.pause(self.pause.load(Ordering::Relaxed));
         match self.rounds.advance() {
             Ok(true) => Ok(self.rounds.last()),
             Ok(false) => Ok(None),
@@ -137,7 +134,7 @@ impl<'c> Session<'c> {
 
     /// At the root: time from the end of its own window to the last solved round.
     pub fn latency(&self) -> Option<StdDuration> {
-        self.rounds.master().map(|master| master.latency())
+        self.rounds.latency()
     }
 
     /// Where it stands.
@@ -200,14 +197,9 @@ impl<'c> Session<'c> {
         if self.failed {
             return Ok(None);
         }
-        self.rounds.leave_clocks(false);
+        self.rounds.leave(false);
         match self.rounds.settle() {
-            Ok(accounts) => {
-                // Also a signal that came while the ranks were settling.
-                let stopped = Stopped { asked: self.rounds.stop_asked(), killed_soon: self.rounds.killed_soon() };
-                let master = self.rounds.take_master();
-                master.map(|master| master.report(&accounts, stopped, None)).transpose()
-            }
+            Ok(accounts) => self.rounds.report(&accounts, None).transpose(),
             Err(error) => Err(self.failed(error)),
         }
     }
@@ -215,10 +207,8 @@ impl<'c> Session<'c> {
     /// Writes the report of what there is; the first error stays the one to return.
     fn failed(&mut self, error: Error) -> Error {
         self.failed = true;
-        self.rounds.leave_clocks(true);
-        let stopped = Stopped { asked: self.rounds.stop_asked(), killed_soon: self.rounds.killed_soon() };
-        let reported = self.rounds.take_master().map(|master| master.report(&[], stopped, Some(error.to_string())));
-        if let Some(Err(second)) = reported {
+        self.rounds.leave(true);
+        if let Some(Err(second)) = self.rounds.report(&[], Some(error.to_string())) {
             tracing::warn!("{second}");
         }
         error

@@ -13,17 +13,18 @@ use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::clock::{self, Feed, Pages};
-use crate::config::TracerClockChoice;
+use crate::config::{RoundMode, TracerClockChoice};
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::{Pace, Policy};
 use crate::report::Recorder;
-use crate::round::Rounds;
+use crate::round::decider::Decider;
 use crate::round::exchange::{Broadcast, Exchange};
-use crate::round::master::Master;
+use crate::round::keeper::Keeper;
 use crate::round::node::Node;
+use crate::round::{Parts, Rounds};
 use crate::store::{ReceivedFiles, RunDirectory};
 use crate::{Config, Error, wire};
 
@@ -76,19 +77,26 @@ pub(super) fn start<'c>(
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
     let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank, None)).transpose()?;
-    let master = claimed.map(|directory| {
+    let decides = match joined.config.rounds {
+        RoundMode::Master => rank == ROOT,
+        RoundMode::Timed => true,
+        RoundMode::Local => false,
+    };
+    let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, rank == ROOT);
+    let decider = decides.then(|| Box::new(Decider::new(&joined, policy.unwrap_or_else(configured))));
+    let keeper = claimed.map(|directory| {
         let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory)?;
-        let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges);
-        Ok::<_, Error>(Master::new(&joined, policy.unwrap_or_else(configured), recorder, hellos))
+        Ok::<_, Error>(Box::new(Keeper::new(&joined, recorder, hellos)))
     });
-    let master = master.transpose()?;
+    let keeper = keeper.transpose()?;
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
-    if let Some(master) = master.as_ref().filter(|_| !context.ends_with_lost_rank) {
-        exchange.go_on_without_lost(master.notice())?;
+    if let Some(keeper) = keeper.as_ref().filter(|_| !context.ends_with_lost_rank) {
+        exchange.go_on_without_lost(keeper.notice())?;
     }
-    let feed = feed(&joined, rank, context)?;
-    let rounds = Rounds::new(&joined, exchange, node, master, feed, stop);
+    let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
+    let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
+    let rounds = Rounds::new(&joined, exchange, Parts { node, own, decider, keeper, feed, stop, pause, requests });
     Ok((joined, rounds))
 }
 
@@ -135,8 +143,10 @@ fn again<'c>(
     let node = bound.ok().flatten().zip(own);
     let start = |(bound, back): (Bound, _)| Node::start(bound.prober, bound.tracer, &joined, rank, Some(back));
     let node = node.map(start).transpose()?;
-    let feed = feed(&joined, rank, context)?;
-    let rounds = Rounds::new(&joined, exchange, node, None, feed, stop).again(latest)?;
+    let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
+    let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
+    let parts = Parts { node, own, decider: None, keeper: None, feed, stop, pause, requests };
+    let rounds = Rounds::new(&joined, exchange, parts).again(latest)?;
     Ok((joined, rounds))
 }
 

@@ -294,7 +294,7 @@ fn fault(fault: &Fault) -> proto::Fault {
 }
 
 fn decision(decision: &Decision) -> proto::Decision {
-    let Decision { next_window_end, next_window, cadence, stop, extra_edges, closing } = decision;
+    let Decision { next_window_end, next_window, cadence, stop, extra_edges, closing, paused, phase } = decision;
     proto::Decision {
         next_window_end_ns: next_window_end.as_ns(),
         next_window_ns: next_window.as_ns(),
@@ -302,6 +302,8 @@ fn decision(decision: &Decision) -> proto::Decision {
         stop: *stop,
         extra_edges: extra_edges.iter().copied().map(edge).collect(),
         closing: *closing,
+        paused: *paused,
+        phase: phase.clone(),
     }
 }
 
@@ -388,6 +390,8 @@ mod tests {
             stop: true,
             extra_edges: vec![Edge::new(2, 1)],
             closing: true,
+            paused: true,
+            phase: Some("warm-up".into()),
         };
         round
     }

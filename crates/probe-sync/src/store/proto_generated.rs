@@ -383,6 +383,12 @@ pub struct Decision {
     /// The run was asked to end, and the next window is the last one.
     #[prost(bool, tag = "6")]
     pub closing: bool,
+    /// Nobody starts exchanges in the next window: all nodes were asked to pause.
+    #[prost(bool, tag = "7")]
+    pub paused: bool,
+    /// What the next window is part of, as whoever leads the experiment calls it.
+    #[prost(string, optional, tag = "8")]
+    pub phase: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// One solved round, as the master broadcasts it.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -1,5 +1,7 @@
 //! Sessions of threads with real packets on loopback: who sees what, how they end, and how the pace changes.
 
+mod modes;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

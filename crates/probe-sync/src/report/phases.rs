@@ -1,0 +1,60 @@
+//! Named parts of a run, as whoever leads the experiment named them.
+//!
+//! Place in the flow: the recorder shows every round; the report lists them. A round belongs to the phase that the round before it decided on.
+//! What it does not do: name them (`round::request`).
+
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_time::{Reference, RoundId, Timestamp};
+use serde::Serialize;
+
+/// A named part of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// Its first round.
+    pub first: RoundId,
+    /// Its last round.
+    pub last: RoundId,
+    /// Where its first window began, on the reference clock.
+    pub start_ns: Timestamp<Reference>,
+    /// Where its last window ended.
+    pub end_ns: Timestamp<Reference>,
+}
+
+/// The phases so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Phases {
+    all: Vec<Phase>,
+    /// What the round before decided on.
+    current: Option<String>,
+}
+
+impl Phases {
+    /// Takes a solved round down.
+    pub fn observe(&mut self, round: &GlobalWindowData) {
+        if let Some(name) = &self.current {
+            let goes_on = |phase: &&mut Phase| phase.name == *name && phase.last.next() == round.round_id;
+            if let Some(phase) = self.all.last_mut().filter(goes_on) {
+                (phase.last, phase.end_ns) = (round.round_id, round.window_end);
+            } else if self.all.len() < PHASES_MAX {
+                self.all.push(Phase {
+                    name: name.clone(),
+                    first: round.round_id,
+                    last: round.round_id,
+                    start_ns: round.window_start,
+                    end_ns: round.window_end,
+                });
+            }
+        }
+        self.current.clone_from(&round.decision.phase);
+    }
+
+    /// All of them, in their order.
+    pub fn all(&self) -> Vec<Phase> {
+        self.all.clone()
+    }
+}
+
+/// Phases that the report keeps; all are in `global_windows.jsonl`.
+const PHASES_MAX: usize = 10_000;

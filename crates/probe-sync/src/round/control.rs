@@ -1,0 +1,212 @@
+//! What is said beside the rounds: somebody asks something of the run, a node saw its clock jump, the master ends a window early.
+//!
+//! Place in the flow: while a rank waits for its window's end it looks here several times a second. A request goes to the master, who takes it
+//! up and names an instant a little ahead at which every node ends the window under way (ROUND_END); the decision that follows (ROUND_START) is as was asked. So
+//! that all windows end together, the instant is one of the reference clock, and far enough ahead that everybody hears of it before.
+//!
+//! Two nodes by hand. Node 1 is 300 ms ahead. At 7.00 of the reference clock the master says: round 5 ends at 7.25. Node 1 hears it at its 7.35 and ends its
+//! window at its 7.55, when the reference shows 7.25.
+//!
+//! Time-based rounds have no master, and local windows no rounds: there only the end can be asked for.
+//!
+//! What it does not do: decide what follows (`decider`).
+
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_collective::{ROOT, Rank};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_sys::SystemClock;
+use probe_sync_time::{Clock as _, Duration, NodeId, Reference, RoundId, Timestamp};
+
+use super::decider::Decider;
+use super::exchange::{Exchange, Word};
+use super::node::Node;
+use super::request::{Asked, Request, Requests};
+use super::window::WindowPlan;
+use crate::Error;
+use crate::config::RoundMode;
+use crate::measure::stop::Stop;
+
+/// One rank's side of it.
+pub(super) struct Control {
+    requests: Requests,
+    /// What this rank has brought to the master, until a decision is as was asked.
+    brought: Vec<Asked>,
+    /// The step in this window was told.
+    step_told: Option<RoundId>,
+    /// The end was told, by a rank whose window does not tell it.
+    stop_told: bool,
+    /// At the master: the round whose window ends early.
+    ending: Option<RoundId>,
+    /// At the master: when an anomaly last ended a window.
+    anomaly: Option<Instant>,
+    /// The backend carries no words, and that was said.
+    mute: bool,
+}
+
+/// Where a rank's rounds stand when it looks.
+pub(super) struct Here<'a, 'c> {
+    pub mode: RoundMode,
+    pub exchange: &'a mut Exchange<'c>,
+    pub node: Option<&'a Node>,
+    /// The node that this rank is or follows.
+    pub own: NodeId,
+    pub decider: Option<&'a mut Decider>,
+    pub stop: &'a Stop,
+    pub window: &'a mut WindowPlan,
+    pub last: Option<&'a GlobalWindowData>,
+    /// The round under way.
+    pub round_id: RoundId,
+}
+
+impl Control {
+    /// Of a rank of which this can be asked.
+    pub fn new(requests: Requests, mode: RoundMode) -> Self {
+        match mode {
+            RoundMode::Master => {}
+            RoundMode::Timed => {
+                requests.close("time-based rounds have no master that could be asked: use --rounds master");
+            }
+            RoundMode::Local => requests.close("this run has no rounds: use --rounds master"),
+        }
+        Self {
+            requests,
+            brought: Vec::new(),
+            step_told: None,
+            stop_told: false,
+            ending: None,
+            anomaly: None,
+            mute: false,
+        }
+    }
+
+    /// Tells those who asked for what this round decides.
+    pub fn follow(&mut self, round: &GlobalWindowData) {
+        self.brought.retain(|asked| !asked.answered_by(round));
+    }
+
+    /// The run has ended after this round, without another decision.
+    pub fn ended(&mut self, last: Option<&GlobalWindowData>) {
+        self.brought.retain(|asked| !asked.answered_by_the_end(last));
+    }
+
+    /// Nothing can be asked any more.
+    pub fn close(&mut self, reason: &str) {
+        self.requests.close(reason);
+        self.brought.drain(..).for_each(|asked| asked.refuse(reason));
+    }
+}
+
+impl Here<'_, '_> {
+    /// What the reference clock shows now, as far as this rank's clock is known.
+    fn reference_now(&self) -> Option<Timestamp<Reference>> {
+        let own = self.last?.node(self.own).filter(|own| own.reachable)?;
+        let now = self.node.map_or_else(|| SystemClock.now(), Node::now);
+        Some((now - Duration::from_ns_f64(own.offset_ns)).on_reference())
+    }
+}
+
+impl Control {
+    /// Brings what was asked here to the master, and hears what others say.
+    ///
+    /// # Errors
+    /// When the backend has failed.
+    pub fn look(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        for asked in self.requests.take() {
+            self.bring(&asked.request, here)?;
+            self.brought.push(asked);
+        }
+        self.tell_of_own(here)?;
+        for (rank, word) in here.exchange.words()? {
+            match word {
+                Word::Asks(request) => self.heard(rank, &request, here)?,
+                Word::RoundEnds { round_id, at } if round_id == here.round_id => here.window.end_at(at),
+                // One that comes late: that window has ended.
+                Word::RoundEnds { .. } => {}
+                Word::RunEnds => here.stop.raise(),
+            }
+        }
+        Ok(())
+    }
+
+    /// What this rank has to tell by itself.
+    fn tell_of_own(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        let stepped = here.node.filter(|node| node.stepped()).map(Node::id);
+        if let (RoundMode::Master, Some(node)) = (here.mode, stepped)
+            && self.step_told.replace(here.round_id) != Some(here.round_id)
+        {
+            self.bring(&Request::Anomaly(format!("the system clock of node {node} was stepped")), here)?;
+        }
+        // A node tells with its window that it was asked to end the run; where there are no windows to tell it with, this does.
+        let silent = here.mode == RoundMode::Local || here.node.is_none();
+        if silent && here.stop.raised() && !std::mem::replace(&mut self.stop_told, true) {
+            self.bring(&Request::Stop, here)?;
+        }
+        Ok(())
+    }
+
+    /// Brings a request to the master.
+    fn bring(&mut self, request: &Request, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        if here.exchange.at_root() {
+            return self.heard(ROOT, request, here);
+        }
+        if !here.exchange.say(&Word::Asks(request.clone()))? && !std::mem::replace(&mut self.mute, true) {
+            tracing::warn!("only rank 0 of this run can be asked for anything: its ranks carry nothing between rounds");
+        }
+        Ok(())
+    }
+
+    /// At the root: somebody asks.
+    fn heard(&mut self, rank: Rank, request: &Request, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        if here.mode == RoundMode::Local {
+            if *request == Request::Stop {
+                here.stop.raise();
+                here.exchange.say(&Word::RunEnds)?;
+            }
+            return Ok(());
+        }
+        // In time-based rounds everybody learns of the end by the windows.
+        let Some(decider) = here.decider.as_mut().filter(|_| here.mode == RoundMode::Master) else { return Ok(()) };
+        decider.take(request);
+        if let Request::Anomaly(what) = request {
+            let now = Instant::now();
+            if self.anomaly.is_some_and(|last| now - last < ANOMALY_EVERY) {
+                return Ok(());
+            }
+            self.anomaly = Some(now);
+            tracing::warn!("round {} ends early: {what}", here.round_id);
+        } else {
+            tracing::info!("rank {rank} asks for {request:?} in round {}", here.round_id);
+        }
+        self.end_window_soon(here)
+    }
+
+    /// At the master: ends the window under way on all nodes together, where they have a common clock by now and it does not end as soon by itself.
+    fn end_window_soon(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        if self.ending == Some(here.round_id) || here.window.closing() {
+            return Ok(());
+        }
+        let Some((now, last)) = here.reference_now().zip(here.last) else { return Ok(()) };
+        let at = (now + LEAD).max(last.window_end + SHORTEST);
+        if at >= last.decision.next_window_end {
+            return Ok(());
+        }
+        self.ending = Some(here.round_id);
+        if here.exchange.say(&Word::RoundEnds { round_id: here.round_id, at })? {
+            here.window.end_at(at);
+        }
+        Ok(())
+    }
+}
+
+/// Between two looks.
+pub(super) const LOOK: Duration = Duration::from_ms(100);
+
+/// How far ahead the end of a window is announced: two looks and the way.
+const LEAD: Duration = Duration::from_ms(250);
+
+/// No window is shorter because somebody asked.
+const SHORTEST: Duration = Duration::from_ms(250);
+
+/// A clock that jumps again and again must not keep all windows short.
+const ANOMALY_EVERY: StdDuration = StdDuration::from_secs(10);

@@ -1,0 +1,218 @@
+//! Solves a round and decides the next: when it ends, how fast it probes, whether it is the last.
+//!
+//! Place in the flow: after all nodes' windows have come. In master-controlled rounds the root alone has a [`Decider`]; in time-based ones every
+//! rank has one, and all come to the same: what they decide by is in the windows and the settings, never in a rank's own time. The
+//! master's own time comes in as an argument.
+//!
+//! Time-based rounds end at whole multiples of the window's length on the reference clock. By hand, windows of 4 s: a round that ended at 12.003 s
+//! is followed by one that ends at 16 s, and so is one that ended at 11.997 s.
+//!
+//! What it does not do: gather, broadcast, keep.
+
+use std::time::Duration as StdDuration;
+
+use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::round::{Decision, SolvedRound, Solver, SolverOptions};
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
+
+use super::request::Request;
+use crate::Error;
+use crate::config::RoundMode;
+use crate::join::Joined;
+use crate::pace::adaptive::PacingReport;
+use crate::pace::{Pace, Policy};
+
+/// What decides.
+pub(crate) struct Decider {
+    reference: NodeId,
+    solver: Solver,
+    policy: Policy,
+    /// How long the run lasts; `None` until a signal.
+    duration: Option<Duration>,
+    configured: Pace,
+    /// Windows end at whole multiples of their length.
+    timed: bool,
+    /// Some rank asked to end the run.
+    asked: bool,
+    /// The last window is under way.
+    closing: bool,
+    first_window: Option<Duration>,
+    last_window: Option<Duration>,
+    /// Where the first window began.
+    first_start: Option<Timestamp<Reference>>,
+    paused: bool,
+    phase: Option<String>,
+}
+
+/// What is known of the window that has just ended.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Ended<'a> {
+    /// The round.
+    pub round_id: RoundId,
+    /// How long the window should have been.
+    pub length: Duration,
+    /// The pace in force.
+    pub pace: &'a Pace,
+    /// What the master's own clock says.
+    pub master: Option<MasterTime>,
+}
+
+/// What the master's own clock says when a window has ended.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct MasterTime {
+    /// Since the run began.
+    pub begun: StdDuration,
+    /// Since its own window was cut.
+    pub closed: StdDuration,
+}
+
+/// What became of a round.
+pub(crate) enum Decided {
+    /// It is solved, and holds the decision.
+    Solved(Box<SolvedRound>),
+    /// The run ends with it; its window was too short to be solved.
+    Ended,
+}
+
+impl Decider {
+    /// For a run that begins now.
+    pub fn new(joined: &Joined, policy: Policy) -> Self {
+        let (nodes, reference) = (joined.plan.nodes(), joined.roster.reference);
+        Self {
+            reference,
+            solver: Solver::new(SolverOptions { nodes, reference, graph: GraphOptions::default() }),
+            policy,
+            duration: joined.config.duration,
+            configured: Pace::configured(&joined.config),
+            timed: joined.config.rounds == RoundMode::Timed,
+            asked: false,
+            closing: false,
+            first_window: joined.config.first_window,
+            last_window: joined.config.last_window,
+            first_start: None,
+            paused: false,
+            phase: None,
+        }
+    }
+
+    /// From the next decision on it is as somebody asked.
+    pub fn take(&mut self, request: &Request) {
+        match request {
+            Request::Pause => self.paused = true,
+            Request::Resume => self.paused = false,
+            Request::Phase(phase) => self.phase.clone_from(phase),
+            Request::Stop => self.asked = true,
+            Request::EndRound | Request::Anomaly(_) => {}
+        }
+    }
+
+    /// Solves the round and decides the next.
+    ///
+    /// # Errors
+    /// When the reference contributed no window, or the graph cannot be solved.
+    pub fn decide(&mut self, ended: &Ended<'_>, windows: &[NodeWindowData]) -> Result<Decided, Error> {
+        let Ended { round_id, length, pace, master } = *ended;
+        let reference = windows.iter().find(|window| window.node_id == self.reference);
+        let reference = reference.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
+        let first_start = *self.first_start.get_or_insert(reference.window_start.on_reference());
+        let lasted = (reference.window_end.on_reference() - first_start).as_ns().max(0);
+        let lasted = master.map_or(lasted, |master| i64::try_from(master.begun.as_nanos()).unwrap_or(i64::MAX));
+        self.asked |= windows.iter().any(|window| window.stop_requested);
+        let over = self.over(lasted);
+        // Once more, so that what was recorded until now is not at the edge of what was measured.
+        let closing = if self.asked && !over && !self.closing { self.last_window } else { None };
+        self.closing |= closing.is_some();
+        let ends = closing.is_none() && (self.asked || over);
+        if ends && too_short(reference, length) {
+            return Ok(Decided::Ended);
+        }
+        let solved = self.solver.solve(round_id, reference, windows);
+        let mut solved = solved.map_err(|source| Error::Graph { round_id, source })?;
+        let next = match (closing, self.first_windows(round_id)) {
+            // A pace for long windows leaves hardly a packet in a short one.
+            (Some(window), _) => Pace { window, cadence: pace.cadence.min(self.configured.cadence), ..pace.clone() },
+            (None, Some(window)) => Pace { window, ..pace.clone() },
+            (None, None) => {
+                let long = Pace { window: pace.window.max(self.configured.window), ..pace.clone() };
+                let next = self.policy.next(&solved, &long);
+                Pace { window: self.within_duration(next.window, lasted), ..next }
+            }
+        };
+        let mut start = solved.data.window_end;
+        if let Some(MasterTime { closed, .. }) = master.filter(|_| closing.is_some()) {
+            // The master may have cut its window long before the others ended theirs: their last one is to be whole.
+            start += Duration::from_ns(i64::try_from(closed.as_nanos()).unwrap_or(0));
+        }
+        let decision = next.decision(start, ends);
+        let next_window_end = if self.timed { on_the_grid(start, next.window) } else { decision.next_window_end };
+        // The last window is everybody's own; nobody would be left to end a pause.
+        let paused = self.paused && closing.is_none();
+        solved.data.decision =
+            Decision { next_window_end, closing: closing.is_some(), paused, phase: self.phase.clone(), ..decision };
+        Ok(Decided::Solved(Box::new(solved)))
+    }
+
+    /// Somebody asked to end the run.
+    pub fn asked(&self) -> bool {
+        self.asked
+    }
+
+    /// What the policy did, for the run's report.
+    pub fn pacing(&self) -> Option<PacingReport> {
+        self.policy.report()
+    }
+
+    /// How long the window after this round is, where it is one of the first, short ones.
+    fn first_windows(&self, round_id: RoundId) -> Option<Duration> {
+        self.first_window.filter(|first| round_id.0 + 1 < FIRST_WINDOWS && *first < self.configured.window)
+    }
+
+    /// A window that has grown and would outlast the run ends with it; so does one after which too little for another would be left.
+    fn within_duration(&self, window: Duration, lasted_ns: i64) -> Duration {
+        let Some(duration) = self.duration.filter(|_| window > self.configured.window) else { return window };
+        let left = Duration::from_ns(duration.as_ns().saturating_sub(lasted_ns));
+        let rest = left - window;
+        let last = rest < Duration::from_ns(self.configured.window.as_ns() / 2);
+        if last && left > Duration::ZERO { left } else { window }
+    }
+
+    /// True when less than half a window of the configured duration is left.
+    fn over(&self, lasted_ns: i64) -> bool {
+        let half = self.configured.window.as_ns() / 2;
+        self.duration.is_some_and(|duration| lasted_ns.saturating_add(half) >= duration.as_ns())
+    }
+}
+
+/// The end of the window that begins at `start`, where windows end at whole multiples of their length: half a length to one and a half later.
+pub(super) fn on_the_grid(start: Timestamp<Reference>, window: Duration) -> Timestamp<Reference> {
+    let length = window.as_ns().max(1);
+    let ended = (start.as_ns().saturating_add(length / 2)).div_euclid(length);
+    Timestamp::from_ns((ended + 1).saturating_mul(length))
+}
+
+/// So many short ones bound the clocks' rates within a second.
+const FIRST_WINDOWS: u64 = 4;
+
+/// A last window cut short by a signal is solved only if it has half its length.
+fn too_short(reference: &NodeWindowData, length: Duration) -> bool {
+    (reference.window_end - reference.window_start).as_ns() < length.as_ns() / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_end_at_whole_multiples_of_their_length() {
+        let end = |start_ms: i64, window_ms: i64| {
+            let (start, window) = (Timestamp::from_ns(start_ms * 1_000_000), Duration::from_ms(window_ms));
+            on_the_grid(start, window).as_ns() / 1_000_000
+        };
+        assert_eq!((end(12_003, 4_000), end(11_997, 4_000)), (16_000, 16_000));
+        assert_eq!((end(13_999, 4_000), end(14_001, 4_000)), (16_000, 20_000));
+        // After four short windows the first long one ends at its own multiple.
+        assert_eq!((end(1_000, 250), end(1_000, 4_000)), (1_250, 4_000));
+        assert_eq!(end(-1_000, 4_000), 4_000);
+    }
+}

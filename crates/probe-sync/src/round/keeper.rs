@@ -1,0 +1,84 @@
+//! What the root keeps of the rounds: files, who is there, how long a round took.
+//!
+//! Place in the flow: at the root only, whatever decides: after a round was decided, before the others are told.
+//! What it does not do: gather, decide, broadcast.
+
+use std::time::Duration as StdDuration;
+
+use probe_sync_estimate::round::SolvedRound;
+use probe_sync_time::RoundId;
+
+use super::attendants::Attendants;
+use super::exchange::Exchange;
+use crate::Error;
+use crate::join::{Back, Hello, Joined, Notice};
+use crate::measure::account::RankAccount;
+use crate::pace::adaptive::PacingReport;
+use crate::report::{Recorder, RunReport, Stopped};
+
+/// The root's records of a run.
+pub(crate) struct Keeper {
+    recorder: Recorder,
+    attendants: Attendants,
+    latency: StdDuration,
+}
+
+impl Keeper {
+    /// For a run that begins now.
+    pub fn new(joined: &Joined, recorder: Recorder, hellos: Vec<Hello>) -> Self {
+        Self { recorder, attendants: Attendants::new(joined, hellos), latency: StdDuration::ZERO }
+    }
+
+    /// Takes down who has left, and decides on who asks to come back: the nodes that all are to be told of.
+    ///
+    /// # Errors
+    /// When nobody could come back any more.
+    pub fn attend(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) -> Result<Vec<Back>, Error> {
+        self.attendants.attend(round_id, exchange, &mut self.recorder)
+    }
+
+    /// Takes down who has left, where nobody can come back.
+    pub fn take_down(&mut self, round_id: RoundId, exchange: &mut Exchange<'_>) {
+        self.attendants.take_down(round_id, exchange, &mut self.recorder);
+    }
+
+    /// What ranks that come back are told.
+    pub fn notice(&self) -> &Notice {
+        self.attendants.notice()
+    }
+
+    /// Keeps a round that was solved `latency` after the end of the root's own window; when this returns, a killed process cannot lose it.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn record(&mut self, solved: SolvedRound, latency: StdDuration) -> Result<(), Error> {
+        self.latency = latency;
+        self.recorder.record(&solved.data, latency)?;
+        self.recorder.keep(&solved.data, solved.edges);
+        Ok(())
+    }
+
+    /// What can wait until all ranks have the round.
+    pub fn after_broadcast(&mut self) {
+        self.recorder.refresh_metrics();
+    }
+
+    /// Time from the end of the root's own window to the last solved round: its fits, the gather and the graph.
+    pub fn latency(&self) -> StdDuration {
+        self.latency
+    }
+
+    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn report(
+        self,
+        accounts: &[RankAccount],
+        stopped: Stopped,
+        error: Option<String>,
+        pacing: Option<PacingReport>,
+    ) -> Result<RunReport, Error> {
+        self.recorder.end(accounts, stopped, error, pacing)
+    }
+}

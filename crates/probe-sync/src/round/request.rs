@@ -1,0 +1,206 @@
+//! What may be asked of a run under way: to end the window now, to pause and to go on, to name a phase, to end.
+//!
+//! Place in the flow: a launcher, or `probe_sync ctl`, puts a [`Request`] into the [`Requests`] of any rank's context; that rank's round loop brings it
+//! to the master, who ends the window under way so that the next begins as it was asked. Who asked learns from which round on it holds.
+//!
+//! What it does not do: travel (`exchange`), decide (`decider`).
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration as StdDuration;
+
+use probe_sync_estimate::round::{Decision, GlobalWindowData};
+use probe_sync_time::{Reference, RoundId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// What is asked of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// End the window under way now.
+    EndRound,
+    /// No node starts exchanges. All answer, rounds go on, and bounds grow.
+    Pause,
+    /// All nodes measure again.
+    Resume,
+    /// What follows belongs to this phase of an experiment, or to none any more.
+    Phase(Option<String>),
+    /// End the run.
+    Stop,
+    /// A node saw what spoils the window under way, and says what.
+    Anomaly(String),
+}
+
+/// What is asked of one rank, by any thread. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Requests(Arc<Mutex<Queue>>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Vec<Asked>,
+    /// Why nothing can be asked any more.
+    closed: Option<String>,
+}
+
+/// A request, and who waits for what becomes of it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub request: Request,
+    answer: Sender<Answer>,
+}
+
+/// From when on a request holds.
+pub type Answer = Result<Since, String>;
+
+/// The first round for which it holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Since {
+    /// The round.
+    pub round: RoundId,
+    /// Where its window begins on the reference clock.
+    pub start: Timestamp<Reference>,
+}
+
+/// Waits for what becomes of a request.
+#[derive(Debug)]
+pub struct Ticket(Receiver<Answer>);
+
+impl Request {
+    /// A phase of this name.
+    ///
+    /// # Errors
+    /// What is wrong with the name.
+    pub fn phase(name: &str) -> Result<Self, String> {
+        if name.is_empty() || name.len() > PHASE_MAX || name.chars().any(char::is_control) {
+            return Err(format!(
+                "\"{}\" is no name of a phase: 1 to {PHASE_MAX} bytes on one line",
+                name.escape_debug()
+            ));
+        }
+        Ok(Self::Phase(Some(name.to_owned())))
+    }
+
+    /// Whether a decision is as was asked.
+    fn holds(&self, decision: &Decision) -> bool {
+        match self {
+            Self::Pause => decision.paused,
+            Self::Resume => !decision.paused,
+            Self::Phase(phase) => decision.phase == *phase,
+            Self::Stop => decision.stop || decision.closing,
+            Self::EndRound | Self::Anomaly(_) => true,
+        }
+    }
+}
+
+impl Requests {
+    /// Asks. It holds when the [`Ticket`] says so.
+    ///
+    /// # Errors
+    /// [`Error::Request`] when nothing can be asked of this run, or too much is waiting.
+    pub fn ask(&self, request: Request) -> Result<Ticket, Error> {
+        let (answer, ticket) = channel();
+        let mut queue = self.lock();
+        if let Some(reason) = &queue.closed {
+            return Err(Error::Request { reason: reason.clone() });
+        }
+        if queue.waiting.len() >= WAITING_MAX {
+            return Err(Error::Request { reason: format!("{WAITING_MAX} requests are waiting already") });
+        }
+        queue.waiting.push(Asked { request, answer });
+        Ok(Ticket(ticket))
+    }
+
+    /// What was asked since this was last called.
+    pub(crate) fn take(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.lock().waiting)
+    }
+
+    /// Nothing can be asked any more.
+    pub(crate) fn close(&self, reason: &str) {
+        let mut queue = self.lock();
+        queue.closed.get_or_insert_with(|| reason.to_owned());
+        queue.waiting.drain(..).for_each(|asked| asked.refuse(reason));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked {
+    /// Tells who asked, where this round's decision is as was asked. True when it is.
+    pub fn answered_by(&self, round: &GlobalWindowData) -> bool {
+        let holds = self.request.holds(&round.decision);
+        if holds {
+            // Nobody may be waiting.
+            let _ = self.answer.send(Ok(Since { round: round.round_id.next(), start: round.window_end }));
+        }
+        holds
+    }
+
+    /// Tells who asked for the end that the run has ended after this round. True when that was asked.
+    pub fn answered_by_the_end(&self, last: Option<&GlobalWindowData>) -> bool {
+        let first = Since { round: RoundId::default(), start: Timestamp::from_ns(0) };
+        let since = last.map_or(first, |last| Since { round: last.round_id.next(), start: last.window_end });
+        self.request == Request::Stop && self.answer.send(Ok(since)).is_ok()
+    }
+
+    /// Tells who asked why not.
+    pub fn refuse(self, reason: &str) {
+        let _ = self.answer.send(Err(reason.to_owned()));
+    }
+}
+
+impl Ticket {
+    /// Waits until the request holds.
+    ///
+    /// # Errors
+    /// [`Error::Request`] when it is refused, the run has ended, or the time is over.
+    pub fn wait(&self, limit: StdDuration) -> Result<Since, Error> {
+        let refused = |reason: String| Error::Request { reason };
+        match self.0.recv_timeout(limit) {
+            Ok(answer) => answer.map_err(refused),
+            Err(RecvTimeoutError::Timeout) => Err(refused(format!("no decision within {limit:.1?}"))),
+            Err(RecvTimeoutError::Disconnected) => Err(refused("the run has ended".into())),
+        }
+    }
+}
+
+/// The longest name of a phase.
+pub const PHASE_MAX: usize = 64;
+/// Requests that may wait for the round loop, which looks several times a second.
+const WAITING_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_phases() {
+        assert_eq!(Request::phase("warm-up"), Ok(Request::Phase(Some("warm-up".into()))));
+        for name in ["", "a\nb", &"x".repeat(PHASE_MAX + 1)] {
+            assert!(Request::phase(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_of_a_run_that_has_ended_is_refused_and_waiting_ends() {
+        let requests = Requests::default();
+        let ticket = requests.ask(Request::Pause).expect("it is open");
+        assert!(ticket.wait(StdDuration::from_millis(1)).expect_err("no round").to_string().contains("no decision"));
+        requests.close("the run has ended");
+        for error in [ticket.wait(StdDuration::ZERO).map(|_| ()), requests.ask(Request::Resume).map(|_| ())] {
+            assert!(error.expect_err("closed").to_string().contains("has ended"));
+        }
+    }
+
+    #[test]
+    fn a_flood_of_requests_is_refused() {
+        let requests = Requests::default();
+        let _tickets: Vec<_> = (0..WAITING_MAX).map(|_| requests.ask(Request::EndRound).expect("room")).collect();
+        assert!(requests.ask(Request::EndRound).is_err());
+        assert_eq!(requests.take().len(), WAITING_MAX);
+        assert!(requests.ask(Request::EndRound).is_ok());
+    }
+}

@@ -1,0 +1,114 @@
+//! When the window under way ends.
+//!
+//! Place in the flow: the last solved round says when the window ends on the reference clock; the node translates that with its own offset
+//! (`t_i = t_ref + offset_i`), and a node without an offset uses the window's length. Deadlines are on the monotonic clock: a
+//! system clock that jumps can shorten or lengthen a window by half at most. The master may end it earlier.
+//!
+//! What it does not do: wait, cut.
+
+use std::time::Instant;
+
+use probe_sync_estimate::round::{Decision, GlobalWindowData};
+use probe_sync_time::{Duration, NodeId, Reference, System, Timestamp};
+
+/// When the window under way ends.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowPlan {
+    length: Duration,
+    /// The end on this node's clock, where its offset is known.
+    end: Option<Timestamp<System>>,
+    /// This node's offset, where it is known.
+    offset: Option<Duration>,
+    /// The master ends it before its time.
+    early: bool,
+    /// The run ends with it: nobody cuts it short.
+    closing: bool,
+    begun: Instant,
+}
+
+impl WindowPlan {
+    /// The first window: nothing is known but its length, which may be a shorter one, or its end on the node's own clock.
+    pub fn first(decision: &Decision, shorter: Option<Duration>, end: Option<Timestamp<System>>) -> Self {
+        let length = decision.next_window.min(shorter.unwrap_or(decision.next_window));
+        Self { length, end, offset: None, early: false, closing: false, begun: Instant::now() }
+    }
+
+    /// `t_i = t_ref + offset_i`.
+    pub fn following(round: &GlobalWindowData, node: Option<NodeId>) -> Self {
+        let estimate = node.and_then(|node| round.node(node)).filter(|estimate| estimate.reachable);
+        let offset = estimate.map(|estimate| Duration::from_ns_f64(estimate.offset_ns));
+        Self {
+            length: round.decision.next_window,
+            end: offset.map(|offset| round.decision.next_window_end.of_reference_node() + offset),
+            offset,
+            early: false,
+            closing: round.decision.closing,
+            begun: Instant::now(),
+        }
+    }
+
+    /// The window's length, as it was decided.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// The run ends with it: nobody cuts it short.
+    pub fn closing(&self) -> bool {
+        self.closing
+    }
+
+    /// The master ends it now, at this instant of the reference clock. A node that does not know its offset ends it at once.
+    pub fn end_at(&mut self, at: Timestamp<Reference>) {
+        if self.closing {
+            return;
+        }
+        self.early = true;
+        self.end = self.offset.map(|offset| at.of_reference_node() + offset);
+    }
+
+    /// How long to wait from now, so that all waiting together is between half a window and one and a half, whatever the system clock says; less
+    /// where the master ends it early. `now` is the node's own clock; a rank that is no node has none, and waits for the length.
+    pub fn remaining(&self, now: Option<Timestamp<System>>) -> Duration {
+        let length = self.length.as_ns();
+        let passed = i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        let by_length = if self.early { 0 } else { length.saturating_sub(passed) };
+        let wait = self.end.zip(now).map_or(by_length, |(end, now)| (end - now).as_ns());
+        let least = if self.early { 0 } else { length / 2 };
+        let [least, most] = [least, length + length / 2].map(|whole| whole.saturating_sub(passed).max(0));
+        Duration::from_ns(wait.clamp(least, most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(window_ms: i64) -> Decision {
+        let next_window = Duration::from_ms(window_ms);
+        Decision { next_window, next_window_end: Timestamp::from_ns(10_000_000_000), stop: false, ..Decision::STOP }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_moves_the_end_by_half_a_window_at_most() {
+        let end = Timestamp::from_ns(5_000_000_000);
+        let plan = WindowPlan::first(&decision(4_000), None, Some(end));
+        let wait_ms = |now_ms: i64| plan.remaining(Some(Timestamp::from_ns(now_ms * 1_000_000))).as_ns() / 1_000_000;
+        // Some of the time has passed since the plan was made.
+        assert!((2_990..=3_000).contains(&wait_ms(2_000)));
+        assert!((1_900..=2_000).contains(&wait_ms(1_000_000)) && (5_900..=6_000).contains(&wait_ms(-1_000_000)));
+    }
+
+    #[test]
+    fn the_master_ends_a_window_before_half_of_it_has_passed() {
+        let mut plan = WindowPlan::first(&decision(4_000), None, None);
+        plan.offset = Some(Duration::from_ms(300));
+        plan.end_at(Timestamp::from_ns(7_000_000_000));
+        // At 7.3 s of its own clock.
+        assert_eq!(plan.remaining(Some(Timestamp::from_ns(7_200_000_000))), Duration::from_ms(100));
+        assert_eq!(plan.remaining(Some(Timestamp::from_ns(7_400_000_000))), Duration::ZERO);
+        assert_eq!(plan.remaining(None), Duration::ZERO, "who is no node goes on at once");
+        let mut closing = WindowPlan { closing: true, ..WindowPlan::first(&decision(4_000), None, None) };
+        closing.end_at(Timestamp::from_ns(0));
+        assert!(closing.remaining(None) > Duration::from_ms(3_000));
+    }
+}
