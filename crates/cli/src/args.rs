@@ -49,6 +49,9 @@ pub enum Command {
     /// What time the reference shows now, and how sure that is: reads the clock that a run keeps with --clock-page
     #[command(after_long_help = help())]
     Clock(ClockArgs),
+    /// Ask something of the run under way in a directory on this host, and wait until it holds
+    #[command(after_long_help = help())]
+    Ctl(CtlArgs),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     #[command(after_long_help = help())]
     Export(ExportArgs),
@@ -85,6 +88,38 @@ pub struct ClockArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is asked of a run.
+#[derive(Args, Debug)]
+pub struct CtlArgs {
+    /// The run's directory, on the host of rank 0
+    #[arg(long, value_name = "DIR", default_value = "probe_sync_out")]
+    pub run_dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub ask: Ask,
+}
+
+/// What can be asked of a run.
+#[derive(Subcommand, Debug)]
+pub enum Ask {
+    /// No node starts exchanges from now on. All answer, rounds go on, and bounds grow
+    Pause,
+    /// All nodes measure again
+    Resume,
+    /// The next rounds belong to a phase of this name, which report.json lists; without a name to none any more
+    Phase {
+        /// The name, of at most 64 bytes
+        name: Option<String>,
+    },
+    /// End the window under way on all nodes together
+    EndRound,
+    /// End the run
+    Stop,
 }
 
 /// Flags of `solve`.

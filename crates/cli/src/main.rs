@@ -6,6 +6,7 @@
 
 mod args;
 mod clock;
+mod ctl;
 mod doctor;
 mod launch;
 mod local;
@@ -81,6 +82,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Check(arguments) => traces::run_check(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Clock(arguments) => clock::run(arguments),
+        Command::Ctl(arguments) => ctl::run(arguments),
         Command::Export(arguments) => Ok(probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?),
     }
 }

@@ -6,7 +6,13 @@ use probe_sync::report::{Absence, NodeRow, RunReport, TruthVerdict};
 
 /// The report as text.
 pub fn render(report: &RunReport) -> String {
-    let mut text = if report.rounds == 0 {
+    let mut text = if report.round_mode == "local" {
+        let out = &report.out;
+        format!(
+            "no rounds: every node kept its windows in a file; to make offsets of them: probe_sync solve --windows {out}/windows/*.jsonl --out \
+             {out}/offsets.jsonl\n"
+        )
+    } else if report.rounds == 0 {
         "stopped before the first window ended: nothing was measured\n".to_owned()
     } else {
         format!("{}\n", table(report))
@@ -94,6 +100,13 @@ fn remarks(report: &RunReport) -> Vec<String> {
             signed(event.step_ns as f64),
             event.slew_ppm
         ));
+    }
+    for phase in report.phases.iter().take(MAX_LINES) {
+        let length = unsigned((phase.end_ns - phase.start_ns).as_ns_f64());
+        lines.push(format!("phase {}: rounds {} to {}, {length}", phase.name, phase.first, phase.last));
+    }
+    if report.phases.len() > MAX_LINES {
+        lines.push(format!("{} more phases in report.json", report.phases.len() - MAX_LINES));
     }
     for fault in report.faults.iter().take(MAX_LINES) {
         lines.push(fault.to_string());

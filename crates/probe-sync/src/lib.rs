@@ -46,6 +46,6 @@ pub use probe_sync_sys::{ReadTracerClock, TracerClock};
 pub use report::RunReport;
 pub use round::request::{PHASE_MAX, Request, Requests, Since, Ticket};
 pub use session::{
-    Context, FilesToRoot, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, run,
+    Context, FilesToRoot, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, ask, run,
 };
 pub use store::{MarkWriter, MarkedProcess, export, received};

@@ -14,6 +14,9 @@ use pyo3::prelude::*;
 #[derive(Debug)]
 pub struct Round {
     data: Arc<GlobalWindowData>,
+    /// The nodes' numbers: all of them, or in a large group the reference and this rank's own.
+    #[pyo3(get)]
+    nodes: Py<PyArray1<u32>>,
     /// offset_i = S_i − S_reference at the middle of the window, ns.
     #[pyo3(get)]
     offset_ns: Py<PyArray1<f64>>,
@@ -41,7 +44,9 @@ impl Round {
             data.all_nodes.iter().map(value).collect::<Vec<f64>>().into_pyarray(py).unbind()
         };
         let reachable: Vec<bool> = data.all_nodes.iter().map(|node| node.reachable).collect();
+        let nodes: Vec<u32> = data.all_nodes.iter().map(|node| node.node_id.0).collect();
         Self {
+            nodes: nodes.into_pyarray(py).unbind(),
             offset_ns: column(|node| node.offset_ns),
             drift_ppm: column(|node| node.drift_ppm),
             sigma_ns: column(|node| node.sigma_ns),

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use probe_sync::collective::{MAX_RANKS, UniqueId};
-use probe_sync::{Config, Error, FilesToRoot, GlobalClock, Progress, RunReport, SessionBuilder, SessionHandle, State};
+use probe_sync::{
+    Config, Error, FilesToRoot, GlobalClock, Progress, Request, RunReport, SessionBuilder, SessionHandle, State,
+};
 use probe_sync_estimate::round::GlobalWindowData;
 use pyo3::prelude::*;
 
@@ -162,6 +164,18 @@ impl Session {
         let attempt = |handle: &SessionHandle, slice| handle.wait_until_bound(half_width_ns, slice);
         let found = self.wait(py, (&what, timeout), &attempt, &|_| None)?;
         Ok(Round::new(py, found))
+    }
+
+    /// Asks something of the run, as `probe_sync ctl` does; the first round for which it holds.
+    fn ask(&self, py: Python<'_>, request: &str, timeout: Option<f64>) -> PyResult<u64> {
+        self.refuse_fork()?;
+        let asked: Request = request.parse().map_err(|error: String| Failure::config(error))?;
+        let ticket = match self.borrow::<()>(&|_| None)? {
+            Borrowed::Handle(handle) => handle.ask(asked).map_err(|error| Failure::of_session(&error, true))?,
+            _ => return Err(Failure::ended(ENDED).into()),
+        };
+        let since = self.wait(py, (request, timeout), &|_, slice| ticket.wait(slice), &|_| None)?;
+        Ok(since.round.0)
     }
 
     /// Reference time, also in a fork and after the end.

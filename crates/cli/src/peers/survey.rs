@@ -301,6 +301,8 @@ pub(super) mod tests {
             ranks: 3,
             reference: NodeId(0),
             rounds: 4,
+            round_mode: "master".into(),
+            phases: Vec::new(),
             interrupted: false,
             error: None,
             out: String::new(),

@@ -181,7 +181,7 @@ settings! {
 
     /// How rounds come about.
     rounds: RoundMode = RoundMode::Master; shared "rounds" "rounds" "MODE" in Measuring;
-    read |text| choice(text, &ROUND_MODES); write |c| name_of(c.rounds, &ROUND_MODES).into(); check |_| Ok(());
+    read |text| choice(text, &ROUND_MODES); write |c| c.rounds.name().into(); check |_| Ok(());
     help "How rounds come about: master (rank 0 gathers the windows, solves, decides), timed (every node cuts by its own clock, every rank \
           gets all windows and solves them) or local (no rounds: windows go to files, for probe_sync solve)" shown;
 

@@ -33,6 +33,13 @@ pub enum RoundMode {
     Local,
 }
 
+impl RoundMode {
+    /// As it is read.
+    pub fn name(self) -> &'static str {
+        name_of(self, &ROUND_MODES)
+    }
+}
+
 pub(super) const ROUND_MODES: [(&str, RoundMode); 3] =
     [("master", RoundMode::Master), ("timed", RoundMode::Timed), ("local", RoundMode::Local)];
 

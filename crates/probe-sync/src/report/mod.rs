@@ -43,6 +43,8 @@ pub struct RunReport {
     pub reference: NodeId,
     /// Solved rounds.
     pub rounds: u64,
+    /// How rounds came about: master, timed, local.
+    pub round_mode: String,
     /// True when a signal, or a session that was stopped on any rank, ended the run.
     pub interrupted: bool,
     /// Why the run failed; what is here then comes from the rounds finished before.

@@ -239,6 +239,7 @@ impl Recorder {
             ranks: self.joined.ranks,
             reference: roster.reference,
             rounds: self.rounds,
+            round_mode: config.rounds.name().into(),
             interrupted,
             error,
             out: config.out.display().to_string(),

@@ -176,7 +176,7 @@ impl Control {
             self.anomaly = Some(now);
             tracing::warn!("round {} ends early: {what}", here.round_id);
         } else {
-            tracing::info!("rank {rank} asks for {request:?} in round {}", here.round_id);
+            tracing::info!("rank {rank} asks: {request}; in round {}", here.round_id);
         }
         self.end_window_soon(here)
     }

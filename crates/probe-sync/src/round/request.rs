@@ -5,6 +5,8 @@
 //!
 //! What it does not do: travel (`exchange`), decide (`decider`).
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration as StdDuration;
@@ -54,17 +56,18 @@ pub(crate) struct Asked {
 pub type Answer = Result<Since, String>;
 
 /// The first round for which it holds.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Since {
     /// The round.
     pub round: RoundId,
     /// Where its window begins on the reference clock.
+    #[serde(rename = "start_ns")]
     pub start: Timestamp<Reference>,
 }
 
 /// Waits for what becomes of a request.
 #[derive(Debug)]
-pub struct Ticket(Receiver<Answer>);
+pub struct Ticket(Mutex<Receiver<Answer>>);
 
 impl Request {
     /// A phase of this name.
@@ -93,6 +96,39 @@ impl Request {
     }
 }
 
+impl fmt::Display for Request {
+    /// As it is read; an anomaly is only told.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pause => f.write_str("pause"),
+            Self::Resume => f.write_str("resume"),
+            Self::Phase(None) => f.write_str("phase"),
+            Self::Phase(Some(name)) => write!(f, "phase {name}"),
+            Self::EndRound => f.write_str("end-round"),
+            Self::Stop => f.write_str("stop"),
+            Self::Anomaly(what) => write!(f, "anomaly {what}"),
+        }
+    }
+}
+
+impl FromStr for Request {
+    type Err = String;
+
+    /// Of what people may ask: `pause`, `resume`, `phase NAME`, `phase`, `end-round`, `stop`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let asks = [Self::Pause, Self::Resume, Self::Phase(None), Self::EndRound, Self::Stop];
+        match text.split_once(' ') {
+            Some(("phase", name)) => Self::phase(name),
+            _ => asks.into_iter().find(|ask| ask.to_string() == text).ok_or_else(|| {
+                format!(
+                    "\"{}\" cannot be asked for: pause, resume, phase NAME, phase, end-round and stop can",
+                    text.escape_debug()
+                )
+            }),
+        }
+    }
+}
+
 impl Requests {
     /// Asks. It holds when the [`Ticket`] says so.
     ///
@@ -108,7 +144,7 @@ impl Requests {
             return Err(Error::Request { reason: format!("{WAITING_MAX} requests are waiting already") });
         }
         queue.waiting.push(Asked { request, answer });
-        Ok(Ticket(ticket))
+        Ok(Ticket(Mutex::new(ticket)))
     }
 
     /// What was asked since this was last called.
@@ -159,7 +195,7 @@ impl Ticket {
     /// [`Error::Request`] when it is refused, the run has ended, or the time is over.
     pub fn wait(&self, limit: StdDuration) -> Result<Since, Error> {
         let refused = |reason: String| Error::Request { reason };
-        match self.0.recv_timeout(limit) {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(limit) {
             Ok(answer) => answer.map_err(refused),
             Err(RecvTimeoutError::Timeout) => Err(refused(format!("no decision within {limit:.1?}"))),
             Err(RecvTimeoutError::Disconnected) => Err(refused("the run has ended".into())),
@@ -175,6 +211,17 @@ const WAITING_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_people_ask_is_read_as_it_is_written() {
+        let phase = Request::phase("step 3, all ranks").expect("a name");
+        for asked in [Request::Pause, Request::Resume, Request::EndRound, Request::Stop, Request::Phase(None), phase] {
+            assert_eq!(asked.to_string().parse(), Ok(asked));
+        }
+        for wrong in ["", "pause now", "explode", "phase ", "phase a\u{7}", "anomaly x"] {
+            assert!(wrong.parse::<Request>().is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn names_of_phases() {

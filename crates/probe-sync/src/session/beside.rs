@@ -21,6 +21,7 @@ use super::live::State;
 use crate::Error;
 use crate::clock::GlobalClock;
 use crate::report::{RunReport, SIGMAS_95};
+use crate::round::request::{Request, Requests, Ticket};
 use crate::store::{MarkWriter, MarkedProcess};
 
 /// A session that measures on a thread of its own. Dropping it asks the run to end, as [`SessionHandle::stop`] does, and waits for nothing.
@@ -39,11 +40,12 @@ pub struct SessionHandle {
     pub(super) steps: Option<Steps>,
 }
 
-/// What its owner raises.
+/// What its owner raises and asks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flags {
     pub stop: Arc<AtomicBool>,
     pub pause: Arc<AtomicBool>,
+    pub requests: Requests,
     /// The owner waits for the end.
     pub awaited: Arc<AtomicBool>,
 }
@@ -181,6 +183,16 @@ impl SessionHandle {
             Progress::Failed(reason) => Err(Error::SessionThread { reason }),
             _ => moved,
         }
+    }
+
+    /// What can be asked of the run, by any rank's owner: to pause all nodes, to name a phase, to end the window under way ([`Request`]). Rank 0 takes
+    /// it up; the [`Ticket`](crate::Ticket) says from which round on it holds.
+    ///
+    /// # Errors
+    /// [`Error::Request`] where rounds have no master, or the session has ended.
+    pub fn ask(&self, request: Request) -> Result<Ticket, Error> {
+        self.in_own_process()?;
+        self.flags.requests.ask(request)
     }
 
     /// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on; where all ranks pause nothing is

@@ -152,6 +152,7 @@ impl SessionBuilder {
         let body = move || {
             let _panics = Panics(&for_thread);
             let result = builder.measure(Some(kept), &flags_of_thread, &for_thread);
+            flags_of_thread.requests.close("the session has ended");
             for_thread.tell(|seen| {
                 seen.progress = match &result {
                     Ok(_) => Progress::Ended,
@@ -194,7 +195,8 @@ impl SessionBuilder {
         let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&flags.stop)));
         let stop = Arc::clone(&flags.stop);
         let (tracer_clock, pause) = (self.tracer_clock, Arc::clone(&flags.pause));
-        let mut context = Context { stop, tracer_clock, clock, pause, ..Context::default() };
+        let requests = flags.requests.clone();
+        let mut context = Context { stop, tracer_clock, clock, pause, requests, ..Context::default() };
         let mut tcp = match self.meets {
             Meets::Alone => return rounds(self.config, &mut InProcess::group(1).remove(0), &context, shared),
             Meets::Group(mut group, _) => {

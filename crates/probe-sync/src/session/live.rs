@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Rank};
+use probe_sync_collective::{Collective, ROOT, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{NodeId, RunId, StampSource};
 
 use super::context::{Context, Started};
+use super::ctl::ControlSocket;
 use super::start;
+use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::Policy;
@@ -65,6 +67,8 @@ pub struct Session<'c> {
     rounds: Rounds<'c>,
     rank: Rank,
     failed: bool,
+    /// At the root, while the run goes on.
+    control: Option<ControlSocket>,
 }
 
 /// Where a session stands.
@@ -109,7 +113,9 @@ impl<'c> Session<'c> {
     ) -> Result<Self, Error> {
         let rank = collective.rank();
         let (joined, rounds) = start::start(config, collective, context, policy)?;
-        Ok(Self { joined, rounds, rank, failed: false })
+        let listens = rank == ROOT && joined.config.rounds == RoundMode::Master;
+        let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
+        Ok(Self { joined, rounds, rank, failed: false, control })
     }
 
     /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.
@@ -197,6 +203,7 @@ impl<'c> Session<'c> {
         if self.failed {
             return Ok(None);
         }
+        self.control = None;
         self.rounds.leave(false);
         match self.rounds.settle() {
             Ok(accounts) => self.rounds.report(&accounts, None).transpose(),
@@ -207,6 +214,7 @@ impl<'c> Session<'c> {
     /// Writes the report of what there is; the first error stays the one to return.
     fn failed(&mut self, error: Error) -> Error {
         self.failed = true;
+        self.control = None;
         self.rounds.leave(true);
         if let Some(Err(second)) = self.rounds.report(&[], Some(error.to_string())) {
             tracing::warn!("{second}");

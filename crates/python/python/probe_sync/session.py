@@ -69,6 +69,25 @@ class Session:
         """From the next round on this rank measures again."""
         self._native.pause(False)
 
+    def pause_all(self, timeout: float | None = None) -> int:
+        """No node starts exchanges from the round on whose number this returns: any rank may ask, and rank 0 ends the window under way for it.
+
+        Rounds go on, and bounds grow. Raises `WaitTimeout` when nothing was decided within `timeout` seconds.
+        """
+        return self._native.ask("pause", timeout)
+
+    def resume_all(self, timeout: float | None = None) -> int:
+        """All nodes measure again from the round on whose number this returns."""
+        return self._native.ask("resume", timeout)
+
+    def phase(self, name: str | None, timeout: float | None = None) -> int:
+        """Rounds belong to this phase of an experiment, from the one on whose number this returns; `report.json` lists phases. None ends it."""
+        return self._native.ask("phase" if name is None else f"phase {name}", timeout)
+
+    def end_round(self, timeout: float | None = None) -> int:
+        """Ends the window under way on all nodes together; the number of the round that follows."""
+        return self._native.ask("end-round", timeout)
+
     @property
     def round(self) -> Round | None:
         """The last round that was solved; None before the first."""

@@ -1,0 +1,32 @@
+//! `probe_sync ctl`: asks something of a run under way.
+//!
+//! Place in the flow: over the socket in the run's directory. What it does not do: reach a run on another host.
+
+use probe_sync::Request;
+
+use crate::args::{Ask, CtlArgs};
+use crate::output;
+
+/// Asks, and prints from which round on it holds.
+pub fn run(arguments: &CtlArgs) -> anyhow::Result<()> {
+    let request = match &arguments.ask {
+        Ask::Pause => Request::Pause,
+        Ask::Resume => Request::Resume,
+        Ask::Phase { name: None } => Request::Phase(None),
+        Ask::Phase { name: Some(name) } => Request::phase(name).map_err(anyhow::Error::msg)?,
+        Ask::EndRound => Request::EndRound,
+        Ask::Stop => Request::Stop,
+    };
+    let since = probe_sync::ask(&arguments.run_dir, &request)?;
+    if arguments.json {
+        return output::print(&format!("{}\n", serde_json::to_string(&since)?));
+    }
+    output::print(&match request {
+        Request::Stop => format!("the run ends with round {}\n", since.round),
+        _ => format!(
+            "from round {} on, which begins at {} ns of the reference clock\n",
+            since.round,
+            since.start.as_ns()
+        ),
+    })
+}
