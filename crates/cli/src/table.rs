@@ -101,6 +101,14 @@ fn remarks(report: &RunReport) -> Vec<String> {
             event.slew_ppm
         ));
     }
+    for carrier in report.carriers.iter().take(MAX_LINES) {
+        lines.push(format!(
+            "the reference was gone: from round {} on the clock of node {} carried its timeline, ±{} (95 %) at last",
+            carrier.since,
+            carrier.node,
+            unsigned(carrier.half_width_95_ns)
+        ));
+    }
     for phase in report.phases.iter().take(MAX_LINES) {
         let length = unsigned((phase.end_ns - phase.start_ns).as_ns_f64());
         lines.push(format!("phase {}: rounds {} to {}, {length}", phase.name, phase.first, phase.last));

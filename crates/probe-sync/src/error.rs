@@ -134,8 +134,10 @@ pub enum Error {
         /// What the solver said.
         source: probe_sync_estimate::Error,
     },
-    /// The reference node contributed nothing to a round.
-    #[error("round {round_id}: no window of the reference, node {reference}")]
+    /// The reference node contributed nothing to a round, and no other node knows its time.
+    #[error(
+        "round {round_id}: no window of the reference, node {reference}, and of no node whose offset to it is known"
+    )]
     ReferenceMissing {
         /// The round.
         round_id: RoundId,

@@ -134,6 +134,7 @@ mod tests {
         let global = GlobalWindowData {
             round_id: RoundId(1),
             reference: NodeId(1),
+            carried_by: Some(NodeId(2)),
             window_start: Timestamp::from_ns(0),
             window_end: Timestamp::from_ns(1),
             all_nodes: vec![estimate],

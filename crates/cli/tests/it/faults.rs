@@ -311,6 +311,45 @@ fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
 }
 
 #[test]
+fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2"];
+    let arguments = [&settings[..], &["--out", out.to_str().expect("UTF-8")]].concat();
+    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    wait_for_round(&out, 6);
+    signal(&ranks[2], Signal::KILL);
+    wait(ranks.remove(2));
+    wait_for_round(&out, latest_round(&out) + 8);
+    signal(&ranks[0], Signal::TERM);
+    let ended: Vec<_> = ranks.into_iter().map(wait).collect();
+    ended.iter().for_each(|ended| assert!(ended.status.success(), "{}", complaint(ended)));
+    let said = complaint(&ended[0]);
+    assert!(said.contains("node 2 is gone") && said.contains("carries it"), "{said}");
+    assert!(String::from_utf8_lossy(&ended[0].stdout).contains("carried its timeline"), "in the table");
+
+    let report = written_report(&out);
+    assert_eq!(report["reference"], 2, "offsets stay on its timeline");
+    let carrier = &report["carriers"][0];
+    let (by, since) = (carrier["node"].as_u64().expect("a node"), carrier["since"].as_u64().expect("a round"));
+    assert!(by != 2 && carrier["half_width_95_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{carrier}");
+    // Against the true clock of the node that is gone: virtual clocks know it still.
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    let offsets = lines(&out.join("offsets.jsonl"));
+    let carried = offsets.iter().filter(|line| line["round_id"].as_u64().is_some_and(|round| round >= since));
+    let mut judged = 0;
+    for line in carried.filter(|line| line["reachable"] == true) {
+        let (offset, sigma) = (line["offset_ns"].as_f64().expect("ns"), line["sigma_ns"].as_f64().expect("ns"));
+        assert!(sigma > 0.0 && offset.is_finite() && line["bound_lo_ns"].is_null(), "{line}");
+        judged += 1;
+    }
+    assert!(judged >= 15, "{judged} lines");
+    assert!(report["truth"]["coverage_95"].as_f64().is_some_and(|share| share >= 0.8), "{report:#}");
+}
+
+#[test]
 fn ranks_that_come_back_together_find_each_other_and_one_may_come_back_twice() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");

@@ -17,6 +17,8 @@ pub struct GlobalWindowData {
     pub round_id: RoundId,
     /// The node whose offset is zero.
     pub reference: NodeId,
+    /// The reference was gone before this round: its timeline goes on by the clock of this node, and every sigma says how sure that is.
+    pub carried_by: Option<NodeId>,
     /// The window's start on the reference clock.
     pub window_start: Timestamp<Reference>,
     /// The window's end on the reference clock. The offsets hold at the middle.
@@ -59,7 +61,7 @@ impl GlobalWindowData {
     /// what disturbed these two. What it says of other nodes is empty, and nobody may conclude from that.
     #[must_use]
     pub fn part_of(&self, node: NodeId) -> Self {
-        let concerned = |other: NodeId| other == node || other == self.reference;
+        let concerned = |other: NodeId| other == node || other == self.reference || Some(other) == self.carried_by;
         Self {
             all_nodes: self.all_nodes.iter().filter(|estimate| concerned(estimate.node_id)).cloned().collect(),
             excluded_edges: Vec::new(),
@@ -77,7 +79,8 @@ impl GlobalWindowData {
 
     /// Whether the node's clock, or the reference's, was disturbed during the window: the system said so, or its packets do.
     pub fn clock_disturbed(&self, node: NodeId) -> bool {
-        let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == self.reference;
+        let leader = self.carried_by.unwrap_or(self.reference);
+        let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == leader;
         self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.invalid).any(concerned)
     }
 }
@@ -133,6 +136,8 @@ struct GlobalWindowKeys {
     /// Older files do not state it; it was node 0.
     #[serde(default = "first_node")]
     reference: NodeId,
+    #[serde(default)]
+    carried_by: Option<NodeId>,
     window_start_ns: Timestamp<Reference>,
     window_end_ns: Timestamp<Reference>,
     all_nodes: Vec<NodeEstimate>,
@@ -160,6 +165,7 @@ impl From<GlobalWindowData> for GlobalWindowKeys {
             round_id: data.round_id,
             sequence_number: data.round_id,
             reference: data.reference,
+            carried_by: data.carried_by,
             window_start_ns: data.window_start,
             window_end_ns: data.window_end,
             all_nodes: data.all_nodes,
@@ -181,6 +187,7 @@ impl From<GlobalWindowKeys> for GlobalWindowData {
         Self {
             round_id: keys.round_id,
             reference: keys.reference,
+            carried_by: keys.carried_by,
             window_start: keys.window_start_ns,
             window_end: keys.window_end_ns,
             all_nodes: keys.all_nodes,

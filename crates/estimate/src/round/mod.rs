@@ -11,12 +11,14 @@ mod directions;
 mod global;
 mod solver;
 mod step;
+mod timeline;
 
 pub use cut::{EdgeCut, WindowCut, fit_window};
 pub use directions::{directions, unfitted};
 pub(crate) use global::first_node;
 pub use global::{Decision, GlobalWindowData};
 pub use solver::{SolvedRound, Solver, SolverOptions};
+pub use timeline::Timeline;
 
 #[cfg(test)]
 mod tests;

@@ -142,6 +142,7 @@ impl Solver {
         let data = GlobalWindowData {
             round_id,
             reference: reference_node,
+            carried_by: None,
             window_start: reference.window_start.on_reference(),
             window_end: reference.window_end.on_reference(),
             all_nodes,

@@ -2,7 +2,7 @@
 
 use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
 
-use super::{Solver, SolverOptions, directions};
+use super::{Solver, SolverOptions, Timeline, directions};
 use crate::faults::{Culprit, Fault, FaultKind};
 use crate::graph::GraphOptions;
 use crate::window::{EdgeAlphaBeta, NodeWindowData, PeerPackets};
@@ -162,4 +162,91 @@ fn losses_without_a_fit_are_losses_of_the_edge() {
         }
     };
     check("nothing comes back", whole, dead, &[(FaultKind::Loss, Edge::new(1, 3))]);
+}
+
+/// Windows of 2 s of nodes whose clocks run at rates of their own: node i is 1000·i ns ahead at the first round's middle and gains 500·i ns each
+/// second, node 0 is the timeline. All nodes probe all, and know each other to some 3 ns.
+fn running(round: u64, here: &[u32]) -> Vec<NodeWindowData> {
+    let seconds = round as f64 * 2.0;
+    let ahead = |node: u32| f64::from(node) * (1000.0 + 500.0 * seconds);
+    let at = |node: u32, offset: i64| {
+        Timestamp::from_ns(1_000_000_000_000 + round as i64 * WINDOW_NS + offset + ahead(node) as i64)
+    };
+    let edge = |from: u32, to: u32| EdgeAlphaBeta {
+        src_node_id: NodeId(from),
+        dst_node_id: NodeId(to),
+        midpoint: at(from, WINDOW_NS / 2),
+        alpha: (f64::from(to) - f64::from(from)) * 500e-9,
+        beta: ahead(to) - ahead(from),
+        covariance: [9.0, 0.0, 1e-18],
+        margin_ns: 250.0,
+        bound_lo_ns: ahead(to) - ahead(from) - 500.0,
+        bound_hi_ns: ahead(to) - ahead(from) + 500.0,
+        ..window(0, 0, whole).edges[0].clone()
+    };
+    let of = |&node: &u32| NodeWindowData {
+        node_id: NodeId(node),
+        window_start: at(node, 0),
+        window_end: at(node, WINDOW_NS),
+        edges: here.iter().filter(|to| **to > node).map(|to| edge(node, *to)).collect(),
+        packets: Vec::new(),
+        ..window(round, node, whole)
+    };
+    here.iter().map(of).collect()
+}
+
+#[test]
+fn the_timeline_goes_on_without_its_node_and_says_how_sure_it_is() {
+    let options = SolverOptions { nodes: 4, reference: NodeId(0), graph: GraphOptions::default() };
+    let mut timeline = Timeline::new(options);
+    let mut sigma = 0.0;
+    for round in 0..30 {
+        let here: &[u32] = match round {
+            0..10 => &[0, 1, 2, 3],
+            10..20 => &[1, 2, 3],
+            // Back, and still there: nobody goes back to it.
+            20 => &[0, 1, 2, 3],
+            _ => &[2, 3],
+        };
+        let windows = running(round, here);
+        let leading = timeline.leading(&windows).expect("somebody knows").clone();
+        let data = timeline.solve(RoundId(round), &leading, &windows).expect("our own nodes").data;
+        assert_eq!(data.reference, NodeId(0));
+        let carriers: &[Option<u32>] = if round < 10 { &[None] } else { &[Some(1), Some(2), Some(3)] };
+        assert!(carriers.contains(&data.carried_by.map(|node| node.0)), "round {round}: {:?}", data.carried_by);
+        // The instant is the timeline's own, whoever carries it.
+        let apart = (data.window_start.as_ns() - 1_000_000_000_000 - round as i64 * WINDOW_NS).abs();
+        assert!(apart < 1_000, "round {round} begins {apart} ns away");
+        for &node in here {
+            let (estimate, seconds) = (data.node(NodeId(node)).expect("all"), round as f64 * 2.0);
+            let error = estimate.offset_ns - f64::from(node) * (1000.0 + 500.0 * seconds);
+            assert!(
+                error.abs() <= 3.0 * estimate.sigma_ns + 1e-6,
+                "round {round}, node {node}: {error} ns, σ {}",
+                estimate.sigma_ns
+            );
+        }
+        let known = data.node(NodeId(3)).expect("all");
+        match data.carried_by {
+            None => assert!(known.sigma_ns < 100.0 && known.bound_lo_ns.is_finite(), "{known:?}"),
+            Some(_) => {
+                assert!(known.sigma_ns > sigma, "σ {} after {sigma} in round {round}", known.sigma_ns);
+                assert!(known.bound_lo_ns.is_infinite() && known.bound_hi_ns.is_infinite(), "no packet bounds it");
+            }
+        }
+        sigma = known.sigma_ns;
+    }
+    assert!((1_000.0..20_000.0).contains(&sigma), "a rate of up to 0.1 ppm for 40 s: {sigma}");
+}
+
+#[test]
+fn a_timeline_that_nobody_knows_is_not_carried() {
+    let options = SolverOptions { nodes: 3, reference: NodeId(0), graph: GraphOptions::default() };
+    let mut timeline = Timeline::new(options);
+    assert!(timeline.leading(&running(0, &[1, 2])).is_none(), "node 0 was never measured");
+    let windows = running(0, &[0, 1]);
+    let leading = timeline.leading(&windows).expect("node 0").clone();
+    timeline.solve(RoundId(0), &leading, &windows).expect("our own nodes");
+    assert!(timeline.leading(&running(1, &[2])).is_none(), "node 2 was never measured");
+    assert_eq!(timeline.leading(&running(1, &[1, 2])).map(|window| window.node_id), Some(NodeId(1)));
 }

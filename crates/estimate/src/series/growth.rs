@@ -42,7 +42,7 @@ pub(super) struct Chord {
 
 impl Growth {
     /// The standard deviation `seconds` away from where it is `sigma_ns`.
-    pub(super) fn sigma(self, sigma_ns: f64, seconds: f64) -> f64 {
+    pub(crate) fn sigma(self, sigma_ns: f64, seconds: f64) -> f64 {
         match self {
             Self::Linear { ppm } => sigma_ns + ppm.abs() * NS_PER_S_PER_PPM * seconds,
             Self::Walk { covariance, rate, density } => {

@@ -71,6 +71,8 @@ pub struct RunReport {
     pub round_latency_us: [f64; 2],
     /// Every disturbance of a system clock: round, node, event.
     pub clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
+    /// Nodes that carried the timeline of a reference that was gone, one after the other.
+    pub carriers: Vec<Carrier>,
     /// Named parts of the run, in their order.
     pub phases: Vec<Phase>,
     /// Clocks and paths that went wrong, by name, in the order in which they became sure.
@@ -81,6 +83,17 @@ pub struct RunReport {
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
     pub pacing: Option<PacingReport>,
+}
+
+/// A node whose clock carried the timeline of a reference that was gone.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+pub struct Carrier {
+    /// The node.
+    pub node: NodeId,
+    /// From this round on.
+    pub since: RoundId,
+    /// Half-width of its own 95 % interval against the timeline in the last round that it carried, ns.
+    pub half_width_95_ns: f64,
 }
 
 /// One line of the table.

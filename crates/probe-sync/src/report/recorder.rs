@@ -21,7 +21,7 @@ use super::judge::Judge;
 use super::metrics::Metrics;
 use super::phases::Phases;
 use super::whole::Whole;
-use super::{NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
+use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
 use crate::Error;
 use crate::join::{Back, Hello, Joined, Ready};
 use crate::measure::account::RankAccount;
@@ -44,6 +44,7 @@ pub(crate) struct Recorder {
     global_windows: JsonLines,
     judge: Judge,
     phases: Phases,
+    carriers: Vec<Carrier>,
     latencies: Latencies,
     last: Option<GlobalWindowData>,
     rounds: u64,
@@ -92,6 +93,7 @@ impl Recorder {
             directory,
             document,
             phases: Phases::default(),
+            carriers: Vec::new(),
             latencies: Latencies::default(),
             last: None,
             rounds: 0,
@@ -116,6 +118,7 @@ impl Recorder {
         self.global_windows.flush()?;
         self.judge.observe(round);
         self.phases.observe(round);
+        self.observe_carrier(round);
         self.rounds += 1;
         self.latencies.add(latency.as_secs_f64() * 1e6);
         let room = MAX_KEPT - self.clock_events.len();
@@ -128,6 +131,23 @@ impl Recorder {
         }
         self.last = Some(round.clone());
         Ok(())
+    }
+
+    /// Takes down who carries the reference's timeline, and says so when that changes.
+    fn observe_carrier(&mut self, round: &GlobalWindowData) {
+        let Some(node) = round.carried_by else { return };
+        let half_width_95_ns = round.node(node).map_or(f64::INFINITY, |own| own.sigma_ns * SIGMAS_95);
+        if let Some(last) = self.carriers.last_mut().filter(|last| last.node == node) {
+            last.half_width_95_ns = half_width_95_ns;
+        } else if self.carriers.len() < MAX_KEPT {
+            let before = self.carriers.last().map_or(round.reference, |last| last.node);
+            tracing::warn!(
+                "node {before} is gone, and its clock was the timeline of all offsets: from round {} on the clock of node {node} carries it, \
+                 ±{half_width_95_ns:.0} ns (95 %) and growing",
+                round.round_id
+            );
+            self.carriers.push(Carrier { node, since: round.round_id, half_width_95_ns });
+        }
     }
 
     /// A rank is gone, and the run goes on without it from this round on.
@@ -253,6 +273,7 @@ impl Recorder {
             seconds: wall as f64 * 1e-9,
             round_latency_us: self.latencies.median_and_largest_us(),
             clock_events: self.clock_events.clone(),
+            carriers: self.carriers.clone(),
             phases: self.phases.all(),
             faults: self.faults.clone(),
             faults_by_kind: self.faults_by_kind.clone(),

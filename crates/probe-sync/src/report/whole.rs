@@ -7,7 +7,7 @@
 //! Memory is bounded: a run of more than [`MOST_EDGES`] fits is not kept, and its end says how to smooth it from its files. What it does not do: hold up a run
 //! that failed.
 
-use probe_sync_estimate::record::{OffsetsHeader, SMOOTHED_OFFSETS};
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader, SMOOTHED_OFFSETS};
 use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};
 use probe_sync_estimate::run::Smoothed;
 use probe_sync_estimate::window::EdgeAlphaBeta;
@@ -19,6 +19,8 @@ use crate::store::{RunDirectory, write_offsets};
 #[derive(Debug, Default)]
 pub(super) struct Whole {
     rounds: Vec<SolvedRound>,
+    /// Rounds after the reference was lost: nothing that comes later says better where its timeline was, so their lines stay as they are.
+    carried: Vec<GlobalWindowData>,
     edges: usize,
     too_long: bool,
 }
@@ -28,7 +30,11 @@ impl Whole {
     pub(super) fn take(&mut self, data: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
         self.edges += edges.len() + data.all_nodes.len();
         if self.too_long || self.edges > MOST_EDGES {
-            (self.rounds, self.too_long) = (Vec::new(), true);
+            (self.rounds, self.carried, self.too_long) = (Vec::new(), Vec::new(), true);
+            return;
+        }
+        if data.carried_by.is_some() {
+            self.carried.push(data.clone());
             return;
         }
         let (alone, smoothed) = (Default::default(), Vec::new());
@@ -71,7 +77,8 @@ impl Whole {
             let percent = 100.0 * share;
             tracing::warn!("{SMOOTHED_OFFSETS} has {percent:.1} % of the lines that would suffice between its rounds");
         }
-        write_offsets(&directory.path().join(SMOOTHED_OFFSETS), header, smoothed.knot_lines(knots))?;
+        let lines = smoothed.knot_lines(knots).chain(self.carried.iter().flat_map(OffsetRecord::of_round));
+        write_offsets(&directory.path().join(SMOOTHED_OFFSETS), header, lines)?;
         Ok(())
     }
 }
@@ -89,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_killed_soon_is_smoothed_only_if_it_is_short() {
-        let whole = |edges, too_long| Whole { rounds: Vec::new(), edges, too_long };
+        let whole = |edges, too_long| Whole { edges, too_long, ..Whole::default() };
         let refused = |whole: Whole, killed_soon| whole.too_much(killed_soon).is_some();
         assert!(!refused(whole(MOST_EDGES_IN_A_HURRY, false), true) && !refused(whole(MOST_EDGES, false), false));
         assert!(refused(whole(MOST_EDGES_IN_A_HURRY + 1, false), true));

@@ -12,7 +12,7 @@
 use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::graph::GraphOptions;
-use probe_sync_estimate::round::{Decision, SolvedRound, Solver, SolverOptions};
+use probe_sync_estimate::round::{Decision, SolvedRound, SolverOptions, Timeline};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
 
@@ -26,7 +26,7 @@ use crate::pace::{Pace, Policy};
 /// What decides.
 pub(crate) struct Decider {
     reference: NodeId,
-    solver: Solver,
+    timeline: Timeline,
     policy: Policy,
     /// How long the run lasts; `None` until a signal.
     duration: Option<Duration>,
@@ -81,7 +81,7 @@ impl Decider {
         let (nodes, reference) = (joined.plan.nodes(), joined.roster.reference);
         Self {
             reference,
-            solver: Solver::new(SolverOptions { nodes, reference, graph: GraphOptions::default() }),
+            timeline: Timeline::new(SolverOptions { nodes, reference, graph: GraphOptions::default() }),
             policy,
             duration: joined.config.duration,
             configured: Pace::configured(&joined.config),
@@ -110,13 +110,13 @@ impl Decider {
     /// Solves the round and decides the next.
     ///
     /// # Errors
-    /// When the reference contributed no window, or the graph cannot be solved.
+    /// When nobody contributed a window who knows the reference's time, or the graph cannot be solved.
     pub fn decide(&mut self, ended: &Ended<'_>, windows: &[NodeWindowData]) -> Result<Decided, Error> {
         let Ended { round_id, length, pace, master } = *ended;
-        let reference = windows.iter().find(|window| window.node_id == self.reference);
-        let reference = reference.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
-        let first_start = *self.first_start.get_or_insert(reference.window_start.on_reference());
-        let lasted = (reference.window_end.on_reference() - first_start).as_ns().max(0);
+        let leading = self.timeline.leading(windows);
+        let leading = leading.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
+        let first_start = *self.first_start.get_or_insert(self.timeline.on_timeline(leading.window_start));
+        let lasted = (self.timeline.on_timeline(leading.window_end) - first_start).as_ns().max(0);
         let lasted = master.map_or(lasted, |master| i64::try_from(master.begun.as_nanos()).unwrap_or(i64::MAX));
         self.asked |= windows.iter().any(|window| window.stop_requested);
         let over = self.over(lasted);
@@ -124,10 +124,10 @@ impl Decider {
         let closing = if self.asked && !over && !self.closing { self.last_window } else { None };
         self.closing |= closing.is_some();
         let ends = closing.is_none() && (self.asked || over);
-        if ends && too_short(reference, length) {
+        if ends && too_short(leading, length) {
             return Ok(Decided::Ended);
         }
-        let solved = self.solver.solve(round_id, reference, windows);
+        let solved = self.timeline.solve(round_id, leading, windows);
         let mut solved = solved.map_err(|source| Error::Graph { round_id, source })?;
         let next = match (closing, self.first_windows(round_id)) {
             // A pace for long windows leaves hardly a packet in a short one.
@@ -195,8 +195,8 @@ pub(super) fn on_the_grid(start: Timestamp<Reference>, window: Duration) -> Time
 const FIRST_WINDOWS: u64 = 4;
 
 /// A last window cut short by a signal is solved only if it has half its length.
-fn too_short(reference: &NodeWindowData, length: Duration) -> bool {
-    (reference.window_end - reference.window_start).as_ns() < length.as_ns() / 2
+fn too_short(leading: &NodeWindowData, length: Duration) -> bool {
+    (leading.window_end - leading.window_start).as_ns() < length.as_ns() / 2
 }
 
 #[cfg(test)]

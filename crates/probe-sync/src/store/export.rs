@@ -225,6 +225,7 @@ fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
     let GlobalWindowData {
         round_id,
         reference,
+        carried_by,
         window_start,
         window_end,
         all_nodes,
@@ -252,6 +253,7 @@ fn round(round: &GlobalWindowData) -> proto::GlobalWindowData {
         round_id: round_id.0,
         sequence_number: round_id.0,
         reference: reference.0,
+        carried_by: carried_by.map(|node| node.0),
         window_start_ns: window_start.as_ns(),
         window_end_ns: window_end.as_ns(),
         all_nodes: all_nodes.iter().map(node).collect(),
@@ -383,6 +385,7 @@ mod tests {
         round.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(4) }];
         round.watch.left_out = vec![(RoundId(3), Edge::new(2, 1))];
         round.watch.invalid = vec![NodeId(2)];
+        round.carried_by = Some(NodeId(1));
         round.decision = Decision {
             next_window_end: Timestamp::from_ns(30),
             next_window: probe_sync_time::Duration::from_ns(10),
@@ -527,6 +530,7 @@ mod tests {
         GlobalWindowData {
             round_id: RoundId(4),
             reference: NodeId(2),
+            carried_by: None,
             window_start: Timestamp::from_ns(10),
             window_end: Timestamp::from_ns(20),
             all_nodes: vec![estimate],

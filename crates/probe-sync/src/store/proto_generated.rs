@@ -444,6 +444,9 @@ pub struct GlobalWindowData {
     /// What the rounds so far say of clocks and paths that went wrong.
     #[prost(message, optional, tag = "17")]
     pub watch: ::core::option::Option<Verdict>,
+    /// The reference was gone before this round: its timeline goes on by the clock of this node.
+    #[prost(uint32, optional, tag = "18")]
+    pub carried_by: ::core::option::Option<u32>,
 }
 /// A whole run in one message.
 #[derive(Clone, PartialEq, ::prost::Message)]
