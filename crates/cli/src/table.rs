@@ -101,6 +101,12 @@ fn remarks(report: &RunReport) -> Vec<String> {
             event.slew_ppm
         ));
     }
+    if let Some(taken_over) = report.taken_over {
+        lines.push(format!(
+            "rank {} was lost: this rank is the master from round {} on, and its files are in {}; earlier rounds are in the folder above",
+            taken_over.from_rank, taken_over.first_round, report.out
+        ));
+    }
     for carrier in report.carriers.iter().take(MAX_LINES) {
         lines.push(format!(
             "the reference was gone: from round {} on the clock of node {} carried its timeline, ±{} (95 %) at last",

@@ -1,19 +1,23 @@
 //! The in-process backend: ranks are threads of one process.
 //!
-//! Place in the flow: tests of the round loop and of everything above it. Behaves as the other backends do, deadlines
-//! and lost ranks included, so that a test that passes here means something there.
-//! What it does not do: carry data between processes.
+//! Place in the flow: tests of the round loop and of everything above it. Behaves as the other backends do, deadlines,
+//! lost ranks and a lost root included, so that a test that passes here means something there.
+//! What it does not do: carry data between processes, or let a rank come back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
-use crate::{Call, Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants, check_word};
+use crate::{Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants, check_word};
 
 /// One rank of a group of threads.
 #[derive(Debug)]
 pub struct InProcess {
     rank: Rank,
     size: usize,
+    /// As this rank knows it.
+    root: Rank,
     shared: Arc<Shared>,
 }
 
@@ -21,9 +25,17 @@ impl InProcess {
     /// A group of `size` ranks, in order.
     pub fn group(size: usize) -> Vec<Self> {
         let member = Member { alive: true, ..Member::default() };
-        let state = State { members: vec![member; size], aborted: None };
+        let state = State {
+            members: vec![member; size],
+            aborted: None,
+            goes_on: false,
+            left: Vec::new(),
+            root: ROOT,
+            electing: BTreeSet::new(),
+            elections: 0,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        (0..size).map(|rank| Self { rank, size, shared: Arc::clone(&shared) }).collect()
+        (0..size).map(|rank| Self { rank, size, root: ROOT, shared: Arc::clone(&shared) }).collect()
     }
 
     /// Sleeps until `ready` yields something; `missing` says whom it waits for.
@@ -43,16 +55,36 @@ impl InProcess {
             if let Some((rank, reason)) = state.aborted.clone() {
                 return Err(Error::Aborted { operation, rank, reason });
             }
+            self.check_place(&state)?;
             let missing = missing(&state);
-            if let Some(&rank) = missing.iter().find(|&&rank| !state.members[rank].alive) {
-                return Err(Error::Lost { operation, rank, reason: "its thread ended".to_owned() });
+            let lost = |rank: Rank| Error::Lost { operation, rank, reason: "its thread ended".to_owned() };
+            let dead: Vec<Rank> = missing.iter().copied().filter(|rank| !state.members[*rank].alive).collect();
+            match (dead.first(), state.goes_on && self.rank == self.root) {
+                (Some(_), true) => {
+                    dead.into_iter().for_each(|rank| state.leave(rank, lost(rank)));
+                    continue;
+                }
+                (Some(&rank), false) => return Err(lost(rank)),
+                (None, _) => {}
             }
-            let Some(slice) = wait.slice() else { return Err(wait.late(missing)) };
-            state = match self.shared.changed.wait_timeout(state, slice) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
+            let Some(slice) = wait.slice() else {
+                if !(state.goes_on && self.rank == self.root) {
+                    return Err(wait.late(missing));
+                }
+                for rank in missing {
+                    state.leave(rank, wait.late(vec![rank]));
+                }
+                continue;
             };
+            state = self.shared.sleep(state, slice);
         }
+    }
+
+    /// A rank without which the others went on takes part in nothing any more.
+    fn check_place(&self, state: &State) -> Result<(), Error> {
+        let gone = state.members[self.rank].gone;
+        let reason = || format!("rank {} went on without rank {}", state.root, self.rank);
+        if gone { Err(Error::Dismissed { reason: reason() }) } else { Ok(()) }
     }
 }
 
@@ -63,6 +95,10 @@ impl Collective for InProcess {
 
     fn size(&self) -> usize {
         self.size
+    }
+
+    fn root(&self) -> Rank {
+        self.root
     }
 
     fn backend(&self) -> &'static str {
@@ -78,22 +114,34 @@ impl Collective for InProcess {
     ) -> Result<(), Error> {
         check_participants(self.rank, self.size, participants)?;
         frames.clear();
-        if self.rank != ROOT {
+        if self.rank != self.root {
+            let mut state = self.shared.lock();
+            self.check_place(&state)?;
             if participants[self.rank] {
-                self.shared.lock().members[self.rank].sent.push_back(payload.to_vec());
+                state.members[self.rank].sent.push_back(payload.to_vec());
                 self.shared.changed.notify_all();
             }
             return Ok(());
         }
-        let others = || (0..self.size).filter(|&rank| rank != ROOT && participants[rank]);
-        let missing = |state: &State| others().filter(|&rank| state.members[rank].sent.is_empty()).collect::<Vec<_>>();
+        let awaited = |state: &State| -> Vec<Rank> {
+            let awaited = |rank: &Rank| *rank != self.root && participants[*rank] && !state.members[*rank].gone;
+            (0..self.size).filter(awaited).collect()
+        };
+        let missing = |state: &State| -> Vec<Rank> {
+            awaited(state).into_iter().filter(|rank| state.members[*rank].sent.is_empty()).collect()
+        };
         let parts = self.wait(Wait::begin("gather", deadline), missing, |state| {
-            let complete = others().all(|rank| !state.members[rank].sent.is_empty());
-            complete.then(|| others().map(|rank| (rank, state.members[rank].sent.pop_front())).collect::<Vec<_>>())
+            let complete = missing(state).is_empty();
+            complete.then(|| {
+                awaited(state).into_iter().map(|rank| (rank, state.members[rank].sent.pop_front())).collect::<Vec<_>>()
+            })
         })?;
         let mut parts = parts.into_iter().peekable();
-        frames.push(payload);
-        for rank in 1..self.size {
+        for rank in 0..self.size {
+            if rank == self.rank {
+                frames.push(payload);
+                continue;
+            }
             let part = parts.next_if(|(of, _)| *of == rank).and_then(|(_, part)| part);
             frames.push(part.as_deref().unwrap_or_default());
         }
@@ -101,21 +149,23 @@ impl Collective for InProcess {
     }
 
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        if self.rank == ROOT {
+        if self.rank == self.root {
             let bytes: Arc<[u8]> = buffer.as_slice().into();
             let mut state = self.shared.lock();
             if let Some((rank, reason)) = state.aborted.clone() {
                 return Err(Error::Aborted { operation: "broadcast", rank, reason });
             }
-            for member in state.members.iter_mut().skip(1) {
-                member.announced.push_back(Arc::clone(&bytes));
+            for (rank, member) in state.members.iter_mut().enumerate() {
+                if rank != self.rank && !member.gone {
+                    member.announced.push_back(Arc::clone(&bytes));
+                }
             }
             self.shared.changed.notify_all();
             return Ok(());
         }
         let bytes = self.wait(
             Wait::begin("broadcast", deadline),
-            |_| vec![ROOT],
+            |_| vec![self.root],
             |state| state.members[self.rank].announced.pop_front(),
         )?;
         buffer.clear();
@@ -126,8 +176,8 @@ impl Collective for InProcess {
     fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
         check_word(self.rank, word)?;
         let mut state = self.shared.lock();
-        let hearers = if self.rank == ROOT { 1..self.size } else { ROOT..ROOT + 1 };
-        for hearer in hearers {
+        let hearers = if self.rank == self.root { 0..self.size } else { self.root..self.root + 1 };
+        for hearer in hearers.filter(|hearer| *hearer != self.rank) {
             state.members[hearer].heard.push((self.rank, word.to_vec()));
         }
         Ok(true)
@@ -135,6 +185,49 @@ impl Collective for InProcess {
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         Ok(std::mem::take(&mut self.shared.lock().members[self.rank].heard))
+    }
+
+    fn go_on_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
+        self.shared.lock().goes_on = true;
+        Ok(())
+    }
+
+    fn attendance(&mut self) -> Attendance {
+        Attendance { left: std::mem::take(&mut self.shared.lock().left), back: Vec::new() }
+    }
+
+    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+        Ok(Some(Vec::new()))
+    }
+
+    fn succeed(&mut self, deadline: &Deadline) -> Result<Rank, Error> {
+        const OPERATION: &str = "succession";
+        let mut wait = Wait::begin(OPERATION, deadline);
+        let lost = self.root;
+        let mut state = self.shared.lock();
+        let election = state.elections;
+        state.electing.insert(self.rank);
+        self.shared.changed.notify_all();
+        loop {
+            if state.elections != election {
+                self.root = state.root;
+                return self.check_place(&state).map(|()| self.root);
+            }
+            let of = (0..self.size).filter(|rank| !state.members[*rank].gone).count();
+            let awaited = |rank: &Rank| *rank != lost && state.members[*rank].alive && !state.members[*rank].gone;
+            let everybody = (0..self.size).filter(awaited).all(|rank| state.electing.contains(&rank));
+            let slice = wait.slice();
+            if !everybody && let Some(slice) = slice {
+                state = self.shared.sleep(state, slice);
+                continue;
+            }
+            let present = state.electing.len();
+            if 2 * present <= of {
+                return Err(Error::Minority { operation: OPERATION, present, of });
+            }
+            state.elect();
+            self.shared.changed.notify_all();
+        }
     }
 
     fn abort(&mut self, reason: &str) {
@@ -161,12 +254,47 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+
+    fn sleep<'s>(&self, state: MutexGuard<'s, State>, slice: Duration) -> MutexGuard<'s, State> {
+        self.changed.wait_timeout(state, slice).unwrap_or_else(std::sync::PoisonError::into_inner).0
+    }
 }
 
 #[derive(Debug)]
 struct State {
     members: Vec<Member>,
     aborted: Option<(Rank, String)>,
+    /// The root goes on without ranks that are lost.
+    goes_on: bool,
+    /// Who has left since the root last asked.
+    left: Vec<(Rank, Error)>,
+    root: Rank,
+    /// Ranks that have lost the root and wait for each other.
+    electing: BTreeSet<Rank>,
+    /// How often a root was chosen.
+    elections: u64,
+}
+
+impl State {
+    fn leave(&mut self, rank: Rank, reason: Error) {
+        self.members[rank].gone = true;
+        self.left.push((rank, reason));
+    }
+
+    /// The lowest of those who wait takes the root's place; all others have left, and what was under way is forgotten.
+    fn elect(&mut self) {
+        let electing = std::mem::take(&mut self.electing);
+        self.root = electing.first().copied().unwrap_or(self.root);
+        self.elections += 1;
+        for rank in 0..self.members.len() {
+            let member = &mut self.members[rank];
+            (member.sent, member.announced, member.heard) = Default::default();
+            if !member.gone && !electing.contains(&rank) {
+                let reason = "it did not come when a new root was chosen".to_owned();
+                self.leave(rank, Error::Lost { operation: "succession", rank, reason });
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -175,4 +303,6 @@ struct Member {
     announced: VecDeque<Arc<[u8]>>,
     heard: Vec<Call>,
     alive: bool,
+    /// The others went on without it.
+    gone: bool,
 }

@@ -21,6 +21,7 @@ pub use tcp::{FileSender, JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere}
 pub use wait::Wait;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +104,19 @@ pub enum Error {
     Dismissed {
         /// Why, in the root's words.
         reason: String,
+    },
+    /// The root is gone, and too few ranks have found each other to go on: the others may have gone on without them.
+    #[error(
+        "{operation}: the root is gone, and this rank finds {} of {of} ranks: a minority does not go on, because the others may have",
+        present
+    )]
+    Minority {
+        /// The operation under way.
+        operation: &'static str,
+        /// How many ranks have found each other, this one included.
+        present: usize,
+        /// How many there were.
+        of: usize,
     },
     /// A rank's file is not at the root.
     #[error("rank {rank}: {name} did not reach rank 0: {reason}")]
@@ -268,6 +282,11 @@ pub trait Collective {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
+    /// The rank that gathers and decides: [`ROOT`] at first, later whoever took its place ([`Self::succeed`]).
+    fn root(&self) -> Rank {
+        ROOT
+    }
+
     /// The backend's name for people: `"mpi"`, `"tcp"`, `"in-process"`.
     fn backend(&self) -> &'static str;
 
@@ -303,15 +322,15 @@ pub trait Collective {
     /// # Errors
     /// As [`Collective::broadcast`].
     fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        check_frames(self.rank(), self.size(), frames)?;
+        check_frames((self.rank(), self.root()), self.size(), frames)?;
         let (mut encoded, mut all) = (Vec::new(), Frames::default());
-        if self.rank() == ROOT {
+        if self.rank() == self.root() {
             frames.encode(&mut encoded);
         }
         self.broadcast(&mut encoded, deadline)?;
         if !all.decode(&encoded) || all.len() != self.size() {
             let what = format!("{} bytes that are not {} frames", encoded.len(), self.size());
-            return Err(Error::Protocol { operation: "scatter", rank: ROOT, what });
+            return Err(Error::Protocol { operation: "scatter", rank: self.root(), what });
         }
         own.clear();
         own.extend_from_slice(all.frame(self.rank()));
@@ -349,13 +368,13 @@ pub trait Collective {
     fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
         self.gather(&vec![true; self.size()], payload, frames, deadline)?;
         let mut encoded = Vec::new();
-        if self.rank() == ROOT {
+        if self.rank() == self.root() {
             frames.encode(&mut encoded);
         }
         self.broadcast(&mut encoded, deadline)?;
         if !frames.decode(&encoded) || frames.len() != self.size() {
             let what = format!("{} bytes that are not {} frames", encoded.len(), self.size());
-            return Err(Error::Protocol { operation: "allgather", rank: ROOT, what });
+            return Err(Error::Protocol { operation: "allgather", rank: self.root(), what });
         }
         Ok(())
     }
@@ -402,6 +421,27 @@ pub trait Collective {
         Ok(())
     }
 
+    /// Before [`Self::go_on_without_lost`]: where the others reach this rank if it is to take the root's place. None where the backend has only one
+    /// root.
+    ///
+    /// # Errors
+    /// When the system refuses what that needs.
+    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+        Ok(None)
+    }
+
+    /// After that, the same on all ranks: who takes the root's place, in this order, and where each is reached.
+    fn line_up(&mut self, _successors: &[(Rank, Vec<SocketAddr>)]) {}
+
+    /// The root is lost, and an operation has failed for that: settles with the ranks that are left who takes its place. More than half of the ranks
+    /// that took part last must find each other. Afterwards they begin anew: what failed is repeated, with the new root.
+    ///
+    /// # Errors
+    /// [`Error::Minority`] when too few find each other; also when the backend has only one root.
+    fn succeed(&mut self, _deadline: &Deadline) -> Result<Rank, Error> {
+        Err(Error::Backend { operation: "succession", reason: format!("{} groups have only one root", self.backend()) })
+    }
+
     /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the others.
     /// Does not return where the backend can kill the job (`MPI_Abort`); otherwise breaks the connections, so that
     /// the others fail promptly, and returns.
@@ -427,8 +467,8 @@ pub fn check_participants(rank: Rank, size: usize, participants: &[bool]) -> Res
 ///
 /// # Errors
 /// [`Error::Protocol`] naming `rank`, whose frames they are.
-pub fn check_frames(rank: Rank, size: usize, frames: &Frames) -> Result<(), Error> {
-    if rank != ROOT || frames.len() == size {
+pub fn check_frames((rank, root): (Rank, Rank), size: usize, frames: &Frames) -> Result<(), Error> {
+    if rank != root || frames.len() == size {
         return Ok(());
     }
     let what = format!("{} frames to a group of {size}", frames.len());

@@ -144,6 +144,16 @@ pub enum Error {
         /// The reference.
         reference: NodeId,
     },
+    /// A rank was to be the master, and had never been told what it must know.
+    #[error(
+        "rank {rank} was to take the place of rank {lost}, which was lost before it had told anybody of the run: start the run anew"
+    )]
+    NoStandby {
+        /// It.
+        rank: Rank,
+        /// The master before.
+        lost: Rank,
+    },
     /// The broadcasts of the root do not follow each other.
     #[error("expected broadcast {expected} of the root, got {got}: a round was missed")]
     Sequence {

@@ -302,6 +302,7 @@ pub(super) mod tests {
             reference: NodeId(0),
             rounds: 4,
             round_mode: "master".into(),
+            taken_over: None,
             carriers: Vec::new(),
             phases: Vec::new(),
             interrupted: false,

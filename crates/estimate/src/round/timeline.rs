@@ -47,6 +47,23 @@ impl Timeline {
         Self { options, solver: Solver::new(options), carried: None, last: None }
     }
 
+    /// For a run under way, of which only this round is known.
+    pub fn resume(options: SolverOptions, last: GlobalWindowData) -> Self {
+        let carried = last.carried_by.and_then(|by| Carried::choose(&last, |node| node == by));
+        let reference = carried.map_or(options.reference, |carried| carried.by);
+        Self { options, solver: Solver::new(SolverOptions { reference, ..options }), carried, last: Some(last) }
+    }
+
+    /// The round that was solved last.
+    pub fn last(&self) -> Option<&GlobalWindowData> {
+        self.last.as_ref()
+    }
+
+    /// What it was told.
+    pub fn options(&self) -> SolverOptions {
+        self.options
+    }
+
     /// The node whose window a round needs: the reference, or who carries its timeline.
     pub fn leader(&self) -> NodeId {
         self.carried.map_or(self.options.reference, |carried| carried.by)

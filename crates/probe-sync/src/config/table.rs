@@ -185,6 +185,11 @@ settings! {
     help "How rounds come about: master (rank 0 gathers the windows, solves, decides), timed (every node cuts by its own clock, every rank \
           gets all windows and solves them) or local (no rounds: windows go to files, for probe_sync solve)" shown;
 
+    /// How many ranks may take the master's place, one after the other.
+    successors: u32 = 3; shared "successors" "successors" "N" in Measuring;
+    read number; write |c| c.successors.to_string(); check |_| Ok(());
+    help "How many ranks may take the place of rank 0, one after the other, when it is lost, over TCP; 0: the run ends with it" shown;
+
     /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536 (ranks times nodes).
     share_rounds: Option<bool> = None; shared "share_rounds" "share-rounds" "BOOL" in Measuring;
     read |text| number(text).map(Some); write |c| or_auto(c.share_rounds); check |_| Ok(());

@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: step 1 of the hand-shake. What it does not do: judge what others say (`plan`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use probe_sync_sys::topology::Topology;
 use probe_sync_sys::{host, interfaces};
@@ -39,6 +39,8 @@ pub struct Hello {
     pub key_fingerprint: Option<[u8; 16]>,
     /// Its edges, where it names them.
     pub neighbors: Neighbors,
+    /// Where others reach it if it is to take the master's place; None where it cannot.
+    pub stands_by: Option<Vec<SocketAddr>>,
 }
 
 impl Hello {
@@ -71,6 +73,7 @@ impl Hello {
             offer: Offer::of(config, &around)?,
             key_fingerprint: key_file.map(KeyFile::fingerprint),
             neighbors: Neighbors::of(config),
+            stands_by: None,
         })
     }
 }

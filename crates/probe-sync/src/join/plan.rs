@@ -6,6 +6,9 @@
 //!
 //! What it does not do: talk to other ranks.
 
+use std::net::SocketAddr;
+
+use probe_sync_collective::ROOT;
 use probe_sync_estimate::record::{Launcher, RankRecord};
 use probe_sync_time::{Edge, NodeId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
@@ -42,6 +45,8 @@ pub struct Plan {
     pub hostnames: Vec<String>,
     /// Distinct clocks among the ranks.
     pub clocks: u32,
+    /// Ranks that take the master's place when it is lost, in this order, and where they are reached.
+    pub successors: Vec<(usize, Vec<SocketAddr>)>,
 }
 
 impl Plan {
@@ -172,9 +177,26 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) 
         edges,
         hostnames: all.iter().map(|rank| rank.hostname.clone()).collect(),
         clocks: clocks.len() as u32,
+        successors: successors(config.successors as usize, all, &rank_of_node),
         node_of_rank,
         rank_of_node,
     })
+}
+
+/// Of the ranks that are nodes and stand by the first of every other host, then the others, so that a host that is gone takes few of them.
+fn successors(most: usize, all: &[Hello], rank_of_node: &[u32]) -> Vec<(usize, Vec<SocketAddr>)> {
+    let ranks = rank_of_node.iter().map(|rank| *rank as usize).filter(|rank| *rank != ROOT);
+    let standing: Vec<(usize, &Vec<SocketAddr>)> =
+        ranks.filter_map(|rank| Some((rank, all[rank].stands_by.as_ref()?))).collect();
+    let mut hosts = vec![&all[ROOT].clock_identity];
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    for (rank, addresses) in standing {
+        let host = &all[rank].clock_identity;
+        let of_host = if hosts.contains(&host) { &mut others } else { &mut first };
+        of_host.push((rank, addresses.clone()));
+        hosts.push(host);
+    }
+    first.into_iter().chain(others).take(most).collect()
 }
 
 /// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first line of `offsets.jsonl` say, so that
@@ -230,6 +252,7 @@ pub(super) mod tests {
             offer: address_of(host),
             key_fingerprint: None,
             neighbors: Neighbors::default(),
+            stands_by: None,
         };
         hosts.iter().map(one).collect()
     }

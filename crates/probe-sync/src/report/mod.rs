@@ -71,6 +71,8 @@ pub struct RunReport {
     pub round_latency_us: [f64; 2],
     /// Every disturbance of a system clock: round, node, event.
     pub clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
+    /// Where another rank was the master before; null at rank 0.
+    pub taken_over: Option<TakenOver>,
     /// Nodes that carried the timeline of a reference that was gone, one after the other.
     pub carriers: Vec<Carrier>,
     /// Named parts of the run, in their order.
@@ -83,6 +85,15 @@ pub struct RunReport {
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
     pub pacing: Option<PacingReport>,
+}
+
+/// Since when a rank is the master in place of another.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TakenOver {
+    /// From this rank.
+    pub from_rank: usize,
+    /// The first round that it decides.
+    pub first_round: RoundId,
 }
 
 /// A node whose clock carried the timeline of a reference that was gone.

@@ -21,7 +21,7 @@ use super::judge::Judge;
 use super::metrics::Metrics;
 use super::phases::Phases;
 use super::whole::Whole;
-use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
+use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TakenOver, TruthVerdict, documents};
 use crate::Error;
 use crate::join::{Back, Hello, Joined, Ready};
 use crate::measure::account::RankAccount;
@@ -35,6 +35,7 @@ pub(crate) struct Recorder {
     /// By node, as they are now.
     nodes: Vec<Ready>,
     absences: Absences,
+    taken_over: Option<TakenOver>,
     directory: RunDirectory,
     /// `run.json` as it was written first.
     document: Value,
@@ -71,8 +72,14 @@ struct Latencies(Vec<f64>);
 
 impl Recorder {
     /// Writes `run.json`, `truth.json` where there is truth, and the heads of the streams.
-    pub fn begin(joined: Arc<Joined>, hellos: &[Hello], mut directory: RunDirectory) -> Result<Self, Error> {
-        let document = documents::run(&joined, hellos);
+    pub fn begin(
+        joined: Arc<Joined>,
+        hellos: &[Hello],
+        mut directory: RunDirectory,
+        taken_over: Option<TakenOver>,
+    ) -> Result<Self, Error> {
+        let mut document = documents::run(&joined, hellos);
+        document["taken_over"] = json!(taken_over);
         directory.write_document("run.json", &format!("{document:#}\n"))?;
         directory.started();
         let Joined { config, plan, roster, .. } = &*joined;
@@ -104,6 +111,7 @@ impl Recorder {
             whole: Whole::default(),
             nodes: roster.nodes.clone(),
             absences: Absences::default(),
+            taken_over,
             joined,
         })
     }
@@ -273,6 +281,7 @@ impl Recorder {
             seconds: wall as f64 * 1e-9,
             round_latency_us: self.latencies.median_and_largest_us(),
             clock_events: self.clock_events.clone(),
+            taken_over: self.taken_over,
             carriers: self.carriers.clone(),
             phases: self.phases.all(),
             faults: self.faults.clone(),

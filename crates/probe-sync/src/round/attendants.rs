@@ -9,6 +9,7 @@ use probe_sync_collective::{Attendance, Rank};
 use probe_sync_time::{NodeId, RoundId};
 
 use super::exchange::Exchange;
+use super::standby::Present;
 use crate::join::{Back, Hello, Joined, Notice, Statement, judge};
 use crate::report::Recorder;
 use crate::{Error, wire};
@@ -25,13 +26,40 @@ pub(crate) struct Attendants {
     renewed: BTreeMap<NodeId, Back>,
     /// Lives of nodes after their first.
     lives: u32,
+    /// The rank that stands by for this one and knows all this.
+    informed: Option<Rank>,
 }
 
 impl Attendants {
     /// All ranks of a run that begins now.
     pub fn new(joined: &Joined, hellos: Vec<Hello>) -> Self {
         let notice = Notice { plan: joined.plan.clone(), roster: joined.roster.clone() };
-        Self { away: vec![false; hellos.len()], hellos, notice, renewed: BTreeMap::new(), lives: 0 }
+        Self { away: vec![false; hellos.len()], hellos, notice, renewed: BTreeMap::new(), lives: 0, informed: None }
+    }
+
+    /// Those of a run that goes on under another master.
+    pub fn of(joined: &Joined, present: Present) -> Self {
+        let Present { hellos, away, roster, renewed, lives } = present;
+        Self { hellos, away, notice: Notice { plan: joined.plan.clone(), roster }, renewed, lives, informed: None }
+    }
+
+    /// What `standby` must be told of them, if it does not know it.
+    pub fn for_standby(&mut self, standby: Rank) -> Option<Present> {
+        if self.informed.replace(standby) == Some(standby) {
+            return None;
+        }
+        Some(Present {
+            hellos: self.hellos.clone(),
+            away: self.away.clone(),
+            roster: self.notice.roster.clone(),
+            renewed: self.renewed.clone(),
+            lives: self.lives,
+        })
+    }
+
+    /// Whether a rank is gone.
+    pub fn is_away(&self, rank: Rank) -> bool {
+        self.away[rank]
     }
 
     /// What ranks that come back are told.
@@ -61,6 +89,7 @@ impl Attendants {
             match (judged, statement) {
                 (Ok(same_clocks), Ok(statement)) if admitted => {
                     self.away[rank] = false;
+                    self.informed = None;
                     self.hellos[rank] = statement.hello;
                     recorder.returned(rank, round_id);
                     if let Some((node, ready)) = self.notice.plan.probes_for(rank).zip(statement.ready) {
@@ -95,6 +124,7 @@ impl Attendants {
     fn gone(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId, recorder: &mut Recorder) {
         for (rank, reason) in left {
             self.away[*rank] = true;
+            self.informed = None;
             recorder.left(*rank, from, &reason.to_string());
         }
     }

@@ -13,7 +13,7 @@
 
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_collective::{ROOT, Rank};
+use probe_sync_collective::Rank;
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_sys::SystemClock;
 use probe_sync_time::{Clock as _, Duration, NodeId, Reference, RoundId, Timestamp};
@@ -148,7 +148,7 @@ impl Control {
     /// Brings a request to the master.
     fn bring(&mut self, request: &Request, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if here.exchange.at_root() {
-            return self.heard(ROOT, request, here);
+            return self.heard(here.exchange.root(), request, here);
         }
         if !here.exchange.say(&Word::Asks(request.clone()))? && !std::mem::replace(&mut self.mute, true) {
             tracing::warn!("only rank 0 of this run can be asked for anything: its ranks carry nothing between rounds");

@@ -12,9 +12,10 @@
 use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::graph::GraphOptions;
-use probe_sync_estimate::round::{Decision, SolvedRound, SolverOptions, Timeline};
+use probe_sync_estimate::round::{Decision, GlobalWindowData, SolvedRound, SolverOptions, Timeline};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::request::Request;
 use crate::Error;
@@ -43,6 +44,8 @@ pub(crate) struct Decider {
     first_start: Option<Timestamp<Reference>>,
     paused: bool,
     phase: Option<String>,
+    /// What was taken up since the last decision.
+    taken: Vec<Request>,
 }
 
 /// What is known of the window that has just ended.
@@ -59,7 +62,7 @@ pub(crate) struct Ended<'a> {
 }
 
 /// What the master's own clock says when a window has ended.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MasterTime {
     /// Since the run began.
     pub begun: StdDuration,
@@ -93,11 +96,21 @@ impl Decider {
             first_start: None,
             paused: false,
             phase: None,
+            taken: Vec::new(),
         }
+    }
+
+    /// Goes on after this round, of a run under way of which it knows nothing else.
+    pub fn adopt(&mut self, round: &GlobalWindowData) {
+        self.timeline = Timeline::resume(self.timeline.options(), round.clone());
+        (self.paused, self.closing) = (round.decision.paused, round.decision.closing);
+        self.asked |= round.decision.closing;
+        self.phase.clone_from(&round.decision.phase);
     }
 
     /// From the next decision on it is as somebody asked.
     pub fn take(&mut self, request: &Request) {
+        self.taken.push(request.clone());
         match request {
             Request::Pause => self.paused = true,
             Request::Resume => self.paused = false,
@@ -151,6 +164,11 @@ impl Decider {
         solved.data.decision =
             Decision { next_window_end, closing: closing.is_some(), paused, phase: self.phase.clone(), ..decision };
         Ok(Decided::Solved(Box::new(solved)))
+    }
+
+    /// What was asked of it since this was last called.
+    pub fn taken(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.taken)
     }
 
     /// Somebody asked to end the run.

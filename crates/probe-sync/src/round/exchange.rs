@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Attendance, Collective, Deadline, Frames, ROOT, Rank};
+use probe_sync_collective::{self as collective, Attendance, Collective, Deadline, Frames, ROOT, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::request::Request;
+use super::standby::Shadow;
 use crate::join::{Back, Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
@@ -24,13 +25,24 @@ use crate::{Error, wire};
 /// What the master sends to all ranks at the end of a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Broadcast {
-    /// The solved round, with the decision about the next one, and the nodes that probe again from now on.
-    Solved(Box<GlobalWindowData>, Vec<Back>),
+    /// The solved round, with the decision about the next one.
+    Solved(Box<Told>),
     /// The run ends here; the window under way was too short to be solved.
     Ended {
         /// The round that was not solved.
         round_id: RoundId,
     },
+}
+
+/// What a rank is told of a solved round.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// The round, or this rank's part of it.
+    pub round: GlobalWindowData,
+    /// The nodes that probe again from now on.
+    pub back: Vec<Back>,
+    /// For the rank that takes the master's place when it is lost.
+    pub shadow: Option<Shadow>,
 }
 
 /// What is said beside the rounds.
@@ -50,17 +62,31 @@ pub(crate) enum Word {
 }
 
 impl Broadcast {
+    /// A solved round, without a shadow.
+    pub fn solved(round: GlobalWindowData, back: Vec<Back>) -> Self {
+        Self::Solved(Box::new(Told { round, back, shadow: None }))
+    }
+
     /// What a rank of `node` is told of it, where not everybody is told all.
     fn part_of(&self, node: NodeId) -> Self {
         match self {
-            Self::Solved(round, back) => Self::Solved(Box::new(round.part_of(node)), back.clone()),
+            Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone()),
             Self::Ended { round_id } => Self::Ended { round_id: *round_id },
         }
     }
 
-    fn round_id(&self) -> RoundId {
+    /// What ranks are told that do not take the master's place.
+    fn without_shadow(&self) -> Self {
         match self {
-            Self::Solved(round, _) => round.round_id,
+            Self::Solved(told) => Self::solved(told.round.clone(), told.back.clone()),
+            Self::Ended { round_id } => Self::Ended { round_id: *round_id },
+        }
+    }
+
+    /// Which round it is about.
+    pub fn round_id(&self) -> RoundId {
+        match self {
+            Self::Solved(told) => told.round.round_id,
             Self::Ended { round_id } => *round_id,
         }
     }
@@ -71,8 +97,12 @@ pub(crate) struct Exchange<'c> {
     collective: &'c mut dyn Collective,
     /// For each rank, whether it contributes a window.
     participants: Vec<bool>,
-    /// The node that each rank is or follows, where ranks are told their own part of a round only.
-    parts: Option<Vec<NodeId>>,
+    /// The node that each rank is or follows.
+    node_of_rank: Vec<NodeId>,
+    /// Ranks are told their own part of a round only.
+    own_parts: bool,
+    /// Who takes the master's place, in this order.
+    successors: Vec<Rank>,
     frames: Frames,
     round_timeout: Duration,
     stop: Arc<AtomicBool>,
@@ -83,8 +113,16 @@ impl<'c> Exchange<'c> {
     pub fn new(collective: &'c mut dyn Collective, joined: &Joined, stop: Arc<AtomicBool>) -> Self {
         let participants = joined.plan.participants();
         let round_timeout = joined.config.round_timeout;
-        let parts = (!shares_rounds(joined)).then(|| joined.plan.node_of_rank.clone());
-        Self { collective, participants, parts, frames: Frames::default(), round_timeout, stop }
+        Self {
+            collective,
+            participants,
+            node_of_rank: joined.plan.node_of_rank.clone(),
+            own_parts: !shares_rounds(joined),
+            successors: joined.plan.successors.iter().map(|(rank, _)| *rank).collect(),
+            frames: Frames::default(),
+            round_timeout,
+            stop,
+        }
     }
 
     /// Brings every node's window to the master; elsewhere the result is empty. Ranks that are no node take part with nothing,
@@ -96,7 +134,7 @@ impl<'c> Exchange<'c> {
         let payload = own.map(wire::encode).unwrap_or_default();
         let deadline = self.deadline(window);
         self.collective.gather(&self.participants, &payload, &mut self.frames, &deadline)?;
-        if self.collective.rank() != ROOT {
+        if self.collective.rank() != self.collective.root() {
             return Ok(Vec::new());
         }
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
@@ -114,7 +152,7 @@ impl<'c> Exchange<'c> {
         window: Duration,
     ) -> Result<Vec<NodeWindowData>, Error> {
         let payload = own.map(wire::encode).unwrap_or_default();
-        let root = self.collective.rank() == ROOT;
+        let root = self.at_root();
         let deadline = if root { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         self.collective.allgather(&payload, &mut self.frames, &deadline)?;
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
@@ -126,17 +164,18 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Brings the master's word to every rank. `own` is given at the master.
+    /// Brings the master's word to every rank, its shadow to `standby` alone. Both are given at the master.
     ///
     /// # Errors
     /// When it does not come, or is of another round than `round_id`.
     pub fn broadcast(
         &mut self,
         own: Option<Broadcast>,
+        standby: Option<Rank>,
         round_id: RoundId,
         window: Duration,
     ) -> Result<Broadcast, Error> {
-        let broadcast = self.next_broadcast(own, window)?;
+        let broadcast = self.next_broadcast(own, standby, window)?;
         let got = broadcast.round_id();
         if got == round_id { Ok(broadcast) } else { Err(Error::Sequence { expected: round_id, got }) }
     }
@@ -145,24 +184,100 @@ impl<'c> Exchange<'c> {
     ///
     /// # Errors
     /// When it does not come.
-    pub fn next_broadcast(&mut self, own: Option<Broadcast>, window: Duration) -> Result<Broadcast, Error> {
+    pub fn next_broadcast(
+        &mut self,
+        own: Option<Broadcast>,
+        standby: Option<Rank>,
+        window: Duration,
+    ) -> Result<Broadcast, Error> {
         let deadline = if own.is_some() { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         let mut bytes = Vec::new();
-        if let Some(nodes) = &self.parts {
+        if self.own_parts || !self.successors.is_empty() {
             self.frames.clear();
             if let Some(own) = &own {
-                let mut of_node: BTreeMap<NodeId, Vec<u8>> = BTreeMap::new();
-                for node in nodes {
-                    let part = of_node.entry(*node).or_insert_with(|| wire::encode(&own.part_of(*node)));
-                    self.frames.push(part);
-                }
+                self.parts(own, standby);
             }
             self.collective.scatter(&self.frames, &mut bytes, &deadline)?;
         } else {
             bytes = own.as_ref().map(wire::encode).unwrap_or_default();
             self.collective.broadcast(&mut bytes, &deadline)?;
         }
-        own.map_or_else(|| wire::decode(&bytes, ROOT), Ok)
+        let root = self.collective.root();
+        own.map_or_else(|| wire::decode(&bytes, root), Ok)
+    }
+
+    /// What each rank is told: the shadow goes to the one that stands by.
+    fn parts(&mut self, own: &Broadcast, standby: Option<Rank>) {
+        let all = wire::encode(&own.without_shadow());
+        let mut of_node: BTreeMap<NodeId, Vec<u8>> = BTreeMap::new();
+        for (rank, node) in self.node_of_rank.iter().enumerate() {
+            if Some(rank) == standby {
+                self.frames.push(&wire::encode(own));
+            } else if self.own_parts {
+                let part = of_node.entry(*node).or_insert_with(|| wire::encode(&own.part_of(*node)));
+                self.frames.push(part);
+            } else {
+                self.frames.push(&all);
+            }
+        }
+    }
+
+    /// The rank that takes the master's place when it is lost: the first in the line that is not away.
+    pub fn standby(&self, away: impl Fn(Rank) -> bool) -> Option<Rank> {
+        self.successors.iter().copied().find(|rank| *rank != self.collective.rank() && !away(*rank))
+    }
+
+    /// Whether this error means that the master is lost, and another rank may take its place.
+    pub fn master_is_lost(&self, error: &Error) -> bool {
+        let root = self.collective.root();
+        let lost = match error {
+            Error::Collective(collective::Error::Lost { rank, .. }) => *rank == root,
+            Error::Collective(collective::Error::Late { missing, interrupted: false, .. }) => *missing == [root],
+            _ => false,
+        };
+        lost && root != self.collective.rank() && !self.successors.is_empty()
+    }
+
+    /// Settles with the others who is the master in place of one that is lost.
+    ///
+    /// # Errors
+    /// When too few find each other.
+    pub fn succeed(&mut self, window: Duration) -> Result<Rank, Error> {
+        let deadline = self.deadline(window);
+        Ok(self.collective.succeed(&deadline)?)
+    }
+
+    /// After that: what the master that is lost decided last, for all who have missed it. `last` is what this rank was told last. None where nobody has missed
+    /// anything, or nothing was decided yet.
+    ///
+    /// # Errors
+    /// When the ranks do not answer.
+    pub fn last_decided(&mut self, last: Option<&Broadcast>, window: Duration) -> Result<Option<Broadcast>, Error> {
+        let deadline = self.deadline_of_the_roots_word(window);
+        let (root, size, rank) = (self.collective.root(), self.collective.size(), self.collective.rank());
+        let own = last.map(Broadcast::round_id);
+        self.collective.gather(&vec![true; size], &wire::encode(&own), &mut self.frames, &deadline)?;
+        let mut agreed = Vec::new();
+        if rank == root {
+            let mut newest: (Option<RoundId>, Rank) = (own, rank);
+            let mut behind = false;
+            for (rank, bytes) in self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty()) {
+                let known: Option<RoundId> = wire::decode(bytes, rank)?;
+                behind |= known != newest.0;
+                if known > newest.0 {
+                    newest = (known, rank);
+                }
+            }
+            agreed = wire::encode(&behind.then_some(newest.1));
+        }
+        self.collective.broadcast(&mut agreed, &deadline)?;
+        let Some(holder) = wire::decode::<Option<Rank>>(&agreed, root)? else { return Ok(None) };
+        let concerned: Vec<bool> = (0..size).map(|rank| [ROOT, root, holder].contains(&rank)).collect();
+        let held = last.map(|last| wire::encode(&last.without_shadow())).unwrap_or_default();
+        self.collective.gather(&concerned, &held, &mut self.frames, &deadline)?;
+        let mut newest = if rank == root { self.frames.frame(holder).to_vec() } else { Vec::new() };
+        self.collective.broadcast(&mut newest, &deadline)?;
+        wire::decode(&newest, holder).map(Some)
     }
 
     /// Says something beside the rounds: the root to all, another rank to the root. False where the backend carries no words.
@@ -182,9 +297,14 @@ impl<'c> Exchange<'c> {
         said.into_iter().map(|(rank, bytes)| Ok((rank, wire::decode(&bytes, rank)?))).collect()
     }
 
+    /// The rank that gathers and decides.
+    pub fn root(&self) -> Rank {
+        self.collective.root()
+    }
+
     /// Whether this rank is the root.
     pub fn at_root(&self) -> bool {
-        self.collective.rank() == ROOT
+        self.collective.rank() == self.collective.root()
     }
 
     /// At the root: from now on the run goes on without ranks that are lost, where the backend can; who comes back is told this.

@@ -3,18 +3,22 @@
 //! Place in the flow: at the root only, whatever decides: after a round was decided, before the others are told.
 //! What it does not do: gather, decide, broadcast.
 
+use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_estimate::round::SolvedRound;
+use probe_sync_collective::Rank;
+use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};
 use probe_sync_time::RoundId;
 
 use super::attendants::Attendants;
 use super::exchange::Exchange;
-use crate::Error;
+use super::standby::Present;
 use crate::join::{Back, Hello, Joined, Notice};
 use crate::measure::account::RankAccount;
 use crate::pace::adaptive::PacingReport;
-use crate::report::{Recorder, RunReport, Stopped};
+use crate::report::{Recorder, RunReport, Stopped, TakenOver};
+use crate::store::RunDirectory;
+use crate::{Config, Error};
 
 /// The root's records of a run.
 pub(crate) struct Keeper {
@@ -27,6 +31,38 @@ impl Keeper {
     /// For a run that begins now.
     pub fn new(joined: &Joined, recorder: Recorder, hellos: Vec<Hello>) -> Self {
         Self { recorder, attendants: Attendants::new(joined, hellos), latency: StdDuration::ZERO }
+    }
+
+    /// For a run that goes on under this rank, in the place of another: files of its own, in a folder of its own, begin with the first round that it
+    /// decides.
+    ///
+    /// # Errors
+    /// When a file cannot be made.
+    pub fn take_over(joined: &Joined, rank: Rank, present: Present, taken_over: TakenOver) -> Result<Self, Error> {
+        let out = joined.config.out.join(format!("rank{rank}-from-round{}", taken_over.first_round));
+        let directory = RunDirectory::claim(&out)?;
+        let config = Config { out, ..joined.config.clone() };
+        let joined = Arc::new(Joined { config, roster: present.roster.clone(), ..joined.clone() });
+        let recorder = Recorder::begin(Arc::clone(&joined), &present.hellos, directory, Some(taken_over))?;
+        Ok(Self { recorder, attendants: Attendants::of(&joined, present), latency: StdDuration::ZERO })
+    }
+
+    /// What the rank must be told that stands by for this one, if it does not know it.
+    pub fn for_standby(&mut self, standby: Rank) -> Option<Present> {
+        self.attendants.for_standby(standby)
+    }
+
+    /// Whether a rank is gone.
+    pub fn is_away(&self, rank: Rank) -> bool {
+        self.attendants.is_away(rank)
+    }
+
+    /// Keeps a round that the master before decided last, and that others have missed.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn record_missed(&mut self, round: &GlobalWindowData) -> Result<(), Error> {
+        self.recorder.record(round, StdDuration::ZERO)
     }
 
     /// Takes down who has left, and decides on who asks to come back: the nodes that all are to be told of.

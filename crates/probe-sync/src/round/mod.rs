@@ -19,6 +19,7 @@ pub(crate) mod exchange;
 pub(crate) mod keeper;
 pub(crate) mod node;
 pub(crate) mod request;
+mod standby;
 mod window;
 
 use std::sync::Arc;
@@ -32,10 +33,11 @@ use probe_sync_time::{Clock as _, Duration, NodeId, RoundId};
 
 use self::control::{Control, Here};
 use self::decider::{Decided, Decider, Ended, MasterTime};
-use self::exchange::{Broadcast, Exchange};
+use self::exchange::{Broadcast, Exchange, Told};
 use self::keeper::Keeper;
 use self::node::Node;
-use self::request::Requests;
+use self::request::{Request, Requests};
+use self::standby::{Shadow, Standby};
 use self::window::WindowPlan;
 use crate::Error;
 use crate::clock::Feed;
@@ -45,7 +47,7 @@ use crate::measure::account::RankAccount;
 use crate::measure::prober::{FINISH_LIMIT, end_limit};
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
-use crate::report::{RunReport, Stopped};
+use crate::report::{RunReport, Stopped, TakenOver};
 
 /// One rank's rounds.
 pub(crate) struct Rounds<'c> {
@@ -59,6 +61,9 @@ pub(crate) struct Rounds<'c> {
     decider: Option<Box<Decider>>,
     /// At the root.
     keeper: Option<Box<Keeper>>,
+    /// On the rank that takes the master's place when it is lost.
+    standby: Option<Box<Standby>>,
+    joined: Arc<Joined>,
     control: Control,
     /// Whether the node starts exchanges.
     probing: Probing,
@@ -76,9 +81,12 @@ pub(crate) struct Rounds<'c> {
     duration: Option<Duration>,
     /// How long a node lets its exchanges end.
     end_limit: StdDuration,
-    last: Option<Box<GlobalWindowData>>,
+    /// What this rank was told last.
+    last: Option<Box<Told>>,
     ended: bool,
     begun: (Instant, StdDuration),
+    /// When the run began, as the master's clock has it.
+    masters_begin: Instant,
 }
 
 /// What a rank brings to its rounds besides the way to the others.
@@ -105,7 +113,7 @@ struct Probing {
 
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
-    pub fn new(joined: &Joined, exchange: Exchange<'c>, parts: Parts) -> Self {
+    pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, parts: Parts) -> Self {
         let Parts { node, own, decider, keeper, feed, stop, pause, requests } = parts;
         let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
@@ -120,6 +128,8 @@ impl<'c> Rounds<'c> {
             own,
             decider,
             keeper,
+            standby: None,
+            joined: Arc::clone(joined),
             control: Control::new(requests, mode),
             probing: Probing::default(),
             feed,
@@ -134,6 +144,7 @@ impl<'c> Rounds<'c> {
             last: None,
             ended: false,
             begun: (Instant::now(), clock::process_cpu_time()),
+            masters_begin: Instant::now(),
         }
     }
 
@@ -202,29 +213,83 @@ impl<'c> Rounds<'c> {
             decider: self.decider.as_deref_mut(),
             stop: &self.stop,
             window: &mut self.window,
-            last: self.last.as_deref(),
+            last: self.last.as_ref().map(|told| &told.round),
             round_id: self.round_id,
         };
         self.control.look(&mut here)
     }
 
+    /// One round with the master there is, or with the one that takes its place when it is lost meanwhile.
     fn round_of_master(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
+        let round_id = self.round_id;
+        // Bounded: every time round there is one rank less to be the master.
+        loop {
+            match self.round_with_master(own, closed) {
+                Err(error) if self.exchange.master_is_lost(&error) => self.go_on_without_master(&error)?,
+                other => return other,
+            }
+            if self.ended || self.round_id != round_id {
+                return Ok(!self.ended);
+            }
+        }
+    }
+
+    fn round_with_master(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
         let windows = self.exchange.gather(own, self.pace.window)?;
         // What was asked before the last window came is decided with it.
         self.look()?;
-        let decided = match (&mut self.keeper, self.decider.is_some()) {
-            (Some(keeper), true) => {
-                let back = keeper.attend(self.round_id, &mut self.exchange)?;
-                let solved = self.decide(&windows, closed)?;
-                Some(
-                    solved
-                        .map_or(Broadcast::Ended { round_id: self.round_id }, |solved| Broadcast::Solved(solved, back)),
-                )
+        let (mut decided, mut standby) = (None, None);
+        if let (Some(keeper), Some(decider)) = (&mut self.keeper, &mut self.decider) {
+            let back = keeper.attend(self.round_id, &mut self.exchange)?;
+            standby = self.exchange.standby(|rank| keeper.is_away(rank));
+            let present = standby.and_then(|standby| keeper.for_standby(standby));
+            if self.stop.raised() && !decider.asked() {
+                decider.take(&Request::Stop);
             }
-            _ => None,
-        };
-        let broadcast = self.exchange.broadcast(decided, self.round_id, self.pace.window)?;
+            let time = MasterTime { begun: self.masters_begin.elapsed(), closed: closed.elapsed() };
+            let requests = decider.taken();
+            let ended = Broadcast::Ended { round_id: self.round_id };
+            decided = Some(self.decide(&windows, closed, Some(time))?.map_or(ended, |round| {
+                let shadow = standby.map(|_| Shadow { windows, time, requests, present });
+                Broadcast::Solved(Box::new(Told { round: *round, back, shadow }))
+            }));
+        }
+        let broadcast = self.exchange.broadcast(decided, standby, self.round_id, self.pace.window)?;
         self.follow_and_finish(broadcast)
+    }
+
+    /// Settles with the others who is the master now, and what the one before decided last.
+    fn go_on_without_master(&mut self, error: &Error) -> Result<(), Error> {
+        let (lost, window) = (self.exchange.root(), self.pace.window);
+        tracing::warn!("{error}; looking for another master among the ranks that are left");
+        let root = self.exchange.succeed(window)?;
+        let last = self.last.as_ref().map(|told| Broadcast::Solved(told.clone()));
+        let missed = self.exchange.last_decided(last.as_ref(), window)?;
+        let missed = missed.filter(|missed| missed.round_id() >= self.round_id);
+        if self.exchange.at_root() {
+            let first_round = missed.as_ref().map_or(self.round_id, Broadcast::round_id);
+            self.take_over(TakenOver { from_rank: lost, first_round })?;
+        }
+        tracing::info!("rank {root} is the master in place of rank {lost} from round {} on", self.round_id);
+        if let Some(missed) = missed {
+            if let (Some(keeper), Broadcast::Solved(told)) = (&mut self.keeper, &missed) {
+                keeper.record_missed(&told.round)?;
+            }
+            self.follow(missed)?;
+        }
+        Ok(())
+    }
+
+    /// This rank is the master from now on.
+    fn take_over(&mut self, taken_over: TakenOver) -> Result<(), Error> {
+        let rank = self.exchange.root();
+        let known = self.standby.take().and_then(|standby| standby.take_over());
+        let (decider, present, begun) = known.ok_or(Error::NoStandby { rank, lost: taken_over.from_rank })?;
+        let mut keeper = Box::new(Keeper::take_over(&self.joined, rank, present, taken_over)?);
+        keeper.take_down(taken_over.first_round, &mut self.exchange);
+        self.exchange.go_on_without_lost(keeper.notice())?;
+        (self.decider, self.keeper, self.masters_begin) = (Some(decider), Some(keeper), begun);
+        Ok(())
     }
 
     fn round_of_all(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
@@ -232,11 +297,9 @@ impl<'c> Rounds<'c> {
         if let Some(keeper) = &mut self.keeper {
             keeper.take_down(self.round_id, &mut self.exchange);
         }
-        let solved = self.decide(&windows, closed)?;
-        let round_id = self.round_id;
-        self.follow_and_finish(
-            solved.map_or(Broadcast::Ended { round_id }, |solved| Broadcast::Solved(solved, Vec::new())),
-        )
+        let solved = self.decide(&windows, closed, None)?;
+        let ended = Broadcast::Ended { round_id: self.round_id };
+        self.follow_and_finish(solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new())))
     }
 
     /// The next window is as long as this one; the run ends when its time is over or somebody asks.
@@ -251,11 +314,14 @@ impl<'c> Rounds<'c> {
         self.window = WindowPlan::first(&next, None, None);
     }
 
-    /// Solves the round where this rank decides, and keeps it at the root; None when the run ends without it.
-    fn decide(&mut self, windows: &[NodeWindowData], closed: Instant) -> Result<Option<Box<GlobalWindowData>>, Error> {
+    /// Solves the round where this rank decides, and keeps it at the root; None when the run ends without it. `master` is what the master's clock says.
+    fn decide(
+        &mut self,
+        windows: &[NodeWindowData],
+        closed: Instant,
+        master: Option<MasterTime>,
+    ) -> Result<Option<Box<GlobalWindowData>>, Error> {
         let Some(decider) = &mut self.decider else { return Ok(None) };
-        let master = (self.mode == RoundMode::Master)
-            .then(|| MasterTime { begun: self.begun.0.elapsed(), closed: closed.elapsed() });
         let ended = Ended { round_id: self.round_id, length: self.window.length(), pace: &self.pace, master };
         let Decided::Solved(solved) = decider.decide(&ended, windows)? else { return Ok(None) };
         let data = Box::new(solved.data.clone());
@@ -295,29 +361,36 @@ impl<'c> Rounds<'c> {
 
     /// Makes ready for the round after the one that was broadcast; false when none comes.
     fn follow(&mut self, broadcast: Broadcast) -> Result<bool, Error> {
-        let Broadcast::Solved(round, back) = broadcast else {
+        let Broadcast::Solved(mut told) = broadcast else {
             self.ended = true;
-            self.control.ended(self.last.as_deref());
+            self.control.ended(self.last.as_ref().map(|told| &told.round));
             return Ok(false);
         };
+        let (round, shadow) = (&told.round, told.shadow.take());
         self.ended = round.decision.stop;
         if let Some(feed) = &mut self.feed {
-            feed.follow(&round);
+            feed.follow(round);
         }
         if let Some(node) = &mut self.node {
-            back.iter().for_each(|back| node.meet_again(back));
+            told.back.iter().for_each(|back| node.meet_again(back));
         }
-        self.control.follow(&round);
+        self.control.follow(round);
+        let (length, pace) = (self.window.length(), self.pace.clone());
         if !self.ended {
             self.set_probing(Probing { paused_everywhere: round.decision.paused, ..self.probing });
             self.pace = Pace::decided(&round.decision);
             if let Some(node) = &mut self.node {
                 node.follow(&self.pace)?;
             }
-            self.window = WindowPlan::following(&round, self.node.as_ref().map(Node::id));
+            self.window = WindowPlan::following(round, self.node.as_ref().map(Node::id));
             self.round_id = round.round_id.next();
         }
-        self.last = Some(round);
+        // Last: the window under way does not wait for it.
+        if let Some(shadow) = shadow.filter(|_| self.keeper.is_none()) {
+            let standby = self.standby.get_or_insert_with(|| Box::new(Standby::new(&self.joined)));
+            standby.follow(shadow, round, length, &pace);
+        }
+        self.last = Some(told);
         Ok(true)
     }
 
@@ -328,7 +401,7 @@ impl<'c> Rounds<'c> {
 
     /// The last solved round.
     pub fn last(&self) -> Option<&GlobalWindowData> {
-        self.last.as_deref()
+        self.last.as_ref().map(|told| &told.round)
     }
 
     /// At the root: time from the end of its own window to the last solved round.

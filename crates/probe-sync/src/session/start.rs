@@ -45,10 +45,15 @@ pub(super) fn start<'c>(
         clock::usable(config.clock_counter)?;
         Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref())
     };
-    let hello = config.as_ref().map_err(ToString::to_string).and_then(own);
+    let mut hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let key_file = key_file.unwrap_or_default();
     if let Some(notice) = collective.notice() {
         return again(&wire::decode(&notice, ROOT)?, config, hello, key_file.as_ref(), collective, context);
+    }
+    if let (Ok(config), Ok(hello)) = (&config, &mut hello)
+        && may_stand_by(config, context)
+    {
+        hello.stands_by = collective.stand_by()?;
     }
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
@@ -85,10 +90,11 @@ pub(super) fn start<'c>(
     let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, rank == ROOT);
     let decider = decides.then(|| Box::new(Decider::new(&joined, policy.unwrap_or_else(configured))));
     let keeper = claimed.map(|directory| {
-        let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory)?;
+        let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory, None)?;
         Ok::<_, Error>(Box::new(Keeper::new(&joined, recorder, hellos)))
     });
     let keeper = keeper.transpose()?;
+    collective.line_up(&joined.plan.successors);
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
     if let Some(keeper) = keeper.as_ref().filter(|_| !context.ends_with_lost_rank) {
@@ -132,9 +138,10 @@ fn again<'c>(
     let mut joined = joined(config, plan, session_key, roster, collective);
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
-    let latest = exchange.next_broadcast(None, window)?;
+    let latest = exchange.next_broadcast(None, None, window)?;
     let mut own = None;
-    if let Broadcast::Solved(_, back) = &latest {
+    if let Broadcast::Solved(told) = &latest {
+        let back = &told.back;
         back.iter().for_each(|back| joined.roster.renew(back));
         own = back.iter().find(|back| Some(back.node) == joined.plan.probes_for(rank));
     }
@@ -148,6 +155,11 @@ fn again<'c>(
     let parts = Parts { node, own, decider: None, keeper: None, feed, stop, pause, requests };
     let rounds = Rounds::new(&joined, exchange, parts).again(latest)?;
     Ok((joined, rounds))
+}
+
+/// Whether this rank could take the master's place: only a master has one that others can take, and where the first rank that is lost ends the run nobody does.
+fn may_stand_by(config: &Config, context: &Context) -> bool {
+    config.rounds == RoundMode::Master && config.successors > 0 && !context.ends_with_lost_rank
 }
 
 fn joined(config: Config, plan: Plan, session_key: SessionKey, roster: Roster, collective: &dyn Collective) -> Joined {

@@ -1,6 +1,7 @@
 //! Sessions of threads with real packets on loopback: who sees what, how they end, and how the pace changes.
 
 mod modes;
+mod succession;
 
 use std::path::Path;
 use std::sync::Arc;

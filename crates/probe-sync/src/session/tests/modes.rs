@@ -16,20 +16,30 @@ use crate::round::request::{Request, Requests};
 use crate::{Config, Error};
 
 /// A rank on a thread of its own.
-struct Running {
-    requests: Requests,
-    rounds: Receiver<GlobalWindowData>,
-    thread: JoinHandle<Result<Option<RunReport>, Error>>,
+pub(super) struct Running {
+    pub requests: Requests,
+    pub rounds: Receiver<GlobalWindowData>,
+    pub thread: JoinHandle<Result<Option<RunReport>, Error>>,
 }
 
 fn start(size: usize, directory: &Path, settings: &[(&str, &str)]) -> Vec<Running> {
+    start_some_that_die(size, directory, settings, |_| None)
+}
+
+/// As [`start`]; a rank is gone, without a word, after so many rounds as `lives` says.
+pub(super) fn start_some_that_die(
+    size: usize,
+    directory: &Path,
+    settings: &[(&str, &str)],
+    lives: fn(usize) -> Option<u64>,
+) -> Vec<Running> {
     let mut config = Config { out: directory.join("out"), ..Config::default() };
     for (key, text) in
         [("inject_skew", "11"), ("skew_offset", "300ms"), ("tracer_clock", "none")].iter().chain(settings)
     {
         config.set(key, text, "test").expect("a setting");
     }
-    let spawn = |mut collective: InProcess| {
+    let spawn = |(rank, mut collective): (usize, InProcess)| {
         let (config, requests, (sender, rounds)) = (config.clone(), Requests::default(), channel());
         let context = Context { requests: requests.clone(), ..Context::default() };
         let thread = std::thread::spawn(move || {
@@ -37,16 +47,19 @@ fn start(size: usize, directory: &Path, settings: &[(&str, &str)]) -> Vec<Runnin
             while let Some(round) = session.next_round()? {
                 // Nobody may look any more.
                 let _ = sender.send(round.clone());
+                if lives(rank) == Some(round.round_id.0 + 1) {
+                    return Ok(None);
+                }
             }
             session.stop()
         });
         Running { requests, rounds, thread }
     };
-    InProcess::group(size).into_iter().map(spawn).collect()
+    InProcess::group(size).into_iter().enumerate().map(spawn).collect()
 }
 
 /// All rounds of each rank, and the root's report.
-fn end(running: Vec<Running>) -> (Vec<Vec<GlobalWindowData>>, RunReport) {
+pub(super) fn end(running: Vec<Running>) -> (Vec<Vec<GlobalWindowData>>, RunReport) {
     let mut report = None;
     let mut rounds = Vec::new();
     for rank in running {
@@ -65,7 +78,7 @@ fn length_ms(round: &GlobalWindowData) -> i64 {
     (round.window_end - round.window_start).as_ns() / 1_000_000
 }
 
-const LONG: StdDuration = StdDuration::from_secs(60);
+pub(super) const LONG: StdDuration = StdDuration::from_secs(60);
 
 #[test]
 fn in_time_based_rounds_all_ranks_come_to_the_same_bytes_without_being_told() {
@@ -169,11 +182,11 @@ fn a_clock_that_jumps_ends_the_window_under_way() {
 #[test]
 fn a_rank_may_be_told_its_own_part_only() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let settings = [("window", "300ms"), ("duration", "1200ms"), ("share_rounds", "false"), ("reference", "1")];
+    let settings = [("window", "300ms"), ("duration", "1200ms"), ("share_rounds", "false"), ("successors", "0")];
     let (rounds, _) = end(start(3, directory.path(), &settings));
     let of = |rank: usize| rounds[rank].last().expect("rounds").all_nodes.iter().map(|node| node.node_id.0).collect();
     let all: [Vec<u32>; 3] = [of(0), of(1), of(2)];
-    assert_eq!(all, [vec![0, 1, 2], vec![1], vec![1, 2]]);
+    assert_eq!(all, [vec![0, 1, 2], vec![0, 1], vec![0, 2]]);
     let [root, own] = [0, 2].map(|rank: usize| rounds[rank].last().and_then(|round| round.node(NodeId(2))));
     assert!(root.is_some() && root == own);
 }

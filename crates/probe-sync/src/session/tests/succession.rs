@@ -1,0 +1,98 @@
+//! Runs whose master is lost: who takes its place, and what is kept. Threads with real packets on loopback and virtual clocks.
+
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_time::RoundId;
+
+use super::modes::{LONG, Running, end, start_some_that_die};
+use crate::round::request::Request;
+
+const SETTINGS: [(&str, &str); 3] = [("window", "400ms"), ("fixed", "true"), ("round_timeout", "2s")];
+
+/// The folders of masters after the first, by their first rounds.
+fn folders(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory.join("out")).expect("the run's directory");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let mut folders: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().contains("-from-round")).collect();
+    folders.sort();
+    folders
+}
+
+fn recorded(folder: &Path) -> Vec<GlobalWindowData> {
+    let text = std::fs::read_to_string(folder.join("global_windows.jsonl")).expect("rounds");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Waits for a round on this rank.
+fn wait_for(running: &Running, round: u64) {
+    running.rounds.iter().find(|data| data.round_id == RoundId(round)).expect("the run goes on");
+}
+
+fn stop(running: &Running) {
+    running.requests.ask(Request::Stop).expect("it is open").wait(LONG).expect("the master heard");
+}
+
+#[test]
+fn the_next_rank_takes_a_lost_masters_place_and_no_round_is_lost() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let running = start_some_that_die(5, directory.path(), &SETTINGS, |rank| (rank == 0).then_some(5));
+    wait_for(&running[4], 12);
+    stop(&running[3]);
+    let (rounds, report) = end(running);
+    // Rank 4's first thirteen were taken above.
+    for rank in 1..4 {
+        let numbers: Vec<u64> = rounds[rank].iter().map(|round| round.round_id.0).collect();
+        assert!(numbers.iter().copied().eq(0..numbers.len() as u64) && numbers.len() >= 13, "rank {rank}: {numbers:?}");
+    }
+    let taken_over = report.taken_over.expect("by rank 1");
+    assert_eq!((taken_over.from_rank, taken_over.first_round), (0, RoundId(5)));
+    // Node 0 was the reference too; its timeline is carried, and nothing is further off than is said.
+    let truth = report.truth.as_ref().expect("virtual clocks");
+    assert!(truth.outside_hard_interval == 0 && truth.coverage_95 >= 0.8, "{truth:?}");
+    assert!(report.carriers.len() == 1 && report.absences.iter().any(|absence| absence.rank == 0), "{report:?}");
+    let [folder] = &folders(directory.path())[..] else { panic!("{:?}", folders(directory.path())) };
+    assert!(folder.ends_with("rank1-from-round5") && folder.join("report.json").exists());
+    let (before, after) = (recorded(&directory.path().join("out")), recorded(folder));
+    let all: Vec<u64> = before.iter().chain(&after).map(|round| round.round_id.0).collect();
+    assert!(all.iter().copied().eq(0..all.len() as u64), "{all:?}");
+    // Offsets go on where they were: the new master knows all rounds of the old one.
+    let of = |round: &GlobalWindowData| round.all_nodes[3].offset_ns;
+    let [earlier, last, first] = [&before[3], &before[4], &after[0]];
+    let expected = of(last) + (of(last) - of(earlier));
+    assert!((of(first) - expected).abs() < 20_000.0, "{} after {expected} was expected", of(first));
+}
+
+#[test]
+fn masters_may_be_lost_one_after_the_other() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let lives = |rank| match rank {
+        0 => Some(4),
+        1 => Some(8),
+        _ => None,
+    };
+    let running = start_some_that_die(6, directory.path(), &SETTINGS, lives);
+    wait_for(&running[5], 12);
+    stop(&running[4]);
+    let (rounds, report) = end(running);
+    let numbers: Vec<u64> = rounds[3].iter().map(|round| round.round_id.0).collect();
+    assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "{numbers:?}");
+    assert_eq!(report.taken_over.map(|taken_over| taken_over.from_rank), Some(1));
+    assert_eq!(folders(directory.path()).len(), 2);
+    assert_eq!(report.truth.as_ref().map(|truth| truth.outside_hard_interval), Some(0), "{report:?}");
+}
+
+#[test]
+fn a_minority_without_its_master_knows_that_it_is_one() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let running = start_some_that_die(4, directory.path(), &SETTINGS, |rank| (rank < 2).then_some(3));
+    for (rank, running) in running.into_iter().enumerate() {
+        let ended = running.thread.join().expect("no rank panics");
+        match (rank, ended) {
+            (0 | 1, ended) => assert!(ended.is_ok_and(|report| report.is_none())),
+            (_, Ok(_)) => panic!("rank {rank} went on"),
+            (_, Err(error)) => assert!(error.to_string().contains("2 of 4 ranks: a minority"), "{error}"),
+        }
+    }
+    assert!(folders(directory.path()).is_empty());
+}
