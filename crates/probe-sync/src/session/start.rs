@@ -82,13 +82,7 @@ pub(super) fn start<'c>(
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
     let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank, None)).transpose()?;
-    let decides = match joined.config.rounds {
-        RoundMode::Master => rank == ROOT,
-        RoundMode::Timed => true,
-        RoundMode::Local => false,
-    };
-    let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, rank == ROOT);
-    let decider = decides.then(|| Box::new(Decider::new(&joined, policy.unwrap_or_else(configured))));
+    let decider = decider(&joined, rank, policy);
     let keeper = claimed.map(|directory| {
         let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory, None)?;
         Ok::<_, Error>(Box::new(Keeper::new(&joined, recorder, hellos)))
@@ -104,6 +98,17 @@ pub(super) fn start<'c>(
     let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
     let rounds = Rounds::new(&joined, exchange, Parts { node, own, decider, keeper, feed, stop, pause, requests });
     Ok((joined, rounds))
+}
+
+/// What decides on this rank, at the pace of `policy` where one is given.
+fn decider(joined: &Joined, rank: usize, policy: Option<Policy>) -> Option<Box<Decider>> {
+    let decides = match joined.config.rounds {
+        RoundMode::Master => rank == ROOT,
+        RoundMode::Timed => true,
+        RoundMode::Local => false,
+    };
+    let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, rank == ROOT);
+    decides.then(|| Box::new(Decider::new(joined, policy.unwrap_or_else(configured))))
 }
 
 /// Takes part again in a run under way, in the place of a process that has left it.

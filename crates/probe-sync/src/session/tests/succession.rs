@@ -41,8 +41,8 @@ fn the_next_rank_takes_a_lost_masters_place_and_no_round_is_lost() {
     stop(&running[3]);
     let (rounds, report) = end(running);
     // Rank 4's first thirteen were taken above.
-    for rank in 1..4 {
-        let numbers: Vec<u64> = rounds[rank].iter().map(|round| round.round_id.0).collect();
+    for (rank, rounds) in rounds.iter().enumerate().take(4).skip(1) {
+        let numbers: Vec<u64> = rounds.iter().map(|round| round.round_id.0).collect();
         assert!(numbers.iter().copied().eq(0..numbers.len() as u64) && numbers.len() >= 13, "rank {rank}: {numbers:?}");
     }
     let taken_over = report.taken_over.expect("by rank 1");
