@@ -245,6 +245,20 @@ pub struct Traffic {
     pub retries: u64,
 }
 
+impl Traffic {
+    /// What both have carried.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            messages_sent: self.messages_sent + other.messages_sent,
+            messages_received: self.messages_received + other.messages_received,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+            retries: self.retries + other.retries,
+        }
+    }
+}
+
 /// A word that came beside the operations: who said it, and what ([`Collective::call`]).
 pub type Call = (Rank, Vec<u8>);
 

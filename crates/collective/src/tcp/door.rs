@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, Kind, frame, poll_sockets};
+use super::connection::{Connection, Leaving, poll_sockets};
+use super::frame::Kind;
 use super::greeting::{Errand, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::{Newcomers, Proven};
@@ -55,7 +56,8 @@ struct Shared {
 struct Returning {
     connection: Connection,
     notice: Vec<u8>,
-    sent: usize,
+    /// None once the notice is told.
+    leaving: Option<Leaving>,
     since: Instant,
 }
 
@@ -72,7 +74,6 @@ struct Porter {
     files: Option<Receiving>,
     /// What it complained of last, so that it says it once.
     complaint: String,
-    scratch: Vec<u8>,
 }
 
 impl Door {
@@ -105,7 +106,6 @@ impl Door {
             returned: sender,
             files: files.map(Receiving::new),
             complaint: String::new(),
-            scratch: vec![0; SCRATCH],
         };
         let body = move || porter.serve(&closed);
         let thread = std::thread::Builder::new().name("door".into()).spawn(body).map_err(setup)?;
@@ -188,10 +188,11 @@ impl Porter {
         for (proven, since) in std::mem::take(&mut self.held) {
             let mut shared = lock(&self.shared);
             if shared.is_free(proven.rank) {
-                let notice = frame(Kind::Back, 0, &shared.notice.0, OPERATION)?;
-                if let Some(connection) = proven.welcome(Verdict::Back) {
+                let notice = shared.notice.0.clone();
+                if let Some(mut connection) = proven.welcome(Verdict::Back) {
+                    let leaving = Some(connection.begin(Kind::Back, 0, &notice, OPERATION)?);
                     shared.places[connection.rank()] = Some(Arc::clone(connection.stream()));
-                    self.returning.push(Returning { connection, notice, sent: 0, since: now });
+                    self.returning.push(Returning { connection, notice, leaving, since: now });
                 }
             } else if since.elapsed() < HELD_LIMIT {
                 self.held.push((proven, since));
@@ -221,7 +222,7 @@ impl Porter {
     /// Tells who comes back the notice, and hands over who has made its statement.
     fn tell_and_listen(&mut self) {
         for mut returning in std::mem::take(&mut self.returning) {
-            match returning.advance(&mut self.scratch) {
+            match returning.advance() {
                 // The root may have ended; then this thread ends next.
                 Ok(true) => {
                     let _ = self.returned.send(returning.connection);
@@ -255,14 +256,20 @@ impl Shared {
 
 impl Returning {
     fn socket(&self) -> (std::os::fd::BorrowedFd<'_>, PollFlags) {
-        let wanted = if self.sent < self.notice.len() { PollFlags::OUT } else { PollFlags::IN };
+        let wanted = if self.leaving.is_some() { PollFlags::OUT } else { PollFlags::IN };
         (self.connection.stream().as_fd(), wanted)
     }
 
     /// True once the statement is there.
-    fn advance(&mut self, scratch: &mut [u8]) -> Result<bool, Error> {
-        let told = self.connection.send(&self.notice, &mut self.sent, OPERATION)?;
-        if told { self.connection.receive(Kind::Back, 0, OPERATION, scratch) } else { Ok(false) }
+    fn advance(&mut self) -> Result<bool, Error> {
+        if let Some(leaving) = &mut self.leaving {
+            if !self.connection.send(leaving, &self.notice, OPERATION)? {
+                return Ok(false);
+            }
+            self.leaving = None;
+        }
+        self.connection.tell(false);
+        self.connection.receive(Kind::Back, 0, OPERATION)
     }
 }
 
@@ -284,6 +291,3 @@ const HELD_LIMIT: Duration = Duration::from_secs(600);
 
 /// How long a rank has for its statement; before it, it binds its socket and tests its stamps.
 const RETURN_LIMIT: Duration = Duration::from_secs(60);
-
-/// Bytes read from a socket at once.
-const SCRATCH: usize = 64 << 10;

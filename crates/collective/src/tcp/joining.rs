@@ -28,6 +28,8 @@ pub(super) struct Joining {
     pub local: IpAddr,
     /// The group is under way, and this rank takes the place of one that has left it.
     pub back: bool,
+    /// Attempts that did not succeed.
+    pub retries: u64,
 }
 
 /// Connects to the root and greets it.
@@ -43,7 +45,7 @@ pub(super) fn join(
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
     }
     let mut wait = Wait::begin(OPERATION, deadline);
-    let mut pause = RETRY_FIRST;
+    let (mut pause, mut retries) = (RETRY_FIRST, 0);
     let address = &addresses.join(" or ");
     loop {
         let hello = Hello::new(rank, size, Errand::Place, random_bytes()?);
@@ -51,7 +53,8 @@ pub(super) fn join(
             Ok(Greeted { stream, verdict, .. }) => {
                 let local = stream.local_addr().map(|local| local.ip().to_canonical());
                 let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
-                return Ok(Joining { root: Connection::new(stream, ROOT), local, back: verdict == Verdict::Back });
+                let (root, back) = (Connection::new(stream, ROOT), verdict == Verdict::Back);
+                return Ok(Joining { root, local, back, retries });
             }
             Err(Attempt::Refused(reason)) => {
                 return Err(Error::Setup { what: format!("rank 0 at {address} refused rank {rank}"), reason });
@@ -60,6 +63,7 @@ pub(super) fn join(
         };
         let Some(slice) = wait.slice() else { return Err(unreachable(address, &wait, &failure)) };
         std::thread::sleep(slice.min(pause));
+        retries += 1;
         pause = (pause * 2).min(RETRY_LAST);
     }
 }
