@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{SockRef, TcpKeepalive};
 
-use super::frame::{HEADER, Header, Kind};
+use super::frame::{Body, HEADER, Header, Kind, Seal};
 use super::incoming::Incoming;
 use crate::{Error, Rank, Traffic};
 
@@ -24,6 +24,8 @@ pub(super) struct Connection {
     stream: Arc<TcpStream>,
     rank: Rank,
     incoming: Incoming,
+    /// Of what leaves.
+    seal: Seal,
     /// Nothing more comes.
     broken: Option<Broken>,
     /// Something may have come since the last read: `peers` tells.
@@ -51,18 +53,30 @@ enum Broken {
 /// A frame that leaves on one connection.
 #[derive(Debug)]
 pub(super) struct Leaving {
-    header: [u8; HEADER],
+    header: Header,
+    /// The header, once a byte of it has left.
+    bytes: [u8; HEADER],
     sent: usize,
+}
+
+/// The keys of a connection's two directions, seen from this side.
+#[derive(Debug)]
+pub(super) struct Seals {
+    /// Of what is said here.
+    pub own: Seal,
+    /// Of what is heard here.
+    pub peers: Seal,
 }
 
 impl Connection {
     /// Takes over a stream whose handshake is done; it must be non-blocking.
-    pub(super) fn new(stream: TcpStream, rank: Rank) -> Self {
+    pub(super) fn new(stream: TcpStream, rank: Rank, seals: Seals) -> Self {
         keep_alive(&stream);
         Self {
             stream: Arc::new(stream),
             rank,
-            incoming: Incoming::default(),
+            incoming: Incoming::new(seals.peers),
+            seal: seals.own,
             broken: None,
             readable: true,
             ended: false,
@@ -167,7 +181,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Backend`] when it is too long.
     pub(super) fn say(&mut self, word: &[u8], operation: &'static str) -> Result<(), Error> {
-        let header = Header::of(Kind::Word, 0, word, operation)?.encode();
+        let header = Header::of(Kind::Word, 0, Body::new(word), operation)?;
         if self.deaf.is_some() || self.cut_off {
             return Ok(());
         }
@@ -175,7 +189,8 @@ impl Connection {
             self.deaf = Some(format!("it has not read {} bytes of what it was told", self.unsent.len()));
             return Ok(());
         }
-        self.unsent.extend_from_slice(&header);
+        self.unsent.extend_from_slice(&header.encode(&self.seal));
+        self.seal.pass();
         self.unsent.extend_from_slice(word);
         self.traffic.messages_sent += 1;
         self.send_unsent();
@@ -190,12 +205,12 @@ impl Connection {
         &mut self,
         kind: Kind,
         sequence: u64,
-        payload: &[u8],
+        body: Body<'_>,
         operation: &'static str,
     ) -> Result<Leaving, Error> {
-        let header = Header::of(kind, sequence, payload, operation)?.encode();
+        let header = Header::of(kind, sequence, body, operation)?;
         self.traffic.messages_sent += 1;
-        Ok(Leaving { header, sent: 0 })
+        Ok(Leaving { header, bytes: [0; HEADER], sent: 0 })
     }
 
     /// Writes as much of a frame as the socket takes. True once all of it is written.
@@ -210,12 +225,20 @@ impl Connection {
         if !no_words {
             return Ok(false);
         }
+        if frame.sent == 0 {
+            // Its number is known only now: a frame that was begun may never leave.
+            frame.bytes = frame.header.encode(&self.seal);
+        }
         let whole = HEADER + payload.len();
         while frame.sent < whole {
-            let header = IoSlice::new(&frame.header[frame.sent.min(HEADER)..]);
+            let header = IoSlice::new(&frame.bytes[frame.sent.min(HEADER)..]);
             let rest = IoSlice::new(&payload[frame.sent.saturating_sub(HEADER)..]);
-            match (&*self.stream).write_vectored(&[header, rest]) {
+            // The standard library's write of several parts would signal SIGPIPE where the peer is gone.
+            match SockRef::from(&*self.stream).send_vectored_with_flags(&[header, rest], NO_SIGNAL) {
                 Ok(count) => {
+                    if frame.sent == 0 {
+                        self.seal.pass();
+                    }
                     frame.sent += count;
                     self.traffic.bytes_sent += count as u64;
                 }
@@ -243,7 +266,7 @@ impl Connection {
         if !self.cut_off {
             let mut payload = (rank as u32).to_le_bytes().to_vec();
             payload.extend_from_slice(&reason.as_bytes()[..reason.len().min(LAST_REASON_MAX)]);
-            if let Ok(mut frame) = self.begin(kind, 0, &payload, "abort") {
+            if let Ok(mut frame) = self.begin(kind, 0, Body::new(&payload), "abort") {
                 let _ = self.send(&mut frame, &payload, "abort");
             }
         }
@@ -341,6 +364,9 @@ pub(super) fn poll_sockets(
         Err(error) => Err(Error::Backend { operation, reason: format!("poll: {error}") }),
     }
 }
+
+/// Writing to a peer that is gone is an error, no signal.
+const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits() as i32;
 
 /// When a silent peer is asked whether it is there, and how often.
 const ALIVE_AFTER: Duration = Duration::from_secs(10);

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use super::connection::{Connection, Leaving, poll_sockets};
-use super::frame::Kind;
+use super::frame::{Body, Kind};
 use super::greeting::{Errand, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::{Newcomers, Proven};
@@ -190,7 +190,7 @@ impl Porter {
             if shared.is_free(proven.rank) {
                 let notice = shared.notice.0.clone();
                 if let Some(mut connection) = proven.welcome(Verdict::Back) {
-                    let leaving = Some(connection.begin(Kind::Back, 0, &notice, OPERATION)?);
+                    let leaving = Some(connection.begin(Kind::Back, 0, Body::new(&notice), OPERATION)?);
                     shared.places[connection.rank()] = Some(Arc::clone(connection.stream()));
                     self.returning.push(Returning { connection, notice, leaving, since: now });
                 }

@@ -13,9 +13,9 @@
 //! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
 //! A rank comes for its place in the group, or to bring a file. A third keyed hash of the same seals what is said about files
-//! (`delivery`).
+//! (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
 //!
-//! What it does not do: protect a group's frames. Whoever can change packets on the way can take such a connection over afterwards.
+//! What it does not do: encrypt.
 
 use blake3::Hash;
 
@@ -48,6 +48,8 @@ pub(super) struct Proofs {
     pub roots: Hash,
     /// The key of what is said about a file.
     pub seal: Hash,
+    /// The keys of frames: those of the rank, those of the root.
+    pub frames: [Hash; 2],
 }
 
 impl Hello {
@@ -87,8 +89,9 @@ impl Hello {
 
     /// What both sides prove.
     pub fn proofs(&self, job: JobKey, root_nonce: &[u8; NONCE]) -> Proofs {
-        let [ranks, roots, seal] = [1, 2, 3].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]));
-        Proofs { ranks, roots, seal }
+        let [ranks, roots, seal, by_rank, by_root] =
+            [1, 2, 3, 4, 5].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]));
+        Proofs { ranks, roots, seal, frames: [by_rank, by_root] }
     }
 }
 
@@ -176,7 +179,7 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 24 + NONCE;
 pub(super) const PROOF: usize = 32;
@@ -213,9 +216,9 @@ mod tests {
     fn a_proof_hangs_on_the_key_the_side_and_everything_that_was_said() {
         let job = JobKey::of(b"7");
         let all = |rank, size, errand, nonce: u8, job, roots: u8| {
-            let Proofs { ranks, roots, seal } =
+            let Proofs { ranks, roots, seal, frames: [by_rank, by_root] } =
                 Hello::new(rank, size, errand, [nonce; NONCE]).proofs(job, &[roots; NONCE]);
-            [ranks, roots, seal]
+            [ranks, roots, seal, by_rank, by_root]
         };
         let found = [
             all(3, 8, Errand::Place, 7, job, 1),
@@ -227,7 +230,7 @@ mod tests {
             all(3, 8, Errand::Place, 7, JobKey::of(b"8"), 1),
         ];
         let distinct: std::collections::HashSet<[u8; 32]> = found.into_iter().flatten().map(Into::into).collect();
-        assert_eq!(distinct.len(), 21, "no proof is an echo of another");
+        assert_eq!(distinct.len(), 35, "no proof is an echo of another");
         assert_eq!(format!("{job:?}"), "JobKey(..)");
     }
 }

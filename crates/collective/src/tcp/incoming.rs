@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::frame::{HEADER, Header, Kind};
+use super::frame::{HEADER, Header, Kind, Seal};
 
 /// Bytes that have come and have not been handed out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Incoming {
+    seal: Seal,
     /// Those before `filled` have come, the others are room.
     bytes: Vec<u8>,
     filled: usize,
@@ -20,6 +21,8 @@ pub(super) struct Incoming {
     /// Frames that have come whole, words left out.
     frames: VecDeque<Found>,
     words: Vec<Vec<u8>>,
+    /// The header of the frame that has not come whole, once its tag was right.
+    coming: Option<Header>,
 }
 
 /// A frame that has come whole.
@@ -30,6 +33,12 @@ struct Found {
 }
 
 impl Incoming {
+    /// Nothing yet, of what is sealed like this.
+    pub fn new(seal: Seal) -> Self {
+        let (frames, words) = (VecDeque::new(), Vec::new());
+        Self { seal, bytes: Vec::new(), filled: 0, parsed: 0, frames, words, coming: None }
+    }
+
     /// Where the next bytes go; never empty.
     pub fn room(&mut self) -> &mut [u8] {
         let taken = self.taken();
@@ -57,12 +66,16 @@ impl Incoming {
     pub fn came(&mut self, count: usize) -> Result<u64, String> {
         self.filled += count;
         let mut whole = 0;
-        while let Some(header) = Header::decode(&self.bytes[self.parsed..self.filled])? {
+        while let Some(header) = self.next_header()? {
             let start = self.parsed + HEADER;
             let payload = start..start + header.length;
             if payload.end > self.filled {
+                self.coming = Some(header);
                 break;
             }
+            header.check(&self.bytes[payload.clone()])?;
+            self.coming = None;
+            self.seal.pass();
             self.parsed = payload.end;
             whole += 1;
             if header.kind != Kind::Word {
@@ -74,6 +87,14 @@ impl Incoming {
             }
         }
         Ok(whole)
+    }
+
+    /// The header of the next frame, whose tag is looked at once.
+    fn next_header(&self) -> Result<Option<Header>, String> {
+        match self.coming {
+            Some(header) => Ok(Some(header)),
+            None => Header::decode(&self.bytes[self.parsed..self.filled], &self.seal),
+        }
     }
 
     /// The first frame that has come whole, and its payload.
@@ -113,11 +134,29 @@ const WORDS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::{Body, FRAME_MAX};
     use super::*;
 
-    fn frame(kind: Kind, sequence: u64, payload: &[u8]) -> Vec<u8> {
-        let header = Header::of(kind, sequence, payload, "test").expect("short");
-        [&header.encode(), payload].concat()
+    fn seal() -> Seal {
+        Seal::new(blake3::hash(b"test"))
+    }
+
+    /// These frames one after the other.
+    fn frames(all: &[(Kind, u64, &[u8])]) -> Vec<u8> {
+        let (mut seal, mut bytes) = (seal(), Vec::new());
+        for (kind, sequence, payload) in all {
+            let header = Header::of(*kind, *sequence, Body::new(payload), "test").expect("short");
+            bytes.extend_from_slice(&header.encode(&seal));
+            bytes.extend_from_slice(payload);
+            seal.pass();
+        }
+        bytes
+    }
+
+    /// A frame whose header has a right tag, and this length and kind.
+    fn claimed(length: usize, kind: Kind) -> Vec<u8> {
+        let header = Header { length, ..Header::of(kind, 1, Body::new(b""), "test").expect("short") };
+        header.encode(&seal()).to_vec()
     }
 
     fn feed(incoming: &mut Incoming, mut bytes: &[u8], pieces: usize) -> Result<(), String> {
@@ -134,16 +173,15 @@ mod tests {
     #[test]
     fn frames_and_words_come_whole_however_they_are_cut() {
         let long: Vec<u8> = (0..20_000u32).map(|at| at as u8).collect();
-        let all = [
-            frame(Kind::Gather, 1, b"first"),
-            frame(Kind::Word, 0, b"between"),
-            frame(Kind::Broadcast, 2, &long),
-            frame(Kind::Word, 0, b""),
-            frame(Kind::Gather, 3, b""),
-        ]
-        .concat();
+        let all = frames(&[
+            (Kind::Gather, 1, b"first"),
+            (Kind::Word, 0, b"between"),
+            (Kind::Broadcast, 2, &long),
+            (Kind::Word, 0, b""),
+            (Kind::Gather, 3, b""),
+        ]);
         for pieces in [1, 3, 17, 4096, usize::MAX] {
-            let mut incoming = Incoming::default();
+            let mut incoming = Incoming::new(seal());
             feed(&mut incoming, &all, pieces).expect("our own");
             assert_eq!(incoming.words(), [b"between".to_vec(), Vec::new()]);
             for (kind, sequence, payload) in
@@ -159,11 +197,12 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_always_ahead_costs_no_memory() {
-        let mut incoming = Incoming::default();
-        let next = frame(Kind::Gather, 1, &[7; 1000]);
-        feed(&mut incoming, &next, usize::MAX).expect("our own");
-        for _ in 0..1000 {
-            feed(&mut incoming, &next, usize::MAX).expect("our own");
+        let mut incoming = Incoming::new(seal());
+        let all = frames(&[(Kind::Gather, 1, &[7; 1000][..]); 1001]);
+        let (first, others) = all.split_at(all.len() / 1001);
+        feed(&mut incoming, first, usize::MAX).expect("our own");
+        for next in others.chunks(first.len()) {
+            feed(&mut incoming, next, usize::MAX).expect("our own");
             incoming.consume();
             assert_eq!(incoming.first().map(|(_, payload)| payload), Some(&[7; 1000][..]));
         }
@@ -172,28 +211,38 @@ mod tests {
 
     #[test]
     fn a_claimed_length_takes_no_memory() {
-        let mut incoming = Incoming::default();
-        let mut claimed = frame(Kind::Gather, 1, b"few bytes");
-        claimed[..4].copy_from_slice(&(200u32 << 20).to_le_bytes());
-        feed(&mut incoming, &claimed, usize::MAX).expect("it may still come");
+        let mut incoming = Incoming::new(seal());
+        let few = [claimed(200 << 20, Kind::Gather), b"few bytes".to_vec()].concat();
+        feed(&mut incoming, &few, usize::MAX).expect("it may still come");
         assert!(incoming.first().is_none() && incoming.bytes.len() <= 2 * ROOM, "{}", incoming.bytes.len());
     }
 
     #[test]
     fn what_no_rank_would_send_is_refused() {
         let check = |bytes: &[u8], part: &str| {
-            let reason = feed(&mut Incoming::default(), bytes, usize::MAX).expect_err(part);
+            let reason = feed(&mut Incoming::new(seal()), bytes, usize::MAX).expect_err(part);
             assert!(reason.contains(part), "{reason}");
         };
-        let mut long = frame(Kind::Gather, 1, b"");
-        long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
-        check(&long, "at most");
-        let mut word = frame(Kind::Word, 0, b"");
-        word[..4].copy_from_slice(&4097u32.to_le_bytes());
-        check(&word, "at most 4096");
-        let mut unknown = frame(Kind::Gather, 1, b"");
-        unknown[4] = 99;
-        check(&unknown, "unknown kind 99");
-        check(&frame(Kind::Word, 0, b"again").repeat(WORDS + 1), "nobody has asked for");
+        check(&claimed(FRAME_MAX + 1, Kind::Gather), "at most");
+        check(&claimed(4097, Kind::Word), "at most 4096");
+        check(&frames(&[(Kind::Word, 0, &b"again"[..]); WORDS + 1]), "nobody has asked for");
+    }
+
+    #[test]
+    fn a_frame_that_was_changed_left_out_or_repeated_is_refused() {
+        let all = frames(&[(Kind::Gather, 1, b"payload"), (Kind::Gather, 2, b"another")]);
+        let check = |bytes: &[u8]| {
+            let reason = feed(&mut Incoming::new(seal()), bytes, usize::MAX).expect_err("changed");
+            assert!(reason.contains("changed on its way"), "{reason}");
+        };
+        for bit in 0..8 * all.len() {
+            let mut changed = all.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            check(&changed);
+        }
+        let (first, second) = all.split_at(all.len() / 2);
+        check(second);
+        check(&[first, first].concat());
+        check(&[second, first].concat());
     }
 }

@@ -15,7 +15,8 @@ use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::connection::{Connection, poll_sockets};
+use super::connection::{Connection, Seals, poll_sockets};
+use super::frame::Seal;
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
 use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
@@ -50,10 +51,10 @@ pub(super) fn join(
     loop {
         let hello = Hello::new(rank, size, Errand::Place, random_bytes()?);
         let failure = match attempt(addresses, &hello, job, &mut wait) {
-            Ok(Greeted { stream, verdict, .. }) => {
+            Ok(Greeted { stream, verdict, seals, .. }) => {
                 let local = stream.local_addr().map(|local| local.ip().to_canonical());
                 let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
-                let (root, back) = (Connection::new(stream, ROOT), verdict == Verdict::Back);
+                let (root, back) = (Connection::new(stream, ROOT, seals), verdict == Verdict::Back);
                 return Ok(Joining { root, local, back, retries });
             }
             Err(Attempt::Refused(reason)) => {
@@ -74,6 +75,8 @@ pub(super) struct Greeted {
     pub verdict: Verdict,
     /// The key of what is said about a file.
     pub seal: Hash,
+    /// The keys of frames.
+    pub seals: Seals,
 }
 
 /// Why an attempt to join did not succeed.
@@ -157,7 +160,7 @@ fn greet(mut stream: TcpStream, hello: &Hello, job: JobKey, wait: &mut Wait<'_>)
     // What is sent is far shorter than the empty buffer of a new connection.
     stream.write_all(&hello.encode())?;
     let (_, nonce) = answer(&mut stream, wait, Some(FIRST_ANSWER))?;
-    let Proofs { ranks, roots, seal } = hello.proofs(job, &nonce);
+    let Proofs { ranks, roots, seal, frames } = hello.proofs(job, &nonce);
     stream.write_all(ranks.as_bytes())?;
     // A run that is under way answers when the place is free; who brings a file takes none.
     let limit = (hello.errand == Errand::File).then_some(FIRST_ANSWER);
@@ -167,7 +170,8 @@ fn greet(mut stream: TcpStream, hello: &Hello, job: JobKey, wait: &mut Wait<'_>)
             "what answers there does not have this job's key, and is not rank 0; check MASTER_ADDR and MASTER_PORT";
         return Err(Attempt::Foreign(reason.to_owned()));
     }
-    Ok(Greeted { stream, verdict, seal })
+    let [own, peers] = frames.map(Seal::new);
+    Ok(Greeted { stream, verdict, seal, seals: Seals { own, peers } })
 }
 
 /// The root's next answer and what it carries, if it says welcome.

@@ -38,7 +38,7 @@ use crate::{
 };
 use connection::Connection;
 use door::Door;
-use frame::Kind;
+use frame::{Body, Kind};
 use peers::Peers;
 use secret::Secret;
 
@@ -236,7 +236,11 @@ impl Collective for Tcp {
             let (wait, sequence) = (Wait::begin("gather", deadline), group.sequence);
             if group.rank != ROOT {
                 let part = participants[group.rank];
-                return if part { group.peers.send(Kind::Gather, sequence, &[0], |_| payload, wait) } else { Ok(()) };
+                return if part {
+                    group.peers.send(Kind::Gather, sequence, &[0], |_| Body::new(payload), wait)
+                } else {
+                    Ok(())
+                };
             }
             let mut senders = group.peers.present();
             senders.retain(|&place| participants[place + 1]);
@@ -262,7 +266,8 @@ impl Collective for Tcp {
                 return group.take_from_root(Kind::Broadcast, sequence, buffer, wait);
             }
             group.peers.check_alive("broadcast")?;
-            group.peers.send(Kind::Broadcast, sequence, &group.peers.present(), |_| buffer, wait)
+            let body = Body::new(buffer);
+            group.peers.send(Kind::Broadcast, sequence, &group.peers.present(), |_| body, wait)
         })
     }
 
@@ -276,7 +281,13 @@ impl Collective for Tcp {
             own.clear();
             own.extend_from_slice(frames.frame(ROOT));
             group.peers.check_alive("scatter")?;
-            group.peers.send(Kind::Scatter, sequence, &group.peers.present(), |place| frames.frame(place + 1), wait)
+            group.peers.send(
+                Kind::Scatter,
+                sequence,
+                &group.peers.present(),
+                |place| Body::new(frames.frame(place + 1)),
+                wait,
+            )
         })
     }
 
@@ -354,7 +365,7 @@ impl Collective for Tcp {
         }
         let welcome = self.sequence.to_le_bytes();
         let told = asking
-            .begin(Kind::Back, 1, &welcome, "coming back")
+            .begin(Kind::Back, 1, Body::new(&welcome), "coming back")
             .and_then(|mut frame| asking.send(&mut frame, &welcome, "coming back"));
         match told {
             // Where it cannot be watched its end shows at the door.
@@ -376,7 +387,7 @@ impl Collective for Tcp {
 
     fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
         let wait = || Wait::begin("coming back", deadline);
-        self.peers.send(Kind::Back, 0, &[0], |_| statement, wait())?;
+        self.peers.send(Kind::Back, 0, &[0], |_| Body::new(statement), wait())?;
         let sequence = self.receive_from_root(Kind::Back, 1, wait())?;
         let what = || format!("{} bytes that are no sequence", sequence.len());
         let sequence = <[u8; 8]>::try_from(sequence.as_slice()).map_err(|_| Error::Protocol {

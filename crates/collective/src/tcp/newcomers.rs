@@ -17,7 +17,8 @@ use blake3::Hash;
 use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 
-use super::connection::Connection;
+use super::connection::{Connection, Seals};
+use super::frame::Seal;
 use super::greeting::{Errand, HELLO, Hello, NONCE, PROOF, Proofs, VERSION, Verdict, version_of};
 use super::job_key::JobKey;
 use crate::{Error, Rank, random_bytes};
@@ -144,7 +145,9 @@ impl Newcomers {
 impl Proven {
     /// Gives it its place, with our own proof. None when it has hung up: it tries again, so its place stays free.
     pub fn welcome(mut self, verdict: Verdict) -> Option<Connection> {
-        self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank))
+        let [by_rank, by_root] = self.proofs.frames.map(Seal::new);
+        let seals = Seals { own: by_root, peers: by_rank };
+        self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank, seals))
     }
 
     /// Lets it bring its file: its connection, and the key of what is said on it. None when it has hung up.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFlags, Timespec, epoll};
 
 use super::connection::{Connection, Leaving, poll_sockets};
-use super::frame::Kind;
+use super::frame::{Body, Kind};
 use crate::{Error, ROOT, Rank, Traffic, Wait};
 
 /// The connections of a rank.
@@ -154,23 +154,24 @@ impl Peers {
         kind: Kind,
         sequence: u64,
         places: &[usize],
-        payload: impl Fn(usize) -> &'a [u8],
+        body: impl Fn(usize) -> Body<'a>,
         mut wait: Wait<'_>,
     ) -> Result<(), Error> {
         let operation = wait.operation();
-        let mut pending: Vec<(usize, Leaving)> = Vec::with_capacity(places.len());
+        let mut pending: Vec<(usize, &[u8], Leaving)> = Vec::with_capacity(places.len());
         for &place in places {
             if let Some(peer) = &mut self.list[place] {
-                pending.push((place, peer.begin(kind, sequence, payload(place), operation)?));
+                let body = body(place);
+                pending.push((place, body.bytes, peer.begin(kind, sequence, body, operation)?));
             }
         }
         loop {
             let mut still_pending = Vec::new();
-            for (place, mut frame) in pending {
+            for (place, payload, mut frame) in pending {
                 let Some(peer) = &mut self.list[place] else { continue };
-                match peer.send(&mut frame, payload(place), operation) {
+                match peer.send(&mut frame, payload, operation) {
                     Ok(true) => {}
-                    Ok(false) => still_pending.push((place, frame)),
+                    Ok(false) => still_pending.push((place, payload, frame)),
                     Err(lost) => {
                         let reason = self.reason_before_end(place, lost);
                         self.lose(place, reason)?;
@@ -181,7 +182,7 @@ impl Peers {
             if pending.is_empty() {
                 return Ok(());
             }
-            let waited_for: Vec<usize> = pending.iter().map(|(place, _)| *place).collect();
+            let waited_for: Vec<usize> = pending.iter().map(|(place, ..)| *place).collect();
             let Some(slice) = wait.slice() else { return self.lose_late(&waited_for, &wait) };
             let writable = PollFlags::OUT | PollFlags::RDHUP;
             let streams = waited_for.iter().filter_map(|&place| Some(self.list[place].as_ref()?.stream().as_fd()));
