@@ -17,7 +17,10 @@ mod wait;
 pub use in_process::InProcess;
 pub use messages::{ByMessages, Carrier, Messages, Threads, by_messages};
 pub use random::random_bytes;
-pub use tcp::{FileSender, JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere};
+#[cfg(feature = "suite")]
+#[doc(hidden)]
+pub use tcp::parse_peer_bytes;
+pub use tcp::{FanOut, FileSender, JobKey, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere};
 pub use wait::Wait;
 
 use std::fmt;

@@ -117,46 +117,68 @@ impl Connection {
     /// [`Error::Aborted`] when the peer ended the job, [`Error::Dismissed`] when it goes on without us, [`Error::Lost`] when it is gone,
     /// [`Error::Protocol`] when it sent anything else.
     pub(super) fn receive(&mut self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
+        if self.has_frame(kind, sequence, operation)? {
+            return Ok(true);
+        }
+        self.next_frame(operation)?;
+        self.has_frame(kind, sequence, operation)
+    }
+
+    /// Reads until a frame has come whole, whatever it is: its kind and its sequence, while [`Connection::payload`] is its payload.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub(super) fn next_frame(&mut self, operation: &'static str) -> Result<Option<(Kind, u64)>, Error> {
         // Bounded: every pass that goes on has filled the room, which doubles, and a frame has at most FRAME_MAX bytes.
         loop {
-            if self.has_frame(kind, sequence, operation)? {
-                return Ok(true);
+            if let Some(found) = self.first(operation)? {
+                return Ok(Some(found));
             }
             match &self.broken {
                 Some(Broken::Ended(reason)) => return Err(self.lost(operation, reason)),
-                Some(Broken::Wrong(what)) => {
-                    return Err(Error::Protocol { operation, rank: self.rank, what: what.clone() });
-                }
+                Some(Broken::Wrong(what)) => return Err(self.wrong(what.clone(), operation)),
                 None => {}
             }
             if !self.read() && self.broken.is_none() {
-                return self.has_frame(kind, sequence, operation);
+                return self.first(operation);
             }
         }
     }
 
     /// True when a whole expected frame has been read, false while bytes are missing.
-    ///
-    /// # Errors
-    /// As [`Connection::receive`], for what has been read.
-    pub(super) fn has_frame(&self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
-        let protocol = |what| Err(Error::Protocol { operation, rank: self.rank, what });
-        let Some((found, payload)) = self.incoming.first() else { return Ok(false) };
+    fn has_frame(&self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
+        match self.first(operation)? {
+            None => Ok(false),
+            Some(found) if found == (kind, sequence) => Ok(true),
+            Some(found) => Err(self.unexpected(found, (kind, sequence), operation)),
+        }
+    }
+
+    /// Which frame has been read and not been taken.
+    fn first(&self, operation: &'static str) -> Result<Option<(Kind, u64)>, Error> {
+        let Some((found, payload)) = self.incoming.first() else { return Ok(None) };
         if !found.kind.is_last() {
-            if (found.kind, found.sequence) == (kind, sequence) {
-                return Ok(true);
-            }
-            let (its, its_kind) = (found.sequence, found.kind);
-            return protocol(format!("frame {its} ({its_kind:?}) instead of frame {sequence} ({kind:?})"));
+            return Ok(Some((found.kind, found.sequence)));
         }
         let Some((rank, reason)) = payload.split_first_chunk::<4>() else {
-            return protocol("an abort without its rank".to_owned());
+            return Err(self.wrong("an abort without its rank".to_owned(), operation));
         };
         let (rank, reason) = (u32::from_le_bytes(*rank) as usize, String::from_utf8_lossy(reason).into_owned());
         Err(match found.kind {
             Kind::Dismissal => Error::Dismissed { reason },
             _ => Error::Aborted { operation, rank, reason },
         })
+    }
+
+    /// Another frame than the one that is due.
+    pub(super) fn unexpected(&self, found: (Kind, u64), due: (Kind, u64), operation: &'static str) -> Error {
+        let ((its_kind, its), (kind, sequence)) = (found, due);
+        self.wrong(format!("frame {its} ({its_kind:?}) instead of frame {sequence} ({kind:?})"), operation)
+    }
+
+    /// It sent what this protocol does not allow.
+    pub(super) fn wrong(&self, what: String, operation: &'static str) -> Error {
+        Error::Protocol { operation, rank: self.rank, what }
     }
 
     /// The payload of the frame that [`Connection::receive`] found; empty when there is none.
@@ -176,12 +198,18 @@ impl Connection {
         self.incoming.words()
     }
 
-    /// Says a word, which leaves when the socket takes it. A peer that takes none is given up in the next operation.
+    /// Says something that leaves when the socket takes it, beside what is waited for. A peer that takes nothing is given up in the next operation.
     ///
     /// # Errors
     /// [`Error::Backend`] when it is too long.
-    pub(super) fn say(&mut self, word: &[u8], operation: &'static str) -> Result<(), Error> {
-        let header = Header::of(Kind::Word, 0, Body::new(word), operation)?;
+    pub(super) fn say(
+        &mut self,
+        kind: Kind,
+        sequence: u64,
+        payload: &[u8],
+        operation: &'static str,
+    ) -> Result<(), Error> {
+        let header = Header::of(kind, sequence, Body::new(payload), operation)?;
         if self.deaf.is_some() || self.cut_off {
             return Ok(());
         }
@@ -191,7 +219,7 @@ impl Connection {
         }
         self.unsent.extend_from_slice(&header.encode(&self.seal));
         self.seal.pass();
-        self.unsent.extend_from_slice(word);
+        self.unsent.extend_from_slice(payload);
         self.traffic.messages_sent += 1;
         self.send_unsent();
         Ok(())

@@ -28,8 +28,8 @@ use rustix::event::PollFlags;
 use super::connection::{Connection, Leaving, poll_sockets};
 use super::frame::{Body, Kind};
 use super::greeting::{Errand, Verdict};
-use super::job_key::JobKey;
-use super::newcomers::{Newcomers, Proven};
+use super::newcomers::{Expected, Newcomers, Proven};
+use super::options::TcpOptions;
 use super::receiving::{Delivery, Receiving};
 use super::secret::Secret;
 use crate::{Error, FilePlaces, Rank};
@@ -65,6 +65,7 @@ struct Returning {
 struct Porter {
     listener: TcpListener,
     newcomers: Newcomers,
+    options: TcpOptions,
     /// Those whose place is not free yet.
     held: Vec<(Proven, Instant)>,
     returning: Vec<Returning>,
@@ -83,7 +84,7 @@ impl Door {
     /// When the system has no thread or no pipe for it.
     pub fn open(
         listener: TcpListener,
-        job: JobKey,
+        expected: Expected,
         places: Vec<Option<Arc<TcpStream>>>,
         notice: Secret,
         files: Option<Arc<dyn FilePlaces>>,
@@ -95,11 +96,13 @@ impl Door {
         let (closed, open) = std::io::pipe().map_err(setup)?;
         listener.set_nonblocking(true).map_err(setup)?;
         let (sender, returned) = channel();
-        let newcomers = Newcomers::new(places.len(), job);
+        let newcomers = Newcomers::new(expected);
+        let options = expected.options;
         let shared = Arc::new(Mutex::new(Shared { notice, places }));
         let porter = Porter {
             listener,
             newcomers,
+            options,
             held: Vec::new(),
             returning: Vec::new(),
             shared: Arc::clone(&shared),
@@ -174,9 +177,16 @@ impl Porter {
     fn go_on(&mut self, ready: &[bool], knocked: bool) -> Result<(), Error> {
         let now = Instant::now();
         for proven in self.newcomers.advance(ready, |_| false)? {
-            if proven.errand == Errand::File {
-                self.take_file(proven);
-                continue;
+            match proven.errand {
+                Errand::File => {
+                    self.take_file(proven);
+                    continue;
+                }
+                Errand::Child => {
+                    proven.refuse(Verdict::NoSuchRank);
+                    continue;
+                }
+                Errand::Place => {}
             }
             // The latest of a rank is the one that somebody waits for.
             let earlier = self.held.iter().position(|(held, _)| held.rank == proven.rank);
@@ -194,7 +204,7 @@ impl Porter {
                     shared.places[connection.rank()] = Some(Arc::clone(connection.stream()));
                     self.returning.push(Returning { connection, notice, leaving, since: now });
                 }
-            } else if since.elapsed() < HELD_LIMIT {
+            } else if since.elapsed() < self.options.place {
                 self.held.push((proven, since));
             } else {
                 proven.refuse(Verdict::Duplicate);
@@ -228,7 +238,7 @@ impl Porter {
                     let _ = self.returned.send(returning.connection);
                     continue;
                 }
-                Ok(false) if returning.since.elapsed() < RETURN_LIMIT => {
+                Ok(false) if returning.since.elapsed() < self.options.statement => {
                     self.returning.push(returning);
                     continue;
                 }
@@ -284,10 +294,3 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// The longest sleep when nobody is there: what ends the thread wakes it.
 const IDLE: Duration = Duration::from_secs(3600);
-
-/// How long a rank waits for its place, if it does not give up before: longer than a round waits for the process that had it, whose host
-/// may have lost its power.
-const HELD_LIMIT: Duration = Duration::from_secs(600);
-
-/// How long a rank has for its statement; before it, it binds its socket and tests its stamps.
-const RETURN_LIMIT: Duration = Duration::from_secs(60);

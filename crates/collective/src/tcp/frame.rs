@@ -31,6 +31,10 @@ pub(super) enum Kind {
     Scatter = 6,
     /// A word beside the operations; it may lie between any two other frames.
     Word = 7,
+    /// In a tree: the root asks a rank for its frame of this gather, or a rank asks the root for what it has not heard.
+    Ask = 8,
+    /// In a tree: the first shape of it.
+    Tree = 9,
 }
 
 impl Kind {
@@ -39,8 +43,24 @@ impl Kind {
         matches!(self, Self::Abort | Self::Dismissal)
     }
 
+    /// One of all kinds.
+    #[cfg(any(test, feature = "suite"))]
+    pub fn any(number: u8) -> Self {
+        Self::from_wire(1 + u32::from(number) % 9).unwrap_or(Self::Tree)
+    }
+
     fn from_wire(number: u32) -> Option<Self> {
-        let all = [Self::Gather, Self::Broadcast, Self::Abort, Self::Back, Self::Dismissal, Self::Scatter, Self::Word];
+        let all = [
+            Self::Gather,
+            Self::Broadcast,
+            Self::Abort,
+            Self::Back,
+            Self::Dismissal,
+            Self::Scatter,
+            Self::Word,
+            Self::Ask,
+            Self::Tree,
+        ];
         all.into_iter().find(|&kind| kind as u32 == number)
     }
 }

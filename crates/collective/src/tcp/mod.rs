@@ -7,6 +7,9 @@
 //! through the `door`. There too, and on connections of their own, ranks bring files: `sending` to `receiving`.
 //! What it does not do: encrypt, relay through other ranks (the root serves all of them), or go on without the root.
 
+mod branch;
+mod bundle;
+mod children;
 mod connection;
 mod delivery;
 mod door;
@@ -16,19 +19,22 @@ mod incoming;
 mod job_key;
 mod joining;
 mod newcomers;
+mod options;
+#[cfg(feature = "suite")]
+mod parsing;
 mod peers;
 mod receiving;
 mod rendezvous;
 mod secret;
 mod sending;
+mod shape;
 #[cfg(test)]
 mod tests;
+mod trunk;
 mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
 
-#[cfg(feature = "suite")]
-use std::net::TcpStream;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 
@@ -36,23 +42,32 @@ use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_frames,
     check_participants, check_word,
 };
+use branch::{Branch, CONTROL};
+use children::Children;
 use connection::Connection;
 use door::Door;
 use frame::{Body, Kind};
-use peers::Peers;
+use newcomers::Expected;
+use peers::{Losses, Peers};
+use rendezvous::Met;
 use secret::Secret;
+use trunk::Trunk;
 
 pub use job_key::JobKey;
+pub use options::{FanOut, TcpOptions};
+#[cfg(feature = "suite")]
+pub use parsing::parse_peer_bytes;
 pub use sending::FileSender;
 pub use unique_id::{Meeting, UniqueId};
 
-/// One rank of a star of connections.
+/// One rank of a group whose connections form a star, or a tree beside it ([`TcpOptions::fan_out`]).
 #[derive(Debug)]
 pub struct Tcp {
     rank: Rank,
     size: usize,
     local_ip: IpAddr,
     peers: Peers,
+    tree: Tree,
     /// Operations so far; equal on all ranks.
     sequence: u64,
     failed: Option<String>,
@@ -67,11 +82,22 @@ pub struct Tcp {
     retries: u64,
 }
 
+/// How frames go between the root and the others.
+#[derive(Debug)]
+enum Tree {
+    /// Straight.
+    Star,
+    /// Through the tree, of which this rank is the root.
+    Trunk(Trunk),
+    /// Through the tree; this rank passes on what is for those below it.
+    Branch(Box<Branch>),
+}
+
 /// How lost ranks come back.
 #[derive(Debug)]
 enum WayBack {
     /// They do not: the first that is lost ends the group. At the root with what a door is made of.
-    Closed(Option<(TcpListener, JobKey)>),
+    Closed(Option<(TcpListener, Expected)>),
     /// The group goes on without them, and they may.
     Open(Door),
     /// The group goes on without them, and they may not any more.
@@ -82,40 +108,74 @@ enum WayBack {
 
 impl Tcp {
     /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and duplicates are refused and
-    /// otherwise ignored.
+    /// otherwise ignored. The options are those of the environment.
     ///
     /// # Errors
     /// [`Error::Late`] names the ranks that did not join.
     pub fn host(listener: TcpListener, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        let (peers, local_ip) = rendezvous::host(&listener, size, job, deadline)?;
-        Self::new(ROOT, size, local_ip, peers, WayBack::Closed(Some((listener, job))))
+        Self::host_with(listener, size, job, TcpOptions::from_environment()?, deadline)
     }
 
-    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started.
+    /// As [`Tcp::host`], with these options.
+    ///
+    /// # Errors
+    /// As [`Tcp::host`].
+    pub fn host_with(
+        listener: TcpListener,
+        size: usize,
+        job: JobKey,
+        options: TcpOptions,
+        deadline: &Deadline,
+    ) -> Result<Self, Error> {
+        let expected = Expected::new(size, job, options);
+        let Met { joined, ports, local } = rendezvous::host(&listener, expected, deadline)?;
+        let fan_out = expected.fan_out;
+        let trunk = (fan_out > 0).then(|| Trunk::new(&joined, &ports, fan_out, local));
+        let mut group = Self::new(ROOT, size, local, joined, WayBack::Closed(Some((listener, expected))))?;
+        if let Some(trunk) = trunk {
+            trunk.announce(&mut group.peers, Wait::begin("rendezvous", deadline))?;
+            group.tree = Tree::Trunk(trunk);
+        }
+        Ok(group)
+    }
+
+    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started. The options are those of the
+    /// environment.
     ///
     /// # Errors
     /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which. [`Error::Late`] when the
     /// wait was interrupted.
     pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        Self::join_any(&[address.to_owned()], rank, size, job, deadline)
+        Self::join_any(&[address.to_owned()], rank, size, job, TcpOptions::from_environment()?, deadline)
     }
 
-    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here.
+    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here, with these options.
     ///
     /// # Errors
     /// As [`Tcp::join`].
-    pub(crate) fn join_any(
+    pub fn join_any(
         addresses: &[String],
         rank: Rank,
         size: usize,
         job: JobKey,
+        options: TcpOptions,
         deadline: &Deadline,
     ) -> Result<Self, Error> {
-        let joining::Joining { root, local, back, retries } = joining::join(addresses, rank, size, job, deadline)?;
+        let expected = Expected::new(size, job, options);
+        let listener = (expected.fan_out > 0).then(|| joining::listen_for_children(addresses)).transpose()?;
+        let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port())).unwrap_or(0);
+        let joining::Joining { root, local, back, retries } = joining::join(addresses, rank, expected, port, deadline)?;
         let mut group = Self { retries, ..Self::new(rank, size, local, vec![root], WayBack::Closed(None))? };
+        // Whoever comes back has nobody below it.
+        let children = listener.filter(|_| !back).map(|listener| Children::open(listener, expected)).transpose()?;
+        if expected.fan_out > 0 {
+            group.tree = Tree::Branch(Box::new(Branch::new(rank, expected, children)));
+        }
         if back {
             let wait = Wait::begin("coming back", deadline);
             group.way_back = WayBack::Returning(Some(Secret(group.receive_from_root(Kind::Back, 0, wait)?)));
+        } else if let Tree::Branch(branch) = &group.tree {
+            branch.prepare(&mut group.peers)?;
         }
         Ok(group)
     }
@@ -123,13 +183,6 @@ impl Tcp {
     /// The address of this machine towards the root; at the root, the one that the others reached it by.
     pub fn local_ip(&self) -> IpAddr {
         self.local_ip
-    }
-
-    /// The connections, for tests that send what no rank would.
-    #[cfg(feature = "suite")]
-    #[doc(hidden)]
-    pub fn into_streams(self) -> Vec<TcpStream> {
-        self.peers.list().iter().flatten().filter_map(|peer| peer.stream().try_clone().ok()).collect()
     }
 
     fn new(
@@ -142,7 +195,8 @@ impl Tcp {
         let peers = Peers::new(rank, peers)?;
         let (left, asking) = (Vec::new(), Vec::new());
         let (sequence, failed, files, retries) = (0, None, None, 0);
-        Ok(Self { rank, size, local_ip, peers, sequence, failed, way_back, left, asking, files, retries })
+        let tree = Tree::Star;
+        Ok(Self { rank, size, local_ip, peers, tree, sequence, failed, way_back, left, asking, files, retries })
     }
 
     /// The process at the other end has its rank's place no more.
@@ -162,26 +216,11 @@ impl Tcp {
 
     /// A frame of the root.
     fn receive_from_root(&mut self, kind: Kind, sequence: u64, wait: Wait<'_>) -> Result<Vec<u8>, Error> {
-        let mut payload = Vec::new();
-        self.take_from_root(kind, sequence, &mut payload, wait)?;
+        self.peers.receive(kind, sequence, &[CONTROL], wait)?;
+        let Some(root) = self.peers.at(CONTROL) else { return Ok(Vec::new()) };
+        let payload = root.payload().to_vec();
+        root.consume();
         Ok(payload)
-    }
-
-    /// A frame of the root, in place of what `payload` holds.
-    fn take_from_root(
-        &mut self,
-        kind: Kind,
-        sequence: u64,
-        payload: &mut Vec<u8>,
-        wait: Wait<'_>,
-    ) -> Result<(), Error> {
-        self.peers.receive(kind, sequence, &[0], wait)?;
-        payload.clear();
-        if let Some(root) = self.peers.at(0) {
-            payload.extend_from_slice(root.payload());
-            root.consume();
-        }
-        Ok(())
     }
 
     /// Accepts what comes after an operation that failed: nothing.
@@ -234,10 +273,20 @@ impl Collective for Tcp {
         frames.clear();
         self.operate("gather", |group| {
             let (wait, sequence) = (Wait::begin("gather", deadline), group.sequence);
+            match &mut group.tree {
+                Tree::Trunk(trunk) => {
+                    frames.push(payload);
+                    return trunk.gather(&mut group.peers, sequence, participants, frames, wait);
+                }
+                Tree::Branch(branch) => {
+                    return branch.gather(&mut group.peers, sequence, participants, payload, wait);
+                }
+                Tree::Star => {}
+            }
             if group.rank != ROOT {
                 let part = participants[group.rank];
                 return if part {
-                    group.peers.send(Kind::Gather, sequence, &[0], |_| Body::new(payload), wait)
+                    group.peers.send(Kind::Gather, sequence, &[CONTROL], |_| Body::new(payload), wait)
                 } else {
                     Ok(())
                 };
@@ -262,8 +311,16 @@ impl Collective for Tcp {
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
         self.operate("broadcast", |group| {
             let (wait, sequence) = (Wait::begin("broadcast", deadline), group.sequence);
+            match &mut group.tree {
+                Tree::Trunk(trunk) => return trunk.broadcast(&mut group.peers, sequence, buffer, wait),
+                Tree::Branch(branch) => {
+                    return branch.hear_root(&mut group.peers, Kind::Broadcast, sequence, buffer, wait);
+                }
+                Tree::Star => {}
+            }
             if group.rank != ROOT {
-                return group.take_from_root(Kind::Broadcast, sequence, buffer, wait);
+                *buffer = group.receive_from_root(Kind::Broadcast, sequence, wait)?;
+                return Ok(());
             }
             group.peers.check_alive("broadcast")?;
             let body = Body::new(buffer);
@@ -275,11 +332,18 @@ impl Collective for Tcp {
         check_frames(self.rank, self.size, frames)?;
         self.operate("scatter", |group| {
             let (wait, sequence) = (Wait::begin("scatter", deadline), group.sequence);
+            if let Tree::Branch(branch) = &mut group.tree {
+                return branch.hear_root(&mut group.peers, Kind::Scatter, sequence, own, wait);
+            }
             if group.rank != ROOT {
-                return group.take_from_root(Kind::Scatter, sequence, own, wait);
+                *own = group.receive_from_root(Kind::Scatter, sequence, wait)?;
+                return Ok(());
             }
             own.clear();
             own.extend_from_slice(frames.frame(ROOT));
+            if let Tree::Trunk(trunk) = &mut group.tree {
+                return trunk.scatter(&mut group.peers, sequence, frames, wait);
+            }
             group.peers.check_alive("scatter")?;
             group.peers.send(
                 Kind::Scatter,
@@ -294,18 +358,28 @@ impl Collective for Tcp {
     fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
         check_word(self.rank, word)?;
         self.check_failed("call")?;
-        self.peers.all().try_for_each(|peer| peer.say(word, "call"))?;
+        if self.rank == ROOT {
+            self.peers.all().try_for_each(|peer| peer.say(Kind::Word, 0, word, "call"))?;
+        } else if let Some(root) = self.peers.at(CONTROL) {
+            root.say(Kind::Word, 0, word, "call")?;
+        }
         Ok(true)
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         self.check_failed("calls")?;
         let words = self.peers.words()?;
+        match &mut self.tree {
+            Tree::Trunk(trunk) => trunk.answer_all(&mut self.peers)?,
+            Tree::Branch(branch) => branch.answer(&mut self.peers)?,
+            Tree::Star => {}
+        }
         Ok(words.into_iter().map(|(place, word)| (self.peers.rank_of(place), word)).collect())
     }
 
     fn traffic(&self) -> Traffic {
-        self.peers.traffic().plus(Traffic { retries: self.retries, ..Traffic::default() })
+        let of_tree = if let Tree::Branch(branch) = &self.tree { branch.retries } else { 0 };
+        self.peers.traffic().plus(Traffic { retries: self.retries + of_tree, ..Traffic::default() })
     }
 
     fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
@@ -317,11 +391,11 @@ impl Collective for Tcp {
             WayBack::Closed(parts) => parts.take(),
             WayBack::Ended | WayBack::Returning(_) => None,
         };
-        if let Some((listener, job)) = parts {
+        if let Some((listener, expected)) = parts {
             let others = self.peers.list().iter().map(|peer| peer.as_ref().map(|peer| Arc::clone(peer.stream())));
             let places = std::iter::once(None).chain(others).collect();
-            self.way_back = WayBack::Open(Door::open(listener, job, places, Secret(notice), self.files.take())?);
-            self.peers.go_on("; start this rank again");
+            self.way_back = WayBack::Open(Door::open(listener, expected, places, Secret(notice), self.files.take())?);
+            self.peers.on_loss(Losses::GoOn("; start this rank again"));
         }
         Ok(())
     }
@@ -336,7 +410,7 @@ impl Collective for Tcp {
                 asking.send_dismissal("the run has ended");
             }
             self.way_back = WayBack::Ended;
-            self.peers.go_on("");
+            self.peers.on_loss(Losses::GoOn(""));
         }
     }
 
@@ -387,7 +461,7 @@ impl Collective for Tcp {
 
     fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
         let wait = || Wait::begin("coming back", deadline);
-        self.peers.send(Kind::Back, 0, &[0], |_| Body::new(statement), wait())?;
+        self.peers.send(Kind::Back, 0, &[CONTROL], |_| Body::new(statement), wait())?;
         let sequence = self.receive_from_root(Kind::Back, 1, wait())?;
         let what = || format!("{} bytes that are no sequence", sequence.len());
         let sequence = <[u8; 8]>::try_from(sequence.as_slice()).map_err(|_| Error::Protocol {
@@ -397,6 +471,10 @@ impl Collective for Tcp {
         })?;
         self.sequence = u64::from_le_bytes(sequence);
         self.way_back = WayBack::Closed(None);
+        if let Tree::Branch(branch) = &mut self.tree {
+            branch.come_back();
+            branch.prepare(&mut self.peers)?;
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! socket is registered once; the system tells which have something, so a wake-up costs as much for a thousand ranks as for two.
 //! What it does not do: decide who may come back (`door`), or number the operations.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFlags, Timespec, epoll};
@@ -21,12 +21,22 @@ pub(super) struct Peers {
     /// At the root: ranks 1 and up, in order; None for those that have left. Elsewhere: the root alone.
     list: Vec<Option<Connection>>,
     epoll: OwnedFd,
-    /// What the others are told when one is lost and the group goes on; None while the first that is lost ends it.
-    advice: Option<&'static str>,
+    losses: Losses,
     /// Who has left since it was last asked, and what showed it.
     gone: Vec<(Connection, Error)>,
     /// What connections that are gone have carried.
     past: Traffic,
+}
+
+/// What becomes of an operation when a peer is lost or late.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Losses {
+    /// It ends.
+    End,
+    /// It goes on; the peer is told so, with this advice.
+    GoOn(&'static str),
+    /// It goes on, and the peer is told nothing: the root tells it.
+    Pass,
 }
 
 impl Peers {
@@ -37,7 +47,7 @@ impl Peers {
     pub fn new(rank: Rank, connections: Vec<Connection>) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?;
         let list = (0..connections.len()).map(|_| None).collect();
-        let mut peers = Self { rank, list, epoll, advice: None, gone: Vec::new(), past: Traffic::default() };
+        let mut peers = Self { rank, list, epoll, losses: Losses::End, gone: Vec::new(), past: Traffic::default() };
         for (place, connection) in connections.into_iter().enumerate() {
             peers.put(place, connection)?;
         }
@@ -64,9 +74,13 @@ impl Peers {
         (0..self.list.len()).filter(|&place| self.list[place].is_some()).collect()
     }
 
-    /// Which rank a place is for.
+    /// Which rank a place is for: at the root all others, elsewhere the root and, in a tree, a rank's children at the places of their numbers.
     pub fn rank_of(&self, place: usize) -> Rank {
-        if self.rank == ROOT { place + 1 } else { ROOT }
+        match &self.list[place] {
+            Some(there) => there.rank(),
+            None if self.rank == ROOT => place + 1,
+            None => ROOT,
+        }
     }
 
     /// Fills a place.
@@ -81,9 +95,37 @@ impl Peers {
         Ok(())
     }
 
-    /// From now on a peer that is lost or late ends no operation; it is told so, with this advice.
-    pub fn go_on(&mut self, advice: &'static str) {
-        self.advice = Some(advice);
+    /// Makes room for so many places.
+    pub fn widen(&mut self, places: usize) {
+        self.list.resize_with(places, || None);
+    }
+
+    /// What is ready at `bell` wakes who sleeps.
+    ///
+    /// # Errors
+    /// When the system cannot watch it.
+    pub fn wake_by(&mut self, bell: impl AsFd) -> Result<(), Error> {
+        let data = epoll::EventData::new_u64(u64::MAX);
+        epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN | epoll::EventFlags::ET).map_err(unwatchable)
+    }
+
+    /// Ends a connection that is not needed any more.
+    pub fn remove(&mut self, place: usize) {
+        if let Some(gone) = self.list.get_mut(place).and_then(Option::take) {
+            // It cannot fail for a socket that is there.
+            let _ = epoll::delete(&self.epoll, gone.stream());
+            self.past = self.past.plus(gone.traffic());
+        }
+    }
+
+    /// What becomes of operations from now on when a peer is lost or late.
+    pub fn on_loss(&mut self, losses: Losses) {
+        self.losses = losses;
+    }
+
+    /// Whether an operation goes on without those who are lost.
+    pub fn goes_on(&self) -> bool {
+        !matches!(self.losses, Losses::End)
     }
 
     /// Who has left since this was last asked.
@@ -101,11 +143,15 @@ impl Peers {
     /// # Errors
     /// The error, where it ends the operation.
     pub fn lose(&mut self, place: usize, error: Error) -> Result<(), Error> {
-        let Some(advice) = self.advice else { return Err(error) };
+        if !self.goes_on() {
+            return Err(error);
+        }
         if let Some(mut gone) = self.list[place].take() {
             // It cannot fail for a socket that is there.
             let _ = epoll::delete(&self.epoll, gone.stream());
-            gone.send_dismissal(&format!("rank {} went on after this: {error}{advice}", self.rank));
+            if let Losses::GoOn(advice) = self.losses {
+                gone.send_dismissal(&format!("rank {} went on after this: {error}{advice}", self.rank));
+            }
             self.past = self.past.plus(gone.traffic());
             self.gone.push((gone, error));
         }
@@ -196,7 +242,7 @@ impl Peers {
     /// # Errors
     /// Who is lost, where that ends the operation.
     pub fn check_alive(&mut self, operation: &'static str) -> Result<(), Error> {
-        self.sleep(Duration::ZERO, &mut Vec::new(), operation)?;
+        self.look(operation)?;
         for place in 0..self.list.len() {
             if self.list[place].as_ref().is_some_and(Connection::has_ended) {
                 let reason = "the connection was closed".to_owned();
@@ -208,18 +254,29 @@ impl Peers {
         Ok(())
     }
 
+    /// Looks what has come, without sleeping.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn look(&mut self, operation: &'static str) -> Result<(), Error> {
+        self.sleep(Duration::ZERO, &mut Vec::new(), operation)
+    }
+
     /// Moves words on, and hands out those that have come, with the places of those who said them.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn words(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
-        self.sleep(Duration::ZERO, &mut Vec::new(), "calls")?;
+        self.look("calls")?;
         let spoken = self.list.iter_mut().enumerate().filter_map(|(place, peer)| Some((place, peer.as_mut()?)));
         Ok(spoken.flat_map(|(place, peer)| peer.words().into_iter().map(move |word| (place, word))).collect())
     }
 
     /// Sleeps until something has come, at most for `limit`; adds the places where it has.
-    fn sleep(&mut self, limit: Duration, ready: &mut Vec<usize>, operation: &'static str) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn sleep(&mut self, limit: Duration, ready: &mut Vec<usize>, operation: &'static str) -> Result<(), Error> {
         let mut limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS];
@@ -246,8 +303,11 @@ impl Peers {
     }
 
     /// Peers that have not come in time end the operation, unless the group goes on without them.
-    fn lose_late(&mut self, places: &[usize], wait: &Wait<'_>) -> Result<(), Error> {
-        if self.advice.is_none() {
+    ///
+    /// # Errors
+    /// That they are late, where that ends the operation.
+    pub fn lose_late(&mut self, places: &[usize], wait: &Wait<'_>) -> Result<(), Error> {
+        if !self.goes_on() {
             return Err(wait.late(places.iter().map(|&place| self.rank_of(place)).collect()));
         }
         places.iter().try_for_each(|&place| self.lose(place, wait.late(vec![self.rank_of(place)])))

@@ -7,4 +7,5 @@ mod foreign_connections;
 mod integrity;
 mod messages;
 mod return_of_ranks;
+mod return_through_a_tree;
 mod words;
