@@ -27,6 +27,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("packet", packets::packet),
     ("endpoint", packets::endpoint),
     ("tcp_frames", tcp::frames),
+    ("tcp_parsers", tcp::parsers),
     ("tcp_rendezvous", tcp::rendezvous),
     ("tcp_files", tcp::files),
     ("round_messages", files::round_messages),

@@ -9,26 +9,57 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use probe_sync_collective::{Collective as _, Deadline, FilePlaces, FileSender, Frames, JobKey, Tcp, bind};
+use probe_sync_collective::{
+    Collective as _, Deadline, FanOut, FilePlaces, FileSender, Frames, JobKey, Tcp, TcpOptions, bind,
+};
 
-/// Rank 1 sends `data` where frames are due: the root gets a payload or an error, and never more than was sent.
+/// Rank 1 sends `data` where frames are due, in a star or a tree: as bytes, or as frames with their seals, each four bytes of kind, sequence and length and
+/// as many as that says. The root gets a payload or an error, and never more than was sent.
 pub fn frames(data: &[u8]) {
     let Some((listener, address)) = listener() else { return };
+    let Some((mode, data)) = data.split_first() else { return };
+    let fan_out = if mode & 1 == 0 { FanOut::Star } else { FanOut::Tree(2) };
+    let options = TcpOptions { fan_out, ..TcpOptions::default() };
     std::thread::scope(|scope| {
-        let root = scope.spawn(|| Tcp::host(listener, RANKS, job(), &deadline()));
-        let Some(mut peer) = greeted(address) else { return };
-        let Ok(Ok(mut root)) = root.join() else { return };
-        // A peer that is refused in the middle of its bytes is no failure.
-        let _ = peer.write_all(data).and_then(|()| peer.shutdown(Shutdown::Write));
+        let root = scope.spawn(move || Tcp::host_with(listener, RANKS, job(), options, &deadline()));
+        let joined = Tcp::join_any(&[address.to_string()], 1, RANKS, job(), options, &deadline());
+        let (Ok(mut peer), Ok(Ok(mut root))) = (joined, root.join()) else { return };
+        if mode & 2 == 0 {
+            peer.say_frames(&cut(data));
+            // It hangs up.
+            drop(peer);
+        } else if let Some(mut peer) = peer.into_streams().pop() {
+            // A peer that is refused in the middle of its bytes is no failure.
+            let _ = peer.write_all(data).and_then(|()| peer.shutdown(Shutdown::Write));
+        }
         let mut frames = Frames::default();
         for _ in 0..MAX_ROUNDS {
-            if root.gather(&[true; RANKS], b"own", &mut frames, &deadline()).is_err() {
+            let words: usize = root.calls().map_or(0, |words| words.iter().map(|(_, word)| word.len()).sum());
+            // A rank that is ahead is waited for.
+            let soon = Deadline::new(Duration::from_millis(20), None);
+            if root.gather(&[true; RANKS], b"own", &mut frames, &soon).is_err() {
                 return;
             }
             let received: usize = frames.iter().map(<[u8]>::len).sum();
-            assert!(received <= data.len() + b"own".len(), "{received} bytes of {}", data.len());
+            assert!(received + words <= data.len() + b"own".len(), "{received} and {words} bytes of {}", data.len());
         }
     });
+}
+
+/// Frames, bundles and trees without sockets: what was said comes as it was said, and nothing else.
+pub fn parsers(data: &[u8]) {
+    probe_sync_collective::parse_peer_bytes(data);
+}
+
+/// Kind, sequence and payload of each frame.
+fn cut(mut data: &[u8]) -> Vec<(u8, u8, &[u8])> {
+    let mut frames = Vec::new();
+    while let Some(([kind, sequence, low, high], rest)) = data.split_first_chunk() {
+        let (payload, after) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes([*low, *high]))));
+        frames.push((*kind, *sequence, payload));
+        data = after;
+    }
+    frames
 }
 
 /// A foreign connection sends `data` to the open port; then the real rank 1 comes, and must be let in.

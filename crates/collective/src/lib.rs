@@ -17,7 +17,10 @@ mod wait;
 pub use in_process::InProcess;
 pub use messages::{ByMessages, Carrier, Messages, Threads, by_messages};
 pub use random::random_bytes;
-pub use tcp::{FileSender, JobKey, Meeting, Tcp, UniqueId, bind, bind_everywhere};
+#[cfg(feature = "suite")]
+#[doc(hidden)]
+pub use tcp::parse_peer_bytes;
+pub use tcp::{FanOut, FileSender, JobKey, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere};
 pub use wait::Wait;
 
 use std::fmt;
@@ -257,6 +260,20 @@ pub struct Traffic {
     pub bytes_received: u64,
     /// Connections and messages that were tried again.
     pub retries: u64,
+}
+
+impl Traffic {
+    /// What both have carried.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            messages_sent: self.messages_sent + other.messages_sent,
+            messages_received: self.messages_received + other.messages_received,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+            retries: self.retries + other.retries,
+        }
+    }
 }
 
 /// A word that came beside the operations: who said it, and what ([`Collective::call`]).

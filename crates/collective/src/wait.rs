@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::{Deadline, Error, Rank};
 
 /// One wait for peers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Wait<'a> {
     operation: &'static str,
     deadline: &'a Deadline,
@@ -55,17 +55,39 @@ impl<'a> Wait<'a> {
     /// How long to sleep at most before asking again; `None` when the wait is over.
     pub fn slice(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if self.interrupted.is_none() && self.deadline.interrupted() {
-            self.interrupted = Some(now);
-        }
-        let limit = match self.interrupted {
-            Some(at) => self.deadline.at.min(at + self.deadline.grace),
-            None => self.deadline.at,
-        };
+        let limit = self.limit();
         let limit =
             if self.early { self.started + limit.saturating_duration_since(self.started) * 3 / 4 } else { limit };
         let left = limit.saturating_duration_since(now);
         (!left.is_zero()).then(|| left.min(Self::SLICE))
+    }
+
+    /// When it ends, as far as is known.
+    fn limit(&mut self) -> Instant {
+        if self.interrupted.is_none() && self.deadline.interrupted() {
+            self.interrupted = Some(Instant::now());
+        }
+        match self.interrupted {
+            Some(at) => self.deadline.at.min(at + self.deadline.grace),
+            None => self.deadline.at,
+        }
+    }
+
+    /// When this part (0 to 1) of the time to the deadline has passed.
+    pub(crate) fn at(&mut self, part: f64) -> Instant {
+        let limit = self.limit();
+        self.started + limit.saturating_duration_since(self.started).mul_f64(part)
+    }
+
+    /// A slice that also ends soon after `then`, if that is yet to come.
+    pub(crate) fn slice_until(&mut self, then: Instant) -> Option<Duration> {
+        let left = then.saturating_duration_since(Instant::now());
+        self.slice().map(|slice| if left.is_zero() { slice } else { slice.min(left) })
+    }
+
+    /// A deadline after this part of the time, for what may fail before the wait does.
+    pub(crate) fn sooner(&mut self, part: f64) -> Deadline {
+        Deadline { at: self.at(part), ..self.deadline.clone() }
     }
 
     /// True when a signal has cut the wait short.

@@ -1,11 +1,10 @@
 //! One connection between the root and another rank: frames in, frames out, without ever blocking.
 //!
-//! Place in the flow: `tcp` decides whom to wait for and sleeps in [`poll_sockets`]; this file moves the bytes.
-//! A frame is a header of 16 bytes, `length: u32, kind: u32, sequence: u64`, little-endian, and `length` bytes.
-//! The sequence counts the group's operations, so that ranks that run different programs are found out.
+//! Place in the flow: `peers` decides whom to wait for and sleeps; this file moves the bytes. What they mean is told in `frame`.
+//! Words leave as soon as the socket takes them; what it does not take goes before the next frame.
 //! What it does not do: reconnect. A broken connection is a lost rank; one that comes back has a new one (`door`).
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,43 +13,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::{Error, Rank};
-
-/// What a frame is for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Gather = 1,
-    Broadcast = 2,
-    Abort = 3,
-    /// Between the root and a rank that comes back; the sequence counts what the two say ([`super::door`]).
-    Back = 4,
-    /// The root goes on without the rank that gets it.
-    Dismissal = 5,
-}
-
-impl Kind {
-    fn from_wire(number: u32) -> Option<Self> {
-        let all = [Self::Gather, Self::Broadcast, Self::Abort, Self::Back, Self::Dismissal];
-        all.into_iter().find(|&kind| kind as u32 == number)
-    }
-}
-
-/// A frame's bytes, ready to be written.
-///
-/// # Errors
-/// [`Error::Backend`] when the payload is longer than [`FRAME_MAX`].
-pub(super) fn frame(kind: Kind, sequence: u64, payload: &[u8], operation: &'static str) -> Result<Vec<u8>, Error> {
-    if payload.len() > FRAME_MAX {
-        let reason = format!("a payload of {} bytes; at most {FRAME_MAX} are allowed", payload.len());
-        return Err(Error::Backend { operation, reason });
-    }
-    let mut bytes = Vec::with_capacity(HEADER + payload.len());
-    bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    bytes.extend_from_slice(&(kind as u32).to_le_bytes());
-    bytes.extend_from_slice(&sequence.to_le_bytes());
-    bytes.extend_from_slice(payload);
-    Ok(bytes)
-}
+use super::frame::{Body, HEADER, Header, Kind, Seal};
+use super::incoming::Incoming;
+use crate::{Error, Rank, Traffic};
 
 /// An open connection to `rank`.
 #[derive(Debug)]
@@ -58,18 +23,68 @@ pub(super) struct Connection {
     /// Shared with the door, which looks whether the peer is still there.
     stream: Arc<TcpStream>,
     rank: Rank,
-    /// Bytes received; those before `used` have been handed out.
-    incoming: Vec<u8>,
-    used: usize,
+    incoming: Incoming,
+    /// Of what leaves.
+    seal: Seal,
+    /// Nothing more comes.
+    broken: Option<Broken>,
+    /// Something may have come since the last read: `peers` tells.
+    readable: bool,
+    /// The peer has ended its side.
+    ended: bool,
+    /// Nothing more can be said, and why.
+    deaf: Option<String>,
+    /// Words that the socket has not taken yet.
+    unsent: Vec<u8>,
     /// A frame went out in part only: no other frame can follow it.
     cut_off: bool,
+    traffic: Traffic,
+}
+
+/// Why nothing more comes.
+#[derive(Debug)]
+enum Broken {
+    /// It has ended.
+    Ended(String),
+    /// It sent something that no rank would.
+    Wrong(String),
+}
+
+/// A frame that leaves on one connection.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    header: Header,
+    /// The header, once a byte of it has left.
+    bytes: [u8; HEADER],
+    sent: usize,
+}
+
+/// The keys of a connection's two directions, seen from this side.
+#[derive(Debug)]
+pub(super) struct Seals {
+    /// Of what is said here.
+    pub own: Seal,
+    /// Of what is heard here.
+    pub peers: Seal,
 }
 
 impl Connection {
     /// Takes over a stream whose handshake is done; it must be non-blocking.
-    pub(super) fn new(stream: TcpStream, rank: Rank) -> Self {
+    pub(super) fn new(stream: TcpStream, rank: Rank, seals: Seals) -> Self {
         keep_alive(&stream);
-        Self { stream: Arc::new(stream), rank, incoming: Vec::new(), used: 0, cut_off: false }
+        Self {
+            stream: Arc::new(stream),
+            rank,
+            incoming: Incoming::new(seals.peers),
+            seal: seals.own,
+            broken: None,
+            readable: true,
+            ended: false,
+            deaf: None,
+            unsent: Vec::new(),
+            cut_off: false,
+            traffic: Traffic::default(),
+        }
     }
 
     pub(super) fn rank(&self) -> Rank {
@@ -80,71 +95,188 @@ impl Connection {
         &self.stream
     }
 
+    /// What it has carried.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// The system tells that something has come, or that nothing more will.
+    pub(super) fn tell(&mut self, ended: bool) {
+        self.readable = true;
+        self.ended |= ended;
+    }
+
+    /// Whether the peer has ended its side, as far as the system has told.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Reads what is there. True once a whole frame of this kind and sequence lies in [`Connection::payload`].
     ///
     /// # Errors
     /// [`Error::Aborted`] when the peer ended the job, [`Error::Dismissed`] when it goes on without us, [`Error::Lost`] when it is gone,
     /// [`Error::Protocol`] when it sent anything else.
-    pub(super) fn receive(
-        &mut self,
-        kind: Kind,
-        sequence: u64,
-        operation: &'static str,
-        scratch: &mut [u8],
-    ) -> Result<bool, Error> {
-        // Bounded: every pass that goes on has read a full scratch, and a frame has at most FRAME_MAX bytes.
+    pub(super) fn receive(&mut self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
+        if self.has_frame(kind, sequence, operation)? {
+            return Ok(true);
+        }
+        self.next_frame(operation)?;
+        self.has_frame(kind, sequence, operation)
+    }
+
+    /// Reads until a frame has come whole, whatever it is: its kind and its sequence, while [`Connection::payload`] is its payload.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub(super) fn next_frame(&mut self, operation: &'static str) -> Result<Option<(Kind, u64)>, Error> {
+        // Bounded: every pass that goes on has filled the room, which doubles, and a frame has at most FRAME_MAX bytes.
         loop {
-            if self.has_frame(kind, sequence, operation)? {
-                return Ok(true);
+            if let Some(found) = self.first(operation)? {
+                return Ok(Some(found));
             }
-            match (&*self.stream).read(scratch) {
-                Ok(0) => return Err(self.lost(operation, &"the connection was closed")),
-                Ok(count) => {
-                    self.incoming.extend_from_slice(&scratch[..count]);
-                    if count < scratch.len() {
-                        return self.has_frame(kind, sequence, operation);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.lost(operation, &error)),
+            match &self.broken {
+                Some(Broken::Ended(reason)) => return Err(self.lost(operation, reason)),
+                Some(Broken::Wrong(what)) => return Err(self.wrong(what.clone(), operation)),
+                None => {}
+            }
+            if !self.read() && self.broken.is_none() {
+                return self.first(operation);
             }
         }
+    }
+
+    /// True when a whole expected frame has been read, false while bytes are missing.
+    fn has_frame(&self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
+        match self.first(operation)? {
+            None => Ok(false),
+            Some(found) if found == (kind, sequence) => Ok(true),
+            Some(found) => Err(self.unexpected(found, (kind, sequence), operation)),
+        }
+    }
+
+    /// Which frame has been read and not been taken.
+    fn first(&self, operation: &'static str) -> Result<Option<(Kind, u64)>, Error> {
+        let Some((found, payload)) = self.incoming.first() else { return Ok(None) };
+        if !found.kind.is_last() {
+            return Ok(Some((found.kind, found.sequence)));
+        }
+        let Some((rank, reason)) = payload.split_first_chunk::<4>() else {
+            return Err(self.wrong("an abort without its rank".to_owned(), operation));
+        };
+        let (rank, reason) = (u32::from_le_bytes(*rank) as usize, String::from_utf8_lossy(reason).into_owned());
+        Err(match found.kind {
+            Kind::Dismissal => Error::Dismissed { reason },
+            _ => Error::Aborted { operation, rank, reason },
+        })
+    }
+
+    /// Another frame than the one that is due.
+    pub(super) fn unexpected(&self, found: (Kind, u64), due: (Kind, u64), operation: &'static str) -> Error {
+        let ((its_kind, its), (kind, sequence)) = (found, due);
+        self.wrong(format!("frame {its} ({its_kind:?}) instead of frame {sequence} ({kind:?})"), operation)
+    }
+
+    /// It sent what this protocol does not allow.
+    pub(super) fn wrong(&self, what: String, operation: &'static str) -> Error {
+        Error::Protocol { operation, rank: self.rank, what }
     }
 
     /// The payload of the frame that [`Connection::receive`] found; empty when there is none.
     pub(super) fn payload(&self) -> &[u8] {
-        let waiting = &self.incoming[self.used..];
-        match header(waiting) {
-            Some((length, ..)) if waiting.len() >= HEADER + length => &waiting[HEADER..HEADER + length],
-            _ => &[],
-        }
+        self.incoming.first().map_or(&[], |(_, payload)| payload)
     }
 
     /// Forgets that frame.
     pub(super) fn consume(&mut self) {
-        self.used += HEADER + self.payload().len();
-        if self.used >= self.incoming.len() {
-            self.incoming.clear();
-            self.used = 0;
-        }
+        self.incoming.consume();
     }
 
-    /// Writes as much of `bytes` after the first `sent` as the socket takes. True once all are written.
+    /// Moves words on, in and out, and hands out those that have come. What breaks meanwhile shows in the next operation.
+    pub(super) fn words(&mut self) -> Vec<Vec<u8>> {
+        self.send_unsent();
+        while self.broken.is_none() && self.incoming.waiting() < READ_AHEAD && self.read() {}
+        self.incoming.words()
+    }
+
+    /// Says something that leaves when the socket takes it, beside what is waited for. A peer that takes nothing is given up in the next operation.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when it is too long.
+    pub(super) fn say(
+        &mut self,
+        kind: Kind,
+        sequence: u64,
+        payload: &[u8],
+        operation: &'static str,
+    ) -> Result<(), Error> {
+        let header = Header::of(kind, sequence, Body::new(payload), operation)?;
+        if self.deaf.is_some() || self.cut_off {
+            return Ok(());
+        }
+        if self.unsent.len() > UNSENT_MAX {
+            self.deaf = Some(format!("it has not read {} bytes of what it was told", self.unsent.len()));
+            return Ok(());
+        }
+        self.unsent.extend_from_slice(&header.encode(&self.seal));
+        self.seal.pass();
+        self.unsent.extend_from_slice(payload);
+        self.traffic.messages_sent += 1;
+        self.send_unsent();
+        Ok(())
+    }
+
+    /// A frame that is to leave here: see [`Connection::send`].
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when it is too long.
+    pub(super) fn begin(
+        &mut self,
+        kind: Kind,
+        sequence: u64,
+        body: Body<'_>,
+        operation: &'static str,
+    ) -> Result<Leaving, Error> {
+        let header = Header::of(kind, sequence, body, operation)?;
+        self.traffic.messages_sent += 1;
+        Ok(Leaving { header, bytes: [0; HEADER], sent: 0 })
+    }
+
+    /// Writes as much of a frame as the socket takes. True once all of it is written.
     ///
     /// # Errors
     /// [`Error::Lost`] when the peer is gone.
-    pub(super) fn send(&mut self, bytes: &[u8], sent: &mut usize, operation: &'static str) -> Result<bool, Error> {
-        while *sent < bytes.len() {
-            match (&*self.stream).write(&bytes[*sent..]) {
-                Ok(count) => *sent += count,
+    pub(super) fn send(&mut self, frame: &mut Leaving, payload: &[u8], operation: &'static str) -> Result<bool, Error> {
+        let no_words = self.send_unsent();
+        if let Some(reason) = &self.deaf {
+            return Err(self.lost(operation, reason));
+        }
+        if !no_words {
+            return Ok(false);
+        }
+        if frame.sent == 0 {
+            // Its number is known only now: a frame that was begun may never leave.
+            frame.bytes = frame.header.encode(&self.seal);
+        }
+        let whole = HEADER + payload.len();
+        while frame.sent < whole {
+            let header = IoSlice::new(&frame.bytes[frame.sent.min(HEADER)..]);
+            let rest = IoSlice::new(&payload[frame.sent.saturating_sub(HEADER)..]);
+            // The standard library's write of several parts would signal SIGPIPE where the peer is gone.
+            match SockRef::from(&*self.stream).send_vectored_with_flags(&[header, rest], NO_SIGNAL) {
+                Ok(count) => {
+                    if frame.sent == 0 {
+                        self.seal.pass();
+                    }
+                    frame.sent += count;
+                    self.traffic.bytes_sent += count as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.lost(operation, &error)),
             }
         }
-        self.cut_off = *sent > 0 && *sent < bytes.len();
-        Ok(*sent == bytes.len())
+        self.cut_off = frame.sent > 0 && frame.sent < whole;
+        Ok(frame.sent == whole)
     }
 
     /// Tells the peer that `rank` ended the job and why, as far as that is possible without waiting.
@@ -162,8 +294,8 @@ impl Connection {
         if !self.cut_off {
             let mut payload = (rank as u32).to_le_bytes().to_vec();
             payload.extend_from_slice(&reason.as_bytes()[..reason.len().min(LAST_REASON_MAX)]);
-            if let Ok(bytes) = frame(kind, 0, &payload, "abort") {
-                let _ = self.send(&bytes, &mut 0, "abort");
+            if let Ok(mut frame) = self.begin(kind, 0, Body::new(&payload), "abort") {
+                let _ = self.send(&mut frame, &payload, "abort");
             }
         }
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
@@ -176,42 +308,60 @@ impl Connection {
         }
     }
 
-    fn lost(&self, operation: &'static str, reason: &dyn ToString) -> Error {
-        Error::Lost { operation, rank: self.rank, reason: reason.to_string() }
+    /// Reads once. True when more may be there.
+    fn read(&mut self) -> bool {
+        if !self.readable {
+            return false;
+        }
+        let room = self.incoming.room();
+        let asked = room.len();
+        let count = match (&*self.stream).read(room) {
+            Ok(0) => {
+                self.broken = Some(Broken::Ended("the connection was closed".to_owned()));
+                return false;
+            }
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                return false;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(error) => {
+                self.broken = Some(Broken::Ended(error.to_string()));
+                return false;
+            }
+        };
+        self.traffic.bytes_received += count as u64;
+        match self.incoming.came(count) {
+            Ok(whole) => self.traffic.messages_received += whole,
+            Err(what) => self.broken = Some(Broken::Wrong(what)),
+        }
+        // After a read that was not filled the system tells of what comes later; an end may have been told of already.
+        self.readable = count == asked || self.ended;
+        self.readable && self.broken.is_none()
     }
 
-    /// True when a whole expected frame has been read, false while bytes are missing.
-    ///
-    /// # Errors
-    /// As [`Connection::receive`], for what has been read.
-    pub(super) fn has_frame(&self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
-        let waiting = &self.incoming[self.used..];
-        let Some((length, number, found)) = header(waiting) else { return Ok(false) };
-        let protocol = |what| Err(Error::Protocol { operation, rank: self.rank, what });
-        let Some(found_kind) = Kind::from_wire(number) else {
-            return protocol(format!("a frame of unknown kind {number}"));
-        };
-        if length > FRAME_MAX {
-            return protocol(format!("a frame of {length} bytes; at most {FRAME_MAX} are allowed"));
+    /// Writes words that are still here. True when none is left.
+    fn send_unsent(&mut self) -> bool {
+        let mut sent = 0;
+        while sent < self.unsent.len() {
+            match (&*self.stream).write(&self.unsent[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.deaf = Some(error.to_string());
+                    break;
+                }
+            }
         }
-        let last = matches!(found_kind, Kind::Abort | Kind::Dismissal);
-        if !last && (found_kind, found) != (kind, sequence) {
-            return protocol(format!("frame {found} ({found_kind:?}) instead of frame {sequence} ({kind:?})"));
-        }
-        if waiting.len() < HEADER + length {
-            return Ok(false);
-        }
-        if !last {
-            return Ok(true);
-        }
-        let Some((rank, reason)) = self.payload().split_first_chunk::<4>() else {
-            return protocol("an abort without its rank".to_owned());
-        };
-        let (rank, reason) = (u32::from_le_bytes(*rank) as usize, String::from_utf8_lossy(reason).into_owned());
-        Err(match found_kind {
-            Kind::Dismissal => Error::Dismissed { reason },
-            _ => Error::Aborted { operation, rank, reason },
-        })
+        self.traffic.bytes_sent += sent as u64;
+        self.unsent.drain(..sent);
+        self.unsent.is_empty()
+    }
+
+    fn lost(&self, operation: &'static str, reason: &dyn ToString) -> Error {
+        Error::Lost { operation, rank: self.rank, reason: reason.to_string() }
     }
 }
 
@@ -243,24 +393,19 @@ pub(super) fn poll_sockets(
     }
 }
 
-/// Length, kind and sequence, when they are there.
-fn header(bytes: &[u8]) -> Option<(usize, u32, u64)> {
-    let (length, rest) = bytes.split_first_chunk::<4>()?;
-    let (kind, rest) = rest.split_first_chunk::<4>()?;
-    let (sequence, _) = rest.split_first_chunk::<8>()?;
-    Some((u32::from_le_bytes(*length) as usize, u32::from_le_bytes(*kind), u64::from_le_bytes(*sequence)))
-}
-
-/// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a broken stream.
-pub(super) const FRAME_MAX: usize = 256 << 20;
+/// Writing to a peer that is gone is an error, no signal.
+const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits() as i32;
 
 /// When a silent peer is asked whether it is there, and how often.
 const ALIVE_AFTER: Duration = Duration::from_secs(10);
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 const ALIVE_RETRIES: u32 = 4;
 
-/// Bytes of a frame's header.
-pub(super) const HEADER: usize = 16;
+/// Bytes of frames that are read while only words are asked for.
+const READ_AHEAD: usize = 1 << 20;
+
+/// Bytes of words that wait for a peer that reads nothing.
+const UNSENT_MAX: usize = 4 << 20;
 
 /// Reason bytes that the last frame of a connection carries.
 const LAST_REASON_MAX: usize = 4096;

@@ -25,10 +25,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, Kind, frame, poll_sockets};
+use super::connection::{Connection, Leaving, poll_sockets};
+use super::frame::{Body, Kind};
 use super::greeting::{Errand, Verdict};
-use super::job_key::JobKey;
-use super::newcomers::{Newcomers, Proven};
+use super::newcomers::{Expected, Newcomers, Proven};
+use super::options::TcpOptions;
 use super::receiving::{Delivery, Receiving};
 use super::secret::Secret;
 use crate::{Error, FilePlaces, Rank};
@@ -55,7 +56,8 @@ struct Shared {
 struct Returning {
     connection: Connection,
     notice: Vec<u8>,
-    sent: usize,
+    /// None once the notice is told.
+    leaving: Option<Leaving>,
     since: Instant,
 }
 
@@ -63,6 +65,7 @@ struct Returning {
 struct Porter {
     listener: TcpListener,
     newcomers: Newcomers,
+    options: TcpOptions,
     /// Those whose place is not free yet.
     held: Vec<(Proven, Instant)>,
     returning: Vec<Returning>,
@@ -72,7 +75,6 @@ struct Porter {
     files: Option<Receiving>,
     /// What it complained of last, so that it says it once.
     complaint: String,
-    scratch: Vec<u8>,
 }
 
 impl Door {
@@ -82,7 +84,7 @@ impl Door {
     /// When the system has no thread or no pipe for it.
     pub fn open(
         listener: TcpListener,
-        job: JobKey,
+        expected: Expected,
         places: Vec<Option<Arc<TcpStream>>>,
         notice: Secret,
         files: Option<Arc<dyn FilePlaces>>,
@@ -94,18 +96,19 @@ impl Door {
         let (closed, open) = std::io::pipe().map_err(setup)?;
         listener.set_nonblocking(true).map_err(setup)?;
         let (sender, returned) = channel();
-        let newcomers = Newcomers::new(places.len(), job);
+        let newcomers = Newcomers::new(expected);
+        let options = expected.options;
         let shared = Arc::new(Mutex::new(Shared { notice, places }));
         let porter = Porter {
             listener,
             newcomers,
+            options,
             held: Vec::new(),
             returning: Vec::new(),
             shared: Arc::clone(&shared),
             returned: sender,
             files: files.map(Receiving::new),
             complaint: String::new(),
-            scratch: vec![0; SCRATCH],
         };
         let body = move || porter.serve(&closed);
         let thread = std::thread::Builder::new().name("door".into()).spawn(body).map_err(setup)?;
@@ -174,9 +177,16 @@ impl Porter {
     fn go_on(&mut self, ready: &[bool], knocked: bool) -> Result<(), Error> {
         let now = Instant::now();
         for proven in self.newcomers.advance(ready, |_| false)? {
-            if proven.errand == Errand::File {
-                self.take_file(proven);
-                continue;
+            match proven.errand {
+                Errand::File => {
+                    self.take_file(proven);
+                    continue;
+                }
+                Errand::Child => {
+                    proven.refuse(Verdict::NoSuchRank);
+                    continue;
+                }
+                Errand::Place => {}
             }
             // The latest of a rank is the one that somebody waits for.
             let earlier = self.held.iter().position(|(held, _)| held.rank == proven.rank);
@@ -188,12 +198,13 @@ impl Porter {
         for (proven, since) in std::mem::take(&mut self.held) {
             let mut shared = lock(&self.shared);
             if shared.is_free(proven.rank) {
-                let notice = frame(Kind::Back, 0, &shared.notice.0, OPERATION)?;
-                if let Some(connection) = proven.welcome(Verdict::Back) {
+                let notice = shared.notice.0.clone();
+                if let Some(mut connection) = proven.welcome(Verdict::Back) {
+                    let leaving = Some(connection.begin(Kind::Back, 0, Body::new(&notice), OPERATION)?);
                     shared.places[connection.rank()] = Some(Arc::clone(connection.stream()));
-                    self.returning.push(Returning { connection, notice, sent: 0, since: now });
+                    self.returning.push(Returning { connection, notice, leaving, since: now });
                 }
-            } else if since.elapsed() < HELD_LIMIT {
+            } else if since.elapsed() < self.options.place {
                 self.held.push((proven, since));
             } else {
                 proven.refuse(Verdict::Duplicate);
@@ -221,13 +232,13 @@ impl Porter {
     /// Tells who comes back the notice, and hands over who has made its statement.
     fn tell_and_listen(&mut self) {
         for mut returning in std::mem::take(&mut self.returning) {
-            match returning.advance(&mut self.scratch) {
+            match returning.advance() {
                 // The root may have ended; then this thread ends next.
                 Ok(true) => {
                     let _ = self.returned.send(returning.connection);
                     continue;
                 }
-                Ok(false) if returning.since.elapsed() < RETURN_LIMIT => {
+                Ok(false) if returning.since.elapsed() < self.options.statement => {
                     self.returning.push(returning);
                     continue;
                 }
@@ -255,14 +266,20 @@ impl Shared {
 
 impl Returning {
     fn socket(&self) -> (std::os::fd::BorrowedFd<'_>, PollFlags) {
-        let wanted = if self.sent < self.notice.len() { PollFlags::OUT } else { PollFlags::IN };
+        let wanted = if self.leaving.is_some() { PollFlags::OUT } else { PollFlags::IN };
         (self.connection.stream().as_fd(), wanted)
     }
 
     /// True once the statement is there.
-    fn advance(&mut self, scratch: &mut [u8]) -> Result<bool, Error> {
-        let told = self.connection.send(&self.notice, &mut self.sent, OPERATION)?;
-        if told { self.connection.receive(Kind::Back, 0, OPERATION, scratch) } else { Ok(false) }
+    fn advance(&mut self) -> Result<bool, Error> {
+        if let Some(leaving) = &mut self.leaving {
+            if !self.connection.send(leaving, &self.notice, OPERATION)? {
+                return Ok(false);
+            }
+            self.leaving = None;
+        }
+        self.connection.tell(false);
+        self.connection.receive(Kind::Back, 0, OPERATION)
     }
 }
 
@@ -277,13 +294,3 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// The longest sleep when nobody is there: what ends the thread wakes it.
 const IDLE: Duration = Duration::from_secs(3600);
-
-/// How long a rank waits for its place, if it does not give up before: longer than a round waits for the process that had it, whose host
-/// may have lost its power.
-const HELD_LIMIT: Duration = Duration::from_secs(600);
-
-/// How long a rank has for its statement; before it, it binds its socket and tests its stamps.
-const RETURN_LIMIT: Duration = Duration::from_secs(60);
-
-/// Bytes read from a socket at once.
-const SCRATCH: usize = 64 << 10;

@@ -4,7 +4,7 @@
 //!
 //! | from | bytes | content |
 //! |---|---|---|
-//! | rank | 56 | magic, version, rank, size, errand, 32 random bytes |
+//! | rank | 64 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, 32 random bytes |
 //! | root | 48 | magic, version, verdict, 32 random bytes |
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
@@ -12,10 +12,10 @@
 //! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
 //! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
-//! A rank comes for its place in the group, or to bring a file. A third keyed hash of the same seals what is said about files
-//! (`delivery`).
+//! A rank comes for its place in the group, to bring a file, or to its parent in the tree, which speaks the root's part. A third keyed hash of the same seals what is said about files
+//! (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
 //!
-//! What it does not do: protect a group's frames. Whoever can change packets on the way can take such a connection over afterwards.
+//! What it does not do: encrypt.
 
 use blake3::Hash;
 
@@ -29,6 +29,10 @@ pub(super) struct Hello {
     pub rank: u32,
     pub size: u32,
     pub errand: Errand,
+    /// How many ranks a rank of the tree passes on for; 0 in a star.
+    pub fan_out: u32,
+    /// Where it listens for its children, if there is a tree; else 0.
+    pub port: u32,
     pub nonce: [u8; NONCE],
 }
 
@@ -39,6 +43,8 @@ pub(super) enum Errand {
     Place = 0,
     /// It brings a file.
     File = 1,
+    /// To a parent in the tree.
+    Child = 2,
 }
 
 /// What both sides make of the key and of what was said.
@@ -48,12 +54,19 @@ pub(super) struct Proofs {
     pub roots: Hash,
     /// The key of what is said about a file.
     pub seal: Hash,
+    /// The keys of frames: those of the rank, those of the root.
+    pub frames: [Hash; 2],
 }
 
 impl Hello {
     /// What `rank` of `size` says, with these random bytes.
     pub fn new(rank: Rank, size: usize, errand: Errand, nonce: [u8; NONCE]) -> Self {
-        Self { version: VERSION, rank: rank as u32, size: size as u32, errand, nonce }
+        Self { version: VERSION, rank: rank as u32, size: size as u32, errand, fan_out: 0, port: 0, nonce }
+    }
+
+    /// The same of a rank of a tree with this fan-out that listens at a port.
+    pub fn in_tree(self, fan_out: usize, port: u16) -> Self {
+        Self { fan_out: fan_out as u32, port: u32::from(port), ..self }
     }
 
     pub fn encode(&self) -> [u8; HELLO] {
@@ -63,7 +76,9 @@ impl Hello {
         bytes[12..16].copy_from_slice(&self.rank.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.size.to_le_bytes());
         bytes[20..24].copy_from_slice(&(self.errand as u32).to_le_bytes());
-        bytes[24..].copy_from_slice(&self.nonce);
+        bytes[24..28].copy_from_slice(&self.fan_out.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.port.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -73,22 +88,27 @@ impl Hello {
         let (rank, rest) = rest.split_first_chunk()?;
         let (size, rest) = rest.split_first_chunk()?;
         let (errand, rest) = rest.split_first_chunk()?;
+        let (fan_out, rest) = rest.split_first_chunk()?;
+        let (port, rest) = rest.split_first_chunk()?;
         let (nonce, _) = rest.split_first_chunk()?;
         let errand = u32::from_le_bytes(*errand);
-        let errand = [Errand::Place, Errand::File].into_iter().find(|known| *known as u32 == errand)?;
+        let errand = [Errand::Place, Errand::File, Errand::Child].into_iter().find(|known| *known as u32 == errand)?;
         (*magic == MAGIC).then(|| Self {
             version: u32::from_le_bytes(*version),
             rank: u32::from_le_bytes(*rank),
             size: u32::from_le_bytes(*size),
             errand,
+            fan_out: u32::from_le_bytes(*fan_out),
+            port: u32::from_le_bytes(*port),
             nonce: *nonce,
         })
     }
 
     /// What both sides prove.
     pub fn proofs(&self, job: JobKey, root_nonce: &[u8; NONCE]) -> Proofs {
-        let [ranks, roots, seal] = [1, 2, 3].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]));
-        Proofs { ranks, roots, seal }
+        let [ranks, roots, seal, by_rank, by_root] =
+            [1, 2, 3, 4, 5].map(|side| job.proof(&[&[side], &self.encode(), root_nonce]));
+        Proofs { ranks, roots, seal, frames: [by_rank, by_root] }
     }
 }
 
@@ -118,10 +138,12 @@ pub(super) enum Verdict {
     Back = 6,
     /// It brings a file, and nobody takes one here yet.
     NoFiles = 7,
+    /// It expects another tree.
+    OtherTree = 8,
 }
 
 impl Verdict {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -130,12 +152,14 @@ impl Verdict {
         Self::Duplicate,
         Self::Back,
         Self::NoFiles,
+        Self::OtherTree,
     ];
 
     /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
-    pub fn of(hello: &Hello, size: usize, taken: impl Fn(Rank) -> bool) -> Self {
+    pub fn of(hello: &Hello, size: usize, fan_out: usize, taken: impl Fn(Rank) -> bool) -> Self {
         match hello {
             hello if hello.size as usize != size => Self::OtherSize,
+            hello if hello.errand != Errand::File && hello.fan_out as usize != fan_out => Self::OtherTree,
             hello if hello.rank as usize == ROOT || hello.rank as usize >= size => Self::NoSuchRank,
             hello if hello.errand == Errand::Place && taken(hello.rank as usize) => Self::Duplicate,
             _ => Self::Welcome,
@@ -154,6 +178,7 @@ impl Verdict {
             Self::NoSuchRank => "its job has no such rank",
             Self::Duplicate => "that rank has joined already; RANK must differ everywhere",
             Self::Back => "welcome back",
+            Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be equal everywhere",
             Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
     }
@@ -176,9 +201,9 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 pub(super) const NONCE: usize = 32;
-pub(super) const HELLO: usize = 24 + NONCE;
+pub(super) const HELLO: usize = 32 + NONCE;
 pub(super) const PROOF: usize = 32;
 /// Bytes of an answer that all versions share.
 pub(super) const ANSWER_HEAD: usize = 16;
@@ -190,12 +215,12 @@ mod tests {
 
     #[test]
     fn greetings_survive_the_wire_and_others_are_foreign() {
-        for errand in [Errand::Place, Errand::File] {
-            let hello = Hello::new(3, 8, errand, [7; NONCE]);
+        for errand in [Errand::Place, Errand::File, Errand::Child] {
+            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711);
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
-        bytes[20] = 2;
+        bytes[20] = 3;
         assert_eq!(Hello::decode(&bytes), None, "no such errand");
         assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
         assert_eq!(
@@ -213,9 +238,9 @@ mod tests {
     fn a_proof_hangs_on_the_key_the_side_and_everything_that_was_said() {
         let job = JobKey::of(b"7");
         let all = |rank, size, errand, nonce: u8, job, roots: u8| {
-            let Proofs { ranks, roots, seal } =
+            let Proofs { ranks, roots, seal, frames: [by_rank, by_root] } =
                 Hello::new(rank, size, errand, [nonce; NONCE]).proofs(job, &[roots; NONCE]);
-            [ranks, roots, seal]
+            [ranks, roots, seal, by_rank, by_root]
         };
         let found = [
             all(3, 8, Errand::Place, 7, job, 1),
@@ -227,7 +252,7 @@ mod tests {
             all(3, 8, Errand::Place, 7, JobKey::of(b"8"), 1),
         ];
         let distinct: std::collections::HashSet<[u8; 32]> = found.into_iter().flatten().map(Into::into).collect();
-        assert_eq!(distinct.len(), 21, "no proof is an echo of another");
+        assert_eq!(distinct.len(), 35, "no proof is an echo of another");
         assert_eq!(format!("{job:?}"), "JobKey(..)");
     }
 }

@@ -6,7 +6,7 @@
 //! What it does not do: decide who may join.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,13 @@ use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::connection::{Connection, poll_sockets};
+use super::connection::{Connection, Seals, poll_sockets};
+use super::frame::Seal;
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
+use super::newcomers::Expected;
+use super::options::TcpOptions;
+use super::rendezvous::{bind, bind_everywhere};
 use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
 
 /// A rank's way into the group.
@@ -28,30 +32,34 @@ pub(super) struct Joining {
     pub local: IpAddr,
     /// The group is under way, and this rank takes the place of one that has left it.
     pub back: bool,
+    /// Attempts that did not succeed.
+    pub retries: u64,
 }
 
 /// Connects to the root and greets it.
 pub(super) fn join(
     addresses: &[String],
     rank: Rank,
-    size: usize,
-    job: JobKey,
+    expected: Expected,
+    port: u16,
     deadline: &Deadline,
 ) -> Result<Joining, Error> {
+    let Expected { size, job, fan_out, options } = expected;
     if rank == ROOT || rank >= size {
         let what = format!("joining as rank {rank} of {size}");
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
     }
     let mut wait = Wait::begin(OPERATION, deadline);
-    let mut pause = RETRY_FIRST;
+    let (mut pause, mut retries) = (RETRY_FIRST, 0);
     let address = &addresses.join(" or ");
     loop {
-        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?);
-        let failure = match attempt(addresses, &hello, job, &mut wait) {
-            Ok(Greeted { stream, verdict, .. }) => {
+        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?).in_tree(fan_out, port);
+        let failure = match attempt(addresses, &hello, job, &options, &mut wait) {
+            Ok(Greeted { stream, verdict, seals, .. }) => {
                 let local = stream.local_addr().map(|local| local.ip().to_canonical());
                 let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
-                return Ok(Joining { root: Connection::new(stream, ROOT), local, back: verdict == Verdict::Back });
+                let (root, back) = (Connection::new(stream, ROOT, seals), verdict == Verdict::Back);
+                return Ok(Joining { root, local, back, retries });
             }
             Err(Attempt::Refused(reason)) => {
                 return Err(Error::Setup { what: format!("rank 0 at {address} refused rank {rank}"), reason });
@@ -59,7 +67,8 @@ pub(super) fn join(
             Err(Attempt::Foreign(error) | Attempt::Failed(error)) => error,
         };
         let Some(slice) = wait.slice() else { return Err(unreachable(address, &wait, &failure)) };
-        std::thread::sleep(slice.min(pause));
+        std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
+        retries += 1;
         pause = (pause * 2).min(RETRY_LAST);
     }
 }
@@ -70,6 +79,8 @@ pub(super) struct Greeted {
     pub verdict: Verdict,
     /// The key of what is said about a file.
     pub seal: Hash,
+    /// The keys of frames.
+    pub seals: Seals,
 }
 
 /// Why an attempt to join did not succeed.
@@ -93,17 +104,18 @@ pub(super) fn attempt(
     addresses: &[String],
     hello: &Hello,
     job: JobKey,
+    options: &TcpOptions,
     wait: &mut Wait<'_>,
 ) -> Result<Greeted, Attempt> {
     let (mut failed, mut foreign) = (None, None);
     for address in addresses {
         for target in resolve(address)? {
-            match connect(target, wait) {
+            match connect(target, options.connect, wait) {
                 // A port of this machine that nobody listens on can be connected to itself by chance.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                     failed = Some("nobody listens yet".to_owned());
                 }
-                Ok(stream) => match greet(stream, hello, job, wait) {
+                Ok(stream) => match greet(stream, hello, job, options.greeting, wait) {
                     Err(Attempt::Foreign(reason)) => foreign = Some(reason),
                     Err(Attempt::Failed(reason)) => failed = Some(reason),
                     settled => return settled,
@@ -120,6 +132,20 @@ pub(super) fn attempt(
     })
 }
 
+/// Where a rank of a tree lets its children in: on all addresses, unless the whole group is on this machine.
+pub(super) fn listen_for_children(addresses: &[String]) -> Result<TcpListener, Error> {
+    let mut all = addresses.iter().filter_map(|address| resolve(address).ok()).flatten().map(|target| target.ip());
+    match all.next() {
+        Some(first) if first.is_loopback() && all.all(|ip| ip.is_loopback()) => bind(SocketAddr::new(first, 0)),
+        _ => bind_everywhere(0),
+    }
+}
+
+/// Half of a pause to all of it, so that ranks that were refused at one moment do not come back at one.
+fn jittered(pause: Duration, [drawn]: [u8; 1]) -> Duration {
+    pause.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u8::MAX))
+}
+
 /// The addresses of `host:port`. A host that is an IPv6 address stands in brackets, with its interface if it is link-local.
 fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
@@ -129,7 +155,7 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// A non-blocking connection. A signal ends the wait for it, which the standard library's would not allow.
-fn connect(target: SocketAddr, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
+fn connect(target: SocketAddr, limit: Duration, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
     close_in_children(&socket);
     match socket.connect(&target.into()) {
@@ -138,7 +164,7 @@ fn connect(target: SocketAddr, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
     }
     let begun = Instant::now();
     loop {
-        let left = CONNECT_TIME.saturating_sub(begun.elapsed());
+        let left = limit.saturating_sub(begun.elapsed());
         let slice = wait.slice().filter(|_| !left.is_zero()).ok_or(io::ErrorKind::TimedOut)?;
         let ready = poll_sockets(&[(socket.as_fd(), PollFlags::OUT)], slice.min(left), OPERATION);
         if ready.map_err(io::Error::other)? == [true] {
@@ -148,22 +174,29 @@ fn connect(target: SocketAddr, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
 }
 
 /// Says who we are, proves it, and checks the root's proof.
-fn greet(mut stream: TcpStream, hello: &Hello, job: JobKey, wait: &mut Wait<'_>) -> Result<Greeted, Attempt> {
+fn greet(
+    mut stream: TcpStream,
+    hello: &Hello,
+    job: JobKey,
+    first: Duration,
+    wait: &mut Wait<'_>,
+) -> Result<Greeted, Attempt> {
     stream.set_nodelay(true)?;
     // What is sent is far shorter than the empty buffer of a new connection.
     stream.write_all(&hello.encode())?;
-    let (_, nonce) = answer(&mut stream, wait, Some(FIRST_ANSWER))?;
-    let Proofs { ranks, roots, seal } = hello.proofs(job, &nonce);
+    let (_, nonce) = answer(&mut stream, wait, Some(first))?;
+    let Proofs { ranks, roots, seal, frames } = hello.proofs(job, &nonce);
     stream.write_all(ranks.as_bytes())?;
-    // A run that is under way answers when the place is free; who brings a file takes none.
-    let limit = (hello.errand == Errand::File).then_some(FIRST_ANSWER);
+    // A run that is under way answers when the place is free; who comes for anything else takes none.
+    let limit = (hello.errand != Errand::Place).then_some(first);
     let (verdict, proof) = answer(&mut stream, wait, limit)?;
     if roots != proof {
         let reason =
             "what answers there does not have this job's key, and is not rank 0; check MASTER_ADDR and MASTER_PORT";
         return Err(Attempt::Foreign(reason.to_owned()));
     }
-    Ok(Greeted { stream, verdict, seal })
+    let [own, peers] = frames.map(Seal::new);
+    Ok(Greeted { stream, verdict, seal, seals: Seals { own, peers } })
 }
 
 /// The root's next answer and what it carries, if it says welcome.
@@ -219,12 +252,6 @@ fn unreachable(address: &str, wait: &Wait<'_>, failure: &str) -> Error {
 }
 
 const OPERATION: &str = "rendezvous";
-
-/// The longest a single attempt to connect may take.
-const CONNECT_TIME: Duration = Duration::from_secs(1);
-
-/// How long the other side may take for its first answer, which the root gives at once; who does not may be another program.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// Addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;

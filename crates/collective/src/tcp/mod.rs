@@ -2,57 +2,74 @@
 //!
 //! Place in the flow: runs without MPI, `--local N` and torchrun-style launchers. One connection per rank, made once by
 //! `rendezvous`, with proof that both ends are of the run; a gather is one frame per participant towards the root, a broadcast one frame from it.
-//! Every wait sleeps in `poll` until a socket is ready, knows its deadline, and names who is late.
+//! Every wait sleeps in `peers` until a socket has something, knows its deadline, and names who is late. Words lie between the frames.
 //! Once the root goes on without lost ranks, one that is gone or late is left out, and a process started in its place may come back
 //! through the `door`. There too, and on connections of their own, ranks bring files: `sending` to `receiving`.
 //! What it does not do: encrypt, relay through other ranks (the root serves all of them), or go on without the root.
 
+mod branch;
+mod bundle;
+mod children;
 mod connection;
 mod delivery;
 mod door;
+mod frame;
 mod greeting;
+mod incoming;
 mod job_key;
 mod joining;
 mod newcomers;
+mod options;
+#[cfg(feature = "suite")]
+mod parsing;
+mod peers;
 mod receiving;
 mod rendezvous;
 mod secret;
 mod sending;
+mod shape;
 #[cfg(test)]
 mod tests;
+mod trunk;
 mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
 
-#[cfg(feature = "suite")]
-use std::net::TcpStream;
 use std::net::{IpAddr, TcpListener};
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::event::PollFlags;
-
-use crate::{Attendance, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Wait, check_participants};
-use connection::{Connection, Kind, poll_sockets};
+use crate::{
+    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_frames,
+    check_participants, check_word,
+};
+use branch::{Branch, CONTROL};
+use children::Children;
+use connection::Connection;
 use door::Door;
+use frame::{Body, Kind};
+use newcomers::Expected;
+use peers::{Losses, Peers};
+use rendezvous::Met;
 use secret::Secret;
+use trunk::Trunk;
 
 pub use job_key::JobKey;
+pub use options::{FanOut, TcpOptions};
+#[cfg(feature = "suite")]
+pub use parsing::parse_peer_bytes;
 pub use sending::FileSender;
 pub use unique_id::{Meeting, UniqueId};
 
-/// One rank of a star of connections.
+/// One rank of a group whose connections form a star, or a tree beside it ([`TcpOptions::fan_out`]).
 #[derive(Debug)]
 pub struct Tcp {
     rank: Rank,
     size: usize,
     local_ip: IpAddr,
-    /// At the root: ranks 1 and up, in order; None for those that have left. Elsewhere: the root alone.
-    peers: Vec<Option<Connection>>,
+    peers: Peers,
+    tree: Tree,
     /// Operations so far; equal on all ranks.
     sequence: u64,
-    scratch: Vec<u8>,
     failed: Option<String>,
     way_back: WayBack,
     /// Who has left since it was last asked.
@@ -61,13 +78,26 @@ pub struct Tcp {
     asking: Vec<Connection>,
     /// At the root: where files go that ranks bring.
     files: Option<Arc<dyn FilePlaces>>,
+    /// Attempts to join that did not succeed.
+    retries: u64,
+}
+
+/// How frames go between the root and the others.
+#[derive(Debug)]
+enum Tree {
+    /// Straight.
+    Star,
+    /// Through the tree, of which this rank is the root.
+    Trunk(Trunk),
+    /// Through the tree; this rank passes on what is for those below it.
+    Branch(Box<Branch>),
 }
 
 /// How lost ranks come back.
 #[derive(Debug)]
 enum WayBack {
     /// They do not: the first that is lost ends the group. At the root with what a door is made of.
-    Closed(Option<(TcpListener, JobKey)>),
+    Closed(Option<(TcpListener, Expected)>),
     /// The group goes on without them, and they may.
     Open(Door),
     /// The group goes on without them, and they may not any more.
@@ -78,40 +108,74 @@ enum WayBack {
 
 impl Tcp {
     /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and duplicates are refused and
-    /// otherwise ignored.
+    /// otherwise ignored. The options are those of the environment.
     ///
     /// # Errors
     /// [`Error::Late`] names the ranks that did not join.
     pub fn host(listener: TcpListener, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        let (peers, local_ip) = rendezvous::host(&listener, size, job, deadline)?;
-        Ok(Self::new(ROOT, size, local_ip, peers, WayBack::Closed(Some((listener, job)))))
+        Self::host_with(listener, size, job, TcpOptions::from_environment()?, deadline)
     }
 
-    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started.
+    /// As [`Tcp::host`], with these options.
+    ///
+    /// # Errors
+    /// As [`Tcp::host`].
+    pub fn host_with(
+        listener: TcpListener,
+        size: usize,
+        job: JobKey,
+        options: TcpOptions,
+        deadline: &Deadline,
+    ) -> Result<Self, Error> {
+        let expected = Expected::new(size, job, options);
+        let Met { joined, ports, local } = rendezvous::host(&listener, expected, deadline)?;
+        let fan_out = expected.fan_out;
+        let trunk = (fan_out > 0).then(|| Trunk::new(&joined, &ports, fan_out, local));
+        let mut group = Self::new(ROOT, size, local, joined, WayBack::Closed(Some((listener, expected))))?;
+        if let Some(trunk) = trunk {
+            trunk.announce(&mut group.peers, Wait::begin("rendezvous", deadline))?;
+            group.tree = Tree::Trunk(trunk);
+        }
+        Ok(group)
+    }
+
+    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started. The options are those of the
+    /// environment.
     ///
     /// # Errors
     /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which. [`Error::Late`] when the
     /// wait was interrupted.
     pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        Self::join_any(&[address.to_owned()], rank, size, job, deadline)
+        Self::join_any(&[address.to_owned()], rank, size, job, TcpOptions::from_environment()?, deadline)
     }
 
-    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here.
+    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here, with these options.
     ///
     /// # Errors
     /// As [`Tcp::join`].
-    pub(crate) fn join_any(
+    pub fn join_any(
         addresses: &[String],
         rank: Rank,
         size: usize,
         job: JobKey,
+        options: TcpOptions,
         deadline: &Deadline,
     ) -> Result<Self, Error> {
-        let joining::Joining { root, local, back } = joining::join(addresses, rank, size, job, deadline)?;
-        let mut group = Self::new(rank, size, local, vec![root], WayBack::Closed(None));
+        let expected = Expected::new(size, job, options);
+        let listener = (expected.fan_out > 0).then(|| joining::listen_for_children(addresses)).transpose()?;
+        let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port())).unwrap_or(0);
+        let joining::Joining { root, local, back, retries } = joining::join(addresses, rank, expected, port, deadline)?;
+        let mut group = Self { retries, ..Self::new(rank, size, local, vec![root], WayBack::Closed(None))? };
+        // Whoever comes back has nobody below it.
+        let children = listener.filter(|_| !back).map(|listener| Children::open(listener, expected)).transpose()?;
+        if expected.fan_out > 0 {
+            group.tree = Tree::Branch(Box::new(Branch::new(rank, expected, children)));
+        }
         if back {
             let wait = Wait::begin("coming back", deadline);
             group.way_back = WayBack::Returning(Some(Secret(group.receive_from_root(Kind::Back, 0, wait)?)));
+        } else if let Tree::Branch(branch) = &group.tree {
+            branch.prepare(&mut group.peers)?;
         }
         Ok(group)
     }
@@ -121,22 +185,18 @@ impl Tcp {
         self.local_ip
     }
 
-    /// The connections, for tests that send what no rank would.
-    #[cfg(feature = "suite")]
-    #[doc(hidden)]
-    pub fn into_streams(self) -> Vec<TcpStream> {
-        self.peers.into_iter().flatten().filter_map(|peer| peer.stream().try_clone().ok()).collect()
-    }
-
-    fn new(rank: Rank, size: usize, local_ip: IpAddr, peers: Vec<Connection>, way_back: WayBack) -> Self {
-        let (peers, scratch) = (peers.into_iter().map(Some).collect(), vec![0; SCRATCH]);
+    fn new(
+        rank: Rank,
+        size: usize,
+        local_ip: IpAddr,
+        peers: Vec<Connection>,
+        way_back: WayBack,
+    ) -> Result<Self, Error> {
+        let peers = Peers::new(rank, peers)?;
         let (left, asking) = (Vec::new(), Vec::new());
-        Self { rank, size, local_ip, peers, sequence: 0, scratch, failed: None, way_back, left, asking, files: None }
-    }
-
-    /// The places in [`Self::peers`] where somebody is.
-    fn present(&self) -> Vec<usize> {
-        (0..self.peers.len()).filter(|&peer| self.peers[peer].is_some()).collect()
+        let (sequence, failed, files, retries) = (0, None, None, 0);
+        let tree = Tree::Star;
+        Ok(Self { rank, size, local_ip, peers, tree, sequence, failed, way_back, left, asking, files, retries })
     }
 
     /// The process at the other end has its rank's place no more.
@@ -146,46 +206,27 @@ impl Tcp {
         }
     }
 
-    /// Whether the group goes on without ranks that are lost.
-    fn goes_on(&self) -> bool {
-        matches!(self.way_back, WayBack::Open(_) | WayBack::Ended)
-    }
-
-    fn rank_of(&self, peer: usize) -> Rank {
-        if self.rank == ROOT { peer + 1 } else { ROOT }
-    }
-
-    /// A peer that fails ends the operation, unless the group goes on without it.
-    fn lose(&mut self, peer: usize, error: Error) -> Result<(), Error> {
-        if !self.goes_on() {
-            return Err(error);
-        }
-        if let Some(mut gone) = self.peers[peer].take() {
-            let again = if matches!(self.way_back, WayBack::Open(_)) { "; start this rank again" } else { "" };
-            gone.send_dismissal(&format!("rank {} went on after this: {error}{again}", self.rank));
+    /// Notes who was lost in an operation that went on.
+    fn note_gone(&mut self) {
+        for (gone, error) in self.peers.gone() {
             self.leave_place(&gone);
             self.left.push((gone.rank(), error));
         }
-        Ok(())
-    }
-
-    /// Peers that have not come in time end the operation, unless the group goes on without them.
-    fn lose_late(&mut self, peers: &[usize], wait: &Wait<'_>) -> Result<(), Error> {
-        if !self.goes_on() {
-            return Err(wait.late(peers.iter().map(|&peer| self.rank_of(peer)).collect()));
-        }
-        peers.iter().try_for_each(|&peer| self.lose(peer, wait.late(vec![self.rank_of(peer)])))
     }
 
     /// A frame of the root.
     fn receive_from_root(&mut self, kind: Kind, sequence: u64, wait: Wait<'_>) -> Result<Vec<u8>, Error> {
-        self.receive_all(kind, sequence, vec![0], wait)?;
-        let root = self.peers[0].as_mut();
-        Ok(root.map_or_else(Vec::new, |root| {
-            let payload = root.payload().to_vec();
-            root.consume();
-            payload
-        }))
+        self.peers.receive(kind, sequence, &[CONTROL], wait)?;
+        let Some(root) = self.peers.at(CONTROL) else { return Ok(Vec::new()) };
+        let payload = root.payload().to_vec();
+        root.consume();
+        Ok(payload)
+    }
+
+    /// Accepts what comes after an operation that failed: nothing.
+    fn check_failed(&self, operation: &'static str) -> Result<(), Error> {
+        let before = |reason| Error::Backend { operation, reason: format!("the group had failed before: {reason}") };
+        self.failed.as_ref().map_or(Ok(()), |reason| Err(before(reason)))
     }
 
     /// Runs one operation; afterwards the group is unusable if it failed. The root passes an abort on to all.
@@ -194,112 +235,17 @@ impl Tcp {
         operation: &'static str,
         run: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if let Some(reason) = &self.failed {
-            return Err(Error::Backend { operation, reason: format!("the group had failed before: {reason}") });
-        }
+        self.check_failed(operation)?;
         self.sequence += 1;
         let result = run(self);
+        self.note_gone();
         if let Err(error) = &result {
             self.failed = Some(error.to_string());
             if let (Error::Aborted { rank, reason, .. }, ROOT) = (error, self.rank) {
-                self.peers.iter_mut().flatten().for_each(|peer| peer.send_abort(*rank, reason));
+                self.peers.all().for_each(|peer| peer.send_abort(*rank, reason));
             }
         }
         result
-    }
-
-    /// Waits until a frame of `kind` has come from each of the peers at the places `senders`, those left out that the group goes on
-    /// without.
-    fn receive_all(&mut self, kind: Kind, sequence: u64, senders: Vec<usize>, mut wait: Wait<'_>) -> Result<(), Error> {
-        let operation = wait.operation();
-        // A frame that came together with the one before it has been read already: no socket will tell of it.
-        let mut ready = vec![false; senders.len()];
-        let mut pending = senders;
-        loop {
-            let mut still_pending = Vec::with_capacity(pending.len());
-            for (peer, ready) in pending.into_iter().zip(ready) {
-                let Some(connection) = &mut self.peers[peer] else { continue };
-                let received = if ready {
-                    connection.receive(kind, sequence, operation, &mut self.scratch)
-                } else {
-                    connection.has_frame(kind, sequence, operation)
-                };
-                match received {
-                    Ok(true) => {}
-                    Ok(false) => still_pending.push(peer),
-                    Err(error) => self.lose(peer, error)?,
-                }
-            }
-            pending = still_pending;
-            if pending.is_empty() {
-                return Ok(());
-            }
-            let Some(slice) = wait.slice() else { return self.lose_late(&pending, &wait) };
-            ready = self.poll(&pending, PollFlags::IN, slice, operation)?;
-        }
-    }
-
-    /// Sleeps until one of the peers at these places has what is asked of its socket; says which.
-    fn poll(
-        &self,
-        peers: &[usize],
-        wanted: PollFlags,
-        limit: Duration,
-        operation: &'static str,
-    ) -> Result<Vec<bool>, Error> {
-        let connections = peers.iter().filter_map(|&peer| self.peers[peer].as_ref());
-        let sockets: Vec<_> = connections.map(|connection| (connection.stream().as_fd(), wanted)).collect();
-        poll_sockets(&sockets, limit, operation)
-    }
-
-    /// Sends one frame to all peers. While a socket is full it is also watched for an abort or the peer's end.
-    fn send_all(&mut self, kind: Kind, payload: &[u8], mut wait: Wait<'_>) -> Result<(), Error> {
-        let operation = wait.operation();
-        let bytes = connection::frame(kind, self.sequence, payload, operation)?;
-        let mut pending: Vec<(usize, usize)> = self.present().into_iter().map(|peer| (peer, 0)).collect();
-        loop {
-            let mut still_pending = Vec::new();
-            for (peer, mut sent) in pending {
-                let Some(connection) = &mut self.peers[peer] else { continue };
-                match connection.send(&bytes, &mut sent, operation) {
-                    Ok(true) => {}
-                    Ok(false) => still_pending.push((peer, sent)),
-                    Err(lost) => {
-                        let reason = self.reason_before_end(peer, lost);
-                        self.lose(peer, reason)?;
-                    }
-                }
-            }
-            pending = still_pending;
-            if pending.is_empty() {
-                return Ok(());
-            }
-            let waited_for: Vec<usize> = pending.iter().map(|&(peer, _)| peer).collect();
-            let Some(slice) = wait.slice() else { return self.lose_late(&waited_for, &wait) };
-            self.poll(&waited_for, PollFlags::OUT | PollFlags::RDHUP, slice, operation)?;
-            self.check_alive(&waited_for, operation)?;
-        }
-    }
-
-    /// A peer that ended the job may have said why before its connection broke.
-    fn reason_before_end(&mut self, peer: usize, lost: Error) -> Error {
-        let Some(connection) = &mut self.peers[peer] else { return lost };
-        match connection.receive(Kind::Abort, 0, "abort", &mut self.scratch) {
-            Err(said @ (Error::Aborted { .. } | Error::Dismissed { .. })) => said,
-            _ => lost,
-        }
-    }
-
-    /// Finds peers that closed their end: they read no more, though the first write to them still succeeds.
-    fn check_alive(&mut self, peers: &[usize], operation: &'static str) -> Result<(), Error> {
-        let ended = self.poll(peers, PollFlags::RDHUP, Duration::ZERO, operation)?;
-        for (&peer, _) in peers.iter().zip(ended).filter(|(_, ended)| *ended) {
-            let reason = "the connection was closed".to_owned();
-            let lost = Error::Lost { operation, rank: self.rank_of(peer), reason };
-            let reason = self.reason_before_end(peer, lost);
-            self.lose(peer, reason)?;
-        }
-        Ok(())
     }
 }
 
@@ -326,17 +272,32 @@ impl Collective for Tcp {
         check_participants(self.rank, self.size, participants)?;
         frames.clear();
         self.operate("gather", |group| {
-            let wait = Wait::begin("gather", deadline);
-            if group.rank != ROOT {
-                return if participants[group.rank] { group.send_all(Kind::Gather, payload, wait) } else { Ok(()) };
+            let (wait, sequence) = (Wait::begin("gather", deadline), group.sequence);
+            match &mut group.tree {
+                Tree::Trunk(trunk) => {
+                    frames.push(payload);
+                    return trunk.gather(&mut group.peers, sequence, participants, frames, wait);
+                }
+                Tree::Branch(branch) => {
+                    return branch.gather(&mut group.peers, sequence, participants, payload, wait);
+                }
+                Tree::Star => {}
             }
-            let mut senders = group.present();
-            senders.retain(|&peer| participants[group.rank_of(peer)]);
-            group.receive_all(Kind::Gather, group.sequence, senders, wait)?;
+            if group.rank != ROOT {
+                let part = participants[group.rank];
+                return if part {
+                    group.peers.send(Kind::Gather, sequence, &[CONTROL], |_| Body::new(payload), wait)
+                } else {
+                    Ok(())
+                };
+            }
+            let mut senders = group.peers.present();
+            senders.retain(|&place| participants[place + 1]);
+            group.peers.receive(Kind::Gather, sequence, &senders, wait)?;
             frames.push(payload);
-            for (peer, takes_part) in group.peers.iter_mut().zip(&participants[1..]) {
-                match peer {
-                    Some(peer) if *takes_part => {
+            for place in 0..group.size - 1 {
+                match group.peers.at(place) {
+                    Some(peer) if participants[place + 1] => {
                         frames.push(peer.payload());
                         peer.consume();
                     }
@@ -349,14 +310,76 @@ impl Collective for Tcp {
 
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
         self.operate("broadcast", |group| {
-            let wait = Wait::begin("broadcast", deadline);
-            if group.rank == ROOT {
-                group.check_alive(&group.present(), "broadcast")?;
-                return group.send_all(Kind::Broadcast, buffer, wait);
+            let (wait, sequence) = (Wait::begin("broadcast", deadline), group.sequence);
+            match &mut group.tree {
+                Tree::Trunk(trunk) => return trunk.broadcast(&mut group.peers, sequence, buffer, wait),
+                Tree::Branch(branch) => {
+                    return branch.hear_root(&mut group.peers, Kind::Broadcast, sequence, buffer, wait);
+                }
+                Tree::Star => {}
             }
-            *buffer = group.receive_from_root(Kind::Broadcast, group.sequence, wait)?;
-            Ok(())
+            if group.rank != ROOT {
+                *buffer = group.receive_from_root(Kind::Broadcast, sequence, wait)?;
+                return Ok(());
+            }
+            group.peers.check_alive("broadcast")?;
+            let body = Body::new(buffer);
+            group.peers.send(Kind::Broadcast, sequence, &group.peers.present(), |_| body, wait)
         })
+    }
+
+    fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        check_frames(self.rank, self.size, frames)?;
+        self.operate("scatter", |group| {
+            let (wait, sequence) = (Wait::begin("scatter", deadline), group.sequence);
+            if let Tree::Branch(branch) = &mut group.tree {
+                return branch.hear_root(&mut group.peers, Kind::Scatter, sequence, own, wait);
+            }
+            if group.rank != ROOT {
+                *own = group.receive_from_root(Kind::Scatter, sequence, wait)?;
+                return Ok(());
+            }
+            own.clear();
+            own.extend_from_slice(frames.frame(ROOT));
+            if let Tree::Trunk(trunk) = &mut group.tree {
+                return trunk.scatter(&mut group.peers, sequence, frames, wait);
+            }
+            group.peers.check_alive("scatter")?;
+            group.peers.send(
+                Kind::Scatter,
+                sequence,
+                &group.peers.present(),
+                |place| Body::new(frames.frame(place + 1)),
+                wait,
+            )
+        })
+    }
+
+    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+        check_word(self.rank, word)?;
+        self.check_failed("call")?;
+        if self.rank == ROOT {
+            self.peers.all().try_for_each(|peer| peer.say(Kind::Word, 0, word, "call"))?;
+        } else if let Some(root) = self.peers.at(CONTROL) {
+            root.say(Kind::Word, 0, word, "call")?;
+        }
+        Ok(true)
+    }
+
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        self.check_failed("calls")?;
+        let words = self.peers.words()?;
+        match &mut self.tree {
+            Tree::Trunk(trunk) => trunk.answer_all(&mut self.peers)?,
+            Tree::Branch(branch) => branch.answer(&mut self.peers)?,
+            Tree::Star => {}
+        }
+        Ok(words.into_iter().map(|(place, word)| (self.peers.rank_of(place), word)).collect())
+    }
+
+    fn traffic(&self) -> Traffic {
+        let of_tree = if let Tree::Branch(branch) = &self.tree { branch.retries } else { 0 };
+        self.peers.traffic().plus(Traffic { retries: self.retries + of_tree, ..Traffic::default() })
     }
 
     fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
@@ -368,10 +391,11 @@ impl Collective for Tcp {
             WayBack::Closed(parts) => parts.take(),
             WayBack::Ended | WayBack::Returning(_) => None,
         };
-        if let Some((listener, job)) = parts {
-            let others = self.peers.iter().map(|peer| peer.as_ref().map(|peer| Arc::clone(peer.stream())));
+        if let Some((listener, expected)) = parts {
+            let others = self.peers.list().iter().map(|peer| peer.as_ref().map(|peer| Arc::clone(peer.stream())));
             let places = std::iter::once(None).chain(others).collect();
-            self.way_back = WayBack::Open(Door::open(listener, job, places, Secret(notice), self.files.take())?);
+            self.way_back = WayBack::Open(Door::open(listener, expected, places, Secret(notice), self.files.take())?);
+            self.peers.on_loss(Losses::GoOn("; start this rank again"));
         }
         Ok(())
     }
@@ -386,6 +410,7 @@ impl Collective for Tcp {
                 asking.send_dismissal("the run has ended");
             }
             self.way_back = WayBack::Ended;
+            self.peers.on_loss(Losses::GoOn(""));
         }
     }
 
@@ -395,8 +420,9 @@ impl Collective for Tcp {
         for returned in &returned {
             let (rank, reason) = (returned.rank(), "its process was started again".to_owned());
             // In an open group that is no error.
-            let _ = self.lose(rank - 1, Error::Lost { operation: "coming back", rank, reason });
+            let _ = self.peers.lose(rank - 1, Error::Lost { operation: "coming back", rank, reason });
         }
+        self.note_gone();
         let back = returned.iter().map(|back| (back.rank(), back.payload().to_vec())).collect();
         self.asking.extend(returned);
         Attendance { left: std::mem::take(&mut self.left), back }
@@ -411,13 +437,13 @@ impl Collective for Tcp {
             self.leave_place(&asking);
             return false;
         }
-        let told = connection::frame(Kind::Back, 1, &self.sequence.to_le_bytes(), "coming back")
-            .and_then(|welcome| asking.send(&welcome, &mut 0, "coming back"));
+        let welcome = self.sequence.to_le_bytes();
+        let told = asking
+            .begin(Kind::Back, 1, Body::new(&welcome), "coming back")
+            .and_then(|mut frame| asking.send(&mut frame, &welcome, "coming back"));
         match told {
-            Ok(true) => {
-                self.peers[rank - 1] = Some(asking);
-                return true;
-            }
+            // Where it cannot be watched its end shows at the door.
+            Ok(true) => return self.peers.put(rank - 1, asking).is_ok(),
             Ok(false) => asking.send_dismissal("it does not read what it is told"),
             // It has gone again, and was not here.
             Err(_) => {}
@@ -435,7 +461,7 @@ impl Collective for Tcp {
 
     fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
         let wait = || Wait::begin("coming back", deadline);
-        self.send_all(Kind::Back, statement, wait())?;
+        self.peers.send(Kind::Back, 0, &[CONTROL], |_| Body::new(statement), wait())?;
         let sequence = self.receive_from_root(Kind::Back, 1, wait())?;
         let what = || format!("{} bytes that are no sequence", sequence.len());
         let sequence = <[u8; 8]>::try_from(sequence.as_slice()).map_err(|_| Error::Protocol {
@@ -445,14 +471,16 @@ impl Collective for Tcp {
         })?;
         self.sequence = u64::from_le_bytes(sequence);
         self.way_back = WayBack::Closed(None);
+        if let Tree::Branch(branch) = &mut self.tree {
+            branch.come_back();
+            branch.prepare(&mut self.peers)?;
+        }
         Ok(())
     }
 
     fn abort(&mut self, reason: &str) {
-        self.peers.iter_mut().flatten().for_each(|peer| peer.send_abort(self.rank, reason));
+        let rank = self.rank;
+        self.peers.all().for_each(|peer| peer.send_abort(rank, reason));
         self.failed.get_or_insert_with(|| format!("ended by this rank: {reason}"));
     }
 }
-
-/// Bytes read from a socket at once.
-const SCRATCH: usize = 64 << 10;

@@ -11,22 +11,39 @@ use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use blake3::Hash;
 use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 
-use super::connection::Connection;
+use super::connection::{Connection, Seals};
+use super::frame::Seal;
 use super::greeting::{Errand, HELLO, Hello, NONCE, PROOF, Proofs, VERSION, Verdict, version_of};
 use super::job_key::JobKey;
+use super::options::TcpOptions;
 use crate::{Error, Rank, random_bytes};
 
 /// All who have connected to one listener and have proven nothing yet.
 pub(super) struct Newcomers {
-    size: usize,
-    job: JobKey,
+    expected: Expected,
     undecided: Vec<Newcomer>,
+}
+
+/// What all ranks of the run agree on.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Expected {
+    pub size: usize,
+    pub job: JobKey,
+    /// How many ranks a rank of the tree passes on for; 0 in a star.
+    pub fan_out: usize,
+    pub options: TcpOptions,
+}
+
+impl Expected {
+    pub fn new(size: usize, job: JobKey, options: TcpOptions) -> Self {
+        Self { size, job, fan_out: options.ranks_below(size), options }
+    }
 }
 
 /// A rank of the run that waits for the answer to its proof.
@@ -37,6 +54,8 @@ pub(super) struct Proven {
     pub rank: Rank,
     /// What it comes for.
     pub errand: Errand,
+    /// Where it listens for its children.
+    pub port: u16,
     proofs: Proofs,
 }
 
@@ -47,27 +66,28 @@ struct Newcomer {
     stage: Stage,
     bytes: [u8; HELLO],
     filled: usize,
-    since: Instant,
+    /// When its time is over.
+    until: Instant,
 }
 
 /// What a newcomer is to say next.
 enum Stage {
     Greeting,
     /// The rank that it says it is, what it comes for, and what both sides prove.
-    Proof(Rank, Errand, Proofs),
+    Proof(Rank, Errand, u16, Proofs),
 }
 
 enum Progress {
     Undecided,
     Gone(&'static str),
     Refused(u32, Verdict),
-    Proven(Rank, Errand, Proofs),
+    Proven(Rank, Errand, u16, Proofs),
 }
 
 impl Newcomers {
-    /// Nobody yet, for a group of `size` ranks.
-    pub fn new(size: usize, job: JobKey) -> Self {
-        Self { size, job, undecided: Vec::new() }
+    /// Nobody yet.
+    pub fn new(expected: Expected) -> Self {
+        Self { expected, undecided: Vec::new() }
     }
 
     /// True when nobody's time runs.
@@ -89,14 +109,14 @@ impl Newcomers {
         let mut proven = Vec::new();
         let undecided = Vec::with_capacity(self.undecided.len());
         for (mut newcomer, ready) in std::mem::replace(&mut self.undecided, undecided).into_iter().zip(ready) {
-            let progress = if *ready { newcomer.advance(self.size, self.job, &taken)? } else { newcomer.time_left() };
+            let progress = if *ready { newcomer.advance(self.expected, &taken)? } else { newcomer.time_left() };
             let from = newcomer.from;
             match progress {
                 Progress::Undecided => self.undecided.push(newcomer),
                 Progress::Gone(why) => tracing::debug!(?from, why, "refused a connection"),
                 Progress::Refused(rank, verdict) => tracing::warn!(?from, rank, ?verdict, "refused a rank"),
-                Progress::Proven(rank, errand, proofs) => {
-                    proven.push(Proven { stream: newcomer.stream, from, rank, errand, proofs });
+                Progress::Proven(rank, errand, port, proofs) => {
+                    proven.push(Proven { stream: newcomer.stream, from, rank, errand, port, proofs });
                 }
             }
         }
@@ -108,7 +128,7 @@ impl Newcomers {
     /// # Errors
     /// When this process has too many open files.
     pub fn accept(&mut self, listener: &TcpListener) -> Result<(), Error> {
-        let most = self.size + FOREIGN_MAX;
+        let most = self.expected.size + FOREIGN_MAX;
         for _ in 0..ACCEPT_BURST {
             let (stream, from) = match listener.accept() {
                 Ok(accepted) => accepted,
@@ -126,8 +146,8 @@ impl Newcomers {
             if self.undecided.len() >= most {
                 self.undecided.remove(self.dispensable());
             }
-            let (stage, since) = (Stage::Greeting, Instant::now());
-            self.undecided.push(Newcomer { stream, from, stage, bytes: [0; HELLO], filled: 0, since });
+            let (stage, until) = (Stage::Greeting, Instant::now() + self.expected.options.greeting);
+            self.undecided.push(Newcomer { stream, from, stage, bytes: [0; HELLO], filled: 0, until });
         }
         Ok(())
     }
@@ -144,7 +164,9 @@ impl Newcomers {
 impl Proven {
     /// Gives it its place, with our own proof. None when it has hung up: it tries again, so its place stays free.
     pub fn welcome(mut self, verdict: Verdict) -> Option<Connection> {
-        self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank))
+        let [by_rank, by_root] = self.proofs.frames.map(Seal::new);
+        let seals = Seals { own: by_root, peers: by_rank };
+        self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank, seals))
     }
 
     /// Lets it bring its file: its connection, and the key of what is said on it. None when it has hung up.
@@ -165,7 +187,7 @@ impl Proven {
 
 impl Newcomer {
     /// Reads what is there, and answers where an answer is due.
-    fn advance(&mut self, size: usize, job: JobKey, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
+    fn advance(&mut self, expected: Expected, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
         let wanted = if matches!(self.stage, Stage::Greeting) { HELLO } else { PROOF };
         match self.stream.read(&mut self.bytes[self.filled..wanted]) {
             Ok(0) => return Ok(Progress::Gone("it hung up")),
@@ -174,17 +196,17 @@ impl Newcomer {
             Err(_) => return Ok(Progress::Gone("it broke off")),
         }
         match &self.stage {
-            Stage::Greeting => self.greeted(size, job, taken),
-            Stage::Proof(rank, errand, proofs) if self.filled == PROOF => {
-                let (rank, errand, proofs) = (*rank, *errand, *proofs);
-                Ok(self.proven(rank, errand, proofs))
+            Stage::Greeting => self.greeted(expected, taken),
+            Stage::Proof(rank, errand, port, proofs) if self.filled == PROOF => {
+                let (rank, errand, port, proofs) = (*rank, *errand, *port, *proofs);
+                Ok(self.proven(rank, errand, port, proofs))
             }
             Stage::Proof(..) => Ok(self.time_left()),
         }
     }
 
     /// Judges a greeting and asks for the proof.
-    fn greeted(&mut self, size: usize, job: JobKey, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
+    fn greeted(&mut self, expected: Expected, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
         match version_of(&self.bytes[..self.filled]) {
             Some(Err(_)) => return Ok(Progress::Gone("it is foreign")),
             // Greetings of other versions have other lengths.
@@ -195,7 +217,7 @@ impl Newcomer {
             _ => {}
         }
         let Some(hello) = Hello::decode(&self.bytes) else { return Ok(Progress::Gone("it is foreign")) };
-        match Verdict::of(&hello, size, taken) {
+        match Verdict::of(&hello, expected.size, expected.fan_out, taken) {
             Verdict::Welcome => {}
             verdict => return Ok(self.refuse(hello.rank, verdict)),
         }
@@ -203,17 +225,18 @@ impl Newcomer {
         if self.stream.write_all(&Verdict::Welcome.encode(&nonce)).is_err() {
             return Ok(Progress::Gone("it hung up"));
         }
-        self.stage = Stage::Proof(hello.rank as usize, hello.errand, hello.proofs(job, &nonce));
+        let proofs = hello.proofs(expected.job, &nonce);
+        self.stage = Stage::Proof(hello.rank as usize, hello.errand, hello.port as u16, proofs);
         self.filled = 0;
         Ok(self.time_left())
     }
 
     /// Judges a proof.
-    fn proven(&mut self, rank: Rank, errand: Errand, proofs: Proofs) -> Progress {
+    fn proven(&mut self, rank: Rank, errand: Errand, port: u16, proofs: Proofs) -> Progress {
         let mut proof = [0; PROOF];
         proof.copy_from_slice(&self.bytes[..PROOF]);
         if proofs.ranks == proof {
-            Progress::Proven(rank, errand, proofs)
+            Progress::Proven(rank, errand, port, proofs)
         } else {
             self.refuse(rank as u32, Verdict::OtherJob)
         }
@@ -226,7 +249,7 @@ impl Newcomer {
     }
 
     fn time_left(&self) -> Progress {
-        if self.since.elapsed() < GREETING_TIME { Progress::Undecided } else { Progress::Gone("it was silent") }
+        if Instant::now() < self.until { Progress::Undecided } else { Progress::Gone("it was silent") }
     }
 }
 
@@ -239,6 +262,3 @@ const ACCEPT_BURST: usize = 64;
 
 /// Newcomers beyond the number of ranks that may be undecided at one time.
 const FOREIGN_MAX: usize = 64;
-
-/// How long a newcomer has for its greeting and its proof.
-const GREETING_TIME: Duration = Duration::from_secs(5);

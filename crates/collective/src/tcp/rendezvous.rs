@@ -15,8 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::{Connection, poll_sockets};
 use super::greeting::{Errand, Verdict};
-use super::job_key::JobKey;
-use super::newcomers::Newcomers;
+use super::newcomers::{Expected, Newcomers};
 use crate::{Deadline, Error, Rank, Wait};
 
 /// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`]. On `[::]` IPv4 connections are taken too.
@@ -68,19 +67,26 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// The root's side: connections to ranks 1 and up, in order, and the address that they reached the root by.
-pub(super) fn host(
-    listener: &TcpListener,
-    size: usize,
-    job: JobKey,
-    deadline: &Deadline,
-) -> Result<(Vec<Connection>, IpAddr), Error> {
+/// Those who have met.
+pub(super) struct Met {
+    /// Connections to ranks 1 and up, in order.
+    pub joined: Vec<Connection>,
+    /// Where each of them listens for its children, if there is a tree.
+    pub ports: Vec<u16>,
+    /// The address that they reached the root by.
+    pub local: IpAddr,
+}
+
+/// The root's side.
+pub(super) fn host(listener: &TcpListener, expected: Expected, deadline: &Deadline) -> Result<Met, Error> {
+    let size = expected.size;
     let mut wait = Wait::begin(OPERATION, deadline);
     let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
     listener.set_nonblocking(true).map_err(setup)?;
     let listening = listener.local_addr().map_err(setup)?.ip();
     let mut joined: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
-    let mut newcomers = Newcomers::new(size, job);
+    let mut ports = vec![0; size.saturating_sub(1)];
+    let mut newcomers = Newcomers::new(expected);
     let missing =
         |joined: &[Option<Connection>]| (1..size).filter(|&rank| joined[rank].is_none()).collect::<Vec<Rank>>();
     while !missing(&joined).is_empty() {
@@ -88,12 +94,17 @@ pub(super) fn host(
         let sockets: Vec<_> = std::iter::once((listener.as_fd(), PollFlags::IN)).chain(newcomers.sockets()).collect();
         let ready = poll_sockets(&sockets, slice, OPERATION)?;
         for proven in newcomers.advance(&ready[1..], |rank| joined[rank].is_some())? {
-            let place = &mut joined[proven.rank];
+            let (rank, port) = (proven.rank, proven.port);
+            let place = &mut joined[rank];
             match place {
                 _ if proven.errand == Errand::File => proven.refuse(Verdict::NoFiles),
                 // Two of one rank have greeted at the same time.
                 Some(_) => proven.refuse(Verdict::Duplicate),
-                None => *place = proven.welcome(Verdict::Welcome),
+                _ if proven.errand == Errand::Child => proven.refuse(Verdict::NoSuchRank),
+                None => {
+                    *place = proven.welcome(Verdict::Welcome);
+                    ports[rank - 1] = port;
+                }
             }
         }
         if ready[0] {
@@ -102,7 +113,7 @@ pub(super) fn host(
     }
     let joined: Vec<Connection> = joined.into_iter().flatten().collect();
     let local_ip = reached_by(&joined).unwrap_or(listening);
-    Ok((joined, local_ip.to_canonical()))
+    Ok(Met { joined, ports, local: local_ip.to_canonical() })
 }
 
 /// The address by which the first rank that is not on this host has reached the root.

@@ -15,6 +15,7 @@ use super::delivery::{Answer, Broken, OPERATION, PIECE, Side, Talk, announce, ch
 use super::greeting::{Errand, Hello, Verdict};
 use super::job_key::JobKey;
 use super::joining::{Attempt, Greeted, attempt};
+use super::options::TcpOptions;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
 
 /// How a rank brings files to the root of its group: see [`crate::Collective::receive_files`].
@@ -104,7 +105,8 @@ impl FileSender {
     fn greet(&self, wait: &mut Wait<'_>) -> Result<Talk, Failure> {
         let nonce = random_bytes().map_err(|error| Failure::Final(error.to_string()))?;
         let hello = Hello::new(self.rank, self.size, Errand::File, nonce);
-        let Greeted { stream, seal, .. } = attempt(&self.addresses, &hello, self.job, wait)?;
+        let options = TcpOptions::from_environment().map_err(|error| Failure::Final(error.to_string()))?;
+        let Greeted { stream, seal, .. } = attempt(&self.addresses, &hello, self.job, &options, wait)?;
         Ok(Talk::new(stream, seal, Side::Rank))
     }
 

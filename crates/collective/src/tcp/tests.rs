@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::delivery::{Broken, NAME_MAX, OPERATION, PIECE, Side, Talk, announce};
 use super::greeting::{Errand, Hello};
 use super::joining::attempt;
-use super::{FileSender, JobKey, Tcp, bind};
+use super::{FileSender, JobKey, Tcp, TcpOptions, bind};
 use crate::{Collective as _, Deadline, Error, FilePlaces, Frames, Rank, Wait, random_bytes};
 
 fn deadline() -> Deadline {
@@ -74,8 +74,13 @@ impl Group {
     fn talk(&self, rank: Rank) -> Talk {
         let deadline = deadline();
         let hello = Hello::new(rank, self.root.size(), Errand::File, random_bytes().unwrap());
-        let greeted =
-            attempt(std::slice::from_ref(&self.address), &hello, job(), &mut Wait::begin(OPERATION, &deadline));
+        let greeted = attempt(
+            std::slice::from_ref(&self.address),
+            &hello,
+            job(),
+            &TcpOptions::default(),
+            &mut Wait::begin(OPERATION, &deadline),
+        );
         let Ok(greeted) = greeted else { panic!("not greeted") };
         Talk::new(greeted.stream, greeted.seal, Side::Rank)
     }

@@ -25,7 +25,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 
-use super::{FileSender, JobKey, Tcp, bind, bind_everywhere};
+use super::{FileSender, JobKey, Tcp, TcpOptions, bind, bind_everywhere};
 use crate::{Deadline, Error, Rank, random_bytes};
 
 /// How ranks find rank 0, in 128 bytes.
@@ -147,7 +147,7 @@ impl UniqueId {
     /// # Errors
     /// As [`Tcp::join`].
     pub fn join(&self, rank: Rank, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
-        Tcp::join_any(&self.targets(), rank, size, self.job_key(), deadline)
+        Tcp::join_any(&self.targets(), rank, size, self.job_key(), TcpOptions::from_environment()?, deadline)
     }
 
     /// How `rank` of `size` brings files to rank 0.

@@ -4,12 +4,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use probe_sync_collective::suite::{CASES, Case};
-use probe_sync_collective::{Collective, Deadline, InProcess, JobKey, Tcp, bind};
+use probe_sync_collective::{Collective, Deadline, FanOut, InProcess, JobKey, Tcp, TcpOptions, bind};
 
 const SIZES: [usize; 4] = [1, 2, 3, 8];
 
 /// Connects `size` ranks over loopback, each in a thread of its own.
 pub fn tcp_group(size: usize) -> Vec<Tcp> {
+    tcp_group_with(size, TcpOptions::default())
+}
+
+/// The same with these options.
+pub fn tcp_group_with(size: usize, options: TcpOptions) -> Vec<Tcp> {
     let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let deadline = Deadline::new(Duration::from_secs(60), None);
@@ -17,10 +22,13 @@ pub fn tcp_group(size: usize) -> Vec<Tcp> {
         let joining: Vec<_> = (1..size)
             .map(|rank| {
                 let (address, deadline) = (&address, &deadline);
-                scope.spawn(move || Tcp::join(address, rank, size, JobKey::of(b"7"), deadline).unwrap())
+                let join = move || {
+                    Tcp::join_any(std::slice::from_ref(address), rank, size, JobKey::of(b"7"), options, deadline)
+                };
+                scope.spawn(move || join().unwrap())
             })
             .collect();
-        let mut group = vec![Tcp::host(listener, size, JobKey::of(b"7"), &deadline).unwrap()];
+        let mut group = vec![Tcp::host_with(listener, size, JobKey::of(b"7"), options, &deadline).unwrap()];
         group.extend(joining.into_iter().map(|thread| thread.join().unwrap()));
         group
     })
@@ -38,8 +46,12 @@ fn check<C: Collective + Send>(case: &Case, group: Vec<C>) {
 }
 
 fn for_all<C: Collective + Send>(make: impl Fn(usize) -> Vec<C> + Sync) {
+    for_sizes(&SIZES, make);
+}
+
+fn for_sizes<C: Collective + Send>(sizes: &[usize], make: impl Fn(usize) -> Vec<C> + Sync) {
     std::thread::scope(|scope| {
-        for size in SIZES {
+        for &size in sizes {
             let make = &make;
             scope.spawn(move || {
                 for case in CASES.iter().filter(|case| case.smallest_size <= size) {
@@ -58,4 +70,26 @@ fn in_process_passes_the_suite() {
 #[test]
 fn tcp_passes_the_suite() {
     for_all(tcp_group);
+}
+
+/// A tree in which each rank passes on for so many.
+pub fn tree(fan_out: usize) -> TcpOptions {
+    TcpOptions { fan_out: FanOut::Tree(fan_out), ..TcpOptions::default() }
+}
+
+/// A few groups at a time: some cases say that a rank is late after half a second, and the others must not be.
+fn check_tree(fan_out: usize) {
+    for sizes in (1..=20).collect::<Vec<_>>().chunks(4) {
+        for_sizes(sizes, |size| tcp_group_with(size, tree(fan_out)));
+    }
+}
+
+#[test]
+fn a_tree_of_two_passes_the_suite() {
+    check_tree(2);
+}
+
+#[test]
+fn a_tree_of_three_passes_the_suite() {
+    check_tree(3);
 }

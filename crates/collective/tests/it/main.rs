@@ -1,8 +1,11 @@
 //! The shared suite on the in-process, TCP and message backends, and what only TCP must withstand: foreign connections,
-//! wrong greetings, ranks that are lost and come back.
+//! wrong greetings, changed frames, ranks that are lost and come back, words that nobody hears.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod backends;
 mod foreign_connections;
+mod integrity;
 mod messages;
 mod return_of_ranks;
+mod return_through_a_tree;
+mod words;

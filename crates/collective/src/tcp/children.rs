@@ -1,0 +1,123 @@
+//! Where a rank of the tree lets its children in.
+//!
+//! Place in the flow: a thread of its own, so that a child's greeting does not wait until its parent is in an operation; `branch` takes the connections
+//! and decides whose they may be. Asleep it costs nothing.
+//! What it does not do: know the tree.
+
+use std::io::{PipeReader, PipeWriter, Write as _};
+use std::net::TcpListener;
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use super::connection::{Connection, poll_sockets};
+use super::greeting::{Errand, Verdict};
+use super::newcomers::{Expected, Newcomers};
+use crate::Error;
+
+/// The thread that lets children in. Dropping it ends the thread.
+#[derive(Debug)]
+pub(super) struct Children {
+    came: Receiver<Connection>,
+    /// Has something to read when one came; kept open for `peers`, which watches it.
+    bell: PipeReader,
+    /// The thread ends when something is written here.
+    open: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Children {
+    /// Lets ranks in that come to `listener`.
+    ///
+    /// # Errors
+    /// When the system has no thread or no pipe for it.
+    pub fn open(listener: TcpListener, expected: Expected) -> Result<Self, Error> {
+        let setup = |error: std::io::Error| Error::Setup {
+            what: "letting ranks of the tree in".to_owned(),
+            reason: error.to_string(),
+        };
+        let (closed, open) = std::io::pipe().map_err(setup)?;
+        let (bell, ring) = std::io::pipe().map_err(setup)?;
+        listener.set_nonblocking(true).map_err(setup)?;
+        rustix::io::ioctl_fionbio(&ring, true).map_err(|error| setup(error.into()))?;
+        let (sender, came) = channel();
+        let body = move || serve(&listener, &closed, ring, &sender, expected);
+        let thread = std::thread::Builder::new().name("children".into()).spawn(body).map_err(setup)?;
+        Ok(Self { came, bell, open: Some(open), thread: Some(thread) })
+    }
+
+    /// What tells that somebody came.
+    pub fn bell(&self) -> &PipeReader {
+        &self.bell
+    }
+
+    /// Who came since this was last asked.
+    pub fn came(&self) -> Vec<Connection> {
+        self.came.try_iter().collect()
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        if let Some(mut open) = self.open.take() {
+            let _ = open.write(&[0]);
+        }
+        if let Some(thread) = self.thread.take() {
+            // It does nothing that blocks; if it has panicked, children go to the root.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(
+    listener: &TcpListener,
+    closed: &PipeReader,
+    mut ring: PipeWriter,
+    came: &Sender<Connection>,
+    expected: Expected,
+) {
+    let mut newcomers = Newcomers::new(expected);
+    loop {
+        let idle = newcomers.is_empty();
+        let mut sockets = vec![(closed.as_fd(), PollFlags::IN), (listener.as_fd(), PollFlags::IN)];
+        sockets.extend(newcomers.sockets());
+        let ready = match poll_sockets(&sockets, if idle { IDLE } else { TICK }, OPERATION) {
+            Ok(ready) if ready[0] => return,
+            Ok(ready) => ready,
+            Err(error) => {
+                tracing::warn!("{error}");
+                return;
+            }
+        };
+        let proven = newcomers.advance(&ready[2..], |_| false).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            Vec::new()
+        });
+        for child in proven {
+            if child.errand != Errand::Child {
+                child.refuse(Verdict::NoSuchRank);
+            } else if let Some(connection) = child.welcome(Verdict::Welcome) {
+                let _ = came.send(connection);
+                // A full pipe has told it already.
+                let _ = ring.write(&[0]);
+            }
+        }
+        let accepted = if ready[1] { newcomers.accept(listener) } else { Ok(()) };
+        if let Err(error) = accepted {
+            tracing::warn!("{error}");
+            // Only the end counts until the cause has passed.
+            let _ = poll_sockets(&[(closed.as_fd(), PollFlags::IN)], TICK, OPERATION);
+        }
+    }
+}
+
+const OPERATION: &str = "letting ranks of the tree in";
+
+/// Between two looks while somebody's time runs.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The longest sleep when nobody is there: what ends the thread wakes it.
+const IDLE: Duration = Duration::from_secs(3600);

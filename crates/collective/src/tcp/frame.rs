@@ -1,0 +1,194 @@
+//! The bytes of a frame.
+//!
+//! Place in the flow: `connection` writes frames, `incoming` finds them in what has come. A frame is a header of 80 bytes and its payload:
+//!
+//! | bytes | field, little-endian |
+//! |---|---|
+//! | 0..4 | bytes of the payload |
+//! | 4..8 | kind |
+//! | 8..16 | sequence: counts the group's operations, so that ranks that run different programs are found out; 0 for a word |
+//! | 16..48 | hash of the payload |
+//! | 48..80 | tag: keyed hash of those 48 bytes and of how many frames went before in this direction |
+//!
+//! Each direction of each connection has a key of its own, made in the greeting. So a frame that was changed, left out, repeated, or put in by somebody
+//! else is found, and what a header claims is believed only after its tag. A broadcast's payload is hashed once for all ranks.
+//! What it does not do: read, write, or encrypt.
+
+use blake3::Hash;
+
+use crate::{Error, WORD_MAX};
+
+/// What a frame is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gather = 1,
+    Broadcast = 2,
+    Abort = 3,
+    /// Between the root and a rank that comes back; the sequence counts what the two say ([`super::door`]).
+    Back = 4,
+    /// The root goes on without the rank that gets it.
+    Dismissal = 5,
+    Scatter = 6,
+    /// A word beside the operations; it may lie between any two other frames.
+    Word = 7,
+    /// In a tree: the root asks a rank for its frame of this gather, or a rank asks the root for what it has not heard.
+    Ask = 8,
+    /// In a tree: the first shape of it.
+    Tree = 9,
+}
+
+impl Kind {
+    /// Nothing follows on the connection.
+    pub fn is_last(self) -> bool {
+        matches!(self, Self::Abort | Self::Dismissal)
+    }
+
+    /// One of all kinds.
+    #[cfg(any(test, feature = "suite"))]
+    pub fn any(number: u8) -> Self {
+        Self::from_wire(1 + u32::from(number) % 9).unwrap_or(Self::Tree)
+    }
+
+    fn from_wire(number: u32) -> Option<Self> {
+        let all = [
+            Self::Gather,
+            Self::Broadcast,
+            Self::Abort,
+            Self::Back,
+            Self::Dismissal,
+            Self::Scatter,
+            Self::Word,
+            Self::Ask,
+            Self::Tree,
+        ];
+        all.into_iter().find(|&kind| kind as u32 == number)
+    }
+}
+
+/// What precedes a payload.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub kind: Kind,
+    pub sequence: u64,
+    /// Bytes of the payload.
+    pub length: usize,
+    /// The payload's hash.
+    pub digest: Hash,
+}
+
+/// A payload and its hash.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Body<'a> {
+    pub bytes: &'a [u8],
+    digest: Hash,
+}
+
+impl<'a> Body<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, digest: blake3::hash(bytes) }
+    }
+}
+
+/// One direction of a connection: its key, and how many frames went before.
+#[derive(Clone)]
+pub(super) struct Seal {
+    key: [u8; 32],
+    frames: u64,
+}
+
+impl Seal {
+    pub fn new(key: Hash) -> Self {
+        Self { key: key.into(), frames: 0 }
+    }
+
+    /// The next frame has passed.
+    pub fn pass(&mut self) {
+        self.frames += 1;
+    }
+
+    fn tag(&self, header: &[u8]) -> Hash {
+        let mut said = [0; UNSEALED + 8];
+        said[..UNSEALED].copy_from_slice(header);
+        said[UNSEALED..].copy_from_slice(&self.frames.to_le_bytes());
+        blake3::keyed_hash(&self.key, &said)
+    }
+}
+
+/// It holds a key.
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Seal({} frames)", self.frames)
+    }
+}
+
+impl Header {
+    /// What precedes `body`.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when it is longer than [`FRAME_MAX`].
+    pub fn of(kind: Kind, sequence: u64, body: Body<'_>, operation: &'static str) -> Result<Self, Error> {
+        let length = body.bytes.len();
+        if length > FRAME_MAX {
+            let reason = format!("a payload of {length} bytes; at most {FRAME_MAX} are allowed");
+            return Err(Error::Backend { operation, reason });
+        }
+        Ok(Self { kind, sequence, length, digest: body.digest })
+    }
+
+    /// The header's bytes as the next frame of this direction.
+    pub fn encode(self, seal: &Seal) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..4].copy_from_slice(&(self.length as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&(self.kind as u32).to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..UNSEALED].copy_from_slice(self.digest.as_bytes());
+        let tag = seal.tag(&bytes[..UNSEALED]);
+        bytes[UNSEALED..].copy_from_slice(tag.as_bytes());
+        bytes
+    }
+
+    /// The header at the beginning of `bytes`, if it is the next of this direction; none while it is not there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(bytes: &[u8], seal: &Seal) -> Result<Option<Self>, String> {
+        let Some((header, _)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
+        let (unsealed, tag) = header.split_at(UNSEALED);
+        // Comparing two hashes takes the same time wherever they differ.
+        if !tag.first_chunk::<32>().is_some_and(|tag| seal.tag(unsealed) == *tag) {
+            return Err(CHANGED.to_owned());
+        }
+        let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (length, number) = (number(0) as usize, number(4));
+        let Some(kind) = Kind::from_wire(number) else { return Err(format!("a frame of unknown kind {number}")) };
+        let longest = if kind == Kind::Word { WORD_MAX } else { FRAME_MAX };
+        if length > longest {
+            return Err(format!("a frame of {length} bytes; at most {longest} are allowed"));
+        }
+        let sequence = unsealed[8..16].iter().rev().fold(0, |sequence, byte| sequence << 8 | u64::from(*byte));
+        let mut digest = [0; 32];
+        digest.copy_from_slice(&unsealed[16..]);
+        Ok(Some(Self { kind, sequence, length, digest: Hash::from(digest) }))
+    }
+
+    /// Checks that the payload is the one that was sent.
+    ///
+    /// # Errors
+    /// That it is not.
+    pub fn check(self, payload: &[u8]) -> Result<(), String> {
+        if blake3::hash(payload) == self.digest { Ok(()) } else { Err(CHANGED.to_owned()) }
+    }
+}
+
+/// Said of a frame whose hashes are wrong.
+const CHANGED: &str = "a frame that was changed on its way, or that is not from a rank of this run; \
+     a network or a program between the ranks damages what passes";
+
+/// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a broken stream.
+pub(super) const FRAME_MAX: usize = 256 << 20;
+
+/// Bytes of a frame's header.
+pub(super) const HEADER: usize = UNSEALED + 32;
+
+/// Those before the tag.
+const UNSEALED: usize = 16 + 32;

@@ -1,0 +1,110 @@
+//! For tests and fuzzing: what no rank would say, on a real connection; and arbitrary bytes into what reads frames, bundles and trees, without sockets, so that
+//! many inputs fit into a second.
+//!
+//! Place in the flow: beside it (feature `suite`).
+//! What it does not do: say what a group does with it.
+
+use std::net::TcpStream;
+
+use super::Tcp;
+use super::branch::CONTROL;
+use super::bundle::Bundle;
+use super::frame::{Body, Header, Kind, Seal};
+use super::incoming::Incoming;
+use super::shape::Shape;
+
+impl Tcp {
+    /// The connections.
+    #[doc(hidden)]
+    pub fn into_streams(self) -> Vec<TcpStream> {
+        self.peers.list().iter().flatten().filter_map(|peer| peer.stream().try_clone().ok()).collect()
+    }
+
+    /// Says frames as they are, sealed as a rank's are: kind, sequence, bytes.
+    #[doc(hidden)]
+    pub fn say_frames(&mut self, frames: &[(u8, u8, &[u8])]) {
+        for (kind, sequence, payload) in frames {
+            let root = self.peers.at(CONTROL);
+            let said = root.map(|root| root.say(Kind::any(*kind), u64::from(*sequence), payload, "test"));
+            assert!(said.is_none_or(|said| said.is_ok()), "it is short");
+        }
+    }
+}
+
+/// Reads `data` as a peer's bytes, of which the first says what the others are; panics where what was read is not what was said, or more.
+pub fn parse_peer_bytes(data: &[u8]) {
+    let Some(([mode, parameter], rest)) = data.split_first_chunk() else { return };
+    let small = usize::from(*parameter) + 1;
+    match mode % 4 {
+        0 => {
+            if let Ok(frames) = Bundle::frames(rest, small) {
+                let bytes: usize = frames.iter().map(|(_, frame)| 8 + frame.len()).sum();
+                assert_eq!(bytes + 4, rest.len());
+                assert!(frames.iter().all(|(rank, _)| *rank < small));
+            }
+        }
+        1 => {
+            if let Some(shape) = Shape::decode(rest, small) {
+                assert!((0..small).all(|rank| shape.depth(rank) < small));
+                assert_eq!(Shape::decode(&shape.encode(), small).map(|again| again.encode()), Some(shape.encode()));
+            }
+        }
+        2 => {
+            let mut incoming = Incoming::new(seal());
+            let _refused = feed(&mut incoming, rest, small);
+            assert!(incoming.first().is_none() && incoming.words().is_empty(), "nobody without the key is believed");
+        }
+        _ => check_said(rest, small),
+    }
+}
+
+/// Says sealed frames, each of a kind, a sequence, a length and as many bytes; one byte of the stream may be changed.
+fn check_said(mut data: &[u8], pieces: usize) {
+    let (mut seal, mut stream, mut said, mut words) = (seal(), Vec::new(), Vec::new(), Vec::new());
+    let Some(([changed, low, high], rest)) = data.split_first_chunk() else { return };
+    let place = usize::from(u16::from_le_bytes([*low, *high]));
+    data = rest;
+    while let Some(([kind, sequence, length], rest)) = data.split_first_chunk() {
+        let (payload, after) = rest.split_at(rest.len().min(usize::from(*length)));
+        let (kind, sequence) = (Kind::any(*kind), u64::from(*sequence));
+        if let Ok(header) = Header::of(kind, sequence, Body::new(payload), "test") {
+            stream.extend_from_slice(&header.encode(&seal));
+            stream.extend_from_slice(payload);
+            seal.pass();
+        }
+        if kind == Kind::Word {
+            words.push(payload.to_vec());
+        } else {
+            said.push((kind, sequence, payload));
+        }
+        data = after;
+    }
+    let spoiled = stream.get_mut(place).is_some_and(|byte| {
+        *byte ^= changed;
+        *changed != 0
+    });
+    let mut incoming = Incoming::new(self::seal());
+    let result = feed(&mut incoming, &stream, pieces);
+    let mut found = 0;
+    while let Some((header, payload)) = incoming.first() {
+        assert_eq!((header.kind, header.sequence, payload), said[found]);
+        found += 1;
+        incoming.consume();
+    }
+    let heard = incoming.words();
+    assert!(words.starts_with(&heard));
+    assert_eq!(!spoiled, found == said.len() && heard.len() == words.len() && result.is_ok());
+}
+
+fn feed(incoming: &mut Incoming, bytes: &[u8], pieces: usize) -> Result<(), String> {
+    for piece in bytes.chunks(pieces) {
+        let room = incoming.room();
+        room[..piece.len()].copy_from_slice(piece);
+        incoming.came(piece.len())?;
+    }
+    Ok(())
+}
+
+fn seal() -> Seal {
+    Seal::new(blake3::hash(b"a connection"))
+}

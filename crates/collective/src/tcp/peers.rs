@@ -1,0 +1,332 @@
+//! The connections of one rank, waited for together.
+//!
+//! Place in the flow: `tcp` says what is to be sent or received; this file sleeps until it is done, knows the deadline, and names who is late or gone. Each
+//! socket is registered once; the system tells which have something, so a wake-up costs as much for a thousand ranks as for two.
+//! What it does not do: decide who may come back (`door`), or number the operations.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFlags, Timespec, epoll};
+
+use super::connection::{Connection, Leaving, poll_sockets};
+use super::frame::{Body, Kind};
+use crate::{Error, ROOT, Rank, Traffic, Wait};
+
+/// The connections of a rank.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// Whose they are.
+    rank: Rank,
+    /// At the root: ranks 1 and up, in order; None for those that have left. Elsewhere: the root alone.
+    list: Vec<Option<Connection>>,
+    epoll: OwnedFd,
+    losses: Losses,
+    /// Who has left since it was last asked, and what showed it.
+    gone: Vec<(Connection, Error)>,
+    /// What connections that are gone have carried.
+    past: Traffic,
+}
+
+/// What becomes of an operation when a peer is lost or late.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Losses {
+    /// It ends.
+    End,
+    /// It goes on; the peer is told so, with this advice.
+    GoOn(&'static str),
+    /// It goes on, and the peer is told nothing: the root tells it.
+    Pass,
+}
+
+impl Peers {
+    /// The connections of `rank`.
+    ///
+    /// # Errors
+    /// When the system has no means to wait for them.
+    pub fn new(rank: Rank, connections: Vec<Connection>) -> Result<Self, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?;
+        let list = (0..connections.len()).map(|_| None).collect();
+        let mut peers = Self { rank, list, epoll, losses: Losses::End, gone: Vec::new(), past: Traffic::default() };
+        for (place, connection) in connections.into_iter().enumerate() {
+            peers.put(place, connection)?;
+        }
+        Ok(peers)
+    }
+
+    /// All places.
+    pub fn list(&self) -> &[Option<Connection>] {
+        &self.list
+    }
+
+    /// The connection at a place, if somebody is there.
+    pub fn at(&mut self, place: usize) -> Option<&mut Connection> {
+        self.list.get_mut(place)?.as_mut()
+    }
+
+    /// All connections that are there.
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.list.iter_mut().flatten()
+    }
+
+    /// The places where somebody is.
+    pub fn present(&self) -> Vec<usize> {
+        (0..self.list.len()).filter(|&place| self.list[place].is_some()).collect()
+    }
+
+    /// Which rank a place is for: at the root all others, elsewhere the root and, in a tree, a rank's children at the places of their numbers.
+    pub fn rank_of(&self, place: usize) -> Rank {
+        match &self.list[place] {
+            Some(there) => there.rank(),
+            None if self.rank == ROOT => place + 1,
+            None => ROOT,
+        }
+    }
+
+    /// Fills a place.
+    ///
+    /// # Errors
+    /// When the system cannot watch it.
+    pub fn put(&mut self, place: usize, connection: Connection) -> Result<(), Error> {
+        let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(place as u64);
+        epoll::add(&self.epoll, connection.stream(), data, events).map_err(unwatchable)?;
+        self.list[place] = Some(connection);
+        Ok(())
+    }
+
+    /// Makes room for so many places.
+    pub fn widen(&mut self, places: usize) {
+        self.list.resize_with(places, || None);
+    }
+
+    /// What is ready at `bell` wakes who sleeps.
+    ///
+    /// # Errors
+    /// When the system cannot watch it.
+    pub fn wake_by(&mut self, bell: impl AsFd) -> Result<(), Error> {
+        let data = epoll::EventData::new_u64(u64::MAX);
+        epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN | epoll::EventFlags::ET).map_err(unwatchable)
+    }
+
+    /// Ends a connection that is not needed any more.
+    pub fn remove(&mut self, place: usize) {
+        if let Some(gone) = self.list.get_mut(place).and_then(Option::take) {
+            // It cannot fail for a socket that is there.
+            let _ = epoll::delete(&self.epoll, gone.stream());
+            self.past = self.past.plus(gone.traffic());
+        }
+    }
+
+    /// What becomes of operations from now on when a peer is lost or late.
+    pub fn on_loss(&mut self, losses: Losses) {
+        self.losses = losses;
+    }
+
+    /// Whether an operation goes on without those who are lost.
+    pub fn goes_on(&self) -> bool {
+        !matches!(self.losses, Losses::End)
+    }
+
+    /// Who has left since this was last asked.
+    pub fn gone(&mut self) -> Vec<(Connection, Error)> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// What all of them have carried.
+    pub fn traffic(&self) -> Traffic {
+        self.list.iter().flatten().fold(self.past, |sum, connection| sum.plus(connection.traffic()))
+    }
+
+    /// A peer that fails ends the operation, unless the group goes on without it.
+    ///
+    /// # Errors
+    /// The error, where it ends the operation.
+    pub fn lose(&mut self, place: usize, error: Error) -> Result<(), Error> {
+        if !self.goes_on() {
+            return Err(error);
+        }
+        if let Some(mut gone) = self.list[place].take() {
+            // It cannot fail for a socket that is there.
+            let _ = epoll::delete(&self.epoll, gone.stream());
+            if let Losses::GoOn(advice) = self.losses {
+                gone.send_dismissal(&format!("rank {} went on after this: {error}{advice}", self.rank));
+            }
+            self.past = self.past.plus(gone.traffic());
+            self.gone.push((gone, error));
+        }
+        Ok(())
+    }
+
+    /// Waits until a frame of `kind` has come from each of the peers at the places `senders`, those left out that the group goes on
+    /// without.
+    ///
+    /// # Errors
+    /// Who is late or lost, where that ends the operation.
+    pub fn receive(&mut self, kind: Kind, sequence: u64, senders: &[usize], mut wait: Wait<'_>) -> Result<(), Error> {
+        let operation = wait.operation();
+        let mut pending = vec![false; self.list.len()];
+        senders.iter().for_each(|&place| pending[place] = true);
+        let mut left = senders.len();
+        // What came together with the frame before it has been read already: the system does not tell of it again.
+        let mut ready = senders.to_vec();
+        loop {
+            for place in ready.drain(..).filter(|&place| pending[place]).collect::<Vec<_>>() {
+                let done = match self.list[place].as_mut().map(|peer| peer.receive(kind, sequence, operation)) {
+                    Some(Ok(done)) => done,
+                    Some(Err(error)) => self.lose(place, error).map(|()| true)?,
+                    None => true,
+                };
+                pending[place] = !done;
+                left -= usize::from(done);
+            }
+            if left == 0 {
+                return Ok(());
+            }
+            let Some(slice) = wait.slice() else {
+                let late: Vec<usize> = (0..pending.len()).filter(|&place| pending[place]).collect();
+                return self.lose_late(&late, &wait);
+            };
+            self.sleep(slice, &mut ready, operation)?;
+        }
+    }
+
+    /// Sends a frame to each of the peers at these places. While a socket is full it is also watched for an abort or the peer's end.
+    ///
+    /// # Errors
+    /// Who is late or lost, where that ends the operation.
+    pub fn send<'a>(
+        &mut self,
+        kind: Kind,
+        sequence: u64,
+        places: &[usize],
+        body: impl Fn(usize) -> Body<'a>,
+        mut wait: Wait<'_>,
+    ) -> Result<(), Error> {
+        let operation = wait.operation();
+        let mut pending: Vec<(usize, &[u8], Leaving)> = Vec::with_capacity(places.len());
+        for &place in places {
+            if let Some(peer) = &mut self.list[place] {
+                let body = body(place);
+                pending.push((place, body.bytes, peer.begin(kind, sequence, body, operation)?));
+            }
+        }
+        loop {
+            let mut still_pending = Vec::new();
+            for (place, payload, mut frame) in pending {
+                let Some(peer) = &mut self.list[place] else { continue };
+                match peer.send(&mut frame, payload, operation) {
+                    Ok(true) => {}
+                    Ok(false) => still_pending.push((place, payload, frame)),
+                    Err(lost) => {
+                        let reason = self.reason_before_end(place, lost);
+                        self.lose(place, reason)?;
+                    }
+                }
+            }
+            pending = still_pending;
+            if pending.is_empty() {
+                return Ok(());
+            }
+            let waited_for: Vec<usize> = pending.iter().map(|(place, ..)| *place).collect();
+            let Some(slice) = wait.slice() else { return self.lose_late(&waited_for, &wait) };
+            let writable = PollFlags::OUT | PollFlags::RDHUP;
+            let streams = waited_for.iter().filter_map(|&place| Some(self.list[place].as_ref()?.stream().as_fd()));
+            poll_sockets(&streams.map(|stream| (stream, writable)).collect::<Vec<_>>(), slice, operation)?;
+            self.check_alive(operation)?;
+        }
+    }
+
+    /// Finds peers that closed their end: they read no more, though the first write to them still succeeds.
+    ///
+    /// # Errors
+    /// Who is lost, where that ends the operation.
+    pub fn check_alive(&mut self, operation: &'static str) -> Result<(), Error> {
+        self.look(operation)?;
+        for place in 0..self.list.len() {
+            if self.list[place].as_ref().is_some_and(Connection::has_ended) {
+                let reason = "the connection was closed".to_owned();
+                let lost = Error::Lost { operation, rank: self.rank_of(place), reason };
+                let reason = self.reason_before_end(place, lost);
+                self.lose(place, reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks what has come, without sleeping.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn look(&mut self, operation: &'static str) -> Result<(), Error> {
+        self.sleep(Duration::ZERO, &mut Vec::new(), operation)
+    }
+
+    /// Moves words on, and hands out those that have come, with the places of those who said them.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn words(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
+        self.look("calls")?;
+        let spoken = self.list.iter_mut().enumerate().filter_map(|(place, peer)| Some((place, peer.as_mut()?)));
+        Ok(spoken.flat_map(|(place, peer)| peer.words().into_iter().map(move |word| (place, word))).collect())
+    }
+
+    /// Sleeps until something has come, at most for `limit`; adds the places where it has.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn sleep(&mut self, limit: Duration, ready: &mut Vec<usize>, operation: &'static str) -> Result<(), Error> {
+        let mut limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; EVENTS];
+        // Bounded: each event is told once.
+        loop {
+            let count = match epoll::wait(&self.epoll, &mut events, Some(&limit)) {
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => return Ok(()),
+                Err(error) => return Err(Error::Backend { operation, reason: format!("epoll_wait: {error}") }),
+            };
+            for event in &events[..count] {
+                let place = event.data.u64() as usize;
+                let (flags, end) = (event.flags, epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                if let Some(peer) = self.at(place) {
+                    peer.tell(flags.intersects(end | epoll::EventFlags::ERR));
+                    ready.push(place);
+                }
+            }
+            if count < EVENTS {
+                return Ok(());
+            }
+            limit = Timespec { tv_sec: 0, tv_nsec: 0 };
+        }
+    }
+
+    /// Peers that have not come in time end the operation, unless the group goes on without them.
+    ///
+    /// # Errors
+    /// That they are late, where that ends the operation.
+    pub fn lose_late(&mut self, places: &[usize], wait: &Wait<'_>) -> Result<(), Error> {
+        if !self.goes_on() {
+            return Err(wait.late(places.iter().map(|&place| self.rank_of(place)).collect()));
+        }
+        places.iter().try_for_each(|&place| self.lose(place, wait.late(vec![self.rank_of(place)])))
+    }
+
+    /// A peer that ended the job may have said why before its connection broke.
+    fn reason_before_end(&mut self, place: usize, lost: Error) -> Error {
+        let Some(peer) = self.at(place) else { return lost };
+        peer.tell(false);
+        match peer.receive(Kind::Abort, 0, "abort") {
+            Err(said @ (Error::Aborted { .. } | Error::Dismissed { .. })) => said,
+            _ => lost,
+        }
+    }
+}
+
+fn unwatchable(error: rustix::io::Errno) -> Error {
+    Error::Setup { what: "watching the connections of the ranks".to_owned(), reason: error.to_string() }
+}
+
+/// Events that are taken at once.
+const EVENTS: usize = 128;
