@@ -41,6 +41,8 @@ pub(crate) struct Told {
     pub round: GlobalWindowData,
     /// The nodes that probe again from now on.
     pub back: Vec<Back>,
+    /// How many ranks take part, the master among them.
+    pub present: u32,
     /// For the rank that takes the master's place when it is lost.
     pub shadow: Option<Shadow>,
 }
@@ -63,14 +65,14 @@ pub(crate) enum Word {
 
 impl Broadcast {
     /// A solved round, without a shadow.
-    pub fn solved(round: GlobalWindowData, back: Vec<Back>) -> Self {
-        Self::Solved(Box::new(Told { round, back, shadow: None }))
+    pub fn solved(round: GlobalWindowData, back: Vec<Back>, present: u32) -> Self {
+        Self::Solved(Box::new(Told { round, back, present, shadow: None }))
     }
 
     /// What a rank of `node` is told of it, where not everybody is told all.
     fn part_of(&self, node: NodeId) -> Self {
         match self {
-            Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone()),
+            Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone(), told.present),
             Self::Ended { round_id } => Self::Ended { round_id: *round_id },
         }
     }
@@ -78,7 +80,7 @@ impl Broadcast {
     /// What ranks are told that do not take the master's place.
     fn without_shadow(&self) -> Self {
         match self {
-            Self::Solved(told) => Self::solved(told.round.clone(), told.back.clone()),
+            Self::Solved(told) => Self::solved(told.round.clone(), told.back.clone(), told.present),
             Self::Ended { round_id } => Self::Ended { round_id: *round_id },
         }
     }
@@ -238,13 +240,13 @@ impl<'c> Exchange<'c> {
         lost && root != self.collective.rank() && !self.successors.is_empty()
     }
 
-    /// Settles with the others who is the master in place of one that is lost.
+    /// Settles with the others, of the `present` that took part last, who is the master in place of one that is lost.
     ///
     /// # Errors
     /// When too few find each other.
-    pub fn succeed(&mut self, window: Duration) -> Result<Rank, Error> {
+    pub fn succeed(&mut self, present: usize, window: Duration) -> Result<Rank, Error> {
         let deadline = self.deadline(window);
-        Ok(self.collective.succeed(&deadline)?)
+        Ok(self.collective.succeed(present, &deadline)?)
     }
 
     /// After that: what the master that is lost decided last, for all who have missed it. `last` is what this rank was told last. None where nobody has missed

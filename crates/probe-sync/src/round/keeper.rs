@@ -52,6 +52,11 @@ impl Keeper {
         self.attendants.for_standby(standby)
     }
 
+    /// How many ranks take part, this one among them.
+    pub fn here(&self) -> u32 {
+        self.attendants.here()
+    }
+
     /// Whether a rank is gone.
     pub fn is_away(&self, rank: Rank) -> bool {
         self.attendants.is_away(rank)

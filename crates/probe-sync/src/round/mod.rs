@@ -243,6 +243,7 @@ impl<'c> Rounds<'c> {
             let back = keeper.attend(self.round_id, &mut self.exchange)?;
             standby = self.exchange.standby(|rank| keeper.is_away(rank));
             let present = standby.and_then(|standby| keeper.for_standby(standby));
+            let here = keeper.here();
             if self.stop.raised() && !decider.asked() {
                 decider.take(&Request::Stop);
             }
@@ -251,7 +252,7 @@ impl<'c> Rounds<'c> {
             let ended = Broadcast::Ended { round_id: self.round_id };
             decided = Some(self.decide(&windows, closed, Some(time))?.map_or(ended, |round| {
                 let shadow = standby.map(|_| Shadow { windows, time, requests, present });
-                Broadcast::Solved(Box::new(Told { round: *round, back, shadow }))
+                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow }))
             }));
         }
         let broadcast = self.exchange.broadcast(decided, standby, self.round_id, self.pace.window)?;
@@ -262,7 +263,8 @@ impl<'c> Rounds<'c> {
     fn go_on_without_master(&mut self, error: &Error) -> Result<(), Error> {
         let (lost, window) = (self.exchange.root(), self.pace.window);
         tracing::warn!("{error}; looking for another master among the ranks that are left");
-        let root = self.exchange.succeed(window)?;
+        let present = self.last.as_ref().map_or(self.joined.ranks, |told| told.present as usize);
+        let root = self.exchange.succeed(present, window)?;
         let last = self.last.as_ref().map(|told| Broadcast::Solved(told.clone()));
         let missed = self.exchange.last_decided(last.as_ref(), window)?;
         let missed = missed.filter(|missed| missed.round_id() >= self.round_id);
@@ -299,7 +301,7 @@ impl<'c> Rounds<'c> {
         }
         let solved = self.decide(&windows, closed, None)?;
         let ended = Broadcast::Ended { round_id: self.round_id };
-        self.follow_and_finish(solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new())))
+        self.follow_and_finish(solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), 0)))
     }
 
     /// The next window is as long as this one; the run ends when its time is over or somebody asks.
