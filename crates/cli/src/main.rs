@@ -203,6 +203,8 @@ fn start_log() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false)
+        // At the level debug every part of a round says how long it took.
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
         .with_ansi(false)
         // A closed standard error (`| head`) must not end a run.
         .log_internal_errors(false)

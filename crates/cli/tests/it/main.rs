@@ -6,6 +6,7 @@ mod documents;
 mod faults;
 mod hosts;
 mod measure;
+mod metrics;
 mod outputs;
 mod recorded;
 mod sim;

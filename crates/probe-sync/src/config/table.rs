@@ -5,7 +5,7 @@
 //!
 //! What it does not do: read single values (`values`), checks that concern several keys at once (`mod`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use probe_sync_estimate::edge_fit::FitMethod;
@@ -16,8 +16,8 @@ use probe_sync_time::{Duration, NodeId};
 use super::skew_model::SkewModel;
 use super::values::{
     CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ReferenceChoice, TIMESTAMP_MODES,
-    TracerClockChoice, choice, duration, injected_step, name_of, nodes, nodes_text, number, or_auto, or_none,
-    own_address, positive, rate, reference, text_of, tracer_clock, within,
+    TracerClockChoice, choice, duration, injected_step, listening_address, name_of, nodes, nodes_text, number, or_auto,
+    or_none, own_address, positive, rate, reference, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -291,6 +291,12 @@ settings! {
     keep_probes: bool = false; shared "keep_probes" "keep-probes" "" in Output;
     read number; write |c| c.keep_probes.to_string(); check |_| Ok(());
     help "Write every raw exchange to probes/nodeN.jsonl";
+
+    /// Where rank 0 serves its metrics over HTTP; `None` does not.
+    metrics_listen: Option<SocketAddr> = None; local "metrics_listen" "metrics-listen" "ADDRESS:PORT" in Output;
+    read |text| listening_address(text).map(Some); write |c| or_none(c.metrics_listen); check |_| Ok(());
+    help "Serve metrics over HTTP on rank 0, as in 127.0.0.1:9464: http://ADDRESS:PORT/metrics, for whoever can reach it. metrics.prom has \
+          them in any case [default: none]";
 
     /// Address to probe from; `None` chooses.
     bind: Option<IpAddr> = None; local "bind" "bind" "ADDRESS" in Host;

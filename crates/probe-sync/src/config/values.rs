@@ -3,7 +3,7 @@
 //! Place in the flow: the table of settings uses these. Every reader says what is wrong with the text; the caller adds where the
 //! text came from. What it does not do: know keys.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use probe_sync_estimate::edge_fit::FitMethod;
 use probe_sync_global_clock::Adjust;
@@ -172,6 +172,10 @@ pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
         return Err(format!("\"{text}\" is no address that peers could send to; give one of this host's own"));
     }
     Ok(address)
+}
+
+pub(super) fn listening_address(text: &str) -> Result<SocketAddr, String> {
+    text.trim().parse().map_err(|_| format!("\"{text}\" is no ADDRESS:PORT; write one as in 127.0.0.1:9464 or [::1]:9464, or 0.0.0.0:9464 for all interfaces"))
 }
 
 pub(super) fn injected_step(text: &str) -> Result<InjectedStep, String> {

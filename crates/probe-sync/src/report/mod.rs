@@ -1,7 +1,7 @@
 //! What a run says at its end: the table's content, the truth's verdict, the cost, the exact packet accounts.
 //!
-//! Place in the flow: `recorder` keeps what the root sees of every round, `judge` compares it with known truth, `metrics` writes
-//! it for a node exporter; at the end every rank adds its account, and all of it becomes the [`RunReport`], which the CLI prints
+//! Place in the flow: `recorder` keeps what the root sees of every round, `judge` compares it with known truth, `metrics` tells
+//! it to those who watch; at the end every rank adds its account, and all of it becomes the [`RunReport`], which the CLI prints
 //! as a table or as JSON.
 //!
 //! What it does not do: print.
@@ -10,6 +10,7 @@ mod absences;
 mod documents;
 mod judge;
 mod metrics;
+pub(crate) mod parts;
 mod recorder;
 mod whole;
 
@@ -22,6 +23,7 @@ use probe_sync_time::{NodeId, RoundId, StampSource};
 use serde::Serialize;
 
 pub use self::absences::Absence;
+pub(crate) use self::metrics::Observed;
 pub(crate) use self::recorder::{Recorder, Stopped};
 use crate::join::Ready;
 use crate::measure::account::RankAccount;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::absences::Absences;
 use super::judge::Judge;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, MetricsServer, Observed, prometheus_text, whole};
 use super::whole::Whole;
 use super::{NodeRow, RunReport, SIGMAS_95, TruthVerdict, documents};
 use crate::Error;
@@ -48,6 +48,8 @@ pub(crate) struct Recorder {
     clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
+    metrics: Metrics,
+    metrics_server: Option<MetricsServer>,
     /// Why metrics could not be written, and how often.
     metrics_failures: BTreeMap<String, u64>,
     whole: Whole,
@@ -82,7 +84,11 @@ impl Recorder {
         let header = documents::offsets_header(&joined, hellos);
         offsets.append(&header)?;
         offsets.flush()?;
+        let hosts: Vec<&str> = (0..plan.nodes()).map(|node| plan.hostname(NodeId(node as u32))).collect();
+        let metrics = Metrics::new(&hosts, config.pacing().map(|options| options.target_ns));
         Ok(Self {
+            metrics,
+            metrics_server: config.metrics_listen.map(MetricsServer::start).transpose()?,
             judge: Judge::new(truth, roster.reference),
             header,
             offsets,
@@ -128,12 +134,15 @@ impl Recorder {
 
     /// A rank is gone, and the run goes on without it from this round on.
     pub fn left(&mut self, rank: usize, from: RoundId, reason: &str) {
-        self.absences.left(&self.joined.plan, rank, from, reason);
+        let plan = &self.joined.plan;
+        self.absences.left(plan, rank, from, reason);
+        self.metrics.rank(rank, &plan.hostnames[rank], true, self.absences.away());
     }
 
     /// A rank takes part again from the end of this round on.
     pub fn returned(&mut self, rank: usize, round: RoundId) {
         self.absences.back(rank, round);
+        self.metrics.rank(rank, &self.joined.plan.hostnames[rank], false, self.absences.away());
     }
 
     /// A node probes again.
@@ -146,10 +155,20 @@ impl Recorder {
         self.whole.take(round, edges);
     }
 
-    /// Writes the metrics anew, from the running summary. Not before the broadcast: every rank waits for that.
-    pub fn refresh_metrics(&mut self) {
-        let text = self.metrics().render();
-        self.store_metrics(&text);
+    /// Takes what was observed of the round that was recorded last, and tells the metrics anew. Not before the broadcast: every rank waits for that.
+    pub fn refresh_metrics(&mut self, latency: StdDuration, observed: &Observed<'_>) {
+        if let Some(last) = &self.last {
+            self.metrics.round(last, latency, observed);
+        }
+        self.tell_metrics();
+    }
+
+    fn tell_metrics(&mut self) {
+        let metrics = self.metrics.render();
+        self.store_metrics(&prometheus_text(&whole(&metrics, None)));
+        if let Some(server) = &self.metrics_server {
+            server.publish(metrics);
+        }
     }
 
     /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
@@ -166,9 +185,8 @@ impl Recorder {
             self.directory.write_document("run.json", &format!("{:#}\n", self.document))?;
         }
         report.pacing = pacing;
-        let (cpu_cores, counters) = (report.cpu_cores, report.counters.clone());
-        let metrics = Metrics { cpu_cores, counters, pacing: report.pacing.as_ref(), ..self.metrics() }.render();
-        self.store_metrics(&metrics);
+        self.metrics.end(report.cpu_cores, &report.counters);
+        self.tell_metrics();
         for (cause, times) in self.metrics_failures.iter().filter(|(_, times)| **times > 1) {
             tracing::warn!("{cause}: {times} times in this run");
         }
@@ -181,19 +199,6 @@ impl Recorder {
             }
         }
         Ok(report)
-    }
-
-    /// What the metrics say while the run goes on: nothing yet of the ranks' accounts.
-    fn metrics(&self) -> Metrics<'_> {
-        let nodes = self.last.iter().flat_map(|last| &last.all_nodes);
-        Metrics {
-            nodes: nodes.map(|node| (node, self.joined.plan.hostname(node.node_id))).collect(),
-            rounds: self.rounds,
-            round_latency_us: self.latencies.median_and_largest_us(),
-            faults_by_kind: self.faults_by_kind.clone(),
-            ranks_away: self.absences.away(),
-            ..Metrics::default()
-        }
     }
 
     /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is told once, and counted.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Attendance, Collective, Deadline, Frames, ROOT, Rank};
+use probe_sync_collective::{Attendance, Collective, Deadline, Frames, ROOT, Rank, Traffic};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, RoundId};
@@ -48,6 +48,7 @@ pub(crate) struct Exchange<'c> {
     frames: Frames,
     round_timeout: Duration,
     stop: Arc<AtomicBool>,
+    decision_bytes: usize,
 }
 
 impl<'c> Exchange<'c> {
@@ -55,7 +56,7 @@ impl<'c> Exchange<'c> {
     pub fn new(collective: &'c mut dyn Collective, joined: &Joined, stop: Arc<AtomicBool>) -> Self {
         let participants = joined.plan.participants();
         let round_timeout = joined.config.round_timeout;
-        Self { collective, participants, frames: Frames::default(), round_timeout, stop }
+        Self { collective, participants, frames: Frames::default(), round_timeout, stop, decision_bytes: 0 }
     }
 
     /// Brings every node's window to the master; elsewhere the result is empty. Ranks that are no node take part with nothing,
@@ -97,7 +98,18 @@ impl<'c> Exchange<'c> {
         let mut bytes = own.map(wire::encode).unwrap_or_default();
         let deadline = if own.is_some() { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         self.collective.broadcast(&mut bytes, &deadline)?;
+        self.decision_bytes = bytes.len();
         wire::decode(&bytes, ROOT)
+    }
+
+    /// At the root: serialised bytes of the last gather, and of the last decision.
+    pub fn message_bytes(&self) -> [usize; 2] {
+        [self.frames.iter().map(<[u8]>::len).sum(), self.decision_bytes]
+    }
+
+    /// What the backend has carried so far.
+    pub fn traffic(&self) -> Traffic {
+        self.collective.traffic()
     }
 
     /// At the root: from now on the run goes on without ranks that are lost, where the backend can; who comes back is told this.
@@ -154,6 +166,11 @@ impl<'c> Exchange<'c> {
             if bytes.is_empty() { Ok(RankAccount::default()) } else { wire::decode(bytes, rank) }
         };
         self.frames.iter().enumerate().map(account).collect()
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.collective.rank()
     }
 
     /// Whether a launcher signals all ranks at once, and kills them soon after.

@@ -16,7 +16,8 @@ use crate::Error;
 use crate::join::{Back, Hello, Joined, Notice};
 use crate::measure::account::RankAccount;
 use crate::pace::{Pace, Policy};
-use crate::report::{Recorder, RunReport, Stopped};
+use crate::report::parts::{Part, Parts};
+use crate::report::{Observed, Recorder, RunReport, Stopped};
 
 /// The root's part of a run.
 pub(crate) struct Master {
@@ -96,7 +97,13 @@ impl Master {
     ///
     /// # Errors
     /// When the reference contributed no window, the graph cannot be solved, or a file cannot be written.
-    pub fn solve(&mut self, ended: Ended<'_>, windows: &[NodeWindowData], back: Vec<Back>) -> Result<Broadcast, Error> {
+    pub fn solve(
+        &mut self,
+        ended: Ended<'_>,
+        windows: &[NodeWindowData],
+        back: Vec<Back>,
+        parts: &mut Parts,
+    ) -> Result<Broadcast, Error> {
         let Ended { round_id, length, closed, pace, stop } = ended;
         let reference = windows.iter().find(|window| window.node_id == self.reference);
         let reference = reference.ok_or(Error::ReferenceMissing { round_id, reference: self.reference })?;
@@ -109,7 +116,7 @@ impl Master {
         if ends && too_short(reference, length) {
             return Ok(Broadcast::Ended { round_id });
         }
-        let solved = self.solver.solve(round_id, reference, windows);
+        let solved = parts.time(Part::Solve, || self.solver.solve(round_id, reference, windows));
         let mut solved = solved.map_err(|source| Error::Graph { round_id, source })?;
         let next = match (closing, self.first_windows(round_id)) {
             // A pace for long windows leaves hardly a packet in a short one.
@@ -129,7 +136,7 @@ impl Master {
         let decision = next.decision(start, ends);
         solved.data.decision = Decision { closing: closing.is_some(), ..decision };
         self.latency = closed.elapsed();
-        self.recorder.record(&solved.data, self.latency)?;
+        parts.time(Part::Record, || self.recorder.record(&solved.data, self.latency))?;
         self.recorder.keep(&solved.data, solved.edges);
         Ok(Broadcast::Solved(Box::new(solved.data), back))
     }
@@ -140,8 +147,8 @@ impl Master {
     }
 
     /// What can wait until all ranks have the round.
-    pub fn after_broadcast(&mut self) {
-        self.recorder.refresh_metrics();
+    pub fn after_broadcast(&mut self, observed: &Observed<'_>) {
+        self.recorder.refresh_metrics(self.latency, observed);
     }
 
     /// Time from the end of the root's own window to the last solved round: its fits, the gather and the graph.

@@ -18,7 +18,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_sys::clock;
-use probe_sync_time::{Duration, RoundId};
+use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 
 use self::exchange::{Broadcast, Exchange};
 use self::master::{Ended, Master};
@@ -30,6 +30,8 @@ use crate::measure::account::RankAccount;
 use crate::measure::prober::{FINISH_LIMIT, end_limit};
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
+use crate::report::Observed;
+use crate::report::parts::{Part, Parts};
 
 /// One rank's rounds.
 pub(crate) struct Rounds<'c> {
@@ -53,6 +55,8 @@ pub(crate) struct Rounds<'c> {
     last: Option<Box<GlobalWindowData>>,
     ended: bool,
     begun: (Instant, StdDuration),
+    /// When the root decided on the window under way, on its node's clock.
+    decided_at: Option<(NodeId, Timestamp<System>)>,
 }
 
 impl<'c> Rounds<'c> {
@@ -82,6 +86,7 @@ impl<'c> Rounds<'c> {
             last: None,
             ended: false,
             begun: (Instant::now(), clock::process_cpu_time()),
+            decided_at: None,
         }
     }
 
@@ -94,28 +99,44 @@ impl<'c> Rounds<'c> {
             return Ok(false);
         }
         let round_id = self.round_id;
-        self.read_clocks()?;
+        let _span = tracing::debug_span!("round", round_id = round_id.0, rank = self.exchange.rank()).entered();
+        let mut parts = Parts::default();
+        parts.time(Part::Wait, || self.read_clocks())?;
         let (own, closed) = match &mut self.node {
-            Some(node) => node.close_window(round_id, &self.window, &self.stop).map(|(data, at)| (Some(data), at))?,
+            Some(node) => {
+                let closed = node.close_window(round_id, &self.window, &self.stop, &mut parts);
+                closed.map(|(data, at)| (Some(data), at))?
+            }
             None => (None, Instant::now()),
         };
-        let windows = self.exchange.gather(own.as_ref(), self.pace.window)?;
+        let windows = parts.time(Part::Gather, || self.exchange.gather(own.as_ref(), self.pace.window))?;
         let decided = match &mut self.master {
             Some(master) => {
                 let stop = self.stop.raised();
                 let back = master.attend(round_id, &mut self.exchange)?;
                 let ended = Ended { round_id, length: self.window.length(), closed, pace: &self.pace, stop };
-                Some(master.solve(ended, &windows, back)?)
+                Some(master.solve(ended, &windows, back, &mut parts)?)
             }
             None => None,
         };
-        let broadcast = self.exchange.broadcast(decided.as_ref(), round_id, self.pace.window)?;
+        let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
+        let broadcast = || self.exchange.broadcast(decided.as_ref(), round_id, self.pace.window);
+        let broadcast = parts.time(Part::Broadcast, broadcast)?;
         if !self.follow(broadcast)? {
             return Ok(false);
         }
         // Last: a slow disk must not keep this node back from the pace that the others have already.
         if let Some(master) = &mut self.master {
-            master.after_broadcast();
+            let [gathered_bytes, decision_bytes] = self.exchange.message_bytes();
+            let (traffic, decided) = (self.exchange.traffic(), std::mem::replace(&mut self.decided_at, decided_at));
+            master.after_broadcast(&Observed {
+                windows: &windows,
+                parts,
+                gathered_bytes,
+                decision_bytes,
+                traffic,
+                decided,
+            });
         }
         Ok(true)
     }

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{Decision, GlobalWindowData, WindowCut, fit_window};
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_estimate::window::{NodeWindowData, Punctuality};
 use probe_sync_sys::TracerClock;
-use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
+use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
 
 use crate::Error;
 use crate::join::{Back, Joined, Ready, addresses_seen_from, stamp_errors_ns};
@@ -26,6 +26,7 @@ use crate::measure::snapshots::{Sampler, SnapshotCounts};
 use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks;
 use crate::pace::Pace;
+use crate::report::parts::{Part, Parts};
 use crate::store::{JsonLines, ProbeLine, ProbeWindowLine, RunDirectory};
 
 /// A node with its threads and files. Dropping it ends the threads.
@@ -48,6 +49,8 @@ pub(crate) struct Node {
     last_window: Option<Duration>,
     /// Exchanges that no fit used, because their stamps came from another source than the window's best.
     left_out: u64,
+    /// When the decision about the window under way came.
+    decision_at: Option<Timestamp<System>>,
 }
 
 /// When the window under way ends.
@@ -110,12 +113,18 @@ impl Node {
             nodes: roster.nodes.clone(),
             own,
             left_out: 0,
+            decision_at: None,
         })
     }
 
     /// Which node it is.
     pub fn id(&self) -> NodeId {
         self.node
+    }
+
+    /// The time on its clock.
+    pub fn now(&self) -> Timestamp<System> {
+        self.prober.system_now()
     }
 
     /// Waits for the window's middle, where its offset will hold.
@@ -137,7 +146,13 @@ impl Node {
         round_id: RoundId,
         plan: &WindowPlan,
         stop: &Stop,
+        parts: &mut Parts,
     ) -> Result<(NodeWindowData, Instant), Error> {
+        parts.time(Part::Wait, || self.wait_for_end(plan, stop))?;
+        parts.time(Part::Fit, || self.cut_and_fit(round_id, plan, stop))
+    }
+
+    fn wait_for_end(&mut self, plan: &WindowPlan, stop: &Stop) -> Result<(), Error> {
         let never = Stop::default();
         self.prober.wait(plan.remaining(self.prober.system_now()), plan.cut_by(stop, &never))?;
         if let Some(least) = self.last_window.filter(|_| stop.raised()) {
@@ -145,13 +160,29 @@ impl Node {
             let missing = least - (self.prober.system_now() - self.window_start);
             self.prober.wait(missing.min(least), &never)?;
         }
-        let mut cut = self.prober.cut()?;
+        Ok(())
+    }
+
+    fn cut_and_fit(
+        &mut self,
+        round_id: RoundId,
+        plan: &WindowPlan,
+        stop: &Stop,
+    ) -> Result<(NodeWindowData, Instant), Error> {
+        let (mut cut, commands_waiting) = self.prober.cut()?;
         for edge in &mut cut.edges {
             edge.stamp_errors_ns = stamp_errors_ns(&self.nodes, edge.edge);
         }
         let closed = Instant::now();
         self.window_start = cut.end;
-        let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
+        let (mut data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
+        let planned = plan.end.filter(|_| !stop.raised());
+        data.punctuality = Punctuality {
+            end_late_ns: planned.map(|end| (cut.end - end).as_ns()),
+            decision_at: self.decision_at,
+            commands_waiting,
+            exchanges: by_stamp(&cut),
+        };
         self.left_out += left_out;
         self.windows.append(&data)?;
         self.windows.flush()?;
@@ -166,6 +197,7 @@ impl Node {
     /// # Errors
     /// When the cadence is not above zero.
     pub fn follow(&mut self, pace: &Pace) -> Result<(), Error> {
+        self.decision_at = Some(self.now());
         if self.prober.cadence() != pace.cadence {
             self.prober.set_cadence(pace.cadence)?;
         }
@@ -248,6 +280,15 @@ impl WindowPlan {
         let [least, most] = [length / 2, length + length / 2].map(|whole| whole.saturating_sub(passed).max(0));
         Duration::from_ns(wait.clamp(least, most))
     }
+}
+
+/// The exchanges of a window, by where their stamps were taken.
+fn by_stamp(cut: &WindowCut) -> Vec<(StampSource, u32)> {
+    let mut counts = std::collections::BTreeMap::new();
+    for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {
+        *counts.entry(exchange.stamp).or_insert(0) += 1;
+    }
+    counts.into_iter().collect()
 }
 
 fn keep_probes(file: &mut JsonLines, round_id: RoundId, cut: &WindowCut) -> Result<(), Error> {
