@@ -100,8 +100,11 @@ fn measure(
     progress.finish();
     let result = match report {
         // Before the ranks part: mpirun may kill a stopped job while they do.
-        Ok(Some(report)) if run.json => output::print(&format!("{}\n", serde_json::to_string_pretty(&report)?)),
-        Ok(Some(report)) => output::print(&table::render(&report)),
+        Ok(Some(report)) => {
+            let text =
+                if run.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { table::render(&report) };
+            output::print(&text).and_then(|()| recorded_whole(&report))
+        }
         Ok(None) => Ok(()),
         Err(error) => {
             // A refusal has reached every rank; anything else the others may not know yet.
@@ -116,6 +119,19 @@ fn measure(
         children.finish();
     }
     result
+}
+
+/// Refuses to call a run done whose files lack what was measured. What was removed because it was asked for is no lack.
+fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
+    let lacking = report.files.iter().filter(|file| file.reason.is_some()).map(|file| &file.name);
+    let lacking: Vec<&String> = lacking.chain(&report.unwritten).collect();
+    let Some(first) = lacking.first() else { return Ok(()) };
+    let more = lacking.len() - 1;
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    anyhow::bail!(
+        "the run was measured to its end, but {first}{more} in {} could not be written all the time; see report.json",
+        report.out
+    )
 }
 
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {

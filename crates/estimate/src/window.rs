@@ -108,6 +108,8 @@ pub struct Punctuality {
     pub commands_waiting: u32,
     /// Exchanges that finished, by where their stamps were taken.
     pub exchanges: Vec<(StampSource, u32)>,
+    /// Files of the node that are not written, because the disk is full, say.
+    pub files_stopped: u32,
 }
 
 /// Packets that passed between a node and one peer.

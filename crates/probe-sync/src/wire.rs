@@ -84,6 +84,7 @@ mod tests {
                 decision_at: Some(Timestamp::from_ns(7)),
                 commands_waiting: 2,
                 exchanges: vec![(StampSource::Kernel, 9)],
+                files_stopped: 1,
             },
         }
     }

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod clock;
+mod days;
 mod documents;
 mod faults;
 mod hosts;

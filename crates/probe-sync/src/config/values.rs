@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use bytesize::ByteSize;
 use probe_sync_estimate::edge_fit::FitMethod;
 use probe_sync_global_clock::Adjust;
 use probe_sync_sys::TracerClockName;
@@ -172,6 +173,32 @@ pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
         return Err(format!("\"{text}\" is no address that peers could send to; give one of this host's own"));
     }
     Ok(address)
+}
+
+/// A number of bytes, as in `64MiB` or `1G`, or `none`.
+pub(super) fn size(text: &str) -> Result<Option<u64>, String> {
+    if text.trim() == "none" {
+        return Ok(None);
+    }
+    let size: ByteSize =
+        text.trim().parse().map_err(|_| format!("\"{text}\" is no size; write one as in 64MiB, 20GB or none"))?;
+    Ok(Some(size.as_u64()))
+}
+
+pub(super) fn size_text(size: Option<u64>) -> String {
+    size.map_or_else(
+        || "none".into(),
+        |bytes| match bytes.trailing_zeros() / 10 {
+            3.. => format!("{}GiB", bytes >> 30),
+            2 => format!("{}MiB", bytes >> 20),
+            1 => format!("{}KiB", bytes >> 10),
+            0 => bytes.to_string(),
+        },
+    )
+}
+
+pub(super) fn at_least(bytes: u64, least: u64) -> Result<(), String> {
+    if bytes >= least { Ok(()) } else { Err(format!("must be at least {}", size_text(Some(least)))) }
 }
 
 pub(super) fn listening_address(text: &str) -> Result<SocketAddr, String> {

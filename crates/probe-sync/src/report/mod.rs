@@ -29,6 +29,7 @@ use crate::join::Ready;
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
 use crate::pace::adaptive::PacingReport;
+pub use crate::store::StreamState;
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -77,6 +78,10 @@ pub struct RunReport {
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
     pub pacing: Option<PacingReport>,
+    /// Recorded files that are not all that was measured: not written for a time, or with their oldest segments removed.
+    pub files: Vec<StreamState>,
+    /// Documents that could not be written at the end, with the reason.
+    pub unwritten: Vec<String>,
 }
 
 /// One line of the table.

@@ -136,7 +136,7 @@ impl Master {
         let decision = next.decision(start, ends);
         solved.data.decision = Decision { closing: closing.is_some(), ..decision };
         self.latency = closed.elapsed();
-        parts.time(Part::Record, || self.recorder.record(&solved.data, self.latency))?;
+        parts.time(Part::Record, || self.recorder.record(&solved.data, self.latency));
         self.recorder.keep(&solved.data, solved.edges);
         Ok(Broadcast::Solved(Box::new(solved.data), back))
     }

@@ -27,16 +27,16 @@ use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks;
 use crate::pace::Pace;
 use crate::report::parts::{Part, Parts};
-use crate::store::{JsonLines, ProbeLine, ProbeWindowLine, RunDirectory};
+use crate::store::{Limits, ProbeLine, ProbeWindowLine, RunDirectory, Stream, StreamState};
 
 /// A node with its threads and files. Dropping it ends the threads.
 pub(crate) struct Node {
     node: NodeId,
     prober: Prober,
     /// `windows/nodeN.jsonl`.
-    windows: JsonLines,
+    windows: Stream,
     /// `probes/nodeN.jsonl`, with `keep_probes`.
-    probes: Option<JsonLines>,
+    probes: Option<Stream>,
     /// Takes snapshot pairs, with `tracer_clock`.
     sampler: Option<Sampler>,
     fit: FitOptions,
@@ -84,7 +84,11 @@ impl Node {
         let addresses = addresses_seen_from(own, &roster.nodes);
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
         let directory = RunDirectory::join(&config.out)?;
-        let stream = |name: String| if back.is_some() { directory.go_on_with(&name) } else { directory.stream(&name) };
+        let limits = Limits::of(config);
+        let stream = |name: String| match back {
+            Some(_) => directory.go_on_with(&name, limits),
+            None => directory.stream(&name, limits, None::<&u8>),
+        };
         let windows = stream(format!("windows/node{node}.jsonl"))?;
         let probes = config.keep_probes.then(|| stream(format!("probes/node{node}.jsonl"))).transpose()?;
         let sample = |tracer: TracerClock| {
@@ -117,6 +121,11 @@ impl Node {
         })
     }
 
+    /// How the writing of its windows and exchanges goes.
+    fn files(&self) -> impl Iterator<Item = &StreamState> {
+        [Some(&self.windows), self.probes.as_ref()].into_iter().flatten().map(Stream::state)
+    }
+
     /// Which node it is.
     pub fn id(&self) -> NodeId {
         self.node
@@ -140,7 +149,7 @@ impl Node {
     /// Waits for the window's end, cuts it, fits its edges and keeps both. Also when it was cut.
     ///
     /// # Errors
-    /// When the probe thread has ended, or a file cannot be written.
+    /// When the probe thread has ended.
     pub fn close_window(
         &mut self,
         round_id: RoundId,
@@ -182,12 +191,13 @@ impl Node {
             decision_at: self.decision_at,
             commands_waiting,
             exchanges: by_stamp(&cut),
+            files_stopped: self.files().filter(|file| file.stopped.is_some()).count() as u32,
         };
         self.left_out += left_out;
-        self.windows.append(&data)?;
-        self.windows.flush()?;
+        self.windows.append(&data);
+        self.windows.end_round();
         if let Some(probes) = &mut self.probes {
-            keep_probes(probes, round_id, &cut)?;
+            keep_probes(probes, round_id, &cut);
         }
         Ok((data, closed))
     }
@@ -236,11 +246,17 @@ impl Node {
     /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact account.
     ///
     /// # Errors
-    /// What ended a thread early, or the file of snapshot pairs that cannot be written.
+    /// What ended a thread early.
     pub fn finish(self) -> Result<RankAccount, Error> {
+        let mut files: Vec<StreamState> = self.files().cloned().collect();
         let snapshots = self.sampler.map(Sampler::finish).transpose()?;
         let mut account = self.prober.finish()?;
-        account.counters.extend(snapshots.into_iter().flat_map(SnapshotCounts::counts));
+        if let Some((counts, lines)) = snapshots {
+            account.counters.extend(SnapshotCounts::counts(counts));
+            files.push(lines);
+        }
+        files.retain(StreamState::lacks_something);
+        account.files = files;
         account.counters.push((Counter::ExchangesOfMixedStamps, self.left_out));
         Ok(account)
     }
@@ -291,10 +307,10 @@ fn by_stamp(cut: &WindowCut) -> Vec<(StampSource, u32)> {
     counts.into_iter().collect()
 }
 
-fn keep_probes(file: &mut JsonLines, round_id: RoundId, cut: &WindowCut) -> Result<(), Error> {
+fn keep_probes(file: &mut Stream, round_id: RoundId, cut: &WindowCut) {
     for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {
-        file.append(&ProbeLine::new(round_id, exchange))?;
+        file.append(&ProbeLine::new(round_id, exchange));
     }
-    file.append(&ProbeWindowLine::new(round_id, cut))?;
-    file.flush()
+    file.append(&ProbeWindowLine::new(round_id, cut));
+    file.end_round();
 }

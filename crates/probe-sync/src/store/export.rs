@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::faults::{Break, Culprit, Fault, Verdict};
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality};
+use probe_sync_files::segments;
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
 use serde::de::DeserializeOwned;
@@ -24,9 +25,13 @@ use crate::Error;
 /// Names the file, and the line where one is wrong that is not the last.
 pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     let run = directory.join("run.json");
+    let mut rounds = Vec::new();
+    for path in segments(&directory.join("global_windows.jsonl")) {
+        rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
+    }
     let mut export = proto::RunExport {
         run_json: fs::read_to_string(&run).map_err(Error::file(&run, "read"))?,
-        rounds: lines::<GlobalWindowData>(&directory.join("global_windows.jsonl"))?.iter().map(round).collect(),
+        rounds,
         ..proto::RunExport::default()
     };
     for path in node_files(&directory.join("windows"))? {
@@ -186,7 +191,7 @@ fn window(window: &NodeWindowData) -> proto::NodeWindowData {
 }
 
 fn punctuality(kept: &Punctuality) -> proto::Punctuality {
-    let Punctuality { end_late_ns, decision_at, commands_waiting, exchanges } = kept;
+    let Punctuality { end_late_ns, decision_at, commands_waiting, exchanges, files_stopped } = kept;
     let of_source =
         |(source, count): &(StampSource, u32)| proto::StampedExchanges { stamp: stamp(*source), count: *count };
     proto::Punctuality {
@@ -194,6 +199,7 @@ fn punctuality(kept: &Punctuality) -> proto::Punctuality {
         decision_at_ns: decision_at.map(Timestamp::as_ns),
         commands_waiting: *commands_waiting,
         exchanges: exchanges.iter().map(of_source).collect(),
+        files_stopped: *files_stopped,
     }
 }
 
@@ -441,6 +447,7 @@ mod tests {
                 decision_at: Some(at(6)),
                 commands_waiting: 7,
                 exchanges: vec![(StampSource::Kernel, 8)],
+                files_stopped: 9,
             },
         }
     }

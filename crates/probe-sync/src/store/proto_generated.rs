@@ -196,6 +196,9 @@ pub struct Punctuality {
     /// Exchanges that finished, by where their stamps were taken.
     #[prost(message, repeated, tag = "4")]
     pub exchanges: ::prost::alloc::vec::Vec<StampedExchanges>,
+    /// Files of the node that are not written, because the disk is full, say.
+    #[prost(uint32, tag = "5")]
+    pub files_stopped: u32,
 }
 /// Exchanges whose stamps were taken in one place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -33,6 +33,12 @@ pub(super) fn count(registry: &mut Registry, name: &str, help: &str) -> Count {
     metric
 }
 
+pub(super) fn byte_count(registry: &mut Registry, name: &str, help: &str) -> Count {
+    let metric = Count::default();
+    registry.register_with_unit(name, help, Unit::Bytes, metric.clone());
+    metric
+}
+
 pub(super) fn counts(registry: &mut Registry, name: &str, help: &str) -> Families<Count> {
     let metric = Families::<Count>::default();
     registry.register(name, help, metric.clone());

@@ -22,6 +22,7 @@ use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
 use probe_sync_collective::Traffic;
 use probe_sync_estimate::faults::Fault;
 use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeWindowData;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -32,6 +33,7 @@ pub(crate) use self::observed::Observed;
 pub(super) use self::server::MetricsServer;
 pub(super) use self::text::{prometheus_text, whole};
 use crate::measure::counters::Counter;
+use crate::store::StreamState;
 
 /// The metrics of a run.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub(super) struct Metrics {
     ranks_away: Value,
     rank_away: Families<Value>,
     faults: Families<Count>,
+    stopped_files: Value,
+    removed_bytes: Count,
     /// What the counters of the backend showed last.
     carried: Traffic,
     target_ns: Option<f64>,
@@ -89,6 +93,16 @@ impl Metrics {
             ranks_away: families::value(r, "ranks_away", "Ranks that are gone and not back"),
             rank_away: families::values(r, "rank_away", "1 while a rank is away; ranks that never were are not listed"),
             faults: families::counts(r, "faults", "Clocks and paths that went wrong, by kind"),
+            stopped_files: families::value(
+                r,
+                "files_stopped",
+                "Recorded files that are not written, because the disk is full, say",
+            ),
+            removed_bytes: families::byte_count(
+                r,
+                "removed",
+                "Recorded bytes of the root that were removed to keep within keep_bytes",
+            ),
             carried: Traffic::default(),
             target_ns,
             registry: Registry::default(),
@@ -156,6 +170,15 @@ impl Metrics {
             .get_or_create(&labels(&[("rank", &rank.to_string()), ("host", host)]))
             .set(f64::from(u8::from(away)));
         self.ranks_away.set(all_away as f64);
+    }
+
+    /// How the root's recordings stand, and what the nodes said of theirs.
+    pub fn streams(&mut self, own: [&StreamState; 2], windows: &[NodeWindowData]) {
+        let stopped = own.iter().filter(|state| state.stopped.is_some()).count() as u32;
+        let of_nodes: u32 = windows.iter().map(|window| window.punctuality.files_stopped).sum();
+        self.stopped_files.set((stopped + of_nodes).into());
+        let removed: u64 = own.iter().map(|state| state.removed_bytes).sum();
+        self.removed_bytes.inc_by(removed.saturating_sub(self.removed_bytes.get()));
     }
 
     /// What is known at the end only: the ranks' accounts.

@@ -62,6 +62,7 @@ fn observed(metrics: &mut Metrics) {
             decision_at: Some(at(got)),
             commands_waiting: 2,
             exchanges: vec![(StampSource::Kernel, 5)],
+            files_stopped: node,
         },
     };
     let mut parts = Parts::default();
@@ -71,6 +72,8 @@ fn observed(metrics: &mut Metrics) {
     let decided = Some((NodeId(0), at(9_000)));
     let observed = Observed { windows: &windows, parts, gathered_bytes: 300, decision_bytes: 200, traffic, decided };
     metrics.round(&round, StdDuration::from_millis(2), &observed);
+    let stopped = StreamState { stopped: Some("full".into()), removed_bytes: 70, ..StreamState::default() };
+    metrics.streams([&stopped, &StreamState::default()], &windows);
 }
 
 fn all_metrics() -> Metrics {
@@ -116,6 +119,9 @@ fn each_figure_comes_out_as_it_went_in() {
         "rank_away{rank=\"1\",host=\"b\"} 1.0".to_owned(),
         "target_seconds 2e-7".to_owned(),
         "nodes_within_target 2.0".to_owned(),
+        // One of the root, one of node 1.
+        "files_stopped 2.0".to_owned(),
+        "removed_bytes_total 70".to_owned(),
         "window_seconds 4.0".to_owned(),
         "cadence_seconds 0.0008".to_owned(),
         "cpu_cores 0.5".to_owned(),

@@ -26,7 +26,7 @@ use crate::join::{Back, Hello, Joined, Ready};
 use crate::measure::account::RankAccount;
 use crate::measure::virtual_clocks::{self, Truth};
 use crate::pace::adaptive::PacingReport;
-use crate::store::{JsonLines, RunDirectory};
+use crate::store::{Limits, RunDirectory, Stream, StreamState};
 
 /// Rank 0's records of a run.
 pub(crate) struct Recorder {
@@ -39,8 +39,8 @@ pub(crate) struct Recorder {
     document: Value,
     /// The first line of files of offsets.
     header: OffsetsHeader,
-    offsets: JsonLines,
-    global_windows: JsonLines,
+    offsets: Stream,
+    global_windows: Stream,
     judge: Judge,
     latencies: Latencies,
     last: Option<GlobalWindowData>,
@@ -80,10 +80,9 @@ impl Recorder {
             let document = virtual_clocks::document(config, truth.clocks(), roster.reference, roster.start);
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
-        let mut offsets = directory.stream("offsets.jsonl")?;
         let header = documents::offsets_header(&joined, hellos);
-        offsets.append(&header)?;
-        offsets.flush()?;
+        let limits = Limits::of(config);
+        let offsets = directory.stream("offsets.jsonl", limits, Some(&header))?;
         let hosts: Vec<&str> = (0..plan.nodes()).map(|node| plan.hostname(NodeId(node as u32))).collect();
         let metrics = Metrics::new(&hosts, config.pacing().map(|options| options.target_ns));
         Ok(Self {
@@ -92,7 +91,7 @@ impl Recorder {
             judge: Judge::new(truth, roster.reference),
             header,
             offsets,
-            global_windows: directory.stream("global_windows.jsonl")?,
+            global_windows: directory.stream("global_windows.jsonl", limits, None::<&u8>)?,
             directory,
             document,
             latencies: Latencies::default(),
@@ -110,13 +109,15 @@ impl Recorder {
     }
 
     /// Writes a solved round; when this returns, a killed process cannot lose it.
-    pub fn record(&mut self, round: &GlobalWindowData, latency: StdDuration) -> Result<(), Error> {
+    pub fn record(&mut self, round: &GlobalWindowData, latency: StdDuration) {
         for line in OffsetRecord::of_round(round) {
-            self.offsets.append(&line)?;
+            self.offsets.append(&line);
         }
-        self.offsets.flush()?;
-        self.global_windows.append(round)?;
-        self.global_windows.flush()?;
+        self.offsets.end_round();
+        if self.is_kept(round) {
+            self.global_windows.append(round);
+            self.global_windows.end_round();
+        }
         self.judge.observe(round);
         self.rounds += 1;
         self.latencies.add(latency.as_secs_f64() * 1e6);
@@ -129,7 +130,13 @@ impl Recorder {
             *self.faults_by_kind.entry(fault.kind).or_default() += 1;
         }
         self.last = Some(round.clone());
-        Ok(())
+    }
+
+    /// Of so many rounds one, and all in which something happened that alignment must know.
+    fn is_kept(&self, round: &GlobalWindowData) -> bool {
+        let watch = &round.watch;
+        let happened = !round.clock_events.is_empty() || !watch.breaks.is_empty() || !watch.faults.is_empty();
+        happened || round.round_id.0.is_multiple_of(self.joined.config.keep_every)
     }
 
     /// A rank is gone, and the run goes on without it from this round on.
@@ -160,6 +167,7 @@ impl Recorder {
         if let Some(last) = &self.last {
             self.metrics.round(last, latency, observed);
         }
+        self.metrics.streams([self.offsets.state(), self.global_windows.state()], observed.windows);
         self.tell_metrics();
     }
 
@@ -182,7 +190,7 @@ impl Recorder {
         let mut report = self.report(accounts, self.judge.verdict(), stopped.asked, error);
         if let Some(pacing) = &pacing {
             self.document["pacing"] = json!(pacing);
-            self.directory.write_document("run.json", &format!("{:#}\n", self.document))?;
+            self.write_at_end("run.json", &self.document);
         }
         report.pacing = pacing;
         self.metrics.end(report.cpu_cores, &report.counters);
@@ -190,7 +198,7 @@ impl Recorder {
         for (cause, times) in self.metrics_failures.iter().filter(|(_, times)| **times > 1) {
             tracing::warn!("{cause}: {times} times in this run");
         }
-        self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
+        report.unwritten.extend(self.write_at_end("report.json", &json!(report)));
         // Last: whoever ends the ranks of a run in a hurry has all else by now.
         if report.error.is_none() {
             // What was measured is on the disk: offsets that only suffice better are no reason to call the run failed.
@@ -199,6 +207,20 @@ impl Recorder {
             }
         }
         Ok(report)
+    }
+
+    /// Writes a document when all has been measured: that it cannot be written is told and no reason to lose the report. Why it is not there.
+    fn write_at_end(&self, name: &str, document: &Value) -> Option<String> {
+        let error = self.directory.write_document(name, &format!("{document:#}\n")).err()?;
+        tracing::error!("{error}");
+        Some(error.to_string())
+    }
+
+    /// The root's files and those of all ranks in which something is missing.
+    fn files(&self, accounts: &[RankAccount]) -> Vec<StreamState> {
+        let shared = [&self.offsets, &self.global_windows].map(Stream::state);
+        let lacking = shared.into_iter().filter(|state| state.lacks_something());
+        lacking.chain(accounts.iter().flat_map(|account| &account.files)).cloned().collect()
     }
 
     /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is told once, and counted.
@@ -257,6 +279,8 @@ impl Recorder {
             faults_by_kind: self.faults_by_kind.clone(),
             asymmetry_sd_ns: self.last.as_ref().map_or(0.0, |round| round.asymmetry_sd_ns),
             pacing: None,
+            files: self.files(accounts),
+            unwritten: Vec::new(),
         }
     }
 
@@ -314,16 +338,4 @@ const CAUSES_MAX: usize = 16;
 const MAX_KEPT: usize = 43_200;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latencies_in_any_order() {
-        let of = |all: &[f64]| {
-            let mut latencies = Latencies::default();
-            all.iter().for_each(|us| latencies.add(*us));
-            latencies.median_and_largest_us()
-        };
-        assert_eq!((of(&[]), of(&[3.0, 1.0, 2.0]), of(&[4.0, 1.0])), ([0.0, 0.0], [2.0, 3.0], [2.5, 4.0]));
-    }
-}
+mod tests;
