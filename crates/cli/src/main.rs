@@ -9,7 +9,10 @@ mod clock;
 mod doctor;
 mod launch;
 mod local;
+mod log;
 mod old_flags;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod output;
 mod peers;
 mod progress;
@@ -39,7 +42,8 @@ fn main() -> ExitCode {
         // One voice is enough, and Open MPI hangs when many processes fail before `MPI_Init`.
         Err(error) => return if launch::speaks() { failed(&error) } else { ExitCode::SUCCESS },
     };
-    start_log();
+    // Until the end: spans that wait to be sent are sent when it goes.
+    let _log = log::start();
     let result = match (parse(), mpi) {
         (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
@@ -209,20 +213,4 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     }
     if error.use_stderr() { Status::Usage } else { Status::Done }.into()
-}
-
-fn start_log() {
-    let default = if launch::speaks() { "info" } else { "warn" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PROBE_SYNC_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        // At the level debug every part of a round says how long it took.
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
-        .with_ansi(false)
-        // A closed standard error (`| head`) must not end a run.
-        .log_internal_errors(false)
-        .init();
 }

@@ -8,6 +8,8 @@ mod faults;
 mod hosts;
 mod measure;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod outputs;
 mod recorded;
 mod sim;

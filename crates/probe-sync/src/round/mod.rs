@@ -99,7 +99,9 @@ impl<'c> Rounds<'c> {
             return Ok(false);
         }
         let round_id = self.round_id;
-        let _span = tracing::debug_span!("round", round_id = round_id.0, rank = self.exchange.rank()).entered();
+        // Signed, as the integers of OpenTelemetry are: others arrive there as text.
+        let (number, rank) = (round_id.0 as i64, self.exchange.rank() as i64);
+        let _span = tracing::debug_span!("round", round_id = number, rank).entered();
         let mut parts = Parts::default();
         parts.time(Part::Wait, || self.read_clocks())?;
         let (own, closed) = match &mut self.node {
