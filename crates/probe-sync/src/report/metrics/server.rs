@@ -70,6 +70,8 @@ impl MetricsServer {
             if let Err(error) = block_signals() {
                 tracing::debug!("{error}");
             }
+            // Of this thread alone, on Linux; where it cannot be, the thread is as important as others.
+            let _ = rustix::process::setpriority_process(None, NICENESS);
             runtime.block_on(async {
                 tokio::select! {
                     () = serve(listener, answers) => {}
@@ -123,6 +125,8 @@ async fn serve(listener: StdListener, published: Arc<Published>) {
             && let Some(oldest) = open.pop_front()
         {
             oldest.abort();
+            // Clients who come again and again take no processor from the rounds.
+            tokio::time::sleep(CROWDED).await;
         }
         open.push_back(connections.spawn(connection(stream, Arc::clone(&published))));
     }
@@ -171,9 +175,13 @@ fn respond(request: &Request<Incoming>, published: &Published) -> Response<Full<
 }
 
 const OPEN_METRICS: &str = "application/openmetrics-text";
+/// Rounds and training come first.
+const NICENESS: i32 = 10;
 /// Scrapers are few.
 const CONNECTIONS_MAX: usize = 32;
 /// A scrape of thousands of nodes takes well under a second.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 const REQUEST_MAX: usize = 16 << 10;
+/// So many connections are opened a second at most, where too many are: 500.
+const CROWDED: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_millis(100);
