@@ -149,7 +149,7 @@ fn a_stepped_clock_is_named_with_its_size_and_nobody_else_is() {
     assert!((steps[0]["size"].as_f64().expect("ns") - 1e7).abs() < 5e3, "{steps:?}");
     assert_eq!(rounds[4]["watch"]["invalid"], serde_json::json!([2]));
     let metrics = std::fs::read_to_string(out.join("metrics.prom")).expect("written");
-    assert!(metrics.contains("probe_sync_faults{kind=\"step\"} 1"), "{metrics}");
+    assert!(metrics.contains("probe_sync_faults_total{kind=\"step\"} 1"), "{metrics}");
 }
 
 #[test]
