@@ -39,7 +39,7 @@ pub(crate) struct Options {
     /// Let every that many ranks play a host.
     #[arg(long)]
     ranks_per_host: Option<usize>,
-    /// Measure only the candidates whose names contain one of these words, separated by commas.
+    /// Measure only the candidates whose names contain one of these words, separated by commas. TCP is on loopback, so ranks on several hosts need this.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Print one JSON object instead of a table.
@@ -51,9 +51,8 @@ pub(crate) struct Options {
 pub(crate) fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
     let text = |error: probe_sync_collective::Error| error.to_string();
     let layout = MpiOptions { ranks_per_host: options.ranks_per_host };
-    let mut candidates = candidates(&mut group, layout, options.payload).map_err(text)?;
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|word| name.contains(word.as_str()));
-    candidates.retain(|candidate| wanted(candidate.name()));
+    let mut candidates = candidates(&mut group, layout, options.payload, wanted).map_err(text)?;
     if candidates.is_empty() {
         return Err(format!("--only {}: no candidate has such a name", options.only.join(",")));
     }
