@@ -137,7 +137,7 @@ impl MpiCollective {
     fn part(&mut self) -> Result<(), Error> {
         let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
         let everyone = vec![true; self.size];
-        self.speak("end of the group", |parts, _| parts.words.flush())?;
+        self.speak("end of the group", |parts, _| parts.flush())?;
         self.operate(Kind::Farewell, |parts, operation, layout| {
             parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), &deadline)?;
             parts.broadcast(operation, layout, &mut Vec::new(), &deadline)
@@ -198,12 +198,12 @@ impl Collective for MpiCollective {
 
     fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
         check_word(self.rank, word)?;
-        self.speak("call", |parts, traffic| parts.words.say(word, traffic))?;
+        self.speak("call", |parts, traffic| parts.call(word, traffic))?;
         Ok(true)
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
-        self.speak("calls", |parts, traffic| parts.words.hear(traffic))
+        self.speak("calls", |parts, traffic| parts.calls(traffic))
     }
 
     fn traffic(&self) -> Traffic {

@@ -32,6 +32,11 @@ impl Mail {
         self.sends.pending().next().is_some()
     }
 
+    /// Whether anything is being sent or received.
+    pub(crate) fn under_way(&self) -> bool {
+        self.sending() || self.incoming.is_some()
+    }
+
     /// How many messages are still being sent.
     pub(crate) fn unsent(&self) -> usize {
         self.sends.pending().count()

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
+use probe_sync_collective::{Call, Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
 
 use crate::board::Board;
 use crate::layout::Layout;
@@ -24,7 +24,11 @@ pub(crate) struct PartsOfRank {
     window: Window,
     /// On a host's leader, when there are several hosts.
     leaders: Option<Leaders>,
-    pub(crate) words: Words,
+    words: Words,
+    /// Words that this rank has heard.
+    heard: u32,
+    /// All ranks are on this host's board.
+    one_host: bool,
 }
 
 impl PartsOfRank {
@@ -57,7 +61,29 @@ impl PartsOfRank {
             }
             None => None,
         };
-        Ok(Self { comm, host, board, window, leaders, words })
+        Ok(Self { comm, host, board, window, leaders, words, heard: 0, one_host: layout.hosts() == 1 })
+    }
+
+    /// Says a word beside the operations.
+    pub(crate) fn call(&mut self, word: &[u8], traffic: &mut Traffic) -> Result<(), Error> {
+        self.words.say(word, traffic)?;
+        self.board.count_word();
+        Ok(())
+    }
+
+    /// The words that have come.
+    pub(crate) fn calls(&mut self, traffic: &mut Traffic) -> Result<Vec<Call>, Error> {
+        if self.one_host && self.board.words() == self.heard && !self.words.under_way() {
+            return Ok(Vec::new());
+        }
+        let heard = self.words.hear(traffic)?;
+        self.heard = self.heard.wrapping_add(heard.len() as u32);
+        Ok(heard)
+    }
+
+    /// Before the end: until what was said is on its way.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        self.words.flush()
     }
 
     /// What the board and the leaders' messages have carried.

@@ -4,6 +4,7 @@
 //! finds nothing is one `MPI_Iprobe`, which also moves whatever else MPI has under way: a leader's parts of a broadcast to other hosts. A word goes in
 //! pieces that every transport sends at once, without asking the hearer first; so a rank may say something and end. Every rank speaks with the root
 //! directly: the connections are there since the start ([`crate::meeting`]), and a leader that sleeps in an operation would hold up what passes through it.
+//! Where all ranks share a host the words are counted on the board, and a look at which nothing has come is one load.
 //! A message is a byte, 1 for the last piece of a word and 0 before that, and the piece.
 //! What it does not do: wait for whoever hears.
 
@@ -77,6 +78,11 @@ impl Words {
             }
         }
         Ok(heard)
+    }
+
+    /// Something that was said is still on its way, or an end of what has come is missing.
+    pub(crate) fn under_way(&self) -> bool {
+        self.mail.under_way() || self.begun.iter().any(|begun| !begun.is_empty())
     }
 
     /// Before the end: until what was said is on its way.

@@ -21,6 +21,8 @@ pub(super) struct Head {
     pub(super) wake_at: AtomicU32,
     /// The leader sleeps until someone has heard a piece.
     pub(super) leader_wants_hearing: AtomicU32,
+    /// Words that the root has said, and that were said to it.
+    pub(super) words: [AtomicU32; 2],
     pub(super) announcement: Announcement,
 }
 

@@ -84,6 +84,16 @@ impl Board {
         self.traffic
     }
 
+    /// Where all ranks are on this board: one word more was said beside the operations, by the root or to it.
+    pub(crate) fn count_word(&self) {
+        self.memory.head().words[usize::from(self.index > 0)].fetch_add(1, Release);
+    }
+
+    /// Where all ranks are on this board: how many words were said to this one.
+    pub(crate) fn words(&self) -> u32 {
+        self.memory.head().words[usize::from(self.index == 0)].load(Acquire)
+    }
+
     /// Member: hands `payload` to the leader. Waits only while the leader has not taken earlier pieces.
     pub(crate) fn publish(&mut self, operation: Operation, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
         let slot = self.memory.slot(self.index);
