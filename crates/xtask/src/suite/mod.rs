@@ -9,8 +9,10 @@
 //! What it does not do: benches (`cargo xtask bench`).
 
 mod c_interface;
+mod ends;
 mod launchers;
 mod metrics;
+mod mpich;
 pub mod readers;
 mod selection;
 mod whole_runs;
