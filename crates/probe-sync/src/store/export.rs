@@ -25,15 +25,11 @@ use crate::Error;
 /// Names the file, and the line where one is wrong that is not the last.
 pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     let run = directory.join("run.json");
-    let mut rounds = Vec::new();
+    let run_json = fs::read_to_string(&run).map_err(Error::file(&run, "read"))?;
+    let mut export = proto::RunExport { run_json, ..proto::RunExport::default() };
     for path in segments(&directory.join("global_windows.jsonl")) {
-        rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
+        export.rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
     }
-    let mut export = proto::RunExport {
-        run_json: fs::read_to_string(&run).map_err(Error::file(&run, "read"))?,
-        rounds,
-        ..proto::RunExport::default()
-    };
     for path in node_files(&directory.join("windows"))? {
         export.windows.extend(lines::<NodeWindowData>(&path)?.iter().map(window));
     }
