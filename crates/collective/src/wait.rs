@@ -54,8 +54,9 @@ impl<'a> Wait<'a> {
 
     /// How long to sleep at most before asking again; `None` when the wait is over.
     pub fn slice(&mut self) -> Option<Duration> {
-        let now = Instant::now();
         let limit = self.limit();
+        // After the interrupt is noted: without grace the wait is over at once.
+        let now = Instant::now();
         let limit =
             if self.early { self.started + limit.saturating_duration_since(self.started) * 3 / 4 } else { limit };
         let left = limit.saturating_duration_since(now);
