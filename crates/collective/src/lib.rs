@@ -9,6 +9,7 @@
 mod in_process;
 mod messages;
 mod random;
+mod stores;
 #[cfg(any(test, feature = "suite"))]
 pub mod suite;
 mod tcp;
@@ -17,6 +18,7 @@ mod wait;
 pub use in_process::InProcess;
 pub use messages::{ByMessages, Carrier, Messages, Threads, by_messages};
 pub use random::random_bytes;
+pub use stores::{FileStore, Store, TorchStore, join_by, publish, store};
 #[cfg(feature = "suite")]
 #[doc(hidden)]
 pub use tcp::parse_peer_bytes;

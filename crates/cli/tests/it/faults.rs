@@ -398,6 +398,23 @@ fn a_rank_that_hangs_is_named_left_out_and_told_so() {
     assert_eq!(written_report(&out)["absences"][0]["back"], Value::Null);
 }
 
+#[test]
+fn ranks_meet_by_a_shared_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (out, file) = (directory.path().join("out"), directory.path().join("rendezvous"));
+    let arguments = ["--duration", "1s", "--window", "500ms", "--out", out.to_str().expect("UTF-8")];
+    let start = |r: usize| {
+        let mut command = rank(1, r, 3, &arguments);
+        command.env_remove("MASTER_ADDR").env_remove("MASTER_PORT");
+        command.env("PROBE_SYNC_RENDEZVOUS", format!("file:{}", file.display())).spawn().expect("starts")
+    };
+    let ranks: Vec<Child> = [2, 0, 1].map(start).into();
+    for ended in ranks.into_iter().map(wait) {
+        assert!(ended.status.success(), "{}", complaint(&ended));
+    }
+    assert!(latest_round(&out) >= 1);
+}
+
 /// In a tree of two, rank 1 passes on for 2, 3 and 4, and rank 2 for 3.
 #[test]
 fn a_rank_that_passes_on_for_others_hangs_and_only_it_is_left_out() {

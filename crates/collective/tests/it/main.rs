@@ -8,4 +8,5 @@ mod integrity;
 mod messages;
 mod return_of_ranks;
 mod return_through_a_tree;
+mod stores;
 mod words;
