@@ -8,7 +8,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
-use super::{Store, VALUE_MAX};
+use super::kept::{Store, VALUE_MAX};
 use crate::{Deadline, Error, random_bytes};
 
 /// A shared file.

@@ -17,7 +17,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use super::{Store, VALUE_MAX};
+use super::kept::{Store, VALUE_MAX};
 use crate::{Deadline, Error, Wait};
 
 /// A store of torch's.

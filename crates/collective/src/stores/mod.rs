@@ -7,33 +7,16 @@
 //! What it does not do: remove it afterwards; a rank that comes back finds rank 0 by it.
 
 mod file;
+mod kept;
 mod torch;
 
 pub use file::FileStore;
+pub use kept::Store;
 pub use torch::TorchStore;
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::{Deadline, Error, JobKey, Meeting, ROOT, Rank, Tcp, UniqueId, Wait, random_bytes};
-
-/// Something that keeps a value where all ranks find it.
-pub trait Store: fmt::Debug {
-    /// Puts a value there, in place of an earlier one.
-    ///
-    /// # Errors
-    /// [`Error::Setup`] names the place and says what to do.
-    fn put(&mut self, value: &[u8], deadline: &Deadline) -> Result<(), Error>;
-
-    /// The value, if there is one.
-    ///
-    /// # Errors
-    /// [`Error::Setup`] when it can never be had.
-    fn find(&mut self, deadline: &Deadline) -> Result<Option<Vec<u8>>, Error>;
-
-    /// What people know it by.
-    fn name(&self) -> String;
-}
 
 /// The store that `text` names: `file:PATH` or `tcpstore:HOST:PORT[/KEY]`.
 ///
@@ -144,9 +127,6 @@ const DEFAULT_KEY: &str = "probe_sync";
 
 /// Characters of a job's name.
 const JOB_MAX: usize = 256;
-
-/// Bytes of a value that are read.
-pub(crate) const VALUE_MAX: usize = 4096;
 
 /// How long what was found is tried before it is looked for again.
 const ATTEMPT: Duration = Duration::from_secs(2);
