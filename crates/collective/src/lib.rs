@@ -10,6 +10,7 @@ mod frames;
 mod in_process;
 mod messages;
 mod random;
+mod stores;
 #[cfg(any(test, feature = "suite"))]
 pub mod suite;
 mod tcp;
@@ -19,6 +20,7 @@ pub use frames::Frames;
 pub use in_process::InProcess;
 pub use messages::{ByMessages, Carrier, Messages, Threads, by_messages};
 pub use random::random_bytes;
+pub use stores::{FileStore, Store, TorchStore, join_by, publish, store};
 #[cfg(feature = "suite")]
 #[doc(hidden)]
 pub use tcp::parse_peer_bytes;

@@ -465,6 +465,49 @@ fn a_rank_that_hangs_is_named_left_out_and_told_so() {
 }
 
 #[test]
+fn ranks_meet_by_a_shared_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (out, file) = (directory.path().join("out"), directory.path().join("rendezvous"));
+    let arguments = ["--duration", "1s", "--window", "500ms", "--out", out.to_str().expect("UTF-8")];
+    let start = |r: usize| {
+        let mut command = rank(1, r, 3, &arguments);
+        command.env_remove("MASTER_ADDR").env_remove("MASTER_PORT");
+        command.env("PROBE_SYNC_RENDEZVOUS", format!("file:{}", file.display())).spawn().expect("starts")
+    };
+    let ranks: Vec<Child> = [2, 0, 1].map(start).into();
+    for ended in ranks.into_iter().map(wait) {
+        assert!(ended.status.success(), "{}", complaint(&ended));
+    }
+    assert!(latest_round(&out) >= 1);
+}
+
+/// In a tree of two, rank 1 passes on for 2, 3 and 4, and rank 2 for 3.
+#[test]
+fn a_rank_that_passes_on_for_others_hangs_and_only_it_is_left_out() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--fixed", "--round-timeout", "6s", "--out", out.to_str().expect("UTF-8")];
+    let start = |r: usize| rank(port, r, 7, &arguments).env("PROBE_SYNC_TCP_FANOUT", "2").spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..7).map(start).collect();
+    wait_for_round(&out, 1);
+    signal(&ranks[1], Signal::STOP);
+    wait_for_round(&out, latest_round(&out) + 4);
+    // One below it ends in the next tree, too.
+    signal(&ranks[2], Signal::KILL);
+    wait_for_round(&out, latest_round(&out) + 3);
+    signal(&ranks[1], Signal::KILL);
+    signal(&ranks[0], Signal::TERM);
+    let ended: Vec<_> = ranks.drain(..).map(wait).collect();
+    for (rank, ended) in ended.iter().enumerate().filter(|(rank, _)| ![1, 2].contains(rank)) {
+        assert!(ended.status.success(), "rank {rank}: {}", complaint(ended));
+    }
+    let absences = written_report(&out)["absences"].clone();
+    let named: Vec<u64> = absences.as_array().expect("a list").iter().filter_map(|one| one["rank"].as_u64()).collect();
+    assert_eq!(named, [1, 2], "{absences}");
+}
+
+#[test]
 fn who_comes_back_with_other_settings_is_turned_away_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
