@@ -22,5 +22,5 @@ mod tests;
 pub use atomic::{AtomicFile, write_whole};
 pub use folders::NewFolders;
 pub use partial::remove_partials;
-pub use segments::{closed_segments, segment, segments};
+pub use segments::{closed_segments, continuations, segment, segments};
 pub use target::is_stream;

@@ -44,6 +44,27 @@ pub fn segments(path: &Path) -> Vec<PathBuf> {
     all
 }
 
+/// Files of this name that go on where this one ends, with the first round of each: in folders beside it, `rank3-from-round17`, which a rank begins that takes the place
+/// of a lost one. From that round on they count.
+pub fn continuations(path: &Path) -> Vec<(u64, PathBuf)> {
+    let Some(name) = path.file_name() else { return Vec::new() };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let first_round = |folder: &str| {
+        let (rank, round) = folder.strip_prefix("rank")?.split_once("-from-round")?;
+        rank.parse::<u32>().ok().and(round.parse::<u64>().ok())
+    };
+    let found = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut all: Vec<(u64, PathBuf)> = found
+        .filter_map(|entry| {
+            let round = first_round(entry.file_name().to_str()?)?;
+            let file = entry.path().join(name);
+            (file.is_file() || !closed_segments(&file).is_empty()).then_some((round, file))
+        })
+        .collect();
+    all.sort_unstable();
+    all
+}
+
 /// Only JSON lines are recorded in segments.
 fn extension(path: &Path) -> Option<&str> {
     path.extension().and_then(|ending| ending.to_str()).filter(|ending| *ending == "jsonl")
@@ -52,6 +73,25 @@ fn extension(path: &Path) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_went_on_with_is_found_in_order_of_rounds() {
+        let folder = std::env::temp_dir().join(format!("probe_sync_continuations.{}", std::process::id()));
+        for (name, file) in [
+            ("rank2-from-round100", "offsets.jsonl"),
+            ("rank1-from-round17", "offsets.000001.jsonl"),
+            ("rank3-from-round18", "other.jsonl"),
+            ("rankx-from-round1", "offsets.jsonl"),
+            ("rank1-from-round", "offsets.jsonl"),
+        ] {
+            std::fs::create_dir_all(folder.join(name)).expect("writable");
+            std::fs::write(folder.join(name).join(file), "").expect("writable");
+        }
+        let expected = [(17, "rank1-from-round17"), (100, "rank2-from-round100")]
+            .map(|(round, name)| (round, folder.join(name).join("offsets.jsonl")));
+        assert_eq!(continuations(&folder.join("offsets.jsonl")), expected);
+        std::fs::remove_dir_all(&folder).expect("ours");
+    }
 
     #[test]
     fn segments_are_found_in_order_and_nothing_else_is() {

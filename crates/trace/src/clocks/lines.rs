@@ -2,13 +2,14 @@
 //!
 //! Place in the flow: under the readers of offsets and snapshot pairs. A line longer than [`LONGEST_LINE`] is an error, so
 //! a gigabyte of spaces costs no memory; a last line without its line feed may be one that a killed run cut short, which
-//! the caller is told. A recording of days lies in several files ([`closed_segments`]), which are read as one. What it does not do: parse.
+//! the caller is told. A recording of days lies in several files ([`closed_segments`]), and what ranks went on with that took a lost one's place in others ([`continuations`]); they are read
+//! as one. What it does not do: parse.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use probe_sync_files::closed_segments;
+use probe_sync_files::{closed_segments, continuations};
 
 use crate::Error;
 
@@ -21,6 +22,8 @@ pub(super) struct Lines {
     reader: BufReader<File>,
     /// The segment that is read; None in the last file.
     segment: Option<u32>,
+    /// What others went on with, and from which rounds on, latest first.
+    continued: Vec<(u64, PathBuf)>,
     /// Lines of the files before this one.
     before: u64,
     buffer: Vec<u8>,
@@ -43,20 +46,38 @@ impl Lines {
             Some((number, first, reader)) => (Some(number), first, reader),
             None => (None, path.to_path_buf(), open(path)?),
         };
-        Ok(Self { asked: path.to_path_buf(), path: first, reader, segment, before: 0, buffer: Vec::new(), number: 0 })
+        let mut continued = continuations(path);
+        continued.reverse();
+        let asked = path.to_path_buf();
+        Ok(Self { asked, path: first, reader, segment, continued, before: 0, buffer: Vec::new(), number: 0 })
+    }
+
+    /// Whether a round stands in a later file too, and counts there: a rank that was lost may have written once more when it woke.
+    pub(super) fn superseded(&self, round: u64) -> bool {
+        self.continued.last().is_some_and(|(first, _)| round >= *first)
     }
 
     /// Goes on with the next file; false where there is none.
     fn open_next(&mut self) -> Result<bool, Error> {
-        let Some(number) = self.segment else { return Ok(false) };
+        let Some(number) = self.segment else { return self.open_continuation() };
         // Opened before it is looked whether there is another segment: a run that goes on may close this file at any moment.
         let last = open(&self.asked);
         let (segment, path, reader) = match next_segment(&self.asked, number)? {
             Some((number, path, reader)) => (Some(number), path, reader),
-            None if is_missing(&last) => return Ok(false),
+            None if is_missing(&last) => return self.open_continuation(),
             None => (None, self.asked.clone(), last?),
         };
         (self.segment, self.path, self.reader, self.before) = (segment, path, reader, self.number);
+        Ok(true)
+    }
+
+    fn open_continuation(&mut self) -> Result<bool, Error> {
+        let Some((_, asked)) = self.continued.pop() else { return Ok(false) };
+        let (segment, path, reader) = match next_segment(&asked, 0)? {
+            Some((number, first, reader)) => (Some(number), first, reader),
+            None => (None, asked.clone(), open(&asked)?),
+        };
+        (self.asked, self.segment, self.path, self.reader, self.before) = (asked, segment, path, reader, self.number);
         Ok(true)
     }
 

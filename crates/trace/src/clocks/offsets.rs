@@ -116,6 +116,7 @@ pub(super) fn read_lines(
     }
     while let Some(Line { number, text, may_be_cut }) = lines.next()? {
         match parse_json(text) {
+            Ok(Found::Sample(_, OffsetSample { round: Some(round), .. }, _)) if lines.superseded(round) => {}
             Ok(found) => take(number, found)?,
             Err(_) if may_be_cut && number > 1 => take(number, Found::Cut)?,
             Err(problem) => return Err(lines.problem(number, problem)),

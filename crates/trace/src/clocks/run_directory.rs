@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::faults::Break;
 use probe_sync_estimate::record::{SMOOTHED_OFFSETS, StepRecord};
 use probe_sync_estimate::window::ClockEvent;
-use probe_sync_files::segments;
+use probe_sync_files::{continuations, segments};
 use probe_sync_time::NodeId;
 use serde::Deserialize;
 
@@ -39,7 +39,8 @@ impl RunDirectory {
     pub fn open(path: &Path) -> Result<Self, Error> {
         // The run as a whole, where it ended in order or `solve` has looked at it since: its lines know of its steps.
         let smoothed = path.join(SMOOTHED_OFFSETS);
-        let is_smoothed = smoothed.exists();
+        // Where a rank took the place of a lost one nobody looked at the run as a whole.
+        let is_smoothed = smoothed.exists() && continuations(&path.join("offsets.jsonl")).is_empty();
         let file = if is_smoothed { smoothed } else { path.join("offsets.jsonl") };
         Ok(Self { path: path.to_path_buf(), survey: Survey::read(&file)?, is_smoothed })
     }
@@ -140,6 +141,8 @@ fn covered(pairs: &[ClockPair], near: Option<(Picoseconds, Picoseconds)>) -> (Pi
 #[derive(Deserialize)]
 struct WindowLine {
     #[serde(default)]
+    round_id: u64,
+    #[serde(default)]
     clock_events: Vec<(NodeId, ClockEvent)>,
     #[serde(default)]
     watch: WatchPart,
@@ -156,6 +159,7 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
     let mut kept = 0;
     while let Some(Line { number, text, may_be_cut }) = lines.next()? {
         match serde_json::from_slice::<WindowLine>(text) {
+            Ok(window) if lines.superseded(window.round_id) => {}
             Ok(window) => {
                 let of_event = |(node, event): &(NodeId, ClockEvent)| Some((*node, StepRecord::of_event(event)?));
                 for (node, step) in window.clock_events.iter().filter_map(of_event) {
@@ -275,6 +279,39 @@ mod tests {
         run.write("offsets.jsonl", b"{\"node_id\":\n{}\n");
         let complaint = run.open().expect_err("no offsets").to_string();
         assert!(complaint.contains("offsets.jsonl") && complaint.contains("line 1"), "{complaint}");
+    }
+
+    #[test]
+    fn what_another_rank_went_on_with_counts_from_its_first_round_on() {
+        let run = Run::new();
+        let line = |round: i64, offset: i64| {
+            let (start, end) = (round * 10, round * 10 + 8);
+            format!(
+                "{{\"round_id\":{round},\"window_id\":{round},\"window_start_ns\":{start},\"window_end_ns\":{end},\"node_id\":1,\
+                 \"offset_ns\":{offset},\"drift_ppm\":0.0,\"residual\":0.0,\"reachable\":true,\"converged\":true,\"sigma_ns\":1.0,\
+                 \"drift_sigma_ppm\":0.1,\"bound_lo_ns\":null,\"bound_hi_ns\":null,\"edges_used\":1,\"edges_excluded\":0}}\n"
+            )
+        };
+        let header = "{\"meta\":true,\"nodes\":[{\"node_id\":1,\"hostname\":\"b\"}]}\n";
+        // The old master woke and wrote round 3 once more, of another solution.
+        run.write("offsets.jsonl", format!("{header}{}{}{}", line(1, 1), line(2, 2), line(3, 333)).as_bytes());
+        std::fs::create_dir(run.0.path().join("rank2-from-round3")).expect("writable");
+        run.write("rank2-from-round3/offsets.jsonl", format!("{header}{}{}", line(3, 3), line(4, 4)).as_bytes());
+        let event = |round: i64, at: i64| {
+            format!(
+                "{{\"round_id\":{round},\"clock_events\":[[1,{{\"step_ns\":5,\"slew_ppm\":0.0,\"at_ns\":{at}}}]]}}\n"
+            )
+        };
+        run.write("global_windows.jsonl", format!("{}{}", event(2, 22), event(3, 33)).as_bytes());
+        run.write("rank2-from-round3/global_windows.jsonl", event(3, 34).as_bytes());
+        // Of the first master's rounds alone.
+        run.write("offsets.smoothed.jsonl", format!("{header}{}", line(1, 1)).as_bytes());
+        let offsets = run.steps().expect("one recording");
+        let of = |field: fn(&probe_sync_estimate::series::OffsetSample) -> f64| -> Vec<f64> {
+            offsets.nodes[&1].iter().map(field).collect()
+        };
+        assert_eq!(of(|sample| sample.offset_ns), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(offsets.steps[&1].len(), 2);
     }
 
     /// The lines of pairs at these seconds; the tracer clock is an hour behind.
