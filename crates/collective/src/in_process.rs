@@ -200,7 +200,11 @@ impl Collective for InProcess {
         Ok(Some(Vec::new()))
     }
 
-    fn succeed(&mut self, of: usize, deadline: &Deadline) -> Result<Rank, Error> {
+    fn root_has_gone(&mut self) -> bool {
+        !self.shared.lock().members[self.root].alive
+    }
+
+    fn succeed(&mut self, of: usize, _patience: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         const OPERATION: &str = "succession";
         let mut wait = Wait::begin(OPERATION, deadline);
         let lost = self.root;

@@ -367,8 +367,8 @@ pub trait Collective {
         Ok(())
     }
 
-    /// Before [`Self::go_on_without_lost`]: where the others reach this rank if it is to take the root's place. None where the backend has only one
-    /// root.
+    /// Before [`Self::go_on_without_lost`]: where the others reach this rank if it is to take the root's place, which the root itself never does: nowhere. None where the
+    /// backend has only one root.
     ///
     /// # Errors
     /// When the system refuses what that needs.
@@ -380,12 +380,23 @@ pub trait Collective {
     fn line_up(&mut self, _successors: &[(Rank, Vec<SocketAddr>)]) {}
 
     /// The root is lost, and an operation has failed for that: settles with the ranks that are left who takes its place. More than half of the `of` ranks
-    /// that took part last, the lost root among them, must find each other. Afterwards they begin anew: what failed is repeated, with the new root.
+    /// that took part last, the lost root among them, must find each other; who finds more than half waits no longer than `patience` for the rest. Afterwards they
+    /// begin anew: what failed is repeated, with the new root.
     ///
     /// # Errors
     /// [`Error::Minority`] when too few find each other; also when the backend has only one root.
-    fn succeed(&mut self, _of: usize, _deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, _of: usize, _patience: Duration, _deadline: &Deadline) -> Result<Rank, Error> {
         Err(Error::Backend { operation: "succession", reason: format!("{} groups have only one root", self.backend()) })
+    }
+
+    /// Whether the root has hung up, as far as can be seen without waiting. Where it only hangs, the next operation shows it.
+    fn root_has_gone(&mut self) -> bool {
+        false
+    }
+
+    /// At the root, when many ranks were lost at once: looks whether they have met anew around another root, who is that then.
+    fn superseded_by(&mut self) -> Option<Rank> {
+        None
     }
 
     /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the others.

@@ -152,6 +152,18 @@ pub enum Error {
         /// The reference.
         reference: NodeId,
     },
+    /// The ranks that were lost have met anew without this one.
+    #[error(
+        "{here} of {before} ranks were left here, and the others go on with rank {rank} as their master: this side ends, what it recorded after that counts for nothing"
+    )]
+    Superseded {
+        /// Their master.
+        rank: Rank,
+        /// Ranks here.
+        here: u32,
+        /// Ranks before.
+        before: u32,
+    },
     /// A rank was to be the master, and had never been told what it must know.
     #[error(
         "rank {rank} was to take the place of rank {lost}, which was lost before it had told anybody of the run: start the run anew"

@@ -73,6 +73,15 @@ pub(super) fn join(
     }
 }
 
+/// Whether a group is under way at one of these addresses that would let `rank` come back: it has another root then than this rank knows.
+pub(super) fn has_another_root(addresses: &[String], rank: Rank, expected: Expected, limit: &Deadline) -> bool {
+    let Expected { size, job, options, .. } = expected;
+    let Ok(nonce) = random_bytes() else { return false };
+    let hello = Hello::new(rank, size, Errand::Place, nonce);
+    let greeted = attempt(addresses, &hello, job, &options, &mut Wait::begin(OPERATION, limit));
+    greeted.is_ok_and(|greeted| greeted.verdict == Verdict::Back)
+}
+
 /// A connection on which both sides have proven that they are of the run.
 pub(super) struct Greeted {
     pub stream: TcpStream,

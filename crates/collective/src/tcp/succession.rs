@@ -28,7 +28,7 @@ use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
 use super::options::{FanOut, TcpOptions};
 use super::rendezvous::{bind, bind_everywhere};
-use super::{Group, JobKey};
+use super::{Group, JobKey, joining};
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_participants,
 };
@@ -126,15 +126,23 @@ impl Tcp {
     }
 
     /// Waits for the others where this rank stands, and becomes their root.
-    fn host_the_rest(&self, listener: TcpListener, of: usize, limit: &Deadline) -> Result<Group, Error> {
+    fn host_the_rest(
+        &self,
+        listener: TcpListener,
+        of: usize,
+        patience: Duration,
+        limit: &Deadline,
+    ) -> Result<Group, Error> {
         let expected = in_star(self.expected);
+        // Those who join wait until the limit: the word that the group stands must reach them before.
         let mut wait = Wait::begin_early(OPERATION, limit);
         let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
         listener.set_nonblocking(true).map_err(setup)?;
         let (mut newcomers, mut joined) = (Newcomers::new(expected), Vec::<Connection>::new());
         // All but the root that is lost and this one.
         while joined.len() + 2 < of {
-            let Some(slice) = wait.slice() else { break };
+            let enough = 2 * (joined.len() + 1) > of && wait.elapsed() >= patience;
+            let Some(slice) = wait.slice().filter(|_| !enough) else { break };
             let sockets: Vec<_> =
                 std::iter::once((listener.as_fd(), PollFlags::IN)).chain(newcomers.sockets()).collect();
             let ready = poll_sockets(&sockets, slice, OPERATION)?;
@@ -275,7 +283,7 @@ impl Collective for Tcp {
 
     fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
         if self.rank == ROOT {
-            return Ok(None);
+            return Ok(Some(Vec::new()));
         }
         let own = self.local_ip();
         let listener = if own.is_loopback() { bind(SocketAddr::new(own, 0))? } else { bind_everywhere(0)? };
@@ -291,7 +299,21 @@ impl Collective for Tcp {
         }
     }
 
-    fn succeed(&mut self, of: usize, deadline: &Deadline) -> Result<Rank, Error> {
+    fn root_has_gone(&mut self) -> bool {
+        self.group.root_has_hung_up()
+    }
+
+    fn superseded_by(&mut self) -> Option<Rank> {
+        let nobodys = Deadline::new(2 * LOOK, None);
+        let other = |(rank, addresses): &&(Rank, Vec<SocketAddr>)| {
+            let expected = in_star(self.expected);
+            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            *rank != self.rank && joining::has_another_root(&addresses, exchanged(*rank, self.rank), expected, &nobodys)
+        };
+        self.successors.iter().find(other).map(|(rank, _)| *rank)
+    }
+
+    fn succeed(&mut self, of: usize, patience: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         let lost = self.root;
         let mut why = Error::Minority { operation: OPERATION, present: 1, of };
         let line = std::mem::take(&mut self.successors);
@@ -300,7 +322,7 @@ impl Collective for Tcp {
             // So that time is left for the next.
             let limit = deadline.halved();
             let attempt = if *successor == self.rank {
-                self.standing.take().map(|listener| self.host_the_rest(listener, of, &limit))
+                self.standing.take().map(|listener| self.host_the_rest(listener, of, patience, &limit))
             } else {
                 somebody_listens(addresses).then(|| self.join_the_rest(*successor, addresses, &limit))
             };
@@ -413,6 +435,11 @@ impl Group {
         self.peers.send(Kind::Broadcast, 0, &present, |_| Body::new(STANDS), wait)?;
         self.note_gone();
         Ok(())
+    }
+
+    /// Whether the root has ended its connection.
+    fn root_has_hung_up(&mut self) -> bool {
+        self.rank != ROOT && self.peers.at(super::CONTROL).is_some_and(|root| has_hung_up(root))
     }
 
     fn hear_it_stands(&mut self, wait: Wait<'_>) -> Result<(), Error> {

@@ -30,7 +30,7 @@ fn succeed(ranks: Vec<Tcp>, of: usize, seconds: u64) -> Vec<(Tcp, Result<Rank, E
     std::thread::scope(|scope| {
         let succeed = |mut rank: Tcp| {
             scope.spawn(move || {
-                let root = rank.succeed(of, &within(seconds));
+                let root = rank.succeed(of, Duration::from_secs(seconds) / 4, &within(seconds));
                 (rank, root)
             })
         };
@@ -111,6 +111,30 @@ fn a_successor_that_hangs_is_passed_over_and_finds_itself_alone_when_it_wakes() 
     let [(_, woken)] = &succeed(vec![hangs], 5, 2)[..] else { panic!("one rank") };
     assert!(matches!(woken, Err(Error::Minority { present: 1, of: 5, .. })), "{woken:?}");
     works(&mut ranks, 5, 2, &[2, 3, 4]);
+}
+
+#[test]
+fn a_root_that_wakes_learns_that_the_others_have_met_anew() {
+    let mut ranks = group(4, &[1, 2]);
+    let mut woken = ranks.remove(0);
+    assert_eq!(woken.superseded_by(), None, "they have not");
+    let (mut ranks, chosen) = roots(succeed(ranks, 4, 20));
+    assert_eq!(chosen, [1; 3]);
+    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    assert_eq!(woken.superseded_by(), Some(1));
+    works(&mut ranks, 4, 1, &[1, 2, 3]);
+}
+
+#[test]
+fn who_waits_for_something_else_sees_that_the_root_has_hung_up() {
+    let mut ranks = group(2, &[1]);
+    assert!(!ranks[1].root_has_gone() && !ranks[0].root_has_gone());
+    drop(ranks.remove(0));
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !ranks[0].root_has_gone() {
+        assert!(std::time::Instant::now() < deadline, "it is not seen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

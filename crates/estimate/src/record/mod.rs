@@ -112,12 +112,12 @@ fn events_of(round: &GlobalWindowData, node: NodeId) -> impl Iterator<Item = &Cl
 
 /// The sudden changes of rate of a node's clock and of the reference's in a round, ppm.
 pub(crate) fn slew_ppm(round: &GlobalWindowData, node: NodeId) -> f64 {
-    let concerned = |of: &NodeId| *of == node || *of == round.reference;
+    let concerned = |of: &NodeId| *of == node || *of == round.leader();
     round.clock_events.iter().filter(|(of, _)| concerned(of)).map(|(_, event)| event.slew_ppm.abs()).sum()
 }
 
 fn broken_into(round: &GlobalWindowData, node: NodeId) -> Option<RoundId> {
-    let concerned = |of: NodeId| of == node || of == round.reference;
+    let concerned = |of: NodeId| of == node || of == round.leader();
     round.watch.breaks.iter().filter(|broken| concerned(broken.node)).map(|broken| broken.round).max()
 }
 

@@ -51,6 +51,11 @@ impl GlobalWindowData {
         self.window_start.midpoint(self.window_end)
     }
 
+    /// The node whose clock the timeline was in this round: the reference, or who carried it.
+    pub fn leader(&self) -> NodeId {
+        self.carried_by.unwrap_or(self.reference)
+    }
+
     /// The estimate of a node; None where this is a part that leaves it out.
     pub fn node(&self, node: NodeId) -> Option<&NodeEstimate> {
         let place = self.all_nodes.binary_search_by_key(&node, |estimate| estimate.node_id).ok()?;
@@ -79,8 +84,7 @@ impl GlobalWindowData {
 
     /// Whether the node's clock, or the reference's, was disturbed during the window: the system said so, or its packets do.
     pub fn clock_disturbed(&self, node: NodeId) -> bool {
-        let leader = self.carried_by.unwrap_or(self.reference);
-        let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == leader;
+        let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == self.leader();
         self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.invalid).any(concerned)
     }
 }

@@ -5,7 +5,7 @@ use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
 use super::{Solver, SolverOptions, Timeline, directions};
 use crate::faults::{Culprit, Fault, FaultKind};
 use crate::graph::GraphOptions;
-use crate::window::{EdgeAlphaBeta, NodeWindowData, PeerPackets, Punctuality};
+use crate::window::{ClockEvent, EdgeAlphaBeta, NodeWindowData, PeerPackets, Punctuality};
 
 const NODES: u32 = 5;
 const ROUNDS: u64 = 8;
@@ -254,4 +254,30 @@ fn a_timeline_that_nobody_knows_is_not_carried() {
     timeline.solve(RoundId(0), &leading, &windows).expect("our own nodes");
     assert!(timeline.leading(&running(1, &[2])).is_none(), "node 2 was never measured");
     assert_eq!(timeline.leading(&running(1, &[1, 2])).map(|window| window.node_id), Some(NodeId(1)));
+}
+
+#[test]
+fn a_pause_and_a_step_of_the_carrier_do_not_lose_the_timeline() {
+    let options = SolverOptions { nodes: 4, reference: NodeId(0), graph: GraphOptions::default() };
+    let mut timeline = Timeline::new(options);
+    for round in 0..16 {
+        let here: &[u32] = if round < 8 { &[0, 1, 2, 3] } else { &[1, 2, 3] };
+        let mut windows = running(round, here);
+        if round == 7 {
+            // All pause, and then the reference is lost.
+            windows.iter_mut().for_each(|window| window.edges.clear());
+        }
+        if round == 12 {
+            let carrier = timeline.leader();
+            let stepped = windows.iter_mut().find(|window| window.node_id == carrier).expect("it is here");
+            let at = stepped.window_start;
+            stepped.clock_event = Some(ClockEvent { step_ns: 1_000_000_000, slew_ppm: 0.0, at, step_between: None });
+        }
+        let before = timeline.leader();
+        let leading = timeline.leading(&windows).expect("somebody knows").clone();
+        assert_eq!(timeline.leader() != before, [8, 12].contains(&round), "round {round}");
+        let data = timeline.solve(RoundId(round), &leading, &windows).expect("our own nodes").data;
+        let apart = (data.window_start.as_ns() - 1_000_000_000_000 - round as i64 * WINDOW_NS).abs();
+        assert!(apart < 2_000, "round {round} begins {apart} ns away");
+    }
 }

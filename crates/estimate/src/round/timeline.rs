@@ -72,10 +72,14 @@ impl Timeline {
     /// The window that says when the round was: the leader's, or that of the node that is to carry on in its place. None when nobody here can.
     pub fn leading<'w>(&mut self, windows: &'w [NodeWindowData]) -> Option<&'w NodeWindowData> {
         let of = |node: NodeId| windows.iter().find(|window| window.node_id == node);
-        if let Some(window) = of(self.leader()) {
+        let steady = |window: &NodeWindowData| window.clock_event.is_none_or(|event| event.step_ns == 0);
+        // The reference's clock is the timeline, whatever it does; a clock that only carries it must not take it along when it is set.
+        if let Some(window) = of(self.leader()).filter(|window| self.carried.is_none() || steady(window)) {
             return Some(window);
         }
-        let carried = Carried::choose(self.last.as_ref()?, |node| of(node).is_some())?;
+        let last = self.last.as_ref()?;
+        let carried = Carried::choose(last, |node| of(node).is_some_and(steady))
+            .or_else(|| Carried::choose(last, |node| of(node).is_some()))?;
         self.solver = Solver::new(SolverOptions { reference: carried.by, ..self.options });
         self.carried = Some(carried);
         of(carried.by)
@@ -95,7 +99,12 @@ impl Timeline {
         if let Some(carried) = &self.carried {
             carried.apply(&mut solved.data, self.options.reference);
         }
-        self.last = Some(solved.data.clone());
+        // A round without packets, because all pause, knows nobody who could carry the timeline on; the one before does.
+        let leader = self.leader();
+        let knows = |node: &NodeEstimate| node.reachable && node.node_id != leader;
+        if self.last.is_none() || solved.data.all_nodes.iter().any(knows) {
+            self.last = Some(solved.data.clone());
+        }
         Ok(solved)
     }
 
@@ -127,7 +136,7 @@ impl Carried {
 
     /// How far it is ahead at this instant of its clock, and the standard deviation of that, ns.
     fn at(&self, instant: Timestamp<System>) -> [f64; 2] {
-        let seconds = (instant - self.since).as_ns_f64() * 1e-9;
+        let seconds = self.seconds(instant);
         let rate = self.drift_sigma_ppm * NS_PER_S_PER_PPM;
         // Offset and rate of a line come from the same packets; the worst is that their errors add up.
         let growth = Growth::Walk { covariance: self.sigma_ns * rate, rate: rate * rate, density: DENSITY };
@@ -135,10 +144,17 @@ impl Carried {
         [ahead, growth.sigma(self.sigma_ns, seconds.abs())]
     }
 
+    fn seconds(&self, instant: Timestamp<System>) -> f64 {
+        (instant - self.since).as_ns_f64() * 1e-9
+    }
+
     /// Puts a round that was solved against the carrying node onto the timeline.
     fn apply(&self, round: &mut GlobalWindowData, reference: NodeId) {
         let on_its_clock = round.midpoint().of_reference_node();
         let [ahead, sigma] = self.at(on_its_clock);
+        // Its rate has wandered since, as its offset has.
+        let wandered_ppm = (DENSITY * self.seconds(on_its_clock).abs()).sqrt() / NS_PER_S_PER_PPM;
+        let rate_sigma_ppm = self.drift_sigma_ppm.hypot(wandered_ppm);
         for node in &mut round.all_nodes {
             // No packet of this round says where the timeline is.
             (node.bound_lo_ns, node.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
@@ -147,7 +163,7 @@ impl Carried {
             node.sigma_ns = node.sigma_ns.hypot(sigma);
             // More packets do not reduce it.
             node.asymmetry_sigma_ns = node.asymmetry_sigma_ns.hypot(sigma).min(node.sigma_ns);
-            node.drift_sigma_ppm = node.drift_sigma_ppm.hypot(self.drift_sigma_ppm);
+            node.drift_sigma_ppm = node.drift_sigma_ppm.hypot(rate_sigma_ppm);
         }
         let shift = Duration::from_ns_f64(ahead);
         (round.window_start, round.window_end) = (round.window_start - shift, round.window_end - shift);

@@ -185,6 +185,10 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) 
 
 /// Of the ranks that are nodes and stand by the first of every other host, then the others, so that a host that is gone takes few of them.
 fn successors(most: usize, all: &[Hello], rank_of_node: &[u32]) -> Vec<(usize, Vec<SocketAddr>)> {
+    // A run that ends with the first rank that is lost has no other master, and its root knows that.
+    if all[ROOT].stands_by.is_none() {
+        return Vec::new();
+    }
     let ranks = rank_of_node.iter().map(|rank| *rank as usize).filter(|rank| *rank != ROOT);
     let standing: Vec<(usize, &Vec<SocketAddr>)> =
         ranks.filter_map(|rank| Some((rank, all[rank].stands_by.as_ref()?))).collect();

@@ -26,45 +26,62 @@ pub(crate) struct Attendants {
     renewed: BTreeMap<NodeId, Back>,
     /// Lives of nodes after their first.
     lives: u32,
-    /// The rank that stands by for this one and knows all this.
-    informed: Option<Rank>,
+    /// Ranks that have come back: they stand by for nobody.
+    returned: Vec<bool>,
+    /// Those who could take this rank's place have not been told all this.
+    changed: bool,
 }
 
 impl Attendants {
     /// All ranks of a run that begins now.
     pub fn new(joined: &Joined, hellos: Vec<Hello>) -> Self {
         let notice = Notice { plan: joined.plan.clone(), roster: joined.roster.clone() };
-        Self { away: vec![false; hellos.len()], hellos, notice, renewed: BTreeMap::new(), lives: 0, informed: None }
+        let returned = vec![false; hellos.len()];
+        Self {
+            away: vec![false; hellos.len()],
+            hellos,
+            notice,
+            renewed: BTreeMap::new(),
+            lives: 0,
+            returned,
+            changed: true,
+        }
     }
 
     /// Those of a run that goes on under another master.
     pub fn of(joined: &Joined, present: Present) -> Self {
-        let Present { hellos, away, roster, renewed, lives } = present;
-        Self { hellos, away, notice: Notice { plan: joined.plan.clone(), roster }, renewed, lives, informed: None }
+        let Present { hellos, away, returned, roster, renewed, lives } = present;
+        Self {
+            hellos,
+            away,
+            notice: Notice { plan: joined.plan.clone(), roster },
+            renewed,
+            lives,
+            returned,
+            changed: true,
+        }
     }
 
-    /// What `standby` must be told of them, if it does not know it.
-    pub fn for_standby(&mut self, standby: Rank) -> Option<Present> {
-        if self.informed.replace(standby) == Some(standby) {
-            return None;
-        }
-        Some(Present {
+    /// What those must be told of them who could take this rank's place, if they do not know it.
+    pub fn for_successors(&mut self) -> Option<Present> {
+        std::mem::take(&mut self.changed).then(|| Present {
             hellos: self.hellos.clone(),
             away: self.away.clone(),
+            returned: self.returned.clone(),
             roster: self.notice.roster.clone(),
             renewed: self.renewed.clone(),
             lives: self.lives,
         })
     }
 
+    /// Whether a rank is there as it was from the start.
+    pub fn is_steady(&self, rank: Rank) -> bool {
+        !self.away[rank] && !self.returned[rank]
+    }
+
     /// How many ranks are not.
     pub fn here(&self) -> u32 {
         self.away.iter().filter(|away| !**away).count() as u32
-    }
-
-    /// Whether a rank is gone.
-    pub fn is_away(&self, rank: Rank) -> bool {
-        self.away[rank]
     }
 
     /// What ranks that come back are told.
@@ -93,8 +110,7 @@ impl Attendants {
             let admitted = exchange.admit(rank, judged.as_ref().map(|_| ()).map_err(Clone::clone));
             match (judged, statement) {
                 (Ok(same_clocks), Ok(statement)) if admitted => {
-                    self.away[rank] = false;
-                    self.informed = None;
+                    (self.away[rank], self.returned[rank], self.changed) = (false, true, true);
                     self.hellos[rank] = statement.hello;
                     recorder.returned(rank, round_id);
                     if let Some((node, ready)) = self.notice.plan.probes_for(rank).zip(statement.ready) {
@@ -130,7 +146,7 @@ impl Attendants {
         // Who had left before is not there either when ranks meet anew.
         for (rank, reason) in left.iter().filter(|(rank, _)| !self.away[*rank]).collect::<Vec<_>>() {
             self.away[*rank] = true;
-            self.informed = None;
+            self.changed = true;
             recorder.left(*rank, from, &reason.to_string());
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Control {
     anomaly: Option<Instant>,
     /// The backend carries no words, and that was said.
     mute: bool,
+    /// The master is another one: what was asked of the one before is asked again.
+    again: bool,
 }
 
 /// Where a rank's rounds stand when it looks.
@@ -63,7 +65,8 @@ impl Control {
     /// Of a rank of which this can be asked.
     pub fn new(requests: Requests, mode: RoundMode) -> Self {
         match mode {
-            RoundMode::Master => {}
+            // A caller's context serves one session after the other.
+            RoundMode::Master => requests.open(),
             RoundMode::Timed => {
                 requests.close("time-based rounds have no master that could be asked: use --rounds master");
             }
@@ -77,7 +80,13 @@ impl Control {
             ending: None,
             anomaly: None,
             mute: false,
+            again: false,
         }
+    }
+
+    /// The master is another one.
+    pub fn ask_again(&mut self) {
+        (self.again, self.stop_told, self.ending) = (true, false, None);
     }
 
     /// Tells those who asked for what this round decides.
@@ -112,9 +121,18 @@ impl Control {
     /// # Errors
     /// When the backend has failed.
     pub fn look(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        if std::mem::take(&mut self.again) {
+            for request in self.brought.iter().map(|asked| asked.request.clone()).collect::<Vec<_>>() {
+                self.bring(&request, here)?;
+            }
+        }
         for asked in self.requests.take() {
             self.bring(&asked.request, here)?;
-            self.brought.push(asked);
+            if self.brought.len() < BROUGHT_MAX {
+                self.brought.push(asked);
+            } else {
+                asked.refuse("too much was asked that was not decided yet");
+            }
         }
         self.tell_of_own(here)?;
         for (rank, word) in here.exchange.words()? {
@@ -198,6 +216,9 @@ impl Control {
         Ok(())
     }
 }
+
+/// Requests of this rank that may wait for a decision.
+const BROUGHT_MAX: usize = 256;
 
 /// Between two looks.
 pub(super) const LOOK: Duration = Duration::from_ms(100);

@@ -103,9 +103,14 @@ impl Decider {
     /// Goes on after this round, of a run under way of which it knows nothing else.
     pub fn adopt(&mut self, round: &GlobalWindowData) {
         self.timeline = Timeline::resume(self.timeline.options(), round.clone());
-        (self.paused, self.closing) = (round.decision.paused, round.decision.closing);
-        self.asked |= round.decision.closing;
-        self.phase.clone_from(&round.decision.phase);
+        self.take_decision(&round.decision);
+    }
+
+    /// Goes on with what another master has decided last.
+    pub fn take_decision(&mut self, decision: &Decision) {
+        (self.paused, self.closing) = (decision.paused, decision.closing);
+        self.asked |= decision.closing;
+        self.phase.clone_from(&decision.phase);
     }
 
     /// From the next decision on it is as somebody asked.

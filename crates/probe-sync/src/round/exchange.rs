@@ -17,7 +17,7 @@ use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::request::Request;
-use super::standby::Shadow;
+use super::standby::{Present, Shadow};
 use crate::join::{Back, Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
@@ -45,6 +45,8 @@ pub(crate) struct Told {
     pub present: u32,
     /// For the rank that takes the master's place when it is lost.
     pub shadow: Option<Shadow>,
+    /// For all that could, when it has changed: who is there.
+    pub attendants: Option<Present>,
 }
 
 /// What is said beside the rounds.
@@ -66,7 +68,7 @@ pub(crate) enum Word {
 impl Broadcast {
     /// A solved round, without a shadow.
     pub fn solved(round: GlobalWindowData, back: Vec<Back>, present: u32) -> Self {
-        Self::Solved(Box::new(Told { round, back, present, shadow: None }))
+        Self::Solved(Box::new(Told { round, back, present, shadow: None, attendants: None }))
     }
 
     /// What a rank of `node` is told of it, where not everybody is told all.
@@ -75,6 +77,15 @@ impl Broadcast {
             Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone(), told.present),
             Self::Ended { round_id } => Self::Ended { round_id: *round_id },
         }
+    }
+
+    /// What the other ranks are told that could take the master's place.
+    fn with_attendants(&self) -> Self {
+        let mut told = self.without_shadow();
+        if let (Self::Solved(own), Self::Solved(told)) = (self, &mut told) {
+            told.attendants.clone_from(&own.attendants);
+        }
+        told
     }
 
     /// What ranks are told that do not take the master's place.
@@ -219,10 +230,13 @@ impl<'c> Exchange<'c> {
     /// What each rank is told: the shadow goes to the one that stands by.
     fn parts(&mut self, own: &Broadcast, standby: Option<Rank>) {
         let all = wire::encode(&own.without_shadow());
+        let tells_attendants = matches!(own, Broadcast::Solved(told) if told.attendants.is_some());
         let mut of_node: BTreeMap<NodeId, Vec<u8>> = BTreeMap::new();
         for (rank, node) in self.node_of_rank.iter().enumerate() {
             if Some(rank) == standby {
                 self.frames.push(&wire::encode(own));
+            } else if self.successors.contains(&rank) && tells_attendants {
+                self.frames.push(&wire::encode(&own.with_attendants()));
             } else if self.own_parts {
                 let part = of_node.entry(*node).or_insert_with(|| wire::encode(&own.part_of(*node)));
                 self.frames.push(part);
@@ -232,9 +246,11 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// The rank that takes the master's place when it is lost: the first in the line that is not away.
-    pub fn standby(&self, away: impl Fn(Rank) -> bool) -> Option<Rank> {
-        self.successors.iter().copied().find(|rank| *rank != self.collective.rank() && !away(*rank))
+    /// The rank that takes the master's place when it is lost: the next in the line that is `steady`.
+    pub fn standby(&self, steady: impl Fn(Rank) -> bool) -> Option<Rank> {
+        let own = self.successors.iter().position(|rank| *rank == self.collective.rank());
+        let after = own.map_or(0, |place| place + 1);
+        self.successors[after..].iter().copied().find(|rank| steady(*rank))
     }
 
     /// Whether this error means that the master is lost, and another rank may take its place.
@@ -253,8 +269,20 @@ impl<'c> Exchange<'c> {
     /// # Errors
     /// When too few find each other.
     pub fn succeed(&mut self, present: usize, window: Duration) -> Result<Rank, Error> {
-        let deadline = self.deadline(window);
-        Ok(self.collective.succeed(present, &deadline)?)
+        // Ranks that the master told of the round still notice its loss a window after those that it did not.
+        let patience = 2 * nanos(window) + NOTICED_APART;
+        let deadline = Deadline::new(4 * patience, Some(Arc::clone(&self.stop)));
+        Ok(self.collective.succeed(present, patience, &deadline)?)
+    }
+
+    /// Whether the master has hung up: this rank need not wait for the end of its window to learn it.
+    pub fn master_has_gone(&mut self) -> bool {
+        !self.successors.is_empty() && !self.at_root() && self.collective.root_has_gone()
+    }
+
+    /// At the root, when many ranks were lost at once: the rank around which the others have met without this one.
+    pub fn superseded_by(&mut self) -> Option<Rank> {
+        self.collective.superseded_by()
     }
 
     /// After that: what the master that is lost decided last, for all who have missed it. `last` is what this rank was told last. None where nobody has missed
@@ -262,8 +290,14 @@ impl<'c> Exchange<'c> {
     ///
     /// # Errors
     /// When the ranks do not answer.
-    pub fn last_decided(&mut self, last: Option<&Broadcast>, window: Duration) -> Result<Option<Broadcast>, Error> {
-        let deadline = self.deadline_of_the_roots_word(window);
+    pub fn last_decided(
+        &mut self,
+        last: Option<&Broadcast>,
+        of: usize,
+        window: Duration,
+    ) -> Result<Option<Broadcast>, Error> {
+        let at_root = self.at_root();
+        let deadline = if at_root { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         let (root, size, rank) = (self.collective.root(), self.collective.size(), self.collective.rank());
         let own = last.map(Broadcast::round_id);
         self.collective.gather(&vec![true; size], &wire::encode(&own), &mut self.frames, &deadline)?;
@@ -278,6 +312,11 @@ impl<'c> Exchange<'c> {
                     newest = (known, rank);
                 }
             }
+            // Who answers here is in no other group.
+            let here = self.frames.iter().filter(|bytes| !bytes.is_empty()).count();
+            if 2 * here <= of {
+                return Err(collective::Error::Minority { operation: "succession", present: here, of }.into());
+            }
             agreed = wire::encode(&behind.then_some(newest.1));
         }
         self.collective.broadcast(&mut agreed, &deadline)?;
@@ -285,9 +324,15 @@ impl<'c> Exchange<'c> {
         let concerned: Vec<bool> = (0..size).map(|rank| [ROOT, root, holder].contains(&rank)).collect();
         let held = last.map(|last| wire::encode(&last.without_shadow())).unwrap_or_default();
         self.collective.gather(&concerned, &held, &mut self.frames, &deadline)?;
-        let mut newest = if rank == root { self.frames.frame(holder).to_vec() } else { Vec::new() };
+        let mut newest = Vec::new();
+        if rank == root {
+            // Empty where the holder was lost meanwhile: then nobody here knows that round.
+            let held = Some(self.frames.frame(holder)).filter(|held| !held.is_empty());
+            let held: Option<Broadcast> = held.map(|held| wire::decode(held, holder)).transpose()?;
+            newest = wire::encode(&held);
+        }
         self.collective.broadcast(&mut newest, &deadline)?;
-        wire::decode(&newest, holder).map(Some)
+        wire::decode(&newest, root)
     }
 
     /// Says something beside the rounds: the root to all, another rank to the root. False where the backend carries no words.
@@ -439,6 +484,9 @@ impl<'c> Exchange<'c> {
 fn shares_rounds(joined: &Joined) -> bool {
     joined.config.share_rounds.unwrap_or(joined.ranks * joined.plan.nodes() <= SHARED_ESTIMATES_MAX)
 }
+
+/// By how much ranks may notice the loss of the master apart, beside their windows.
+const NOTICED_APART: StdDuration = StdDuration::from_secs(5);
 
 /// Estimates that the root sends in a round where everybody is told all: 256 ranks of 256 nodes, some 7 MB.
 const SHARED_ESTIMATES_MAX: usize = 1 << 16;

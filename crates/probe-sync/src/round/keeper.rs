@@ -47,9 +47,9 @@ impl Keeper {
         Ok(Self { recorder, attendants: Attendants::of(&joined, present), latency: StdDuration::ZERO })
     }
 
-    /// What the rank must be told that stands by for this one, if it does not know it.
-    pub fn for_standby(&mut self, standby: Rank) -> Option<Present> {
-        self.attendants.for_standby(standby)
+    /// What those must be told of the ranks who could take this one's place, if they do not know it.
+    pub fn for_successors(&mut self) -> Option<Present> {
+        self.attendants.for_successors()
     }
 
     /// How many ranks take part, this one among them.
@@ -57,9 +57,9 @@ impl Keeper {
         self.attendants.here()
     }
 
-    /// Whether a rank is gone.
-    pub fn is_away(&self, rank: Rank) -> bool {
-        self.attendants.is_away(rank)
+    /// Whether a rank is there as it was from the start.
+    pub fn is_steady(&self, rank: Rank) -> bool {
+        self.attendants.is_steady(rank)
     }
 
     /// Keeps a round that the master before decided last, and that others have missed.

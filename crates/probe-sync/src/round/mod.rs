@@ -38,7 +38,7 @@ use self::exchange::{Broadcast, Exchange, Told};
 use self::keeper::Keeper;
 use self::node::Node;
 use self::request::{Request, Requests};
-use self::standby::{Shadow, Standby};
+use self::standby::{Present, Shadow, Standby};
 use self::window::WindowPlan;
 use crate::Error;
 use crate::clock::Feed;
@@ -65,6 +65,8 @@ pub(crate) struct Rounds<'c> {
     keeper: Option<Box<Keeper>>,
     /// On the rank that takes the master's place when it is lost.
     standby: Option<Box<Standby>>,
+    /// On all that could: who is there.
+    attendants: Option<Present>,
     joined: Arc<Joined>,
     control: Control,
     /// Whether the node starts exchanges.
@@ -133,6 +135,7 @@ impl<'c> Rounds<'c> {
             decider,
             keeper,
             standby: None,
+            attendants: None,
             joined: Arc::clone(joined),
             control: Control::new(requests, mode),
             probing: Probing::default(),
@@ -202,6 +205,9 @@ impl<'c> Rounds<'c> {
     fn wait_for(&mut self, left_over: impl Fn(&WindowPlan) -> Duration) -> Result<(), Error> {
         loop {
             self.look()?;
+            if self.exchange.master_has_gone() {
+                return Ok(());
+            }
             let now = self.node.as_ref().map(Node::now);
             let left = self.window.remaining(now) - left_over(&self.window);
             let cut = self.stop.raised() && !self.window.closing();
@@ -240,13 +246,21 @@ impl<'c> Rounds<'c> {
         closed: Instant,
         parts: &mut Parts,
     ) -> Result<bool, Error> {
-        let round_id = self.round_id;
+        let (round_id, mut masters_lost) = (self.round_id, 0);
         // Bounded: every time round there is one rank less to be the master.
         loop {
-            match self.round_with_master(own, closed, parts) {
-                Err(error) if self.exchange.master_is_lost(&error) => self.go_on_without_master(&error)?,
+            let mut error = match self.round_with_master(own, closed, parts) {
+                Err(error) if self.exchange.master_is_lost(&error) => error,
                 other => return other,
+            };
+            // The next one may be lost while it takes over.
+            while let Err(next) = self.go_on_without_master(&error, masters_lost) {
+                if !self.exchange.master_is_lost(&next) {
+                    return Err(next);
+                }
+                (error, masters_lost) = (next, masters_lost + 1);
             }
+            masters_lost += 1;
             if self.ended || self.round_id != round_id {
                 return Ok(!self.ended);
             }
@@ -264,10 +278,16 @@ impl<'c> Rounds<'c> {
         self.look()?;
         let (mut decided, mut standby) = (None, None);
         if let (Some(keeper), Some(decider)) = (&mut self.keeper, &mut self.decider) {
+            let before = keeper.here();
             let back = keeper.attend(self.round_id, &mut self.exchange)?;
-            standby = self.exchange.standby(|rank| keeper.is_away(rank));
-            let present = standby.and_then(|standby| keeper.for_standby(standby));
             let here = keeper.here();
+            if 2 * here < before
+                && let Some(rank) = self.exchange.superseded_by()
+            {
+                return Err(Error::Superseded { rank, here, before });
+            }
+            standby = self.exchange.standby(|rank| keeper.is_steady(rank));
+            let attendants = keeper.for_successors();
             if self.stop.raised() && !decider.asked() {
                 decider.take(&Request::Stop);
             }
@@ -275,8 +295,8 @@ impl<'c> Rounds<'c> {
             let requests = decider.taken();
             let ended = Broadcast::Ended { round_id: self.round_id };
             decided = Some(self.decide(&windows, closed, Some(time), parts)?.map_or(ended, |round| {
-                let shadow = standby.map(|_| Shadow { windows: windows.clone(), time, requests, present });
-                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow }))
+                let shadow = standby.map(|_| Shadow { windows: windows.clone(), time, requests });
+                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow, attendants }))
             }));
         }
         let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
@@ -378,6 +398,7 @@ impl<'c> Rounds<'c> {
             self.control.ended(self.last.as_ref().map(|told| &told.round));
             return Ok(false);
         };
+        self.attendants = told.attendants.take().or(self.attendants.take());
         let (round, shadow) = (&told.round, told.shadow.take());
         self.ended = round.decision.stop;
         if let Some(feed) = &mut self.feed {
@@ -451,6 +472,17 @@ impl<'c> Rounds<'c> {
     /// # Errors
     /// Names the rank that did not take part.
     pub fn settle(&mut self) -> Result<Vec<RankAccount>, Error> {
+        match self.settle_with_all() {
+            // All rounds have been; there is nobody to report to.
+            Err(error) if self.exchange.master_is_lost(&error) => {
+                tracing::warn!("{error}; the run was over");
+                Ok(Vec::new())
+            }
+            settled => settled,
+        }
+    }
+
+    fn settle_with_all(&mut self) -> Result<Vec<RankAccount>, Error> {
         let (instant, cpu) = self.begun;
         let wall_ns = instant.elapsed().as_nanos() as u64;
         let cpu_ns = clock::process_cpu_time().saturating_sub(cpu).as_nanos() as u64;

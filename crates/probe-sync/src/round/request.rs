@@ -152,6 +152,11 @@ impl Requests {
         std::mem::take(&mut self.lock().waiting)
     }
 
+    /// It can be asked from now on.
+    pub(crate) fn open(&self) {
+        self.lock().closed = None;
+    }
+
     /// Nothing can be asked any more.
     pub(crate) fn close(&self, reason: &str) {
         let mut queue = self.lock();

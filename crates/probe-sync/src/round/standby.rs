@@ -1,8 +1,8 @@
 //! The rank that takes the master's place when it is lost, and what it is told so that it can.
 //!
-//! Place in the flow: with every solved round the master sends its [`Shadow`] to one other rank, the standby: the windows that it solved, its own time, and
-//! what it knows of ranks that left and came back. The standby decides the same round once more, by the same code, and so knows at any
-//! time what the master knows. Where the standby is lost too, the next one begins without the rounds before.
+//! Place in the flow: with every solved round the master sends its [`Shadow`] to one other rank, the standby: the windows that it solved and its own time. The standby
+//! decides the same round once more, by the same code, and so knows at any time what the master knows. All ranks of the line learn who is there ([`Present`]) whenever that
+//! changes. So where the standby is lost too, the next one goes on with the last round and without those before.
 //!
 //! What it does not do: find out that the master is lost (the backend does).
 
@@ -28,8 +28,6 @@ pub(crate) struct Shadow {
     pub time: MasterTime,
     /// What was asked of it since the round before.
     pub requests: Vec<Request>,
-    /// Who is there, where the standby does not know it yet or it has changed.
-    pub present: Option<Present>,
 }
 
 /// Who takes part in a run, as the master knows it.
@@ -39,6 +37,8 @@ pub(crate) struct Present {
     pub hellos: Vec<Hello>,
     /// Ranks that are gone.
     pub away: Vec<bool>,
+    /// Ranks that have come back.
+    pub returned: Vec<bool>,
     /// Where the nodes are.
     pub roster: Roster,
     /// Nodes that have come back, as they are now.
@@ -50,7 +50,6 @@ pub(crate) struct Present {
 /// What the standby knows.
 pub(crate) struct Standby {
     decider: Box<Decider>,
-    present: Option<Present>,
     /// When the run began, as the master's clock has it.
     begun: Instant,
     /// The round that it heard of last.
@@ -63,19 +62,12 @@ impl Standby {
     /// Of a rank that knows nothing yet.
     pub fn new(joined: &Joined) -> Self {
         let policy = Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, false);
-        Self {
-            decider: Box::new(Decider::new(joined, policy)),
-            present: None,
-            begun: Instant::now(),
-            last: None,
-            said: false,
-        }
+        Self { decider: Box::new(Decider::new(joined, policy)), begun: Instant::now(), last: None, said: false }
     }
 
     /// Decides a round once more. `length` and `pace` are those of the window that it ended.
     pub fn follow(&mut self, shadow: Shadow, round: &GlobalWindowData, length: Duration, pace: &Pace) {
-        let Shadow { windows, time, requests, present } = shadow;
-        self.present = present.or(self.present.take());
+        let Shadow { windows, time, requests } = shadow;
         self.begun = Instant::now().checked_sub(time.begun).unwrap_or(self.begun);
         let last = self.last.replace(round.round_id);
         if round.round_id > RoundId::default() && last.map(RoundId::next) != Some(round.round_id) {
@@ -83,6 +75,8 @@ impl Standby {
             return;
         }
         requests.iter().for_each(|request| self.decider.take(request));
+        // They are told to nobody from here.
+        self.decider.taken();
         let ended = Ended { round_id: round.round_id, length, pace, master: Some(time) };
         let same = match self.decider.decide(&ended, &windows) {
             Ok(Decided::Solved(solved)) => solved.data == *round,
@@ -94,9 +88,8 @@ impl Standby {
         }
     }
 
-    /// What takes the master's place: the decider, who is there, and how long ago the run began. None where the master never told who is there.
-    pub fn take_over(self) -> Option<(Box<Decider>, Present, Instant)> {
-        let Self { decider, present, begun, .. } = self;
-        Some((decider, present?, begun))
+    /// What takes the master's place, and when the run began.
+    pub fn take_over(self) -> (Box<Decider>, Instant) {
+        (self.decider, self.begun)
     }
 }

@@ -64,12 +64,18 @@ impl ControlSocket {
             // A launcher's handlers are for its own threads.
             let _ = process::block_signals();
             while !ended.load(Ordering::Relaxed) {
-                if let (Ok(true), Ok((stream, _))) =
-                    (timer::sleep_unless_told(listener.as_fd(), LOOK), listener.accept())
-                {
-                    fork::close_in_children(&stream);
-                    // Whoever asks badly or goes away is his own problem.
-                    let _ = serve(&stream, &requests);
+                if !timer::sleep_unless_told(listener.as_fd(), LOOK).unwrap_or(false) {
+                    continue;
+                }
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        fork::close_in_children(&stream);
+                        // Whoever asks badly or goes away is his own problem.
+                        let _ = serve(&stream, &requests);
+                    }
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    // Without descriptors the socket stays ready.
+                    Err(_) => std::thread::sleep(LOOK),
                 }
             }
         };

@@ -141,6 +141,8 @@ fn again<'c>(
     welcome?;
     let session_key = join::session_key(&plan, key_file);
     let mut joined = joined(config, plan, session_key, roster, collective);
+    // It stands by for nobody, and has a voice when the others choose.
+    collective.line_up(&joined.plan.successors);
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
     let latest = exchange.next_broadcast(None, None, window)?;

@@ -22,12 +22,12 @@ use super::metrics::{Metrics, MetricsServer, Observed, prometheus_text, whole};
 use super::phases::Phases;
 use super::whole::Whole;
 use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TakenOver, TruthVerdict, documents};
-use crate::Error;
 use crate::join::{Back, Hello, Joined, Ready};
 use crate::measure::account::RankAccount;
 use crate::measure::virtual_clocks::{self, Truth};
 use crate::pace::adaptive::PacingReport;
 use crate::store::{Limits, RunDirectory, Stream, StreamState};
+use crate::{Config, Error};
 
 /// Rank 0's records of a run.
 pub(crate) struct Recorder {
@@ -97,7 +97,7 @@ impl Recorder {
         let metrics = Metrics::new(&hosts, config.pacing().map(|options| options.target_ns));
         Ok(Self {
             metrics,
-            metrics_server: config.metrics_listen.map(MetricsServer::start).transpose()?,
+            metrics_server: metrics_server(config, taken_over.is_some())?,
             judge: Judge::new(truth, roster.reference),
             header,
             offsets,
@@ -347,6 +347,17 @@ impl Recorder {
             error_ns: truth.filter(|_| estimate.reachable).map(|truth| estimate.offset_ns - truth),
             bounds_held: self.judge.bounds_held(node),
         }
+    }
+}
+
+/// Serves the metrics where that is asked for. The address may be the first master's own: then another that takes its place does without.
+fn metrics_server(config: &Config, taken_over: bool) -> Result<Option<MetricsServer>, Error> {
+    match config.metrics_listen.map(MetricsServer::start).transpose() {
+        Err(error) if taken_over => {
+            tracing::warn!("{error}; the metrics are in metrics.prom alone");
+            Ok(None)
+        }
+        other => other,
     }
 }
 
