@@ -6,11 +6,11 @@
 #   hosts.sh down                          remove them, and put the limits of the neighbour table back
 #   hosts.sh enter HOST PROGRAM...         run a program on one of them
 #   hosts.sh rsh HOST WORDS...             the same, as ssh would: the words are joined and read by a shell
-#   hosts.sh mpirun COUNT PROGRAM...       start a rank on each of the first COUNT hosts, from the first
+#   hosts.sh mpirun COUNT PROGRAM...       start ranks on each of the first COUNT hosts, from the first
 #
 # Settings come from the environment: HOSTS_NAME (default pshost), HOSTS_FAMILY (4, 6, or 64 for both; 0 leaves link-local addresses
 # only), HOSTS_MTU, HOSTS_SECOND=1 (a second interface on a network of its own), HOSTS_VLAN=1 (addresses on a VLAN of the interface),
-# HOSTS_TIMEOUT (seconds that mpirun may take, default 300), HOSTS_LOCAL_ADDRESS=1 (docker0 with the same address on every host).
+# HOSTS_TIMEOUT (seconds that mpirun may take, default 300), HOSTS_RANKS (ranks on each host, default 1), HOSTS_LOCAL_ADDRESS=1 (docker0 with the same address on every host).
 #
 # Nothing outside of the namespaces is touched but the neighbour table's limits, which all namespaces of a kernel share: 100 hosts that
 # know each other are 9900 entries, and the kernel's default limit is 1024. Needs root; ends with 77 where namespaces are not permitted.
@@ -148,15 +148,16 @@ enter() {
 
 # Daemons are started a few at a time: a hundred at once would share a few cores here.
 start() {
-    local count=$1 list
+    local count=$1 ranks=${HOSTS_RANKS:-1} list
     shift
     count_of "$count"
+    [[ $ranks =~ ^[1-9][0-9]{0,2}$ ]] || die "HOSTS_RANKS is 1 to 999, not \"$ranks\""
     [[ -e $state/count && $(cat "$state/count") -ge $count ]] || die "there are no $count hosts; hosts.sh up $count makes them"
-    list=$(for ((index = 1; index <= count; index++)); do echo -n "$name$index:1,"; done)
+    list=$(for ((index = 1; index <= count; index++)); do echo -n "$name$index:$ranks,"; done)
     local -x OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HOSTS_NAME=$name
-    enter "${name}1" mpirun --timeout "${HOSTS_TIMEOUT:-300}" -n "$count" -H "${list%,}" --map-by node --bind-to none \
+    enter "${name}1" mpirun --timeout "${HOSTS_TIMEOUT:-300}" -n "$((count * ranks))" -H "${list%,}" --map-by slot --bind-to none \
         --mca plm_rsh_agent "$(readlink -f "$0") rsh" --mca plm_rsh_no_tree_spawn 1 --mca plm_rsh_num_concurrent 8 \
-        --mca btl tcp,self -x HOSTS_NAME "$@"
+        --mca btl vader,tcp,self -x HOSTS_NAME "$@"
 }
 
 case ${1:-} in

@@ -37,6 +37,14 @@ enum Program {
     Wait(behaviour::WaitOptions),
     /// The last rank panics: the job must end although the others wait.
     Panic,
+    /// The last rank lets go of its end while the others gather: the root names it, and the job ends.
+    Leaves {
+        /// Let every that many ranks play a host.
+        #[arg(long)]
+        ranks_per_host: Option<usize>,
+    },
+    /// All ranks look for words while nobody says any; prints what the looking cost.
+    Looks(behaviour::LookOptions),
     /// The last rank aborts: the job must end with its reason.
     Abort,
 }
@@ -66,6 +74,8 @@ fn main() -> ExitCode {
         Program::Late => behaviour::late(group),
         Program::Wait(options) => behaviour::wait(group, &options),
         Program::Panic => behaviour::panic(group),
+        Program::Leaves { ranks_per_host } => behaviour::leaves(&group, ranks_per_host),
+        Program::Looks(options) => behaviour::looks(&group, &options),
         Program::Abort => behaviour::abort(group),
     };
     match result {

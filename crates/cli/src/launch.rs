@@ -15,6 +15,9 @@ use anyhow::{Context as _, bail};
 use probe_sync::collective::{Collective, Deadline, JobKey, MAX_RANKS, Tcp, UniqueId, bind, bind_everywhere};
 use probe_sync::{KeyFile, config};
 
+#[cfg(any(not(feature = "mpi"), test))]
+use crate::output::Usage;
+
 /// This process's place among the ranks, connected.
 pub enum Ranks {
     /// Over MPI.
@@ -124,10 +127,9 @@ fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
     if has_rank {
         return Ok(());
     }
-    bail!(
-        "started by mpirun, but this binary was built without MPI: rebuild it with \
-         `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables"
-    )
+    let reason = "started by mpirun or for MPI, but this binary was built without it: rebuild it with \
+         `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables";
+    Err(anyhow::anyhow!(reason).context(Usage))
 }
 
 /// True for the one process that talks to people: rank 0, or a process without ranks.
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_binary_without_mpi_says_how_to_rebuild() {
-        let error = without_mpi(false).expect_err("mpirun alone").to_string();
+        let error = format!("{:?}", without_mpi(false).expect_err("mpirun alone"));
         assert!(error.contains("--features mpi") && error.contains("torchrun"), "{error}");
         without_mpi(true).expect("a launcher of processes over TCP");
     }

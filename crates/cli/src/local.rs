@@ -16,6 +16,7 @@ use probe_sync::collective::{Deadline, Meeting};
 
 use crate::launch::{self, Ranks};
 use crate::output::Usage;
+use crate::started::Started;
 
 /// The processes of ranks 1 and up.
 pub struct Children {
@@ -46,7 +47,17 @@ pub fn connect(
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.clone());
     match (mpi, number.filter(|_| !launch::local_child())) {
         (Some(_), Some(_)) => Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage)),
-        (Some(ranks), None) => Ok(Connected { ranks, children: None, config }),
+        (Some(mut ranks), None) => {
+            if ranks.collective().size() == 1
+                && let Some(started) = Started::find(true)
+            {
+                // Each of them is alone in MPI: that job ends here, and what the user has said of the ranks counts.
+                drop(ranks);
+                let named = Ranks::from_variables(stop, key_file.as_deref())?;
+                ranks = named.ok_or_else(|| anyhow::Error::new(started).context(Usage))?;
+            }
+            Ok(Connected { ranks, children: None, config })
+        }
         (None, Some(number)) => {
             let config = Ok(config?);
             let (ranks, children) = start(number, stop)?;
@@ -54,7 +65,11 @@ pub fn connect(
         }
         (None, None) => {
             let ranks = Ranks::from_variables(stop, key_file.as_deref())?;
-            let ranks = ranks.ok_or_else(|| anyhow::anyhow!(launch::HOW_TO_START).context(Usage))?;
+            let alone = || match Started::find(false) {
+                Some(started) => anyhow::Error::new(started).context(Usage),
+                None => anyhow::anyhow!(launch::HOW_TO_START).context(Usage),
+            };
+            let ranks = ranks.ok_or_else(alone)?;
             Ok(Connected { ranks, children: None, config })
         }
     }

@@ -16,6 +16,7 @@ mod peers;
 mod progress;
 mod signals;
 mod sim;
+mod started;
 mod status;
 mod table;
 mod traces;
@@ -180,7 +181,8 @@ const FAULTS_SHOWN: usize = 20;
 fn failed(error: &anyhow::Error) -> ExitCode {
     let status = Status::of(error);
     let everywhere = matches!(error.downcast_ref(), Some(probe_sync::Error::Refused { .. }));
-    if launch::speaks() || !everywhere {
+    let for_others = error.chain().find_map(|cause| cause.downcast_ref::<started::Started>());
+    if for_others.map_or(launch::speaks() || !everywhere, started::Started::speaks) {
         let rank = if error.downcast_ref::<Usage>().is_some() { String::new() } else { launch::rank_prefix() };
         // A closed standard error leaves nobody to tell.
         let _ = writeln!(std::io::stderr(), "probe_sync: {rank}{}", status::told(error));

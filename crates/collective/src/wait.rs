@@ -16,6 +16,9 @@ pub struct Wait<'a> {
     started: Instant,
     interrupted: Option<Instant>,
     early: bool,
+    /// Spent looking so far, and when that was last counted.
+    looked: Duration,
+    counted_at: Instant,
 }
 
 impl<'a> Wait<'a> {
@@ -26,9 +29,21 @@ impl<'a> Wait<'a> {
     /// How long a wait may spin before it sleeps.
     pub const SPIN: Duration = Duration::from_micros(50);
 
+    /// Processor time of a look that gives way, at most: a system call and a switch to another process and back.
+    const GIVING_WAY: Duration = Duration::from_micros(2);
+
     /// A wait that begins now.
     pub fn begin(operation: &'static str, deadline: &'a Deadline) -> Self {
-        Self { operation, deadline, started: Instant::now(), interrupted: None, early: false }
+        let now = Instant::now();
+        Self {
+            operation,
+            deadline,
+            started: now,
+            interrupted: None,
+            early: false,
+            looked: Duration::ZERO,
+            counted_at: now,
+        }
     }
 
     /// A wait that ends when three quarters of the time to the deadline have passed: a rank between others and the
@@ -45,6 +60,16 @@ impl<'a> Wait<'a> {
     /// True while the wait is so young that it may spin.
     pub fn may_spin(&self) -> bool {
         self.started.elapsed() < Self::SPIN
+    }
+
+    /// True while this wait has looked for less than [`Self::SPIN`]; for one that asks between two looks. Whoever `gives_way`, by `sched_yield`, is
+    /// charged what that costs at most where nobody else wants the core: while others run, the core is theirs.
+    pub fn may_look(&mut self, gives_way: bool) -> bool {
+        let now = Instant::now();
+        let since = now.saturating_duration_since(self.counted_at);
+        self.counted_at = now;
+        self.looked += if gives_way { since.min(Self::GIVING_WAY) } else { since };
+        self.looked < Self::SPIN
     }
 
     /// How long it has waited so far.
@@ -120,6 +145,23 @@ mod tests {
         assert!(slice <= longest, "{slice:?} is longer than {longest:?}");
         let Error::Late { interrupted: said, .. } = wait.late(vec![1]) else { panic!("another error") };
         assert_eq!(said, interrupted);
+    }
+
+    #[test]
+    fn looking_ends_whether_it_gives_way_or_not() {
+        let deadline = Deadline::new(Duration::from_secs(3600), None);
+        for gives_way in [false, true] {
+            let (mut wait, mut looks) = (Wait::begin("test", &deadline), 0);
+            while wait.may_look(gives_way) {
+                looks += 1;
+                assert!(looks < 1_000_000_000, "a clock that stands still");
+                std::thread::sleep(Duration::from_micros(1));
+            }
+            // A sleep of a microsecond takes longer than that: a look that gives way is charged two at most.
+            let bound = if gives_way { 24 } else { 0 };
+            assert!(looks >= bound, "{looks} looks");
+            assert!(!wait.may_look(gives_way), "what is spent is spent");
+        }
     }
 
     #[test]

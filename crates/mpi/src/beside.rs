@@ -17,7 +17,8 @@ use mpi::environment::{self, Threading};
 use mpi::ffi;
 use probe_sync_collective::{Error, Messages, Rank, Threads};
 
-use crate::raw::{Communicator, Requests, check};
+use crate::mail::Mail;
+use crate::raw::{Communicator, check};
 
 /// One rank's way to send messages over a launcher's MPI.
 #[derive(Debug)]
@@ -27,9 +28,7 @@ pub struct MpiMessages {
     size: usize,
     threads: Threads,
     life: Arc<Life>,
-    sends: Requests,
-    /// A message under way: its sender, and the one request.
-    incoming: Option<(Rank, Requests)>,
+    mail: Mail,
 }
 
 // SAFETY: a communicator's handle is plain data, and MPI's requests belong to no thread. Which threads call MPI is `threads`' matter: it is
@@ -71,26 +70,7 @@ impl MpiMessages {
         let comm = unsafe { Communicator::duplicate(comm) }?;
         let (rank, size) = (comm.rank(), comm.size());
         let life = Life::until_finalise()?;
-        Ok(Self { comm: Some(comm), rank, size, threads, life, sends: Requests::new(), incoming: None })
-    }
-
-    /// Takes what has come of a message under way; the next message where there is none.
-    fn next(&mut self) -> Result<Option<(Rank, Vec<u8>)>, Error> {
-        let Some(comm) = &self.comm else { return Ok(None) };
-        let (from, mut request) = match self.incoming.take() {
-            Some(incoming) => incoming,
-            None => {
-                let Some(waiting) = comm.probe()? else { return Ok(None) };
-                let mut request = Requests::new();
-                comm.start_receive(vec![0; waiting.bytes], waiting.from, waiting.tag, &mut request)?;
-                (waiting.from, request)
-            }
-        };
-        if request.poll()?.is_empty() {
-            self.incoming = Some((from, request));
-            return Ok(None);
-        }
-        Ok(Some((from, request.take(0))))
+        Ok(Self { comm: Some(comm), rank, size, threads, life, mail: Mail::new() })
     }
 }
 
@@ -115,23 +95,18 @@ impl Messages for MpiMessages {
         let life = Arc::clone(&self.life);
         let _running = life.running("MPI_Isend")?;
         let Some(comm) = &self.comm else { return Ok(()) };
-        comm.start_send(message, to, TAG, &mut self.sends).map(|_| ())
+        self.mail.send(comm, to, message)
     }
 
     fn receive(&mut self) -> Result<Option<(Rank, Vec<u8>)>, Error> {
         let life = Arc::clone(&self.life);
         let _running = life.running("MPI_Iprobe")?;
-        if self.sending() {
-            self.sends.poll()?;
-            if !self.sending() {
-                self.sends = Requests::new();
-            }
-        }
-        self.next()
+        let Some(comm) = &self.comm else { return Ok(None) };
+        self.mail.next(comm)
     }
 
     fn sending(&self) -> bool {
-        self.sends.pending().next().is_some()
+        self.mail.sending()
     }
 
     fn release(&mut self) -> Result<(), Error> {
@@ -237,5 +212,3 @@ fn running() -> Result<Threads, Error> {
 fn setup(reason: &str) -> Error {
     Error::Setup { what: "MPI".into(), reason: reason.into() }
 }
-
-const TAG: c_int = 0x7073;

@@ -11,15 +11,16 @@ use std::time::Duration;
 use mpi::ffi;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{AsRaw as _, FromRaw as _};
-use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
+use probe_sync_collective::{
+    Call, Collective, Deadline, Error, Frames, Rank, Traffic, check_frames, check_participants, check_word,
+};
 
-use crate::board::Board;
 use crate::layout::Layout;
-use crate::leaders::{Leaders, Report};
 use crate::meeting;
+use crate::operation::{Kind, Operation};
+use crate::parts::PartsOfRank;
 use crate::raw::Communicator;
 use crate::session::{self, Session};
-use crate::window::Window;
 
 /// What can be chosen about the MPI backend.
 #[derive(Copy, Clone, Debug, Default)]
@@ -36,25 +37,21 @@ pub struct MpiCollective {
     /// Taken out when the end is dropped, like the following ones.
     parts: Option<PartsOfRank>,
     session: Option<Session>,
+    /// Operations so far; equal on all ranks.
+    operations: u64,
     failed: Option<String>,
-}
-
-/// What this rank holds of MPI.
-struct PartsOfRank {
-    comm: Communicator,
-    host: Communicator,
-    board: Board,
-    window: Window,
-    /// On a host's leader, when there are several hosts.
-    leaders: Option<Leaders>,
+    /// Of the words; the operations' are counted where they are carried.
+    traffic: Traffic,
 }
 
 impl MpiCollective {
     /// Initialises MPI and joins all ranks. Call it before anything in the program can exit, even before arguments are
-    /// read: a rank that leaves earlier can hang `mpirun`. If MPI is initialised already, its world is duplicated.
+    /// read: a rank that leaves earlier can hang `mpirun`. If MPI is initialised already, its world is duplicated; then this is the
+    /// thread that initialised it, or its level is `MPI_THREAD_MULTIPLE`, and no panic of this process ends the job. Where MPI is ours, a panic that
+    /// unwinds past this value ends it.
     ///
     /// # Errors
-    /// [`Error::Setup`] or [`Error::Backend`] with what MPI says; [`Error::Late`] with the ranks that do not answer.
+    /// [`Error::Setup`], also where this thread may not call MPI, or [`Error::Backend`] with what MPI says; [`Error::Late`] with the ranks that do not answer.
     pub fn init() -> Result<Self, Error> {
         let session = Session::start()?;
         if session.owns_mpi() {
@@ -102,149 +99,55 @@ impl MpiCollective {
         };
         node.free()?;
         let leaders = comm.split((host.rank() == 0).then_some(0))?;
-        let (window, memory) = Window::open(&host)?;
-        let mut board = Board::new(memory, layout.ranks(own_host).to_vec(), host.rank());
-        let leaders = match leaders {
-            Some(leaders) if layout.hosts() > 1 => {
-                let handle = leaders.handle();
-                // SAFETY: the same communicator; only `progress` is called on this copy, and the board, which calls
-                // it, is gone before the communicator is freed.
-                let copy = unsafe { Communicator::own(handle) }?;
-                // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
-                // sleeps until its own ranks come.
-                board.work_while_waiting(PROGRESS_EVERY, move || copy.progress());
-                Some(Leaders::new(leaders, layout.clone()))
-            }
-            Some(single) => {
-                single.free()?;
-                None
-            }
-            None => None,
-        };
-        let parts = Some(PartsOfRank { comm, host, board, window, leaders });
-        Ok(Self { rank, size, layout, parts, session: None, failed: None })
+        let parts = Some(PartsOfRank::new(comm, host, leaders, &layout)?);
+        Ok(Self { rank, size, layout, parts, session: None, operations: 0, failed: None, traffic: Traffic::default() })
     }
 
     /// Runs one operation; afterwards the group is unusable if it failed.
     fn operate(
         &mut self,
-        operation: &'static str,
-        run: impl FnOnce(&mut PartsOfRank, &Layout, Rank) -> Result<(), Error>,
+        kind: Kind,
+        run: impl FnOnce(&mut PartsOfRank, Operation, &Layout) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (Some(parts), None) = (&mut self.parts, &self.failed) else { return Err(self.unusable(operation)) };
-        let result = run(parts, &self.layout, self.rank);
+        let operation = Operation::new(self.operations, kind);
+        self.operations += 1;
+        let (Some(parts), None) = (&mut self.parts, &self.failed) else { return Err(self.unusable(operation.name())) };
+        let result = run(parts, operation, &self.layout);
         if let Err(error) = &result {
             self.failed = Some(error.to_string());
         }
         result
     }
 
+    /// What is said or heard beside the operations; afterwards the group is unusable if it failed.
+    fn speak<T>(
+        &mut self,
+        name: &'static str,
+        run: impl FnOnce(&mut PartsOfRank, &mut Traffic) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let (Some(parts), None) = (&mut self.parts, &self.failed) else { return Err(self.unusable(name)) };
+        let result = run(parts, &mut self.traffic);
+        if let Err(error) = &result {
+            self.failed = Some(error.to_string());
+        }
+        result
+    }
+
+    /// All ranks let go of their ends: they meet once more, asleep, so that nobody spins in MPI's own clean-up for long.
+    fn part(&mut self) -> Result<(), Error> {
+        let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
+        let everyone = vec![true; self.size];
+        self.speak("end of the group", |parts, _| parts.flush())?;
+        self.operate(Kind::Farewell, |parts, operation, layout| {
+            parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), &deadline)?;
+            parts.broadcast(operation, layout, &mut Vec::new(), &deadline)
+        })?;
+        self.parts.take().map_or(Ok(()), PartsOfRank::free)
+    }
+
     fn unusable(&self, operation: &'static str) -> Error {
         let before = self.failed.as_deref().unwrap_or("it is being dropped");
         Error::Backend { operation, reason: format!("the group had failed before: {before}") }
-    }
-}
-
-impl PartsOfRank {
-    fn gather(
-        &mut self,
-        layout: &Layout,
-        rank: Rank,
-        participants: &[bool],
-        payload: &[u8],
-        frames: &mut Frames,
-        deadline: &Deadline,
-    ) -> Result<(), Error> {
-        frames.clear();
-        let members = layout.ranks(layout.host_of()[rank]);
-        if rank != members[0] {
-            let takes_part = participants[rank];
-            return if takes_part { self.board.publish(payload, &mut Wait::begin("gather", deadline)) } else { Ok(()) };
-        }
-        let Some(leaders) = &mut self.leaders else {
-            return collect(&mut self.board, members, participants, payload, frames, Wait::begin("gather", deadline));
-        };
-        let mut own = Frames::default();
-        // Early, so that the leaders' reports about missing ranks still reach the root within its deadline.
-        let wait = Wait::begin_early("gather", deadline);
-        let report = match collect(&mut self.board, members, participants, payload, &mut own, wait) {
-            Ok(()) => Report::Frames(own),
-            Err(Error::Late { missing, .. }) => Report::Missing(missing),
-            Err(other) => return Err(other),
-        };
-        let all = leaders.gather(participants, &report, deadline)?;
-        if rank == ROOT {
-            merge(layout, &all, frames);
-        }
-        Ok(())
-    }
-
-    fn broadcast(
-        &mut self,
-        layout: &Layout,
-        rank: Rank,
-        buffer: &mut Vec<u8>,
-        deadline: &Deadline,
-    ) -> Result<(), Error> {
-        if rank != layout.ranks(layout.host_of()[rank])[0] {
-            return self.board.listen(buffer, &mut Wait::begin("broadcast", deadline));
-        }
-        if let Some(leaders) = &mut self.leaders {
-            self.board.leader_waits();
-            leaders.broadcast(buffer, deadline)?;
-        }
-        self.board.announce(buffer, &mut Wait::begin("broadcast", deadline))
-    }
-
-    /// Everyone's payload to everyone: to the leaders, between them by `MPI_Iallgatherv`, and from them to their ranks.
-    fn allgather(
-        &mut self,
-        layout: &Layout,
-        rank: Rank,
-        payload: &[u8],
-        frames: &mut Frames,
-        deadline: &Deadline,
-    ) -> Result<(), Error> {
-        let members = layout.ranks(layout.host_of()[rank]);
-        let mut encoded = Vec::new();
-        if rank != members[0] {
-            self.board.publish(payload, &mut Wait::begin("allgather", deadline))?;
-            self.board.listen(&mut encoded, &mut Wait::begin("allgather", deadline))?;
-            let whole = frames.decode(&encoded) && frames.len() == layout.host_of().len();
-            let what = format!("{} bytes that are not everyone's frames", encoded.len());
-            return if whole {
-                Ok(())
-            } else {
-                Err(Error::Protocol { operation: "allgather", rank: members[0], what })
-            };
-        }
-        let everyone = vec![true; layout.host_of().len()];
-        let wait = Wait::begin_early("allgather", deadline);
-        if let Some(leaders) = &mut self.leaders {
-            let mut own = Frames::default();
-            let report = match collect(&mut self.board, members, &everyone, payload, &mut own, wait) {
-                Ok(()) => Report::Frames(own),
-                Err(Error::Late { missing, .. }) => Report::Missing(missing),
-                Err(other) => return Err(other),
-            };
-            self.board.leader_waits();
-            merge(layout, &leaders.allgather(&report, deadline)?, frames);
-        } else {
-            collect(&mut self.board, members, &everyone, payload, frames, wait)?;
-        }
-        frames.encode(&mut encoded);
-        self.board.announce(&encoded, &mut Wait::begin("allgather", deadline))
-    }
-
-    /// Collective: gives back what MPI lent. The board goes first, because it lies in the window.
-    fn free(self) -> Result<(), Error> {
-        drop(self.board);
-        self.window.free()?;
-        if let Some(leaders) = self.leaders {
-            leaders.into_comm().free()?;
-        }
-        self.host.free()?;
-        self.comm.free()
     }
 }
 
@@ -273,17 +176,43 @@ impl Collective for MpiCollective {
         deadline: &Deadline,
     ) -> Result<(), Error> {
         check_participants(self.rank, self.size, participants)?;
-        self.operate("gather", |parts, layout, rank| {
-            parts.gather(layout, rank, participants, payload, frames, deadline)
+        self.operate(Kind::Gather, |parts, operation, layout| {
+            parts.gather(operation, layout, participants, payload, frames, deadline)
         })
     }
 
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        self.operate("broadcast", |parts, layout, rank| parts.broadcast(layout, rank, buffer, deadline))
+        self.operate(Kind::Broadcast, |parts, operation, layout| parts.broadcast(operation, layout, buffer, deadline))
+    }
+
+    fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        check_frames(self.rank, self.size, frames)?;
+        self.operate(Kind::Scatter, |parts, operation, layout| parts.scatter(operation, layout, frames, own, deadline))
     }
 
     fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
-        self.operate("allgather", |parts, layout, rank| parts.allgather(layout, rank, payload, frames, deadline))
+        self.operate(Kind::Allgather, |parts, operation, layout| {
+            parts.allgather(operation, layout, payload, frames, deadline)
+        })
+    }
+
+    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+        check_word(self.rank, word)?;
+        self.speak("call", |parts, traffic| parts.call(word, traffic))?;
+        Ok(true)
+    }
+
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        self.speak("calls", |parts, traffic| parts.calls(traffic))
+    }
+
+    fn traffic(&self) -> Traffic {
+        let mut sum = self.parts.as_ref().map_or_else(Traffic::default, PartsOfRank::traffic);
+        sum.messages_sent += self.traffic.messages_sent;
+        sum.messages_received += self.traffic.messages_received;
+        sum.bytes_sent += self.traffic.bytes_sent;
+        sum.bytes_received += self.traffic.bytes_received;
+        sum
     }
 
     fn abort(&mut self, reason: &str) {
@@ -300,13 +229,8 @@ impl Drop for MpiCollective {
             std::mem::forget(self.parts.take());
             return;
         }
-        let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
-        let (mut frames, mut nothing) = (Frames::default(), Vec::new());
-        let met = self
-            .gather(&vec![true; self.size], &[], &mut frames, &deadline)
-            .and_then(|()| self.broadcast(&mut nothing, &deadline));
-        let freed = met.and_then(|()| self.parts.take().map_or(Ok(()), PartsOfRank::free));
-        match (freed, self.session.take()) {
+        let parted = self.part();
+        match (parted, self.session.take()) {
             (Ok(()), Some(session)) => session.finish(),
             (Ok(()), None) => {}
             (Err(error), _) => {
@@ -328,47 +252,5 @@ fn split_by_host(comm: &Communicator) -> Result<Communicator, Error> {
     unsafe { Communicator::own(handle) }
 }
 
-/// Leader: the frames of its host's ranks in order, its own payload first.
-fn collect(
-    board: &mut Board,
-    members: &[Rank],
-    participants: &[bool],
-    payload: &[u8],
-    frames: &mut Frames,
-    mut wait: Wait<'_>,
-) -> Result<(), Error> {
-    frames.clear();
-    let others: Vec<usize> = (1..members.len()).filter(|&member| participants[members[member]]).collect();
-    frames.push(if participants[members[0]] { payload } else { &[] });
-    let deliver = |member, bytes: &[u8]| {
-        while frames.len() < member {
-            frames.push(&[]);
-        }
-        frames.push(bytes);
-    };
-    board.collect(&others, deliver, &mut wait)?;
-    while frames.len() < members.len() {
-        frames.push(&[]);
-    }
-    Ok(())
-}
-
-/// The frames of all hosts in order of rank. A host that took no part has none.
-fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
-    frames.clear();
-    let mut next = vec![0; layout.hosts()];
-    for &host in layout.host_of() {
-        let place = next[host];
-        next[host] += 1;
-        match hosts.get(host) {
-            Some(of_host) if place < of_host.len() => frames.push(of_host.frame(place)),
-            _ => frames.push(&[]),
-        }
-    }
-}
-
 /// How long the gather and broadcast before the end may take.
 const LAST_ROUND_LIMIT: Duration = Duration::from_secs(60);
-
-/// How often a sleeping leader lets MPI move messages to other hosts.
-const PROGRESS_EVERY: Duration = Duration::from_millis(10);

@@ -1,12 +1,13 @@
 //! Between hosts: the leaders bring their hosts' frames to the root and its decision back.
 //!
 //! Place in the flow: one leader per host, after it has collected from its own ranks and before it announces to them.
-//! Gather: every leader sends the root a report, a header of 24 bytes (sequence, kind, length) and the frames of its host,
+//! Gather: every leader sends the root a report, a header of 24 bytes (the [`Operation`], kind, length) and the frames of its host,
 //! or the list of ranks that did not come. One receive per leader, so that the root can name who is missing. Hosts
 //! without participants send nothing. `MPI_Iallgatherv` between the leaders was rejected for this: only the root needs
 //! the frames. With 4, 8 and 16 hosts of 2 ranks played on one machine a round straight to the root took 0.56, 0.71 and
 //! 0.71 of one by `MPI_Iallgatherv` back to back, and 0.41, 0.59 and 0.45 of it with ranks that arrive apart.
 //! Allgather, whose result every rank wants: the report is the header alone, and the frames travel by `MPI_Iallgatherv`.
+//! Scatter: the root sends each leader a message of the same form with what is for its host.
 //! Broadcast: `MPI_Ibcast` of a first part, whose size every leader can compute from the last broadcast, then of the rest.
 //! Waiting: look for 50 µs, then sleep longer and longer; a deadline always. What is under way then is leaked.
 //! What it does not do: know the ranks' payloads.
@@ -14,19 +15,19 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Wait};
+use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
 
 use crate::layout::Layout;
+use crate::operation::Operation;
 use crate::raw::{Communicator, Parts, Requests};
 
 /// A leader's end.
 pub(crate) struct Leaders {
     comm: Communicator,
     layout: Layout,
-    /// Gathers so far; equal on all leaders.
-    sequence: u64,
     /// Bytes of the first part of the next broadcast; equal on all leaders.
     first_part: usize,
+    traffic: Traffic,
 }
 
 /// What a leader brings to a gather.
@@ -39,7 +40,12 @@ pub(crate) enum Report {
 
 impl Leaders {
     pub(crate) fn new(comm: Communicator, layout: Layout) -> Self {
-        Self { comm, layout, sequence: 0, first_part: FIRST_PART_MIN }
+        Self { comm, layout, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
+    }
+
+    /// What this leader has sent to and received from other hosts. Of a collective call it counts its own part and what came of it.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     pub(crate) fn into_comm(self) -> Communicator {
@@ -50,40 +56,44 @@ impl Leaders {
     /// Away from the root the result is empty.
     pub(crate) fn gather(
         &mut self,
+        operation: Operation,
         participants: &[bool],
         report: &Report,
         deadline: &Deadline,
     ) -> Result<Vec<Frames>, Error> {
-        self.sequence += 1;
         let takes_part: Vec<bool> = (0..self.layout.hosts())
             .map(|host| self.layout.ranks(host).iter().any(|&rank| participants[rank]))
             .collect();
-        let mut wait = Wait::begin("gather", deadline);
+        let mut wait = Wait::begin(operation.name(), deadline);
         if self.comm.rank() != ROOT_LEADER {
             if takes_part[self.comm.rank()] {
-                self.send_report(report, true, &mut wait)?;
+                self.send_report(operation, report, true, &mut wait)?;
             }
             return Ok(Vec::new());
         }
-        let reports = self.receive_reports(&takes_part, participants, report, &mut wait)?;
-        self.frames_of(reports, report, &wait)
+        let reports = self.receive_reports(operation, &takes_part, participants, report, &mut wait)?;
+        self.frames_of(operation, reports, report, &wait)
     }
 
     /// Brings the frames of all hosts to all leaders. The reports go first, so that the root can say who is missing, and
     /// so that a leader with missing ranks need not enter the collective calls.
-    pub(crate) fn allgather(&mut self, report: &Report, deadline: &Deadline) -> Result<Vec<Frames>, Error> {
-        self.sequence += 1;
+    pub(crate) fn allgather(
+        &mut self,
+        operation: Operation,
+        report: &Report,
+        deadline: &Deadline,
+    ) -> Result<Vec<Frames>, Error> {
         let hosts = self.layout.hosts();
-        let mut wait = Wait::begin("gather", deadline);
+        let mut wait = Wait::begin(operation.name(), deadline);
         if self.comm.rank() == ROOT_LEADER {
             let everyone = vec![true; self.layout.host_of().len()];
-            let reports = self.receive_reports(&vec![true; hosts], &everyone, report, &mut wait)?;
+            let reports = self.receive_reports(operation, &vec![true; hosts], &everyone, report, &mut wait)?;
             let missing = Self::missing_of(&reports, report);
             if !missing.is_empty() {
                 return Err(wait.late(missing));
             }
         } else {
-            self.send_report(report, false, &mut wait)?;
+            self.send_report(operation, report, false, &mut wait)?;
         }
         let frames = match report {
             Report::Frames(frames) => frames,
@@ -95,33 +105,44 @@ impl Leaders {
             self.all_to_all((own.len() as u64).to_le_bytes().to_vec(), &Parts::new(vec![8; hosts])?, &mut wait)?;
         let lengths = (0..hosts).map(|host| read_u64(&lengths, host * 8).unwrap_or(0) as usize);
         let parts = Parts::new(lengths)?;
+        self.count(true, 1, own.len());
+        self.count(false, hosts as u64 - 1, parts.total() - own.len());
         let encoded = self.all_to_all(own, &parts, &mut wait)?;
-        (0..hosts).map(|host| self.decode(host, &encoded[parts.range(host)])).collect()
+        (0..hosts).map(|host| self.decode(operation, host, &encoded[parts.range(host)])).collect()
     }
 
     /// Brings the root's `buffer` to all leaders.
-    pub(crate) fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        let mut wait = Wait::begin("broadcast", deadline);
+    pub(crate) fn broadcast(
+        &mut self,
+        operation: Operation,
+        buffer: &mut Vec<u8>,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        let name = operation.name();
+        let mut wait = Wait::begin(name, deadline);
         let root = self.comm.rank() == ROOT_LEADER;
-        let room = self.first_part - LENGTH;
+        let room = self.first_part - FIRST_HEADER;
         let mut first = vec![0; self.first_part];
         if root {
             let here = buffer.len().min(room);
-            first[..LENGTH].copy_from_slice(&(buffer.len() as u64).to_le_bytes());
-            first[LENGTH..LENGTH + here].copy_from_slice(&buffer[..here]);
+            first[..8].copy_from_slice(&operation.tag().to_le_bytes());
+            first[8..FIRST_HEADER].copy_from_slice(&(buffer.len() as u64).to_le_bytes());
+            first[FIRST_HEADER..FIRST_HEADER + here].copy_from_slice(&buffer[..here]);
         }
         let first = self.broadcast_part(first, &mut wait)?;
-        let length = read_u64(&first, 0).and_then(|length| usize::try_from(length).ok());
+        operation.check(read_u64(&first, 0).unwrap_or(0), ROOT)?;
+        let length = read_u64(&first, 8).and_then(|length| usize::try_from(length).ok());
         let Some(length) = length.filter(|&length| length <= PAYLOAD_MAX) else {
             let what = "a broadcast without a sensible length".to_owned();
-            return Err(Error::Protocol { operation: "broadcast", rank: ROOT, what });
+            return Err(Error::Protocol { operation: name, rank: ROOT, what });
         };
         let rest = if root { buffer.split_off(length.min(room)) } else { vec![0; length.saturating_sub(room)] };
         let rest = if rest.is_empty() { rest } else { self.broadcast_part(rest, &mut wait)? };
         buffer.clear();
-        buffer.extend_from_slice(&first[LENGTH..LENGTH + length.min(room)]);
+        buffer.extend_from_slice(&first[FIRST_HEADER..FIRST_HEADER + length.min(room)]);
         buffer.extend_from_slice(&rest);
-        self.first_part = (length + LENGTH).next_power_of_two().clamp(FIRST_PART_MIN, FIRST_PART_MAX);
+        self.first_part = (length + FIRST_HEADER).next_power_of_two().clamp(FIRST_PART_MIN, FIRST_PART_MAX);
+        self.count(root, 1, FIRST_HEADER + length);
         Ok(())
     }
 
@@ -146,8 +167,45 @@ impl Leaders {
         Err(wait.late(others.map(|host| self.layout.ranks(host)[0]).collect()))
     }
 
+    /// Brings each leader what the root has for its host; `of_hosts` is looked at on the root alone.
+    pub(crate) fn scatter(
+        &mut self,
+        operation: Operation,
+        of_hosts: Vec<Vec<u8>>,
+        deadline: &Deadline,
+    ) -> Result<Vec<u8>, Error> {
+        let mut wait = Wait::begin(operation.name(), deadline);
+        if self.comm.rank() != ROOT_LEADER {
+            let (mut came, _) = self.receive(operation, &[ROOT_LEADER], &mut wait)?;
+            let Some(message) = came[ROOT_LEADER].take() else { return Err(wait.late(vec![ROOT])) };
+            return Ok(message.body);
+        }
+        let (mut requests, mut host_of_request, mut own) = (Requests::new(), Vec::new(), Vec::new());
+        for (host, body) in of_hosts.into_iter().enumerate() {
+            if host == ROOT_LEADER {
+                own = body;
+            } else {
+                self.send(operation, host, KIND_FRAMES, body, &mut requests)?;
+                host_of_request.resize(requests.len(), host);
+            }
+        }
+        if complete(&mut requests, &mut wait, |_, _, _| Ok(()))? {
+            return Ok(own);
+        }
+        let mut late: Vec<Rank> =
+            requests.pending().map(|index| self.layout.ranks(host_of_request[index])[0]).collect();
+        late.dedup();
+        Err(wait.late(late))
+    }
+
     /// Sends the root this host's report, with the frames or without.
-    fn send_report(&self, report: &Report, with_frames: bool, wait: &mut Wait<'_>) -> Result<(), Error> {
+    fn send_report(
+        &mut self,
+        operation: Operation,
+        report: &Report,
+        with_frames: bool,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Error> {
         let mut body = Vec::new();
         let kind = match report {
             Report::Frames(_) if !with_frames => KIND_HEADER_ONLY,
@@ -160,58 +218,52 @@ impl Leaders {
                 KIND_MISSING
             }
         };
+        let mut requests = Requests::new();
+        self.send(operation, ROOT_LEADER, kind, body, &mut requests)?;
+        if complete(&mut requests, wait, |_, _, _| Ok(()))? { Ok(()) } else { Err(wait.late(vec![ROOT])) }
+    }
+
+    /// Starts to send a header and `body` to the leader of `host`.
+    fn send(
+        &mut self,
+        operation: Operation,
+        host: usize,
+        kind: u64,
+        mut body: Vec<u8>,
+        requests: &mut Requests,
+    ) -> Result<(), Error> {
+        self.count(true, 1, HEADER + body.len());
         let mut message = Vec::with_capacity(HEADER + body.len().min(FIRST_MESSAGE));
-        for number in [self.sequence, kind, body.len() as u64] {
+        for number in [operation.tag(), kind, body.len() as u64] {
             message.extend_from_slice(&number.to_le_bytes());
         }
         let here = body.len().min(FIRST_MESSAGE - HEADER);
         message.extend_from_slice(&body[..here]);
-        let mut requests = Requests::new();
-        self.comm.start_send(message, ROOT_LEADER, TAG_FIRST, &mut requests)?;
+        self.comm.start_send(message, host, TAG_FIRST, requests)?;
         if here < body.len() {
-            self.comm.start_send(body.split_off(here), ROOT_LEADER, TAG_REST, &mut requests)?;
+            self.comm.start_send(body.split_off(here), host, TAG_REST, requests)?;
         }
-        if complete(&mut requests, wait, |_, _, _| Ok(()))? { Ok(()) } else { Err(wait.late(vec![ROOT])) }
+        Ok(())
     }
 
     /// Receives one report from each host that takes part, except the root's own. On time-out every participant of the
     /// hosts that said nothing is missing, and those that the other hosts reported.
     fn receive_reports(
-        &self,
+        &mut self,
+        operation: Operation,
         takes_part: &[bool],
         participants: &[bool],
         own: &Report,
         wait: &mut Wait<'_>,
     ) -> Result<Vec<Option<Incoming>>, Error> {
-        let mut requests = Requests::new();
-        let mut host_of_request = Vec::new();
-        let mut reports: Vec<Option<Incoming>> = (0..self.layout.hosts()).map(|_| None).collect();
-        for host in (0..self.layout.hosts()).filter(|&host| host != ROOT_LEADER && takes_part[host]) {
-            self.comm.start_receive(vec![0; FIRST_MESSAGE], host, TAG_FIRST, &mut requests)?;
-            host_of_request.push(host);
-        }
-        let on_time = complete(&mut requests, wait, |requests, index, bytes| {
-            let host = host_of_request[index];
-            let mut message = requests.take(index);
-            message.truncate(bytes);
-            if let Some(report) = &mut reports[host] {
-                report.body.extend_from_slice(&message);
-                return Ok(());
-            }
-            let report = self.parse(host, &message)?;
-            let rest = report.length - report.body.len();
-            if rest > 0 {
-                self.comm.start_receive(vec![0; rest], host, TAG_REST, requests)?;
-                host_of_request.push(host);
-            }
-            reports[host] = Some(report);
-            Ok(())
-        })?;
-        if on_time {
+        let hosts: Vec<usize> =
+            (0..self.layout.hosts()).filter(|&host| host != ROOT_LEADER && takes_part[host]).collect();
+        let (reports, late) = self.receive(operation, &hosts, wait)?;
+        if late.is_empty() {
             return Ok(reports);
         }
         let mut missing: Vec<Rank> = Vec::new();
-        for host in requests.pending().map(|index| host_of_request[index]) {
+        for host in late {
             missing.extend(self.layout.ranks(host).iter().filter(|&&rank| participants[rank]));
         }
         missing.extend(Self::missing_of(&reports, own));
@@ -220,17 +272,60 @@ impl Leaders {
         Err(wait.late(missing))
     }
 
-    fn parse(&self, host: usize, message: &[u8]) -> Result<Incoming, Error> {
-        let numbers = (read_u64(message, 0), read_u64(message, 8), read_u64(message, 16));
-        match numbers {
-            (Some(sequence), Some(kind), Some(length))
-                if sequence == self.sequence && kind <= KIND_MISSING && length <= PAYLOAD_MAX as u64 =>
-            {
-                let body = message[HEADER..].to_vec();
-                Ok(Incoming { kind, length: (length as usize).max(body.len()), body })
-            }
-            other => Err(self.protocol(host, format!("report {other:?} in gather {}", self.sequence))),
+    /// One message from the leader of each of `hosts`, by host, and the hosts whose message has not come when the wait is over.
+    fn receive(
+        &mut self,
+        operation: Operation,
+        hosts: &[usize],
+        wait: &mut Wait<'_>,
+    ) -> Result<(Vec<Option<Incoming>>, Vec<usize>), Error> {
+        let mut requests = Requests::new();
+        let mut host_of_request = hosts.to_vec();
+        let mut came: Vec<Option<Incoming>> = (0..self.layout.hosts()).map(|_| None).collect();
+        for &host in hosts {
+            self.comm.start_receive(vec![0; FIRST_MESSAGE], host, TAG_FIRST, &mut requests)?;
         }
+        let on_time = complete(&mut requests, wait, |requests, index, bytes| {
+            let host = host_of_request[index];
+            let mut message = requests.take(index);
+            message.truncate(bytes);
+            if let Some(begun) = &mut came[host] {
+                begun.body.extend_from_slice(&message);
+                return Ok(());
+            }
+            let begun = self.parse(operation, host, &message)?;
+            let rest = begun.length - begun.body.len();
+            if rest > 0 {
+                self.comm.start_receive(vec![0; rest], host, TAG_REST, requests)?;
+                host_of_request.push(host);
+            }
+            came[host] = Some(begun);
+            Ok(())
+        })?;
+        let bytes = came.iter().flatten().map(|message| HEADER + message.body.len()).sum();
+        self.count(false, came.iter().flatten().count() as u64, bytes);
+        let late = if on_time { Vec::new() } else { requests.pending().map(|index| host_of_request[index]).collect() };
+        Ok((came, late))
+    }
+
+    fn count(&mut self, sent: bool, messages: u64, bytes: usize) {
+        let Traffic { messages_sent, messages_received, bytes_sent, bytes_received, .. } = &mut self.traffic;
+        let (counted, of_bytes) = if sent { (messages_sent, bytes_sent) } else { (messages_received, bytes_received) };
+        *counted += messages;
+        *of_bytes += bytes as u64;
+    }
+
+    fn parse(&self, operation: Operation, host: usize, message: &[u8]) -> Result<Incoming, Error> {
+        let numbers = (read_u64(message, 0), read_u64(message, 8), read_u64(message, 16));
+        let (Some(tag), Some(kind), Some(length)) = numbers else {
+            return Err(self.protocol(operation, host, format!("a message of {} bytes", message.len())));
+        };
+        operation.check(tag, self.layout.ranks(host)[0])?;
+        if kind > KIND_MISSING || length > PAYLOAD_MAX as u64 {
+            return Err(self.protocol(operation, host, format!("a message of kind {kind} and {length} bytes")));
+        }
+        let body = message[HEADER..].to_vec();
+        Ok(Incoming { kind, length: (length as usize).max(body.len()), body })
     }
 
     /// The ranks that the hosts have reported missing, the root's own host included.
@@ -243,7 +338,13 @@ impl Leaders {
         missing
     }
 
-    fn frames_of(&self, reports: Vec<Option<Incoming>>, own: &Report, wait: &Wait<'_>) -> Result<Vec<Frames>, Error> {
+    fn frames_of(
+        &self,
+        operation: Operation,
+        reports: Vec<Option<Incoming>>,
+        own: &Report,
+        wait: &Wait<'_>,
+    ) -> Result<Vec<Frames>, Error> {
         let missing = Self::missing_of(&reports, own);
         if !missing.is_empty() {
             return Err(wait.late(missing));
@@ -251,7 +352,7 @@ impl Leaders {
         let mut all = Vec::with_capacity(reports.len());
         for (host, report) in reports.into_iter().enumerate() {
             all.push(match (report, own) {
-                (Some(report), _) => self.decode(host, &report.body)?,
+                (Some(report), _) => self.decode(operation, host, &report.body)?,
                 (None, Report::Frames(frames)) if host == ROOT_LEADER => frames.clone(),
                 _ => Frames::default(),
             });
@@ -259,16 +360,16 @@ impl Leaders {
         Ok(all)
     }
 
-    fn decode(&self, host: usize, encoded: &[u8]) -> Result<Frames, Error> {
+    fn decode(&self, operation: Operation, host: usize, encoded: &[u8]) -> Result<Frames, Error> {
         let mut frames = Frames::default();
         if frames.decode(encoded) && frames.len() == self.layout.ranks(host).len() {
             return Ok(frames);
         }
-        Err(self.protocol(host, format!("{} bytes that are not its host's frames", encoded.len())))
+        Err(self.protocol(operation, host, format!("{} bytes that are not its host's frames", encoded.len())))
     }
 
-    fn protocol(&self, host: usize, what: String) -> Error {
-        Error::Protocol { operation: "gather", rank: self.layout.ranks(host)[0], what }
+    fn protocol(&self, operation: Operation, host: usize, what: String) -> Error {
+        Error::Protocol { operation: operation.name(), rank: self.layout.ranks(host)[0], what }
     }
 }
 
@@ -335,8 +436,8 @@ const HEADER: usize = 24;
 /// The longest first message of a report; the rest follows when the root knows how much there is.
 const FIRST_MESSAGE: usize = 64 << 10;
 
-/// Bytes of the length before a broadcast.
-const LENGTH: usize = 8;
+/// Bytes before a broadcast: the operation and the length.
+const FIRST_HEADER: usize = 16;
 
 /// Bounds of a broadcast's first part.
 const FIRST_PART_MIN: usize = 4 << 10;

@@ -11,10 +11,14 @@ mod board;
 mod collective;
 mod layout;
 mod leaders;
+mod mail;
 mod meeting;
+mod operation;
+mod parts;
 pub mod raw;
 mod session;
 mod window;
+mod words;
 
 pub use beside::MpiMessages;
 pub use collective::{MpiCollective, MpiOptions};

@@ -401,6 +401,11 @@ impl Requests {
         Self { raw: Vec::new(), memory: Vec::new(), done: Vec::new(), indices: Vec::new(), statuses: Vec::new() }
     }
 
+    /// How many there are, complete ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.raw.len()
+    }
+
     /// The requests that are not complete.
     pub(crate) fn pending(&self) -> impl Iterator<Item = usize> {
         (0..self.done.len()).filter(|&index| !self.done[index])

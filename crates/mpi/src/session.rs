@@ -1,12 +1,12 @@
-//! MPI's life in this process: initialised first, ended last, and aborted when a thread panics.
+//! MPI's life in this process: initialised first, ended last, and aborted when a panic takes its owner away.
 //!
 //! Place in the flow: the first thing that a program under `mpirun` does. A rank that exits before `MPI_Init` can hang
-//! `mpirun`, so this comes before arguments are even read. A panic must not unwind into `MPI_Finalize`, which would wait
-//! for peers that wait for us: a panic hook ends the job instead.
+//! `mpirun`, so this comes before arguments are even read. A panic that unwinds past the owner of MPI leaves peers that wait
+//! for it: dropped then, the session ends the job. A panic that is caught before, or on another thread, ends nothing, and where
+//! the host program has initialised MPI none does. A panic hook was rejected: it runs for panics that are caught, too.
 //! What it does not do: decide when to finalise. The owner says so, and only on the normal path.
 
 use std::mem::ManuallyDrop;
-use std::sync::Once;
 
 use mpi::environment::{self, Threading, Universe};
 use mpi::ffi;
@@ -19,7 +19,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Initialises MPI, unless that was done, with `MPI_THREAD_FUNNELED`: the thread that calls this one owns MPI.
+    /// Initialises MPI, unless that was done, with `MPI_THREAD_FUNNELED`: the thread that calls this one owns MPI. Where it was done, this is the thread
+    /// that did it, or the level is `MPI_THREAD_MULTIPLE`.
     pub(crate) fn start() -> Result<Self, Error> {
         let setup = |reason: String| Error::Setup { what: "MPI_Init".to_owned(), reason };
         if environment::is_finalized() {
@@ -42,7 +43,6 @@ impl Session {
                 None
             }
         };
-        install_panic_hook();
         Ok(Self { universe: ManuallyDrop::new(universe) })
     }
 
@@ -55,6 +55,15 @@ impl Session {
     /// which leaves MPI to the end of the process.
     pub(crate) fn finish(mut self) {
         drop(self.universe.take());
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The message of the panic is on standard error already. Nothing may unwind into MPI_Finalize.
+        if self.owns_mpi() && std::thread::panicking() {
+            abort_job();
+        }
     }
 }
 
@@ -91,22 +100,20 @@ fn check_thread() -> Result<(), Error> {
     let code = unsafe { ffi::MPI_Is_thread_main(&mut main_thread) };
     super::raw::check(code, "MPI_Is_thread_main")?;
     let level = environment::threading_support();
-    if main_thread != 0 || level >= Threading::Serialized {
+    if may_call(level, main_thread != 0) {
         return Ok(());
     }
-    let reason = format!("MPI was initialised on another thread with {level:?}; call from that thread");
+    let reason = format!(
+        "MPI was initialised on another thread, at the thread level {level:?}; call from that thread, or initialise MPI with \
+         MPI_THREAD_MULTIPLE"
+    );
     Err(Error::Setup { what: "MPI".to_owned(), reason })
 }
 
-fn install_panic_hook() {
-    static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| {
-        let report = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            report(panic);
-            abort_job();
-        }));
-    });
+/// Whether a thread that waits within its calls may call MPI. At SERIALIZED nobody keeps the calls of two threads apart, so there, too, it must be
+/// the thread from which the host program's own calls come.
+fn may_call(level: Threading, main_thread: bool) -> bool {
+    main_thread || level == Threading::Multiple
 }
 
 /// The exit code of an aborted job.
@@ -118,6 +125,14 @@ const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_thread_needs_the_level_multiple() {
+        for level in [Threading::Single, Threading::Funneled, Threading::Serialized, Threading::Multiple] {
+            assert!(may_call(level, true), "{level:?}");
+            assert_eq!(may_call(level, false), level == Threading::Multiple, "{level:?}");
+        }
+    }
 
     #[test]
     fn the_environment_is_written_by_the_only_thread_alone() {

@@ -33,42 +33,47 @@ impl Candidate {
     }
 }
 
-/// All ways, between the ranks of `group`.
+/// The ways that are `wanted`, between the ranks of `group`. The others are not set up.
 pub(crate) fn candidates(
     group: &mut MpiCollective,
     layout: MpiOptions,
     payload: usize,
+    wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Candidate>, Error> {
-    // SAFETY: the group's communicator is valid as long as the group, and all ranks come here.
-    let copy = |group: &MpiCollective| unsafe { Communicator::duplicate(group.comm()?.handle()) };
     let mut all = Vec::new();
-    let mut raw = Raw::new(copy(group)?, payload)?;
-    all.push(Candidate {
-        name: RAW_ALLGATHER,
-        round: Box::new(move || {
+    for name in NAMES.into_iter().filter(|name| wanted(name)) {
+        all.push(match name {
+            DEFAULT => through_trait(name, group.duplicate(layout)?, payload),
+            MESSAGES => through_trait(name, messages(group)?, payload),
+            TCP => through_trait(name, tcp(group)?, payload),
+            _ => Candidate { name, round: direct(name, group, payload)? },
+        });
+    }
+    Ok(all)
+}
+
+/// A round of direct calls.
+fn direct(name: &str, group: &MpiCollective, payload: usize) -> Result<Box<dyn FnMut() -> Result<(), Error>>, Error> {
+    // SAFETY: the group's communicator is valid as long as the group, and all ranks come here.
+    let comm = unsafe { Communicator::duplicate(group.comm()?.handle()) }?;
+    if name == WRAPPER {
+        let parts = Parts::new(vec![payload; group.size()])?;
+        let (own, mut received) = (vec![1; payload], vec![0; parts.total()]);
+        return Ok(Box::new(move || comm.allgatherv(&own, &parts, &mut received)));
+    }
+    let mut raw = Raw::new(comm, payload)?;
+    Ok(match name {
+        RAW_ALLGATHER => Box::new(move || {
             raw.allgather_lengths()?;
             raw.allgatherv()?;
             raw.broadcast()
         }),
-    });
-    let mut raw = Raw::new(copy(group)?, payload)?;
-    all.push(Candidate { name: RAW_ALLGATHERV, round: Box::new(move || raw.allgatherv()) });
-    let comm = copy(group)?;
-    let parts = Parts::new(vec![payload; group.size()])?;
-    let (own, mut received) = (vec![1; payload], vec![0; parts.total()]);
-    all.push(Candidate { name: WRAPPER, round: Box::new(move || comm.allgatherv(&own, &parts, &mut received)) });
-    let mut raw = Raw::new(copy(group)?, payload)?;
-    all.push(Candidate {
-        name: RAW_GATHER,
-        round: Box::new(move || {
+        RAW_ALLGATHERV => Box::new(move || raw.allgatherv()),
+        _ => Box::new(move || {
             raw.gatherv()?;
             raw.broadcast()
         }),
-    });
-    all.push(through_trait(DEFAULT, group.duplicate(layout)?, payload));
-    all.push(through_trait(MESSAGES, messages(group)?, payload));
-    all.push(through_trait(TCP, tcp(group)?, payload));
-    Ok(all)
+    })
 }
 
 /// A round as the round loop does it.
@@ -197,6 +202,9 @@ pub(crate) const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
 pub(crate) const DEFAULT: &str = "our default round";
 pub(crate) const MESSAGES: &str = "our round beside a launcher";
 pub(crate) const TCP: &str = "our TCP round";
+
+/// All of them, in the order of the table.
+const NAMES: [&str; 7] = [RAW_ALLGATHER, RAW_ALLGATHERV, WRAPPER, RAW_GATHER, DEFAULT, MESSAGES, TCP];
 
 /// Bytes of the decision for each rank.
 const DECISION_PER_RANK: usize = 24;

@@ -39,6 +39,9 @@ pub(crate) struct Options {
     /// Let every that many ranks play a host.
     #[arg(long)]
     ranks_per_host: Option<usize>,
+    /// Measure only the candidates whose names contain one of these words, separated by commas. TCP is on loopback, so ranks on several hosts need this.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -48,7 +51,11 @@ pub(crate) struct Options {
 pub(crate) fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
     let text = |error: probe_sync_collective::Error| error.to_string();
     let layout = MpiOptions { ranks_per_host: options.ranks_per_host };
-    let mut candidates = candidates(&mut group, layout, options.payload).map_err(text)?;
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|word| name.contains(word.as_str()));
+    let mut candidates = candidates(&mut group, layout, options.payload, wanted).map_err(text)?;
+    if candidates.is_empty() {
+        return Err(format!("--only {}: no candidate has such a name", options.only.join(",")));
+    }
     let mut reports = Vec::new();
     for (variant, rounds) in [(Variant::BackToBack, options.rounds), (Variant::Skewed, options.skewed_rounds)] {
         if rounds > 0 {
@@ -189,7 +196,7 @@ fn json(names: &[&str], reports: &[(Variant, Vec<Vec<Block>>)], size: usize, opt
 
 /// Median over the blocks of the ratio of medians, and of the ratio of means.
 fn ratios(names: &[&str], blocks: &[Vec<Block>], ours: &str, other: &str) -> Option<[f64; 2]> {
-    let find = |wanted: &str| names.iter().position(|name| *name == wanted).map(|place| &blocks[place]);
+    let find = |wanted: &str| names.iter().position(|name| *name == wanted).and_then(|place| blocks.get(place));
     let pairs: Vec<_> = find(ours)?.iter().zip(find(other)?).collect();
     let by = |pick: fn(&Block) -> f64| median(&mut pairs.iter().map(|(a, b)| pick(a) / pick(b)).collect::<Vec<_>>());
     Some([by(|b| b.median_us), by(|b| b.mean_us)])

@@ -17,7 +17,11 @@ use super::Case;
 
 /// The level that a case needs.
 pub(crate) fn level(case: Case) -> Threading {
-    if matches!(case, Case::Finalises) { Threading::Multiple } else { Threading::Funneled }
+    match case {
+        Case::Finalises | Case::ThreadsMultiple => Threading::Multiple,
+        Case::ThreadsSerialized => Threading::Serialized,
+        _ => Threading::Funneled,
+    }
 }
 
 /// MPI is not initialised yet.

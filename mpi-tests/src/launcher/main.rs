@@ -1,10 +1,12 @@
-//! Launchers that do not behave, with a session over their MPI: the others' sessions say who it was, and the launcher's own allreduces go on.
+//! Launchers that do not behave, with a session over their MPI: the others' sessions say who it was, and the launcher's own allreduces go on. And launchers
+//! that make an `MpiCollective` of their MPI (`collective`).
 //!
 //! Place in the flow: `mpirun -n N probe-sync-mpi-launchers CASE`, run by `cargo xtask test`. Every rank judges what its own session said; one complaint ends
 //! the job with exit code 1. Rank 0 prints a line at the end.
 //! What it does not do: time anything. Limits are there so that it ends.
 
 mod cases;
+mod collective;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,14 @@ enum Case {
     FinalisesSteps,
     /// All ranks do what is refused.
     WrongUses,
+    /// All ranks catch panics of their own while they use an `MpiCollective`.
+    Panics,
+    /// Another thread than the one that initialised MPI makes an `MpiCollective`, at FUNNELED.
+    ThreadsFunneled,
+    /// As at SERIALIZED.
+    ThreadsSerialized,
+    /// As at MULTIPLE.
+    ThreadsMultiple,
 }
 
 fn main() -> ExitCode {
@@ -53,6 +63,10 @@ fn main() -> ExitCode {
         Case::SilentRoot => cases::silent(&world, &arguments.out, 0),
         Case::Pauses => cases::pauses(&world, &arguments.out),
         Case::LetsGo => cases::lets_go(&world, &arguments.out),
+        Case::Panics => collective::panics(),
+        Case::ThreadsFunneled | Case::ThreadsSerialized | Case::ThreadsMultiple => {
+            collective::threads(arguments.case, level)
+        }
         Case::WrongUses => cases::wrong_uses(&world, &arguments.out),
         Case::Finalises | Case::FinalisesSteps => {
             cases::until_finalise(&world, &arguments.out).map(|session| gone = session)

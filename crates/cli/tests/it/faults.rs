@@ -85,8 +85,35 @@ fn mpirun_with_a_binary_without_mpi_says_how_to_rebuild() {
     let mut command = probe_sync(&["--duration", "1s"]);
     command.env("OMPI_COMM_WORLD_SIZE", "2").env("OMPI_COMM_WORLD_RANK", "0");
     let output = output(command);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(complaint(&output).contains("--features mpi"), "{}", complaint(&output));
+}
+
+/// srun without PMIx: no rank runs alone with exit status 0, one says what to do, and a step of one task is a run of one rank.
+#[test]
+fn processes_of_srun_that_find_themselves_alone_are_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let run = |variables: &[(&str, &str)]| {
+        let mut command = probe_sync(&["run", "--duration", "1s", "--out", out.to_str().expect("UTF-8")]);
+        command.envs(variables.iter().copied());
+        output(command)
+    };
+    let step = [("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_NTASKS", "4")];
+    let without_pmi = run(&[step[0], step[1], ("SLURM_PROCID", "0")]);
+    assert_eq!(without_pmi.status.code(), Some(2));
+    let said = complaint(&without_pmi);
+    assert!(said.contains("srun has started 4") && said.contains("--mpi=pmix") && said.contains("RANK"), "{said}");
+    let other = run(&[step[0], step[1], ("SLURM_PROCID", "3")]);
+    assert_eq!((other.status.code(), complaint(&other).as_str()), (Some(2), ""));
+    if cfg!(feature = "mpi") {
+        let with_pmi = run(&[step[0], step[1], ("PMI_SIZE", "4"), ("PMI_RANK", "0")]);
+        assert_eq!(with_pmi.status.code(), Some(2), "{}", complaint(&with_pmi));
+        assert!(complaint(&with_pmi).contains("MPI sees each of them alone"), "{}", complaint(&with_pmi));
+        assert!(!out.exists(), "nothing was begun");
+        let one = run(&[("SLURM_STEP_NUM_TASKS", "1"), ("PMI_SIZE", "1"), ("PMI_RANK", "0")]);
+        assert_eq!(one.status.code(), Some(0), "{}", complaint(&one));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub fn probe_sync(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_probe_sync"));
     for (name, _) in std::env::vars() {
-        let prefixes = ["PROBE_SYNC_", "OMPI_", "PMI", "XLA_"];
+        let prefixes = ["PROBE_SYNC_", "OMPI_", "PMI", "XLA_", "SLURM_", "FLUX_", "JSM_"];
         let ours = prefixes.iter().any(|prefix| name.starts_with(prefix));
         if ours || ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"].contains(&name.as_str())
         {

@@ -34,8 +34,8 @@ impl Carrier {
         self.made_on == thread::current().id()
     }
 
-    /// Moves what can be moved now, for at most `budget` and one message more. It waits for no other rank, and makes no call where nothing is to be sent and
-    /// nobody waits. An error has broken the group: who waits gets it too.
+    /// Moves what can be moved now, for at most `budget` and one message more. It waits for no other rank, and makes no call where nothing is to be sent,
+    /// nobody waits, and nobody has asked for words ([`crate::Collective::calls`]) since it last looked in vain. An error has broken the group: who waits gets it too.
     ///
     /// # Errors
     /// [`Error::Setup`] on a thread that may not; else what [`Messages`] says.
@@ -66,7 +66,12 @@ impl Carrier {
                     return Err(error);
                 }
             }
-            if idle >= idle_turns || started.elapsed() >= budget {
+            if idle >= idle_turns {
+                // Who has asked for words finds in the mailbox what there is.
+                self.mailbox.open().asked = false;
+                break;
+            }
+            if started.elapsed() >= budget {
                 break;
             }
         }
@@ -111,10 +116,10 @@ impl Carrier {
         self.messages.release()
     }
 
-    /// Something is to be sent, is on its way, or is waited for.
+    /// Something is to be sent, is on its way, is waited for or was asked for.
     fn is_wanted(&self) -> bool {
         let mail = self.mailbox.open();
-        mail.broken.is_none() && (mail.waiting || mail.has_outgoing() || self.messages.sending())
+        mail.broken.is_none() && (mail.waiting || mail.asked || mail.has_outgoing() || self.messages.sending())
     }
 
     /// Sends a message and takes one; whether there was any.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::carrier::Carrier;
 use super::mailbox::{Mail, Mailbox};
-use crate::{Collective, Deadline, Error, Frames, ROOT, Rank, Wait, check_participants};
+use crate::{Call, Collective, Deadline, Error, Frames, ROOT, Rank, Traffic, Wait, check_participants, check_word};
 
 /// One rank of a launcher's group.
 #[derive(Debug)]
@@ -181,6 +181,31 @@ impl Collective for ByMessages {
         let deadline = self.with_own_grace(deadline);
         *buffer = self.wait(Wait::begin(NAME, &deadline), missing, |mail| mail.read(ROOT, number, NAME))?;
         Ok(())
+    }
+
+    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+        const NAME: &str = "call";
+        check_word(self.rank, word)?;
+        self.refuse_broken(NAME)?;
+        if !self.mailbox.open().say(word) {
+            let reason =
+                "too many words wait to be sent; its launcher moves no messages, call step() more often".into();
+            return Err(Error::Backend { operation: NAME, reason });
+        }
+        self.move_mail();
+        Ok(true)
+    }
+
+    /// Where the launcher's thread moves the mail, what comes with its next step is heard when this is asked again.
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        self.refuse_broken("calls")?;
+        self.mailbox.open().asked = true;
+        self.move_mail();
+        Ok(self.mailbox.open().take_heard())
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.mailbox.open().traffic
     }
 
     /// Tells the others why, and nothing else: the job is the launcher's.

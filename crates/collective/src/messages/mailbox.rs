@@ -2,8 +2,8 @@
 //!
 //! Place in the flow: between the thread that waits ([`super::ByMessages`]) and the one that moves ([`super::Carrier`]).
 //!
-//! A message is nine bytes and its content: a kind, and a number, little-endian. Of frames and words the number counts them, so that two ranks
-//! that have lost step notice; of an end it is the rank that ended, and the content says why.
+//! A message is nine bytes and its content: a kind, and a number, little-endian. Of frames and decisions the number counts them, so that two ranks
+//! that have lost step notice; of an end it is the rank that ended, and the content says why; of a word beside the operations it is 0.
 //!
 //! What it does not do: wait, send.
 
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::{Error, ROOT, Rank};
+use crate::{Call, Error, ROOT, Rank, Traffic, WORD_MAX};
 
 /// A rank's mail.
 #[derive(Debug)]
@@ -26,10 +26,16 @@ pub(super) struct Mail {
     rank: Rank,
     /// To whom, and the whole message.
     outgoing: VecDeque<(Rank, Vec<u8>)>,
-    /// Frames of each rank at the root, words of the root elsewhere; numbers and contents.
+    /// Frames of each rank at the root, decisions of the root elsewhere; numbers and contents.
     incoming: Vec<VecDeque<(u64, Vec<u8>)>>,
+    /// Words that nobody has asked for yet, and how many of each rank.
+    heard: Vec<Call>,
+    unheard: Vec<usize>,
     /// Somebody waits for mail.
     pub waiting: bool,
+    /// Somebody has asked for words since it was last looked for mail in vain.
+    pub asked: bool,
+    pub traffic: Traffic,
     /// When it was last moved, or could have been.
     pub moved: Instant,
     /// Which rank has ended the run, and why.
@@ -45,7 +51,11 @@ impl Mailbox {
             rank,
             outgoing: VecDeque::new(),
             incoming,
+            heard: Vec::new(),
+            unheard: vec![0; size],
             waiting: false,
+            asked: false,
+            traffic: Traffic::default(),
             moved: Instant::now(),
             ended: None,
             broken: None,
@@ -79,15 +89,36 @@ impl Mailbox {
 }
 
 impl Mail {
-    /// Queues a frame for the root or a word of the root.
+    /// Queues a frame for the root or a decision of the root.
     pub fn send(&mut self, to: Rank, number: u64, content: &[u8]) {
-        let kind = if to == ROOT { FRAME } else { WORD };
+        let kind = if to == ROOT { FRAME } else { DECISION };
         self.outgoing.push_back((to, message(kind, number, content)));
+    }
+
+    /// Queues a word: the root's for all, any other's for the root. False where too much is queued already.
+    pub fn say(&mut self, word: &[u8]) -> bool {
+        let hearers = if self.rank == ROOT { 1..self.incoming.len() } else { ROOT..ROOT + 1 };
+        if self.outgoing.len() > AHEAD_MAX * hearers.len() {
+            return false;
+        }
+        self.outgoing.extend(hearers.map(|hearer| (hearer, message(WORD, 0, word))));
+        true
+    }
+
+    /// The words that have come since this was last asked.
+    pub fn take_heard(&mut self) -> Vec<Call> {
+        self.unheard.fill(0);
+        std::mem::take(&mut self.heard)
     }
 
     /// The next message that waits to be sent.
     pub fn next_outgoing(&mut self) -> Option<(Rank, Vec<u8>)> {
-        self.outgoing.pop_front()
+        let next = self.outgoing.pop_front();
+        if let Some((_, message)) = &next {
+            self.traffic.messages_sent += 1;
+            self.traffic.bytes_sent += message.len() as u64;
+        }
+        next
     }
 
     /// Whether a message waits to be sent.
@@ -131,6 +162,9 @@ impl Mail {
         };
         let number = u64::from_le_bytes(*number);
         let Some(incoming) = self.incoming.get_mut(from) else { return Err(format!("a message in a group of {size}")) };
+        self.traffic.messages_received += 1;
+        self.traffic.bytes_received += message.len() as u64;
+        let between = (self.rank == ROOT) != (from == ROOT);
         let right_way = (kind == FRAME) == (self.rank == ROOT) && (self.rank == ROOT || from == ROOT);
         match kind {
             END => {
@@ -143,11 +177,21 @@ impl Mail {
                 }
                 Ok(())
             }
-            FRAME | WORD if right_way && incoming.len() < AHEAD_MAX => {
+            WORD if between && content.len() <= WORD_MAX && self.unheard[from] < AHEAD_MAX => {
+                self.unheard[from] += 1;
+                self.heard.push((from, content.to_vec()));
+                Ok(())
+            }
+            WORD if between => Err(format!(
+                "a word of {} bytes, at most {WORD_MAX} are allowed, after {} that nobody has heard, at most {AHEAD_MAX} are",
+                content.len(),
+                self.unheard[from]
+            )),
+            FRAME | DECISION if right_way && incoming.len() < AHEAD_MAX => {
                 incoming.push_back((number, content.to_vec()));
                 Ok(())
             }
-            FRAME | WORD if right_way => Err(format!("more than {AHEAD_MAX} messages that nobody has read")),
+            FRAME | DECISION if right_way => Err(format!("more than {AHEAD_MAX} messages that nobody has read")),
             _ => Err(format!("a message of kind {kind} to rank {}", self.rank)),
         }
     }
@@ -162,8 +206,9 @@ fn message(kind: u8, number: u64, content: &[u8]) -> Vec<u8> {
 }
 
 const FRAME: u8 = 1;
-const WORD: u8 = 2;
+const DECISION: u8 = 2;
 const END: u8 = 3;
+const WORD: u8 = 4;
 
 /// A rank that is that far ahead is no rank of ours.
 const AHEAD_MAX: usize = 1024;
@@ -186,7 +231,7 @@ mod tests {
             }
             let mut mail = mailbox.open();
             let waits = (0..3).filter(|from| mail.has_come(*from)).count();
-            prop_assert!(rank == ROOT || waits <= 1, "only the root's words are read elsewhere");
+            prop_assert!(rank == ROOT || waits <= 1, "only the root's decisions are read elsewhere");
             let read = (0..3).filter(|from| matches!(mail.read(*from, 1, "test"), Ok(Some(_)) | Err(Error::Protocol { .. }))).count();
             prop_assert_eq!(read, waits);
         }
@@ -202,13 +247,31 @@ mod tests {
     #[test]
     fn what_is_no_message_breaks_the_group_and_names_its_rank() {
         check(0, 1, &message(FRAME, 1, b"a"), "");
-        check(1, 0, &message(WORD, 1, b"a"), "");
+        check(1, 0, &message(DECISION, 1, b"a"), "");
         check(0, 1, &[FRAME, 0], "rank 1 sent a message of 2 bytes");
         check(0, 1, &[], "rank 1 sent a message of 0 bytes");
-        check(0, 1, &message(WORD, 1, b"a"), "rank 1 sent a message of kind 2 to rank 0");
-        check(1, 2, &message(WORD, 1, b"a"), "rank 2 sent a message of kind 2 to rank 1");
+        check(0, 1, &message(DECISION, 1, b"a"), "rank 1 sent a message of kind 2 to rank 0");
+        check(1, 2, &message(DECISION, 1, b"a"), "rank 2 sent a message of kind 2 to rank 1");
         check(0, 1, &message(7, 1, b"a"), "rank 1 sent a message of kind 7");
         check(0, 3, &message(FRAME, 1, b"a"), "in a group of 3");
+    }
+
+    #[test]
+    fn words_are_bounded_and_come_from_whom_they_may() {
+        check(0, 2, &message(WORD, 0, b"hello"), "");
+        check(1, 2, &message(WORD, 0, b"hello"), "rank 2 sent a message of kind 4 to rank 1");
+        check(1, 0, &message(WORD, 0, &[0; WORD_MAX + 1]), "at most 4096 are allowed");
+        let root = Mailbox::new(0, 3);
+        for _ in 0..2 {
+            (0..AHEAD_MAX).for_each(|_| root.deliver(2, &message(WORD, 0, b"again")));
+            assert_eq!(root.open().broken, None);
+            assert_eq!(root.open().take_heard().len(), AHEAD_MAX);
+        }
+        (0..=AHEAD_MAX).for_each(|_| root.deliver(2, &message(WORD, 0, b"again")));
+        assert!(root.open().broken.as_deref().is_some_and(|reason| reason.contains("that nobody has heard")));
+        let member = Mailbox::new(1, 3);
+        let said = (0..=2 * AHEAD_MAX).take_while(|_| member.open().say(b"nobody sends it")).count();
+        assert!(said > 0 && said <= 2 * AHEAD_MAX, "{said} words that wait to be sent");
     }
 
     #[test]

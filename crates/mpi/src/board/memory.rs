@@ -17,10 +17,12 @@ pub(crate) const fn bytes(members: usize) -> usize {
 pub(super) struct Head {
     /// Pieces published since the beginning; the leader sleeps on it.
     pub(super) doorbell: AtomicU32,
-    /// The value of the doorbell that wakes the leader.
+    /// The value of the doorbell that wakes the leader; one that has passed while it is awake.
     pub(super) wake_at: AtomicU32,
     /// The leader sleeps until someone has heard a piece.
     pub(super) leader_wants_hearing: AtomicU32,
+    /// Words that the root has said, and that were said to it.
+    pub(super) words: [AtomicU32; 2],
     pub(super) announcement: Announcement,
 }
 
@@ -35,6 +37,8 @@ pub(super) struct Announcement {
     pub(super) leader_at: AtomicU32,
     /// Length of the whole payload that each page is a piece of.
     pub(super) lengths: [AtomicU64; PAGES],
+    /// The operation that each page belongs to.
+    pub(super) tags: [AtomicU64; PAGES],
 }
 
 /// One member's words.
@@ -50,6 +54,8 @@ pub(super) struct Slot {
     pub(super) heard: AtomicU32,
     /// Length of the whole payload that the slot holds a piece of.
     pub(super) length: AtomicU64,
+    /// The operation that the piece belongs to.
+    pub(super) tag: AtomicU64,
 }
 
 /// The shared memory of one board.

@@ -8,9 +8,12 @@
 //! once per member; it reads the slots and raises their `taken`. Broadcast: the leader fills the next page of the ring,
 //! raises `announced`, and wakes everyone who sleeps on it. Longer payloads go in pieces of [`PIECE`] bytes.
 //!
-//! Sleeping is a futex on the shared word, after at most 50 µs of looking. No sleeper can be missed: it says that it
+//! Every piece carries the [`Operation`] that it belongs to. Who reads one of another operation names its writer and goes no further: a rank that has let go
+//! of its end is not one that has nothing to say.
+//!
+//! Sleeping is a futex on the shared word, after at most 50 µs of looking ([`Wait::may_look`]). No sleeper can be missed: it says that it
 //! will sleep, then looks again, then sleeps on the value that it saw; its peer changes the value, then looks whether
-//! anyone said so (all sequentially consistent).
+//! anyone said so (all sequentially consistent). Whoever only looks says nothing, so nobody makes a system call for it.
 //! What it does not do: know MPI. The tests run it on plain memory between threads.
 
 mod memory;
@@ -21,12 +24,13 @@ pub(crate) use memory::{ALIGNMENT, Memory, bytes};
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use probe_sync_collective::{Error, ROOT, Rank, Wait};
+use probe_sync_collective::{Error, ROOT, Rank, Traffic, Wait};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
+use crate::operation::Operation;
 use memory::{PAGES, PIECE};
 
 /// One member's end of the board.
@@ -46,6 +50,7 @@ pub(crate) struct Board {
     announced: u32,
     /// All members have heard this many; at the leader only.
     heard_by_all: u32,
+    traffic: Traffic,
 }
 
 impl Board {
@@ -63,6 +68,7 @@ impl Board {
             published: vec![0; ranks.len()],
             announced: 0,
             heard_by_all: 0,
+            traffic: Traffic::default(),
             ranks,
         }
     }
@@ -73,28 +79,43 @@ impl Board {
         self.after_sleep = Some(Box::new(work));
     }
 
+    /// What this member has written and read. A broadcast is written once, however many read it.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Where all ranks are on this board: one word more was said beside the operations, by the root or to it.
+    pub(crate) fn count_word(&self) {
+        self.memory.head().words[usize::from(self.index > 0)].fetch_add(1, Release);
+    }
+
+    /// Where all ranks are on this board: how many words were said to this one.
+    pub(crate) fn words(&self) -> u32 {
+        self.memory.head().words[usize::from(self.index == 0)].load(Acquire)
+    }
+
     /// Member: hands `payload` to the leader. Waits only while the leader has not taken earlier pieces.
-    pub(crate) fn publish(&mut self, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
+    pub(crate) fn publish(&mut self, operation: Operation, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
         let slot = self.memory.slot(self.index);
         for piece in pieces(payload) {
             let before = self.published[self.index];
-            while slot.taken.load(Acquire) != before {
-                let seen = slot.taken.load(SeqCst);
-                slot.writer_sleeps.store(1, SeqCst);
-                let ready = || slot.taken.load(SeqCst) == before;
-                let slept = self.sleep(&slot.taken, seen, ready, wait);
-                slot.writer_sleeps.store(0, Relaxed);
-                if !slept? {
+            let ready = || slot.taken.load(SeqCst) == before;
+            let says = |sleeps: bool| slot.writer_sleeps.store(sleeps.into(), SeqCst);
+            while !ready() {
+                if !self.sleep(&slot.taken, says, ready, wait)? {
                     return Err(wait.late(vec![self.ranks[0]]));
                 }
             }
             slot.length.store(payload.len() as u64, Relaxed);
+            slot.tag.store(operation.tag(), Relaxed);
             // SAFETY: the leader has taken what was there, and reads this only after `published` was raised.
             unsafe { self.memory.fill_slot(self.index, piece) };
             self.published[self.index] = before.wrapping_add(1);
             slot.published.store(before.wrapping_add(1), Release);
             self.ring();
         }
+        self.traffic.messages_sent += 1;
+        self.traffic.bytes_sent += payload.len() as u64;
         Ok(())
     }
 
@@ -102,6 +123,7 @@ impl Board {
     /// `deliver`, in this order.
     pub(crate) fn collect(
         &mut self,
+        operation: Operation,
         members: &[usize],
         mut deliver: impl FnMut(usize, &[u8]),
         wait: &mut Wait<'_>,
@@ -124,12 +146,16 @@ impl Board {
         }
         let mut long = Vec::new();
         for &member in members {
-            let length = self.memory.slot(member).length.load(Relaxed);
+            let slot = self.memory.slot(member);
+            operation.check(slot.tag.load(Relaxed), self.ranks[member])?;
+            let length = slot.length.load(Relaxed);
             if length > PAYLOAD_MAX {
                 let what = format!("a payload of {length} bytes; at most {PAYLOAD_MAX} are allowed");
                 return Err(Error::Protocol { operation: wait.operation(), rank: self.ranks[member], what });
             }
             let length = length as usize;
+            self.traffic.messages_received += 1;
+            self.traffic.bytes_received += length as u64;
             // SAFETY: the member has published this piece and does not touch it until it is taken.
             let first = unsafe { self.memory.slot_bytes(member, length.min(PIECE)) };
             if length <= PIECE {
@@ -140,20 +166,21 @@ impl Board {
             long.clear();
             long.extend_from_slice(first);
             self.take(member)?;
-            self.collect_rest(member, length, &mut long, wait)?;
+            self.collect_rest(operation, member, length, &mut long, wait)?;
             deliver(member, &long);
         }
         Ok(())
     }
 
     /// Leader: `payload` to all other members.
-    pub(crate) fn announce(&mut self, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
+    pub(crate) fn announce(&mut self, operation: Operation, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
         for piece in pieces(payload) {
             let next = self.announced.wrapping_add(1);
             self.await_free_page(next, wait)?;
             let head = self.memory.head();
             let page = next as usize % PAGES;
             head.announcement.lengths[page].store(payload.len() as u64, Relaxed);
+            head.announcement.tags[page].store(operation.tag(), Relaxed);
             // SAFETY: all have heard what was there, and read this only after `announced` was raised.
             unsafe { self.memory.fill_page(page, piece) };
             self.announced = next;
@@ -161,6 +188,10 @@ impl Board {
             if head.announcement.sleepers.load(SeqCst) != 0 {
                 wake(&head.announcement.count, EVERYONE)?;
             }
+        }
+        if self.ranks.len() > 1 {
+            self.traffic.messages_sent += 1;
+            self.traffic.bytes_sent += payload.len() as u64;
         }
         Ok(())
     }
@@ -171,28 +202,48 @@ impl Board {
     }
 
     /// Member: the leader's next payload, in place of what `buffer` holds.
-    pub(crate) fn listen(&mut self, buffer: &mut Vec<u8>, wait: &mut Wait<'_>) -> Result<(), Error> {
+    pub(crate) fn listen(
+        &mut self,
+        operation: Operation,
+        buffer: &mut Vec<u8>,
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Error> {
         buffer.clear();
+        self.listen_with(operation, |_, bytes| buffer.extend_from_slice(bytes), wait)
+    }
+
+    /// Member: the leader's next payload in pieces, each with its place in the payload.
+    pub(crate) fn listen_with(
+        &mut self,
+        operation: Operation,
+        mut take: impl FnMut(usize, &[u8]),
+        wait: &mut Wait<'_>,
+    ) -> Result<(), Error> {
+        let mut taken = 0;
         loop {
             let next = self.announced.wrapping_add(1);
             self.await_announcement(next, wait)?;
             let (head, page) = (self.memory.head(), next as usize % PAGES);
+            operation.check(head.announcement.tags[page].load(Relaxed), self.ranks[0])?;
             let length = head.announcement.lengths[page].load(Relaxed);
             if length > PAYLOAD_MAX {
                 let what = format!("a broadcast of {length} bytes; at most {PAYLOAD_MAX} are allowed");
                 return Err(Error::Protocol { operation: wait.operation(), rank: self.ranks[0], what });
             }
             let length = length as usize;
-            let here = (length - buffer.len().min(length)).min(PIECE);
+            let here = (length - taken.min(length)).min(PIECE);
             // SAFETY: the leader has announced this page, and does not touch it until all have heard it.
-            buffer.extend_from_slice(unsafe { self.memory.page_bytes(page, here) });
+            take(taken, unsafe { self.memory.page_bytes(page, here) });
+            taken += here;
             self.announced = next;
             self.memory.slot(self.index).heard.store(next, SeqCst);
             if head.leader_wants_hearing.load(SeqCst) != 0 {
                 head.doorbell.fetch_add(1, SeqCst);
                 wake(&head.doorbell, 1)?;
             }
-            if buffer.len() >= length {
+            if taken >= length {
+                self.traffic.messages_received += 1;
+                self.traffic.bytes_received += length as u64;
                 return Ok(());
             }
         }
@@ -201,6 +252,7 @@ impl Board {
     /// Leader: the pieces of `member` after the first.
     fn collect_rest(
         &mut self,
+        operation: Operation,
         member: usize,
         length: usize,
         payload: &mut Vec<u8>,
@@ -216,6 +268,7 @@ impl Board {
                     return Err(wait.late(vec![self.ranks[member]]));
                 }
             }
+            operation.check(self.memory.slot(member).tag.load(Relaxed), self.ranks[member])?;
             let here = (length - payload.len()).min(PIECE);
             // SAFETY: as in `collect`.
             payload.extend_from_slice(unsafe { self.memory.slot_bytes(member, here) });
@@ -256,18 +309,14 @@ impl Board {
     /// may end the sleep early, and the caller looks again.
     fn await_rings(&self, rung: u32, count: u32, wait: &mut Wait<'_>) -> Result<bool, Error> {
         let head = self.memory.head();
-        let target = rung.wrapping_add(count);
-        head.wake_at.store(target, SeqCst);
         let reached = || head.doorbell.load(SeqCst).wrapping_sub(rung) >= count;
-        loop {
-            let seen = head.doorbell.load(SeqCst);
-            if reached() {
-                return Ok(true);
-            }
-            if !self.sleep(&head.doorbell, seen, reached, wait)? {
+        let says = |sleeps: bool| head.wake_at.store(rung.wrapping_add(if sleeps { count } else { 0 }), SeqCst);
+        while !reached() {
+            if !self.sleep(&head.doorbell, says, reached, wait)? {
                 return Ok(false);
             }
         }
+        Ok(true)
     }
 
     /// Leader: waits until the page for piece `next` has been heard by all.
@@ -281,20 +330,18 @@ impl Board {
         };
         loop {
             let rung = self.memory.head().doorbell.load(SeqCst);
-            let mut late = behind(self, PAGES as u32);
-            if !late.is_empty() {
-                self.memory.head().leader_wants_hearing.store(1, SeqCst);
-                late = behind(self, PAGES as u32);
-            }
+            let late = behind(self, PAGES as u32);
             if late.is_empty() {
-                self.memory.head().leader_wants_hearing.store(0, Relaxed);
                 // Remember how far everyone is, so that most broadcasts need not look.
                 let furthest = (1..=PAGES as u32).find(|&by| behind(self, by).is_empty());
                 self.heard_by_all = next.wrapping_sub(furthest.unwrap_or(PAGES as u32));
                 return Ok(());
             }
-            let changed = || self.memory.head().doorbell.load(SeqCst) != rung;
-            if !self.sleep(&self.memory.head().doorbell, rung, changed, wait)? {
+            let head = self.memory.head();
+            let says = |sleeps: bool| head.leader_wants_hearing.store(sleeps.into(), SeqCst);
+            // Rings are of pieces, too; then this looks again.
+            let changed = || head.doorbell.load(SeqCst) != rung || behind(self, PAGES as u32).is_empty();
+            if !self.sleep(&head.doorbell, says, changed, wait)? {
                 return Err(wait.late(late.into_iter().map(|member| self.ranks[member]).collect()));
             }
         }
@@ -302,61 +349,75 @@ impl Board {
 
     /// Member: sleeps until piece `next` is announced.
     fn await_announcement(&self, next: u32, wait: &mut Wait<'_>) -> Result<(), Error> {
-        let head = self.memory.head();
-        let there = || head.announcement.count.load(Acquire).wrapping_sub(next) as i32 >= 0;
+        let announcement = &self.memory.head().announcement;
+        let there = || announcement.count.load(SeqCst).wrapping_sub(next) as i32 >= 0;
+        let says = |sleeps: bool| {
+            let by = if sleeps { 1 } else { u32::MAX };
+            announcement.sleepers.fetch_add(by, SeqCst);
+        };
         while !there() {
-            if self.look(&there, wait) {
-                return Ok(());
-            }
-            head.announcement.sleepers.fetch_add(1, SeqCst);
-            let seen = head.announcement.count.load(SeqCst);
-            let slept = self.sleep(&head.announcement.count, seen, there, wait);
-            head.announcement.sleepers.fetch_sub(1, SeqCst);
-            if !slept? {
-                let leader_waits = head.announcement.leader_at.load(Relaxed) == next;
+            if !self.sleep(&announcement.count, says, there, wait)? {
+                let leader_waits = announcement.leader_at.load(Relaxed) == next;
                 return Err(wait.late(vec![if leader_waits { ROOT } else { self.ranks[0] }]));
             }
         }
         Ok(())
     }
 
-    /// Looks for a while, then sleeps once on `word` unless it has changed from `seen`. False when the wait is over.
-    fn sleep(&self, word: &AtomicU32, seen: u32, ready: impl Fn() -> bool, wait: &mut Wait<'_>) -> Result<bool, Error> {
+    /// Looks for a while; where that was in vain, `says` that it sleeps, and sleeps once on `word` unless it is `ready` by then. False when the wait is
+    /// over.
+    fn sleep(
+        &self,
+        word: &AtomicU32,
+        says: impl Fn(bool),
+        ready: impl Fn() -> bool,
+        wait: &mut Wait<'_>,
+    ) -> Result<bool, Error> {
         if self.look(&ready, wait) {
             return Ok(true);
         }
         let Some(slice) = wait.slice() else { return Ok(false) };
-        let slice = slice.min(self.sleep_max);
-        let limit = futex::Timespec { tv_sec: slice.as_secs() as i64, tv_nsec: i64::from(slice.subsec_nanos()) };
+        says(true);
+        let seen = word.load(SeqCst);
+        let slept = if ready() { Ok(()) } else { self.futex(word, seen, slice.min(self.sleep_max), wait) };
+        says(false);
+        slept.map(|()| true)
+    }
+
+    fn futex(&self, word: &AtomicU32, seen: u32, limit: Duration, wait: &Wait<'_>) -> Result<(), Error> {
+        let limit = futex::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         match futex::wait(word, futex::Flags::empty(), seen, Some(&limit)) {
-            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(Errno::TIMEDOUT) => {
                 if let Some(work) = &self.after_sleep {
                     work();
                 }
+                Ok(())
             }
-            Err(error) => {
-                return Err(Error::Backend { operation: wait.operation(), reason: format!("futex: {error}") });
-            }
+            Err(error) => Err(Error::Backend { operation: wait.operation(), reason: format!("futex: {error}") }),
         }
-        Ok(true)
     }
 
-    /// Looks for at most [`Wait::SPIN`] of the whole wait; true once `ready`.
-    fn look(&self, ready: &impl Fn() -> bool, wait: &Wait<'_>) -> bool {
-        let left = Wait::SPIN.saturating_sub(wait.elapsed());
-        let started = Instant::now();
-        while !ready() {
-            if started.elapsed() >= left {
+    /// Looks for as long as the wait may; true once `ready`.
+    fn look(&self, ready: &impl Fn() -> bool, wait: &mut Wait<'_>) -> bool {
+        loop {
+            if ready() {
+                return true;
+            }
+            if !wait.may_look(self.crowded) {
                 return false;
             }
             if self.crowded {
                 rustix::thread::sched_yield();
-            } else {
-                (0..LOOK_PAUSES).for_each(|_| std::hint::spin_loop());
+                continue;
+            }
+            for _ in 0..LOOKS_PER_READING {
+                if ready() {
+                    return true;
+                }
+                std::hint::spin_loop();
             }
         }
-        true
     }
 }
 
@@ -378,8 +439,8 @@ fn wake(word: &AtomicU32, sleepers: u32) -> Result<(), Error> {
 /// The longest payload: a length beyond it is damage, not data.
 const PAYLOAD_MAX: u64 = 1 << 30;
 
-/// Pauses of the processor between two looks.
-const LOOK_PAUSES: u32 = 16;
+/// Looks between two readings of the clock.
+const LOOKS_PER_READING: u32 = 16;
 
 /// Sleepers to wake: all of them.
 const EVERYONE: u32 = i32::MAX as u32;

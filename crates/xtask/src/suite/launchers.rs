@@ -71,7 +71,7 @@ const LEVELS: [(&str, &str); 4] = [
     ("launcher's MPI, multiple", "multiple"),
 ];
 
-const CASES: [(&str, &str); 7] = [
+const CASES: [(&str, &str); 11] = [
     ("launcher's MPI, a rank that steps no more", "silent"),
     ("launcher's MPI, a root that steps no more", "silent-root"),
     ("launcher's MPI, a rank that pauses", "pauses"),
@@ -79,6 +79,10 @@ const CASES: [(&str, &str); 7] = [
     ("launcher's MPI, a rank that finalises", "finalises"),
     ("launcher's MPI, a rank that finalises and steps", "finalises-steps"),
     ("launcher's MPI, wrong uses", "wrong-uses"),
+    ("launcher's MPI, panics that are caught", "panics"),
+    ("launcher's MPI, a second thread, funneled", "threads-funneled"),
+    ("launcher's MPI, a second thread, serialized", "threads-serialized"),
+    ("launcher's MPI, a second thread, multiple", "threads-multiple"),
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);

@@ -9,7 +9,9 @@
 //! What it does not do: benches (`cargo xtask bench`).
 
 mod c_interface;
+mod ends;
 mod launchers;
+mod mpich;
 pub mod readers;
 mod selection;
 mod whole_runs;

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::ends;
 use super::launchers::{self, mpirun};
+use super::mpich;
 use super::selection::{BUILD, everything};
 use crate::demo::fresh_directory;
 use crate::setup::Tools;
@@ -27,7 +29,9 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
         return;
     }
     mpi_suite(runner, root, tools);
+    ends::run(runner, root, tools);
     launchers::run(runner, root, tools);
+    mpich::run(runner, root, tools);
     for scenario in &SCENARIOS {
         measure(runner, root, tools, scenario);
     }
@@ -39,7 +43,9 @@ fn names() -> impl Iterator<Item = &'static str> {
     let of_namespaces = NAMESPACES.iter().map(|(name, _)| *name);
     [MPI_SUITE]
         .into_iter()
+        .chain(ends::names())
         .chain(launchers::names())
+        .chain(mpich::NAMES)
         .chain(SCENARIOS.iter().map(|scenario| scenario.name))
         .chain(of_namespaces)
 }
@@ -210,7 +216,9 @@ mod tests {
             "namespaces, asymmetric paths",
             "namespaces, loss one way",
         ];
-        let names: Vec<_> = names().filter(|name| !launchers::names().any(|launcher| launcher == *name)).collect();
+        let elsewhere =
+            |name: &str| ends::names().chain(launchers::names()).chain(mpich::NAMES).any(|other| other == name);
+        let names: Vec<_> = names().filter(|name| !elsewhere(name)).collect();
         assert_eq!(names, expected);
     }
 }

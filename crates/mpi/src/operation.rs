@@ -1,0 +1,93 @@
+//! Which operation a piece belongs to: its number and its kind, in one word that travels with every piece.
+//!
+//! Place in the flow: written on the board and into the leaders' messages, and compared where they are read. A rank counts all operations, those in which
+//! it takes no part too, so equal numbers mean the same call on all ranks. The last meeting of a group is a kind of its own: a rank that has let go of
+//! its end is never taken for one that had nothing to say.
+//! What it does not do: order anything.
+
+use probe_sync_collective::{Error, Rank};
+
+/// What the ranks do together.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Gather = 1,
+    Broadcast = 2,
+    Allgather = 3,
+    Scatter = 4,
+    /// All let go of their ends.
+    Farewell = 5,
+}
+
+/// One call on all ranks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    number: u64,
+    kind: Kind,
+}
+
+impl Operation {
+    pub(crate) fn new(number: u64, kind: Kind) -> Self {
+        Self { number, kind }
+    }
+
+    /// Its name, for errors.
+    pub(crate) fn name(self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// What travels; never 0.
+    pub(crate) fn tag(self) -> u64 {
+        (self.number << KIND_BITS) | self.kind as u64
+    }
+
+    /// What `rank` sent belongs to this operation.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] with the operation that it belongs to.
+    pub(crate) fn check(self, tag: u64, rank: Rank) -> Result<(), Error> {
+        if tag == self.tag() {
+            return Ok(());
+        }
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == tag & KIND_MASK);
+        let sent = match kind {
+            Some(Kind::Farewell) => "its farewell: it has let go of its end".to_owned(),
+            Some(kind) => format!("a part of operation {}, {}", tag >> KIND_BITS, kind.name()),
+            None => format!("a part of no operation (tag {tag:#x})"),
+        };
+        let what = format!("{sent}, where operation {}, {}, was under way", self.number, self.name());
+        Err(Error::Protocol { operation: self.name(), rank, what })
+    }
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Gather, Self::Broadcast, Self::Allgather, Self::Scatter, Self::Farewell];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gather => "gather",
+            Self::Broadcast => "broadcast",
+            Self::Allgather => "allgather",
+            Self::Scatter => "scatter",
+            Self::Farewell => "end of the group",
+        }
+    }
+}
+
+const KIND_BITS: u32 = 4;
+const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_of_another_operation_names_its_rank() {
+        let own = Operation::new(7, Kind::Gather);
+        own.check(own.tag(), 3).expect("its own");
+        let complaint = |tag: u64| own.check(tag, 3).expect_err("another's").to_string();
+        assert!(complaint(Operation::new(7, Kind::Farewell).tag()).contains("rank 3 sent its farewell"));
+        assert!(complaint(Operation::new(8, Kind::Gather).tag()).contains("operation 8, gather"));
+        assert!(complaint(Operation::new(7, Kind::Scatter).tag()).contains("operation 7, scatter"));
+        assert!(complaint(0).contains("no operation"));
+    }
+}

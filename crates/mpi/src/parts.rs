@@ -1,0 +1,404 @@
+//! What a rank holds of MPI, and each operation as its host's board and the leaders carry it out.
+//!
+//! Place in the flow: under [`crate::MpiCollective`], which numbers the operations and remembers what has failed. Members speak with their host's leader on
+//! the [`Board`]; leaders speak with the root's ([`Leaders`]).
+//! What it does not do: decide whether the group is usable.
+
+use std::time::Duration;
+
+use probe_sync_collective::{Call, Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
+
+use crate::board::Board;
+use crate::layout::Layout;
+use crate::leaders::{Leaders, Report};
+use crate::operation::Operation;
+use crate::raw::Communicator;
+use crate::window::Window;
+use crate::words::Words;
+
+/// What this rank holds of MPI.
+pub(crate) struct PartsOfRank {
+    pub(crate) comm: Communicator,
+    host: Communicator,
+    board: Board,
+    window: Window,
+    /// On a host's leader, when there are several hosts.
+    leaders: Option<Leaders>,
+    words: Words,
+    /// Words that this rank has heard.
+    heard: u32,
+    /// All ranks are on this host's board.
+    one_host: bool,
+}
+
+impl PartsOfRank {
+    /// Collective: everything on a communicator of the ranks of `host`, and on the one of all leaders.
+    pub(crate) fn new(
+        comm: Communicator,
+        host: Communicator,
+        leaders: Option<Communicator>,
+        layout: &Layout,
+    ) -> Result<Self, Error> {
+        // SAFETY: the communicator is valid, and all its ranks come here.
+        let words = Words::new(unsafe { Communicator::duplicate(comm.handle()) }?);
+        let (window, memory) = Window::open(&host)?;
+        let members = layout.ranks(layout.host_of()[comm.rank()]);
+        let mut board = Board::new(memory, members.to_vec(), host.rank());
+        let leaders = match leaders {
+            Some(leaders) if layout.hosts() > 1 => {
+                let handle = leaders.handle();
+                // SAFETY: the same communicator; only `progress` is called on this copy, and the board, which calls
+                // it, is gone before the communicator is freed.
+                let copy = unsafe { Communicator::own(handle) }?;
+                // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
+                // sleeps until its own ranks come.
+                board.work_while_waiting(PROGRESS_EVERY, move || copy.progress());
+                Some(Leaders::new(leaders, layout.clone()))
+            }
+            Some(single) => {
+                single.free()?;
+                None
+            }
+            None => None,
+        };
+        Ok(Self { comm, host, board, window, leaders, words, heard: 0, one_host: layout.hosts() == 1 })
+    }
+
+    /// Says a word beside the operations.
+    pub(crate) fn call(&mut self, word: &[u8], traffic: &mut Traffic) -> Result<(), Error> {
+        self.words.say(word, traffic)?;
+        self.board.count_word();
+        Ok(())
+    }
+
+    /// The words that have come.
+    pub(crate) fn calls(&mut self, traffic: &mut Traffic) -> Result<Vec<Call>, Error> {
+        if self.one_host && self.board.words() == self.heard && !self.words.under_way() {
+            return Ok(Vec::new());
+        }
+        let heard = self.words.hear(traffic)?;
+        self.heard = self.heard.wrapping_add(heard.len() as u32);
+        Ok(heard)
+    }
+
+    /// Before the end: until what was said is on its way.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        self.words.flush()
+    }
+
+    /// What the board and the leaders' messages have carried.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let mut sum = self.board.traffic();
+        if let Some(leaders) = &self.leaders {
+            let between = leaders.traffic();
+            sum.messages_sent += between.messages_sent;
+            sum.messages_received += between.messages_received;
+            sum.bytes_sent += between.bytes_sent;
+            sum.bytes_received += between.bytes_received;
+        }
+        sum
+    }
+
+    pub(crate) fn gather(
+        &mut self,
+        operation: Operation,
+        layout: &Layout,
+        participants: &[bool],
+        payload: &[u8],
+        frames: &mut Frames,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        frames.clear();
+        let rank = self.comm.rank();
+        let members = layout.ranks(layout.host_of()[rank]);
+        let name = operation.name();
+        if rank != members[0] {
+            return match participants[rank] {
+                true => self.board.publish(operation, payload, &mut Wait::begin(name, deadline)),
+                false => Ok(()),
+            };
+        }
+        let own_part = Part { operation, members, participants, payload };
+        let Some(leaders) = &mut self.leaders else {
+            return collect(&mut self.board, own_part, frames, Wait::begin(name, deadline));
+        };
+        // Early, so that the leaders' reports about missing ranks still reach the root within its deadline.
+        let report = report(&mut self.board, own_part, Wait::begin_early(name, deadline))?;
+        let all = leaders.gather(operation, participants, &report, deadline)?;
+        if rank == ROOT {
+            merge(layout, &all, frames);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn broadcast(
+        &mut self,
+        operation: Operation,
+        layout: &Layout,
+        buffer: &mut Vec<u8>,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        let name = operation.name();
+        if !self.leads(layout) {
+            return self.board.listen(operation, buffer, &mut Wait::begin(name, deadline));
+        }
+        if let Some(leaders) = &mut self.leaders {
+            self.board.leader_waits();
+            leaders.broadcast(operation, buffer, deadline)?;
+        }
+        self.board.announce(operation, buffer, &mut Wait::begin(name, deadline))
+    }
+
+    /// To each rank its own frame: to each leader those of its host, in one piece, which it announces; each rank copies its own.
+    pub(crate) fn scatter(
+        &mut self,
+        operation: Operation,
+        layout: &Layout,
+        frames: &Frames,
+        own: &mut Vec<u8>,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        let (rank, name) = (self.comm.rank(), operation.name());
+        let host = layout.host_of()[rank];
+        let place = layout.ranks(host).iter().position(|of| *of == rank).unwrap_or(0);
+        if !self.leads(layout) {
+            let mut picked = Pick::new(place);
+            self.board.listen_with(
+                operation,
+                |at, bytes| picked.take(at, bytes, own),
+                &mut Wait::begin(name, deadline),
+            )?;
+            return picked.whole(own, layout.ranks(host)[0]);
+        }
+        let of_hosts = if rank == ROOT { tables(layout, frames) } else { Vec::new() };
+        let of_host = match &mut self.leaders {
+            Some(leaders) => {
+                self.board.leader_waits();
+                leaders.scatter(operation, of_hosts, deadline)?
+            }
+            None => of_hosts.into_iter().next().unwrap_or_default(),
+        };
+        self.board.announce(operation, &of_host, &mut Wait::begin(name, deadline))?;
+        let mut picked = Pick::new(place);
+        picked.take(0, &of_host, own);
+        picked.whole(own, ROOT)
+    }
+
+    /// Everyone's payload to everyone: to the leaders, between them by `MPI_Iallgatherv`, and from them to their ranks.
+    pub(crate) fn allgather(
+        &mut self,
+        operation: Operation,
+        layout: &Layout,
+        payload: &[u8],
+        frames: &mut Frames,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        let (rank, name) = (self.comm.rank(), operation.name());
+        let members = layout.ranks(layout.host_of()[rank]);
+        let mut encoded = Vec::new();
+        if rank != members[0] {
+            self.board.publish(operation, payload, &mut Wait::begin(name, deadline))?;
+            self.board.listen(operation, &mut encoded, &mut Wait::begin(name, deadline))?;
+            let whole = frames.decode(&encoded) && frames.len() == layout.host_of().len();
+            let what = format!("{} bytes that are not everyone's frames", encoded.len());
+            return if whole { Ok(()) } else { Err(Error::Protocol { operation: name, rank: members[0], what }) };
+        }
+        let everyone = vec![true; layout.host_of().len()];
+        let own_part = Part { operation, members, participants: &everyone, payload };
+        let wait = Wait::begin_early(name, deadline);
+        if let Some(leaders) = &mut self.leaders {
+            let report = report(&mut self.board, own_part, wait)?;
+            self.board.leader_waits();
+            merge(layout, &leaders.allgather(operation, &report, deadline)?, frames);
+        } else {
+            collect(&mut self.board, own_part, frames, wait)?;
+        }
+        frames.encode(&mut encoded);
+        self.board.announce(operation, &encoded, &mut Wait::begin(name, deadline))
+    }
+
+    /// Collective: gives back what MPI lent. The board goes first, because it lies in the window.
+    pub(crate) fn free(self) -> Result<(), Error> {
+        drop(self.board);
+        self.window.free()?;
+        self.words.free()?;
+        if let Some(leaders) = self.leaders {
+            leaders.into_comm().free()?;
+        }
+        self.host.free()?;
+        self.comm.free()
+    }
+
+    fn leads(&self, layout: &Layout) -> bool {
+        let rank = self.comm.rank();
+        rank == layout.ranks(layout.host_of()[rank])[0]
+    }
+}
+
+/// What a leader collects from its own host.
+#[derive(Copy, Clone)]
+struct Part<'a> {
+    operation: Operation,
+    members: &'a [Rank],
+    participants: &'a [bool],
+    payload: &'a [u8],
+}
+
+/// Leader: the frames of its host's ranks in order, its own payload first.
+fn collect(board: &mut Board, part: Part<'_>, frames: &mut Frames, mut wait: Wait<'_>) -> Result<(), Error> {
+    let Part { operation, members, participants, payload } = part;
+    frames.clear();
+    let others: Vec<usize> = (1..members.len()).filter(|&member| participants[members[member]]).collect();
+    frames.push(if participants[members[0]] { payload } else { &[] });
+    let deliver = |member, bytes: &[u8]| {
+        while frames.len() < member {
+            frames.push(&[]);
+        }
+        frames.push(bytes);
+    };
+    board.collect(operation, &others, deliver, &mut wait)?;
+    while frames.len() < members.len() {
+        frames.push(&[]);
+    }
+    Ok(())
+}
+
+/// Leader: what it tells the root of its host.
+fn report(board: &mut Board, part: Part<'_>, wait: Wait<'_>) -> Result<Report, Error> {
+    let mut own = Frames::default();
+    match collect(board, part, &mut own, wait) {
+        Ok(()) => Ok(Report::Frames(own)),
+        Err(Error::Late { missing, .. }) => Ok(Report::Missing(missing)),
+        Err(other) => Err(other),
+    }
+}
+
+/// The frames of all hosts in order of rank. A host that took no part has none.
+fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
+    frames.clear();
+    let mut next = vec![0; layout.hosts()];
+    for &host in layout.host_of() {
+        let place = next[host];
+        next[host] += 1;
+        match hosts.get(host) {
+            Some(of_host) if place < of_host.len() => frames.push(of_host.frame(place)),
+            _ => frames.push(&[]),
+        }
+    }
+}
+
+/// For each host where the frame of each of its ranks begins and the last ends (`u64`), then the frames.
+fn tables(layout: &Layout, frames: &Frames) -> Vec<Vec<u8>> {
+    let table = |host: usize| {
+        let ranks = layout.ranks(host);
+        let mut end = (ranks.len() + 1) * ENTRY;
+        let mut table = (end as u64).to_le_bytes().to_vec();
+        for &rank in ranks {
+            end += frames.frame(rank).len();
+            table.extend_from_slice(&(end as u64).to_le_bytes());
+        }
+        ranks.iter().for_each(|&rank| table.extend_from_slice(frames.frame(rank)));
+        table
+    };
+    (0..layout.hosts()).map(table).collect()
+}
+
+/// One rank's frame out of what [`tables`] made, which comes in pieces.
+struct Pick {
+    place: usize,
+    /// Where the frame begins and ends, as far as that has come.
+    ends: [u8; 2 * ENTRY],
+    copied: usize,
+    range: Option<std::ops::Range<usize>>,
+}
+
+impl Pick {
+    fn new(place: usize) -> Self {
+        Self { place, ends: [0; 2 * ENTRY], copied: 0, range: None }
+    }
+
+    /// The piece that begins at `at`.
+    fn take(&mut self, at: usize, bytes: &[u8], own: &mut Vec<u8>) {
+        if at == 0 {
+            own.clear();
+        }
+        let table = (self.place * ENTRY)..((self.place + 2) * ENTRY);
+        let here = overlap(&table, at, bytes.len());
+        if !here.is_empty() {
+            self.ends[here.start - table.start..here.end - table.start]
+                .copy_from_slice(&bytes[here.start - at..here.end - at]);
+        }
+        self.copied += here.len();
+        if self.copied == table.len() && self.range.is_none() {
+            let [start, end] = [0, ENTRY].map(|from| read(&self.ends, from));
+            self.range = Some(start..end.max(start));
+        }
+        if let Some(range) = &self.range {
+            let here = overlap(range, at, bytes.len());
+            own.extend_from_slice(&bytes[here.start - at..here.end - at]);
+        }
+    }
+
+    /// Whether the frame has come; `leader` has sent it.
+    fn whole(self, own: &[u8], leader: Rank) -> Result<(), Error> {
+        match self.range {
+            Some(range) if range.len() == own.len() => Ok(()),
+            range => {
+                let what = format!("{} bytes of the frame {range:?}", own.len());
+                Err(Error::Protocol { operation: "scatter", rank: leader, what })
+            }
+        }
+    }
+}
+
+fn overlap(range: &std::ops::Range<usize>, at: usize, length: usize) -> std::ops::Range<usize> {
+    let start = range.start.clamp(at, at + length);
+    start..range.end.clamp(start, at + length)
+}
+
+fn read(bytes: &[u8], from: usize) -> usize {
+    let number = bytes.get(from..).and_then(|rest| rest.first_chunk::<ENTRY>());
+    number.map_or(usize::MAX, |number| usize::try_from(u64::from_le_bytes(*number)).unwrap_or(usize::MAX))
+}
+
+/// Bytes of a table's entry.
+const ENTRY: usize = 8;
+
+/// How often a sleeping leader lets MPI move messages to other hosts.
+const PROGRESS_EVERY: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_picks_its_own_frame_out_of_pieces_of_any_length() {
+        let layout = Layout::new(&[0, 1, 0, 0, 1], None);
+        let mut frames = Frames::default();
+        let of = |rank: usize| vec![rank as u8; [0, 7, 40, 1, 0][rank]];
+        (0..5).for_each(|rank| frames.push(&of(rank)));
+        for (host, table) in tables(&layout, &frames).into_iter().enumerate() {
+            for (place, &rank) in layout.ranks(host).iter().enumerate() {
+                for piece in [1, 3, 8, 64, 4096] {
+                    let (mut picked, mut own) = (Pick::new(place), vec![9; 3]);
+                    for (index, bytes) in table.chunks(piece).enumerate() {
+                        picked.take(index * piece, bytes, &mut own);
+                    }
+                    picked.whole(&own, 0).expect("all has come");
+                    assert_eq!(own, of(rank), "rank {rank}, pieces of {piece}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_promises_more_than_has_come_names_the_leader() {
+        let mut own = Vec::new();
+        for table in [vec![], vec![0; 7], [&16u64.to_le_bytes()[..], &99u64.to_le_bytes(), b"short"].concat()] {
+            let mut picked = Pick::new(0);
+            picked.take(0, &table, &mut own);
+            let error = picked.whole(&own, 4).expect_err("not whole").to_string();
+            assert!(error.contains("rank 4"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Words beside the operations: from the root to every rank, and from every rank to the root.
+//!
+//! Place in the flow: [`crate::MpiCollective`]'s `call` and `calls`, on a communicator of their own, so that a word never meets an operation. A look that
+//! finds nothing is one `MPI_Iprobe`, which also moves whatever else MPI has under way: a leader's parts of a broadcast to other hosts. A word goes in
+//! pieces that every transport sends at once, without asking the hearer first; so a rank may say something and end. Every rank speaks with the root
+//! directly: the connections are there since the start ([`crate::meeting`]), and a leader that sleeps in an operation would hold up what passes through it.
+//! Where all ranks share a host the words are counted on the board, and a look at which nothing has come is one load.
+//! A message is a byte, 1 for the last piece of a word and 0 before that, and the piece.
+//! What it does not do: wait for whoever hears.
+
+use std::time::{Duration, Instant};
+
+use probe_sync_collective::{Call, Error, ROOT, Traffic, WORD_MAX, check_word};
+
+use crate::mail::Mail;
+use crate::raw::Communicator;
+
+/// One rank's way to say and hear words.
+#[derive(Debug)]
+pub(crate) struct Words {
+    comm: Communicator,
+    mail: Mail,
+    /// What has come of a word whose end has not, by rank.
+    begun: Vec<Vec<u8>>,
+}
+
+impl Words {
+    /// `comm` is for words alone.
+    pub(crate) fn new(comm: Communicator) -> Self {
+        Self { begun: vec![Vec::new(); comm.size()], comm, mail: Mail::new() }
+    }
+
+    /// Starts to send `word`: the root to all, any other rank to the root.
+    pub(crate) fn say(&mut self, word: &[u8], traffic: &mut Traffic) -> Result<(), Error> {
+        check_word(self.comm.rank(), word)?;
+        if self.mail.unsent() > UNSENT_MAX {
+            let reason = format!("more than {UNSENT_MAX} messages that nobody has taken");
+            return Err(Error::Backend { operation: "call", reason });
+        }
+        let hearers = if self.comm.rank() == ROOT { 1..self.comm.size() } else { ROOT..ROOT + 1 };
+        for hearer in hearers {
+            let mut left = word;
+            loop {
+                let (piece, rest) = left.split_at(left.len().min(PIECE));
+                let message = [&[u8::from(rest.is_empty())], piece].concat();
+                traffic.messages_sent += 1;
+                traffic.bytes_sent += message.len() as u64;
+                self.mail.send(&self.comm, hearer, message)?;
+                left = rest;
+                if left.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What has come whole.
+    pub(crate) fn hear(&mut self, traffic: &mut Traffic) -> Result<Vec<Call>, Error> {
+        let mut heard = Vec::new();
+        for _ in 0..LOOKS_MAX {
+            let Some((from, message)) = self.mail.next(&self.comm)? else { break };
+            traffic.messages_received += 1;
+            traffic.bytes_received += message.len() as u64;
+            let whole = message.split_first().filter(|(last, _)| **last <= 1);
+            let begun = self.begun.get_mut(from);
+            let (Some((last, piece)), Some(begun)) = (whole, begun) else {
+                let what = format!("a message of {} bytes that is no word", message.len());
+                return Err(Error::Protocol { operation: "calls", rank: from, what });
+            };
+            begun.extend_from_slice(piece);
+            if begun.len() > WORD_MAX {
+                let what = format!("a word of more than {WORD_MAX} bytes");
+                return Err(Error::Protocol { operation: "calls", rank: from, what });
+            }
+            if *last == 1 {
+                heard.push((from, std::mem::take(begun)));
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Something that was said is still on its way, or an end of what has come is missing.
+    pub(crate) fn under_way(&self) -> bool {
+        self.mail.under_way() || self.begun.iter().any(|begun| !begun.is_empty())
+    }
+
+    /// Before the end: until what was said is on its way.
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        let started = Instant::now();
+        while self.mail.sending() && started.elapsed() < FLUSH_LIMIT {
+            self.hear(&mut Traffic::default())?;
+            std::thread::sleep(FLUSH_PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Collective, after all have flushed: gives the communicator back. Words that nobody has asked for are gone.
+    pub(crate) fn free(mut self) -> Result<(), Error> {
+        self.hear(&mut Traffic::default())?;
+        // A communicator with something under way stays until the process ends.
+        if self.mail.sending() { Ok(()) } else { self.comm.free() }
+    }
+}
+
+/// Bytes of a word in one message: below what any transport sends without asking (Open MPI within a host: 4 KiB with its own header).
+const PIECE: usize = 2048;
+
+/// Messages on their way; whoever never looks must not fill the others' memory.
+const UNSENT_MAX: usize = 1 << 16;
+
+/// Messages taken at a look; what is left comes with the next.
+const LOOKS_MAX: usize = 4096;
+
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+const FLUSH_PAUSE: Duration = Duration::from_micros(200);
