@@ -186,7 +186,7 @@ impl Collective for MpiCollective {
     }
 
     fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        check_frames(self.rank, self.size, frames)?;
+        check_frames((self.rank, self.root()), self.size, frames)?;
         self.operate(Kind::Scatter, |parts, operation, layout| parts.scatter(operation, layout, frames, own, deadline))
     }
 

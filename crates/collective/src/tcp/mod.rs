@@ -329,7 +329,7 @@ impl Collective for Tcp {
     }
 
     fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        check_frames(self.rank, self.size, frames)?;
+        check_frames((self.rank, ROOT), self.size, frames)?;
         self.operate("scatter", |group| {
             let (wait, sequence) = (Wait::begin("scatter", deadline), group.sequence);
             if let Tree::Branch(branch) = &mut group.tree {
