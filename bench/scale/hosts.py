@@ -38,6 +38,8 @@ class Failed(Exception):
 
 def settings(options, out, rounds):
     """What every rank runs. One window more than rounds are wanted: the first begins while ranks still join."""
+    # An earlier run's files would tell of rounds that this one has not solved.
+    shutil.rmtree(out, ignore_errors=True)
     words = [str(options.program), "run", "--fixed", "--window", "1s", "--inject-skew", "7", "--round-timeout", "4s", "--tracer-clock", "none"]
     return [*words, "--duration", f"{rounds + 2}s", "--out", str(out)]
 
@@ -77,11 +79,11 @@ def over_mpi(options, hosts):
 def start_tcp(options, hosts, out, rounds):
     """A process per host; rank 0 first."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    ranks = []
+    ranks, words = [], settings(options, out, rounds)
     for rank in range(hosts):
         place = {"RANK": str(rank), "WORLD_SIZE": str(hosts), "MASTER_ADDR": "10.78.0.2", "MASTER_PORT": str(PORT), "PROBE_SYNC_JOB": "hosts"}
         with (out.parent / f"{out.name}-rank{rank}.log").open("wb") as log:
-            command = [HOSTS, "enter", f"{NAME}{rank + 1}", *settings(options, out, rounds)]
+            command = [HOSTS, "enter", f"{NAME}{rank + 1}", *words]
             ranks.append(subprocess.Popen(command, env=environment() | place, stdout=log, stderr=log))
     return ranks
 
