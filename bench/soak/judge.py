@@ -1,10 +1,14 @@
+#!/usr/bin/env python3
 """What a soak must satisfy, from its files and what was done to it.
 
-Place in the flow: `run.py` hurts ranks and asks here. What it does not do: start or stop anything.
+Place in the flow: `run.py` hurts ranks, writes down what it did and saw, and asks here. `python3 bench/soak/judge.py FOLDER` judges the same files again.
+What it does not do: start or stop anything.
 """
 
 import json
+import pathlib
 import statistics
+import sys
 
 # Resident memory may grow by so much between the first and the last third of a life, for what is learnt once and for the allocator.
 GROWTH_KB = 4096
@@ -103,9 +107,9 @@ def growth_of(nodes):
     """Processes that grew: memory or open files, between the first and the last third of a life."""
     leaks, lives = [], 0
     for node in nodes:
-        for begun in sorted({sample[1] for sample in node.samples}):
+        for begun in sorted({sample[1] for sample in node["samples"]}):
             # What a process learns at its start is no leak.
-            of_life = [sample for sample in node.samples if sample[1] == begun and sample[0] > begun + 20.0]
+            of_life = [sample for sample in node["samples"] if sample[1] == begun and sample[0] > begun + 20.0]
             if not of_life or of_life[-1][0] - of_life[0][0] < LIFE_S:
                 continue
             lives += 1
@@ -114,18 +118,20 @@ def growth_of(nodes):
             memory = [median(part, 2) for part in (of_life[:third], of_life[-third:])]
             files = [median(part, 3) for part in (of_life[:third], of_life[-third:])]
             if memory[1] > memory[0] + max(GROWTH_KB, GROWTH_SHARE * memory[0]) or files[1] > files[0] + 2:
-                leaks.append({"rank": node.rank, "kilobytes": memory, "open_files": files, "seconds": of_life[-1][0] - of_life[0][0]})
+                leaks.append({"rank": node["rank"], "kilobytes": memory, "open_files": files, "seconds": of_life[-1][0] - of_life[0][0]})
     return leaks, lives
 
 
 def exits_of(nodes, faults):
     """Processes that ended although nothing was done to them that ends a process."""
-    return [{"rank": node.rank, **ended} for node in nodes for ended in node.exits
-            if not any(fault["kind"] in MAY_BE_LEFT_OUT and covers(fault, node.rank, ended["at"], ended["at"]) for fault in faults)]
+    return [{"rank": node["rank"], **ended} for node in nodes for ended in node["exits"]
+            if not any(fault["kind"] in MAY_BE_LEFT_OUT and covers(fault, node["rank"], ended["at"], ended["at"]) for fault in faults)]
 
 
-def verdict(run, nodes, faults, ended, noticed_s):
+def verdict(folder):
     """What was found; `passed` is true when nothing is wrong."""
+    run, observed = folder / "run", json.loads((folder / "observed.json").read_text())
+    nodes, faults, ended = observed["nodes"], observed["faults"], observed["ended"]
     unreadable = []
     every_file(run, unreadable)
     rounds = rounds_of(run, [])
@@ -142,12 +148,25 @@ def verdict(run, nodes, faults, ended, noticed_s):
     if report is None:
         wrong["report"] = ["there is none: the master did not end well"]
     else:
-        settings = json.loads((run / "run.json").read_text())["config"]
+        settings = json.loads((run / "run.json").read_text())["configuration"]
         stepped = int(str(settings["inject_step"]).split("@")[0])
-        wrong["absences_without_a_cause"], wrong["faults_not_noticed"], text["absences_with_a_cause"] = absences_of(report, rounds, faults, noticed_s)
+        wrong["absences_without_a_cause"], wrong["faults_not_noticed"], text["absences_with_a_cause"] = absences_of(report, rounds, faults, observed["noticed_s"])
         wrong["watch_without_a_cause"] = accusations_of(report, rounds, faults, stepped)
         wrong["outside_hard_interval"] = [report["truth"]["outside_hard_interval"]] if report["truth"]["outside_hard_interval"] else []
         text["truth"] = {key: report["truth"][key] for key in ("judged", "not_judged", "worst_error_ns", "median_error_ns", "outside_hard_interval")}
         text["watch_named"] = report["faults_by_kind"]
     wrong["grew"], text["lives_judged_for_growth"] = growth_of(nodes)
+    text |= {key: observed[key] for key in ("seed", "seconds", "load")}
     return {"passed": not any(wrong.values()), "wrong": {key: value for key, value in wrong.items() if value}, **text}
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: judge.py FOLDER, where run.py has put a soak")
+    found = verdict(pathlib.Path(sys.argv[1]))
+    print(json.dumps(found, indent=1))
+    sys.exit(0 if found["passed"] else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ Every node is a process on a namespace host of its own (`bench/hosts/hosts.sh`);
 rank after the other is hurt: killed and started again, stopped for a short or a long time, slowed down, losing packets both ways (nft), or cut off from the
 network and joined again. Rank 0 is spared, since it judges; a rank is left alone for a while after it was hurt.
 
-FOLDER/verdict.json says what was found, and FOLDER/faults.json what was done. The exit status is 1 when anything is wrong, 77 where namespaces are not permitted.
+FOLDER/verdict.json says what was found, and FOLDER/observed.json what was done and seen; `judge.py FOLDER` judges it again. The exit status is 1 when anything is wrong, 77 where namespaces are not permitted.
 
 What it does not do: kill the master (the tests of the command do), or judge how accurate offsets are (their hard intervals are judged).
 """
@@ -217,9 +217,10 @@ def main():
                 node.process.kill()
                 node.process.wait()
         subprocess.run([HOSTS, "down"], env=os.environ | hosts, check=False)
-    (options.out / "faults.json").write_text(json.dumps(faults, indent=1) + "\n")
-    found = verdict(run, nodes, faults, ended, NOTICED_S)
-    found |= {"seed": options.seed, "nodes": options.nodes, "seconds": round(time.time() - begun), "load": [load, os.getloadavg()[0]]}
+    observed = {"seed": options.seed, "seconds": round(time.time() - begun), "load": [load, os.getloadavg()[0]], "noticed_s": NOTICED_S, "faults": faults, "ended": ended,
+                "nodes": [{"rank": node.rank, "exits": node.exits, "samples": node.samples} for node in nodes]}
+    (options.out / "observed.json").write_text(json.dumps(observed) + "\n")
+    found = verdict(options.out)
     (options.out / "verdict.json").write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
     sys.exit(0 if found["passed"] else 1)

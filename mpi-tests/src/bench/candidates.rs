@@ -131,10 +131,7 @@ fn scatter_round(name: &'static str, mut group: impl Collective + 'static, sizes
 /// A round without a master: all payloads to all ranks.
 fn timed_round(name: &'static str, mut group: impl Collective + 'static, sizes: Sizes) -> Candidate {
     let (own, mut frames) = (vec![1; sizes.payload], Frames::default());
-    Candidate {
-        name,
-        round: Box::new(move || group.allgather(&own, &mut frames, &Deadline::new(TIMEOUT, None))),
-    }
+    Candidate { name, round: Box::new(move || group.allgather(&own, &mut frames, &Deadline::new(TIMEOUT, None))) }
 }
 
 /// Connects the ranks by TCP; the addresses travel by MPI.
