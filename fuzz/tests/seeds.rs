@@ -1,6 +1,6 @@
 //! Every seed and a bounded number of its mutations through every target: what runs where no fuzzer does.
 //!
-//! `FUZZ_SECONDS` bounds the time of all targets together instead of their inputs.
+//! `FUZZ_SECONDS` bounds the time of all targets together instead of their inputs; `FUZZ_TARGET` names the only one that runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -12,7 +12,10 @@ use probe_sync_fuzz::mutation::Mutator;
 #[test]
 fn seeds_and_their_mutations_break_nothing() {
     let seconds: Option<u64> = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
-    for (name, target) in TARGETS {
+    let only = std::env::var("FUZZ_TARGET").ok();
+    let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)).collect();
+    assert!(!targets.is_empty(), "there is no target {only:?}");
+    for (name, target) in &targets {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
         let mut files: Vec<_> = std::fs::read_dir(&corpus).expect("every target has seeds").flatten().collect();
         files.sort_by_key(std::fs::DirEntry::path);
@@ -27,7 +30,7 @@ fn seeds_and_their_mutations_break_nothing() {
             check(seed, &file.path().display().to_string());
         }
         let mut mutator = Mutator::new(&seeds, 1);
-        let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds) / TARGETS.len() as u32);
+        let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds) / targets.len() as u32);
         let mut inputs = 0_u64;
         while deadline.map_or(inputs < INPUTS, |deadline| Instant::now() < deadline) {
             check(&mutator.next_input(), &format!("mutation {inputs}"));

@@ -12,8 +12,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use probe_sync::collective::{Collective, Deadline, JobKey, MAX_RANKS, Tcp, UniqueId, bind, bind_everywhere};
+use probe_sync::collective::{
+    Collective, Deadline, JobKey, MAX_RANKS, Meeting, Tcp, UniqueId, bind, bind_everywhere, join_by, publish, store,
+};
 use probe_sync::{KeyFile, config};
+use probe_sync_sys::interfaces::own_addresses;
 
 #[cfg(any(not(feature = "mpi"), test))]
 use crate::output::Usage;
@@ -82,6 +85,18 @@ impl Ranks {
             }
             let id: UniqueId = id.parse().context(ID)?;
             return Ok(Some(Self::Tcp(Box::new(id.join(rank, size, &deadline)?))));
+        }
+        if let Ok(place) = env::var(RENDEZVOUS) {
+            let mut store = store(&place).context(RENDEZVOUS)?;
+            let (name, key) =
+                (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
+            if rank > 0 {
+                let joined = join_by(store.as_mut(), &name, key, rank, size, &deadline)?;
+                return Ok(Some(Self::Tcp(Box::new(joined))));
+            }
+            let meeting = Meeting::open(&own_addresses()?)?;
+            publish(store.as_mut(), &name, &meeting, &deadline)?;
+            return Ok(Some(Self::Tcp(Box::new(meeting.keyed_by(key).host(size, &deadline)?))));
         }
         let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
         let port = master_port()?;
@@ -180,6 +195,11 @@ fn job_key(key_file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -
     Ok(RankKey { key: JobKey::of(format!("{origin}={value}").as_bytes()), guessable: Some(origin.to_owned()) })
 }
 
+/// What tells this job's entry in a rendezvous from an earlier job's: the launcher's name of it, if it has one.
+fn job_name(variable: impl Fn(&str) -> Option<String>) -> String {
+    JOB_NAMES.iter().find_map(|name| Some(format!("{name}={}", variable(name)?))).unwrap_or_default()
+}
+
 /// torchrun's own store listens on MASTER_PORT, so beside it we take the next one.
 fn master_port() -> anyhow::Result<u16> {
     if env::var_os("PROBE_SYNC_MASTER_PORT").is_some() {
@@ -216,6 +236,9 @@ fn rendezvous_limit() -> anyhow::Result<Duration> {
 
 /// The variable in which rank 0 hands the others its id, where it starts them itself.
 pub const ID: &str = "PROBE_SYNC_ID";
+
+/// The variable that names a store by which ranks meet, in place of `MASTER_ADDR` and `MASTER_PORT`.
+const RENDEZVOUS: &str = "PROBE_SYNC_RENDEZVOUS";
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Variables in which launchers name a job, equal on all its ranks. Whoever may list jobs knows them.

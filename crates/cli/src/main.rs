@@ -10,7 +10,10 @@ mod ctl;
 mod doctor;
 mod launch;
 mod local;
+mod log;
 mod old_flags;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod output;
 mod peers;
 mod progress;
@@ -41,7 +44,8 @@ fn main() -> ExitCode {
         // One voice is enough, and Open MPI hangs when many processes fail before `MPI_Init`.
         Err(error) => return if launch::speaks() { failed(&error) } else { ExitCode::SUCCESS },
     };
-    start_log();
+    // Until the end: spans that wait to be sent are sent when it goes.
+    let _log = log::start();
     let result = match (parse(), mpi) {
         (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
@@ -103,8 +107,11 @@ fn measure(
     progress.finish();
     let result = match report {
         // Before the ranks part: mpirun may kill a stopped job while they do.
-        Ok(Some(report)) if run.json => output::print(&format!("{}\n", serde_json::to_string_pretty(&report)?)),
-        Ok(Some(report)) => output::print(&table::render(&report)),
+        Ok(Some(report)) => {
+            let text =
+                if run.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { table::render(&report) };
+            output::print(&text).and_then(|()| recorded_whole(&report))
+        }
         Ok(None) => Ok(()),
         Err(error) => {
             // A refusal has reached every rank; anything else the others may not know yet.
@@ -119,6 +126,19 @@ fn measure(
         children.finish();
     }
     result
+}
+
+/// Refuses to call a run done whose files lack what was measured. What was removed because it was asked for is no lack.
+fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
+    let lacking = report.files.iter().filter(|file| file.reason.is_some()).map(|file| &file.name);
+    let lacking: Vec<&String> = lacking.chain(&report.unwritten).collect();
+    let Some(first) = lacking.first() else { return Ok(()) };
+    let more = lacking.len() - 1;
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    anyhow::bail!(
+        "the run was measured to its end, but {first}{more} in {} could not be written all the time; see report.json",
+        report.out
+    )
 }
 
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
@@ -197,18 +217,4 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     }
     if error.use_stderr() { Status::Usage } else { Status::Done }.into()
-}
-
-fn start_log() {
-    let default = if launch::speaks() { "info" } else { "warn" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PROBE_SYNC_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(false)
-        // A closed standard error (`| head`) must not end a run.
-        .log_internal_errors(false)
-        .init();
 }

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync::PacingReport;
-use probe_sync::report::{Absence, NodeRow, RunReport, TruthVerdict};
+use probe_sync::report::{Absence, NodeRow, RunReport, StreamState, TruthVerdict};
 
 /// The report as text.
 pub fn render(report: &RunReport) -> String {
@@ -88,6 +88,22 @@ fn hard_interval(node: &NodeRow) -> String {
     format!("−{} +{}", side(node.hard_interval_ns[0]), side(node.hard_interval_ns[1]))
 }
 
+/// What is missing in a recorded file.
+fn file(file: &StreamState) -> String {
+    let mut parts = Vec::new();
+    if let Some(reason) = &file.reason {
+        let now = if file.stopped.is_some() { "not written to the end" } else { "not written for a time" };
+        parts.push(format!("{now}, {} rounds are missing: {reason}", file.rounds_missing));
+    }
+    if file.removed_segments > 0 {
+        parts.push(format!(
+            "its {} oldest segments were removed to keep within keep_bytes: {} rounds, {} bytes",
+            file.removed_segments, file.removed_rounds, file.removed_bytes
+        ));
+    }
+    format!("{}: {}", file.name, parts.join("; "))
+}
+
 fn remarks(report: &RunReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(truth) = &report.truth {
@@ -137,6 +153,8 @@ fn remarks(report: &RunReport) -> Vec<String> {
             peer.src, peer.dst, peer.address, peer.reason
         ));
     }
+    lines.extend(report.files.iter().take(MAX_LINES).map(file));
+    lines.extend(report.unwritten.iter().cloned());
     lines.extend(report.pacing.as_ref().map(pacing));
     let (sent, lost) = report.packets.iter().fold((0, 0), |sum, p| (sum.0 + p.sent, sum.1 + p.lost));
     lines.push(format!(

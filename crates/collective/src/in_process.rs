@@ -200,7 +200,7 @@ impl Collective for InProcess {
         Ok(Some(Vec::new()))
     }
 
-    fn succeed(&mut self, deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, of: usize, deadline: &Deadline) -> Result<Rank, Error> {
         const OPERATION: &str = "succession";
         let mut wait = Wait::begin(OPERATION, deadline);
         let lost = self.root;
@@ -213,7 +213,6 @@ impl Collective for InProcess {
                 self.root = state.root;
                 return self.check_place(&state).map(|()| self.root);
             }
-            let of = (0..self.size).filter(|rank| !state.members[*rank].gone).count();
             let awaited = |rank: &Rank| *rank != lost && state.members[*rank].alive && !state.members[*rank].gone;
             let everybody = (0..self.size).filter(awaited).all(|rank| state.electing.contains(&rank));
             let slice = wait.slice();

@@ -80,11 +80,11 @@ impl<'a> Wait<'a> {
 
     /// How long to sleep at most before asking again; `None` when the wait is over.
     pub fn slice(&mut self) -> Option<Duration> {
-        let now = Instant::now();
         let limit = self.limit();
         let limit =
             if self.early { self.started + limit.saturating_duration_since(self.started) * 3 / 4 } else { limit };
-        let left = limit.saturating_duration_since(now);
+        // After the interrupt was seen: without grace the wait ends at that instant.
+        let left = limit.saturating_duration_since(Instant::now());
         (!left.is_zero()).then(|| left.min(Self::SLICE))
     }
 

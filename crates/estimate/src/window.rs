@@ -85,6 +85,8 @@ pub struct NodeWindowData {
     pub packets: Vec<PeerPackets>,
     /// Exchanges lost on this node's out-edges that have no fit, by destination.
     pub unfitted: Vec<(NodeId, u32)>,
+    /// How the node kept to the times of the round. Empty where nobody looked.
+    pub punctuality: Punctuality,
 }
 
 impl NodeWindowData {
@@ -92,6 +94,22 @@ impl NodeWindowData {
     pub const fn midpoint(&self) -> Timestamp<System> {
         self.window_start.midpoint(self.window_end)
     }
+}
+
+/// How a node kept to the times of a round. For the metrics: no estimate uses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Punctuality {
+    /// How long after its planned end the window was cut, on the node's clock, ns. None where the node knew no end yet, or was asked to stop.
+    pub end_late_ns: Option<i64>,
+    /// When the decision about this window reached the node, on its clock. None in the first window of a process.
+    #[serde(rename = "decision_at_ns")]
+    pub decision_at: Option<Timestamp<System>>,
+    /// The most commands that waited for the probe thread at once, since the window before was cut.
+    pub commands_waiting: u32,
+    /// Exchanges that finished, by where their stamps were taken.
+    pub exchanges: Vec<(StampSource, u32)>,
+    /// Files of the node that are not written, because the disk is full, say.
+    pub files_stopped: u32,
 }
 
 /// Packets that passed between a node and one peer.
@@ -175,12 +193,14 @@ struct NodeWindowKeys {
     packets: Vec<PeerPackets>,
     #[serde(default)]
     unfitted: Vec<(NodeId, u32)>,
+    #[serde(default)]
+    punctuality: Punctuality,
 }
 
 impl From<NodeWindowData> for NodeWindowKeys {
     fn from(data: NodeWindowData) -> Self {
         let NodeWindowData { node_id, round_id, window_start, window_end, edges, .. } = data;
-        let NodeWindowData { clock_event, stop_requested, packets, unfitted, .. } = data;
+        let NodeWindowData { clock_event, stop_requested, packets, unfitted, punctuality, .. } = data;
         Self {
             node_id,
             window_id: round_id,
@@ -192,6 +212,7 @@ impl From<NodeWindowData> for NodeWindowKeys {
             stop_requested,
             packets,
             unfitted,
+            punctuality,
         }
     }
 }
@@ -208,6 +229,7 @@ impl From<NodeWindowKeys> for NodeWindowData {
             stop_requested: keys.stop_requested,
             packets: keys.packets,
             unfitted: keys.unfitted,
+            punctuality: keys.punctuality,
         }
     }
 }

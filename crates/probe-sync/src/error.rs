@@ -65,6 +65,14 @@ pub enum Error {
         /// Why, naming rank and key.
         reason: String,
     },
+    /// The address for metrics cannot be had.
+    #[error("cannot listen for metrics at {address}: {reason}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What the system said, and what to do.
+        reason: String,
+    },
     /// A rank sent bytes that are no message of ours.
     #[error("message from rank {rank}: {reason}")]
     Wire {

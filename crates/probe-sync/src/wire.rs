@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use probe_sync_estimate::faults::{Culprit, Fault, FaultKind, Verdict};
     use probe_sync_estimate::round::{Decision, GlobalWindowData};
-    use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets};
+    use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality};
     use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
     use proptest::prelude::*;
 
@@ -79,6 +79,13 @@ mod tests {
             stop_requested: true,
             packets: vec![PeerPackets { peer: NodeId(0), sent: 240, received: u64::MAX }],
             unfitted: vec![(NodeId(7), 2)],
+            punctuality: Punctuality {
+                end_late_ns: Some(-1),
+                decision_at: Some(Timestamp::from_ns(7)),
+                commands_waiting: 2,
+                exchanges: vec![(StampSource::Kernel, 9)],
+                files_stopped: 1,
+            },
         }
     }
 
@@ -162,11 +169,14 @@ mod tests {
         assert_eq!(bytes(&[packets(1023, 60_000), packets(1022, 60_000)]), 18);
         let mut old = serde_json::to_value(window()).expect("json");
         let fields = old.as_object_mut().expect("an object");
-        assert!(fields.remove("packets").is_some() && fields.remove("unfitted").is_some());
+        for later in ["packets", "unfitted", "punctuality"] {
+            assert!(fields.remove(later).is_some(), "{later}");
+        }
         let edge = fields["edges"][0].as_object_mut().expect("an object");
         assert!(edge.remove("stamp_errors_ns").is_some());
         let read: NodeWindowData = serde_json::from_value(old).expect("what older versions wrote");
-        let mut expected = NodeWindowData { packets: Vec::new(), unfitted: Vec::new(), ..window() };
+        let punctuality = Punctuality::default();
+        let mut expected = NodeWindowData { packets: Vec::new(), unfitted: Vec::new(), punctuality, ..window() };
         expected.edges[0].stamp_errors_ns = [0.0; 2];
         assert_eq!(read, expected);
     }

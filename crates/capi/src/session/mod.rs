@@ -44,7 +44,7 @@ pub struct ps_session {
 
 #[derive(Debug)]
 enum Stage {
-    Running(SessionHandle),
+    Running(Box<SessionHandle>),
     /// It was stopped: with the reason where it had failed.
     Stopped(Option<String>),
 }
@@ -234,7 +234,7 @@ fn begin(
         process: std::process::id(),
         rank: rank as u32,
         clock: handle.clock(),
-        stage: RwLock::new(Stage::Running(handle)),
+        stage: RwLock::new(Stage::Running(Box::new(handle))),
         report: OnceLock::new(),
     });
     Ok(())

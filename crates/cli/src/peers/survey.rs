@@ -322,6 +322,8 @@ pub(super) mod tests {
             faults_by_kind: BTreeMap::new(),
             asymmetry_sd_ns: 7.0,
             pacing: None,
+            files: Vec::new(),
+            unwritten: Vec::new(),
         };
         let slow = |source: &str| Fact::warn("clock source", source, "boot with clocksource=tsc");
         let facts = [vec![slow("hpet")], vec![Fact::ok("privileges", "none")], vec![slow("acpi_pm")]];

@@ -176,7 +176,7 @@ fn a_stepped_clock_is_named_with_its_size_and_nobody_else_is() {
     assert!((steps[0]["size"].as_f64().expect("ns") - 1e7).abs() < 5e3, "{steps:?}");
     assert_eq!(rounds[4]["watch"]["invalid"], serde_json::json!([2]));
     let metrics = std::fs::read_to_string(out.join("metrics.prom")).expect("written");
-    assert!(metrics.contains("probe_sync_faults{kind=\"step\"} 1"), "{metrics}");
+    assert!(metrics.contains("probe_sync_faults_total{kind=\"step\"} 1"), "{metrics}");
 }
 
 #[test]
@@ -465,6 +465,49 @@ fn a_rank_that_hangs_is_named_left_out_and_told_so() {
 }
 
 #[test]
+fn ranks_meet_by_a_shared_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (out, file) = (directory.path().join("out"), directory.path().join("rendezvous"));
+    let arguments = ["--duration", "1s", "--window", "500ms", "--out", out.to_str().expect("UTF-8")];
+    let start = |r: usize| {
+        let mut command = rank(1, r, 3, &arguments);
+        command.env_remove("MASTER_ADDR").env_remove("MASTER_PORT");
+        command.env("PROBE_SYNC_RENDEZVOUS", format!("file:{}", file.display())).spawn().expect("starts")
+    };
+    let ranks: Vec<Child> = [2, 0, 1].map(start).into();
+    for ended in ranks.into_iter().map(wait) {
+        assert!(ended.status.success(), "{}", complaint(&ended));
+    }
+    assert!(latest_round(&out) >= 1);
+}
+
+/// In a tree of two, rank 1 passes on for 2, 3 and 4, and rank 2 for 3.
+#[test]
+fn a_rank_that_passes_on_for_others_hangs_and_only_it_is_left_out() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--fixed", "--round-timeout", "6s", "--out", out.to_str().expect("UTF-8")];
+    let start = |r: usize| rank(port, r, 7, &arguments).env("PROBE_SYNC_TCP_FANOUT", "2").spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..7).map(start).collect();
+    wait_for_round(&out, 1);
+    signal(&ranks[1], Signal::STOP);
+    wait_for_round(&out, latest_round(&out) + 4);
+    // One below it ends in the next tree, too.
+    signal(&ranks[2], Signal::KILL);
+    wait_for_round(&out, latest_round(&out) + 3);
+    signal(&ranks[1], Signal::KILL);
+    signal(&ranks[0], Signal::TERM);
+    let ended: Vec<_> = ranks.drain(..).map(wait).collect();
+    for (rank, ended) in ended.iter().enumerate().filter(|(rank, _)| ![1, 2].contains(rank)) {
+        assert!(ended.status.success(), "rank {rank}: {}", complaint(ended));
+    }
+    let absences = written_report(&out)["absences"].clone();
+    let named: Vec<u64> = absences.as_array().expect("a list").iter().filter_map(|one| one["rank"].as_u64()).collect();
+    assert_eq!(named, [1, 2], "{absences}");
+}
+
+#[test]
 fn who_comes_back_with_other_settings_is_turned_away_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -489,12 +532,75 @@ fn who_comes_back_with_other_settings_is_turned_away_with_the_reason() {
     assert!(written_report(Path::new(out))["absences"][0]["back"].is_u64());
 }
 
-#[test]
-fn the_end_of_rank_zero_ends_all() {
+/// The folder of the master after the first.
+fn second_masters(out: &Path) -> Option<std::path::PathBuf> {
+    let entries = std::fs::read_dir(out).ok()?.flatten().map(|entry| entry.path());
+    entries.filter(|path| path.to_string_lossy().contains("-from-round")).find(|path| path.join("run.json").exists())
+}
+
+/// Four ranks of which rank 0 is struck by `strike`: the others go on, lose no decided round, and stay within their bounds.
+fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
     let port = free_port();
-    let arguments = ["--window", "500ms", "--out", out.to_str().expect("UTF-8")];
+    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--round-timeout", round_timeout];
+    let arguments = [&settings[..], &["--out", out.to_str().expect("UTF-8")]].concat();
+    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    wait_for_round(&out, 6);
+    signal(&ranks[0], strike);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let folder = loop {
+        match second_masters(&out) {
+            Some(folder) if lines_so_far(&folder.join("global_windows.jsonl")) >= 6 => break folder,
+            _ => assert!(Instant::now() < deadline, "nobody took over"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    signal(&ranks[3], Signal::TERM);
+    let mut zero = ranks.remove(0);
+    let ended: Vec<_> = ranks.into_iter().map(wait).collect();
+    zero.kill().expect("our own child");
+    zero.wait().expect("our own child");
+    ended.iter().for_each(|ended| assert!(ended.status.success(), "{}", complaint(ended)));
+    let table = String::from_utf8_lossy(&ended[0].stdout).into_owned();
+    assert!(table.contains("rank 0 was lost: this rank is the master from round"), "{table}{}", complaint(&ended[0]));
+    let report = written_report(&folder);
+    assert_eq!(report["taken_over"]["from_rank"], 0, "{report:#}");
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    assert!(report["truth"]["coverage_95"].as_f64().is_some_and(|share| share >= 0.8), "{report:#}");
+    assert_eq!(report["absences"][0]["rank"], 0, "{report:#}");
+    let numbers = |path: &Path| -> Vec<u64> {
+        lines(path).iter().map(|line| line["round_id"].as_u64().expect("a number")).collect()
+    };
+    let mut all = numbers(&out.join("global_windows.jsonl"));
+    let after = numbers(&folder.join("global_windows.jsonl"));
+    // What the old master recorded and told nobody counts for nothing.
+    all.retain(|round| *round < after[0]);
+    all.extend(after);
+    assert!(all.iter().copied().eq(0..all.len() as u64), "{all:?}");
+}
+
+fn lines_so_far(path: &Path) -> usize {
+    std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn the_next_rank_goes_on_when_rank_zero_is_killed() {
+    check_loss_of_rank_zero(Signal::KILL, "10s");
+}
+
+#[test]
+fn the_next_rank_goes_on_when_rank_zero_hangs() {
+    check_loss_of_rank_zero(Signal::STOP, "2s");
+}
+
+#[test]
+fn without_successors_the_end_of_rank_zero_ends_all() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--window", "500ms", "--successors", "0", "--out", out.to_str().expect("UTF-8")];
     let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
     wait_for_round(&out, 1);
     signal(&ranks[0], Signal::KILL);

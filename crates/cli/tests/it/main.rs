@@ -2,11 +2,15 @@
 
 mod adaptive;
 mod clock;
+mod days;
 mod documents;
 mod faults;
 mod hosts;
 mod measure;
+mod metrics;
 mod modes;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod outputs;
 mod recorded;
 mod sim;

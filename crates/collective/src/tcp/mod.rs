@@ -5,7 +5,8 @@
 //! Every wait sleeps in `peers` until a socket has something, knows its deadline, and names who is late. Words lie between the frames.
 //! Once the root goes on without lost ranks, one that is gone or late is left out, and a process started in its place may come back
 //! through the `door`. There too, and on connections of their own, ranks bring files: `sending` to `receiving`.
-//! What it does not do: encrypt, relay through other ranks (the root serves all of them), or go on without the root.
+//! What is lost with the root is met anew around another one (`succession`).
+//! What it does not do: encrypt.
 
 mod branch;
 mod bundle;
@@ -28,6 +29,7 @@ mod rendezvous;
 mod secret;
 mod sending;
 mod shape;
+mod succession;
 #[cfg(test)]
 mod tests;
 mod trunk;
@@ -58,11 +60,12 @@ pub use options::{FanOut, TcpOptions};
 #[cfg(feature = "suite")]
 pub use parsing::parse_peer_bytes;
 pub use sending::FileSender;
+pub use succession::Tcp;
 pub use unique_id::{Meeting, UniqueId};
 
-/// One rank of a group whose connections form a star, or a tree beside it ([`TcpOptions::fan_out`]).
+/// One rank of a group that has one root for all its life, labelled 0.
 #[derive(Debug)]
-pub struct Tcp {
+struct Group {
     rank: Rank,
     size: usize,
     local_ip: IpAddr,
@@ -106,20 +109,8 @@ enum WayBack {
     Returning(Option<Secret>),
 }
 
-impl Tcp {
-    /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and duplicates are refused and
-    /// otherwise ignored. The options are those of the environment.
-    ///
-    /// # Errors
-    /// [`Error::Late`] names the ranks that did not join.
-    pub fn host(listener: TcpListener, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        Self::host_with(listener, size, job, TcpOptions::from_environment()?, deadline)
-    }
-
-    /// As [`Tcp::host`], with these options.
-    ///
-    /// # Errors
-    /// As [`Tcp::host`].
+impl Group {
+    /// As [`Tcp::host_with`].
     pub fn host_with(
         listener: TcpListener,
         size: usize,
@@ -139,20 +130,7 @@ impl Tcp {
         Ok(group)
     }
 
-    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started. The options are those of the
-    /// environment.
-    ///
-    /// # Errors
-    /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which. [`Error::Late`] when the
-    /// wait was interrupted.
-    pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
-        Self::join_any(&[address.to_owned()], rank, size, job, TcpOptions::from_environment()?, deadline)
-    }
-
-    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here, with these options.
-    ///
-    /// # Errors
-    /// As [`Tcp::join`].
+    /// As [`Tcp::join_any`].
     pub fn join_any(
         addresses: &[String],
         rank: Rank,
@@ -249,7 +227,7 @@ impl Tcp {
     }
 }
 
-impl Collective for Tcp {
+impl Collective for Group {
     fn rank(&self) -> Rank {
         self.rank
     }

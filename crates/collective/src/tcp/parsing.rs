@@ -6,23 +6,33 @@
 
 use std::net::TcpStream;
 
-use super::Tcp;
 use super::branch::CONTROL;
 use super::bundle::Bundle;
 use super::frame::{Body, Header, Kind, Seal};
 use super::incoming::Incoming;
 use super::shape::Shape;
+use super::{Group, Tcp};
 
 impl Tcp {
     /// The connections.
     #[doc(hidden)]
     pub fn into_streams(self) -> Vec<TcpStream> {
-        self.peers.list().iter().flatten().filter_map(|peer| peer.stream().try_clone().ok()).collect()
+        self.into_group().into_streams()
     }
 
     /// Says frames as they are, sealed as a rank's are: kind, sequence, bytes.
     #[doc(hidden)]
     pub fn say_frames(&mut self, frames: &[(u8, u8, &[u8])]) {
+        self.group_mut().say_frames(frames);
+    }
+}
+
+impl Group {
+    fn into_streams(self) -> Vec<TcpStream> {
+        self.peers.list().iter().flatten().filter_map(|peer| peer.stream().try_clone().ok()).collect()
+    }
+
+    fn say_frames(&mut self, frames: &[(u8, u8, &[u8])]) {
         for (kind, sequence, payload) in frames {
             let root = self.peers.at(CONTROL);
             let said = root.map(|root| root.say(Kind::any(*kind), u64::from(*sequence), payload, "test"));

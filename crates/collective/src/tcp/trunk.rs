@@ -45,6 +45,8 @@ struct Gathering<'a> {
     have: Vec<Option<Vec<u8>>>,
     pending: BTreeSet<Rank>,
     asked: BTreeSet<Rank>,
+    /// Whose connection has ended, while its frame may still come through the tree: a rank that has done its part may end.
+    ended: BTreeMap<Rank, Error>,
 }
 
 impl Trunk {
@@ -84,7 +86,7 @@ impl Trunk {
     ) -> Result<(), Error> {
         let pending = peers.present().into_iter().map(|place| place + 1).filter(|&rank| participants[rank]).collect();
         let have = vec![None; self.shape.size()];
-        let mut gathering = Gathering { sequence, wait, have, pending, asked: BTreeSet::new() };
+        let mut gathering = Gathering { sequence, wait, have, pending, asked: BTreeSet::new(), ended: BTreeMap::new() };
         let mut ready = peers.present();
         while !gathering.pending.is_empty() {
             for place in ready.drain(..) {
@@ -93,6 +95,7 @@ impl Trunk {
             let enough = gathering.wait.at(ASK_AT);
             if Instant::now() >= enough {
                 let missing: Vec<Rank> = gathering.pending.iter().copied().collect();
+                self.lose_ended(peers, &missing, &mut gathering)?;
                 gathering.ask(peers, &missing)?;
             }
             if gathering.pending.is_empty() {
@@ -128,7 +131,9 @@ impl Trunk {
                             if own && self.shape.parent(rank) != ROOT && !gathering.asked.contains(&rank) {
                                 self.strays.insert(rank);
                             }
-                            gathering.ask(peers, &self.shape.subtree(rank))?;
+                            let below = self.shape.subtree(rank);
+                            self.lose_ended(peers, &below, gathering)?;
+                            gathering.ask(peers, &below)?;
                         }
                     }
                 }
@@ -144,7 +149,24 @@ impl Trunk {
                     self.lost(peers, rank, error, gathering)?;
                 }
                 Ok(None) => return Ok(()),
+                // Its part is here: whether it is lost shows when it is told something.
+                Err(Error::Lost { .. }) if !gathering.pending.contains(&rank) => return Ok(()),
+                Err(error @ Error::Lost { .. }) if self.shape.parent(rank) != ROOT => {
+                    gathering.ended.insert(rank, error);
+                    let below: Vec<Rank> = self.shape.subtree(rank).into_iter().skip(1).collect();
+                    return gathering.ask(peers, &below);
+                }
                 Err(error) => self.lost(peers, rank, error, gathering)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up those of these ranks that have ended and whose frames have not come.
+    fn lose_ended(&self, peers: &mut Peers, ranks: &[Rank], gathering: &mut Gathering<'_>) -> Result<(), Error> {
+        for rank in ranks {
+            if let Some(error) = gathering.ended.remove(rank).filter(|_| gathering.pending.contains(rank)) {
+                self.lost(peers, *rank, error, gathering)?;
             }
         }
         Ok(())
@@ -154,7 +176,9 @@ impl Trunk {
     fn lost(&self, peers: &mut Peers, rank: Rank, error: Error, gathering: &mut Gathering<'_>) -> Result<(), Error> {
         peers.lose(rank - 1, error)?;
         gathering.pending.remove(&rank);
-        gathering.ask(peers, &self.shape.subtree(rank))
+        let below = self.shape.subtree(rank);
+        self.lose_ended(peers, &below, gathering)?;
+        gathering.ask(peers, &below)
     }
 
     /// Tells all ranks what `payload` is.

@@ -66,6 +66,12 @@ impl Meeting {
         &self.id
     }
 
+    /// The same, where ranks must have this key too: see [`UniqueId::keyed_by`].
+    #[must_use]
+    pub fn keyed_by(self, key: JobKey) -> Self {
+        Self { id: self.id.keyed_by(key), ..self }
+    }
+
     /// Waits until the `size - 1` others have joined.
     ///
     /// # Errors
@@ -135,6 +141,14 @@ impl UniqueId {
             return Err(wrong("it is damaged"));
         }
         Ok(Self(bytes))
+    }
+
+    /// The same, where whoever has the id alone can not take a rank's place: the key is mixed into what the ranks prove.
+    #[must_use]
+    pub fn keyed_by(mut self, key: JobKey) -> Self {
+        let mixed = key.proof(&[b"id", &self.0[SECRET_START..][..SECRET]]);
+        self.0[SECRET_START..][..SECRET].copy_from_slice(mixed.as_bytes());
+        self
     }
 
     /// The bytes that are to be carried.

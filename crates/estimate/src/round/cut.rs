@@ -11,7 +11,7 @@ use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, System, Timesta
 use super::step;
 use crate::edge_fit::{self, EdgeWindow, FitOptions};
 use crate::statistics::median;
-use crate::window::{ClockEvent, NodeWindowData, PeerPackets};
+use crate::window::{ClockEvent, NodeWindowData, PeerPackets, Punctuality};
 
 /// What one window brought to one node.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,6 +94,7 @@ pub fn fit_window(
         stop_requested,
         packets: cut.packets.clone(),
         unfitted,
+        punctuality: Punctuality::default(),
     };
     (data, left_out)
 }

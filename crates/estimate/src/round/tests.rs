@@ -5,7 +5,7 @@ use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
 use super::{Solver, SolverOptions, Timeline, directions};
 use crate::faults::{Culprit, Fault, FaultKind};
 use crate::graph::GraphOptions;
-use crate::window::{EdgeAlphaBeta, NodeWindowData, PeerPackets};
+use crate::window::{EdgeAlphaBeta, NodeWindowData, PeerPackets, Punctuality};
 
 const NODES: u32 = 5;
 const ROUNDS: u64 = 8;
@@ -51,6 +51,7 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
         stop_requested: false,
         packets: packets.collect(),
         unfitted: Vec::new(),
+        punctuality: Punctuality::default(),
     }
 }
 

@@ -173,5 +173,19 @@ fn of_file(path: &Path) -> Result<Vec<Given>, Error> {
 
 /// Prefix of the environment variables.
 const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
-/// Variables with our prefix that are no configuration keys: the log filter, and what `--local` hands to its children.
-const RESERVED_ENVIRONMENT: [&str; 7] = ["LOG", "CONFIG", "MASTER_PORT", "JOB", "ID", "PARENT", "RENDEZVOUS_TIMEOUT"];
+/// Variables with our prefix that are no configuration keys: the log filter, what `--local` hands to its children, and how ranks meet and are connected.
+const RESERVED_ENVIRONMENT: [&str; 13] = [
+    "LOG",
+    "CONFIG",
+    "MASTER_PORT",
+    "JOB",
+    "ID",
+    "PARENT",
+    "RENDEZVOUS",
+    "RENDEZVOUS_TIMEOUT",
+    "TCP_FANOUT",
+    "TCP_GREETING_TIMEOUT",
+    "TCP_CONNECT_TIMEOUT",
+    "TCP_PLACE_TIMEOUT",
+    "TCP_STATEMENT_TIMEOUT",
+];

@@ -5,7 +5,7 @@
 //!
 //! What it does not do: read single values (`values`), checks that concern several keys at once (`mod`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use probe_sync_estimate::edge_fit::FitMethod;
@@ -16,8 +16,9 @@ use probe_sync_time::{Duration, NodeId};
 use super::skew_model::SkewModel;
 use super::values::{
     CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ROUND_MODES, ReferenceChoice,
-    RoundMode, TIMESTAMP_MODES, TracerClockChoice, choice, duration, injected_step, name_of, nodes, nodes_text, number,
-    or_auto, or_none, own_address, positive, rate, reference, text_of, tracer_clock, within,
+    RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step, listening_address,
+    name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference, size, size_text,
+    text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -304,10 +305,36 @@ settings! {
     };
     help "By how much the rates of the clocks may change until the next round, for the hard interval of the clock in --clock-page" shown;
 
+    /// Bytes at which a recorded file is closed and another begun; `None` never.
+    rotate_at: Option<u64> = Some(1 << 30); local "rotate_at" "rotate-at" "SIZE" in Output;
+    read size; write |c| size_text(c.rotate_at);
+    check |c| c.rotate_at.map_or(Ok(()), |size| at_least(size, 4 << 10));
+    help "A recorded file (offsets, global_windows, windows, probes) of this size is closed under a number, as in offsets.000001.jsonl, and another \
+          begun; all that read them find them. Or none" shown;
+
+    /// Bytes that are kept of each recorded file with its segments; `None` keeps all.
+    keep_bytes: Option<u64> = None; local "keep_bytes" "keep-bytes" "SIZE" in Output;
+    read size; write |c| size_text(c.keep_bytes);
+    check |c| c.keep_bytes.map_or(Ok(()), |size| at_least(size, 64 << 10));
+    help "Keep so much of each recorded file, as in 20GiB: its oldest segments are removed, and report.json counts what was in them. Or none, which \
+          keeps all" shown;
+
+    /// Of so many rounds one is written to `global_windows.jsonl`.
+    keep_every: u64 = 1; local "keep_every" "keep-every" "ROUNDS" in Output;
+    read number; write |c| c.keep_every.to_string();
+    check |c| if c.keep_every > 0 { Ok(()) } else { Err("must be at least 1".into()) };
+    help "Of so many rounds write one to global_windows.jsonl, and every round in which something happened to a clock or a path" shown;
+
     /// Write every raw exchange.
     keep_probes: bool = false; shared "keep_probes" "keep-probes" "" in Output;
     read number; write |c| c.keep_probes.to_string(); check |_| Ok(());
     help "Write every raw exchange to probes/nodeN.jsonl";
+
+    /// Where rank 0 serves its metrics over HTTP; `None` does not.
+    metrics_listen: Option<SocketAddr> = None; local "metrics_listen" "metrics-listen" "ADDRESS:PORT" in Output;
+    read |text| listening_address(text).map(Some); write |c| or_none(c.metrics_listen); check |_| Ok(());
+    help "Serve metrics over HTTP on rank 0, as in 127.0.0.1:9464: http://ADDRESS:PORT/metrics, for whoever can reach it. metrics.prom has \
+          them in any case [default: none]";
 
     /// Address to probe from; `None` chooses.
     bind: Option<IpAddr> = None; local "bind" "bind" "ADDRESS" in Host;

@@ -3,8 +3,9 @@
 //! Place in the flow: the table of settings uses these. Every reader says what is wrong with the text; the caller adds where the
 //! text came from. What it does not do: know keys.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use bytesize::ByteSize;
 use probe_sync_estimate::edge_fit::FitMethod;
 use probe_sync_global_clock::Adjust;
 use probe_sync_sys::TracerClockName;
@@ -193,6 +194,36 @@ pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
         return Err(format!("\"{text}\" is no address that peers could send to; give one of this host's own"));
     }
     Ok(address)
+}
+
+/// A number of bytes, as in `64MiB` or `1G`, or `none`.
+pub(super) fn size(text: &str) -> Result<Option<u64>, String> {
+    if text.trim() == "none" {
+        return Ok(None);
+    }
+    let size: ByteSize =
+        text.trim().parse().map_err(|_| format!("\"{text}\" is no size; write one as in 64MiB, 20GB or none"))?;
+    Ok(Some(size.as_u64()))
+}
+
+pub(super) fn size_text(size: Option<u64>) -> String {
+    size.map_or_else(
+        || "none".into(),
+        |bytes| match bytes.trailing_zeros() / 10 {
+            3.. => format!("{}GiB", bytes >> 30),
+            2 => format!("{}MiB", bytes >> 20),
+            1 => format!("{}KiB", bytes >> 10),
+            0 => bytes.to_string(),
+        },
+    )
+}
+
+pub(super) fn at_least(bytes: u64, least: u64) -> Result<(), String> {
+    if bytes >= least { Ok(()) } else { Err(format!("must be at least {}", size_text(Some(least)))) }
+}
+
+pub(super) fn listening_address(text: &str) -> Result<SocketAddr, String> {
+    text.trim().parse().map_err(|_| format!("\"{text}\" is no ADDRESS:PORT; write one as in 127.0.0.1:9464 or [::1]:9464, or 0.0.0.0:9464 for all interfaces"))
 }
 
 pub(super) fn injected_step(text: &str) -> Result<InjectedStep, String> {

@@ -8,6 +8,7 @@ use probe_sync_time::{Edge, NodeId, StampSource};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::counters::Counts;
+use crate::store::StreamState;
 
 /// What one rank did, gathered at the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,8 @@ pub struct RankAccount {
     pub stamp: Option<StampSource>,
     /// Peers that packets could not be sent to, with the latest reason.
     pub unreachable: Vec<(NodeId, String)>,
+    /// The files that this rank records for its node, where something is missing in them.
+    pub files: Vec<StreamState>,
     /// Processor time since the rounds began, ns.
     pub cpu_ns: u64,
     /// Wall time since the rounds began, ns.

@@ -31,7 +31,8 @@ use crate::Error;
 
 /// What the probe thread can be asked.
 pub(super) enum Command {
-    Cut(SyncSender<WindowCut>),
+    /// The window, and the most commands that waited at once since the one before.
+    Cut(SyncSender<(WindowCut, u32)>),
     SetSchedule(Schedule),
     SetOutEdges(Vec<NodeId>),
     SetAddress(NodeId, SocketAddr),
@@ -65,6 +66,8 @@ pub(super) struct Driver {
     finished: Vec<Exchange>,
     tally: Tally,
     overflowed: u64,
+    /// The most commands that waited at once in the window under way.
+    commands_waiting: u32,
     /// Peers that packets could not be sent to, with the latest reason.
     unreachable: BTreeMap<NodeId, String>,
 }
@@ -106,6 +109,7 @@ impl Driver {
             finished: Vec::new(),
             tally: Tally::default(),
             overflowed: 0,
+            commands_waiting: 0,
             unreachable: BTreeMap::new(),
         })
     }
@@ -119,7 +123,11 @@ impl Driver {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(command) => self.handle_command(command),
+                    Some(command) => {
+                        let waiting = u32::try_from(commands.len()).unwrap_or(u32::MAX).saturating_add(1);
+                        self.commands_waiting = self.commands_waiting.max(waiting);
+                        self.handle_command(command);
+                    }
                     None => return Ok(()),
                 },
                 woken = wait(&mut self.udp, &self.timer) => {
@@ -266,7 +274,8 @@ impl Driver {
         // Whoever asked may have gone away; then nobody misses the answer.
         match command {
             Command::Cut(reply) => {
-                let _ = reply.send(self.cut());
+                let waiting = std::mem::take(&mut self.commands_waiting);
+                let _ = reply.send((self.cut(), waiting));
             }
             Command::SetSchedule(schedule) => {
                 self.look_period = look_period(&schedule, self.udp.udp().stamp_source());

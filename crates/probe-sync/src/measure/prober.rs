@@ -164,11 +164,11 @@ impl Prober {
         )
     }
 
-    /// Ends the window under way and begins the next.
+    /// Ends the window under way and begins the next; also the most commands that waited for the thread at once.
     ///
     /// # Errors
     /// The thread's own error when it has ended.
-    pub fn cut(&mut self) -> Result<WindowCut, Error> {
+    pub fn cut(&mut self) -> Result<(WindowCut, u32), Error> {
         self.ask(Command::Cut)
     }
 

@@ -32,7 +32,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::measure::counters::{Counter, Counts};
-use crate::store::{JsonLines, RunDirectory, pairs_file, write_whole};
+use crate::store::{Limits, RunDirectory, Stream, StreamState, pairs_file, write_whole};
 
 /// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
 pub(crate) struct Sampler {
@@ -90,7 +90,8 @@ impl Sampler {
         same_clocks: bool,
     ) -> Result<Self, Error> {
         let name = pairs_file(node);
-        let lines = if same_clocks { run.go_on_with(&name) } else { run.stream(&name) }?;
+        let limits = Limits::default();
+        let lines = if same_clocks { run.go_on_with(&name, limits) } else { run.stream(&name, limits, None::<&u8>) }?;
         let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
         let (stop, stopped) = sync_channel(0);
         let name = [tracer.name(), tracer.reason()].map(str::to_owned);
@@ -103,18 +104,21 @@ impl Sampler {
         Ok(Self { stop: Some(stop), thread: Some(thread), document, period, clock: name, end_limit: END_LIMIT })
     }
 
-    /// Takes the last pair, ends the thread and writes the protobuf file.
+    /// Takes the last pair, ends the thread and writes the protobuf file; also how the writing of the lines went. A document that cannot be written is
+    /// told, and no reason to call the run failed: its pairs are in the lines.
     ///
     /// # Errors
-    /// What ended the thread early, or the file that cannot be written.
-    pub fn finish(mut self) -> Result<SnapshotCounts, Error> {
+    /// What ended the thread early.
+    pub fn finish(mut self) -> Result<(SnapshotCounts, StreamState), Error> {
         let taken = self.end().unwrap_or_else(|| Err(Error::SnapshotThread { reason: "ended before".into() }))?;
         let pairs = taken.ring.into_iter().collect();
         let [tracer_clock, tracer_clock_reason] = self.clock.clone();
         let document =
             SnapshotPairs { pairs, sampling_period_ns: self.period.as_ns(), tracer_clock, tracer_clock_reason };
-        write_whole(&self.document, &document.encode_to_vec())?;
-        Ok(taken.counts)
+        if let Err(error) = write_whole(&self.document, &document.encode_to_vec()) {
+            tracing::error!("{error}");
+        }
+        Ok((taken.counts, taken.lines))
     }
 
     fn end(&mut self) -> Option<Result<Taken, Error>> {
@@ -203,6 +207,7 @@ struct Line<'a> {
 struct Taken {
     ring: VecDeque<SnapshotPair>,
     counts: SnapshotCounts,
+    lines: StreamState,
 }
 
 /// The thread's own state.
@@ -210,7 +215,7 @@ struct Sampling {
     tracer: TracerClock,
     clock: SkewedClock,
     period: Duration,
-    lines: JsonLines,
+    lines: Stream,
     ring: VecDeque<SnapshotPair>,
     counts: SnapshotCounts,
 }
@@ -232,7 +237,7 @@ impl Sampling {
         }
         // The last pair, so that no event of the run lies beyond the pairs.
         self.take()?;
-        Ok(Taken { ring: self.ring, counts: self.counts })
+        Ok(Taken { ring: self.ring, counts: self.counts, lines: self.lines.state().clone() })
     }
 
     fn take(&mut self) -> Result<(), Error> {
@@ -260,8 +265,8 @@ impl Sampling {
             tracer_clock: self.tracer.name(),
             tracer_clock_reason: (self.counts.taken == 0).then(|| self.tracer.reason()),
             ns_per_tick: self.tracer.ns_per_tick(),
-        })?;
-        self.lines.flush()?;
+        });
+        self.lines.end_round();
         self.counts.taken += 1;
         self.counts.wide += u64::from(pair.bracket >= SNAPSHOT_BRACKET);
         self.counts.dropped += u64::from(push_bounded(&mut self.ring, pair_on_node, RING));
@@ -355,7 +360,7 @@ mod tests {
         while lines(run.path()).len() < 2 {
             std::thread::sleep(StdDuration::from_millis(1));
         }
-        let counts = sampler.finish().expect("no error");
+        let (counts, _) = sampler.finish().expect("no error");
         let lines = lines(run.path());
         let bytes = std::fs::read(run.path().join("snapshots/node3.snapshot_pairs.pb")).expect("written at the end");
         let document = read(&bytes).expect("our own bytes");
@@ -401,7 +406,7 @@ mod tests {
         ended.store(false, Ordering::SeqCst);
         let before = lines(run.path()).len();
         until(&|| lines(run.path()).len() > before);
-        let counts = sampler.finish().expect("failing readings end nothing");
+        let (counts, _) = sampler.finish().expect("failing readings end nothing");
         let lines = lines(run.path());
         assert_eq!(counts.taken as usize, lines.len());
         assert!(counts.failed >= 2, "{counts:?}");

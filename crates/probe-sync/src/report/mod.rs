@@ -1,7 +1,7 @@
 //! What a run says at its end: the table's content, the truth's verdict, the cost, the exact packet accounts.
 //!
-//! Place in the flow: `recorder` keeps what the root sees of every round, `judge` compares it with known truth, `metrics` writes
-//! it for a node exporter; at the end every rank adds its account, and all of it becomes the [`RunReport`], which the CLI prints
+//! Place in the flow: `recorder` keeps what the root sees of every round, `judge` compares it with known truth, `metrics` tells
+//! it to those who watch; at the end every rank adds its account, and all of it becomes the [`RunReport`], which the CLI prints
 //! as a table or as JSON.
 //!
 //! What it does not do: print.
@@ -10,6 +10,7 @@ mod absences;
 mod documents;
 mod judge;
 mod metrics;
+pub(crate) mod parts;
 mod phases;
 mod recorder;
 mod whole;
@@ -23,12 +24,14 @@ use probe_sync_time::{NodeId, RoundId, StampSource};
 use serde::Serialize;
 
 pub use self::absences::Absence;
+pub(crate) use self::metrics::Observed;
 pub use self::phases::Phase;
 pub(crate) use self::recorder::{Recorder, Stopped};
 use crate::join::Ready;
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
 use crate::pace::adaptive::PacingReport;
+pub use crate::store::StreamState;
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -85,6 +88,10 @@ pub struct RunReport {
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
     pub pacing: Option<PacingReport>,
+    /// Recorded files that are not all that was measured: not written for a time, or with their oldest segments removed.
+    pub files: Vec<StreamState>,
+    /// Documents that could not be written at the end, with the reason.
+    pub unwritten: Vec<String>,
 }
 
 /// Since when a rank is the master in place of another.

@@ -57,6 +57,11 @@ impl Attendants {
         })
     }
 
+    /// How many ranks are not.
+    pub fn here(&self) -> u32 {
+        self.away.iter().filter(|away| !**away).count() as u32
+    }
+
     /// Whether a rank is gone.
     pub fn is_away(&self, rank: Rank) -> bool {
         self.away[rank]
@@ -122,7 +127,8 @@ impl Attendants {
     }
 
     fn gone(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId, recorder: &mut Recorder) {
-        for (rank, reason) in left {
+        // Who had left before is not there either when ranks meet anew.
+        for (rank, reason) in left.iter().filter(|(rank, _)| !self.away[*rank]).collect::<Vec<_>>() {
             self.away[*rank] = true;
             self.informed = None;
             recorder.left(*rank, from, &reason.to_string());

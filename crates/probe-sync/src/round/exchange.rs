@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{self as collective, Attendance, Collective, Deadline, Frames, ROOT, Rank};
+use probe_sync_collective::{self as collective, Attendance, Collective, Deadline, Frames, ROOT, Rank, Traffic};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
@@ -41,6 +41,8 @@ pub(crate) struct Told {
     pub round: GlobalWindowData,
     /// The nodes that probe again from now on.
     pub back: Vec<Back>,
+    /// How many ranks take part, the master among them.
+    pub present: u32,
     /// For the rank that takes the master's place when it is lost.
     pub shadow: Option<Shadow>,
 }
@@ -63,14 +65,14 @@ pub(crate) enum Word {
 
 impl Broadcast {
     /// A solved round, without a shadow.
-    pub fn solved(round: GlobalWindowData, back: Vec<Back>) -> Self {
-        Self::Solved(Box::new(Told { round, back, shadow: None }))
+    pub fn solved(round: GlobalWindowData, back: Vec<Back>, present: u32) -> Self {
+        Self::Solved(Box::new(Told { round, back, present, shadow: None }))
     }
 
     /// What a rank of `node` is told of it, where not everybody is told all.
     fn part_of(&self, node: NodeId) -> Self {
         match self {
-            Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone()),
+            Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone(), told.present),
             Self::Ended { round_id } => Self::Ended { round_id: *round_id },
         }
     }
@@ -78,7 +80,7 @@ impl Broadcast {
     /// What ranks are told that do not take the master's place.
     fn without_shadow(&self) -> Self {
         match self {
-            Self::Solved(told) => Self::solved(told.round.clone(), told.back.clone()),
+            Self::Solved(told) => Self::solved(told.round.clone(), told.back.clone(), told.present),
             Self::Ended { round_id } => Self::Ended { round_id: *round_id },
         }
     }
@@ -106,6 +108,8 @@ pub(crate) struct Exchange<'c> {
     frames: Frames,
     round_timeout: Duration,
     stop: Arc<AtomicBool>,
+    gathered_bytes: usize,
+    decision_bytes: usize,
 }
 
 impl<'c> Exchange<'c> {
@@ -122,6 +126,8 @@ impl<'c> Exchange<'c> {
             frames: Frames::default(),
             round_timeout,
             stop,
+            gathered_bytes: 0,
+            decision_bytes: 0,
         }
     }
 
@@ -134,6 +140,7 @@ impl<'c> Exchange<'c> {
         let payload = own.map(wire::encode).unwrap_or_default();
         let deadline = self.deadline(window);
         self.collective.gather(&self.participants, &payload, &mut self.frames, &deadline)?;
+        self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
         if self.collective.rank() != self.collective.root() {
             return Ok(Vec::new());
         }
@@ -155,6 +162,7 @@ impl<'c> Exchange<'c> {
         let root = self.at_root();
         let deadline = if root { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         self.collective.allgather(&payload, &mut self.frames, &deadline)?;
+        self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
         let windows: Vec<NodeWindowData> =
             present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect::<Result<_, _>>()?;
@@ -197,9 +205,11 @@ impl<'c> Exchange<'c> {
             if let Some(own) = &own {
                 self.parts(own, standby);
             }
+            self.decision_bytes = self.frames.iter().map(<[u8]>::len).sum();
             self.collective.scatter(&self.frames, &mut bytes, &deadline)?;
         } else {
             bytes = own.as_ref().map(wire::encode).unwrap_or_default();
+            self.decision_bytes = bytes.len();
             self.collective.broadcast(&mut bytes, &deadline)?;
         }
         let root = self.collective.root();
@@ -238,13 +248,13 @@ impl<'c> Exchange<'c> {
         lost && root != self.collective.rank() && !self.successors.is_empty()
     }
 
-    /// Settles with the others who is the master in place of one that is lost.
+    /// Settles with the others, of the `present` that took part last, who is the master in place of one that is lost.
     ///
     /// # Errors
     /// When too few find each other.
-    pub fn succeed(&mut self, window: Duration) -> Result<Rank, Error> {
+    pub fn succeed(&mut self, present: usize, window: Duration) -> Result<Rank, Error> {
         let deadline = self.deadline(window);
-        Ok(self.collective.succeed(&deadline)?)
+        Ok(self.collective.succeed(present, &deadline)?)
     }
 
     /// After that: what the master that is lost decided last, for all who have missed it. `last` is what this rank was told last. None where nobody has missed
@@ -307,6 +317,16 @@ impl<'c> Exchange<'c> {
         self.collective.rank() == self.collective.root()
     }
 
+    /// At the root: serialised bytes of the last gather, and of the last decision, to all ranks where each is told its own.
+    pub fn message_bytes(&self) -> [usize; 2] {
+        [self.gathered_bytes, self.decision_bytes]
+    }
+
+    /// What the backend has carried so far.
+    pub fn traffic(&self) -> Traffic {
+        self.collective.traffic()
+    }
+
     /// At the root: from now on the run goes on without ranks that are lost, where the backend can; who comes back is told this.
     ///
     /// # Errors
@@ -361,6 +381,11 @@ impl<'c> Exchange<'c> {
             if bytes.is_empty() { Ok(RankAccount::default()) } else { wire::decode(bytes, rank) }
         };
         self.frames.iter().enumerate().map(account).collect()
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.collective.rank()
     }
 
     /// Whether a launcher signals all ranks at once, and kills them soon after.

@@ -16,7 +16,7 @@ use super::standby::Present;
 use crate::join::{Back, Hello, Joined, Notice};
 use crate::measure::account::RankAccount;
 use crate::pace::adaptive::PacingReport;
-use crate::report::{Recorder, RunReport, Stopped, TakenOver};
+use crate::report::{Observed, Recorder, RunReport, Stopped, TakenOver};
 use crate::store::RunDirectory;
 use crate::{Config, Error};
 
@@ -52,17 +52,19 @@ impl Keeper {
         self.attendants.for_standby(standby)
     }
 
+    /// How many ranks take part, this one among them.
+    pub fn here(&self) -> u32 {
+        self.attendants.here()
+    }
+
     /// Whether a rank is gone.
     pub fn is_away(&self, rank: Rank) -> bool {
         self.attendants.is_away(rank)
     }
 
     /// Keeps a round that the master before decided last, and that others have missed.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn record_missed(&mut self, round: &GlobalWindowData) -> Result<(), Error> {
-        self.recorder.record(round, StdDuration::ZERO)
+    pub fn record_missed(&mut self, round: &GlobalWindowData) {
+        self.recorder.record(round, StdDuration::ZERO);
     }
 
     /// Takes down who has left, and decides on who asks to come back: the nodes that all are to be told of.
@@ -84,19 +86,15 @@ impl Keeper {
     }
 
     /// Keeps a round that was solved `latency` after the end of the root's own window; when this returns, a killed process cannot lose it.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn record(&mut self, solved: SolvedRound, latency: StdDuration) -> Result<(), Error> {
+    pub fn record(&mut self, solved: SolvedRound, latency: StdDuration) {
         self.latency = latency;
-        self.recorder.record(&solved.data, latency)?;
+        self.recorder.record(&solved.data, latency);
         self.recorder.keep(&solved.data, solved.edges);
-        Ok(())
     }
 
     /// What can wait until all ranks have the round.
-    pub fn after_broadcast(&mut self) {
-        self.recorder.refresh_metrics();
+    pub fn after_broadcast(&mut self, observed: &Observed<'_>) {
+        self.recorder.refresh_metrics(self.latency, observed);
     }
 
     /// Time from the end of the root's own window to the last solved round: its fits, the gather and the graph.

@@ -20,6 +20,7 @@ pub(crate) mod keeper;
 pub(crate) mod node;
 pub(crate) mod request;
 mod standby;
+mod succession;
 mod window;
 
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use std::time::{Duration as StdDuration, Instant};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_sys::{SystemClock, clock};
-use probe_sync_time::{Clock as _, Duration, NodeId, RoundId};
+use probe_sync_time::{Clock as _, Duration, NodeId, RoundId, System, Timestamp};
 
 use self::control::{Control, Here};
 use self::decider::{Decided, Decider, Ended, MasterTime};
@@ -47,7 +48,8 @@ use crate::measure::account::RankAccount;
 use crate::measure::prober::{FINISH_LIMIT, end_limit};
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
-use crate::report::{RunReport, Stopped, TakenOver};
+use crate::report::parts::{Part, Parts};
+use crate::report::{Observed, RunReport, Stopped};
 
 /// One rank's rounds.
 pub(crate) struct Rounds<'c> {
@@ -87,10 +89,12 @@ pub(crate) struct Rounds<'c> {
     begun: (Instant, StdDuration),
     /// When the run began, as the master's clock has it.
     masters_begin: Instant,
+    /// When the root decided on the window under way, on its node's clock.
+    decided_at: Option<(NodeId, Timestamp<System>)>,
 }
 
 /// What a rank brings to its rounds besides the way to the others.
-pub(crate) struct Parts {
+pub(crate) struct Setup {
     pub node: Option<Node>,
     /// The node that this rank is or follows.
     pub own: NodeId,
@@ -113,8 +117,8 @@ struct Probing {
 
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
-    pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, parts: Parts) -> Self {
-        let Parts { node, own, decider, keeper, feed, stop, pause, requests } = parts;
+    pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, setup: Setup) -> Self {
+        let Setup { node, own, decider, keeper, feed, stop, pause, requests } = setup;
         let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
         let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
@@ -145,6 +149,7 @@ impl<'c> Rounds<'c> {
             ended: false,
             begun: (Instant::now(), clock::process_cpu_time()),
             masters_begin: Instant::now(),
+            decided_at: None,
         }
     }
 
@@ -156,10 +161,14 @@ impl<'c> Rounds<'c> {
         while !self.ended {
             let paused_here = self.pause.load(Ordering::Relaxed);
             self.set_probing(Probing { paused_here, ..self.probing });
-            let (own, closed) = self.end_window()?;
+            // Signed, as the integers of OpenTelemetry are: others arrive there as text.
+            let (number, rank) = (self.round_id.0 as i64, self.exchange.rank() as i64);
+            let _span = tracing::debug_span!("round", round_id = number, rank).entered();
+            let mut parts = Parts::default();
+            let (own, closed) = self.end_window(&mut parts)?;
             match self.mode {
-                RoundMode::Master => return self.round_of_master(own.as_ref(), closed),
-                RoundMode::Timed => return self.round_of_all(own.as_ref(), closed),
+                RoundMode::Master => return self.round_of_master(own.as_ref(), closed, &mut parts),
+                RoundMode::Timed => return self.round_of_all(own.as_ref(), closed, &mut parts),
                 RoundMode::Local => self.no_round(),
             }
         }
@@ -167,7 +176,15 @@ impl<'c> Rounds<'c> {
     }
 
     /// Waits until the window has ended, reading the clocks in its middle, and cuts it where this rank is a node.
-    fn end_window(&mut self) -> Result<(Option<NodeWindowData>, Instant), Error> {
+    fn end_window(&mut self, parts: &mut Parts) -> Result<(Option<NodeWindowData>, Instant), Error> {
+        parts.time(Part::Wait, || self.wait_for_end())?;
+        let Some(node) = &mut self.node else { return Ok((None, Instant::now())) };
+        let (data, closed) =
+            parts.time(Part::Fit, || node.close_window(self.round_id, self.window.end(), &self.stop))?;
+        Ok((Some(data), closed))
+    }
+
+    fn wait_for_end(&mut self) -> Result<(), Error> {
         if self.feed.is_some() {
             self.wait_for(|plan| Duration::from_ns(plan.length().as_ns() / 2))?;
         }
@@ -176,11 +193,8 @@ impl<'c> Rounds<'c> {
         }
         self.wait_for(|_| Duration::ZERO)?;
         match &mut self.node {
-            Some(node) => {
-                let (data, closed) = node.close_window(self.round_id, &self.stop)?;
-                Ok((Some(data), closed))
-            }
-            None => Ok((None, Instant::now())),
+            Some(node) => node.missing(&self.stop).map_or(Ok(()), |more| node.sleep(more, &Stop::default())),
+            None => Ok(()),
         }
     }
 
@@ -220,11 +234,16 @@ impl<'c> Rounds<'c> {
     }
 
     /// One round with the master there is, or with the one that takes its place when it is lost meanwhile.
-    fn round_of_master(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
+    fn round_of_master(
+        &mut self,
+        own: Option<&NodeWindowData>,
+        closed: Instant,
+        parts: &mut Parts,
+    ) -> Result<bool, Error> {
         let round_id = self.round_id;
         // Bounded: every time round there is one rank less to be the master.
         loop {
-            match self.round_with_master(own, closed) {
+            match self.round_with_master(own, closed, parts) {
                 Err(error) if self.exchange.master_is_lost(&error) => self.go_on_without_master(&error)?,
                 other => return other,
             }
@@ -234,8 +253,13 @@ impl<'c> Rounds<'c> {
         }
     }
 
-    fn round_with_master(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
-        let windows = self.exchange.gather(own, self.pace.window)?;
+    fn round_with_master(
+        &mut self,
+        own: Option<&NodeWindowData>,
+        closed: Instant,
+        parts: &mut Parts,
+    ) -> Result<bool, Error> {
+        let windows = parts.time(Part::Gather, || self.exchange.gather(own, self.pace.window))?;
         // What was asked before the last window came is decided with it.
         self.look()?;
         let (mut decided, mut standby) = (None, None);
@@ -243,63 +267,39 @@ impl<'c> Rounds<'c> {
             let back = keeper.attend(self.round_id, &mut self.exchange)?;
             standby = self.exchange.standby(|rank| keeper.is_away(rank));
             let present = standby.and_then(|standby| keeper.for_standby(standby));
+            let here = keeper.here();
             if self.stop.raised() && !decider.asked() {
                 decider.take(&Request::Stop);
             }
             let time = MasterTime { begun: self.masters_begin.elapsed(), closed: closed.elapsed() };
             let requests = decider.taken();
             let ended = Broadcast::Ended { round_id: self.round_id };
-            decided = Some(self.decide(&windows, closed, Some(time))?.map_or(ended, |round| {
-                let shadow = standby.map(|_| Shadow { windows, time, requests, present });
-                Broadcast::Solved(Box::new(Told { round: *round, back, shadow }))
+            decided = Some(self.decide(&windows, closed, Some(time), parts)?.map_or(ended, |round| {
+                let shadow = standby.map(|_| Shadow { windows: windows.clone(), time, requests, present });
+                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow }))
             }));
         }
-        let broadcast = self.exchange.broadcast(decided, standby, self.round_id, self.pace.window)?;
-        self.follow_and_finish(broadcast)
+        let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
+        let broadcast = || self.exchange.broadcast(decided, standby, self.round_id, self.pace.window);
+        let broadcast = parts.time(Part::Broadcast, broadcast)?;
+        self.follow_and_finish(broadcast, &windows, decided_at, parts)
     }
 
-    /// Settles with the others who is the master now, and what the one before decided last.
-    fn go_on_without_master(&mut self, error: &Error) -> Result<(), Error> {
-        let (lost, window) = (self.exchange.root(), self.pace.window);
-        tracing::warn!("{error}; looking for another master among the ranks that are left");
-        let root = self.exchange.succeed(window)?;
-        let last = self.last.as_ref().map(|told| Broadcast::Solved(told.clone()));
-        let missed = self.exchange.last_decided(last.as_ref(), window)?;
-        let missed = missed.filter(|missed| missed.round_id() >= self.round_id);
-        if self.exchange.at_root() {
-            let first_round = missed.as_ref().map_or(self.round_id, Broadcast::round_id);
-            self.take_over(TakenOver { from_rank: lost, first_round })?;
-        }
-        tracing::info!("rank {root} is the master in place of rank {lost} from round {} on", self.round_id);
-        if let Some(missed) = missed {
-            if let (Some(keeper), Broadcast::Solved(told)) = (&mut self.keeper, &missed) {
-                keeper.record_missed(&told.round)?;
-            }
-            self.follow(missed)?;
-        }
-        Ok(())
-    }
-
-    /// This rank is the master from now on.
-    fn take_over(&mut self, taken_over: TakenOver) -> Result<(), Error> {
-        let rank = self.exchange.root();
-        let known = self.standby.take().and_then(|standby| standby.take_over());
-        let (decider, present, begun) = known.ok_or(Error::NoStandby { rank, lost: taken_over.from_rank })?;
-        let mut keeper = Box::new(Keeper::take_over(&self.joined, rank, present, taken_over)?);
-        keeper.take_down(taken_over.first_round, &mut self.exchange);
-        self.exchange.go_on_without_lost(keeper.notice())?;
-        (self.decider, self.keeper, self.masters_begin) = (Some(decider), Some(keeper), begun);
-        Ok(())
-    }
-
-    fn round_of_all(&mut self, own: Option<&NodeWindowData>, closed: Instant) -> Result<bool, Error> {
-        let windows = self.exchange.allgather(own, self.round_id, self.pace.window)?;
+    fn round_of_all(
+        &mut self,
+        own: Option<&NodeWindowData>,
+        closed: Instant,
+        parts: &mut Parts,
+    ) -> Result<bool, Error> {
+        let windows = parts.time(Part::Gather, || self.exchange.allgather(own, self.round_id, self.pace.window))?;
         if let Some(keeper) = &mut self.keeper {
             keeper.take_down(self.round_id, &mut self.exchange);
         }
-        let solved = self.decide(&windows, closed, None)?;
+        let solved = self.decide(&windows, closed, None, parts)?;
+        let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
         let ended = Broadcast::Ended { round_id: self.round_id };
-        self.follow_and_finish(solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new())))
+        let broadcast = solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), 0));
+        self.follow_and_finish(broadcast, &windows, decided_at, parts)
     }
 
     /// The next window is as long as this one; the run ends when its time is over or somebody asks.
@@ -320,24 +320,36 @@ impl<'c> Rounds<'c> {
         windows: &[NodeWindowData],
         closed: Instant,
         master: Option<MasterTime>,
+        parts: &mut Parts,
     ) -> Result<Option<Box<GlobalWindowData>>, Error> {
         let Some(decider) = &mut self.decider else { return Ok(None) };
         let ended = Ended { round_id: self.round_id, length: self.window.length(), pace: &self.pace, master };
-        let Decided::Solved(solved) = decider.decide(&ended, windows)? else { return Ok(None) };
+        let Decided::Solved(solved) = parts.time(Part::Solve, || decider.decide(&ended, windows))? else {
+            return Ok(None);
+        };
         let data = Box::new(solved.data.clone());
         if let Some(keeper) = &mut self.keeper {
-            keeper.record(*solved, closed.elapsed())?;
+            parts.time(Part::Record, || keeper.record(*solved, closed.elapsed()));
         }
         Ok(Some(data))
     }
 
-    fn follow_and_finish(&mut self, broadcast: Broadcast) -> Result<bool, Error> {
+    fn follow_and_finish(
+        &mut self,
+        broadcast: Broadcast,
+        windows: &[NodeWindowData],
+        decided_at: Option<(NodeId, Timestamp<System>)>,
+        parts: &Parts,
+    ) -> Result<bool, Error> {
         if !self.follow(broadcast)? {
             return Ok(false);
         }
         // Last: a slow disk must not keep this node back from the pace that the others have already.
         if let Some(keeper) = &mut self.keeper {
-            keeper.after_broadcast();
+            let [gathered_bytes, decision_bytes] = self.exchange.message_bytes();
+            let (traffic, decided) = (self.exchange.traffic(), std::mem::replace(&mut self.decided_at, decided_at));
+            let parts = *parts;
+            keeper.after_broadcast(&Observed { windows, parts, gathered_bytes, decision_bytes, traffic, decided });
         }
         Ok(true)
     }

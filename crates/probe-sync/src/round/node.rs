@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{WindowCut, fit_window};
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_estimate::window::{NodeWindowData, Punctuality};
 use probe_sync_sys::TracerClock;
-use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
+use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
 
 use crate::Error;
 use crate::join::{Back, Joined, Ready, addresses_seen_from, stamp_errors_ns};
@@ -22,16 +22,16 @@ use crate::measure::snapshots::{Sampler, SnapshotCounts};
 use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks;
 use crate::pace::Pace;
-use crate::store::{JsonLines, ProbeLine, ProbeWindowLine, RunDirectory};
+use crate::store::{Limits, ProbeLine, ProbeWindowLine, RunDirectory, Stream, StreamState};
 
 /// A node with its threads and files. Dropping it ends the threads.
 pub(crate) struct Node {
     node: NodeId,
     prober: Prober,
     /// `windows/nodeN.jsonl`.
-    windows: JsonLines,
+    windows: Stream,
     /// `probes/nodeN.jsonl`, with `keep_probes`.
-    probes: Option<JsonLines>,
+    probes: Option<Stream>,
     /// Takes snapshot pairs, with `tracer_clock`.
     sampler: Option<Sampler>,
     fit: FitOptions,
@@ -44,6 +44,8 @@ pub(crate) struct Node {
     last_window: Option<Duration>,
     /// Exchanges that no fit used, because their stamps came from another source than the window's best.
     left_out: u64,
+    /// When the decision about the window under way came.
+    decision_at: Option<Timestamp<System>>,
 }
 
 impl Node {
@@ -66,7 +68,11 @@ impl Node {
         let addresses = addresses_seen_from(own, &roster.nodes);
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
         let directory = RunDirectory::join(&config.out)?;
-        let stream = |name: String| if back.is_some() { directory.go_on_with(&name) } else { directory.stream(&name) };
+        let limits = Limits::of(config);
+        let stream = |name: String| match back {
+            Some(_) => directory.go_on_with(&name, limits),
+            None => directory.stream(&name, limits, None::<&u8>),
+        };
         let windows = stream(format!("windows/node{node}.jsonl"))?;
         let probes = config.keep_probes.then(|| stream(format!("probes/node{node}.jsonl"))).transpose()?;
         let sample = |tracer: TracerClock| {
@@ -95,7 +101,13 @@ impl Node {
             nodes: roster.nodes.clone(),
             own,
             left_out: 0,
+            decision_at: None,
         })
+    }
+
+    /// How the writing of its windows and exchanges goes.
+    fn files(&self) -> impl Iterator<Item = &StreamState> {
+        [Some(&self.windows), self.probes.as_ref()].into_iter().flatten().map(Stream::state)
     }
 
     /// Which node it is.
@@ -121,28 +133,42 @@ impl Node {
         self.prober.stepped()
     }
 
-    /// Cuts the window, fits its edges and keeps both. Also when it was cut.
+    /// Where a window is cut short by a stop: how much longer it must go on, so that it tells enough.
+    pub fn missing(&self, stop: &Stop) -> Option<Duration> {
+        let least = self.last_window.filter(|_| stop.raised())?;
+        Some((least - (self.now() - self.window_start)).min(least))
+    }
+
+    /// Cuts the window, fits its edges and keeps both. Also when it was cut. `planned` is where it was to end.
     ///
     /// # Errors
-    /// When the probe thread has ended, or a file cannot be written.
-    pub fn close_window(&mut self, round_id: RoundId, stop: &Stop) -> Result<(NodeWindowData, Instant), Error> {
-        if let Some(least) = self.last_window.filter(|_| stop.raised()) {
-            // A window that is cut short tells enough if it is as long as a last one.
-            let missing = least - (self.prober.system_now() - self.window_start);
-            self.prober.wait(missing.min(least), &Stop::default())?;
-        }
-        let mut cut = self.prober.cut()?;
+    /// When the probe thread has ended.
+    pub fn close_window(
+        &mut self,
+        round_id: RoundId,
+        planned: Option<Timestamp<System>>,
+        stop: &Stop,
+    ) -> Result<(NodeWindowData, Instant), Error> {
+        let (mut cut, commands_waiting) = self.prober.cut()?;
         for edge in &mut cut.edges {
             edge.stamp_errors_ns = stamp_errors_ns(&self.nodes, edge.edge);
         }
         let closed = Instant::now();
         self.window_start = cut.end;
-        let (data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
+        let (mut data, left_out) = fit_window(&cut, round_id, &self.fit, stop.raised());
+        let planned = planned.filter(|_| !stop.raised());
+        data.punctuality = Punctuality {
+            end_late_ns: planned.map(|end| (cut.end - end).as_ns()),
+            decision_at: self.decision_at,
+            commands_waiting,
+            exchanges: by_stamp(&cut),
+            files_stopped: self.files().filter(|file| file.stopped.is_some()).count() as u32,
+        };
         self.left_out += left_out;
-        self.windows.append(&data)?;
-        self.windows.flush()?;
+        self.windows.append(&data);
+        self.windows.end_round();
         if let Some(probes) = &mut self.probes {
-            keep_probes(probes, round_id, &cut)?;
+            keep_probes(probes, round_id, &cut);
         }
         Ok((data, closed))
     }
@@ -152,6 +178,7 @@ impl Node {
     /// # Errors
     /// When the cadence is not above zero.
     pub fn follow(&mut self, pace: &Pace) -> Result<(), Error> {
+        self.decision_at = Some(self.now());
         if self.prober.cadence() != pace.cadence {
             self.prober.set_cadence(pace.cadence)?;
         }
@@ -190,20 +217,35 @@ impl Node {
     /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact account.
     ///
     /// # Errors
-    /// What ended a thread early, or the file of snapshot pairs that cannot be written.
+    /// What ended a thread early.
     pub fn finish(self) -> Result<RankAccount, Error> {
+        let mut files: Vec<StreamState> = self.files().cloned().collect();
         let snapshots = self.sampler.map(Sampler::finish).transpose()?;
         let mut account = self.prober.finish()?;
-        account.counters.extend(snapshots.into_iter().flat_map(SnapshotCounts::counts));
+        if let Some((counts, lines)) = snapshots {
+            account.counters.extend(SnapshotCounts::counts(counts));
+            files.push(lines);
+        }
+        files.retain(StreamState::lacks_something);
+        account.files = files;
         account.counters.push((Counter::ExchangesOfMixedStamps, self.left_out));
         Ok(account)
     }
 }
 
-fn keep_probes(file: &mut JsonLines, round_id: RoundId, cut: &WindowCut) -> Result<(), Error> {
+/// The exchanges of a window, by where their stamps were taken.
+fn by_stamp(cut: &WindowCut) -> Vec<(StampSource, u32)> {
+    let mut counts = std::collections::BTreeMap::new();
     for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {
-        file.append(&ProbeLine::new(round_id, exchange))?;
+        *counts.entry(exchange.stamp).or_insert(0) += 1;
     }
-    file.append(&ProbeWindowLine::new(round_id, cut))?;
-    file.flush()
+    counts.into_iter().collect()
+}
+
+fn keep_probes(file: &mut Stream, round_id: RoundId, cut: &WindowCut) {
+    for exchange in cut.edges.iter().flat_map(|edge| &edge.exchanges) {
+        file.append(&ProbeLine::new(round_id, exchange));
+    }
+    file.append(&ProbeWindowLine::new(round_id, cut));
+    file.end_round();
 }

@@ -52,6 +52,11 @@ impl WindowPlan {
         self.length
     }
 
+    /// Where it ends on this node's clock, if its offset is known.
+    pub fn end(&self) -> Option<Timestamp<System>> {
+        self.end
+    }
+
     /// The run ends with it: nobody cuts it short.
     pub fn closing(&self) -> bool {
         self.closing

@@ -24,7 +24,7 @@ use crate::round::decider::Decider;
 use crate::round::exchange::{Broadcast, Exchange};
 use crate::round::keeper::Keeper;
 use crate::round::node::Node;
-use crate::round::{Parts, Rounds};
+use crate::round::{Rounds, Setup};
 use crate::store::{ReceivedFiles, RunDirectory};
 use crate::{Config, Error, wire};
 
@@ -96,7 +96,7 @@ pub(super) fn start<'c>(
     }
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
     let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
-    let rounds = Rounds::new(&joined, exchange, Parts { node, own, decider, keeper, feed, stop, pause, requests });
+    let rounds = Rounds::new(&joined, exchange, Setup { node, own, decider, keeper, feed, stop, pause, requests });
     Ok((joined, rounds))
 }
 
@@ -157,8 +157,8 @@ fn again<'c>(
     let node = node.map(start).transpose()?;
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
     let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
-    let parts = Parts { node, own, decider: None, keeper: None, feed, stop, pause, requests };
-    let rounds = Rounds::new(&joined, exchange, parts).again(latest)?;
+    let setup = Setup { node, own, decider: None, keeper: None, feed, stop, pause, requests };
+    let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
     Ok((joined, rounds))
 }
 

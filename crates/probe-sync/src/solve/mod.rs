@@ -29,6 +29,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::run::{Recorded, Smoothed};
+use probe_sync_files::closed_segments;
 use probe_sync_time::{Duration, NodeId};
 
 pub use self::origin::recorded_reference;
@@ -119,6 +120,13 @@ impl std::str::FromStr for Lines {
 pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) -> Result<Solved, Error> {
     let reference = reference(config)?;
     let mut recording = Recording::new(reference);
+    let files = with_segments(input);
+    let input = match input {
+        Input::Probes(_) => Input::Probes(&files),
+        Input::Windows(_) => Input::Windows(&files),
+        Input::Fits { selection, .. } => Input::Fits { files: &files, selection },
+        packets @ Input::Packets { .. } => packets,
+    };
     let paths = read(input, &mut recording)?;
     if !matches!(input, Input::Packets { .. }) {
         match origin::header(paths) {
@@ -168,6 +176,17 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
         Lines::Rounds => recording.write(out, smoothed.round_lines())?,
     };
     Ok(recording.solved)
+}
+
+/// The files, each with the segments of its recording before it that are not named themselves.
+fn with_segments(input: Input<'_>) -> Vec<PathBuf> {
+    let (Input::Probes(files) | Input::Windows(files) | Input::Fits { files, .. } | Input::Packets { files, .. }) =
+        input;
+    let all = files.iter().flat_map(|file| {
+        let closed = closed_segments(file).into_iter().map(|(_, segment)| segment);
+        closed.filter(|segment| !files.contains(segment)).chain([file.clone()])
+    });
+    all.collect()
 }
 
 /// Reads the files; returns their names.

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::OffsetsHeader;
+use probe_sync_files::segments;
 use probe_sync_time::NodeId;
 
 use crate::Error;
@@ -60,7 +61,11 @@ pub fn recorded_reference(files: &[PathBuf]) -> Result<Option<NodeId>, Error> {
 fn headers(files: &[PathBuf]) -> Vec<(PathBuf, OffsetsHeader)> {
     let directory = |path: &PathBuf| Some(std::fs::canonicalize(path).ok()?.parent()?.parent()?.to_owned());
     let directories: BTreeSet<PathBuf> = files.iter().filter_map(directory).collect();
-    let known = |directory: PathBuf| first_line(&directory.join("offsets.jsonl")).map(|header| (directory, header));
+    let known = |directory: PathBuf| {
+        // Every segment begins with it.
+        let header = segments(&directory.join("offsets.jsonl")).iter().rev().find_map(|file| first_line(file));
+        header.map(|header| (directory, header))
+    };
     directories.into_iter().filter_map(known).collect()
 }
 

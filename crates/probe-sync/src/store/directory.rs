@@ -12,11 +12,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
-use probe_sync_files::{AtomicFile, NewFolders};
+use probe_sync_files::{AtomicFile, NewFolders, closed_segments};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::JsonLines;
 use super::received::RECEIVED_FOLDER;
+use super::stream::{Limits, Stream};
 use crate::Error;
 
 /// The directory of one run.
@@ -143,20 +144,25 @@ impl RunDirectory {
         refresh().map_err(Error::file(&path, "write"))
     }
 
-    /// Starts a JSON-lines stream.
+    /// Starts a recording, whose files begin with `header` where there is one.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
-    pub fn stream(&self, name: &str) -> Result<JsonLines, Error> {
-        JsonLines::create(&self.vacant(name)?)
+    pub fn stream(&self, name: &str, limits: Limits, header: Option<&impl Serialize>) -> Result<Stream, Error> {
+        let path = self.vacant(name)?;
+        // As an earlier run's file did: nobody is to take its segments for this run's.
+        for (_, segment) in closed_segments(&path) {
+            fs::rename(&segment, free_name(&segment)?).map_err(Error::file(&segment, "move aside"))?;
+        }
+        Stream::create(&path, name, limits, header)
     }
 
-    /// Goes on with a JSON-lines stream that an earlier process of this rank has begun in this run.
+    /// Goes on with a recording that an earlier process of this rank has begun in this run.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
-    pub fn go_on_with(&self, name: &str) -> Result<JsonLines, Error> {
-        JsonLines::go_on(&self.path.join(name))
+    pub fn go_on_with(&self, name: &str, limits: Limits) -> Result<Stream, Error> {
+        Stream::go_on(&self.path.join(name), name, limits)
     }
 
     /// Where a file of this name goes; one that an earlier run left, on a disk that the root does not see, moves aside.
@@ -357,11 +363,13 @@ mod tests {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let directory = RunDirectory::join(parent.path()).expect("writable");
         for round in 0..2 {
-            let mut stream = directory.stream("windows/node1.jsonl").expect("writable");
-            stream.append(&round).and_then(|()| stream.flush()).expect("writable");
+            let limits = Limits { rotate_at: Some(1), keep_bytes: None };
+            let mut stream = directory.stream("windows/node1.jsonl", limits, None::<&u8>).expect("writable");
+            stream.append(&round);
+            stream.end_round();
         }
         let read = |name: &str| fs::read_to_string(parent.path().join("windows").join(name)).expect("kept");
-        assert_eq!((read("node1.jsonl"), read("node1.jsonl.1")), ("1\n".into(), "0\n".into()));
+        assert_eq!((read("node1.000001.jsonl"), read("node1.000001.jsonl.1")), ("1\n".into(), "0\n".into()));
     }
 
     #[test]

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::faults::{Break, Culprit, Fault, Verdict};
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
-use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets};
-use probe_sync_time::{Edge, NodeId, RoundId, StampSource};
+use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality};
+use probe_sync_files::segments;
+use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
@@ -24,11 +25,11 @@ use crate::Error;
 /// Names the file, and the line where one is wrong that is not the last.
 pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     let run = directory.join("run.json");
-    let mut export = proto::RunExport {
-        run_json: fs::read_to_string(&run).map_err(Error::file(&run, "read"))?,
-        rounds: lines::<GlobalWindowData>(&directory.join("global_windows.jsonl"))?.iter().map(round).collect(),
-        ..proto::RunExport::default()
-    };
+    let run_json = fs::read_to_string(&run).map_err(Error::file(&run, "read"))?;
+    let mut export = proto::RunExport { run_json, ..proto::RunExport::default() };
+    for path in segments(&directory.join("global_windows.jsonl")) {
+        export.rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
+    }
     for path in node_files(&directory.join("windows"))? {
         export.windows.extend(lines::<NodeWindowData>(&path)?.iter().map(window));
     }
@@ -168,6 +169,7 @@ fn window(window: &NodeWindowData) -> proto::NodeWindowData {
         stop_requested,
         packets: counted,
         unfitted,
+        punctuality: kept,
     } = window;
     proto::NodeWindowData {
         node_id: node_id.0,
@@ -180,6 +182,20 @@ fn window(window: &NodeWindowData) -> proto::NodeWindowData {
         stop_requested: *stop_requested,
         packets: counted.iter().map(packets).collect(),
         unfitted: unfitted.iter().map(|(dst, lost)| proto::LostExchanges { dst: dst.0, lost: *lost }).collect(),
+        punctuality: Some(punctuality(kept)),
+    }
+}
+
+fn punctuality(kept: &Punctuality) -> proto::Punctuality {
+    let Punctuality { end_late_ns, decision_at, commands_waiting, exchanges, files_stopped } = kept;
+    let of_source =
+        |(source, count): &(StampSource, u32)| proto::StampedExchanges { stamp: stamp(*source), count: *count };
+    proto::Punctuality {
+        end_late_ns: *end_late_ns,
+        decision_at_ns: decision_at.map(Timestamp::as_ns),
+        commands_waiting: *commands_waiting,
+        exchanges: exchanges.iter().map(of_source).collect(),
+        files_stopped: *files_stopped,
     }
 }
 
@@ -340,7 +356,7 @@ mod tests {
 
     use probe_sync_estimate::faults::FaultKind;
     use probe_sync_estimate::record::OffsetRecord;
-    use probe_sync_time::{System, Timestamp};
+    use probe_sync_time::System;
     use serde::Serialize;
 
     use super::*;
@@ -429,6 +445,13 @@ mod tests {
             stop_requested: true,
             packets: vec![PeerPackets { peer: NodeId(2), sent: 1, received: 2 }],
             unfitted: vec![(NodeId(3), 1)],
+            punctuality: Punctuality {
+                end_late_ns: Some(5),
+                decision_at: Some(at(6)),
+                commands_waiting: 7,
+                exchanges: vec![(StampSource::Kernel, 8)],
+                files_stopped: 9,
+            },
         }
     }
 
@@ -462,6 +485,7 @@ mod tests {
             ("stamp_errors_ns", "dst_stamp_error_ns"),
         ];
         check(&["EdgeAlphaBeta"], &contributed.edges[0], &of_edge, &line_of(&contributed));
+        check(&["Punctuality"], &contributed.punctuality, &[], &punctuality(&contributed.punctuality));
         check(&["PeerPackets"], &contributed.packets[0], &[], &packets(&contributed.packets[0]));
         let probe = ProbeLine {
             round_id: RoundId(4),

@@ -15,7 +15,7 @@ use probe_sync_estimate::record::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHead
 use probe_sync_sys::host::Host;
 use probe_sync_time::{NodeId, SkewedClock, System, Timestamp};
 
-use super::JsonLines;
+use super::lines::JsonLines;
 use crate::Error;
 
 /// Whose marks they are.

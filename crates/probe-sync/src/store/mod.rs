@@ -1,6 +1,7 @@
 //! What a run leaves on disk, written so that a killed run leaves every finished round readable.
 //!
-//! Place in the flow: streams are JSON lines ([`JsonLines`]); whole documents (`run.json`, `truth.json`, `metrics.prom`) are
+//! Place in the flow: what is recorded round by round is JSON lines ([`Stream`]), in segments where it is long, and stops without ending the run where the disk
+//! is full; whole documents (`run.json`, `truth.json`, `metrics.prom`) are
 //! written beside their place and renamed; [`RunDirectory`] is where they lie; [`export`] makes one protobuf file of them. A traced
 //! process of a run adds its marks ([`MarkWriter`]). Ranks that do not see the directory bring theirs to the root's ([`received()`]).
 //!
@@ -14,11 +15,13 @@ mod offsets;
 mod proto_generated;
 mod received;
 mod records;
+mod stream;
 
 pub(crate) use self::directory::{RunDirectory, run_in, write_whole};
-pub(crate) use self::lines::JsonLines;
 pub use self::marks::{MarkWriter, MarkedProcess};
 pub(crate) use self::offsets::write_offsets;
 pub use self::received::received;
 pub(crate) use self::received::{ReceivedFiles, own_file, pairs_file};
 pub(crate) use self::records::{ProbeLine, ProbeWindowLine, RecordedLine};
+pub use self::stream::StreamState;
+pub(crate) use self::stream::{Limits, Stream};

@@ -177,6 +177,38 @@ pub struct NodeWindowData {
     /// Exchanges lost on this node's out-edges that have no fit.
     #[prost(message, repeated, tag = "10")]
     pub unfitted: ::prost::alloc::vec::Vec<LostExchanges>,
+    /// How the node kept to the times of the round; empty in files of earlier versions.
+    #[prost(message, optional, tag = "11")]
+    pub punctuality: ::core::option::Option<Punctuality>,
+}
+/// How a node kept to the times of a round.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Punctuality {
+    /// How long after its planned end the window was cut, ns on this node's clock. Absent where the node knew no end yet, or was asked to stop.
+    #[prost(sint64, optional, tag = "1")]
+    pub end_late_ns: ::core::option::Option<i64>,
+    /// When the decision about this window reached the node, ns on this node's clock. Absent in the first window of a process.
+    #[prost(sfixed64, optional, tag = "2")]
+    pub decision_at_ns: ::core::option::Option<i64>,
+    /// The most commands that waited for the probe thread at once, since the window before was cut.
+    #[prost(uint32, tag = "3")]
+    pub commands_waiting: u32,
+    /// Exchanges that finished, by where their stamps were taken.
+    #[prost(message, repeated, tag = "4")]
+    pub exchanges: ::prost::alloc::vec::Vec<StampedExchanges>,
+    /// Files of the node that are not written, because the disk is full, say.
+    #[prost(uint32, tag = "5")]
+    pub files_stopped: u32,
+}
+/// Exchanges whose stamps were taken in one place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StampedExchanges {
+    /// Where.
+    #[prost(enumeration = "StampSource", tag = "1")]
+    pub stamp: i32,
+    /// How many.
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
 }
 /// Packets that passed between a node and one peer during a window.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

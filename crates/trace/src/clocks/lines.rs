@@ -2,36 +2,62 @@
 //!
 //! Place in the flow: under the readers of offsets and snapshot pairs. A line longer than [`LONGEST_LINE`] is an error, so
 //! a gigabyte of spaces costs no memory; a last line without its line feed may be one that a killed run cut short, which
-//! the caller is told. What it does not do: parse.
+//! the caller is told. A recording of days lies in several files ([`closed_segments`]), which are read as one. What it does not do: parse.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+
+use probe_sync_files::closed_segments;
 
 use crate::Error;
 
-/// The lines of a file.
+/// The lines of a file, or of the files of a recording, oldest first.
 pub(super) struct Lines {
+    /// The file that was asked for: the last of the recording.
+    asked: PathBuf,
+    /// The one that is read.
     path: PathBuf,
     reader: BufReader<File>,
+    /// The segment that is read; None in the last file.
+    segment: Option<u32>,
+    /// Lines of the files before this one.
+    before: u64,
     buffer: Vec<u8>,
     number: u64,
 }
 
 /// One line.
 pub(super) struct Line<'a> {
-    /// Counted from 1.
+    /// Counted from 1, over all files.
     pub(super) number: u64,
     /// Without the line feed and without spaces around it.
     pub(super) text: &'a [u8],
-    /// It ends the file without a line feed.
+    /// It ends a file without a line feed.
     pub(super) may_be_cut: bool,
 }
 
 impl Lines {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(Error::io(path, "open"))?;
-        Ok(Self { path: path.to_path_buf(), reader: BufReader::new(file), buffer: Vec::new(), number: 0 })
+        let (segment, first, reader) = match next_segment(path, 0)? {
+            Some((number, first, reader)) => (Some(number), first, reader),
+            None => (None, path.to_path_buf(), open(path)?),
+        };
+        Ok(Self { asked: path.to_path_buf(), path: first, reader, segment, before: 0, buffer: Vec::new(), number: 0 })
+    }
+
+    /// Goes on with the next file; false where there is none.
+    fn open_next(&mut self) -> Result<bool, Error> {
+        let Some(number) = self.segment else { return Ok(false) };
+        // Opened before it is looked whether there is another segment: a run that goes on may close this file at any moment.
+        let last = open(&self.asked);
+        let (segment, path, reader) = match next_segment(&self.asked, number)? {
+            Some((number, path, reader)) => (Some(number), path, reader),
+            None if is_missing(&last) => return Ok(false),
+            None => (None, self.asked.clone(), last?),
+        };
+        (self.segment, self.path, self.reader, self.before) = (segment, path, reader, self.number);
+        Ok(true)
     }
 
     /// The next line that is not empty.
@@ -41,6 +67,9 @@ impl Lines {
             let mut bounded = (&mut self.reader).take(LONGEST_LINE as u64 + 1);
             let read = bounded.read_until(b'\n', &mut self.buffer).map_err(Error::io(&self.path, "read"))?;
             if read == 0 {
+                if self.open_next()? {
+                    continue;
+                }
                 return Ok(None);
             }
             self.number += 1;
@@ -57,8 +86,27 @@ impl Lines {
 
     /// An error about a line of this file.
     pub(super) fn problem(&self, line: u64, problem: impl Into<String>) -> Error {
-        Error::Line { path: self.path.clone(), line, problem: problem.into() }
+        Error::Line { path: self.path.clone(), line: line.saturating_sub(self.before), problem: problem.into() }
     }
+}
+
+/// The first segment after this one that there still is: a run that goes on removes its oldest.
+fn next_segment(path: &Path, after: u32) -> Result<Option<(u32, PathBuf, BufReader<File>)>, Error> {
+    for (number, path) in closed_segments(path).into_iter().filter(|(number, _)| *number > after) {
+        let opened = open(&path);
+        if !is_missing(&opened) {
+            return Ok(Some((number, path, opened?)));
+        }
+    }
+    Ok(None)
+}
+
+fn is_missing<T>(opened: &Result<T, Error>) -> bool {
+    matches!(opened, Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound)
+}
+
+fn open(path: &Path) -> Result<BufReader<File>, Error> {
+    File::open(path).map(BufReader::new).map_err(Error::io(path, "open"))
 }
 
 /// A round of tens of thousands of nodes fits.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::faults::Break;
 use probe_sync_estimate::record::{SMOOTHED_OFFSETS, StepRecord};
 use probe_sync_estimate::window::ClockEvent;
+use probe_sync_files::segments;
 use probe_sync_time::NodeId;
 use serde::Deserialize;
 
@@ -53,7 +54,7 @@ impl RunDirectory {
             return Ok(offsets);
         }
         let windows = self.path.join("global_windows.jsonl");
-        if windows.exists() {
+        if segments(&windows).iter().any(|file| file.exists()) {
             read_steps(&windows, &mut offsets)?;
         }
         Ok(offsets)
@@ -167,7 +168,8 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
                     offsets.broken.entry(broken.node.0).or_default().insert(broken.round.0);
                 }
             }
-            Err(_) if may_be_cut => break,
+            // The file may go on in the next one.
+            Err(_) if may_be_cut => {}
             Err(error) => return Err(lines.problem(number, error.to_string())),
         }
     }
@@ -244,6 +246,35 @@ mod tests {
         assert!(run.steps().expect_err("not a list").to_string().contains("line 1"));
         std::fs::remove_file(run.0.path().join("offsets.jsonl")).expect("it was there");
         assert!(matches!(run.open(), Err(Error::Io { .. })));
+    }
+
+    #[test]
+    fn segments_are_one_recording_and_the_first_may_be_gone() {
+        let run = Run::new();
+        let line = |at: i64| {
+            format!(
+                "{{\"node_id\":1,\"window_start_ns\":{at},\"window_end_ns\":{},\"offset_ns\":{at},\"reachable\":true}}\n",
+                at + 8
+            )
+        };
+        let header = "{\"meta\":true,\"nodes\":[{\"node_id\":1,\"hostname\":\"b\"}]}\n";
+        run.write("offsets.000002.jsonl", format!("{header}{}{}", line(10), line(20)).as_bytes());
+        // Its end was cut off when the machine went down.
+        run.write("offsets.000003.jsonl", format!("{header}{}{}", line(30), &line(35)[..20]).as_bytes());
+        run.write("offsets.jsonl", format!("{header}{}", line(40)).as_bytes());
+        let event = |at: i64| format!("{{\"clock_events\":[[1,{{\"step_ns\":5,\"slew_ppm\":0.0,\"at_ns\":{at}}}]]}}\n");
+        run.write("global_windows.000002.jsonl", event(12).as_bytes());
+        run.write("global_windows.jsonl", event(42).as_bytes());
+        let offsets = run.steps().expect("one recording");
+        let at: Vec<i64> = offsets.nodes[&1].iter().map(|sample| sample.at_ns).collect();
+        assert_eq!(at, [14, 24, 34, 44]);
+        assert_eq!(offsets.steps[&1].len(), 2);
+        // Between closing a segment and beginning the next there is no other file.
+        std::fs::remove_file(run.0.path().join("offsets.jsonl")).expect("it was there");
+        assert_eq!(run.steps().expect("three segments").nodes[&1].len(), 3);
+        run.write("offsets.jsonl", b"{\"node_id\":\n{}\n");
+        let complaint = run.open().expect_err("no offsets").to_string();
+        assert!(complaint.contains("offsets.jsonl") && complaint.contains("line 1"), "{complaint}");
     }
 
     /// The lines of pairs at these seconds; the tracer clock is an hour behind.

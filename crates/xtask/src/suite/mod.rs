@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
 //! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
-//! other people's readers on our traces ([`readers`]), then one real job from its traces to the truth (`flow`), then the Python
+//! other people's readers on our traces ([`readers`]) and metrics ([`metrics`]), then one real job from its traces to the truth (`flow`), then the Python
 //! package (`python`) and the C interface as its users get it ([`c_interface`]), then the fuzz targets for a few seconds.
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //! [`selection`] says which packages and features each step builds; everything uses the development profile.
@@ -11,6 +11,7 @@
 mod c_interface;
 mod ends;
 mod launchers;
+mod metrics;
 mod mpich;
 pub mod readers;
 mod selection;
@@ -42,6 +43,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     checks_and_tests(&mut runner, root, tools);
     whole_runs::run(&mut runner, root, tools);
     readers::run(&mut runner, root, tools);
+    metrics::run(&mut runner, root, tools);
     whole_flow(&mut runner, root, tools);
     python::run(&mut runner, root, python::Wheel::ForTests);
     c_interface::run(&mut runner, root);

@@ -20,10 +20,9 @@ pub fn everything(root: &Path, tools: Tools, verb: &[&str]) -> Command {
             command.args(["--exclude", package]);
         }
     }
-    let features = tools.features();
-    if !features.is_empty() {
-        command.args(["--features", &features.join(",")]);
-    }
+    // What needs nothing of the machine, and is no default.
+    let features = [tools.features(), vec!["probe-sync-cli/otlp"]].concat();
+    command.args(["--features", &features.join(",")]);
     command
 }
 

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData, Punctuality};
 use probe_sync_time::{NodeId, RoundId, StampSource, System, Timestamp};
 
 use self::fit::{Fit, Quanta, Window};
@@ -249,6 +249,7 @@ fn data(window: &Window, round_id: RoundId, scatter: &Scatter) -> NodeWindowData
         stop_requested: false,
         packets: Vec::new(),
         unfitted: Vec::new(),
+        punctuality: Punctuality::default(),
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::absences::Absences;
 use super::judge::Judge;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, MetricsServer, Observed, prometheus_text, whole};
 use super::phases::Phases;
 use super::whole::Whole;
 use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TakenOver, TruthVerdict, documents};
@@ -27,7 +27,7 @@ use crate::join::{Back, Hello, Joined, Ready};
 use crate::measure::account::RankAccount;
 use crate::measure::virtual_clocks::{self, Truth};
 use crate::pace::adaptive::PacingReport;
-use crate::store::{JsonLines, RunDirectory};
+use crate::store::{Limits, RunDirectory, Stream, StreamState};
 
 /// Rank 0's records of a run.
 pub(crate) struct Recorder {
@@ -41,8 +41,8 @@ pub(crate) struct Recorder {
     document: Value,
     /// The first line of files of offsets.
     header: OffsetsHeader,
-    offsets: JsonLines,
-    global_windows: JsonLines,
+    offsets: Stream,
+    global_windows: Stream,
     judge: Judge,
     phases: Phases,
     carriers: Vec<Carrier>,
@@ -52,6 +52,8 @@ pub(crate) struct Recorder {
     clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
+    metrics: Metrics,
+    metrics_server: Option<MetricsServer>,
     /// Why metrics could not be written, and how often.
     metrics_failures: BTreeMap<String, u64>,
     whole: Whole,
@@ -88,15 +90,18 @@ impl Recorder {
             let document = virtual_clocks::document(config, truth.clocks(), roster.reference, roster.start);
             directory.write_document("truth.json", &format!("{document:#}\n"))?;
         }
-        let mut offsets = directory.stream("offsets.jsonl")?;
         let header = documents::offsets_header(&joined, hellos);
-        offsets.append(&header)?;
-        offsets.flush()?;
+        let limits = Limits::of(config);
+        let offsets = directory.stream("offsets.jsonl", limits, Some(&header))?;
+        let hosts: Vec<&str> = (0..plan.nodes()).map(|node| plan.hostname(NodeId(node as u32))).collect();
+        let metrics = Metrics::new(&hosts, config.pacing().map(|options| options.target_ns));
         Ok(Self {
+            metrics,
+            metrics_server: config.metrics_listen.map(MetricsServer::start).transpose()?,
             judge: Judge::new(truth, roster.reference),
             header,
             offsets,
-            global_windows: directory.stream("global_windows.jsonl")?,
+            global_windows: directory.stream("global_windows.jsonl", limits, None::<&u8>)?,
             directory,
             document,
             phases: Phases::default(),
@@ -117,13 +122,15 @@ impl Recorder {
     }
 
     /// Writes a solved round; when this returns, a killed process cannot lose it.
-    pub fn record(&mut self, round: &GlobalWindowData, latency: StdDuration) -> Result<(), Error> {
+    pub fn record(&mut self, round: &GlobalWindowData, latency: StdDuration) {
         for line in OffsetRecord::of_round(round) {
-            self.offsets.append(&line)?;
+            self.offsets.append(&line);
         }
-        self.offsets.flush()?;
-        self.global_windows.append(round)?;
-        self.global_windows.flush()?;
+        self.offsets.end_round();
+        if self.is_kept(round) {
+            self.global_windows.append(round);
+            self.global_windows.end_round();
+        }
         self.judge.observe(round);
         self.phases.observe(round);
         self.observe_carrier(round);
@@ -138,7 +145,13 @@ impl Recorder {
             *self.faults_by_kind.entry(fault.kind).or_default() += 1;
         }
         self.last = Some(round.clone());
-        Ok(())
+    }
+
+    /// Of so many rounds one, and all in which something happened that alignment must know.
+    fn is_kept(&self, round: &GlobalWindowData) -> bool {
+        let watch = &round.watch;
+        let happened = !round.clock_events.is_empty() || !watch.breaks.is_empty() || !watch.faults.is_empty();
+        happened || round.round_id.0.is_multiple_of(self.joined.config.keep_every)
     }
 
     /// Takes down who carries the reference's timeline, and says so when that changes.
@@ -160,12 +173,15 @@ impl Recorder {
 
     /// A rank is gone, and the run goes on without it from this round on.
     pub fn left(&mut self, rank: usize, from: RoundId, reason: &str) {
-        self.absences.left(&self.joined.plan, rank, from, reason);
+        let plan = &self.joined.plan;
+        self.absences.left(plan, rank, from, reason);
+        self.metrics.rank(rank, &plan.hostnames[rank], true, self.absences.away());
     }
 
     /// A rank takes part again from the end of this round on.
     pub fn returned(&mut self, rank: usize, round: RoundId) {
         self.absences.back(rank, round);
+        self.metrics.rank(rank, &self.joined.plan.hostnames[rank], false, self.absences.away());
     }
 
     /// A node probes again.
@@ -178,10 +194,21 @@ impl Recorder {
         self.whole.take(round, edges);
     }
 
-    /// Writes the metrics anew, from the running summary. Not before the broadcast: every rank waits for that.
-    pub fn refresh_metrics(&mut self) {
-        let text = self.metrics().render();
-        self.store_metrics(&text);
+    /// Takes what was observed of the round that was recorded last, and tells the metrics anew. Not before the broadcast: every rank waits for that.
+    pub fn refresh_metrics(&mut self, latency: StdDuration, observed: &Observed<'_>) {
+        if let Some(last) = &self.last {
+            self.metrics.round(last, latency, observed);
+        }
+        self.metrics.streams([self.offsets.state(), self.global_windows.state()], observed.windows);
+        self.tell_metrics();
+    }
+
+    fn tell_metrics(&mut self) {
+        let metrics = self.metrics.render();
+        self.store_metrics(&prometheus_text(&whole(&metrics, None)));
+        if let Some(server) = &self.metrics_server {
+            server.publish(metrics);
+        }
     }
 
     /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
@@ -195,16 +222,15 @@ impl Recorder {
         let mut report = self.report(accounts, self.judge.verdict(), stopped.asked, error);
         if let Some(pacing) = &pacing {
             self.document["pacing"] = json!(pacing);
-            self.directory.write_document("run.json", &format!("{:#}\n", self.document))?;
+            self.write_at_end("run.json", &self.document);
         }
         report.pacing = pacing;
-        let (cpu_cores, counters) = (report.cpu_cores, report.counters.clone());
-        let metrics = Metrics { cpu_cores, counters, pacing: report.pacing.as_ref(), ..self.metrics() }.render();
-        self.store_metrics(&metrics);
+        self.metrics.end(report.cpu_cores, &report.counters);
+        self.tell_metrics();
         for (cause, times) in self.metrics_failures.iter().filter(|(_, times)| **times > 1) {
             tracing::warn!("{cause}: {times} times in this run");
         }
-        self.directory.write_document("report.json", &format!("{:#}\n", json!(report)))?;
+        report.unwritten.extend(self.write_at_end("report.json", &json!(report)));
         // Last: whoever ends the ranks of a run in a hurry has all else by now.
         if report.error.is_none() {
             // What was measured is on the disk: offsets that only suffice better are no reason to call the run failed.
@@ -215,17 +241,18 @@ impl Recorder {
         Ok(report)
     }
 
-    /// What the metrics say while the run goes on: nothing yet of the ranks' accounts.
-    fn metrics(&self) -> Metrics<'_> {
-        let nodes = self.last.iter().flat_map(|last| &last.all_nodes);
-        Metrics {
-            nodes: nodes.map(|node| (node, self.joined.plan.hostname(node.node_id))).collect(),
-            rounds: self.rounds,
-            round_latency_us: self.latencies.median_and_largest_us(),
-            faults_by_kind: self.faults_by_kind.clone(),
-            ranks_away: self.absences.away(),
-            ..Metrics::default()
-        }
+    /// Writes a document when all has been measured: that it cannot be written is told and no reason to lose the report. Why it is not there.
+    fn write_at_end(&self, name: &str, document: &Value) -> Option<String> {
+        let error = self.directory.write_document(name, &format!("{document:#}\n")).err()?;
+        tracing::error!("{error}");
+        Some(error.to_string())
+    }
+
+    /// The root's files and those of all ranks in which something is missing.
+    fn files(&self, accounts: &[RankAccount]) -> Vec<StreamState> {
+        let shared = [&self.offsets, &self.global_windows].map(Stream::state);
+        let lacking = shared.into_iter().filter(|state| state.lacks_something());
+        lacking.chain(accounts.iter().flat_map(|account| &account.files)).cloned().collect()
     }
 
     /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is told once, and counted.
@@ -288,6 +315,8 @@ impl Recorder {
             faults_by_kind: self.faults_by_kind.clone(),
             asymmetry_sd_ns: self.last.as_ref().map_or(0.0, |round| round.asymmetry_sd_ns),
             pacing: None,
+            files: self.files(accounts),
+            unwritten: Vec::new(),
         }
     }
 
@@ -345,16 +374,4 @@ const CAUSES_MAX: usize = 16;
 const MAX_KEPT: usize = 43_200;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latencies_in_any_order() {
-        let of = |all: &[f64]| {
-            let mut latencies = Latencies::default();
-            all.iter().for_each(|us| latencies.add(*us));
-            latencies.median_and_largest_us()
-        };
-        assert_eq!((of(&[]), of(&[3.0, 1.0, 2.0]), of(&[4.0, 1.0])), ([0.0, 0.0], [2.0, 3.0], [2.5, 4.0]));
-    }
-}
+mod tests;

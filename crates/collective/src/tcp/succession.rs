@@ -1,0 +1,433 @@
+//! A group whose root may be lost: the ranks that are left meet anew around another one.
+//!
+//! Place in the flow: what others use of the TCP backend. It holds a [`Group`], which has one root for all its life, and replaces it by another when that
+//! root is lost. A `Group`'s root is labelled 0; so a rank that takes rank 0's place exchanges labels with it, and everything below this file
+//! is as at the start: rendezvous, greeting, door.
+//!
+//! Ranks that may take the root's place listen from the start ([`Collective::stand_by`]), and all know them, in their order ([`Collective::line_up`]). When the root
+//! is lost each rank goes down that line: where it stands itself it hosts, else it joins. A rank at whose port nobody listens is passed over at once, one that does not answer after
+//! half of the time that is left. Who hosts waits for all that took part last; when the time is over, more than half of them suffice, and fewer are told so and part. Then it says that the
+//! group stands. So there cannot be two groups: a rank is in one at a time, and more than half is in at most one.
+//!
+//! By hand, 5 ranks, line 1, 2, 3. Rank 0 is lost, and rank 1 hangs. Ranks 2, 3 and 4 join rank 1, in vain; then rank 2 hosts, 3 and 4 join: 3 of 5, and rank 2 is the root. A rank 1 that wakes
+//! hosts alone: 1 of 5.
+//!
+//! What it does not do: carry files to a new root, or let ranks back that know only the old one's address.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use super::connection::{Connection, poll_sockets};
+use super::frame::{Body, Kind};
+use super::greeting::{Errand, Verdict};
+use super::newcomers::{Expected, Newcomers};
+use super::options::{FanOut, TcpOptions};
+use super::rendezvous::{bind, bind_everywhere};
+use super::{Group, JobKey};
+use crate::{
+    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_participants,
+};
+
+/// One rank of a group whose connections form a star, or a tree beside it ([`TcpOptions::fan_out`]).
+#[derive(Debug)]
+pub struct Tcp {
+    group: Group,
+    rank: Rank,
+    /// Whose label is exchanged with rank 0's.
+    root: Rank,
+    expected: Expected,
+    /// Where this rank listens for those that lose the root.
+    standing: Option<TcpListener>,
+    successors: Vec<(Rank, Vec<SocketAddr>)>,
+}
+
+impl Tcp {
+    /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and duplicates are refused and
+    /// otherwise ignored. The options are those of the environment.
+    ///
+    /// # Errors
+    /// [`Error::Late`] names the ranks that did not join.
+    pub fn host(listener: TcpListener, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
+        Self::host_with(listener, size, job, TcpOptions::from_environment()?, deadline)
+    }
+
+    /// As [`Tcp::host`], with these options.
+    ///
+    /// # Errors
+    /// As [`Tcp::host`].
+    pub fn host_with(
+        listener: TcpListener,
+        size: usize,
+        job: JobKey,
+        options: TcpOptions,
+        deadline: &Deadline,
+    ) -> Result<Self, Error> {
+        Ok(Self::of(Group::host_with(listener, size, job, options, deadline)?, ROOT, Expected::new(size, job, options)))
+    }
+
+    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started. The options are those of the
+    /// environment.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which. [`Error::Late`] when the
+    /// wait was interrupted.
+    pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
+        Self::join_any(&[address.to_owned()], rank, size, job, TcpOptions::from_environment()?, deadline)
+    }
+
+    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here, with these options.
+    ///
+    /// # Errors
+    /// As [`Tcp::join`].
+    pub fn join_any(
+        addresses: &[String],
+        rank: Rank,
+        size: usize,
+        job: JobKey,
+        options: TcpOptions,
+        deadline: &Deadline,
+    ) -> Result<Self, Error> {
+        let group = Group::join_any(addresses, rank, size, job, options, deadline)?;
+        Ok(Self::of(group, rank, Expected::new(size, job, options)))
+    }
+
+    fn of(group: Group, rank: Rank, expected: Expected) -> Self {
+        Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new() }
+    }
+
+    /// The address of this machine towards the root; at the root, the one that the others reached it by.
+    pub fn local_ip(&self) -> IpAddr {
+        self.group.local_ip()
+    }
+
+    #[cfg(feature = "suite")]
+    pub(super) fn into_group(self) -> Group {
+        self.group
+    }
+
+    #[cfg(feature = "suite")]
+    pub(super) fn group_mut(&mut self) -> &mut Group {
+        &mut self.group
+    }
+
+    /// A rank's label in the group, and a label's rank.
+    fn label(&self, rank: Rank) -> Rank {
+        exchanged(self.root, rank)
+    }
+
+    /// The group's errors with the ranks' own numbers.
+    fn own<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| renamed(error, self.root))
+    }
+
+    /// Waits for the others where this rank stands, and becomes their root.
+    fn host_the_rest(&self, listener: TcpListener, of: usize, limit: &Deadline) -> Result<Group, Error> {
+        let expected = in_star(self.expected);
+        let mut wait = Wait::begin_early(OPERATION, limit);
+        let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
+        listener.set_nonblocking(true).map_err(setup)?;
+        let (mut newcomers, mut joined) = (Newcomers::new(expected), Vec::<Connection>::new());
+        // All but the root that is lost and this one.
+        while joined.len() + 2 < of {
+            let Some(slice) = wait.slice() else { break };
+            let sockets: Vec<_> =
+                std::iter::once((listener.as_fd(), PollFlags::IN)).chain(newcomers.sockets()).collect();
+            let ready = poll_sockets(&sockets, slice, OPERATION)?;
+            for proven in newcomers.advance(&ready[1..], |_| false)? {
+                if proven.errand != Errand::Place {
+                    proven.refuse(Verdict::NoFiles);
+                    continue;
+                }
+                // Who comes twice has given its first connection up.
+                joined.retain(|there| there.rank() != proven.rank);
+                joined.extend(proven.welcome(Verdict::Welcome));
+            }
+            if ready[0] {
+                newcomers.accept(&listener)?;
+            }
+            joined.retain(|there| !has_hung_up(there));
+        }
+        joined.retain(|there| !has_hung_up(there));
+        let present = joined.len() + 1;
+        if 2 * present <= of {
+            let minority = Error::Minority { operation: OPERATION, present, of };
+            joined.iter_mut().for_each(|there| there.send_dismissal(&minority.to_string()));
+            return Err(minority);
+        }
+        let local = listener.local_addr().map_err(setup)?.ip();
+        let mut group = Group::of_the_rest(expected, joined, listener, local)?;
+        group.say_it_stands(Wait::begin(OPERATION, limit))?;
+        Ok(group)
+    }
+
+    /// Joins the rank that takes the root's place, and waits until it says that the group stands.
+    fn join_the_rest(&self, successor: Rank, addresses: &[SocketAddr], limit: &Deadline) -> Result<Group, Error> {
+        let expected = in_star(self.expected);
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let label = exchanged(successor, self.rank);
+        let mut group = Group::join_any(&addresses, label, expected.size, expected.job, expected.options, limit)?;
+        group.hear_it_stands(Wait::begin(OPERATION, limit))?;
+        Ok(group)
+    }
+}
+
+impl Collective for Tcp {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.size()
+    }
+
+    fn root(&self) -> Rank {
+        self.root
+    }
+
+    fn backend(&self) -> &'static str {
+        self.group.backend()
+    }
+
+    fn gather(
+        &mut self,
+        participants: &[bool],
+        payload: &[u8],
+        frames: &mut Frames,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        if self.root == ROOT {
+            return self.group.gather(participants, payload, frames, deadline);
+        }
+        check_participants(self.rank, self.size(), participants)?;
+        let mut labelled = participants.to_vec();
+        labelled.swap(ROOT, self.root);
+        let gathered = self.group.gather(&labelled, payload, frames, deadline);
+        self.own(gathered)?;
+        *frames = swapped(frames, self.root);
+        Ok(())
+    }
+
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        let told = self.group.broadcast(buffer, deadline);
+        self.own(told)
+    }
+
+    fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        let told = if self.root == ROOT || self.rank != self.root {
+            self.group.scatter(frames, own, deadline)
+        } else {
+            self.group.scatter(&swapped(frames, self.root), own, deadline)
+        };
+        self.own(told)
+    }
+
+    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+        let said = self.group.call(word);
+        self.own(said)
+    }
+
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        let heard = self.group.calls();
+        Ok(self.own(heard)?.into_iter().map(|(label, word)| (self.label(label), word)).collect())
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.group.traffic()
+    }
+
+    fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
+        self.group.go_on_without_lost(notice)
+    }
+
+    fn receive_files(&mut self, places: Arc<dyn FilePlaces>) {
+        self.group.receive_files(places);
+    }
+
+    fn let_nobody_back(&mut self) {
+        self.group.let_nobody_back();
+    }
+
+    fn attendance(&mut self) -> Attendance {
+        let Attendance { left, back } = self.group.attendance();
+        let renamed = |(label, error): (Rank, Error)| (self.label(label), renamed(error, self.root));
+        Attendance {
+            left: left.into_iter().map(renamed).collect(),
+            back: back.into_iter().map(|(label, statement)| (self.label(label), statement)).collect(),
+        }
+    }
+
+    fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
+        self.group.admit(self.label(rank), verdict)
+    }
+
+    fn notice(&mut self) -> Option<Vec<u8>> {
+        self.group.notice()
+    }
+
+    fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
+        self.group.come_back(statement, deadline)
+    }
+
+    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+        if self.rank == ROOT {
+            return Ok(None);
+        }
+        let own = self.local_ip();
+        let listener = if own.is_loopback() { bind(SocketAddr::new(own, 0))? } else { bind_everywhere(0)? };
+        let port = listener.local_addr().map(|address| address.port()).unwrap_or(0);
+        self.standing = Some(listener);
+        Ok((port != 0).then(|| vec![SocketAddr::new(own, port)]))
+    }
+
+    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+        self.successors = successors.to_vec();
+        if !successors.iter().any(|(rank, _)| *rank == self.rank) {
+            self.standing = None;
+        }
+    }
+
+    fn succeed(&mut self, of: usize, deadline: &Deadline) -> Result<Rank, Error> {
+        let lost = self.root;
+        let mut why = Error::Minority { operation: OPERATION, present: 1, of };
+        let line = std::mem::take(&mut self.successors);
+        let after = line.iter().position(|(rank, _)| *rank == lost).map_or(0, |place| place + 1);
+        for (place, (successor, addresses)) in line.iter().enumerate().skip(after) {
+            // So that time is left for the next.
+            let limit = deadline.halved();
+            let attempt = if *successor == self.rank {
+                self.standing.take().map(|listener| self.host_the_rest(listener, of, &limit))
+            } else {
+                somebody_listens(addresses).then(|| self.join_the_rest(*successor, addresses, &limit))
+            };
+            match attempt {
+                Some(Ok(group)) => {
+                    (self.group, self.root) = (group, *successor);
+                    self.successors = line[place..].to_vec();
+                    return Ok(*successor);
+                }
+                Some(Err(error)) => {
+                    tracing::info!("rank {successor} does not take the place of rank {lost}: {error}");
+                    if let Error::Minority { .. } | Error::Dismissed { .. } = error {
+                        why = error;
+                    }
+                }
+                None => {}
+            }
+        }
+        Err(why)
+    }
+
+    fn abort(&mut self, reason: &str) {
+        self.group.abort(reason);
+    }
+}
+
+/// A group that is met anew is small enough for a star: what a tree saves is worth less than its simplicity then.
+fn in_star(expected: Expected) -> Expected {
+    Expected::new(expected.size, expected.job, TcpOptions { fan_out: FanOut::Star, ..expected.options })
+}
+
+fn exchanged(root: Rank, rank: Rank) -> Rank {
+    match rank {
+        ROOT => root,
+        rank if rank == root => ROOT,
+        rank => rank,
+    }
+}
+
+fn swapped(frames: &Frames, root: Rank) -> Frames {
+    let mut own = Frames::default();
+    (0..frames.len()).for_each(|rank| own.push(frames.frame(exchanged(root, rank))));
+    own
+}
+
+/// A group's error with the ranks' own numbers.
+fn renamed(mut error: Error, root: Rank) -> Error {
+    match &mut error {
+        Error::Late { missing, .. } => {
+            missing.iter_mut().for_each(|rank| *rank = exchanged(root, *rank));
+            missing.sort_unstable();
+        }
+        Error::Lost { rank, .. }
+        | Error::Aborted { rank, .. }
+        | Error::File { rank, .. }
+        | Error::Protocol { rank, .. } => *rank = exchanged(root, *rank),
+        _ => {}
+    }
+    error
+}
+
+/// Whether a port is open at one of these addresses: where all refuse the process has ended.
+fn somebody_listens(addresses: &[SocketAddr]) -> bool {
+    let refused = |address: &SocketAddr| {
+        let answer = TcpStream::connect_timeout(address, LOOK);
+        answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    !addresses.iter().all(refused)
+}
+
+fn has_hung_up(there: &Connection) -> bool {
+    let ended = poll_sockets(&[(there.stream().as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);
+    ended.is_ok_and(|ended| ended == [true])
+}
+
+impl Deadline {
+    /// Half as long from now.
+    fn halved(&self) -> Self {
+        let left = self.at.saturating_duration_since(Instant::now());
+        Self { at: Instant::now() + left / 2, ..self.clone() }
+    }
+}
+
+impl Group {
+    /// The root of those who are left of a group of this size, which have its labels.
+    fn of_the_rest(
+        expected: Expected,
+        joined: Vec<Connection>,
+        listener: TcpListener,
+        local: IpAddr,
+    ) -> Result<Self, Error> {
+        let reached = joined.iter().find_map(|there| Some(there.stream().local_addr().ok()?.ip().to_canonical()));
+        let way_back = super::WayBack::Closed(Some((listener, expected)));
+        let mut group = Self::new(ROOT, expected.size, reached.unwrap_or(local), Vec::new(), way_back)?;
+        group.peers.widen(expected.size - 1);
+        let mut missing: Vec<Rank> = (1..expected.size).collect();
+        for there in joined {
+            missing.retain(|label| *label != there.rank());
+            group.peers.put(there.rank() - 1, there)?;
+        }
+        let lost = |rank| Error::Lost { operation: OPERATION, rank, reason: NOT_THERE.to_owned() };
+        group.left = missing.into_iter().map(|label| (label, lost(label))).collect();
+        Ok(group)
+    }
+
+    /// Tells those who are left that they are enough.
+    fn say_it_stands(&mut self, wait: Wait<'_>) -> Result<(), Error> {
+        let present = self.peers.present();
+        self.peers.on_loss(super::Losses::GoOn(""));
+        self.peers.send(Kind::Broadcast, 0, &present, |_| Body::new(STANDS), wait)?;
+        self.note_gone();
+        Ok(())
+    }
+
+    fn hear_it_stands(&mut self, wait: Wait<'_>) -> Result<(), Error> {
+        let said = self.receive_from_root(Kind::Broadcast, 0, wait)?;
+        if said == STANDS {
+            return Ok(());
+        }
+        let what = format!("{} bytes in place of its word that the group stands", said.len());
+        Err(Error::Protocol { operation: OPERATION, rank: ROOT, what })
+    }
+}
+
+const OPERATION: &str = "succession";
+const STANDS: &[u8] = b"the group stands";
+const NOT_THERE: &str = "it was not there when the ranks that were left met anew";
+
+/// How long a look at a port may take, where a host is gone.
+const LOOK: Duration = Duration::from_secs(1);

@@ -1,0 +1,142 @@
+//! Groups whose root is lost: the others meet anew around the next, by real sockets.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use probe_sync_collective::{Collective, Deadline, Error, Frames, Rank, Tcp};
+
+use crate::backends::tcp_group;
+
+type Line = Vec<(Rank, Vec<SocketAddr>)>;
+
+fn within(seconds: u64) -> Deadline {
+    Deadline::new(Duration::from_secs(seconds), None)
+}
+
+/// A group whose ranks `line` take the root's place, and go on without ranks that are lost.
+fn group(size: usize, line: &[Rank]) -> Vec<Tcp> {
+    let mut ranks = tcp_group(size);
+    let mut successors: Line = Vec::new();
+    for &rank in line {
+        successors.push((rank, ranks[rank].stand_by().unwrap().unwrap()));
+    }
+    ranks.iter_mut().for_each(|rank| rank.line_up(&successors));
+    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    ranks
+}
+
+/// All of these ranks look for a new root at the same time.
+fn succeed(ranks: Vec<Tcp>, of: usize, seconds: u64) -> Vec<(Tcp, Result<Rank, Error>)> {
+    std::thread::scope(|scope| {
+        let succeed = |mut rank: Tcp| {
+            scope.spawn(move || {
+                let root = rank.succeed(of, &within(seconds));
+                (rank, root)
+            })
+        };
+        let threads: Vec<_> = ranks.into_iter().map(succeed).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// A gather, a broadcast, a scatter and words with every byte checked; `here` are the ranks that take part.
+fn works(ranks: &mut [Tcp], size: usize, root: Rank, here: &[Rank]) {
+    std::thread::scope(|scope| {
+        for rank in ranks {
+            scope.spawn(move || {
+                let (own, mut frames) = (rank.rank(), Frames::default());
+                assert_eq!((rank.root(), rank.size()), (root, size));
+                rank.gather(&vec![true; size], &[own as u8; 9], &mut frames, &within(20)).unwrap();
+                if own == root {
+                    for other in 0..size {
+                        let expected: &[u8] = if here.contains(&other) { &[other as u8; 9] } else { &[] };
+                        assert_eq!(frames.frame(other), expected, "rank {other}");
+                    }
+                }
+                let mut told = if own == root { b"decided".to_vec() } else { Vec::new() };
+                rank.broadcast(&mut told, &within(20)).unwrap();
+                assert_eq!(told, b"decided");
+                let (mut parts, mut part) = (Frames::default(), Vec::new());
+                (0..size).for_each(|other| parts.push(&[100 + other as u8]));
+                let none = Frames::default();
+                rank.scatter(if own == root { &parts } else { &none }, &mut part, &within(20)).unwrap();
+                assert_eq!(part, [100 + own as u8]);
+                if own != root {
+                    assert!(rank.call(&[own as u8]).unwrap());
+                }
+                rank.gather(&vec![true; size], &[], &mut frames, &within(20)).unwrap();
+                rank.broadcast(&mut told, &within(20)).unwrap();
+                if own == root {
+                    let mut heard: Vec<_> = rank.calls().unwrap();
+                    heard.sort();
+                    let others = here.iter().filter(|other| **other != root);
+                    assert_eq!(heard, others.map(|other| (*other, vec![*other as u8])).collect::<Vec<_>>());
+                }
+            });
+        }
+    });
+}
+
+fn roots(results: Vec<(Tcp, Result<Rank, Error>)>) -> (Vec<Tcp>, Vec<Rank>) {
+    results.into_iter().map(|(rank, root)| (rank, root.unwrap())).unzip()
+}
+
+#[test]
+fn the_next_in_line_is_the_root_and_then_the_next() {
+    let mut ranks = group(6, &[2, 1, 4]);
+    works(&mut ranks, 6, 0, &[0, 1, 2, 3, 4, 5]);
+    drop(ranks.remove(0));
+    let (mut ranks, chosen) = roots(succeed(ranks, 6, 20));
+    assert_eq!(chosen, [2; 5]);
+    let place = |ranks: &[Tcp], rank| ranks.iter().position(|one: &Tcp| one.rank() == rank).unwrap();
+    let root = place(&ranks, 2);
+    let left: Vec<Rank> = ranks[root].attendance().left.into_iter().map(|(rank, _)| rank).collect();
+    assert_eq!(left, [0], "who was not there when they met");
+    ranks[root].go_on_without_lost(b"notice".to_vec()).unwrap();
+    works(&mut ranks, 6, 2, &[1, 2, 3, 4, 5]);
+    drop(ranks.remove(root));
+    let (mut ranks, chosen) = roots(succeed(ranks, 5, 20));
+    assert_eq!(chosen, [1; 4]);
+    works(&mut ranks, 6, 1, &[1, 3, 4, 5]);
+}
+
+#[test]
+fn a_successor_that_hangs_is_passed_over_and_finds_itself_alone_when_it_wakes() {
+    let mut ranks = group(5, &[1, 2]);
+    drop(ranks.remove(0));
+    let hangs = ranks.remove(0);
+    let (mut ranks, chosen) = roots(succeed(ranks, 5, 8));
+    assert_eq!(chosen, [2; 3]);
+    works(&mut ranks, 5, 2, &[2, 3, 4]);
+    let [(_, woken)] = &succeed(vec![hangs], 5, 2)[..] else { panic!("one rank") };
+    assert!(matches!(woken, Err(Error::Minority { present: 1, of: 5, .. })), "{woken:?}");
+    works(&mut ranks, 5, 2, &[2, 3, 4]);
+}
+
+#[test]
+fn too_few_ranks_are_told_that_they_are_a_minority() {
+    let mut ranks = group(6, &[1, 2, 3]);
+    ranks.drain(..2);
+    ranks.truncate(3);
+    for (rank, result) in succeed(ranks, 6, 6) {
+        let rank = rank.rank();
+        assert!(matches!(result, Err(Error::Minority { of: 6, .. } | Error::Dismissed { .. })), "{rank}: {result:?}");
+    }
+}
+
+#[test]
+fn errors_after_a_succession_name_the_ranks_by_their_own_numbers() {
+    let mut ranks = group(4, &[2]);
+    drop(ranks.remove(0));
+    let (mut ranks, _) = roots(succeed(ranks, 4, 20));
+    // Ranks 1, 2 and 3; rank 3 says nothing.
+    let mut frames = Frames::default();
+    let everyone = vec![true; 4];
+    let soon = Deadline::new(Duration::from_millis(300), None);
+    ranks[0].gather(&everyone, b"1", &mut frames, &soon).unwrap();
+    ranks[1].gather(&everyone, b"2", &mut frames, &soon).unwrap();
+    let left: Vec<Rank> = ranks[1].attendance().left.into_iter().map(|(rank, _)| rank).collect();
+    assert_eq!(left, [0, 3]);
+    let error = ranks[2].broadcast(&mut Vec::new(), &within(5)).unwrap_err();
+    assert!(matches!(error, Error::Dismissed { .. } | Error::Lost { rank: 2, .. }), "{error:?}");
+}

@@ -1,0 +1,77 @@
+//! The files of a recording that goes on for days: `NAME.000001.jsonl`, `NAME.000002.jsonl` and so on, closed, then `NAME.jsonl`, which is under way.
+//!
+//! Place in the flow: who records names segments by this, and every reader finds them by it. The first ones may be gone: they are removed where a recording is to stay
+//! within a size. What it does not do: write, read or remove them.
+
+use std::path::{Path, PathBuf};
+
+/// What the segment of this number is called, counted from 1.
+pub fn segment(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!(".{number:06}."));
+    name.push(path.extension().unwrap_or_default());
+    path.with_file_name(name)
+}
+
+/// The closed segments of a recording that there are, with their numbers, oldest first.
+pub fn closed_segments(path: &Path) -> Vec<(u32, PathBuf)> {
+    let (Some(stem), Some(ending)) = (path.file_stem().and_then(|name| name.to_str()), extension(path)) else {
+        return Vec::new();
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let number = |name: &str| {
+        let digits = name.strip_prefix(stem)?.strip_prefix('.')?.strip_suffix(ending)?.strip_suffix('.')?;
+        let written = digits.len() >= 6 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        written.then(|| digits.parse().ok()).flatten()
+    };
+    let found = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut segments: Vec<(u32, PathBuf)> = found
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            Some((number(name.to_str()?)?, path.with_file_name(name)))
+        })
+        .collect();
+    segments.sort_unstable();
+    segments
+}
+
+/// All files of a recording, oldest first. `path` itself is the last, and always there unless only closed ones exist: who opens it learns that it is missing.
+pub fn segments(path: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = closed_segments(path).into_iter().map(|(_, path)| path).collect();
+    if all.is_empty() || path.exists() {
+        all.push(path.to_owned());
+    }
+    all
+}
+
+/// Only JSON lines are recorded in segments.
+fn extension(path: &Path) -> Option<&str> {
+    path.extension().and_then(|ending| ending.to_str()).filter(|ending| *ending == "jsonl")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_found_in_order_and_nothing_else_is() {
+        let folder = std::env::temp_dir().join(format!("probe_sync_segments.{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("writable");
+        let path = folder.join("node1.jsonl");
+        assert_eq!(segments(&path), std::slice::from_ref(&path), "who opens it learns that it is missing");
+        let numbers = [2, 10, 1_000_000];
+        for number in numbers {
+            std::fs::write(segment(&path, number), "").expect("writable");
+        }
+        for other in ["node1.12.jsonl", "node10.000001.jsonl", "node1.000003.jsonl.1", "node1.00000x.jsonl"] {
+            std::fs::write(folder.join(other), "").expect("writable");
+        }
+        assert_eq!(segments(&path), numbers.map(|number| segment(&path, number)));
+        std::fs::write(&path, "").expect("writable");
+        assert_eq!(segments(&path).last(), Some(&path));
+        assert_eq!(segment(&path, 2).file_name().and_then(|name| name.to_str()), Some("node1.000002.jsonl"));
+        let table = folder.join("node1.csv");
+        assert_eq!(segments(&table), std::slice::from_ref(&table));
+        std::fs::remove_dir_all(&folder).expect("ours");
+    }
+}

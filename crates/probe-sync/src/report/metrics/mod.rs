@@ -1,0 +1,203 @@
+//! The state of a run as metrics, for `metrics.prom` and `--metrics-listen`.
+//!
+//! Place in the flow: the root's recorder hands over every round after its broadcast ([`Observed`]) and what else happens, and takes the text. [`server`] serves
+//! the same text; [`text`] turns it into the two forms that readers know. Names follow OpenMetrics: units are written out, counters end in `_total`.
+//!
+//! What it does not do: measure; write files.
+
+mod families;
+mod nodes;
+mod observed;
+mod process;
+mod server;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
+
+use probe_sync_collective::Traffic;
+use probe_sync_estimate::faults::Fault;
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeWindowData;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use self::families::{Count, Families, Histograms, Value, labels};
+use self::nodes::Nodes;
+pub(crate) use self::observed::Observed;
+pub(super) use self::server::MetricsServer;
+pub(super) use self::text::{prometheus_text, whole};
+use crate::measure::counters::Counter;
+use crate::store::StreamState;
+
+/// The metrics of a run.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    nodes: Nodes,
+    rounds: Count,
+    last_round: Value,
+    window: Value,
+    cadence: Value,
+    nodes_within_target: Value,
+    sequence_skew: Value,
+    parts: Histograms,
+    round_latency: Histogram,
+    message_bytes: Histograms,
+    control_messages: Families<Count>,
+    control_bytes: Families<Count>,
+    retries: Count,
+    ranks_lost: Count,
+    ranks_returned: Count,
+    ranks_away: Value,
+    rank_away: Families<Value>,
+    faults: Families<Count>,
+    stopped_files: Value,
+    removed_bytes: Count,
+    /// What the counters of the backend showed last.
+    carried: Traffic,
+    target_ns: Option<f64>,
+}
+
+impl Metrics {
+    /// Of a run whose nodes have these hosts; `target_ns` is the half-width that adaptive probing aims at.
+    pub fn new(hosts: &[&str], target_ns: Option<f64>) -> Self {
+        let mut registry = Registry::with_prefix("probe_sync");
+        let r = &mut registry;
+        let latency = "Time from the end of the root's window to the round's result";
+        let metrics = Self {
+            nodes: Nodes::register(r, hosts),
+            rounds: families::count(r, "rounds", "Solved rounds"),
+            last_round: families::seconds(r, "last_round_timestamp", "When the last round was solved, Unix time"),
+            window: families::seconds(r, "window", "Length of the window under way"),
+            cadence: families::seconds(r, "cadence", "Gap between exchanges started by one host"),
+            nodes_within_target: Value::default(),
+            sequence_skew: families::seconds(
+                r,
+                "sequence_skew",
+                "Time between the first and the last node that cut the window, on the reference clock",
+            ),
+            parts: families::durations(r, "round_part", "Time that a part of a round takes at the root"),
+            round_latency: families::duration(r, "round_latency", latency),
+            message_bytes: families::sizes(r, "round_message", "Serialised size of a message of a round"),
+            control_messages: families::counts(r, "control_messages", "Messages between the ranks, of the root"),
+            control_bytes: families::byte_counts(r, "control", "Bytes between the ranks, of the root"),
+            retries: families::count(r, "control_retries", "Connections and messages that the root has tried again"),
+            ranks_lost: families::count(r, "ranks_lost", "Times that a rank was lost"),
+            ranks_returned: families::count(r, "ranks_returned", "Times that a rank came back"),
+            ranks_away: families::value(r, "ranks_away", "Ranks that are gone and not back"),
+            rank_away: families::values(r, "rank_away", "1 while a rank is away; ranks that never were are not listed"),
+            faults: families::counts(r, "faults", "Clocks and paths that went wrong, by kind"),
+            stopped_files: families::value(
+                r,
+                "files_stopped",
+                "Recorded files that are not written, because the disk is full, say",
+            ),
+            removed_bytes: families::byte_count(
+                r,
+                "removed",
+                "Recorded bytes of the root that were removed to keep within keep_bytes",
+            ),
+            carried: Traffic::default(),
+            target_ns,
+            registry: Registry::default(),
+        };
+        let mut metrics = Self { registry, ..metrics };
+        if let Some(target_ns) = target_ns {
+            metrics.aim_at(target_ns);
+        }
+        metrics
+    }
+
+    fn aim_at(&mut self, target_ns: f64) {
+        let r = &mut self.registry;
+        families::seconds(r, "target", "Wanted half-width of the 95 % intervals").set(target_ns * 1e-9);
+        self.nodes_within_target =
+            families::value(r, "nodes_within_target", "Nodes whose 95 % interval is that narrow");
+    }
+
+    /// A solved round.
+    pub fn round(&mut self, round: &GlobalWindowData, latency: StdDuration, observed: &Observed<'_>) {
+        self.rounds.inc();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_round.set(now.as_secs_f64());
+        self.window.set(round.decision.next_window.as_ns_f64() * 1e-9);
+        self.cadence.set(round.decision.cadence.as_ns_f64() * 1e-9);
+        if let Some(target_ns) = self.target_ns {
+            let within = |node: &&_| nodes::half_width_ns(node) <= target_ns;
+            self.nodes_within_target.set(round.all_nodes.iter().filter(within).count() as f64);
+        }
+        if let Some(skew_ns) = nodes::sequence_skew_ns(round, observed.windows) {
+            self.sequence_skew.set(skew_ns * 1e-9);
+        }
+        self.nodes.round(round, observed);
+        for (part, took) in observed.parts.iter() {
+            self.parts.get_or_create(&labels(&[("part", part.name())])).observe(took.as_secs_f64());
+        }
+        self.round_latency.observe(latency.as_secs_f64());
+        for (message, bytes) in [("gather", observed.gathered_bytes), ("decision", observed.decision_bytes)] {
+            self.message_bytes.get_or_create(&labels(&[("message", message)])).observe(bytes as f64);
+        }
+        self.carried(observed.traffic);
+        for Fault { kind, .. } in &round.watch.faults {
+            self.faults.get_or_create(&labels(&[("kind", kind.as_str())])).inc();
+        }
+    }
+
+    fn carried(&mut self, now: Traffic) {
+        let before = std::mem::replace(&mut self.carried, now);
+        let directions = [
+            ("sent", now.messages_sent, before.messages_sent, now.bytes_sent, before.bytes_sent),
+            ("received", now.messages_received, before.messages_received, now.bytes_received, before.bytes_received),
+        ];
+        for (direction, messages, messages_before, bytes, bytes_before) in directions {
+            let direction = labels(&[("direction", direction)]);
+            self.control_messages.get_or_create(&direction).inc_by(messages.saturating_sub(messages_before));
+            self.control_bytes.get_or_create(&direction).inc_by(bytes.saturating_sub(bytes_before));
+        }
+        self.retries.inc_by(now.retries.saturating_sub(before.retries));
+    }
+
+    /// A rank is gone, or back; so many are away now.
+    pub fn rank(&mut self, rank: usize, host: &str, away: bool, all_away: usize) {
+        if away { &self.ranks_lost } else { &self.ranks_returned }.inc();
+        self.rank_away
+            .get_or_create(&labels(&[("rank", &rank.to_string()), ("host", host)]))
+            .set(f64::from(u8::from(away)));
+        self.ranks_away.set(all_away as f64);
+    }
+
+    /// How the root's recordings stand, and what the nodes said of theirs.
+    pub fn streams(&mut self, own: [&StreamState; 2], windows: &[NodeWindowData]) {
+        let stopped = own.iter().filter(|state| state.stopped.is_some()).count() as u32;
+        let of_nodes: u32 = windows.iter().map(|window| window.punctuality.files_stopped).sum();
+        self.stopped_files.set((stopped + of_nodes).into());
+        let removed: u64 = own.iter().map(|state| state.removed_bytes).sum();
+        self.removed_bytes.inc_by(removed.saturating_sub(self.removed_bytes.get()));
+    }
+
+    /// What is known at the end only: the ranks' accounts.
+    pub fn end(&mut self, cpu_cores: f64, counters: &BTreeMap<Counter, u64>) {
+        let r = &mut self.registry;
+        families::value(r, "cpu_cores", "Processor time of all ranks while probing, in cores").set(cpu_cores);
+        let meanings: String =
+            counters.keys().map(|counter| format!(" {}: {}", counter.name(), counter.help())).collect();
+        let help = format!("Counted events, by kind, over all ranks.{}", meanings.trim_end_matches('.'));
+        let events = families::counts(r, "events", &help);
+        for (counter, count) in counters {
+            events.get_or_create(&labels(&[("kind", counter.name())])).inc_by(*count);
+        }
+    }
+
+    /// The metrics as OpenMetrics text, without its end.
+    pub fn render(&self) -> Arc<str> {
+        let mut text = String::new();
+        encode_registry(&mut text, &self.registry).expect("a String takes any text");
+        text.into()
+    }
+}

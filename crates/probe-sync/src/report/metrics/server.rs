@@ -1,0 +1,187 @@
+//! `/metrics` over HTTP, for whoever scrapes the root.
+//!
+//! Place in the flow: `--metrics-listen` starts it with the run; the recorder publishes each round's text, and a thread of its own answers with what was published last.
+//! The round loop never waits for it: publishing swaps a pointer. One request a connection, a few seconds for it; where too many are open the one that
+//! was opened first is closed, so that clients who say nothing keep nobody out.
+//!
+//! What it does not do: encrypt, or ask who reads. It listens where it was told to.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use probe_sync_sys::fork::close_in_children;
+use probe_sync_sys::process::block_signals;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::text::{prometheus_text, whole};
+use crate::Error;
+
+/// Answers on a thread of its own until it is dropped.
+#[derive(Debug)]
+pub(in crate::report) struct MetricsServer {
+    published: Arc<Published>,
+    /// Dropped to end the thread.
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is answered.
+#[derive(Debug, Default)]
+struct Published(Mutex<(Arc<str>, Option<Instant>)>);
+
+impl MetricsServer {
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    /// [`Error::Listen`] when the address cannot be had.
+    pub fn start(address: SocketAddr) -> Result<Self, Error> {
+        let cannot = |reason: std::io::Error| {
+            let reason = match reason.kind() {
+                ErrorKind::AddrInUse => format!("{reason}; give --metrics-listen another port, or 0 for any"),
+                _ => reason.to_string(),
+            };
+            Error::Listen { address, reason }
+        };
+        let listener = StdListener::bind(address).map_err(cannot)?;
+        close_in_children(&listener);
+        listener.set_nonblocking(true).map_err(cannot)?;
+        let at = listener.local_addr().map_err(cannot)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(cannot)?;
+        let published = Arc::new(Published::default());
+        let (end, ended) = oneshot::channel();
+        let answers = Arc::clone(&published);
+        let body = move || {
+            // Handlers run on the process's other threads. Where that cannot be, a signal that comes here is handled here.
+            if let Err(error) = block_signals() {
+                tracing::debug!("{error}");
+            }
+            // Of this thread alone, on Linux; where it cannot be, the thread is as important as others.
+            let _ = rustix::process::setpriority_process(None, NICENESS);
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve(listener, answers) => {}
+                    // The sender says nothing: it goes.
+                    _ = ended => {}
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("metrics".into()).spawn(body).map_err(cannot)?;
+        tracing::info!("metrics at http://{at}/metrics");
+        Ok(Self { published, end: Some(end), thread: Some(thread) })
+    }
+
+    /// From now on this is answered: the metrics as OpenMetrics text without its end, which a round has just changed.
+    pub fn publish(&self, metrics: Arc<str>) {
+        *self.published.0.lock().unwrap_or_else(PoisonError::into_inner) = (metrics, Some(Instant::now()));
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It waits for nothing but its tasks, which end with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: StdListener, published: Arc<Published>) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::warn!("metrics are not served: {error}"),
+    };
+    let mut connections = JoinSet::new();
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, say: what is open ends within seconds.
+                tracing::debug!("metrics: {error}");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        close_in_children(&stream);
+        while connections.try_join_next().is_some() {}
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+            // Clients who come again and again take no processor from the rounds.
+            tokio::time::sleep(CROWDED).await;
+        }
+        open.push_back(connections.spawn(connection(stream, Arc::clone(&published))));
+    }
+}
+
+async fn connection(stream: TcpStream, published: Arc<Published>) {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let response = respond(&request, &published);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut http = http1::Builder::new();
+    http.keep_alive(false).max_buf_size(REQUEST_MAX);
+    let served = http.serve_connection(TokioIo::new(stream), answer);
+    match tokio::time::timeout(REQUEST_LIMIT, served).await {
+        Ok(Ok(())) | Err(_) => {}
+        // Garbage and broken connections are the clients' business.
+        Ok(Err(error)) => tracing::debug!("metrics: {error}"),
+    }
+}
+
+fn respond(request: &Request<Incoming>, published: &Published) -> Response<Full<Bytes>> {
+    let plain = |status: StatusCode, text: &'static str| {
+        let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+        *response.status_mut() = status;
+        response
+    };
+    if request.uri().path() != "/metrics" {
+        return plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n");
+    }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let (metrics, at) = published.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let text = whole(&metrics, at.map(|at| at.elapsed()));
+    let accepted = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(OPEN_METRICS));
+    let (text, kind) = if request.headers().get_all(ACCEPT).iter().any(accepted) {
+        (text, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+    } else {
+        (prometheus_text(&text), "text/plain; version=0.0.4; charset=utf-8")
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text";
+/// Rounds and training come first.
+const NICENESS: i32 = 10;
+/// Scrapers are few.
+const CONNECTIONS_MAX: usize = 32;
+/// A scrape of thousands of nodes takes well under a second.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+const REQUEST_MAX: usize = 16 << 10;
+/// So many connections are opened a second at most, where too many are: 500.
+const CROWDED: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(100);

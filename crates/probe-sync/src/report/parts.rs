@@ -1,0 +1,76 @@
+//! The parts of a round on one rank: how long each took, and the span that a log or a collector of traces sees of it.
+//!
+//! Place in the flow: the round loop goes through each part in [`Parts::time`]; the master's times become metrics. The spans are at the level debug:
+//! who does not ask for them pays one comparison each.
+//!
+//! What it does not do: know what is done in a part.
+
+use std::time::{Duration, Instant};
+
+use tracing::Span;
+
+/// A part of a round.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Until the window's end.
+    Wait,
+    /// The window is cut and its edges are fitted.
+    Fit,
+    /// The nodes' windows come to the master.
+    Gather,
+    /// The graph is solved, at the master.
+    Solve,
+    /// The round is written, at the master.
+    Record,
+    /// The decision goes to all ranks.
+    Broadcast,
+}
+
+/// How long the parts of a round took so far.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Parts([Option<Duration>; Part::ALL.len()]);
+
+impl Part {
+    /// In their order.
+    pub const ALL: [Self; 6] = [Self::Wait, Self::Fit, Self::Gather, Self::Solve, Self::Record, Self::Broadcast];
+
+    /// The name of the span, and the label in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Fit => "fit",
+            Self::Gather => "gather",
+            Self::Solve => "solve",
+            Self::Record => "record",
+            Self::Broadcast => "broadcast",
+        }
+    }
+
+    /// A span's name is part of the program, so each has a line of its own.
+    fn span(self) -> Span {
+        match self {
+            Self::Wait => tracing::debug_span!("wait"),
+            Self::Fit => tracing::debug_span!("fit"),
+            Self::Gather => tracing::debug_span!("gather"),
+            Self::Solve => tracing::debug_span!("solve"),
+            Self::Record => tracing::debug_span!("record"),
+            Self::Broadcast => tracing::debug_span!("broadcast"),
+        }
+    }
+}
+
+impl Parts {
+    /// Does `work`, a part of the round.
+    pub fn time<T>(&mut self, part: Part, work: impl FnOnce() -> T) -> T {
+        let _span = part.span().entered();
+        let begun = Instant::now();
+        let value = work();
+        *self.0[part as usize].get_or_insert_default() += begun.elapsed();
+        value
+    }
+
+    /// The parts that were gone through.
+    pub fn iter(&self) -> impl Iterator<Item = (Part, Duration)> {
+        Part::ALL.into_iter().filter_map(|part| Some((part, self.0[part as usize]?)))
+    }
+}

@@ -1,0 +1,401 @@
+//! What a run records round by round: JSON lines, in segments where it goes on for days, and without ending the run where they cannot be written.
+//!
+//! Place in the flow: the root's `offsets.jsonl` and `global_windows.jsonl`, a node's windows, exchanges and snapshot pairs. The lines of a round are
+//! collected and written at its end, all or none: what went out in part is cut off, so that a file is whole lines as far as its writer lives. A full
+//! disk, or any other error, stops the writing of the file, says so once, and is tried again with every round; rounds that are missing are
+//! counted. At a round's end a file that has grown to `rotate_at` is closed under a number ([`probe_sync_files::segments`]) and a new one begins with the
+//! same first line; with `keep_bytes` the oldest are removed.
+//!
+//! What it does not do: sync. A killed process loses nothing that was written; a machine that loses power may. A file system over the network may tell of a full
+//! disk after the write.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Error as IoError, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use probe_sync_files::{closed_segments, segment};
+use serde::{Deserialize, Serialize};
+
+use crate::{Config, Error};
+
+/// How large the files of a recording may become.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// A file of so many bytes is closed and another begun; None never.
+    pub rotate_at: Option<u64>,
+    /// So many bytes of it are kept, all segments together; None keeps all.
+    pub keep_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// What is configured. Segments are removed as a whole, so they are small against what is kept.
+    pub fn of(config: &Config) -> Self {
+        let of_kept = config.keep_bytes.map(|keep| (keep / SEGMENTS_KEPT).max(1));
+        let rotate_at = [config.rotate_at, of_kept].into_iter().flatten().min();
+        Self { rotate_at, keep_bytes: config.keep_bytes }
+    }
+}
+
+/// How the writing of a file went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamState {
+    /// The file, as it is called in the run's directory.
+    pub name: String,
+    /// Why it is not written now; null while it is.
+    pub stopped: Option<String>,
+    /// Why it was not written at some time; null where it always was.
+    pub reason: Option<String>,
+    /// Rounds (of snapshot pairs: pairs) that are missing in it because of that.
+    pub rounds_missing: u64,
+    /// Segments that were removed to keep within `keep_bytes`.
+    pub removed_segments: u64,
+    /// Bytes that were in them.
+    pub removed_bytes: u64,
+    /// Rounds that were in them, as far as this process has written them.
+    pub removed_rounds: u64,
+}
+
+impl StreamState {
+    /// Whether the file is less than all that was recorded.
+    pub fn lacks_something(&self) -> bool {
+        self.reason.is_some() || self.removed_segments > 0
+    }
+}
+
+/// A recording under way. Two processes never write over each other's lines: one that hung may wake when another has its place.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    path: PathBuf,
+    limits: Limits,
+    /// None where another could not be begun.
+    file: Option<File>,
+    /// The first line of every segment.
+    header: Vec<u8>,
+    /// The lines of the round under way.
+    pending: Vec<u8>,
+    /// Bytes of the file under way that are whole lines.
+    written: u64,
+    /// Something beyond them may be in it.
+    partial: bool,
+    /// Rounds in it.
+    rounds: u64,
+    closed: VecDeque<Closed>,
+    number: u32,
+    state: StreamState,
+    said: u32,
+}
+
+/// A segment that nobody writes any more.
+#[derive(Debug)]
+struct Closed {
+    path: PathBuf,
+    bytes: u64,
+    rounds: u64,
+}
+
+impl Stream {
+    /// Creates the file, or empties it, and writes `header`, which begins every segment. `name` is what reports call it.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn create(path: &Path, name: &str, limits: Limits, header: Option<&impl Serialize>) -> Result<Self, Error> {
+        File::create(path).map_err(Error::file(path, "create"))?;
+        let mut stream = Self::new(path, name, limits);
+        if let Some(header) = header {
+            stream.append(header);
+            stream.header = std::mem::take(&mut stream.pending);
+        }
+        stream.open().and_then(|()| stream.write(&[])).map_err(Error::file(path, "write"))?;
+        Ok(stream)
+    }
+
+    /// Goes on with a file that an earlier process of this rank has begun, or creates it. What that process left of a last line
+    /// is cut off: it is no object.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn go_on(path: &Path, name: &str, limits: Limits) -> Result<Self, Error> {
+        let mut stream = Self::new(path, name, limits);
+        for (number, path) in closed_segments(path) {
+            let bytes = path.metadata().map_or(0, |known| known.len());
+            stream.closed.push_back(Closed { path, bytes, rounds: 0 });
+            stream.number = number;
+        }
+        let open = || {
+            let mut file = File::options().read(true).append(true).create(true).open(path)?;
+            let whole = whole_lines(&mut file)?;
+            file.set_len(whole)?;
+            Ok((file, whole))
+        };
+        let (file, written) = open().map_err(Error::file(path, "go on with"))?;
+        (stream.file, stream.written) = (Some(file), written);
+        Ok(stream)
+    }
+
+    fn new(path: &Path, name: &str, limits: Limits) -> Self {
+        Self {
+            path: path.to_owned(),
+            limits,
+            file: None,
+            header: Vec::new(),
+            pending: Vec::new(),
+            written: 0,
+            partial: false,
+            rounds: 0,
+            closed: VecDeque::new(),
+            number: 0,
+            state: StreamState { name: name.to_owned(), ..StreamState::default() },
+            said: 0,
+        }
+    }
+
+    /// Adds one object to the round under way.
+    pub fn append<T: Serialize>(&mut self, value: &T) {
+        serde_json::to_writer(&mut self.pending, value).expect("our types serialise to JSON and a Vec takes any bytes");
+        self.pending.push(b'\n');
+    }
+
+    /// Hands the round to the operating system: a killed process loses nothing before this point. Where that fails the round is missing in the
+    /// file, and the run goes on.
+    pub fn end_round(&mut self) {
+        let lines = std::mem::take(&mut self.pending);
+        if lines.is_empty() {
+            return;
+        }
+        match self.open().and_then(|()| self.write(&lines)) {
+            Ok(()) => {
+                self.rounds += 1;
+                self.goes_on();
+            }
+            Err(error) => self.stops(&error),
+        }
+        // Its memory serves the next round.
+        self.pending = lines;
+        self.pending.clear();
+        if self.limits.rotate_at.is_some_and(|limit| self.written >= limit) {
+            self.rotate();
+        }
+        self.remove_oldest();
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> &StreamState {
+        &self.state
+    }
+
+    /// Opens the file where it is not open.
+    fn open(&mut self) -> Result<(), IoError> {
+        if self.file.is_none() {
+            self.file = Some(File::options().append(true).create(true).open(&self.path)?);
+        }
+        Ok(())
+    }
+
+    /// Writes whole lines, all or none, after the first line where the file is empty.
+    fn write(&mut self, lines: &[u8]) -> Result<(), IoError> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        if std::mem::take(&mut self.partial) && cut_off(file, self.written).is_err() {
+            self.partial = true;
+            return Err(IoError::other("what was written in part cannot be cut off"));
+        }
+        let header: &[u8] = if self.written == 0 { &self.header } else { &[] };
+        let result = file.write_all(header).and_then(|()| file.write_all(lines));
+        match result {
+            Ok(()) => self.written += (header.len() + lines.len()) as u64,
+            Err(_) => self.partial = cut_off(file, self.written).is_err(),
+        }
+        result
+    }
+
+    fn stops(&mut self, error: &IoError) {
+        self.state.rounds_missing += 1;
+        let reason = error.to_string();
+        if self.state.stopped.is_none() && self.said < SAID_MOST {
+            self.said += 1;
+            tracing::error!(
+                "{} is not written any more: {reason}. The run goes on without it; writing is tried again with every round",
+                self.path.display()
+            );
+        }
+        self.state.stopped = Some(reason.clone());
+        self.state.reason = Some(reason);
+    }
+
+    fn goes_on(&mut self) {
+        if self.state.stopped.take().is_some() && self.said < SAID_MOST {
+            self.said += 1;
+            tracing::warn!(
+                "{} is written again; {} rounds are missing in it",
+                self.path.display(),
+                self.state.rounds_missing
+            );
+        }
+    }
+
+    /// Closes the file under a number and begins another.
+    fn rotate(&mut self) {
+        let Some(file) = self.file.take_if(|file| file.metadata().is_ok_and(|known| known.len() == self.written))
+        else {
+            // Somebody else writes it as well, whose file it may be.
+            return;
+        };
+        let (number, bytes, rounds) = (self.number.saturating_add(1), self.written, self.rounds);
+        let path = segment(&self.path, number);
+        match std::fs::rename(&self.path, &path) {
+            Ok(()) => {
+                self.closed.push_back(Closed { path, bytes, rounds });
+                (self.number, self.written, self.rounds) = (number, 0, 0);
+                // What goes wrong here goes wrong with the next round, and is told then.
+                let _ = self.open().and_then(|()| self.write(&[]));
+            }
+            Err(error) => {
+                tracing::debug!("{} cannot be closed under a number: {error}", self.path.display());
+                self.file = Some(file);
+            }
+        }
+    }
+
+    fn remove_oldest(&mut self) {
+        let Some(keep) = self.limits.keep_bytes else { return };
+        while self.closed.iter().map(|closed| closed.bytes).sum::<u64>() + self.written > keep {
+            let Some(Closed { path, bytes, rounds }) = self.closed.pop_front() else { return };
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::debug!("{} cannot be removed: {error}", path.display());
+            }
+            if self.state.removed_segments == 0 {
+                tracing::warn!("{} is removed to keep within keep_bytes; report.json counts what is", path.display());
+            }
+            self.state.removed_segments += 1;
+            self.state.removed_bytes += bytes;
+            self.state.removed_rounds += rounds;
+        }
+    }
+}
+
+/// Cuts a file back to its whole lines.
+fn cut_off(file: &File, whole: u64) -> Result<(), IoError> {
+    if file.metadata()?.len() > whole { file.set_len(whole) } else { Ok(()) }
+}
+
+/// How many bytes of a file are whole lines. Looks back from its end.
+fn whole_lines(file: &mut File) -> Result<u64, IoError> {
+    let mut end = file.metadata()?.len();
+    let mut block = vec![0; BLOCK];
+    while end > 0 {
+        let start = end.saturating_sub(BLOCK as u64);
+        let block = &mut block[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(block)?;
+        if let Some(newline) = block.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + newline as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+const BLOCK: usize = 64 << 10;
+/// What is kept is at least so many segments.
+const SEGMENTS_KEPT: u64 = 4;
+/// A disk that is full and not full in turn must not fill a log.
+const SAID_MOST: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("offsets.jsonl");
+        (folder, path)
+    }
+
+    fn contents(folder: &Path) -> BTreeMap<String, String> {
+        let entries = std::fs::read_dir(folder).expect("readable").flatten();
+        let content = |entry: std::fs::DirEntry| {
+            (entry.file_name().to_string_lossy().into_owned(), std::fs::read_to_string(entry.path()).expect("text"))
+        };
+        entries.map(content).collect()
+    }
+
+    fn rounds(stream: &mut Stream, numbers: std::ops::Range<u32>) {
+        for number in numbers {
+            stream.append(&number);
+            stream.append(&number);
+            stream.end_round();
+        }
+    }
+
+    #[test]
+    fn a_file_goes_on_after_its_last_whole_line() {
+        let check = |before: &str, after: &str| {
+            let (_folder, path) = folder();
+            std::fs::write(&path, before).expect("writable");
+            let mut stream = Stream::go_on(&path, "", Limits::default()).expect("a file");
+            stream.append(&7);
+            stream.end_round();
+            assert_eq!(std::fs::read_to_string(&path).expect("text"), after);
+        };
+        check("", "7\n");
+        check("1\n2\n", "1\n2\n7\n");
+        check("1\n{\"a\": ", "1\n7\n");
+        check("{\"never whole", "7\n");
+        let long = format!("1\n{}", "x".repeat(3 * BLOCK));
+        check(&long, "1\n7\n");
+    }
+
+    #[test]
+    fn a_file_that_is_large_enough_is_closed_at_a_rounds_end_and_the_next_begins_with_the_header() {
+        let (folder, path) = folder();
+        let limits = Limits { rotate_at: Some(8), keep_bytes: None };
+        let mut stream = Stream::create(&path, "offsets.jsonl", limits, Some(&"h")).expect("writable");
+        rounds(&mut stream, 0..3);
+        let of = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+        };
+        let expected: BTreeMap<String, String> = of(&[
+            ("offsets.000001.jsonl", "\"h\"\n0\n0\n"),
+            ("offsets.000002.jsonl", "\"h\"\n1\n1\n"),
+            ("offsets.000003.jsonl", "\"h\"\n2\n2\n"),
+            ("offsets.jsonl", "\"h\"\n"),
+        ]);
+        assert_eq!(contents(folder.path()), expected);
+        drop(stream);
+        let mut again = Stream::go_on(&path, "", limits).expect("writable");
+        rounds(&mut again, 3..5);
+        assert!(contents(folder.path()).contains_key("offsets.000004.jsonl"), "{:?}", contents(folder.path()));
+    }
+
+    #[test]
+    fn the_oldest_segments_go_and_what_was_in_them_is_counted() {
+        let (folder, path) = folder();
+        let limits = Limits { rotate_at: Some(8), keep_bytes: Some(20) };
+        let mut stream = Stream::create(&path, "offsets.jsonl", limits, None::<&u8>).expect("writable");
+        rounds(&mut stream, 0..9);
+        let kept = contents(folder.path());
+        assert!(kept.values().map(String::len).sum::<usize>() <= 20, "{kept:?}");
+        assert_eq!(kept.values().next_back().map(String::as_str), Some("8\n8\n"), "the latest stay: {kept:?}");
+        let StreamState { removed_segments, removed_bytes, removed_rounds, .. } = *stream.state();
+        assert_eq!((removed_segments, removed_bytes, removed_rounds), (2, 16, 4), "{kept:?}");
+    }
+
+    #[test]
+    fn a_device_that_is_full_stops_the_writing_and_counts_what_is_missing() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        let mut stream = Stream::new(full, "x", Limits::default());
+        rounds(&mut stream, 0..3);
+        assert_eq!(stream.state().rounds_missing, 3);
+        assert!(
+            stream.state().stopped.as_deref().is_some_and(|reason| reason.contains("space")),
+            "{:?}",
+            stream.state()
+        );
+        assert_eq!(stream.said, 1);
+    }
+}
