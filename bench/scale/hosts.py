@@ -60,10 +60,28 @@ def figures(out, hosts):
     return report
 
 
+def metrics_of(out):
+    """`metrics.prom` without comments: value by name and labels."""
+    values = {}
+    for line in (out / "metrics.prom").read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            values[name] = float(value)
+    return values
+
+
+def root_of(out, hosts):
+    """What rank 0 had and what messages weighed: megabytes, open files, bytes of a node's window and of the decision."""
+    values = metrics_of(out)
+    of = lambda name, labels="": values.get(f"probe_sync_{name}{labels}", float("nan"))
+    mean = lambda message: of("round_message_bytes_sum", f'{{message="{message}"}}') / of("round_message_bytes_count", f'{{message="{message}"}}')
+    return {"root_mb": of("process_resident_memory_bytes") / 1e6, "root_files": of("process_open_fds"), "window_bytes": mean("gather") / hosts, "decision_bytes": mean("decision")}
+
+
 def row(report, hosts, what, load):
     """A line of the table."""
     median, largest = report["round_latency_us"]
-    return {"hosts": hosts, "run": what, "rounds": report["rounds"], "median_ms": median / 1e3, "largest_ms": largest / 1e3,
+    return {**root_of(pathlib.Path(report["out"]), hosts), "hosts": hosts, "run": what, "rounds": report["rounds"], "median_ms": median / 1e3, "largest_ms": largest / 1e3,
             "median_error_ns": report["truth"]["median_error_ns"], "worst_error_ns": report["truth"]["worst_error_ns"], "cpu_cores": report["cpu_cores"], "load": load}
 
 
@@ -197,9 +215,10 @@ def environment():
 
 def markdown(rows):
     """The table."""
-    text = ["| hosts | run | rounds | median ms from a window's end to its result | largest | median error ns | worst | cores of all ranks | load |", "|---|---|---|---|---|---|---|---|---|"]
+    text = ["| hosts | run | rounds | median ms from a window's end to its result | largest | median error ns | worst | cores of all ranks | rank 0: MB, open files | bytes of a window, of the decision | load |", "|---" * 11 + "|"]
     for row in rows:
-        text.append(f"| {row['hosts']} | {row['run']} | {row['rounds']} | {row['median_ms']:.1f} | {row['largest_ms']:.1f} | {row['median_error_ns']:.0f} | {row['worst_error_ns']:.0f} | {row['cpu_cores']:.2f} | {row['load']:.0f} |")
+        text.append(f"| {row['hosts']} | {row['run']} | {row['rounds']} | {row['median_ms']:.1f} | {row['largest_ms']:.1f} | {row['median_error_ns']:.0f} | {row['worst_error_ns']:.0f} | {row['cpu_cores']:.2f} "
+                    f"| {row['root_mb']:.0f}, {row['root_files']:.0f} | {row['window_bytes']:.0f}, {row['decision_bytes']:.0f} | {row['load']:.0f} |")
     return "\n".join(text) + "\n"
 
 

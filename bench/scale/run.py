@@ -150,7 +150,7 @@ def costs(found, machine):
     calibrating = max((size for size in sizes if size <= 64), default=sizes[-1])
     lines = ["# What messages cost on this machine, µs of processor time: written by bench/scale/run.py, read by the bench round_cost of probe-sync-sim.",
              f'machine = "{machine}; costs from {calibrating} ranks on one host and {hosts[0] if hosts else "no"} namespace hosts"', f"cores = {os.cpu_count()}", "",
-             "[sizes]", f"window = {WINDOW_BYTES}", f"estimate = {ESTIMATE_BYTES}", "header = 32", "shared_estimates_max = 65536"]
+             "[sizes]", f"window = {WINDOW_BYTES}", f"estimate = {ESTIMATE_BYTES}", "header = 80", "shared_estimates_max = 65536"]
     for name, master, timed in [("tcp", STAR, STAR_TIMED), ("mpi", DEFAULT, "our timed round")]:
         within = message_costs(found, "one host", calibrating, master, timed)
         between = message_costs(found, "hosts", hosts[0], master, timed) if hosts else within

@@ -69,7 +69,8 @@ def absences_of(report, rounds, faults, noticed_s):
         if begin is None:
             # The round in which it was noticed was the last.
             begin = end = max(after for _, after in rounds.values())
-        causes = [fault for fault in faults if fault["kind"] in MAY_BE_LEFT_OUT and covers(fault, absence["rank"], begin - noticed_s, end)]
+        # A round waits for those who are late, and others may be hurt meanwhile.
+        causes = [fault for fault in faults if fault["kind"] in MAY_BE_LEFT_OUT and covers(fault, absence["rank"], begin - noticed_s, end + noticed_s)]
         (seen if causes else false).append(absence)
     missed = [fault for fault in faults if fault["kind"] in MUST_BE_LEFT_OUT and not any(
         absence["rank"] == fault["rank"] and absence["from"] in rounds
@@ -93,9 +94,10 @@ def accusations_of(report, rounds, faults, stepped):
     """Faults that the watch names although none of the named was hurt. Rank and node are the same number here."""
     false = []
     for fault in report["faults"]:
-        begin, end = rounds.get(fault["began"], (None, None))
-        if begin is None:
+        if not {fault["began"], fault["round"]} <= set(rounds):
             continue
+        # The round before may have lost a packet by chance.
+        begin, end = rounds[fault["began"]][0], rounds[fault["round"]][1]
         named = culprits(fault)
         hurt = any(covers(done, node, begin - 2, end) for node in named for done in faults)
         if not hurt and not (stepped in named and fault["kind"] == "step"):
