@@ -1,7 +1,7 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`], [`mod@flow`],
-//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`tidy`], [`mod@bench`]; [`steps`] runs and tallies child processes for
+//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`tidy`], [`mod@bench`], [`mod@scale`] (of the command `bench`); [`steps`] runs and tallies child processes for
 //! them, [`results`] writes their tables.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod header;
 mod install;
 mod python;
 mod results;
+mod scale;
 mod setup;
 mod steps;
 mod suite;
@@ -80,6 +81,15 @@ enum Command {
         /// Seeds per cell
         #[arg(long, value_name = "N", requires = "accuracy", default_value_t = 50)]
         seeds: u32,
+        /// Instead: rounds of 2 to 128 ranks here and of up to 100 namespace hosts, every backend beside direct MPI calls, and simulated ones up to 10 000 hosts
+        #[arg(long, conflicts_with = "accuracy")]
+        scale: bool,
+        /// With --scale: few rounds of few sizes, to see that it works
+        #[arg(long, requires = "scale")]
+        short: bool,
+        /// With --scale: folder for tables, CSV and plot
+        #[arg(long, value_name = "DIR", requires = "scale")]
+        out: Option<PathBuf>,
     },
 }
 
@@ -99,7 +109,8 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
         Command::Install { prefix } => install::install(&root, &prefix),
         Command::Tidy => tidy::tidy(&root),
-        Command::Bench { accuracy: true, seeds } => bench::accuracy(&root, seeds),
+        Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
+        Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),
         Command::Bench { .. } => bench::bench(&root),
     };
     match outcome {

@@ -1,17 +1,19 @@
-//! The ways to do one round: gather a payload from every rank, and give everyone the decision of 24 bytes per rank.
+//! The ways to do one round: gather a payload from every rank and give everyone the decision, or give every rank all payloads.
 //!
 //! Place in the flow: run by the bench. The direct calls are what a C program would write, lengths known where that is
-//! the candidate's point; their buffers are made once.
+//! the candidate's point; their buffers are made once. Rounds over TCP give the decision by a scatter, as the round loop does where another rank may take
+//! the master's place; over MPI by a broadcast.
 //! What it does not do: check what arrives. The suite does.
 
 use std::ffi::c_int;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use mpi::ffi;
-use probe_sync_collective::{Collective, Deadline, Error, Frames, JobKey, Tcp, bind};
+use probe_sync_collective::{Collective, Deadline, Error, FanOut, Frames, JobKey, Tcp, TcpOptions, bind_everywhere};
 use probe_sync_mpi::raw::{Communicator, Parts, check};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
+use probe_sync_sys::interfaces::own_addresses;
 
 use crate::group::GroupExt as _;
 use crate::suite::messages;
@@ -37,23 +39,39 @@ impl Candidate {
 pub(crate) fn candidates(
     group: &mut MpiCollective,
     layout: MpiOptions,
-    payload: usize,
+    sizes: Sizes,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Candidate>, Error> {
     let mut all = Vec::new();
     for name in NAMES.into_iter().filter(|name| wanted(name)) {
         all.push(match name {
-            DEFAULT => through_trait(name, group.duplicate(layout)?, payload),
-            MESSAGES => through_trait(name, messages(group)?, payload),
-            TCP => through_trait(name, tcp(group)?, payload),
-            _ => Candidate { name, round: direct(name, group, payload)? },
+            DEFAULT => broadcast_round(name, group.duplicate(layout)?, sizes),
+            MESSAGES => broadcast_round(name, messages(group)?, sizes),
+            TIMED => timed_round(name, group.duplicate(layout)?, sizes),
+            TCP => scatter_round(name, tcp(group, FanOut::Star)?, sizes),
+            TCP_TREE => scatter_round(name, tcp(group, FanOut::Tree(sizes.fan_out))?, sizes),
+            TCP_TIMED => timed_round(name, tcp(group, FanOut::Star)?, sizes),
+            TCP_TREE_TIMED => timed_round(name, tcp(group, FanOut::Tree(sizes.fan_out))?, sizes),
+            _ => Candidate { name, round: direct(name, group, sizes)? },
         });
     }
     Ok(all)
 }
 
+/// What the messages of a round are like.
+#[derive(Copy, Clone)]
+pub(crate) struct Sizes {
+    /// Bytes that each rank contributes.
+    pub(crate) payload: usize,
+    /// Bytes of the decision for each rank that there is; every rank is given all of them.
+    pub(crate) decision: usize,
+    /// How many ranks each passes on for in a tree.
+    pub(crate) fan_out: usize,
+}
+
 /// A round of direct calls.
-fn direct(name: &str, group: &MpiCollective, payload: usize) -> Result<Box<dyn FnMut() -> Result<(), Error>>, Error> {
+fn direct(name: &str, group: &MpiCollective, sizes: Sizes) -> Result<Box<dyn FnMut() -> Result<(), Error>>, Error> {
+    let payload = sizes.payload;
     // SAFETY: the group's communicator is valid as long as the group, and all ranks come here.
     let comm = unsafe { Communicator::duplicate(group.comm()?.handle()) }?;
     if name == WRAPPER {
@@ -61,7 +79,7 @@ fn direct(name: &str, group: &MpiCollective, payload: usize) -> Result<Box<dyn F
         let (own, mut received) = (vec![1; payload], vec![0; parts.total()]);
         return Ok(Box::new(move || comm.allgatherv(&own, &parts, &mut received)));
     }
-    let mut raw = Raw::new(comm, payload)?;
+    let mut raw = Raw::new(comm, sizes)?;
     Ok(match name {
         RAW_ALLGATHER => Box::new(move || {
             raw.allgather_lengths()?;
@@ -76,10 +94,10 @@ fn direct(name: &str, group: &MpiCollective, payload: usize) -> Result<Box<dyn F
     })
 }
 
-/// A round as the round loop does it.
-fn through_trait(name: &'static str, mut group: impl Collective + 'static, payload: usize) -> Candidate {
-    let (everyone, own) = (vec![true; group.size()], vec![1; payload]);
-    let decision = vec![2; DECISION_PER_RANK * group.size()];
+/// A round of a master, as the round loop does it over MPI.
+fn broadcast_round(name: &'static str, mut group: impl Collective + 'static, sizes: Sizes) -> Candidate {
+    let (everyone, own) = (vec![true; group.size()], vec![1; sizes.payload]);
+    let decision = vec![2; sizes.decision * group.size()];
     let (mut frames, mut buffer) = (Frames::default(), Vec::new());
     let round = move || {
         let deadline = Deadline::new(TIMEOUT, None);
@@ -93,22 +111,53 @@ fn through_trait(name: &'static str, mut group: impl Collective + 'static, paylo
     Candidate { name, round: Box::new(round) }
 }
 
-/// Connects the ranks by TCP; the address travels by MPI.
-fn tcp(group: &mut MpiCollective) -> Result<Tcp, Error> {
+/// The same over TCP: a frame for each rank.
+fn scatter_round(name: &'static str, mut group: impl Collective + 'static, sizes: Sizes) -> Candidate {
+    let (everyone, own) = (vec![true; group.size()], vec![1; sizes.payload]);
+    let decision = vec![2; sizes.decision * group.size()];
+    let (mut frames, mut decisions, mut told) = (Frames::default(), Frames::default(), Vec::new());
+    let round = move || {
+        let deadline = Deadline::new(TIMEOUT, None);
+        group.gather(&everyone, &own, &mut frames, &deadline)?;
+        decisions.clear();
+        if group.is_root() {
+            (0..group.size()).for_each(|_| decisions.push(&decision));
+        }
+        group.scatter(&decisions, &mut told, &deadline)
+    };
+    Candidate { name, round: Box::new(round) }
+}
+
+/// A round without a master: all payloads to all ranks.
+fn timed_round(name: &'static str, mut group: impl Collective + 'static, sizes: Sizes) -> Candidate {
+    let (own, mut frames) = (vec![1; sizes.payload], Frames::default());
+    Candidate { name, round: Box::new(move || group.allgather(&own, &mut frames, &Deadline::new(TIMEOUT, None))) }
+}
+
+/// Connects the ranks by TCP; the addresses travel by MPI.
+fn tcp(group: &mut MpiCollective, fan_out: FanOut) -> Result<Tcp, Error> {
     let deadline = Deadline::new(TIMEOUT, None);
-    let mut address = Vec::new();
+    let options = TcpOptions { fan_out, ..TcpOptions::default() };
+    let mut told = Vec::new();
     let listener = if group.is_root() {
-        let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default().into_bytes();
+        let failed = |what: &str, reason: String| Error::Setup { what: what.to_owned(), reason };
+        let listener = bind_everywhere(0)?;
+        let port = listener.local_addr().map_err(|error| failed("the port of the bench", error.to_string()))?.port();
+        let addresses = own_addresses().map_err(|error| failed("this host's addresses", error.to_string()))?;
+        let texts: Vec<String> = addresses.iter().map(|ip| SocketAddr::new(*ip, port).to_string()).collect();
+        told = texts.join(" ").into_bytes();
         Some(listener)
     } else {
         None
     };
-    group.broadcast(&mut address, &deadline)?;
+    group.broadcast(&mut told, &deadline)?;
     let job = JobKey::of(b"bench");
     match listener {
-        Some(listener) => Tcp::host(listener, group.size(), job, &deadline),
-        None => Tcp::join(&String::from_utf8_lossy(&address), group.rank(), group.size(), job, &deadline),
+        Some(listener) => Tcp::host_with(listener, group.size(), job, options, &deadline),
+        None => {
+            let addresses: Vec<String> = String::from_utf8_lossy(&told).split(' ').map(str::to_owned).collect();
+            Tcp::join_any(&addresses, group.rank(), group.size(), job, options, &deadline)
+        }
     }
 }
 
@@ -124,7 +173,8 @@ struct Raw {
 }
 
 impl Raw {
-    fn new(comm: Communicator, payload: usize) -> Result<Self, Error> {
+    fn new(comm: Communicator, sizes: Sizes) -> Result<Self, Error> {
+        let payload = sizes.payload;
         let (size, count) = (comm.size(), payload as c_int);
         // The sum is what the displacements must be able to express.
         Parts::new(vec![payload; size])?;
@@ -134,7 +184,7 @@ impl Raw {
             counts: vec![count; size],
             starts: (0..size as c_int).map(|rank| rank * count).collect(),
             received: vec![0; payload * size],
-            decision: vec![2; DECISION_PER_RANK * size],
+            decision: vec![2; sizes.decision * size],
             comm,
         })
     }
@@ -201,13 +251,26 @@ pub(crate) const WRAPPER: &str = "our allgatherv";
 pub(crate) const RAW_GATHER: &str = "MPI gatherv, known counts, + bcast (K)";
 pub(crate) const DEFAULT: &str = "our default round";
 pub(crate) const MESSAGES: &str = "our round beside a launcher";
-pub(crate) const TCP: &str = "our TCP round";
+pub(crate) const TIMED: &str = "our timed round";
+pub(crate) const TCP: &str = "our TCP round, star";
+pub(crate) const TCP_TREE: &str = "our TCP round, tree";
+pub(crate) const TCP_TIMED: &str = "our TCP timed round, star";
+pub(crate) const TCP_TREE_TIMED: &str = "our TCP timed round, tree";
 
 /// All of them, in the order of the table.
-const NAMES: [&str; 7] = [RAW_ALLGATHER, RAW_ALLGATHERV, WRAPPER, RAW_GATHER, DEFAULT, MESSAGES, TCP];
-
-/// Bytes of the decision for each rank.
-const DECISION_PER_RANK: usize = 24;
+const NAMES: [&str; 11] = [
+    RAW_ALLGATHER,
+    RAW_ALLGATHERV,
+    WRAPPER,
+    RAW_GATHER,
+    DEFAULT,
+    TIMED,
+    MESSAGES,
+    TCP,
+    TCP_TREE,
+    TCP_TIMED,
+    TCP_TREE_TIMED,
+];
 
 /// How long a round may take before the bench gives up.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);

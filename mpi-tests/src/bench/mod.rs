@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::behaviour::cpu_seconds;
 use crate::group::GroupExt as _;
-use candidates::{Candidate, TIMEOUT, candidates};
+use candidates::{Candidate, Sizes, TIMEOUT, candidates};
 
 /// How to measure.
 #[derive(Args)]
@@ -33,13 +33,19 @@ pub(crate) struct Options {
     /// Bytes that each rank contributes.
     #[arg(long, default_value_t = 1024)]
     payload: usize,
+    /// Bytes of the decision for each rank that there is.
+    #[arg(long, default_value_t = 24)]
+    decision: usize,
+    /// How many ranks each passes on for in the TCP tree.
+    #[arg(long, default_value_t = 8)]
+    fan_out: usize,
     /// Also measure with ranks that arrive after sleeping 1 to 5 ms, this many rounds per block.
     #[arg(long, default_value_t = 10)]
     skewed_rounds: usize,
     /// Let every that many ranks play a host.
     #[arg(long)]
     ranks_per_host: Option<usize>,
-    /// Measure only the candidates whose names contain one of these words, separated by commas. TCP is on loopback, so ranks on several hosts need this.
+    /// Measure only the candidates whose names contain one of these words, separated by commas.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Print one JSON object instead of a table.
@@ -47,12 +53,18 @@ pub(crate) struct Options {
     json: bool,
 }
 
+impl Options {
+    fn sizes(&self) -> Sizes {
+        Sizes { payload: self.payload, decision: self.decision, fan_out: self.fan_out }
+    }
+}
+
 /// Measures and prints.
 pub(crate) fn run(mut group: MpiCollective, options: &Options) -> Result<(), String> {
     let text = |error: probe_sync_collective::Error| error.to_string();
     let layout = MpiOptions { ranks_per_host: options.ranks_per_host };
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|word| name.contains(word.as_str()));
-    let mut candidates = candidates(&mut group, layout, options.payload, wanted).map_err(text)?;
+    let mut candidates = candidates(&mut group, layout, options.sizes(), wanted).map_err(text)?;
     if candidates.is_empty() {
         return Err(format!("--only {}: no candidate has such a name", options.only.join(",")));
     }
@@ -88,6 +100,8 @@ struct Block {
     mean_us: f64,
     /// Processor time of all ranks per round.
     cpu_us: f64,
+    /// Of that, the root's.
+    root_cpu_us: f64,
 }
 
 /// `[candidate][block]`; meaningful at the root.
@@ -142,7 +156,8 @@ fn summarise(
         .iter()
         .map(|notes| notes[8..].as_chunks::<8>().0.iter().map(|n| i64::from_le_bytes(*n)).collect())
         .collect();
-    let cpu: f64 = frames.iter().filter_map(|notes| notes.first_chunk()).map(|used| f64::from_le_bytes(*used)).sum();
+    let used: Vec<f64> =
+        frames.iter().filter_map(|notes| notes.first_chunk()).map(|used| f64::from_le_bytes(*used)).collect();
     let rounds = times.len() / 2;
     let last = |round: usize, place: usize| ranks.iter().map(|rank| rank[2 * round + place]).max().unwrap_or(0);
     let mut took_us: Vec<f64> = match variant {
@@ -156,7 +171,9 @@ fn summarise(
         // To the last exit of all, so that a root that runs ahead of the others gains nothing.
         Variant::BackToBack => (last(rounds - 1, 1) - times[0]) as f64 * 1e-3 / rounds as f64,
     };
-    Ok(Block { median_us: median(&mut took_us), mean_us, cpu_us: cpu * 1e6 / rounds as f64 })
+    let per_round_us = |seconds: f64| seconds * 1e6 / rounds as f64;
+    let (cpu_us, root_cpu_us) = (per_round_us(used.iter().sum()), per_round_us(cpu_seconds));
+    Ok(Block { median_us: median(&mut took_us), mean_us, cpu_us, root_cpu_us })
 }
 
 fn print_table(names: &[&str], variant: Variant, blocks: &[Vec<Block>], size: usize) {
@@ -179,7 +196,8 @@ fn json(names: &[&str], reports: &[(Variant, Vec<Vec<Block>>)], size: usize, opt
         let rows = names.iter().zip(blocks).map(|(name, blocks)| {
             let of = |pick: fn(&Block) -> f64| median(&mut blocks.iter().map(pick).collect::<Vec<_>>());
             serde_json::json!({ "name": name, "median_us": of(|b| b.median_us), "mean_us": of(|b| b.mean_us),
-                "cpu_us": of(|b| b.cpu_us), "block_medians_us": blocks.iter().map(|b| b.median_us).collect::<Vec<_>>() })
+                "cpu_us": of(|b| b.cpu_us),
+                "root_cpu_us": of(|b| b.root_cpu_us), "block_medians_us": blocks.iter().map(|b| b.median_us).collect::<Vec<_>>() })
         });
         let ratios = RATIOS.iter().filter_map(|(ours, other)| {
             let [by_median, by_mean] = ratios(names, blocks, ours, other)?;
@@ -190,7 +208,7 @@ fn json(names: &[&str], reports: &[(Variant, Vec<Vec<Block>>)], size: usize, opt
     });
     let variants: Vec<_> = variants.collect();
     serde_json::json!({ "ranks": size, "ranks_per_host": options.ranks_per_host,
-        "payload": options.payload, "blocks": options.blocks, "variants": variants })
+        "payload": options.payload, "decision": options.decision, "fan_out": options.fan_out, "blocks": options.blocks, "variants": variants })
     .to_string()
 }
 
@@ -227,12 +245,17 @@ impl Random {
 }
 
 /// Ratios that the targets speak of: ours against the direct calls.
-const RATIOS: [(&str, &str); 5] = [
+const RATIOS: [(&str, &str); 10] = [
     (candidates::WRAPPER, candidates::RAW_ALLGATHERV),
     (candidates::DEFAULT, candidates::RAW_GATHER),
     (candidates::DEFAULT, candidates::RAW_ALLGATHER),
     (candidates::MESSAGES, candidates::RAW_GATHER),
     (candidates::TCP, candidates::RAW_GATHER),
+    (candidates::TCP_TREE, candidates::RAW_GATHER),
+    (candidates::TCP_TREE, candidates::TCP),
+    (candidates::TIMED, candidates::RAW_GATHER),
+    (candidates::TIMED, candidates::DEFAULT),
+    (candidates::TCP_TIMED, candidates::TCP),
 ];
 
 /// Rounds before each block that do not count.

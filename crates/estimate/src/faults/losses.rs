@@ -26,6 +26,8 @@ pub(super) struct Losses {
     /// Who was named and has not recovered.
     said_nodes: BTreeSet<NodeId>,
     said_everyone: bool,
+    /// By direction, packets that were received above those that were sent, in the last round: they were sent in the one before, or are missing in this one.
+    surplus: BTreeMap<(NodeId, NodeId), u64>,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -41,7 +43,8 @@ type Shares = BTreeMap<(NodeId, NodeId), [f64; 2]>;
 impl Losses {
     /// The nodes that lost most of their exchanges in this round.
     pub(super) fn observe(&mut self, view: &RoundView<'_>, heard: &Heard, verdict: &mut Verdict) -> Vec<bool> {
-        let shares = shares(view);
+        let shares = shares(view, &self.surplus);
+        self.surplus = surplus(view);
         let before = std::mem::take(&mut self.lossy);
         for (direction, [sent, lost]) in &shares {
             let share = lost / sent.max(1.0);
@@ -127,7 +130,7 @@ impl Losses {
     }
 }
 
-fn shares(view: &RoundView<'_>) -> Shares {
+fn shares(view: &RoundView<'_>, surplus: &BTreeMap<(NodeId, NodeId), u64>) -> Shares {
     let mut shares = Shares::new();
     let mut count = |from: NodeId, to: NodeId, sent: f64, lost: f64| {
         let share = shares.entry((from, to)).or_insert([0.0; 2]);
@@ -135,8 +138,9 @@ fn shares(view: &RoundView<'_>) -> Shares {
     };
     for direction in view.directions {
         let sent = direction.sent as f64;
-        // What may have been counted in another window is not known to be lost.
-        let lost = direction.sent.saturating_sub(direction.received) as f64 - direction.apart * sent;
+        // What may have been counted in another window is not known to be lost: packets go in bursts, so that a cut that was late by little may move many.
+        let before = surplus.get(&(direction.from, direction.to)).copied().unwrap_or(0) as f64;
+        let lost = direction.sent.saturating_sub(direction.received) as f64 - before.max(direction.apart * sent);
         count(direction.from, direction.to, sent, lost.max(0.0));
     }
     if view.directions.is_empty() {
@@ -149,6 +153,11 @@ fn shares(view: &RoundView<'_>) -> Shares {
         }
     }
     shares
+}
+
+fn surplus(view: &RoundView<'_>) -> BTreeMap<(NodeId, NodeId), u64> {
+    let more = view.directions.iter().filter(|direction| direction.received > direction.sent);
+    more.map(|direction| ((direction.from, direction.to), direction.received - direction.sent)).collect()
 }
 
 /// Nodes that lost more than a twentieth of their exchanges: evidence beside a step, not a fault.

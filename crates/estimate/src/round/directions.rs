@@ -7,6 +7,7 @@
 //! the same instant, and packets are on their way at a cut. Counts are differences of running totals, though: what one
 //! round lacks the next one has too many of. By how much one window is longer than the other is known, and the watch
 //! allows for as many packets ([`DirectionCount::apart`]): a control message that was late moves a window by more than a real loss.
+//! It also allows for what came too much in the round before.
 //!
 //! What it does not do: count (crate `probe`), keep the exact account at a run's end, name faults (`faults`).
 

@@ -40,6 +40,8 @@ pub(crate) enum Purpose {
     WarmingEdge,
     /// How a clock swings, how loaded its network is and when its machine pauses (`swinging`).
     Swinging,
+    /// Which messages of a round are delayed (`round_cost`).
+    Messages,
 }
 
 impl Draws {

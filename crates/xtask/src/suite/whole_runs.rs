@@ -14,6 +14,7 @@ use super::launchers::{self, mpirun};
 use super::mpich;
 use super::selection::{BUILD, everything};
 use crate::demo::fresh_directory;
+use crate::scale;
 use crate::setup::Tools;
 use crate::steps::{Count, Runner};
 
@@ -36,6 +37,7 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
         measure(runner, root, tools, scenario);
     }
     namespaces(runner, root);
+    scale::hosts(runner, root);
 }
 
 /// What `--only` can ask for here.
@@ -48,6 +50,7 @@ fn names() -> impl Iterator<Item = &'static str> {
         .chain(mpich::NAMES)
         .chain(SCENARIOS.iter().map(|scenario| scenario.name))
         .chain(of_namespaces)
+        .chain([scale::NAME])
 }
 
 /// The shared suite of all collectives, over MPI.
@@ -215,6 +218,7 @@ mod tests {
             "namespaces, symmetric paths",
             "namespaces, asymmetric paths",
             "namespaces, loss one way",
+            "hosts, 8, over MPI and TCP, one killed and one stopped",
         ];
         let elsewhere =
             |name: &str| ends::names().chain(launchers::names()).chain(mpich::NAMES).any(|other| other == name);

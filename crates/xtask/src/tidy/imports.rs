@@ -105,7 +105,10 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
     ("probe-sync-python", ALL),
-    ("probe-sync-mpi-tests", &["probe-sync-time", "probe-sync-collective", "probe-sync-mpi", "probe-sync"]),
+    (
+        "probe-sync-mpi-tests",
+        &["probe-sync-time", "probe-sync-sys", "probe-sync-collective", "probe-sync-mpi", "probe-sync"],
+    ),
     ("probe-sync-mpi-launcher", &["probe-sync"]),
     ("probe-sync-testbed", &[]),
     ("xtask", &[]),

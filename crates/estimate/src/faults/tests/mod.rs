@@ -31,6 +31,8 @@ struct Change {
     edge: Option<fn(u64, &mut EdgeAlphaBeta) -> bool>,
     /// What nodes see of their own clocks in a round.
     events: Option<fn(u64) -> Events>,
+    /// Packets by direction; none are counted without it.
+    packets: Option<fn(u64) -> Vec<DirectionCount>>,
 }
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
@@ -94,7 +96,7 @@ fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Chang
             excluded: &solution.excluded,
             clock_events: &change.events.map_or_else(Vec::new, |events| events(round)),
             unfitted: &[],
-            directions: &[],
+            directions: &change.packets.map_or_else(Vec::new, |packets| packets(round)),
         }));
         for node in 1..nodes {
             rates[node] += 2.0 * normal(&mut random);
@@ -432,6 +434,33 @@ fn an_edge_that_stays_lossy_when_the_network_is_well_again_is_named() {
         .collect();
     let expected = [Culprit::Everyone, Culprit::Edge(Edge::new(5, 8))].map(|culprit| (FaultKind::Loss, culprit));
     assert_eq!(named, expected);
+}
+
+/// What went each way over [`EDGE`]: nothing is lost but as `there` says.
+fn both_ways(there: DirectionCount) -> Vec<DirectionCount> {
+    vec![there, DirectionCount { from: there.to, to: there.from, sent: 30, received: 30, apart: 0.0 }]
+}
+
+#[test]
+fn packets_that_a_late_cut_moved_to_another_round_are_not_lost() {
+    /// As it was counted where the receiver cut its window 0.7 s late, in a long round: later rounds lack what that one had too many of.
+    fn late(round: u64) -> Vec<DirectionCount> {
+        let (sent, received, apart) = match round {
+            BEGIN => (112, 136, 0.0),
+            7 => (24, 0, 0.557),
+            8 => (36, 24, 0.0),
+            9 => (24, 36, 0.0),
+            _ => (30, 30, 0.0),
+        };
+        both_ways(DirectionCount { from: EDGE.src, to: EDGE.dst, sent, received, apart })
+    }
+    check("late cut", Change { packets: Some(late), ..Change::default() }, &[], |_| false);
+    fn lossy(round: u64) -> Vec<DirectionCount> {
+        let received = if round < BEGIN { 36 } else { 20 };
+        both_ways(DirectionCount { from: EDGE.src, to: EDGE.dst, sent: 36, received, apart: 0.0 })
+    }
+    let change = Change { packets: Some(lossy), ..Change::default() };
+    check("loss", change, &[(FaultKind::OneWayLoss, Culprit::Edge(EDGE), BEGIN)], |_| false);
 }
 
 #[test]

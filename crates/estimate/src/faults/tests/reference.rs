@@ -57,6 +57,7 @@ fn a_step_that_the_reference_saw_in_its_first_rounds_breaks_what_was_before() {
             true
         }),
         events: Some(|round| if round == 1 { vec![event(0, 10_000_000, 0.0)] } else { Vec::new() }),
+        ..Change::default()
     };
     for seed in 0..8 {
         let verdicts = watched(seed, change);

@@ -32,14 +32,24 @@ fn sees<const NODE: u32>(round: u64) -> Vec<(NodeId, ClockEvent)> {
 
 #[test]
 fn who_saw_the_own_step_is_named() {
-    let reference = Change { offset: Some(jumps::<0, 10_000_000>), edge: Some(broken::<0>), events: Some(sees::<0>) };
+    let reference = Change {
+        offset: Some(jumps::<0, 10_000_000>),
+        edge: Some(broken::<0>),
+        events: Some(sees::<0>),
+        ..Change::default()
+    };
     let verdicts = check("the reference sees it", reference, &[(FaultKind::Step, node(0), BEGIN)]);
     assert_eq!(broken_into(&verdicts), [(1, BEGIN)], "seen from the reference the other does not go on");
     let size = verdicts.iter().flat_map(|verdict| &verdict.faults).next().map_or(0.0, |fault| fault.size);
     assert!((size - 1e7).abs() < 1e3, "the reference jumped ahead, not {size} ns");
     let between = Change { edge: None, ..reference };
     check("between its windows", between, &[(FaultKind::Step, node(0), BEGIN)]);
-    let other = Change { offset: Some(jumps::<1, 10_000_000>), edge: Some(broken::<1>), events: Some(sees::<1>) };
+    let other = Change {
+        offset: Some(jumps::<1, 10_000_000>),
+        edge: Some(broken::<1>),
+        events: Some(sees::<1>),
+        ..Change::default()
+    };
     check("the other sees it", other, &[(FaultKind::Step, node(1), BEGIN)]);
 }
 
@@ -50,6 +60,7 @@ fn a_watch_that_looks_late_names_the_right_one_too() {
         offset: Some(jumps::<0, 10_000_000>),
         edge: Some(broken::<0>),
         events: Some(|round| if round == BEGIN + 1 { vec![event(0, 10_000_000, 0.0)] } else { Vec::new() }),
+        ..Change::default()
     };
     check("a round late", late, &[(FaultKind::Step, node(0), BEGIN)]);
 }
@@ -78,6 +89,7 @@ fn both_are_named_where_both_saw_it() {
         events: Some(|round| {
             if round == BEGIN { vec![event(0, 10_000_000, 0.0), event(1, 3_000_000, 0.0)] } else { Vec::new() }
         }),
+        ..Change::default()
     };
     check("both", change, &[(FaultKind::Step, node(0), BEGIN), (FaultKind::Step, node(1), BEGIN)]);
 }

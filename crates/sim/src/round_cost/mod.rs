@@ -1,0 +1,32 @@
+//! What a round of a large run costs, by topology: how long it takes, messages, bytes, processor time.
+//!
+//! Place in the flow: beside the simulated measurements; `bench/scale` gives it the costs that it has measured on a machine and asks for sizes
+//! that no machine here has. [`RoundModel`] says who sends what to whom (`plan`), `events` lets it happen.
+//!
+//! Formula: every rank does one thing at a time, on one of its host's cores, first come, first served. A message costs its sender and its receiver
+//! processor time; between hosts it passes the sender's link, the latency, perhaps a tail, and the receiver's link, each link one message at a time.
+//! The gather ends when the root has everything, the delivery when the last rank has its part.
+//!
+//! What it does not do: run the backends' code, which needs sockets. How far off the model is of measured rounds is in `docs/scale.md`. Nor does it solve the
+//! graph; that time is measured in `docs/RESULTS.md`.
+
+mod events;
+mod model;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use model::{Costs, MessageCosts, Mode, Network, RoundCost, RoundModel, Sizes, Topology};
+
+use crate::Error;
+
+impl RoundModel {
+    /// Simulates one round. The same model and seed give the same result; without a tail the seed does not matter.
+    ///
+    /// # Errors
+    /// [`Error::Range`] names the number that is out of its range.
+    pub fn round(&self, seed: u64) -> Result<RoundCost, Error> {
+        self.check()?;
+        Ok(events::happen(self, &plan::Plan::new(self), seed))
+    }
+}
