@@ -17,6 +17,8 @@ use crate::raw::{Communicator, check};
 /// An open window. Freeing is collective and explicit; a window that is dropped stays until the process ends.
 pub(crate) struct Window {
     handle: ffi::MPI_Win,
+    /// Where the board lies.
+    base: NonNull<u8>,
 }
 
 impl Window {
@@ -37,14 +39,29 @@ impl Window {
             }
         };
         // SAFETY: the padding is less than the alignment, by which the window is larger than the board.
-        let base = unsafe { base.byte_add(padding) };
+        window.base = unsafe { base.byte_add(padding) };
         if host.rank() == LEADER {
             // SAFETY: the window has that many bytes after the padding, and the others wait in the barrier below.
-            unsafe { base.write_bytes(0, board::bytes(host.size())) };
+            unsafe { window.base.write_bytes(0, board::bytes(host.size())) };
         }
         host.barrier()?;
         // SAFETY: zeroed above, aligned, large enough, and only boards of this host use it.
-        Ok((window, unsafe { Memory::new(base, host.size()) }))
+        let memory = unsafe { Memory::new(window.base, host.size()) };
+        Ok((window, memory))
+    }
+
+    /// Collective over `all` ranks that are left, after each has dropped its board: the same memory, zeroed, for a board of `members`, fewer than before.
+    /// Whoever has provided the memory may be lost: it stays mapped in the others. A window of their own would be a new one, which Open MPI calls untested
+    /// after a failure.
+    pub(crate) fn again(&self, all: &Communicator, members: usize, leads: bool) -> Result<Memory, Error> {
+        all.barrier()?;
+        if leads {
+            // SAFETY: the memory held a board of more members; all boards in it are gone, and the others wait in the barrier below.
+            unsafe { self.base.write_bytes(0, board::bytes(members)) };
+        }
+        all.barrier()?;
+        // SAFETY: as in `open`.
+        Ok(unsafe { Memory::new(self.base, members) })
     }
 
     /// Collective: gives the memory back. The boards in it must be gone.
@@ -73,7 +90,7 @@ impl Window {
             check(code, "MPI_Win_allocate_shared")?;
             check(ffi::MPI_Win_set_errhandler(handle, ffi::RSMPI_ERRORS_RETURN), "MPI_Win_set_errhandler")?;
             check(ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, handle), "MPI_Win_lock_all")?;
-            Ok(Self { handle })
+            Ok(Self { handle, base: NonNull::dangling() })
         }
     }
 
