@@ -42,6 +42,7 @@ pub(crate) fn run(group: &MpiCollective, options: &Options) -> Result<(), String
     }
     let outcome = rounds(&mut fresh, [2, last], options);
     if let Err(reason) = &outcome {
+        eprintln!("rank {}: {reason}", fresh.rank());
         fresh.abort(reason);
     }
     outcome

@@ -139,7 +139,7 @@ impl MpiCollective {
                 run(parts, operation, &self.layout, holder)
             });
             match result {
-                Err(_) if self.failed.is_none() && self.sees_loss() => match self.go_on(resume.at, deadline) {
+                Err(_) if self.failed.is_none() && self.sees_loss() => match self.go_on(operation.number(), deadline) {
                     Ok(agreed) => resume = agreed,
                     Err(error) => break Err(error),
                 },
@@ -192,24 +192,30 @@ impl MpiCollective {
 
     /// All ranks that are left agree where they are, `at` on this one, and make of what they have a group without those who are lost.
     fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
-        let (Some(parts), Some(survival)) = (self.parts.take(), &mut self.survival) else {
-            return Err(self.unusable("going on without lost ranks"));
-        };
-        let begun = Instant::now();
-        let resume = survival.agree(at, deadline)?;
-        let agreed = begun.elapsed();
-        let comm = survival.shrink(&parts.comm)?;
-        let shrunk = begun.elapsed();
-        let (before, layout) = (parts.traffic(), self.layout.without(survival.lost()));
-        let watch = survival.watch(&comm);
-        self.parts = Some(parts.without_lost(comm, &layout, survival.lost(), watch)?);
-        self.traffic = self.traffic.plus(before);
-        tracing::debug!(
-            rank = self.rank, at, resume.at, ?agreed, ?shrunk, rebuilt = ?begun.elapsed(),
-            "the group goes on without ranks that are lost"
-        );
-        self.layout = layout;
-        Ok(resume)
+        let before = self.parts.as_ref().map_or_else(Traffic::default, PartsOfRank::traffic);
+        // Bounded: every time round there is one rank less.
+        loop {
+            let (Some(parts), Some(survival)) = (&mut self.parts, &mut self.survival) else {
+                return Err(self.unusable("going on without lost ranks"));
+            };
+            let begun = Instant::now();
+            let resume = survival.agree(at, deadline)?;
+            let agreed = begun.elapsed();
+            let comm = survival.shrink(&parts.comm)?;
+            self.layout = self.layout.without(survival.lost());
+            let watch = survival.watch(&comm);
+            let rebuilt = parts.leave_out(comm, &self.layout, survival.lost(), watch);
+            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, took = ?begun.elapsed(), ?rebuilt, "ranks were lost");
+            match rebuilt {
+                // Another is lost meanwhile.
+                Err(_) if self.sees_loss() => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.traffic = self.traffic.plus(before);
+                    return Ok(resume);
+                }
+            }
+        }
     }
 
     /// What is said or heard beside the operations; afterwards the group is unusable if it failed.

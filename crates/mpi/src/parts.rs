@@ -58,26 +58,25 @@ impl PartsOfRank {
     }
 
     /// Collective over those who are left, with their communicator: the board anew in the same memory, and leaders of the hosts as they are now. What was made
-    /// for all ranks stays until the process ends.
-    pub(crate) fn without_lost(
-        self,
+    /// for all ranks stays until the process ends. Where it fails because another rank is lost, it is called again, with a smaller communicator.
+    pub(crate) fn leave_out(
+        &mut self,
         comm: Communicator,
         layout: &Layout,
         lost: &[bool],
         watch: Watch,
-    ) -> Result<Self, Error> {
-        let Self { rank, host, board, window, mut words, .. } = self;
-        drop(board);
-        words.forget(lost);
-        let members = layout.ranks(layout.host_of()[rank]);
-        let index = members.iter().position(|of| *of == rank).unwrap_or(0);
-        let memory = window.again(&comm, members.len(), index == 0)?;
-        let board = Board::new(memory, members.to_vec(), index);
-        let leaders = comm.split((index == 0).then_some(0))?;
+    ) -> Result<(), Error> {
+        self.comm = comm;
+        self.leaders = None;
+        self.words.forget(lost);
         // The new board has not counted the words that were said before: they are asked for by every look.
-        let mut parts = Self { comm, rank, host, board, window, leaders: None, words, heard: 0, one_host: false };
-        parts.connect(leaders, layout, Some(watch))?;
-        Ok(parts)
+        self.one_host = false;
+        let members = layout.ranks(layout.host_of()[self.rank]);
+        let index = members.iter().position(|of| *of == self.rank).unwrap_or(0);
+        let memory = self.window.again(&self.comm, members.len(), index == 0)?;
+        self.board = Board::new(memory, members.to_vec(), index);
+        let leaders = self.comm.split((index == 0).then_some(0))?;
+        self.connect(leaders, layout, Some(watch))
     }
 
     /// The way between hosts, and what a sleeping rank looks at.

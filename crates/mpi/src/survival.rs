@@ -236,6 +236,8 @@ impl Survival {
         let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
         match numbers.split_first() {
             Some((losses, numbers)) if *losses == self.losses && rest.is_empty() => Ok(Some((rank, numbers.to_vec()))),
+            // Said before its sender was lost, too.
+            Some((losses, _)) if *losses < self.losses => Ok(None),
             _ => Err(unknown(rank)),
         }
     }

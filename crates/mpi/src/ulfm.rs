@@ -111,7 +111,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Lets MPI work. True once a rank is lost, or another has revoked the communicator; it is revoked then.
+    /// Lets MPI work. True once a rank is lost, another has revoked the communicator, or has said on `base` that it knows of a loss; it is revoked then.
     pub fn sees_loss(&self) -> bool {
         let (mut flag, mut revoked) = (0, 0);
         // SAFETY: the communicators stay until the process ends, the flags are local variables, and no status is asked for.
@@ -124,7 +124,8 @@ impl Watch {
             return true;
         }
         let failed = self.ulfm.failed(self.base).unwrap_or_default();
-        let news = failed.iter().any(|rank| !self.lost[*rank]);
+        // Open MPI takes in the launcher's news at one of some thousand calls only: the message of a rank that knows more comes first.
+        let news = flag != 0 || failed.iter().any(|rank| !self.lost[*rank]);
         if news {
             // SAFETY: the communicator is valid.
             unsafe { (self.ulfm.revoke)(self.comm) };

@@ -50,13 +50,13 @@ impl Window {
         Ok((window, memory))
     }
 
-    /// Collective over `all` ranks that are left, after each has dropped its board: the same memory, zeroed, for a board of `members`, fewer than before.
+    /// Collective over `all` ranks that are left, none of whom uses its board any more: the same memory, zeroed, for a board of `members`, fewer than before.
     /// Whoever has provided the memory may be lost: it stays mapped in the others. A window of their own would be a new one, which Open MPI calls untested
     /// after a failure.
     pub(crate) fn again(&self, all: &Communicator, members: usize, leads: bool) -> Result<Memory, Error> {
         all.barrier()?;
         if leads {
-            // SAFETY: the memory held a board of more members; all boards in it are gone, and the others wait in the barrier below.
+            // SAFETY: the memory held a board of more members; none of them is used any more, and the others wait in the barrier below.
             unsafe { self.base.write_bytes(0, board::bytes(members)) };
         }
         all.barrier()?;
