@@ -73,7 +73,7 @@ impl PartsOfRank {
         self.one_host = false;
         let members = layout.ranks(layout.host_of()[self.rank]);
         let index = members.iter().position(|of| *of == self.rank).unwrap_or(0);
-        let memory = self.window.again(&self.comm, members.len(), index == 0)?;
+        let memory = self.window.again(&self.comm, members.len(), index == 0, &watch)?;
         self.board = Board::new(memory, members.to_vec(), index);
         let leaders = self.comm.split((index == 0).then_some(0))?;
         self.connect(leaders, layout, Some(watch))
