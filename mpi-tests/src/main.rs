@@ -9,6 +9,7 @@ mod behaviour;
 mod bench;
 mod group;
 mod suite;
+mod survives;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ enum Program {
     },
     /// All ranks look for words while nobody says any; prints what the looking cost.
     Looks(behaviour::LookOptions),
+    /// Two ranks are killed while all go through rounds: the others go on. Needs Open MPI 5 and `mpirun --with-ft ulfm`.
+    Survives(survives::Options),
     /// The last rank aborts: the job must end with its reason.
     Abort,
 }
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Program::Panic => behaviour::panic(group),
         Program::Leaves { ranks_per_host } => behaviour::leaves(&group, ranks_per_host),
         Program::Looks(options) => behaviour::looks(&group, &options),
+        Program::Survives(options) => survives::run(&group, &options),
         Program::Abort => behaviour::abort(group),
     };
     match result {

@@ -4,15 +4,16 @@
 //! On the normal path all ranks drop their end together: they first meet once more, asleep, and only then enter MPI's own
 //! collective clean-up, which spins. After any error nothing is freed and MPI is not finalised, because that would wait
 //! for ranks that may be gone; the caller ends the job with [`Collective::abort`].
+//! Where a rank is lost and MPI goes on (`survival`), what was under way is repeated; then, too, nothing is freed and MPI is not finalised.
 //! What it does not do: choose who takes part, or what the bytes mean; or run beside a launcher, whose MPI it is (`beside`).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpi::ffi;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{AsRaw as _, FromRaw as _};
 use probe_sync_collective::{
-    Call, Collective, Deadline, Error, Frames, Rank, Traffic, check_frames, check_participants, check_word,
+    Attendance, Call, Collective, Deadline, Error, Frames, Rank, Traffic, check_frames, check_participants, check_word,
 };
 
 use crate::layout::Layout;
@@ -21,6 +22,8 @@ use crate::operation::{Kind, Operation};
 use crate::parts::PartsOfRank;
 use crate::raw::Communicator;
 use crate::session::{self, Session};
+use crate::survival::{Part, Resume, Survival};
+use crate::ulfm::Ulfm;
 
 /// What can be chosen about the MPI backend.
 #[derive(Copy, Clone, Debug, Default)]
@@ -37,10 +40,12 @@ pub struct MpiCollective {
     /// Taken out when the end is dropped, like the following ones.
     parts: Option<PartsOfRank>,
     session: Option<Session>,
+    /// Where MPI goes on after a rank is lost.
+    survival: Option<Survival>,
     /// Operations so far; equal on all ranks.
     operations: u64,
     failed: Option<String>,
-    /// Of the words; the operations' are counted where they are carried.
+    /// Of the words, and of parts that ranks were lost from; the operations' are counted where they are carried.
     traffic: Traffic,
 }
 
@@ -99,24 +104,118 @@ impl MpiCollective {
         };
         node.free()?;
         let leaders = comm.split((host.rank() == 0).then_some(0))?;
-        let parts = Some(PartsOfRank::new(comm, host, leaders, &layout)?);
-        Ok(Self { rank, size, layout, parts, session: None, operations: 0, failed: None, traffic: Traffic::default() })
+        let survival = match Ulfm::find() {
+            // SAFETY: the communicator is valid, and all its ranks were started by one mpirun, with the same parameters.
+            Some(ulfm) => Some(Survival::new(ulfm, unsafe { Communicator::duplicate(comm.handle()) }?)),
+            None => None,
+        };
+        let survives = survival.as_ref().map(|survival| (survival.ulfm(), survival.watch(&comm)));
+        let parts = Some(PartsOfRank::new(comm, host, leaders, &layout, survives)?);
+        let traffic = Traffic::default();
+        Ok(Self { rank, size, layout, parts, session: None, survival, operations: 0, failed: None, traffic })
     }
 
-    /// Runs one operation; afterwards the group is unusable if it failed.
+    /// Runs one operation, again where a rank was lost meanwhile; afterwards the group is unusable if it failed. `brings` is what this rank must bring once
+    /// more where others lack it. `run` is told the rank that has finished the operation already, if there is one.
     fn operate(
         &mut self,
         kind: Kind,
-        run: impl FnOnce(&mut PartsOfRank, Operation, &Layout) -> Result<(), Error>,
+        deadline: &Deadline,
+        brings: impl FnOnce() -> Part,
+        mut run: impl FnMut(&mut PartsOfRank, Operation, &Layout, Option<Rank>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let operation = Operation::new(self.operations, kind);
         self.operations += 1;
-        let (Some(parts), None) = (&mut self.parts, &self.failed) else { return Err(self.unusable(operation.name())) };
-        let result = run(parts, operation, &self.layout);
+        if let Some(survival) = &mut self.survival {
+            survival.keep(operation, brings());
+        }
+        let mut resume = Resume { at: operation.number(), holder: None };
+        // Bounded: every time round there is one rank less.
+        let result = loop {
+            let result = self.repeat_until(operation, &mut resume, deadline).and_then(|holder| {
+                let (Some(parts), None) = (&mut self.parts, &self.failed) else {
+                    return Err(self.unusable(operation.name()));
+                };
+                run(parts, operation, &self.layout, holder)
+            });
+            match result {
+                Err(_) if self.failed.is_none() && self.sees_loss() => match self.go_on(operation.number(), deadline) {
+                    Ok(agreed) => resume = agreed,
+                    Err(error) => break Err(error),
+                },
+                result => break result,
+            }
+        };
         if let Err(error) = &result {
-            self.failed = Some(error.to_string());
+            self.failed.get_or_insert_with(|| error.to_string());
         }
         result
+    }
+
+    /// Brings once more what others lack of the operations before this one; `resume` keeps count. The rank that has finished this one already.
+    fn repeat_until(
+        &mut self,
+        operation: Operation,
+        resume: &mut Resume,
+        deadline: &Deadline,
+    ) -> Result<Option<Rank>, Error> {
+        while resume.at < operation.number() {
+            let (Some(parts), Some(survival)) = (&mut self.parts, &self.survival) else {
+                return Err(self.unusable(operation.name()));
+            };
+            let (missed, part) = survival.kept(resume.at)?;
+            let layout = &self.layout;
+            match (part, resume.holder) {
+                (Part::Gather { participants, payload }, _) => {
+                    parts.gather(missed, layout, &participants, &payload, &mut Frames::default(), deadline)?;
+                }
+                (Part::Broadcast(mut bytes), _) => parts.broadcast(missed, layout, &mut bytes, deadline)?,
+                (Part::Scatter(frames), _) => parts.scatter(missed, layout, &frames, &mut Vec::new(), deadline)?,
+                (Part::Allgathered(mut encoded), Some(holder)) => {
+                    parts.pass_on(missed, layout, holder, &mut encoded, deadline)?;
+                }
+                (Part::Allgathered(_) | Part::Allgather | Part::Farewell, _) => {
+                    let reason = format!("operation {} cannot be repeated", resume.at);
+                    return Err(Error::Backend { operation: missed.name(), reason });
+                }
+            }
+            *resume = Resume { at: resume.at + 1, holder: None };
+        }
+        Ok(resume.holder)
+    }
+
+    /// A rank is lost that was not before; all ranks learn of it.
+    fn sees_loss(&self) -> bool {
+        let (Some(parts), Some(survival)) = (&self.parts, &self.survival) else { return false };
+        survival.watch(&parts.comm).sees_loss()
+    }
+
+    /// All ranks that are left agree where they are, `at` on this one, and make of what they have a group without those who are lost.
+    fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
+        let before = self.parts.as_ref().map_or_else(Traffic::default, PartsOfRank::traffic);
+        // Bounded: every time round there is one rank less.
+        loop {
+            let (Some(parts), Some(survival)) = (&mut self.parts, &mut self.survival) else {
+                return Err(self.unusable("going on without lost ranks"));
+            };
+            let begun = Instant::now();
+            let resume = survival.agree(at, deadline)?;
+            let agreed = begun.elapsed();
+            let comm = survival.shrink(&parts.comm)?;
+            self.layout = self.layout.without(survival.lost());
+            let watch = survival.watch(&comm);
+            let rebuilt = parts.leave_out(comm, &self.layout, survival.lost(), watch);
+            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, took = ?begun.elapsed(), ?rebuilt, "ranks were lost");
+            match rebuilt {
+                // Another is lost meanwhile.
+                Err(_) if self.sees_loss() => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.traffic = self.traffic.plus(before);
+                    return Ok(resume);
+                }
+            }
+        }
     }
 
     /// What is said or heard beside the operations; afterwards the group is unusable if it failed.
@@ -138,11 +237,25 @@ impl MpiCollective {
         let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
         let everyone = vec![true; self.size];
         self.speak("end of the group", |parts, _| parts.flush())?;
-        self.operate(Kind::Farewell, |parts, operation, layout| {
-            parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), &deadline)?;
-            parts.broadcast(operation, layout, &mut Vec::new(), &deadline)
-        })?;
+        self.operate(
+            Kind::Farewell,
+            &deadline,
+            || Part::Farewell,
+            |parts, operation, layout, _| {
+                parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), &deadline)?;
+                parts.broadcast(operation, layout, &mut Vec::new(), &deadline)
+            },
+        )?;
+        if self.lost_any() {
+            // To free is collective over ranks that are gone.
+            std::mem::forget(self.parts.take());
+        }
         self.parts.take().map_or(Ok(()), PartsOfRank::free)
+    }
+
+    /// Ranks are gone without which the group goes on.
+    fn lost_any(&self) -> bool {
+        self.survival.as_ref().is_some_and(Survival::lost_any)
     }
 
     fn unusable(&self, operation: &'static str) -> Error {
@@ -176,24 +289,50 @@ impl Collective for MpiCollective {
         deadline: &Deadline,
     ) -> Result<(), Error> {
         check_participants(self.rank, self.size, participants)?;
-        self.operate(Kind::Gather, |parts, operation, layout| {
+        let brings = || Part::Gather { participants: participants.to_vec(), payload: payload.to_vec() };
+        self.operate(Kind::Gather, deadline, brings, |parts, operation, layout, _| {
             parts.gather(operation, layout, participants, payload, frames, deadline)
         })
     }
 
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        self.operate(Kind::Broadcast, |parts, operation, layout| parts.broadcast(operation, layout, buffer, deadline))
+        // A broadcast that ends half-way leaves the root's buffer half empty.
+        let own = if self.rank == self.root() && self.survival.is_some() { buffer.clone() } else { Vec::new() };
+        let (brings, kept) = (|| Part::Broadcast(own.clone()), &own);
+        self.operate(Kind::Broadcast, deadline, brings, |parts, operation, layout, _| {
+            if !kept.is_empty() {
+                buffer.clone_from(kept);
+            }
+            parts.broadcast(operation, layout, buffer, deadline)
+        })
     }
 
     fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
         check_frames((self.rank, self.root()), self.size, frames)?;
-        self.operate(Kind::Scatter, |parts, operation, layout| parts.scatter(operation, layout, frames, own, deadline))
+        let at_root = self.rank == self.root();
+        let brings = || Part::Scatter(if at_root { frames.clone() } else { Frames::default() });
+        self.operate(Kind::Scatter, deadline, brings, |parts, operation, layout, _| {
+            parts.scatter(operation, layout, frames, own, deadline)
+        })
     }
 
     fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
-        self.operate(Kind::Allgather, |parts, operation, layout| {
-            parts.allgather(operation, layout, payload, frames, deadline)
-        })
+        let (root, size) = (self.root(), self.size);
+        let brings = || Part::Allgather;
+        self.operate(Kind::Allgather, deadline, brings, |parts, operation, layout, holder| {
+            let Some(holder) = holder else { return parts.allgather(operation, layout, payload, frames, deadline) };
+            let mut encoded = Vec::new();
+            parts.pass_on(operation, layout, holder, &mut encoded, deadline)?;
+            if frames.decode(&encoded) && frames.len() == size {
+                return Ok(());
+            }
+            let what = format!("{} bytes that are not everyone's frames", encoded.len());
+            Err(Error::Protocol { operation: operation.name(), rank: root, what })
+        })?;
+        if let Some(survival) = &mut self.survival {
+            survival.keep_result(frames);
+        }
+        Ok(())
     }
 
     fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
@@ -215,6 +354,18 @@ impl Collective for MpiCollective {
         sum
     }
 
+    fn go_on_without_lost(&mut self, _notice: Vec<u8>) -> Result<(), Error> {
+        if let Some(survival) = &mut self.survival {
+            survival.go_on();
+        }
+        Ok(())
+    }
+
+    fn attendance(&mut self) -> Attendance {
+        let left = self.survival.as_mut().map(Survival::take_left).unwrap_or_default();
+        Attendance { left, back: Vec::new() }
+    }
+
     fn abort(&mut self, reason: &str) {
         self.failed.get_or_insert_with(|| reason.to_owned());
         tracing::error!(rank = self.rank, reason, "ending the job");
@@ -231,6 +382,8 @@ impl Drop for MpiCollective {
         }
         let parted = self.part();
         match (parted, self.session.take()) {
+            // MPI_Finalize would wait for ranks that are gone (Open MPI 5.0.11 does).
+            (Ok(()), Some(session)) if self.lost_any() => drop(session),
             (Ok(()), Some(session)) => session.finish(),
             (Ok(()), None) => {}
             (Err(error), _) => {

@@ -36,7 +36,19 @@ impl Layout {
         layout
     }
 
-    /// The host of each rank.
+    /// The same hosts without those ranks, renumbered; hosts of which nobody is left are gone.
+    pub(crate) fn without(&self, lost: &[bool]) -> Self {
+        let left = |ranks: &Vec<Rank>| ranks.iter().copied().filter(|rank| !lost[*rank]).collect::<Vec<_>>();
+        let mut ranks: Vec<Vec<Rank>> = self.ranks.iter().map(left).filter(|ranks| !ranks.is_empty()).collect();
+        ranks.sort_unstable();
+        let mut host_of = vec![NOWHERE; self.host_of.len()];
+        for (host, members) in ranks.iter().enumerate() {
+            members.iter().for_each(|rank| host_of[*rank] = host);
+        }
+        Self { host_of, ranks }
+    }
+
+    /// The host of each rank; no host's number for a rank that is lost.
     pub(crate) fn host_of(&self) -> &[usize] {
         &self.host_of
     }
@@ -55,6 +67,9 @@ impl Layout {
         ranks_per_host.is_none_or(|limit| self.ranks[host].len() < limit.max(1))
     }
 }
+
+/// The host of a rank that is lost.
+const NOWHERE: usize = usize::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -77,5 +92,18 @@ mod tests {
         check(&[0; 5], Some(2), &[0, 0, 1, 1, 2]);
         check(&[0; 3], Some(0), &[0, 1, 2]);
         check(&[0, 1, 0, 1, 0, 1], Some(2), &[0, 1, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn hosts_without_a_rank_are_gone_and_the_others_renumbered() {
+        let lost = |of: &[Rank]| (0..6).map(|rank| of.contains(&rank)).collect::<Vec<_>>();
+        // Hosts {0, 3}, {1, 4}, {2, 5}.
+        let layout = Layout::new(&[0, 1, 2, 0, 1, 2], None);
+        let left = layout.without(&lost(&[1, 4]));
+        assert_eq!(left.host_of(), [0, NOWHERE, 1, 0, NOWHERE, 1]);
+        assert_eq!((left.hosts(), left.ranks(1)), (2, &[2, 5][..]));
+        // Its lowest rank is what a host is numbered by.
+        let left = layout.without(&lost(&[1]));
+        assert_eq!(left.host_of(), [0, NOWHERE, 1, 0, 2, 1]);
     }
 }

@@ -17,14 +17,18 @@ use std::time::Duration;
 
 use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
 
+use crate::board::lost;
 use crate::layout::Layout;
 use crate::operation::Operation;
 use crate::raw::{Communicator, Parts, Requests};
+use crate::ulfm::Watch;
 
 /// A leader's end.
 pub(crate) struct Leaders {
     comm: Communicator,
     layout: Layout,
+    /// Where the group may go on without a rank that is lost.
+    watch: Option<Watch>,
     /// Bytes of the first part of the next broadcast; equal on all leaders.
     first_part: usize,
     traffic: Traffic,
@@ -39,8 +43,8 @@ pub(crate) enum Report {
 }
 
 impl Leaders {
-    pub(crate) fn new(comm: Communicator, layout: Layout) -> Self {
-        Self { comm, layout, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
+    pub(crate) fn new(comm: Communicator, layout: Layout, watch: Option<Watch>) -> Self {
+        Self { comm, layout, watch, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
     }
 
     /// What this leader has sent to and received from other hosts. Of a collective call it counts its own part and what came of it.
@@ -149,7 +153,7 @@ impl Leaders {
     fn broadcast_part(&self, part: Vec<u8>, wait: &mut Wait<'_>) -> Result<Vec<u8>, Error> {
         let mut requests = Requests::new();
         let index = self.comm.start_broadcast(part, ROOT_LEADER, &mut requests)?;
-        if !complete(&mut requests, wait, |_, _, _| Ok(()))? {
+        if !self.all_done(&mut requests, wait)? {
             let others = || (1..self.layout.hosts()).map(|host| self.layout.ranks(host)[0]).collect();
             return Err(wait.late(if self.comm.rank() == ROOT_LEADER { others() } else { vec![ROOT] }));
         }
@@ -159,7 +163,7 @@ impl Leaders {
     fn all_to_all(&self, own: Vec<u8>, parts: &Parts, wait: &mut Wait<'_>) -> Result<Vec<u8>, Error> {
         let mut requests = Requests::new();
         let index = self.comm.start_allgatherv(own, parts, &mut requests)?;
-        if complete(&mut requests, wait, |_, _, _| Ok(()))? {
+        if self.all_done(&mut requests, wait)? {
             return Ok(requests.take(index));
         }
         // The call does not tell who is missing: everyone else may be.
@@ -189,7 +193,7 @@ impl Leaders {
                 host_of_request.resize(requests.len(), host);
             }
         }
-        if complete(&mut requests, &mut wait, |_, _, _| Ok(()))? {
+        if self.all_done(&mut requests, &mut wait)? {
             return Ok(own);
         }
         let mut late: Vec<Rank> =
@@ -220,7 +224,7 @@ impl Leaders {
         };
         let mut requests = Requests::new();
         self.send(operation, ROOT_LEADER, kind, body, &mut requests)?;
-        if complete(&mut requests, wait, |_, _, _| Ok(()))? { Ok(()) } else { Err(wait.late(vec![ROOT])) }
+        if self.all_done(&mut requests, wait)? { Ok(()) } else { Err(wait.late(vec![ROOT])) }
     }
 
     /// Starts to send a header and `body` to the leader of `host`.
@@ -285,7 +289,7 @@ impl Leaders {
         for &host in hosts {
             self.comm.start_receive(vec![0; FIRST_MESSAGE], host, TAG_FIRST, &mut requests)?;
         }
-        let on_time = complete(&mut requests, wait, |requests, index, bytes| {
+        let on_time = complete(&mut requests, wait, self.watch.as_ref(), |requests, index, bytes| {
             let host = host_of_request[index];
             let mut message = requests.take(index);
             message.truncate(bytes);
@@ -306,6 +310,10 @@ impl Leaders {
         self.count(false, came.iter().flatten().count() as u64, bytes);
         let late = if on_time { Vec::new() } else { requests.pending().map(|index| host_of_request[index]).collect() };
         Ok((came, late))
+    }
+
+    fn all_done(&self, requests: &mut Requests, wait: &mut Wait<'_>) -> Result<bool, Error> {
+        complete(requests, wait, self.watch.as_ref(), |_, _, _| Ok(()))
     }
 
     fn count(&mut self, sent: bool, messages: u64, bytes: usize) {
@@ -390,12 +398,14 @@ impl Incoming {
 }
 
 /// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts included. False when the
-/// wait is over before; the requests then keep their memory for ever.
+/// wait is over before; the requests then keep their memory for ever. So they do when it fails because `watch` sees that a rank is lost.
 pub(crate) fn complete(
     requests: &mut Requests,
     wait: &mut Wait<'_>,
+    watch: Option<&Watch>,
     mut on_done: impl FnMut(&mut Requests, usize, usize) -> Result<(), Error>,
 ) -> Result<bool, Error> {
+    let mut watched = Duration::ZERO;
     loop {
         let newly_done = requests.poll()?;
         for &(index, bytes) in &newly_done {
@@ -412,6 +422,12 @@ pub(crate) fn complete(
             continue;
         }
         let Some(slice) = wait.slice() else { return Ok(false) };
+        if let Some(watch) = watch.filter(|_| wait.elapsed() - watched >= WATCH_EVERY) {
+            watched = wait.elapsed();
+            if watch.sees_loss() {
+                return Err(lost(wait));
+            }
+        }
         std::thread::sleep((wait.elapsed() / 16).clamp(SLEEP_MIN, SLEEP_MAX).min(slice));
     }
 }
@@ -450,3 +466,6 @@ const PAYLOAD_MAX: usize = 1 << 30;
 /// long wait below 1 % of a core, the fraction keeps what the sleep adds to a short one below 7 %.
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// How often a waiting leader looks whether a rank is lost.
+const WATCH_EVERY: Duration = Duration::from_millis(5);

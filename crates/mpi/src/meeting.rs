@@ -81,7 +81,7 @@ fn peers(rank: usize, size: usize) -> Vec<Vec<usize>> {
 /// Waits until all requests are done. `rank_of` says whose is which.
 fn all_done(mut requests: Requests, limit: &Deadline, rank_of: impl Fn(usize) -> usize) -> Result<(), Error> {
     let mut wait = Wait::begin("start of the job", limit);
-    if complete(&mut requests, &mut wait, |_, _, _| Ok(()))? {
+    if complete(&mut requests, &mut wait, None, |_, _, _| Ok(()))? {
         return Ok(());
     }
     let mut missing: Vec<usize> = requests.pending().map(rank_of).collect();

@@ -30,6 +30,11 @@ impl Operation {
         Self { number, kind }
     }
 
+    /// Its place among the operations of the group.
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+
     /// Its name, for errors.
     pub(crate) fn name(self) -> &'static str {
         self.kind.name()

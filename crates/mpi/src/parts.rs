@@ -13,12 +13,16 @@ use crate::layout::Layout;
 use crate::leaders::{Leaders, Report};
 use crate::operation::Operation;
 use crate::raw::Communicator;
+use crate::ulfm::{Ulfm, Watch};
 use crate::window::Window;
 use crate::words::Words;
 
 /// What this rank holds of MPI.
 pub(crate) struct PartsOfRank {
+    /// Those who are left.
     pub(crate) comm: Communicator,
+    /// This rank among all that ever were.
+    rank: Rank,
     host: Communicator,
     board: Board,
     window: Window,
@@ -38,30 +42,68 @@ impl PartsOfRank {
         host: Communicator,
         leaders: Option<Communicator>,
         layout: &Layout,
+        survives: Option<(Ulfm, Watch)>,
     ) -> Result<Self, Error> {
+        let (ulfm, watch) = survives.unzip();
+        let rank = comm.rank();
         // SAFETY: the communicator is valid, and all its ranks come here.
-        let words = Words::new(unsafe { Communicator::duplicate(comm.handle()) }?);
+        let words = Words::new(unsafe { Communicator::duplicate(comm.handle()) }?, ulfm);
         let (window, memory) = Window::open(&host)?;
-        let members = layout.ranks(layout.host_of()[comm.rank()]);
-        let mut board = Board::new(memory, members.to_vec(), host.rank());
-        let leaders = match leaders {
+        let members = layout.ranks(layout.host_of()[rank]);
+        let board = Board::new(memory, members.to_vec(), host.rank());
+        let one_host = layout.hosts() == 1;
+        let mut parts = Self { comm, rank, host, board, window, leaders: None, words, heard: 0, one_host };
+        parts.connect(leaders, layout, watch)?;
+        Ok(parts)
+    }
+
+    /// Collective over those who are left, with their communicator: the board anew in the same memory, and leaders of the hosts as they are now. What was made
+    /// for all ranks stays until the process ends. Where it fails because another rank is lost, it is called again, with a smaller communicator.
+    pub(crate) fn leave_out(
+        &mut self,
+        comm: Communicator,
+        layout: &Layout,
+        lost: &[bool],
+        watch: Watch,
+    ) -> Result<(), Error> {
+        self.comm = comm;
+        self.leaders = None;
+        self.words.forget(lost);
+        // The new board has not counted the words that were said before: they are asked for by every look.
+        self.one_host = false;
+        let members = layout.ranks(layout.host_of()[self.rank]);
+        let index = members.iter().position(|of| *of == self.rank).unwrap_or(0);
+        let memory = self.window.again(&self.comm, members.len(), index == 0, &watch)?;
+        self.board = Board::new(memory, members.to_vec(), index);
+        let leaders = self.comm.split((index == 0).then_some(0))?;
+        self.connect(leaders, layout, Some(watch))
+    }
+
+    /// The way between hosts, and what a sleeping rank looks at.
+    fn connect(&mut self, leaders: Option<Communicator>, layout: &Layout, watch: Option<Watch>) -> Result<(), Error> {
+        match leaders {
             Some(leaders) if layout.hosts() > 1 => {
                 let handle = leaders.handle();
                 // SAFETY: the same communicator; only `progress` is called on this copy, and the board, which calls
                 // it, is gone before the communicator is freed.
                 let copy = unsafe { Communicator::own(handle) }?;
+                let watch_of_board = watch.clone();
                 // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
                 // sleeps until its own ranks come.
-                board.work_while_waiting(PROGRESS_EVERY, move || copy.progress());
-                Some(Leaders::new(leaders, layout.clone()))
+                self.board.work_while_waiting(PROGRESS_EVERY, move || {
+                    copy.progress();
+                    watch_of_board.as_ref().is_some_and(Watch::sees_loss)
+                });
+                self.leaders = Some(Leaders::new(leaders, layout.clone(), watch));
+                return Ok(());
             }
-            Some(single) => {
-                single.free()?;
-                None
-            }
-            None => None,
-        };
-        Ok(Self { comm, host, board, window, leaders, words, heard: 0, one_host: layout.hosts() == 1 })
+            Some(single) => single.free()?,
+            None => {}
+        }
+        if let Some(watch) = watch {
+            self.board.work_while_waiting(WATCH_EVERY, move || watch.sees_loss());
+        }
+        Ok(())
     }
 
     /// Says a word beside the operations.
@@ -109,7 +151,7 @@ impl PartsOfRank {
         deadline: &Deadline,
     ) -> Result<(), Error> {
         frames.clear();
-        let rank = self.comm.rank();
+        let rank = self.rank;
         let members = layout.ranks(layout.host_of()[rank]);
         let name = operation.name();
         if rank != members[0] {
@@ -120,7 +162,7 @@ impl PartsOfRank {
         }
         let own_part = Part { operation, members, participants, payload };
         let Some(leaders) = &mut self.leaders else {
-            return collect(&mut self.board, own_part, frames, Wait::begin(name, deadline));
+            return collect_all(&mut self.board, own_part, layout, frames, Wait::begin(name, deadline));
         };
         // Early, so that the leaders' reports about missing ranks still reach the root within its deadline.
         let report = report(&mut self.board, own_part, Wait::begin_early(name, deadline))?;
@@ -158,7 +200,7 @@ impl PartsOfRank {
         own: &mut Vec<u8>,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        let (rank, name) = (self.comm.rank(), operation.name());
+        let (rank, name) = (self.rank, operation.name());
         let host = layout.host_of()[rank];
         let place = layout.ranks(host).iter().position(|of| *of == rank).unwrap_or(0);
         if !self.leads(layout) {
@@ -193,7 +235,7 @@ impl PartsOfRank {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        let (rank, name) = (self.comm.rank(), operation.name());
+        let (rank, name) = (self.rank, operation.name());
         let members = layout.ranks(layout.host_of()[rank]);
         let mut encoded = Vec::new();
         if rank != members[0] {
@@ -211,10 +253,28 @@ impl PartsOfRank {
             self.board.leader_waits();
             merge(layout, &leaders.allgather(operation, &report, deadline)?, frames);
         } else {
-            collect(&mut self.board, own_part, frames, wait)?;
+            collect_all(&mut self.board, own_part, layout, frames, wait)?;
         }
         frames.encode(&mut encoded);
         self.board.announce(operation, &encoded, &mut Wait::begin(name, deadline))
+    }
+
+    /// In place of an allgather that `holder` has finished and others have not: its frames, `encoded` there, to all.
+    pub(crate) fn pass_on(
+        &mut self,
+        operation: Operation,
+        layout: &Layout,
+        holder: Rank,
+        encoded: &mut Vec<u8>,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        let concerned: Vec<bool> = (0..layout.host_of().len()).map(|rank| rank == ROOT || rank == holder).collect();
+        let mut frames = Frames::default();
+        self.gather(operation, layout, &concerned, encoded, &mut frames, deadline)?;
+        if self.rank == ROOT {
+            frames.frame(holder).clone_into(encoded);
+        }
+        self.broadcast(operation, layout, encoded, deadline)
     }
 
     /// Collective: gives back what MPI lent. The board goes first, because it lies in the window.
@@ -230,7 +290,7 @@ impl PartsOfRank {
     }
 
     fn leads(&self, layout: &Layout) -> bool {
-        let rank = self.comm.rank();
+        let rank = self.rank;
         rank == layout.ranks(layout.host_of()[rank])[0]
     }
 }
@@ -263,6 +323,23 @@ fn collect(board: &mut Board, part: Part<'_>, frames: &mut Frames, mut wait: Wai
     Ok(())
 }
 
+/// The only leader: the frames of all ranks; those of ranks that are lost are empty.
+fn collect_all(
+    board: &mut Board,
+    part: Part<'_>,
+    layout: &Layout,
+    frames: &mut Frames,
+    wait: Wait<'_>,
+) -> Result<(), Error> {
+    if part.members.len() == layout.host_of().len() {
+        return collect(board, part, frames, wait);
+    }
+    let mut present = Frames::default();
+    collect(board, part, &mut present, wait)?;
+    merge(layout, &[present], frames);
+    Ok(())
+}
+
 /// Leader: what it tells the root of its host.
 fn report(board: &mut Board, part: Part<'_>, wait: Wait<'_>) -> Result<Report, Error> {
     let mut own = Frames::default();
@@ -273,15 +350,16 @@ fn report(board: &mut Board, part: Part<'_>, wait: Wait<'_>) -> Result<Report, E
     }
 }
 
-/// The frames of all hosts in order of rank. A host that took no part has none.
+/// The frames of all hosts in order of rank. A host that took no part has none, nor has a rank that is lost.
 fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
     frames.clear();
     let mut next = vec![0; layout.hosts()];
     for &host in layout.host_of() {
-        let place = next[host];
-        next[host] += 1;
-        match hosts.get(host) {
-            Some(of_host) if place < of_host.len() => frames.push(of_host.frame(place)),
+        match (hosts.get(host), next.get_mut(host)) {
+            (Some(of_host), Some(place)) if *place < of_host.len() => {
+                frames.push(of_host.frame(*place));
+                *place += 1;
+            }
             _ => frames.push(&[]),
         }
     }
@@ -366,6 +444,9 @@ const ENTRY: usize = 8;
 
 /// How often a sleeping leader lets MPI move messages to other hosts.
 const PROGRESS_EVERY: Duration = Duration::from_millis(10);
+
+/// How often another rank that sleeps looks whether a rank is lost.
+const WATCH_EVERY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {

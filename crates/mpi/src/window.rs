@@ -7,16 +7,21 @@
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use mpi::ffi;
-use probe_sync_collective::Error;
+use probe_sync_collective::{Deadline, Error, Wait};
 
 use crate::board::{self, Memory};
-use crate::raw::{Communicator, check};
+use crate::leaders::complete;
+use crate::raw::{Communicator, Parts, Requests, check};
+use crate::ulfm::Watch;
 
 /// An open window. Freeing is collective and explicit; a window that is dropped stays until the process ends.
 pub(crate) struct Window {
     handle: ffi::MPI_Win,
+    /// Where the board lies.
+    base: NonNull<u8>,
 }
 
 impl Window {
@@ -37,14 +42,35 @@ impl Window {
             }
         };
         // SAFETY: the padding is less than the alignment, by which the window is larger than the board.
-        let base = unsafe { base.byte_add(padding) };
+        window.base = unsafe { base.byte_add(padding) };
         if host.rank() == LEADER {
             // SAFETY: the window has that many bytes after the padding, and the others wait in the barrier below.
-            unsafe { base.write_bytes(0, board::bytes(host.size())) };
+            unsafe { window.base.write_bytes(0, board::bytes(host.size())) };
         }
         host.barrier()?;
         // SAFETY: zeroed above, aligned, large enough, and only boards of this host use it.
-        Ok((window, unsafe { Memory::new(base, host.size()) }))
+        let memory = unsafe { Memory::new(window.base, host.size()) };
+        Ok((window, memory))
+    }
+
+    /// Collective over `all` ranks that are left, none of whom uses its board any more: the same memory, zeroed, for a board of `members`, fewer than before.
+    /// Whoever has provided the memory may be lost: it stays mapped in the others. A window of their own would be a new one, which Open MPI calls untested
+    /// after a failure.
+    pub(crate) fn again(
+        &self,
+        all: &Communicator,
+        members: usize,
+        leads: bool,
+        watch: &Watch,
+    ) -> Result<Memory, Error> {
+        meet(all, watch)?;
+        if leads {
+            // SAFETY: the memory held a board of more members; none of them is used any more, and the others wait below.
+            unsafe { self.base.write_bytes(0, board::bytes(members)) };
+        }
+        meet(all, watch)?;
+        // SAFETY: as in `open`.
+        Ok(unsafe { Memory::new(self.base, members) })
     }
 
     /// Collective: gives the memory back. The boards in it must be gone.
@@ -73,7 +99,7 @@ impl Window {
             check(code, "MPI_Win_allocate_shared")?;
             check(ffi::MPI_Win_set_errhandler(handle, ffi::RSMPI_ERRORS_RETURN), "MPI_Win_set_errhandler")?;
             check(ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, handle), "MPI_Win_lock_all")?;
-            Ok(Self { handle })
+            Ok(Self { handle, base: NonNull::dangling() })
         }
     }
 
@@ -89,6 +115,21 @@ impl Window {
         Ok((base, usize::try_from(size).unwrap_or(0)))
     }
 }
+
+/// All ranks come here. `MPI_Barrier` was seen to wait for ever for a rank that was lost while its communicator was made.
+fn meet(all: &Communicator, watch: &Watch) -> Result<(), Error> {
+    let limit = Deadline::new(MEETING_LIMIT, None);
+    let (mut wait, mut requests) = (Wait::begin("going on without lost ranks", &limit), Requests::new());
+    all.start_allgatherv(vec![0], &Parts::new(vec![1; all.size()])?, &mut requests)?;
+    if complete(&mut requests, &mut wait, Some(watch), |_, _, _| Ok(()))? {
+        return Ok(());
+    }
+    let reason = format!("the ranks that are left did not meet within {MEETING_LIMIT:?}");
+    Err(Error::Backend { operation: wait.operation(), reason })
+}
+
+/// All have said a moment ago that they come.
+const MEETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// The leader's rank on its host.
 const LEADER: usize = 0;

@@ -14,11 +14,16 @@ use probe_sync_collective::{Call, Error, ROOT, Traffic, WORD_MAX, check_word};
 
 use crate::mail::Mail;
 use crate::raw::Communicator;
+use crate::ulfm::Ulfm;
 
 /// One rank's way to say and hear words.
 #[derive(Debug)]
 pub(crate) struct Words {
     comm: Communicator,
+    /// Where the group may go on without a rank that is lost.
+    ulfm: Option<Ulfm>,
+    /// Whom nobody speaks to.
+    lost: Vec<bool>,
     mail: Mail,
     /// What has come of a word whose end has not, by rank.
     begun: Vec<Vec<u8>>,
@@ -26,8 +31,9 @@ pub(crate) struct Words {
 
 impl Words {
     /// `comm` is for words alone.
-    pub(crate) fn new(comm: Communicator) -> Self {
-        Self { begun: vec![Vec::new(); comm.size()], comm, mail: Mail::new() }
+    pub(crate) fn new(comm: Communicator, ulfm: Option<Ulfm>) -> Self {
+        let size = comm.size();
+        Self { begun: vec![Vec::new(); size], lost: vec![false; size], comm, ulfm, mail: Mail::new() }
     }
 
     /// Starts to send `word`: the root to all, any other rank to the root.
@@ -38,14 +44,15 @@ impl Words {
             return Err(Error::Backend { operation: "call", reason });
         }
         let hearers = if self.comm.rank() == ROOT { 1..self.comm.size() } else { ROOT..ROOT + 1 };
-        for hearer in hearers {
+        for hearer in hearers.filter(|hearer| !self.lost[*hearer]).collect::<Vec<_>>() {
             let mut left = word;
             loop {
                 let (piece, rest) = left.split_at(left.len().min(PIECE));
                 let message = [&[u8::from(rest.is_empty())], piece].concat();
                 traffic.messages_sent += 1;
                 traffic.bytes_sent += message.len() as u64;
-                self.mail.send(&self.comm, hearer, message)?;
+                let sent = self.mail.send(&self.comm, hearer, message);
+                self.unless_lost(sent)?;
                 left = rest;
                 if left.is_empty() {
                     break;
@@ -59,7 +66,8 @@ impl Words {
     pub(crate) fn hear(&mut self, traffic: &mut Traffic) -> Result<Vec<Call>, Error> {
         let mut heard = Vec::new();
         for _ in 0..LOOKS_MAX {
-            let Some((from, message)) = self.mail.next(&self.comm)? else { break };
+            let next = self.mail.next(&self.comm);
+            let Some((from, message)) = self.unless_lost(next)?.flatten() else { break };
             traffic.messages_received += 1;
             traffic.bytes_received += message.len() as u64;
             let whole = message.split_first().filter(|(last, _)| **last <= 1);
@@ -78,6 +86,26 @@ impl Words {
             }
         }
         Ok(heard)
+    }
+
+    /// Ranks that are lost: nobody speaks to them, and what they had begun to say is gone.
+    pub(crate) fn forget(&mut self, lost: &[bool]) {
+        self.lost = lost.to_vec();
+        for (begun, _) in self.begun.iter_mut().zip(lost).filter(|(_, lost)| **lost) {
+            begun.clear();
+        }
+    }
+
+    /// A failure that may be of a rank that is lost shows in the next operation, not here.
+    fn unless_lost<T>(&mut self, result: Result<T, Error>) -> Result<Option<T>, Error> {
+        match (result, self.ulfm) {
+            (Err(_), Some(ulfm)) if ulfm.failed(self.comm.handle()).is_ok_and(|failed| !failed.is_empty()) => {
+                self.mail = Mail::new();
+                ulfm.acknowledge(&self.comm);
+                Ok(None)
+            }
+            (result, _) => result.map(Some),
+        }
     }
 
     /// Something that was said is still on its way, or an end of what has come is missing.

@@ -43,7 +43,7 @@ pub(crate) struct Board {
     crowded: bool,
     /// The longest sleep, and what to do after it.
     sleep_max: Duration,
-    after_sleep: Option<Box<dyn Fn()>>,
+    after_sleep: Option<Box<dyn Fn() -> bool>>,
     /// Pieces published by this member; at the leader, pieces taken from each.
     published: Vec<u32>,
     /// Pieces announced or heard so far.
@@ -73,8 +73,8 @@ impl Board {
         }
     }
 
-    /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep.
-    pub(crate) fn work_while_waiting(&mut self, sleep_max: Duration, work: impl Fn() + 'static) {
+    /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep; once that says true, a rank is lost, and waits fail.
+    pub(crate) fn work_while_waiting(&mut self, sleep_max: Duration, work: impl Fn() -> bool + 'static) {
         self.sleep_max = sleep_max;
         self.after_sleep = Some(Box::new(work));
     }
@@ -379,21 +379,21 @@ impl Board {
         let Some(slice) = wait.slice() else { return Ok(false) };
         says(true);
         let seen = word.load(SeqCst);
-        let slept = if ready() { Ok(()) } else { self.futex(word, seen, slice.min(self.sleep_max), wait) };
+        let slept = if ready() { Ok(false) } else { self.futex(word, seen, slice.min(self.sleep_max), wait) };
         says(false);
-        slept.map(|()| true)
+        // What was written before a rank was lost is still there.
+        if slept? && !ready() {
+            return Err(lost(wait));
+        }
+        Ok(true)
     }
 
-    fn futex(&self, word: &AtomicU32, seen: u32, limit: Duration, wait: &Wait<'_>) -> Result<(), Error> {
+    /// Sleeps once; true when a rank is lost.
+    fn futex(&self, word: &AtomicU32, seen: u32, limit: Duration, wait: &Wait<'_>) -> Result<bool, Error> {
         let limit = futex::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
         match futex::wait(word, futex::Flags::empty(), seen, Some(&limit)) {
-            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(Errno::TIMEDOUT) => {
-                if let Some(work) = &self.after_sleep {
-                    work();
-                }
-                Ok(())
-            }
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(Errno::TIMEDOUT) => Ok(self.after_sleep.as_ref().is_some_and(|work| work())),
             Err(error) => Err(Error::Backend { operation: wait.operation(), reason: format!("futex: {error}") }),
         }
     }
@@ -419,6 +419,11 @@ impl Board {
             }
         }
     }
+}
+
+/// What ends a wait before its time: who is lost is found out afterwards.
+pub(crate) fn lost(wait: &Wait<'_>) -> Error {
+    Error::Backend { operation: wait.operation(), reason: "a rank is lost".to_owned() }
 }
 
 /// A payload in pieces; nothing is one empty piece.

@@ -30,11 +30,11 @@ pub(super) struct Absences(Vec<Absence>);
 
 impl Absences {
     /// A rank is gone.
-    pub fn left(&mut self, plan: &Plan, rank: usize, from: RoundId, reason: &str) {
+    pub fn left(&mut self, plan: &Plan, rank: usize, from: RoundId, reason: &str, backend: &str) {
         let (node_id, host) = (plan.node_of_rank[rank], plan.hostnames[rank].clone());
-        tracing::warn!(
-            "round {from}: rank {rank} on {host} is gone: {reason}; the others go on, and it may come back: start it again as before"
-        );
+        // Over MPI a process cannot join a job that runs already.
+        let back = if backend == "mpi" { "" } else { ", and it may come back: start it again as before" };
+        tracing::warn!("round {from}: rank {rank} on {host} is gone: {reason}; the others go on{back}");
         if self.0.len() < MOST {
             self.0.push(Absence { rank, node_id, host, from, reason: reason.to_owned(), back: None });
         }

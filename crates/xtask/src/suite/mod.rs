@@ -15,6 +15,7 @@ mod metrics;
 mod mpich;
 pub mod readers;
 mod selection;
+mod ulfm;
 mod whole_runs;
 
 use std::path::Path;

@@ -13,6 +13,7 @@ use super::ends;
 use super::launchers::{self, mpirun};
 use super::mpich;
 use super::selection::{BUILD, everything};
+use super::ulfm;
 use crate::demo::fresh_directory;
 use crate::scale;
 use crate::setup::Tools;
@@ -33,6 +34,7 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     ends::run(runner, root, tools);
     launchers::run(runner, root, tools);
     mpich::run(runner, root, tools);
+    ulfm::run(runner, root, tools);
     for scenario in &SCENARIOS {
         measure(runner, root, tools, scenario);
     }
@@ -48,6 +50,7 @@ fn names() -> impl Iterator<Item = &'static str> {
         .chain(ends::names())
         .chain(launchers::names())
         .chain(mpich::NAMES)
+        .chain(ulfm::names())
         .chain(SCENARIOS.iter().map(|scenario| scenario.name))
         .chain(of_namespaces)
         .chain([scale::NAME])

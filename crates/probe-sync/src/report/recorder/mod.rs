@@ -174,7 +174,7 @@ impl Recorder {
     /// A rank is gone, and the run goes on without it from this round on.
     pub fn left(&mut self, rank: usize, from: RoundId, reason: &str) {
         let plan = &self.joined.plan;
-        self.absences.left(plan, rank, from, reason);
+        self.absences.left(plan, rank, from, reason, self.joined.backend);
         self.metrics.rank(rank, &plan.hostnames[rank], true, self.absences.away());
     }
 

@@ -1,0 +1,167 @@
+//! MPI's User-Level Failure Mitigation (ULFM): who has failed, revoke, shrink. Looked up when the program runs.
+//!
+//! Place in the flow: below [`crate::survival`] and, as a [`Watch`], in every wait of [`crate::board`] and [`crate::leaders`].
+//! The functions are extensions (`MPIX_…`, MPI Forum's chapter on process failures) that Open MPI 5 has and Open MPI 4.1 lacks. A program is built against either and
+//! runs on both, so they are found by name. Open MPI survives a failure only where it was started with `--with-ft ulfm`, which sets [`ENABLED`].
+//! A failure shows at some ranks only; who sees it revokes the communicator, and that reaches all.
+//! What it does not do: find a rank that hangs. For MPI a stopped process has not failed.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use mpi::ffi;
+use probe_sync_collective::{Error, Rank};
+
+use crate::raw::{Communicator, check};
+
+/// The functions of this process's MPI.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Ulfm {
+    revoke: unsafe extern "C" fn(ffi::MPI_Comm) -> c_int,
+    is_revoked: unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int,
+    shrink: unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int,
+    get_failed: unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int,
+    ack_failed: unsafe extern "C" fn(ffi::MPI_Comm, c_int, *mut c_int) -> c_int,
+}
+
+impl Ulfm {
+    /// Where MPI has it and goes on after a failure.
+    pub fn find() -> Option<Self> {
+        let enabled = std::env::var(ENABLED).is_ok_and(|value| ["1", "true", "yes"].contains(&value.as_str()));
+        if !enabled {
+            return None;
+        }
+        // SAFETY: each name is that of a function of these arguments, as the extension's header declares it; null was sorted out by `symbol`.
+        unsafe {
+            Some(Self {
+                revoke: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(ffi::MPI_Comm) -> c_int>(symbol(
+                    c"MPIX_Comm_revoke",
+                )?),
+                is_revoked: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int>(
+                    symbol(c"MPIX_Comm_is_revoked")?,
+                ),
+                shrink: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int,
+                >(symbol(c"MPIX_Comm_shrink")?),
+                get_failed: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int,
+                >(symbol(c"MPIX_Comm_get_failed")?),
+                ack_failed: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(ffi::MPI_Comm, c_int, *mut c_int) -> c_int,
+                >(symbol(c"MPIX_Comm_ack_failed")?),
+            })
+        }
+    }
+
+    /// The ranks of `comm` that have failed, as far as this rank knows.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn failed(&self, comm: ffi::MPI_Comm) -> Result<Vec<Rank>, Error> {
+        // SAFETY: the communicator is valid, and the group is a local variable, which is freed below.
+        unsafe {
+            let mut group = ffi::RSMPI_GROUP_NULL;
+            check((self.get_failed)(comm, &mut group), "MPIX_Comm_get_failed")?;
+            let failed = ranks_in(group, comm);
+            check(ffi::MPI_Group_free(&mut group), "MPI_Group_free")?;
+            failed
+        }
+    }
+
+    /// After this, waiting for a message from whomever on `comm` is possible again: this rank knows who has failed.
+    pub fn acknowledge(&self, comm: &Communicator) {
+        let mut acknowledged = 0;
+        // SAFETY: the communicator is valid and the number a local variable. What fails here fails again where it matters.
+        unsafe { (self.ack_failed)(comm.handle(), comm.size() as c_int, &mut acknowledged) };
+    }
+
+    /// Collective over those of `comm` who are left: a communicator of them alone, in the same order, and each one's rank in `base`.
+    ///
+    /// # Errors
+    /// What MPI says.
+    pub fn shrink(&self, comm: &Communicator, base: &Communicator) -> Result<(Communicator, Vec<Rank>), Error> {
+        // SAFETY: both communicators are valid; the new handle and the group are local variables.
+        unsafe {
+            let mut smaller = ffi::RSMPI_COMM_NULL;
+            check((self.shrink)(comm.handle(), &mut smaller), "MPIX_Comm_shrink")?;
+            let smaller = Communicator::own(smaller)?;
+            let mut group = ffi::RSMPI_GROUP_NULL;
+            check(ffi::MPI_Comm_group(smaller.handle(), &mut group), "MPI_Comm_group")?;
+            let present = ranks_in(group, base.handle());
+            check(ffi::MPI_Group_free(&mut group), "MPI_Group_free")?;
+            Ok((smaller, present?))
+        }
+    }
+
+    /// What a wait asks that must end when a rank of `comm` is lost which is not `lost` already. `base` is a communicator of all ranks that nobody revokes.
+    pub fn watch(&self, comm: &Communicator, base: &Communicator, lost: &[bool]) -> Watch {
+        Watch { ulfm: *self, comm: comm.handle(), base: base.handle(), lost: lost.to_vec() }
+    }
+}
+
+/// Sees that a rank is lost; whoever sees it tells all.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    ulfm: Ulfm,
+    comm: ffi::MPI_Comm,
+    base: ffi::MPI_Comm,
+    lost: Vec<bool>,
+}
+
+impl Watch {
+    /// Lets MPI work. True once a rank is lost, another has revoked the communicator, or has said on `base` that it knows of a loss; it is revoked then.
+    pub fn sees_loss(&self) -> bool {
+        let (mut flag, mut revoked) = (0, 0);
+        // SAFETY: the communicators stay until the process ends, the flags are local variables, and no status is asked for.
+        unsafe {
+            let (any, tag) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG);
+            ffi::MPI_Iprobe(any, tag, self.base, &mut flag, ffi::RSMPI_STATUS_IGNORE);
+            (self.ulfm.is_revoked)(self.comm, &mut revoked);
+        }
+        if revoked != 0 {
+            return true;
+        }
+        let failed = self.ulfm.failed(self.base).unwrap_or_default();
+        // Open MPI takes in the launcher's news at one of some thousand calls only: the message of a rank that knows more comes first.
+        let news = flag != 0 || failed.iter().any(|rank| !self.lost[*rank]);
+        if news {
+            // SAFETY: the communicator is valid.
+            unsafe { (self.ulfm.revoke)(self.comm) };
+        }
+        news
+    }
+}
+
+/// The ranks in `comm` of the processes of `group`.
+///
+/// # Safety
+/// Both are valid.
+unsafe fn ranks_in(group: ffi::MPI_Group, comm: ffi::MPI_Comm) -> Result<Vec<Rank>, Error> {
+    let mut size: c_int = 0;
+    // SAFETY: as this function requires; both arrays have `size` numbers.
+    unsafe {
+        check(ffi::MPI_Group_size(group, &mut size), "MPI_Group_size")?;
+        if size == 0 {
+            return Ok(Vec::new());
+        }
+        let (own, mut ranks): (Vec<c_int>, Vec<c_int>) = ((0..size).collect(), vec![0; size as usize]);
+        let mut all = ffi::RSMPI_GROUP_NULL;
+        check(ffi::MPI_Comm_group(comm, &mut all), "MPI_Comm_group")?;
+        let code = ffi::MPI_Group_translate_ranks(group, size, own.as_ptr(), all, ranks.as_mut_ptr());
+        check(ffi::MPI_Group_free(&mut all), "MPI_Group_free")?;
+        check(code, "MPI_Group_translate_ranks")?;
+        Ok(ranks.into_iter().filter_map(|rank| Rank::try_from(rank).ok()).collect())
+    }
+}
+
+/// A function of the libraries that this process has loaded.
+fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name ends with a null byte; nothing is loaded by this call.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+/// Open MPI's parameter, as `mpirun --with-ft ulfm` gives it to every rank.
+const ENABLED: &str = "OMPI_MCA_mpi_ft_enable";
