@@ -22,12 +22,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, poll_sockets};
-use super::frame::{Body, Kind};
+use super::connection::Connection;
+use super::frame::Kind;
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
 use super::options::{FanOut, TcpOptions};
 use super::rendezvous::{bind, bind_everywhere};
+use super::sockets::poll_sockets;
 use super::{Group, JobKey};
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_participants,
@@ -162,6 +163,9 @@ impl Tcp {
         let local = listener.local_addr().map_err(setup)?.ip();
         let mut group = Group::of_the_rest(expected, joined, listener, local)?;
         group.say_it_stands(Wait::begin(OPERATION, limit))?;
+        if expected.options.local {
+            group.offer_local()?;
+        }
         Ok(group)
     }
 
@@ -410,7 +414,7 @@ impl Group {
     fn say_it_stands(&mut self, wait: Wait<'_>) -> Result<(), Error> {
         let present = self.peers.present();
         self.peers.on_loss(super::Losses::GoOn(""));
-        self.peers.send(Kind::Broadcast, 0, &present, |_| Body::new(STANDS), wait)?;
+        self.peers.send(Kind::Broadcast, 0, &present, |_| STANDS, wait)?;
         self.note_gone();
         Ok(())
     }
