@@ -65,6 +65,10 @@ fn main() -> Result<()> {
     for rank in 1..plan.ranks {
         let mut other = Command::new(std::env::current_exe()?);
         other.args(&arguments[1..]).args(["--rank", &rank.to_string(), "--id", &format!("{:x}", meeting.id())]);
+        // What a quick run has not been told.
+        for (flag, number) in [("--ranks", plan.ranks), ("--blocks", plan.blocks), ("--rounds", plan.rounds)] {
+            other.args([flag, &number.to_string()]);
+        }
         others.push(Other(other.spawn()?));
     }
     let mut group = meeting.host(plan.ranks, &deadline())?;
