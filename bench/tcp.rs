@@ -1,14 +1,17 @@
 //! What a round over TCP costs: a gather of a payload from every rank and a broadcast of 24 bytes for each.
 //!
-//! `cargo bench -p probe-sync-collective --bench tcp [-- --ranks N] [--blocks N] [--rounds N] [--payload BYTES] [--apart-us N]`
+//! `cargo bench -p probe-sync-collective --bench tcp [-- --ranks N] [--blocks N] [--rounds N] [--payload BYTES] [--apart-us N] [--foreign N]`
 //!
 //! This process is rank 0, and each other rank is a process of its own on this machine. A round takes from rank 0's gather to the end of its broadcast;
 //! printed are the median over all rounds and the medians of the blocks. With `--apart-us` each rank sleeps up to that long before a round.
+//! With `--foreign` a process of its own holds that many foreign connections where rank 0 listens, from before the ranks start until the end: a third says nothing, a third says a
+//! greeting byte by byte, a third says garbage and comes again. The time until all ranks have joined is printed too; the door is open during the rounds.
 //!
 //! What it does not do: assert any time. Run by `cargo test --benches` it does only a little: it must not rot.
 
 use std::error::Error;
-use std::net::IpAddr;
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -24,6 +27,7 @@ struct Plan {
     rounds: usize,
     payload: usize,
     apart_us: u64,
+    foreign: usize,
 }
 
 fn main() -> Result<()> {
@@ -38,29 +42,81 @@ fn main() -> Result<()> {
         rounds: number("--rounds", if quick { 3 } else { 100 })?,
         payload: number("--payload", 1024)?,
         apart_us: number("--apart-us", 0)? as u64,
+        foreign: number("--foreign", 0)?,
     };
     if let Some(rank) = value("--rank") {
         let id: UniqueId = value("--id").ok_or("--id is missing")?.parse()?;
         let mut group = id.join(rank.parse()?, plan.ranks, &deadline())?;
         return rounds(&mut group, plan).map(drop);
     }
-    let meeting = Meeting::open(&[IpAddr::from([127, 0, 0, 1])])?;
-    let mut others = Vec::new();
+    if let Some(address) = value("--disturb") {
+        return disturb(address.parse()?, plan.foreign);
+    }
+    let meeting = open_meeting()?;
+    let mut disturber = None;
+    if plan.foreign > 0 {
+        let mut other = Command::new(std::env::current_exe()?);
+        other.args(["--disturb", &meeting.1.to_string(), "--foreign", &plan.foreign.to_string()]);
+        disturber = Some(Other(other.spawn()?));
+        std::thread::sleep(SETTLE);
+    }
+    let meeting = meeting.0;
+    let (begun, mut others) = (Instant::now(), Vec::new());
     for rank in 1..plan.ranks {
         let mut other = Command::new(std::env::current_exe()?);
         other.args(&arguments[1..]).args(["--rank", &rank.to_string(), "--id", &format!("{:x}", meeting.id())]);
+        // What a quick run has not been told.
+        for (flag, number) in [("--ranks", plan.ranks), ("--blocks", plan.blocks), ("--rounds", plan.rounds)] {
+            other.args([flag, &number.to_string()]);
+        }
         others.push(Other(other.spawn()?));
     }
     let mut group = meeting.host(plan.ranks, &deadline())?;
+    let joined = begun.elapsed();
+    group.go_on_without_lost(Vec::new())?;
     let blocks = rounds(&mut group, plan)?;
     let mut all: Vec<f64> = blocks.iter().flatten().copied().collect();
     let medians: Vec<String> = blocks.into_iter().map(|mut block| format!("{:.1}", median(&mut block))).collect();
-    println!("{} ranks: {:.1} µs per round; blocks {}", plan.ranks, median(&mut all), medians.join(" "));
+    let (each, joined) = (median(&mut all), joined.as_secs_f64() * 1e3);
+    println!("{} ranks: {each:.1} µs per round; blocks {}; joined in {joined:.1} ms", plan.ranks, medians.join(" "));
+    drop(disturber);
     for mut other in others {
         let status = other.0.wait()?;
         if !status.success() {
             return Err(format!("a rank ended with {status}").into());
         }
+    }
+    Ok(())
+}
+
+/// A place to meet at a port that is known here too.
+fn open_meeting() -> Result<(Meeting, SocketAddr)> {
+    let own = IpAddr::from([127, 0, 0, 1]);
+    let address = TcpListener::bind((own, 0))?.local_addr()?;
+    Ok((Meeting::at(&[own], address.port(), &std::process::id().to_le_bytes())?, address))
+}
+
+/// Holds foreign connections until it is ended.
+fn disturb(address: SocketAddr, foreign: usize) -> Result<()> {
+    let connect = || -> Option<TcpStream> {
+        let stream = TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(stream)
+    };
+    let mut held: Vec<Option<TcpStream>> = (0..foreign).map(|_| connect()).collect();
+    for tick in (0..GREETING.len()).cycle() {
+        for (place, stream) in held.iter_mut().enumerate() {
+            let said = match (stream.as_mut(), place % 3) {
+                (None, _) => None,
+                (Some(_), 0) => Some(true),
+                (Some(stream), 1) => Some(stream.write(&GREETING[tick..=tick]).is_ok()),
+                (Some(stream), _) => Some(stream.write(b"garbage").is_ok() && tick % 4 != 3),
+            };
+            if said != Some(true) {
+                *stream = connect();
+            }
+        }
+        std::thread::sleep(TICK);
     }
     Ok(())
 }
@@ -110,6 +166,15 @@ fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
+
+/// What a slow foreign connection says, byte by byte.
+const GREETING: &[u8] = b"prbsync\x01";
+
+/// Between two bytes of it.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What foreign connections have before the ranks start.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Rounds before each block that do not count.
 const WARM_UP: usize = 5;

@@ -204,7 +204,7 @@ impl Collective for InProcess {
         !self.shared.lock().members[self.root].alive
     }
 
-    fn succeed(&mut self, of: usize, _patience: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, of: usize, _late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         const OPERATION: &str = "succession";
         let mut wait = Wait::begin(OPERATION, deadline);
         let lost = self.root;

@@ -380,12 +380,12 @@ pub trait Collective {
     fn line_up(&mut self, _successors: &[(Rank, Vec<SocketAddr>)]) {}
 
     /// The root is lost, and an operation has failed for that: settles with the ranks that are left who takes its place. More than half of the `of` ranks
-    /// that took part last, the lost root among them, must find each other; who finds more than half waits no longer than `patience` for the rest. Afterwards they
+    /// that took part last, the lost root among them, must find each other; who finds more than half waits no longer than `late_by` for the rest. Afterwards they
     /// begin anew: what failed is repeated, with the new root.
     ///
     /// # Errors
     /// [`Error::Minority`] when too few find each other; also when the backend has only one root.
-    fn succeed(&mut self, _of: usize, _patience: Duration, _deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, _of: usize, _late_by: Duration, _deadline: &Deadline) -> Result<Rank, Error> {
         Err(Error::Backend { operation: "succession", reason: format!("{} groups have only one root", self.backend()) })
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::bundle::Bundle;
 use super::children::Children;
 use super::connection::Connection;
-use super::frame::{Body, Kind};
+use super::frame::Kind;
 use super::greeting::{Errand, Hello};
 use super::joining::{Attempt, attempt};
 use super::newcomers::Expected;
@@ -252,15 +252,14 @@ impl Branch {
 
     /// Brings a bundle to the parent, or to the root.
     fn pass_up(&self, peers: &mut Peers, sequence: u64, bytes: &[u8], mut wait: Wait<'_>) -> Result<(), Error> {
-        let body = Body::new(bytes);
         if peers.at(self.up()).is_some() {
             let sooner = wait.sooner(0.75);
-            peers.send(Kind::Gather, sequence, &[self.up()], |_| body, Wait::begin(wait.operation(), &sooner))?;
+            peers.send(Kind::Gather, sequence, &[self.up()], |_| bytes, Wait::begin(wait.operation(), &sooner))?;
             if peers.at(self.up()).is_some() {
                 return check_root(peers);
             }
         }
-        peers.send(Kind::Gather, sequence, &[CONTROL], |_| body, wait)?;
+        peers.send(Kind::Gather, sequence, &[CONTROL], |_| bytes, wait)?;
         check_root(peers)
     }
 
@@ -334,13 +333,12 @@ impl Branch {
         let passing = Wait::begin(operation, &sooner);
         if kind == Kind::Broadcast {
             out.extend_from_slice(payload);
-            let body = Body::new(told);
-            peers.send(kind, sequence, &there, |_| body, passing)?;
+            peers.send(kind, sequence, &there, |_| told, passing)?;
         } else {
             let frames = Bundle::frames(payload, self.expected.size).map_err(|what| wrong(&what))?;
             let parts: Vec<Vec<u8>> = there.iter().map(|&child| self.part(child, &frames, told, payload)).collect();
             let of = |place: usize| there.iter().position(|&child| child == place).map_or(&[][..], |at| &parts[at]);
-            peers.send(kind, sequence, &there, |place| Body::new(of(place)), passing)?;
+            peers.send(kind, sequence, &there, of, passing)?;
             let own = frames.iter().find(|(rank, _)| *rank == self.rank);
             out.extend_from_slice(own.ok_or_else(|| wrong("no frame for this rank"))?.1);
         }

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, poll_sockets};
+use super::connection::Connection;
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
+use super::sockets::poll_sockets;
 use crate::Error;
 
 /// The thread that lets children in. Dropping it ends the thread.

@@ -1,20 +1,21 @@
 //! One connection between the root and another rank: frames in, frames out, without ever blocking.
 //!
 //! Place in the flow: `peers` decides whom to wait for and sleeps; this file moves the bytes. What they mean is told in `frame`.
-//! Words leave as soon as the socket takes them; what it does not take goes before the next frame.
+//! Words leave as soon as the socket takes them; what it does not take goes before the next frame. Frames of one host may move to a second socket (`local`).
 //! What it does not do: reconnect. A broken connection is a lost rank; one that comes back has a new one (`door`).
 
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice};
 use std::net::TcpStream;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use socket2::{SockRef, TcpKeepalive};
+use rustix::net::{RecvFlags, SendFlags};
+use socket2::SockRef;
 
-use super::frame::{Body, HEADER, Header, Kind, Seal};
+use super::frame::{Hashed, Header, HeaderBytes, Kind, Seal};
 use super::incoming::Incoming;
+use super::local::{self, Local, MOVED, OFFER, Offers};
+use super::sockets::{keep_alive, write};
 use crate::{Error, Rank, Traffic};
 
 /// An open connection to `rank`.
@@ -36,6 +37,7 @@ pub(super) struct Connection {
     deaf: Option<String>,
     /// Words that the socket has not taken yet.
     unsent: Vec<u8>,
+    local: Local,
     /// A frame went out in part only: no other frame can follow it.
     cut_off: bool,
     traffic: Traffic,
@@ -55,7 +57,7 @@ enum Broken {
 pub(super) struct Leaving {
     header: Header,
     /// The header, once a byte of it has left.
-    bytes: [u8; HEADER],
+    bytes: HeaderBytes,
     sent: usize,
 }
 
@@ -82,6 +84,7 @@ impl Connection {
             ended: false,
             deaf: None,
             unsent: Vec::new(),
+            local: Local::default(),
             cut_off: false,
             traffic: Traffic::default(),
         }
@@ -93,6 +96,57 @@ impl Connection {
 
     pub(super) fn stream(&self) -> &Arc<TcpStream> {
         &self.stream
+    }
+
+    /// Where the next bytes leave: what waits to write waits for it.
+    pub(super) fn outward(&self) -> BorrowedFd<'_> {
+        match &self.local.stream {
+            Some(local) if !self.seal.has_key() && self.local.farewell.is_empty() => local.as_fd(),
+            _ => self.stream.as_fd(),
+        }
+    }
+
+    /// Whether frames have moved to another socket, those that come and those that leave.
+    #[cfg(test)]
+    pub(super) fn has_moved(&self) -> [bool; 2] {
+        [self.incoming.has_moved(), !self.seal.has_key()]
+    }
+
+    fn inward(&self) -> BorrowedFd<'_> {
+        match &self.local.stream {
+            Some(local) if self.incoming.has_moved() => local.as_fd(),
+            _ => self.stream.as_fd(),
+        }
+    }
+
+    /// Has `epoll` tell under this number what happens here.
+    ///
+    /// # Errors
+    /// When the system cannot watch it.
+    pub(super) fn watch(&mut self, epoll: &Arc<OwnedFd>, number: u64) -> rustix::io::Result<()> {
+        self.local.watch(&self.stream, epoll, number)
+    }
+
+    /// Ends that.
+    pub(super) fn unwatch(&mut self) {
+        self.local.unwatch(&self.stream);
+    }
+
+    /// Takes an offer of another socket for frames, should one come.
+    pub(super) fn take_offers(&mut self) {
+        self.local.wanted = true;
+    }
+
+    /// Offers one, if the other side is on this host.
+    ///
+    /// # Errors
+    /// Never: it is short.
+    pub(super) fn offer(&mut self, offers: &Arc<Offers>) -> Result<(), Error> {
+        let ip = |address: io::Result<std::net::SocketAddr>| address.ok().map(|address| address.ip().to_canonical());
+        let (own, peers) = (ip(self.stream.local_addr()), ip(self.stream.peer_addr()));
+        let Some((offer, secret)) = offers.make().filter(|_| own.is_some() && own == peers) else { return Ok(()) };
+        self.local.offered = Some((Arc::clone(offers), secret));
+        self.say(Kind::Local, OFFER, &offer, "rendezvous")
     }
 
     /// What it has carried.
@@ -209,7 +263,8 @@ impl Connection {
         payload: &[u8],
         operation: &'static str,
     ) -> Result<(), Error> {
-        let header = Header::of(kind, sequence, Body::new(payload), operation)?;
+        self.move_out();
+        let header = Header::of(kind, sequence, (payload, &mut Hashed::default()), &self.seal, operation)?;
         if self.deaf.is_some() || self.cut_off {
             return Ok(());
         }
@@ -229,16 +284,16 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Backend`] when it is too long.
-    pub(super) fn begin(
+    pub(super) fn begin<'a>(
         &mut self,
         kind: Kind,
         sequence: u64,
-        body: Body<'_>,
+        payload: (&'a [u8], &mut Hashed<'a>),
         operation: &'static str,
     ) -> Result<Leaving, Error> {
-        let header = Header::of(kind, sequence, body, operation)?;
+        let header = Header::of(kind, sequence, payload, &self.seal, operation)?;
         self.traffic.messages_sent += 1;
-        Ok(Leaving { header, bytes: [0; HEADER], sent: 0 })
+        Ok(Leaving { header, bytes: HeaderBytes::NONE, sent: 0 })
     }
 
     /// Writes as much of a frame as the socket takes. True once all of it is written.
@@ -246,6 +301,9 @@ impl Connection {
     /// # Errors
     /// [`Error::Lost`] when the peer is gone.
     pub(super) fn send(&mut self, frame: &mut Leaving, payload: &[u8], operation: &'static str) -> Result<bool, Error> {
+        if frame.sent == 0 {
+            self.move_out();
+        }
         let no_words = self.send_unsent();
         if let Some(reason) = &self.deaf {
             return Err(self.lost(operation, reason));
@@ -257,12 +315,13 @@ impl Connection {
             // Its number is known only now: a frame that was begun may never leave.
             frame.bytes = frame.header.encode(&self.seal);
         }
-        let whole = HEADER + payload.len();
+        let header_length = frame.bytes.len();
+        let whole = header_length + payload.len();
         while frame.sent < whole {
-            let header = IoSlice::new(&frame.bytes[frame.sent.min(HEADER)..]);
-            let rest = IoSlice::new(&payload[frame.sent.saturating_sub(HEADER)..]);
+            let header = IoSlice::new(&frame.bytes[frame.sent.min(header_length)..]);
+            let rest = IoSlice::new(&payload[frame.sent.saturating_sub(header_length)..]);
             // The standard library's write of several parts would signal SIGPIPE where the peer is gone.
-            match SockRef::from(&*self.stream).send_vectored_with_flags(&[header, rest], NO_SIGNAL) {
+            match SockRef::from(&self.outward()).send_vectored_with_flags(&[header, rest], NO_SIGNAL) {
                 Ok(count) => {
                     if frame.sent == 0 {
                         self.seal.pass();
@@ -294,15 +353,16 @@ impl Connection {
         if !self.cut_off {
             let mut payload = (rank as u32).to_le_bytes().to_vec();
             payload.extend_from_slice(&reason.as_bytes()[..reason.len().min(LAST_REASON_MAX)]);
-            if let Ok(mut frame) = self.begin(kind, 0, Body::new(&payload), "abort") {
+            if let Ok(mut frame) = self.begin(kind, 0, (&payload, &mut Hashed::default()), "abort") {
                 let _ = self.send(&mut frame, &payload, "abort");
             }
         }
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.local.stream.as_ref().map(|local| SockRef::from(local).shutdown(std::net::Shutdown::Write));
         // Closing a socket with unread bytes resets the connection, which may overtake the frame just sent.
         let mut discarded = [0; 4096];
         for _ in 0..ABORT_DRAIN_READS {
-            if !matches!((&*self.stream).read(&mut discarded), Ok(1..)) {
+            if !matches!(rustix::net::recv(self.inward(), &mut discarded, RecvFlags::empty()), Ok((1.., _))) {
                 break;
             }
         }
@@ -313,19 +373,23 @@ impl Connection {
         if !self.readable {
             return false;
         }
+        let inward = match &self.local.stream {
+            Some(local) if self.incoming.has_moved() => local.as_fd(),
+            _ => self.stream.as_fd(),
+        };
         let room = self.incoming.room();
         let asked = room.len();
-        let count = match (&*self.stream).read(room) {
+        let count = match rustix::net::recv(inward, room, RecvFlags::empty()).map(|(count, _)| count) {
             Ok(0) => {
                 self.broken = Some(Broken::Ended("the connection was closed".to_owned()));
                 return false;
             }
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(rustix::io::Errno::AGAIN) => {
                 self.readable = false;
                 return false;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            Err(rustix::io::Errno::INTR) => return true,
             Err(error) => {
                 self.broken = Some(Broken::Ended(error.to_string()));
                 return false;
@@ -338,26 +402,83 @@ impl Connection {
         }
         // After a read that was not filled the system tells of what comes later; an end may have been told of already.
         self.readable = count == asked || self.ended;
+        if let Some((sequence, content)) = self.incoming.local()
+            && let Err(what) = self.hear_local(sequence, &content)
+        {
+            self.broken = Some(Broken::Wrong(what));
+        }
         self.readable && self.broken.is_none()
+    }
+
+    /// What the other side says about the other socket for frames.
+    fn hear_local(&mut self, sequence: u64, content: &[u8]) -> Result<(), String> {
+        match sequence {
+            OFFER if !self.local.wanted => {}
+            OFFER if self.local.stream.is_none() && self.local.offered.is_none() => {
+                local::accept_offer(content).map_or(Ok(()), |stream| self.add_local(stream))?;
+            }
+            MOVED if self.local.offered.is_some() => {
+                let offered = self.local.offered.take();
+                let stream = offered.map(|(offers, secret)| offers.take(&secret)).transpose()?;
+                self.incoming.moved()?;
+                stream.map_or(Ok(()), |stream| self.add_local(stream))?;
+                self.readable = true;
+            }
+            MOVED if self.local.stream.is_some() && !self.incoming.has_moved() => {
+                self.incoming.moved()?;
+                self.readable = true;
+            }
+            other => return Err(format!("word {other} about another connection, which was not due")),
+        }
+        Ok(())
+    }
+
+    /// There is another socket: what leaves moves there.
+    fn add_local(&mut self, stream: OwnedFd) -> Result<(), String> {
+        self.local
+            .watch_socket(stream.as_fd())
+            .map_err(|error| format!("its other socket cannot be watched: {error}"))?;
+        self.local.stream = Some(stream);
+        self.local.due = true;
+        self.move_out();
+        Ok(())
+    }
+
+    /// What leaves moves to the other socket if it is to and no frame has left in part.
+    fn move_out(&mut self) {
+        if !self.local.due || self.cut_off || !self.unsent.is_empty() {
+            return;
+        }
+        if let Ok(header) = Header::of(Kind::Local, MOVED, (&[], &mut Hashed::default()), &self.seal, "moving") {
+            self.local.farewell = header.encode(&self.seal).to_vec();
+            self.local.due = false;
+            self.seal = Seal::none();
+            self.send_unsent();
+        }
     }
 
     /// Writes words that are still here. True when none is left.
     fn send_unsent(&mut self) -> bool {
-        let mut sent = 0;
-        while sent < self.unsent.len() {
-            match (&*self.stream).write(&self.unsent[sent..]) {
-                Ok(count) => sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.deaf = Some(error.to_string());
-                    break;
-                }
-            }
+        if self.local.farewell.is_empty() && self.unsent.is_empty() {
+            return true;
         }
-        self.traffic.bytes_sent += sent as u64;
-        self.unsent.drain(..sent);
-        self.unsent.is_empty()
+        let mut farewell = std::mem::take(&mut self.local.farewell);
+        let left = write(self.stream.as_fd(), &mut farewell);
+        self.local.farewell = farewell;
+        let left = left.and_then(|before| {
+            if !self.local.farewell.is_empty() {
+                return Ok(before);
+            }
+            let mut unsent = std::mem::take(&mut self.unsent);
+            let left = write(self.outward(), &mut unsent).map(|count| before + count);
+            self.unsent = unsent;
+            left
+        });
+        match left {
+            Ok(count) => self.traffic.bytes_sent += count as u64,
+            Err(error) => self.deaf = Some(error.to_string()),
+        }
+        self.local.farewell.is_empty() && self.unsent.is_empty()
     }
 
     fn lost(&self, operation: &'static str, reason: &dyn ToString) -> Error {
@@ -365,41 +486,8 @@ impl Connection {
     }
 }
 
-/// A peer whose machine has lost its power is found out within half a minute, also while nothing is said.
-pub(super) fn keep_alive(stream: &TcpStream) {
-    let socket = SockRef::from(stream);
-    let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_RETRIES);
-    // Both make things better only.
-    let _ = socket.set_tcp_keepalive(&alive);
-    let _ = socket.set_tcp_user_timeout(Some(ALIVE_AFTER + ALIVE_RETRIES * ALIVE_EVERY));
-}
-
-/// Sleeps until one of the sockets has what is asked of it, at most for `limit`; says which.
-///
-/// # Errors
-/// [`Error::Backend`] when the system refuses; a signal only ends the sleep.
-pub(super) fn poll_sockets(
-    sockets: &[(BorrowedFd<'_>, PollFlags)],
-    limit: Duration,
-    operation: &'static str,
-) -> Result<Vec<bool>, Error> {
-    let mut set: Vec<PollFd<'_>> =
-        sockets.iter().map(|(socket, events)| PollFd::from_borrowed_fd(*socket, *events)).collect();
-    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-    match rustix::event::poll(&mut set, Some(&limit)) {
-        Ok(_) => Ok(set.iter().map(|entry| !entry.revents().is_empty()).collect()),
-        Err(rustix::io::Errno::INTR) => Ok(vec![false; sockets.len()]),
-        Err(error) => Err(Error::Backend { operation, reason: format!("poll: {error}") }),
-    }
-}
-
 /// Writing to a peer that is gone is an error, no signal.
-const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits() as i32;
-
-/// When a silent peer is asked whether it is there, and how often.
-const ALIVE_AFTER: Duration = Duration::from_secs(10);
-const ALIVE_EVERY: Duration = Duration::from_secs(5);
-const ALIVE_RETRIES: u32 = 4;
+const NO_SIGNAL: i32 = SendFlags::NOSIGNAL.bits() as i32;
 
 /// Bytes of frames that are read while only words are asked for.
 const READ_AHEAD: usize = 1 << 20;

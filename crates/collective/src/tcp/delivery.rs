@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use blake3::{Hash, Hasher};
 use rustix::event::PollFlags;
 
-use super::connection::{keep_alive, poll_sockets};
+use super::sockets::{keep_alive, poll_sockets};
 use crate::Wait;
 
 /// One side of such a connection.

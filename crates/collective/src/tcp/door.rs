@@ -25,13 +25,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, Leaving, poll_sockets};
-use super::frame::{Body, Kind};
+use super::connection::{Connection, Leaving};
+use super::frame::{Hashed, Kind};
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers, Proven};
 use super::options::TcpOptions;
 use super::receiving::{Delivery, Receiving};
 use super::secret::Secret;
+use super::sockets::poll_sockets;
 use crate::{Error, FilePlaces, Rank};
 
 /// The thread that lets ranks back in. Dropping it ends the thread.
@@ -200,7 +201,8 @@ impl Porter {
             if shared.is_free(proven.rank) {
                 let notice = shared.notice.0.clone();
                 if let Some(mut connection) = proven.welcome(Verdict::Back) {
-                    let leaving = Some(connection.begin(Kind::Back, 0, Body::new(&notice), OPERATION)?);
+                    let leaving =
+                        Some(connection.begin(Kind::Back, 0, (&notice, &mut Hashed::default()), OPERATION)?);
                     shared.places[connection.rank()] = Some(Arc::clone(connection.stream()));
                     self.returning.push(Returning { connection, notice, leaving, since: now });
                 }

@@ -201,7 +201,7 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 32 + NONCE;
 pub(super) const PROOF: usize = 32;

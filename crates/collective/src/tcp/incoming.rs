@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::frame::{HEADER, Header, Kind, Seal};
+use super::frame::{Header, Kind, Seal};
 
 /// Bytes that have come and have not been handed out.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Incoming {
     /// Frames that have come whole, words left out.
     frames: VecDeque<Found>,
     words: Vec<Vec<u8>>,
+    /// What was said last about the other way for frames: the sequence and the content.
+    local: Option<(u64, Vec<u8>)>,
     /// The header of the frame that has not come whole, once its tag was right.
     coming: Option<Header>,
 }
@@ -29,6 +31,8 @@ pub(super) struct Incoming {
 #[derive(Debug)]
 struct Found {
     header: Header,
+    /// Where its header begins.
+    start: usize,
     payload: Range<usize>,
 }
 
@@ -36,7 +40,7 @@ impl Incoming {
     /// Nothing yet, of what is sealed like this.
     pub fn new(seal: Seal) -> Self {
         let (frames, words) = (VecDeque::new(), Vec::new());
-        Self { seal, bytes: Vec::new(), filled: 0, parsed: 0, frames, words, coming: None }
+        Self { seal, bytes: Vec::new(), filled: 0, parsed: 0, frames, words, local: None, coming: None }
     }
 
     /// Where the next bytes go; never empty.
@@ -47,6 +51,7 @@ impl Incoming {
             self.filled -= taken;
             self.parsed -= taken;
             for found in &mut self.frames {
+                found.start -= taken;
                 found.payload = found.payload.start - taken..found.payload.end - taken;
             }
             if self.filled == 0 && self.bytes.len() > KEPT {
@@ -67,8 +72,8 @@ impl Incoming {
         self.filled += count;
         let mut whole = 0;
         while let Some(header) = self.next_header()? {
-            let start = self.parsed + HEADER;
-            let payload = start..start + header.length;
+            let (start, content) = (self.parsed, self.parsed + self.seal.header());
+            let payload = content..content + header.length;
             if payload.end > self.filled {
                 self.coming = Some(header);
                 break;
@@ -78,8 +83,10 @@ impl Incoming {
             self.seal.pass();
             self.parsed = payload.end;
             whole += 1;
-            if header.kind != Kind::Word {
-                self.frames.push_back(Found { header, payload });
+            if header.kind == Kind::Local {
+                self.local = Some((header.sequence, self.bytes[payload].to_vec()));
+            } else if header.kind != Kind::Word {
+                self.frames.push_back(Found { header, start, payload });
             } else if self.words.len() < WORDS {
                 self.words.push(self.bytes[payload].to_vec());
             } else {
@@ -107,6 +114,26 @@ impl Incoming {
         self.frames.pop_front();
     }
 
+    /// What was said about the other way for frames since this was last asked.
+    pub fn local(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.local.take()
+    }
+
+    /// What comes from now on comes on the other way, without tags.
+    ///
+    /// # Errors
+    /// That something came after the end of this one.
+    pub fn moved(&mut self) -> Result<(), String> {
+        self.seal = Seal::none();
+        let nothing = self.filled == self.parsed;
+        if nothing { Ok(()) } else { Err("bytes after it had moved to another connection".to_owned()) }
+    }
+
+    /// Whether what comes is under tags.
+    pub fn has_moved(&self) -> bool {
+        !self.seal.has_key()
+    }
+
     /// Bytes of frames that nobody has taken yet.
     pub fn waiting(&self) -> usize {
         self.filled - self.taken()
@@ -114,7 +141,7 @@ impl Incoming {
 
     /// Bytes at the beginning that nobody needs any more.
     fn taken(&self) -> usize {
-        self.frames.front().map_or(self.parsed, |found| found.payload.start - HEADER)
+        self.frames.front().map_or(self.parsed, |found| found.start)
     }
 
     /// The words that came since this was last asked.
@@ -134,7 +161,7 @@ const WORDS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::{Body, FRAME_MAX};
+    use super::super::frame::{FRAME_MAX, Hashed};
     use super::*;
 
     fn seal() -> Seal {
@@ -145,7 +172,7 @@ mod tests {
     fn frames(all: &[(Kind, u64, &[u8])]) -> Vec<u8> {
         let (mut seal, mut bytes) = (seal(), Vec::new());
         for (kind, sequence, payload) in all {
-            let header = Header::of(*kind, *sequence, Body::new(payload), "test").expect("short");
+            let header = Header::of(*kind, *sequence, (payload, &mut Hashed::default()), &seal, "test").expect("short");
             bytes.extend_from_slice(&header.encode(&seal));
             bytes.extend_from_slice(payload);
             seal.pass();
@@ -155,7 +182,8 @@ mod tests {
 
     /// A frame whose header has a right tag, and this length and kind.
     fn claimed(length: usize, kind: Kind) -> Vec<u8> {
-        let header = Header { length, ..Header::of(kind, 1, Body::new(b""), "test").expect("short") };
+        let header =
+            Header { length, ..Header::of(kind, 1, (b"", &mut Hashed::default()), &seal(), "test").expect("short") };
         header.encode(&seal()).to_vec()
     }
 

@@ -15,13 +15,14 @@ use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::connection::{Connection, Seals, poll_sockets};
+use super::connection::{Connection, Seals};
 use super::frame::Seal;
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::Expected;
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
+use super::sockets::poll_sockets;
 use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
 
 /// A rank's way into the group.

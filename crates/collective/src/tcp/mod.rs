@@ -19,6 +19,7 @@ mod greeting;
 mod incoming;
 mod job_key;
 mod joining;
+mod local;
 mod newcomers;
 mod options;
 #[cfg(feature = "suite")]
@@ -29,6 +30,7 @@ mod rendezvous;
 mod secret;
 mod sending;
 mod shape;
+mod sockets;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -48,7 +50,8 @@ use branch::{Branch, CONTROL};
 use children::Children;
 use connection::Connection;
 use door::Door;
-use frame::{Body, Kind};
+use frame::{Hashed, Kind};
+use local::Offers;
 use newcomers::Expected;
 use peers::{Losses, Peers};
 use rendezvous::Met;
@@ -126,6 +129,8 @@ impl Group {
         if let Some(trunk) = trunk {
             trunk.announce(&mut group.peers, Wait::begin("rendezvous", deadline))?;
             group.tree = Tree::Trunk(trunk);
+        } else if options.local {
+            group.offer_local()?;
         }
         Ok(group)
     }
@@ -142,7 +147,11 @@ impl Group {
         let expected = Expected::new(size, job, options);
         let listener = (expected.fan_out > 0).then(|| joining::listen_for_children(addresses)).transpose()?;
         let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port())).unwrap_or(0);
-        let joining::Joining { root, local, back, retries } = joining::join(addresses, rank, expected, port, deadline)?;
+        let joining::Joining { mut root, local, back, retries } =
+            joining::join(addresses, rank, expected, port, deadline)?;
+        if options.local {
+            root.take_offers();
+        }
         let mut group = Self { retries, ..Self::new(rank, size, local, vec![root], WayBack::Closed(None))? };
         // Whoever comes back has nobody below it.
         let children = listener.filter(|_| !back).map(|listener| Children::open(listener, expected)).transpose()?;
@@ -175,6 +184,15 @@ impl Group {
         let (sequence, failed, files, retries) = (0, None, None, 0);
         let tree = Tree::Star;
         Ok(Self { rank, size, local_ip, peers, tree, sequence, failed, way_back, left, asking, files, retries })
+    }
+
+    /// Offers the ranks of this host another way for their frames.
+    ///
+    /// # Errors
+    /// Never where its offers are short.
+    fn offer_local(&mut self) -> Result<(), Error> {
+        let Some(offers) = Offers::open(self.size).map(Arc::new) else { return Ok(()) };
+        self.peers.all().try_for_each(|peer| peer.offer(&offers))
     }
 
     /// The process at the other end has its rank's place no more.
@@ -264,7 +282,7 @@ impl Collective for Group {
             if group.rank != ROOT {
                 let part = participants[group.rank];
                 return if part {
-                    group.peers.send(Kind::Gather, sequence, &[CONTROL], |_| Body::new(payload), wait)
+                    group.peers.send(Kind::Gather, sequence, &[CONTROL], |_| payload, wait)
                 } else {
                     Ok(())
                 };
@@ -301,8 +319,7 @@ impl Collective for Group {
                 return Ok(());
             }
             group.peers.check_alive("broadcast")?;
-            let body = Body::new(buffer);
-            group.peers.send(Kind::Broadcast, sequence, &group.peers.present(), |_| body, wait)
+            group.peers.send(Kind::Broadcast, sequence, &group.peers.present(), |_| buffer, wait)
         })
     }
 
@@ -323,13 +340,7 @@ impl Collective for Group {
                 return trunk.scatter(&mut group.peers, sequence, frames, wait);
             }
             group.peers.check_alive("scatter")?;
-            group.peers.send(
-                Kind::Scatter,
-                sequence,
-                &group.peers.present(),
-                |place| Body::new(frames.frame(place + 1)),
-                wait,
-            )
+            group.peers.send(Kind::Scatter, sequence, &group.peers.present(), |place| frames.frame(place + 1), wait)
         })
     }
 
@@ -417,7 +428,7 @@ impl Collective for Group {
         }
         let welcome = self.sequence.to_le_bytes();
         let told = asking
-            .begin(Kind::Back, 1, Body::new(&welcome), "coming back")
+            .begin(Kind::Back, 1, (&welcome, &mut Hashed::default()), "coming back")
             .and_then(|mut frame| asking.send(&mut frame, &welcome, "coming back"));
         match told {
             // Where it cannot be watched its end shows at the door.
@@ -439,7 +450,7 @@ impl Collective for Group {
 
     fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
         let wait = || Wait::begin("coming back", deadline);
-        self.peers.send(Kind::Back, 0, &[CONTROL], |_| Body::new(statement), wait())?;
+        self.peers.send(Kind::Back, 0, &[CONTROL], |_| statement, wait())?;
         let sequence = self.receive_from_root(Kind::Back, 1, wait())?;
         let what = || format!("{} bytes that are no sequence", sequence.len());
         let sequence = <[u8; 8]>::try_from(sequence.as_slice()).map_err(|_| Error::Protocol {

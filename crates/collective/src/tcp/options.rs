@@ -24,6 +24,9 @@ pub enum FanOut {
 pub struct TcpOptions {
     /// How the ranks are connected. `PROBE_SYNC_TCP_FANOUT`: `auto` (the default), `star`, or a number from 2 on.
     pub fan_out: FanOut,
+    /// Whether frames of ranks of the root's own host go through a Unix-domain socket where that is possible; a tree's never do.
+    /// `PROBE_SYNC_TCP_LOCAL`: `unix` (the default) or `tcp`.
+    pub local: bool,
     /// How long whoever connects has for its greeting and its proof, and the other side for its first answer. `PROBE_SYNC_TCP_GREETING_TIMEOUT`, 5 s.
     pub greeting: Duration,
     /// The longest a single attempt to connect may take. `PROBE_SYNC_TCP_CONNECT_TIMEOUT`, 1 s.
@@ -41,6 +44,7 @@ impl Default for TcpOptions {
         let seconds = Duration::from_secs;
         Self {
             fan_out: FanOut::Auto,
+            local: true,
             greeting: seconds(5),
             connect: seconds(1),
             place: seconds(600),
@@ -78,6 +82,13 @@ impl TcpOptions {
                         ));
                     }
                 },
+            };
+        }
+        if let Some(text) = variable(LOCAL) {
+            options.local = match text.trim() {
+                "unix" => true,
+                "tcp" => false,
+                _ => return Err(refused(LOCAL, &text, "unix or tcp")),
             };
         }
         for (name, value) in [
@@ -120,6 +131,7 @@ fn refused(name: &str, text: &str, allowed: &str) -> Error {
 }
 
 const FAN_OUT: &str = "PROBE_SYNC_TCP_FANOUT";
+const LOCAL: &str = "PROBE_SYNC_TCP_LOCAL";
 
 /// The largest group that is a star unless said otherwise.
 const STAR_MAX: usize = 128;
@@ -148,6 +160,9 @@ mod tests {
         check(FAN_OUT, "star", Some(TcpOptions { fan_out: FanOut::Star, ..standard }));
         check(FAN_OUT, " 8 ", Some(TcpOptions { fan_out: FanOut::Tree(8), ..standard }));
         ["1", "0", "-3", "many", "", "4097"].into_iter().for_each(|text| check(FAN_OUT, text, None));
+        check(LOCAL, "unix", Some(standard));
+        check(LOCAL, "tcp", Some(TcpOptions { local: false, ..standard }));
+        check(LOCAL, "yes", None);
         let half = Duration::from_millis(500);
         check("PROBE_SYNC_TCP_GREETING_TIMEOUT", "500ms", Some(TcpOptions { greeting: half, ..standard }));
         check("PROBE_SYNC_TCP_CONNECT_TIMEOUT", "0.5s", Some(TcpOptions { connect: half, ..standard }));

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 
 use super::branch::CONTROL;
 use super::bundle::Bundle;
-use super::frame::{Body, Header, Kind, Seal};
+use super::frame::{Hashed, Header, Kind, Seal};
 use super::incoming::Incoming;
 use super::shape::Shape;
 use super::{Group, Tcp};
@@ -77,14 +77,14 @@ fn check_said(mut data: &[u8], pieces: usize) {
     while let Some(([kind, sequence, length], rest)) = data.split_first_chunk() {
         let (payload, after) = rest.split_at(rest.len().min(usize::from(*length)));
         let (kind, sequence) = (Kind::any(*kind), u64::from(*sequence));
-        if let Ok(header) = Header::of(kind, sequence, Body::new(payload), "test") {
+        if let Ok(header) = Header::of(kind, sequence, (payload, &mut Hashed::default()), &seal, "test") {
             stream.extend_from_slice(&header.encode(&seal));
             stream.extend_from_slice(payload);
             seal.pass();
         }
         if kind == Kind::Word {
             words.push(payload.to_vec());
-        } else {
+        } else if kind != Kind::Local {
             said.push((kind, sequence, payload));
         }
         data = after;

@@ -5,12 +5,14 @@
 //! What it does not do: decide who may come back (`door`), or number the operations.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFlags, Timespec, epoll};
 
-use super::connection::{Connection, Leaving, poll_sockets};
-use super::frame::{Body, Kind};
+use super::connection::{Connection, Leaving};
+use super::frame::{Hashed, Kind};
+use super::sockets::poll_sockets;
 use crate::{Error, ROOT, Rank, Traffic, Wait};
 
 /// The connections of a rank.
@@ -20,7 +22,7 @@ pub(super) struct Peers {
     rank: Rank,
     /// At the root: ranks 1 and up, in order; None for those that have left. Elsewhere: the root alone.
     list: Vec<Option<Connection>>,
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     losses: Losses,
     /// Who has left since it was last asked, and what showed it.
     gone: Vec<(Connection, Error)>,
@@ -45,7 +47,7 @@ impl Peers {
     /// # Errors
     /// When the system has no means to wait for them.
     pub fn new(rank: Rank, connections: Vec<Connection>) -> Result<Self, Error> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?);
         let list = (0..connections.len()).map(|_| None).collect();
         let mut peers = Self { rank, list, epoll, losses: Losses::End, gone: Vec::new(), past: Traffic::default() };
         for (place, connection) in connections.into_iter().enumerate() {
@@ -87,10 +89,8 @@ impl Peers {
     ///
     /// # Errors
     /// When the system cannot watch it.
-    pub fn put(&mut self, place: usize, connection: Connection) -> Result<(), Error> {
-        let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        let data = epoll::EventData::new_u64(place as u64);
-        epoll::add(&self.epoll, connection.stream(), data, events).map_err(unwatchable)?;
+    pub fn put(&mut self, place: usize, mut connection: Connection) -> Result<(), Error> {
+        connection.watch(&self.epoll, place as u64).map_err(unwatchable)?;
         self.list[place] = Some(connection);
         Ok(())
     }
@@ -111,9 +111,8 @@ impl Peers {
 
     /// Ends a connection that is not needed any more.
     pub fn remove(&mut self, place: usize) {
-        if let Some(gone) = self.list.get_mut(place).and_then(Option::take) {
-            // It cannot fail for a socket that is there.
-            let _ = epoll::delete(&self.epoll, gone.stream());
+        if let Some(mut gone) = self.list.get_mut(place).and_then(Option::take) {
+            gone.unwatch();
             self.past = self.past.plus(gone.traffic());
         }
     }
@@ -147,8 +146,7 @@ impl Peers {
             return Err(error);
         }
         if let Some(mut gone) = self.list[place].take() {
-            // It cannot fail for a socket that is there.
-            let _ = epoll::delete(&self.epoll, gone.stream());
+            gone.unwatch();
             if let Losses::GoOn(advice) = self.losses {
                 gone.send_dismissal(&format!("rank {} went on after this: {error}{advice}", self.rank));
             }
@@ -171,7 +169,11 @@ impl Peers {
         // What came together with the frame before it has been read already: the system does not tell of it again.
         let mut ready = senders.to_vec();
         loop {
-            for place in ready.drain(..).filter(|&place| pending[place]).collect::<Vec<_>>() {
+            for place in ready.drain(..) {
+                // Both sockets of a place may have had something.
+                if !pending[place] {
+                    continue;
+                }
                 let done = match self.list[place].as_mut().map(|peer| peer.receive(kind, sequence, operation)) {
                     Some(Ok(done)) => done,
                     Some(Err(error)) => self.lose(place, error).map(|()| true)?,
@@ -187,7 +189,14 @@ impl Peers {
                 let late: Vec<usize> = (0..pending.len()).filter(|&place| pending[place]).collect();
                 return self.lose_late(&late, &wait);
             };
-            self.sleep(slice, &mut ready, operation)?;
+            // Where ranks come close together the next is there sooner than a sleep ends; ranks that share cores take turns meanwhile.
+            while ready.is_empty() && wait.may_look(true) {
+                rustix::thread::sched_yield();
+                self.look_for(&mut ready, operation)?;
+            }
+            if ready.is_empty() {
+                self.sleep(slice, &mut ready, operation)?;
+            }
         }
     }
 
@@ -200,15 +209,15 @@ impl Peers {
         kind: Kind,
         sequence: u64,
         places: &[usize],
-        body: impl Fn(usize) -> Body<'a>,
+        payload: impl Fn(usize) -> &'a [u8],
         mut wait: Wait<'_>,
     ) -> Result<(), Error> {
-        let operation = wait.operation();
+        let (operation, mut hashed) = (wait.operation(), Hashed::default());
         let mut pending: Vec<(usize, &[u8], Leaving)> = Vec::with_capacity(places.len());
         for &place in places {
             if let Some(peer) = &mut self.list[place] {
-                let body = body(place);
-                pending.push((place, body.bytes, peer.begin(kind, sequence, body, operation)?));
+                let payload = payload(place);
+                pending.push((place, payload, peer.begin(kind, sequence, (payload, &mut hashed), operation)?));
             }
         }
         loop {
@@ -231,7 +240,7 @@ impl Peers {
             let waited_for: Vec<usize> = pending.iter().map(|(place, ..)| *place).collect();
             let Some(slice) = wait.slice() else { return self.lose_late(&waited_for, &wait) };
             let writable = PollFlags::OUT | PollFlags::RDHUP;
-            let streams = waited_for.iter().filter_map(|&place| Some(self.list[place].as_ref()?.stream().as_fd()));
+            let streams = waited_for.iter().filter_map(|&place| Some(self.list[place].as_ref()?.outward()));
             poll_sockets(&streams.map(|stream| (stream, writable)).collect::<Vec<_>>(), slice, operation)?;
             self.check_alive(operation)?;
         }
@@ -259,7 +268,11 @@ impl Peers {
     /// # Errors
     /// When the system refuses.
     pub fn look(&mut self, operation: &'static str) -> Result<(), Error> {
-        self.sleep(Duration::ZERO, &mut Vec::new(), operation)
+        self.look_for(&mut Vec::new(), operation)
+    }
+
+    fn look_for(&mut self, ready: &mut Vec<usize>, operation: &'static str) -> Result<(), Error> {
+        self.sleep(Duration::ZERO, ready, operation)
     }
 
     /// Moves words on, and hands out those that have come, with the places of those who said them.

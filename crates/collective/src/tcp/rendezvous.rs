@@ -13,9 +13,10 @@ use probe_sync_sys::fork::close_in_children;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::connection::{Connection, poll_sockets};
+use super::connection::Connection;
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
+use super::sockets::poll_sockets;
 use crate::{Deadline, Error, Rank, Wait};
 
 /// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`]. On `[::]` IPv4 connections are taken too.

@@ -22,12 +22,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, poll_sockets};
-use super::frame::{Body, Kind};
+use super::connection::Connection;
+use super::frame::Kind;
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
 use super::options::{FanOut, TcpOptions};
 use super::rendezvous::{bind, bind_everywhere};
+use super::sockets::poll_sockets;
 use super::{Group, JobKey, joining};
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_participants,
@@ -130,7 +131,7 @@ impl Tcp {
         &self,
         listener: TcpListener,
         of: usize,
-        patience: Duration,
+        late_by: Duration,
         limit: &Deadline,
     ) -> Result<Group, Error> {
         let expected = in_star(self.expected);
@@ -141,7 +142,7 @@ impl Tcp {
         let (mut newcomers, mut joined) = (Newcomers::new(expected), Vec::<Connection>::new());
         // All but the root that is lost and this one.
         while joined.len() + 2 < of {
-            let enough = 2 * (joined.len() + 1) > of && wait.elapsed() >= patience;
+            let enough = 2 * (joined.len() + 1) > of && wait.elapsed() >= late_by;
             let Some(slice) = wait.slice().filter(|_| !enough) else { break };
             let sockets: Vec<_> =
                 std::iter::once((listener.as_fd(), PollFlags::IN)).chain(newcomers.sockets()).collect();
@@ -170,6 +171,9 @@ impl Tcp {
         let local = listener.local_addr().map_err(setup)?.ip();
         let mut group = Group::of_the_rest(expected, joined, listener, local)?;
         group.say_it_stands(Wait::begin(OPERATION, limit))?;
+        if expected.options.local {
+            group.offer_local()?;
+        }
         Ok(group)
     }
 
@@ -313,7 +317,7 @@ impl Collective for Tcp {
         self.successors.iter().find(other).map(|(rank, _)| *rank)
     }
 
-    fn succeed(&mut self, of: usize, patience: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         let lost = self.root;
         let mut why = Error::Minority { operation: OPERATION, present: 1, of };
         let line = std::mem::take(&mut self.successors);
@@ -322,7 +326,7 @@ impl Collective for Tcp {
             // So that time is left for the next.
             let limit = deadline.halved();
             let attempt = if *successor == self.rank {
-                self.standing.take().map(|listener| self.host_the_rest(listener, of, patience, &limit))
+                self.standing.take().map(|listener| self.host_the_rest(listener, of, late_by, &limit))
             } else {
                 somebody_listens(addresses).then(|| self.join_the_rest(*successor, addresses, &limit))
             };
@@ -432,7 +436,7 @@ impl Group {
     fn say_it_stands(&mut self, wait: Wait<'_>) -> Result<(), Error> {
         let present = self.peers.present();
         self.peers.on_loss(super::Losses::GoOn(""));
-        self.peers.send(Kind::Broadcast, 0, &present, |_| Body::new(STANDS), wait)?;
+        self.peers.send(Kind::Broadcast, 0, &present, |_| STANDS, wait)?;
         self.note_gone();
         Ok(())
     }

@@ -409,3 +409,77 @@ fn foreign_connections_do_not_disturb_files() {
     group.round();
     assert_eq!(group.files(1).len(), 1);
 }
+
+/// A root and two ranks with these choices about Unix-domain sockets.
+fn group_of(local: [bool; 3]) -> Vec<Tcp> {
+    let options = local.map(|local| TcpOptions { local, ..TcpOptions::default() });
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let address = [listener.local_addr().unwrap().to_string()];
+    std::thread::scope(|scope| {
+        let join = |rank: Rank| Tcp::join_any(&address, rank, 3, job(), options[rank], &deadline()).unwrap();
+        let joining = [1, 2].map(|rank| scope.spawn(move || join(rank)));
+        let mut group = vec![Tcp::host_with(listener, 3, job(), options[0], &deadline()).unwrap()];
+        group.extend(joining.map(|thread| thread.join().unwrap()));
+        group
+    })
+}
+
+/// Rounds with frames of many lengths, more than a socket's buffer holds among them, and words between them, every byte checked.
+fn rounds_with_words(group: &mut [Tcp]) {
+    let lengths = [0, 1000, 3_000_000, 17, 200_000, 5];
+    std::thread::scope(|scope| {
+        for rank in group {
+            scope.spawn(move || {
+                let (own, mut frames, mut heard) = (rank.rank() as u8, Frames::default(), Vec::new());
+                for (round, length) in lengths.into_iter().enumerate() {
+                    rank.call(&[own, round as u8]).unwrap();
+                    rank.gather(&[true; 3], &vec![own; length], &mut frames, &deadline()).unwrap();
+                    let mut told = if own == 0 { vec![9; length] } else { Vec::new() };
+                    rank.broadcast(&mut told, &deadline()).unwrap();
+                    assert!(told.len() == length && told.iter().all(|byte| *byte == 9), "round {round}");
+                    let expected: Vec<u8> = if own == 0 { vec![0, 1, 2] } else { Vec::new() };
+                    assert_eq!(frames.len(), expected.len());
+                    let right =
+                        |(frame, of): (&[u8], &u8)| frame.len() == length && frame.iter().all(|byte| byte == of);
+                    assert!(frames.iter().zip(&expected).all(right), "round {round}");
+                    heard.extend(rank.calls().unwrap());
+                }
+                for of in if own == 0 { vec![1, 2] } else { vec![0] } {
+                    let words = heard.iter().filter(|(rank, _)| *rank == of).map(|(_, word)| word.clone());
+                    assert_eq!(
+                        words.collect::<Vec<_>>(),
+                        (0..6).map(|round| vec![of as u8, round]).collect::<Vec<_>>()
+                    );
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn frames_of_one_host_move_where_both_sides_want_it_and_nothing_is_lost_on_the_way() {
+    for local in [[true; 3], [true, false, true], [false, true, true]] {
+        let mut group = group_of(local);
+        rounds_with_words(&mut group);
+        rounds_with_words(&mut group);
+        for rank in [1, 2] {
+            let expected = [local[0] && local[rank]; 2];
+            assert_eq!(
+                group[0].group_mut().peers.at(rank - 1).map(|peer| peer.has_moved()),
+                Some(expected),
+                "{local:?}"
+            );
+            assert_eq!(group[rank].group_mut().peers.at(0).map(|peer| peer.has_moved()), Some(expected), "{local:?}");
+        }
+        // An end is seen and a dismissal heard there too.
+        group[0].go_on_without_lost(Vec::new()).unwrap();
+        drop(group.pop());
+        let (rank, mut root) = (group.pop().unwrap(), group.pop().unwrap());
+        let mut frames = Frames::default();
+        root.gather(&[true; 3], b"", &mut frames, &Deadline::new(Duration::from_millis(300), None)).unwrap();
+        let left: Vec<Rank> = root.attendance().left.into_iter().map(|(rank, _)| rank).collect();
+        assert_eq!(left, [2, 1]);
+        let told = { rank }.broadcast(&mut Vec::new(), &deadline()).unwrap_err();
+        assert!(matches!(&told, Error::Dismissed { .. }), "{told}");
+    }
+}

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use super::bundle::Bundle;
 use super::connection::Connection;
-use super::frame::{Body, Kind};
+use super::frame::Kind;
 use super::peers::Peers;
 use super::shape::Shape;
 use crate::{Error, Frames, ROOT, Rank, Wait};
@@ -68,8 +68,7 @@ impl Trunk {
     /// Who is late or lost.
     pub fn announce(&self, peers: &mut Peers, wait: Wait<'_>) -> Result<(), Error> {
         let shape = self.shape.encode();
-        let body = Body::new(&shape);
-        peers.send(Kind::Tree, 0, &peers.present(), |_| body, wait)
+        peers.send(Kind::Tree, 0, &peers.present(), |_| &shape, wait)
     }
 
     /// The frames of all participants.
@@ -189,8 +188,7 @@ impl Trunk {
         peers.check_alive(wait.operation())?;
         let (_, places, mut told) = self.next(peers, sequence);
         told.extend_from_slice(payload);
-        let body = Body::new(&told);
-        peers.send(Kind::Broadcast, sequence, &places, |_| body, wait)?;
+        peers.send(Kind::Broadcast, sequence, &places, |_| &told, wait)?;
         self.keep(sequence, Told::Broadcast(told));
         Ok(())
     }
@@ -209,7 +207,7 @@ impl Trunk {
                 (place, part(&announcement, frames, &below))
             })
             .collect();
-        peers.send(Kind::Scatter, sequence, &places, |place| Body::new(&parts[&place]), wait)?;
+        peers.send(Kind::Scatter, sequence, &places, |place| &parts[&place], wait)?;
         self.keep(sequence, Told::Scatter(announcement, frames.clone()));
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Groups whose root is lost: the others meet anew around the next, by real sockets.
 
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use probe_sync_collective::{Collective, Deadline, Error, Frames, Rank, Tcp};
@@ -136,6 +137,26 @@ fn who_waits_for_something_else_sees_that_the_root_has_hung_up() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn foreign_connections_that_fill_where_a_rank_stands_do_not_keep_the_others_from_meeting() {
+    let mut ranks = tcp_group(4);
+    let standing = ranks[1].stand_by().unwrap().unwrap();
+    let line = [(1, standing.clone())];
+    ranks.iter_mut().for_each(|rank| rank.line_up(&line));
+    // Nobody accepts there until rank 0 is lost: the system's queue fills, and then takes nobody.
+    let connect = || TcpStream::connect_timeout(&standing[0], Duration::from_millis(200));
+    let mut held: Vec<TcpStream> = (0..FOREIGN).map_while(|_| connect().ok()).collect();
+    assert!(held.len() < FOREIGN, "the queue is not full");
+    held.iter_mut().step_by(3).for_each(|foreign| foreign.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
+    drop(ranks.remove(0));
+    let (mut ranks, chosen) = roots(succeed(ranks, 4, 20));
+    assert_eq!(chosen, [1; 3]);
+    works(&mut ranks, 4, 1, &[1, 2, 3]);
+}
+
+/// More connections than any of our queues takes.
+const FOREIGN: usize = 5000;
 
 #[test]
 fn too_few_ranks_are_told_that_they_are_a_minority() {

@@ -270,9 +270,9 @@ impl<'c> Exchange<'c> {
     /// When too few find each other.
     pub fn succeed(&mut self, present: usize, window: Duration) -> Result<Rank, Error> {
         // Ranks that the master told of the round still notice its loss a window after those that it did not.
-        let patience = 2 * nanos(window) + NOTICED_APART;
-        let deadline = Deadline::new(4 * patience, Some(Arc::clone(&self.stop)));
-        Ok(self.collective.succeed(present, patience, &deadline)?)
+        let late_by = 2 * nanos(window) + NOTICED_APART;
+        let deadline = Deadline::new(4 * late_by, Some(Arc::clone(&self.stop)));
+        Ok(self.collective.succeed(present, late_by, &deadline)?)
     }
 
     /// Whether the master has hung up: this rank need not wait for the end of its window to learn it.

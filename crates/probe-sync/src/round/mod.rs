@@ -19,6 +19,7 @@ pub(crate) mod exchange;
 pub(crate) mod keeper;
 pub(crate) mod node;
 pub(crate) mod request;
+mod settle;
 mod standby;
 mod succession;
 mod window;
@@ -45,7 +46,7 @@ use crate::clock::Feed;
 use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::account::RankAccount;
-use crate::measure::prober::{FINISH_LIMIT, end_limit};
+use crate::measure::prober::end_limit;
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
 use crate::report::parts::{Part, Parts};
@@ -464,42 +465,5 @@ impl<'c> Rounds<'c> {
         let stopped = Stopped { asked, killed_soon: self.exchange.signals_reach_all() && signalled };
         let pacing = self.decider.as_ref().and_then(|decider| decider.pacing());
         Some(keeper.report(accounts, stopped, error, pacing))
-    }
-
-    /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
-    /// is empty). Nobody counts before everybody has ended its exchanges: what one sent and another received then compares exactly.
-    ///
-    /// # Errors
-    /// Names the rank that did not take part.
-    pub fn settle(&mut self) -> Result<Vec<RankAccount>, Error> {
-        match self.settle_with_all() {
-            // All rounds have been; there is nobody to report to.
-            Err(error) if self.exchange.master_is_lost(&error) => {
-                tracing::warn!("{error}; the run was over");
-                Ok(Vec::new())
-            }
-            settled => settled,
-        }
-    }
-
-    fn settle_with_all(&mut self) -> Result<Vec<RankAccount>, Error> {
-        let (instant, cpu) = self.begun;
-        let wall_ns = instant.elapsed().as_nanos() as u64;
-        let cpu_ns = clock::process_cpu_time().saturating_sub(cpu).as_nanos() as u64;
-        if let Some(node) = &mut self.node {
-            node.stop_probing();
-        }
-        self.exchange.let_nobody_back();
-        self.exchange.meet(self.configured_window, StdDuration::ZERO)?;
-        // Who still asks for a lost packet makes others count.
-        self.node.as_mut().map(Node::let_end).transpose()?;
-        self.exchange.meet(self.configured_window, self.end_limit)?;
-        let account = self.node.take().map(Node::finish).transpose()?;
-        let account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
-        let accounts = self.exchange.accounts(&account, self.configured_window, FINISH_LIMIT)?;
-        if let Some(keeper) = &mut self.keeper {
-            keeper.take_down(self.round_id, &mut self.exchange);
-        }
-        Ok(accounts)
     }
 }

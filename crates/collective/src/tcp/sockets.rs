@@ -1,0 +1,65 @@
+//! What is asked of sockets: that they keep asking whether the peer is there, wait together, and take what they can.
+//!
+//! Place in the flow: below everything here that has a socket.
+//! What it does not do: know what passes.
+
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SendFlags;
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::Error;
+
+/// A peer whose machine has lost its power is found out within half a minute, also while nothing is said.
+pub(super) fn keep_alive(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_RETRIES);
+    // Both make things better only.
+    let _ = socket.set_tcp_keepalive(&alive);
+    let _ = socket.set_tcp_user_timeout(Some(ALIVE_AFTER + ALIVE_RETRIES * ALIVE_EVERY));
+}
+
+/// Writes what a socket takes, and forgets that; how many bytes.
+///
+/// # Errors
+/// That nobody reads there any more.
+pub(super) fn write(socket: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> Result<usize, rustix::io::Errno> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match rustix::net::send(socket, &bytes[sent..], SendFlags::NOSIGNAL) {
+            Ok(count) => sent += count,
+            Err(rustix::io::Errno::AGAIN) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.drain(..sent);
+    Ok(sent)
+}
+
+/// Sleeps until one of the sockets has what is asked of it, at most for `limit`; says which.
+///
+/// # Errors
+/// [`Error::Backend`] when the system refuses; a signal only ends the sleep.
+pub(super) fn poll_sockets(
+    sockets: &[(BorrowedFd<'_>, PollFlags)],
+    limit: Duration,
+    operation: &'static str,
+) -> Result<Vec<bool>, Error> {
+    let mut set: Vec<PollFd<'_>> =
+        sockets.iter().map(|(socket, events)| PollFd::from_borrowed_fd(*socket, *events)).collect();
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    match rustix::event::poll(&mut set, Some(&limit)) {
+        Ok(_) => Ok(set.iter().map(|entry| !entry.revents().is_empty()).collect()),
+        Err(rustix::io::Errno::INTR) => Ok(vec![false; sockets.len()]),
+        Err(error) => Err(Error::Backend { operation, reason: format!("poll: {error}") }),
+    }
+}
+
+/// When a silent peer is asked whether it is there, and how often.
+const ALIVE_AFTER: Duration = Duration::from_secs(10);
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+const ALIVE_RETRIES: u32 = 4;
