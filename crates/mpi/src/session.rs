@@ -7,6 +7,7 @@
 //! What it does not do: decide when to finalise. The owner says so, and only on the normal path.
 
 use std::mem::ManuallyDrop;
+use std::time::Duration;
 
 use mpi::environment::{self, Threading, Universe};
 use mpi::ffi;
@@ -85,6 +86,8 @@ fn may_set(is_set: bool, threads: usize) -> bool {
 /// Ends the whole job. Returns only when MPI is not running.
 pub fn abort_job() {
     if environment::is_initialized() && !environment::is_finalized() {
+        // MPICH's launcher drops what it has not forwarded yet when a rank aborts; the reason is in there.
+        std::thread::sleep(FORWARDING);
         // SAFETY: MPI is running. From a thread that does not own MPI this is outside its contract, but the process
         // is about to end, and waiting for the owner could mean waiting for ever.
         unsafe {
@@ -118,6 +121,9 @@ fn may_call(level: Threading, main_thread: bool) -> bool {
 
 /// The exit code of an aborted job.
 const ABORT_CODE: i32 = 1;
+
+/// Within this time a launcher has read what a rank wrote, on a busy host too.
+const FORWARDING: Duration = Duration::from_millis(200);
 
 /// Open MPI's parameter, as its environment names it.
 const YIELD: &str = "OMPI_MCA_mpi_yield_when_idle";
