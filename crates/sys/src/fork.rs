@@ -19,14 +19,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, fstat, makedev};
 
-/// Keeps a socket out of children that are forked off from now on. Where the system has no memory for it, children have the socket.
-pub fn close_in_children(socket: impl AsFd) {
-    if !is_prepared() {
-        return;
-    }
-    let socket = socket.as_fd();
-    let Some(identity) = identity(socket) else { return };
+/// Opens a socket that no child will have, not even one that another thread forks off meanwhile: that waits until the socket is named. So `open` must not wait.
+///
+/// # Errors
+/// Those of `open`.
+pub fn opened<S: AsFd, E>(open: impl FnOnce() -> Result<S, E>) -> Result<S, E> {
+    let prepared = is_prepared();
     let mut kept = sockets();
+    let socket = open()?;
+    if prepared {
+        name(&mut kept, socket.as_fd());
+    }
+    Ok(socket)
+}
+
+/// Keeps a socket that was opened elsewhere out of children that are forked off from now on. Where the system has no memory for it, children have the socket.
+pub fn close_in_children(socket: impl AsFd) {
+    if is_prepared() {
+        name(&mut sockets(), socket.as_fd());
+    }
+}
+
+fn name(kept: &mut Vec<Kept>, socket: BorrowedFd<'_>) {
+    let Some(identity) = identity(socket) else { return };
     if kept.len() >= kept.capacity() {
         // Closed ones go before the list grows.
         kept.retain(|socket| socket.is_open());
@@ -180,6 +195,29 @@ mod tests {
         drop(kept);
         assert!(of_kept.read(&mut byte).is_err(), "the child holds the one that was not named");
         end();
+    }
+
+    #[test]
+    fn a_fork_waits_for_a_socket_that_is_being_opened() {
+        let (opening, begun) = std::sync::mpsc::channel();
+        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        let opener = std::thread::spawn(move || {
+            opened(|| {
+                let (one, other) = UnixStream::pair()?;
+                opening.send(one.as_raw_fd()).expect("heard");
+                // Nobody tells; the other thread forks, or would, meanwhile.
+                let _ = told.recv_timeout(std::time::Duration::from_millis(300));
+                drop(other);
+                std::io::Result::Ok(one)
+            })
+        });
+        let number = begun.recv().expect("it opens one");
+        let (child, end) = fork_child();
+        let link = std::fs::read_link(format!("/proc/{child}/fd/{number}")).expect("open in the child");
+        drop(go_on);
+        end();
+        assert_eq!(link.to_str(), Some("/dev/null"));
+        opener.join().expect("no panic").expect("a socket");
     }
 
     #[test]

@@ -54,6 +54,15 @@ impl Kind {
         Self::from_wire(1 + u32::from(number) % 10).unwrap_or(Self::Tree)
     }
 
+    /// The longest payload of such a frame, in bytes.
+    fn longest(self) -> usize {
+        match self {
+            Self::Word => WORD_MAX,
+            Self::Local => LOCAL_MAX,
+            _ => FRAME_MAX,
+        }
+    }
+
     fn from_wire(number: u32) -> Option<Self> {
         let all = [
             Self::Gather,
@@ -167,7 +176,7 @@ impl Header {
     /// What precedes `payload` in this direction.
     ///
     /// # Errors
-    /// [`Error::Backend`] when it is longer than [`FRAME_MAX`].
+    /// [`Error::Backend`] when it is longer than such a frame may be.
     pub fn of<'a>(
         kind: Kind,
         sequence: u64,
@@ -176,8 +185,9 @@ impl Header {
         operation: &'static str,
     ) -> Result<Self, Error> {
         let length = payload.len();
-        if length > FRAME_MAX {
-            let reason = format!("a payload of {length} bytes; at most {FRAME_MAX} are allowed");
+        let longest = kind.longest();
+        if length > longest {
+            let reason = format!("a payload of {length} bytes; at most {longest} are allowed");
             return Err(Error::Backend { operation, reason });
         }
         Ok(Self { kind, sequence, length, digest: seal.has_key().then(|| hashed.of(payload)) })
@@ -215,11 +225,7 @@ impl Header {
         let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (length, number) = (number(0) as usize, number(4));
         let Some(kind) = Kind::from_wire(number) else { return Err(format!("a frame of unknown kind {number}")) };
-        let longest = match kind {
-            Kind::Word => WORD_MAX,
-            Kind::Local => LOCAL_MAX,
-            _ => FRAME_MAX,
-        };
+        let longest = kind.longest();
         if length > longest {
             return Err(format!("a frame of {length} bytes; at most {longest} are allowed"));
         }

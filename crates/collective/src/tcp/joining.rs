@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use blake3::Hash;
-use probe_sync_sys::fork::close_in_children;
+use probe_sync_sys::fork;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -166,8 +166,8 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 
 /// A non-blocking connection. A signal ends the wait for it, which the standard library's would not allow.
 fn connect(target: SocketAddr, limit: Duration, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(target), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    close_in_children(&socket);
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = fork::opened(|| Socket::new(Domain::for_address(target), kind, Some(Protocol::TCP)))?;
     match socket.connect(&target.into()) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
         other => return other.map(|()| socket.into()),

@@ -15,11 +15,12 @@
 //! What it does not do: move the connections of a tree, or of ranks that come back.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use probe_sync_sys::fork::close_in_children;
+use probe_sync_sys::fork;
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send, sockopt::socket_peercred};
 use rustix::process::{Resource, geteuid, getrlimit};
@@ -103,8 +104,7 @@ impl Offers {
             return None;
         }
         let place = random_bytes().ok()?;
-        let listener = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None).ok()?;
-        close_in_children(&listener);
+        let listener = socket().ok()?;
         listener.bind(&address(&place)?).ok()?;
         listener.listen(i32::try_from(ranks).ok()?.max(BACKLOG_LEAST)).ok()?;
         Some(Self { listener, place, expected: Mutex::default() })
@@ -137,9 +137,8 @@ impl Expected {
     /// Takes in all who wait; why not, if that fails.
     fn accept(&mut self, listener: &Socket) -> Option<rustix::io::Errno> {
         for _ in 0..ACCEPTED_MAX {
-            match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            match fork::opened(|| accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)) {
                 Ok(stream) => {
-                    close_in_children(&stream);
                     if is_ours(&stream) {
                         self.undecided.push_back(stream);
                     }
@@ -172,13 +171,17 @@ impl Expected {
 /// Goes where the root listens, and says the secret; None where that is not to be had.
 pub(super) fn accept_offer(offer: &[u8]) -> Option<OwnedFd> {
     let (place, secret) = offer.split_first_chunk::<PART>()?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None).ok()?;
-    close_in_children(&socket);
+    let socket = socket().ok()?;
     // It never waits: where the queue is full it fails.
     socket.connect(&address(place)?).ok()?;
     let stream = OwnedFd::from(socket);
     let told = is_ours(&stream) && send(&stream, secret, SendFlags::NOSIGNAL) == Ok(PART);
     told.then_some(stream)
+}
+
+/// One that never waits.
+fn socket() -> io::Result<Socket> {
+    fork::opened(|| Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None))
 }
 
 /// Whether the process at the other end, when it connected or began to listen, was of this user.

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
 use blake3::Hash;
-use probe_sync_sys::fork::close_in_children;
+use probe_sync_sys::fork;
 use rustix::event::PollFlags;
 
 use super::connection::{Connection, Seals};
@@ -130,7 +130,7 @@ impl Newcomers {
     pub fn accept(&mut self, listener: &TcpListener) -> Result<(), Error> {
         let most = self.expected.size + FOREIGN_MAX;
         for _ in 0..ACCEPT_BURST {
-            let (stream, from) = match listener.accept() {
+            let stream = match fork::opened(|| listener.accept().map(|(stream, _)| stream)) {
                 Ok(accepted) => accepted,
                 Err(error) if matches!(error.raw_os_error(), Some(code) if out_of_descriptors(code)) => {
                     let reason = format!("{error}; raise the limit of open files (ulimit -n) above {most}");
@@ -139,7 +139,7 @@ impl Newcomers {
                 // Nothing left, or a connection that ended before it was accepted.
                 Err(_) => break,
             };
-            close_in_children(&stream);
+            let Ok(from) = stream.peer_addr() else { continue };
             if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
                 continue;
             }

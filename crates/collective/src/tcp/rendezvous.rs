@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 
-use probe_sync_sys::fork::close_in_children;
+use probe_sync_sys::fork;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -56,11 +56,10 @@ pub fn bind_everywhere(port: u16) -> Result<TcpListener, Error> {
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = fork::opened(|| Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)))?;
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    close_in_children(&socket);
     // A run may follow another at once: connections of the last one that linger must not hold the port.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;

@@ -10,8 +10,9 @@ use probe_sync_collective::{Collective as _, Deadline, Error, Frames, JobKey, Ra
 
 use crate::backends::tree;
 
+/// A rank below one that is stopped looks for another way when half of it is over.
 fn deadline() -> Deadline {
-    Deadline::new(Duration::from_secs(60), None)
+    Deadline::new(Duration::from_secs(24), None)
 }
 
 /// What a rank does next.

@@ -41,7 +41,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use probe_sync_time::{Clock, Duration, Stamp, StampSource, System, Timestamp};
 use socket2::{SockAddr, Socket};
 
-use crate::fork::close_in_children;
+use crate::fork;
 use crate::{Error, SystemClock};
 use message::{BATCH, Batch, Control, Datagram};
 use pending::Pending;
@@ -83,8 +83,7 @@ impl TimestampedUdp {
     /// [`Error::Bind`] when the port is taken or the address is not one of this host's; [`Error::Stamps`] when the mode
     /// demands stamps that are not available.
     pub fn bind(options: &UdpOptions) -> Result<Self, Error> {
-        let socket = open(options)?;
-        close_in_children(&socket);
+        let socket = fork::opened(|| open(options))?;
         let local = socket.local_addr().map_err(Error::system("read the socket's address"))?;
         let local = local.as_socket().unwrap_or(options.bind);
         let stamping = Stamping::start(socket.as_fd(), options)?;

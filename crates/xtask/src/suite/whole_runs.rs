@@ -198,9 +198,9 @@ const MPI_SUITE: &str = "mpi suite";
 
 /// Runs between namespaces, with what their paths do.
 const NAMESPACES: [(&str, &[&str]); 3] = [
-    ("namespaces, symmetric paths", &["--asymmetry", "0us", "--worst-us", "100"]),
+    ("namespaces, symmetric paths", &["--asymmetry", "0us", "--worst-us", "200"]),
     ("namespaces, asymmetric paths", &["--asymmetry", "100us", "--worst-us", "200"]),
-    ("namespaces, loss one way", &["--one-way-loss", "2:1:30", "--worst-us", "100"]),
+    ("namespaces, loss one way", &["--one-way-loss", "2:1:30", "--worst-us", "200"]),
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);
