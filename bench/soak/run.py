@@ -27,7 +27,6 @@ from judge import verdict
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTS = ROOT / "bench/hosts/hosts.sh"
-NAME = "pssoak"
 PORT = 29870
 ROUND_TIMEOUT_S = 3.0
 WINDOW_S = 1.0
@@ -42,8 +41,8 @@ KINDS = ["kill", "long_stop", "short_stop", "slow", "loss", "cut"]
 class Node:
     """One rank's process, its lives and what was done to it."""
 
-    def __init__(self, rank, command, environment, log):
-        self.rank, self.host = rank, f"{NAME}{rank + 1}"
+    def __init__(self, rank, host, command, environment, log):
+        self.rank, self.host = rank, host
         self.command, self.environment, self.log = command, environment, log
         self.process, self.begun = None, 0.0
         self.rested_at = 0.0
@@ -177,6 +176,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default=",".join(KINDS), help="faults to draw from, as in kill,cut")
+    parser.add_argument("--hosts", default="pssoak", help="name of the namespace hosts, for several soaks at a time")
     options = parser.parse_args()
     options.out, options.program = options.out.resolve(), options.program.resolve()
     kinds = options.kinds.split(",")
@@ -186,7 +186,7 @@ def main():
         print("nft is not installed: no packets are lost on purpose", flush=True)
         kinds.remove("loss")
     options.out.mkdir(parents=True, exist_ok=True)
-    run, hosts = options.out / "run", {"HOSTS_NAME": NAME}
+    run, hosts = options.out / "run", {"HOSTS_NAME": options.hosts}
     # An earlier run's files would tell of rounds that this one has not solved.
     shutil.rmtree(run, ignore_errors=True)
     up = subprocess.run([HOSTS, "up", str(options.nodes)], env=os.environ | hosts, capture_output=True, text=True)
@@ -197,10 +197,11 @@ def main():
     try:
         for rank in range(options.nodes):
             place = hosts | {"RANK": str(rank), "WORLD_SIZE": str(options.nodes), "MASTER_ADDR": "10.78.0.2", "MASTER_PORT": str(PORT), "PROBE_SYNC_JOB": "soak"}
-            words = [str(HOSTS), "enter", f"{NAME}{rank + 1}", *command(options, run)]
+            host = f"{options.hosts}{rank + 1}"
+            words = [str(HOSTS), "enter", host, *command(options, run)]
             log = options.out / f"rank{rank}.log"
             log.unlink(missing_ok=True)
-            nodes.append(Node(rank, words, os.environ | place, log))
+            nodes.append(Node(rank, host, words, os.environ | place, log))
             nodes[-1].start()
         if not wait_for_rounds(run, 5, 120):
             sys.exit(f"no rounds within 120 s; see {options.out}/rank0.log")

@@ -199,6 +199,7 @@ mod tests {
             asymmetry: Duration::ZERO,
             keep_order: true,
             one_way_loss: None,
+            asymmetric_link: None,
             link_seed: 3,
         };
         let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));

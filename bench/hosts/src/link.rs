@@ -33,6 +33,9 @@ pub(crate) struct LinkOptions {
     /// Range of the seeded asymmetry: a link is up to this much slower one way and faster the other way
     #[arg(long, default_value = "0us", value_parser = humantime::parse_duration)]
     pub(crate) asymmetry: Duration,
+    /// One link that is slower by so much from one host to another and as much faster on the way back, besides the seeded asymmetry
+    #[arg(long, value_name = "FROM:TO:DURATION")]
+    pub(crate) asymmetric_link: Option<AsymmetricLink>,
     /// Never let a packet overtake an earlier one of its direction
     #[arg(long)]
     pub(crate) keep_order: bool,
@@ -65,6 +68,41 @@ impl FromStr for OneWayLoss {
         let host = |part: &str| part.parse().map_err(|_| wrong());
         let percent = percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(wrong)?;
         Ok(Self { from: host(from)?, to: host(to)?, percent })
+    }
+}
+
+/// A link whose two directions differ by twice `slower`.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct AsymmetricLink {
+    /// One host.
+    pub(crate) from: usize,
+    /// The other.
+    pub(crate) to: usize,
+    /// The way from one to the other takes this longer, the way back is this faster.
+    pub(crate) slower: Duration,
+}
+
+impl AsymmetricLink {
+    /// What it adds to the delay of a direction, ns.
+    fn of(self, from: usize, to: usize) -> f64 {
+        match (from, to) {
+            way if way == (self.from, self.to) => nanoseconds(self.slower),
+            way if way == (self.to, self.from) => -nanoseconds(self.slower),
+            _ => 0.0,
+        }
+    }
+}
+
+impl FromStr for AsymmetricLink {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not FROM:TO:DURATION, as in 2:3:500us");
+        let parts: Vec<&str> = text.split(':').collect();
+        let [from, to, slower] = parts[..] else { return Err(wrong()) };
+        let host = |part: &str| part.parse().map_err(|_| wrong());
+        let slower = humantime::parse_duration(slower).map_err(|_| wrong())?;
+        Ok(Self { from: host(from)?, to: host(to)?, slower })
     }
 }
 
@@ -161,7 +199,8 @@ impl Direction {
         let slower = of_pair.random_range(-1.0..=1.0) * nanoseconds(options.asymmetry);
         let mut random = ChaCha8Rng::seed_from_u64(options.link_seed);
         random.set_stream(stream(from, to, 1));
-        let asymmetry_ns = if from < to { slower } else { -slower };
+        let besides = options.asymmetric_link.map_or(0.0, |link| link.of(from, to));
+        let asymmetry_ns = besides + if from < to { slower } else { -slower };
         Self { asymmetry_ns, random, latest: Duration::ZERO, counts: BTreeMap::new() }
     }
 }
@@ -186,6 +225,7 @@ mod tests {
             asymmetry: Duration::from_micros(50),
             keep_order: false,
             one_way_loss: None,
+            asymmetric_link: None,
             link_seed: 7,
         }
     }
@@ -202,6 +242,19 @@ mod tests {
             }
         }
         (delays, links)
+    }
+
+    #[test]
+    fn one_link_may_be_slower_one_way_and_faster_back() {
+        let asymmetric_link = Some("2:1:500us".parse().expect("a link"));
+        let plain = Links::new(&options(), 3);
+        let links = Links::new(&LinkOptions { asymmetric_link, ..options() }, 3);
+        let besides = |from, to| links.asymmetry_ns(from, to) - plain.asymmetry_ns(from, to);
+        let all = [(2, 1), (1, 2), (0, 1), (2, 0)].map(|(from, to)| besides(from, to).round());
+        assert_eq!(all, [500_000.0, -500_000.0, 0.0, 0.0]);
+        for text in ["", "0:1", "0:1:x", "a:1:3us", "0:1:2us:3"] {
+            assert!(text.parse::<AsymmetricLink>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -328,7 +328,8 @@ fn packet_complaints(run: &[RunPackets], link: &[DirectionReport]) -> Vec<String
 fn limits(options: &Options) -> Limits {
     // A node's errors are one draw, not many: the emulator delivers packets late by tens of µs, not equally in both directions, and no
     // estimator can see that. So it is nodes that are outside (see `least_coverage`). With asymmetry on purpose a node of three may be.
-    let coverage = (!options.link.asymmetry.is_zero()).then_some(2.0 / 3.0);
+    let asymmetric = !options.link.asymmetry.is_zero() || options.link.asymmetric_link.is_some();
+    let coverage = asymmetric.then_some(2.0 / 3.0);
     Limits {
         nodes: u32::from(options.hosts),
         worst_ns: Some(options.worst_us * 1e3),
