@@ -179,6 +179,12 @@ fn summary(solved: &Solved, what: &str, out: &Path) -> String {
          {skipped_rounds} rounds, {left_out_exchanges} exchanges of mixed stamps\n",
         out.display(),
     );
+    if solved.carried_rounds > 0 {
+        text += &format!(
+            "{} more rounds without the reference, whose timeline another node carried on\n",
+            solved.carried_rounds
+        );
+    }
     let width = solved.half_width_95_ns.map_or("unknown".into(), |ns| format!("±{ns:.1} ns"));
     text += &format!(
         "95 % interval {width} (median); paths asymmetric by {:.1} ns (SD); clocks stepped or restarted {} times; {} faults\n",

@@ -56,7 +56,7 @@ enum Stage {
 type Outcome = Result<Option<String>, Failure>;
 
 /// What [`Session::progress`] gives: phase, state (rank, node, nodes, reference, rounds) once it is known, and the reason of a failure.
-type Told = (&'static str, Option<(usize, u32, usize, u32, u64)>, Option<String>);
+type Told = (&'static str, Option<(usize, u32, usize, u32, u64, Vec<usize>)>, Option<String>);
 
 /// Starts a session. Without `size` it is alone.
 #[pyfunction]
@@ -133,7 +133,9 @@ impl Session {
             Stage::Over(Ok(_)) => ("ended", None),
             Stage::Over(Err(failure)) => ("failed", Some(failure.text().to_owned())),
         };
-        let told = |state: &State| (state.rank, state.node.0, state.nodes, state.reference.0, state.rounds);
+        let told = |state: &State| {
+            (state.rank, state.node.0, state.nodes, state.reference.0, state.rounds, state.away.clone())
+        };
         Ok((phase, inner.state.as_ref().map(told), reason))
     }
 

@@ -247,6 +247,7 @@ fn told(solved: &Solved) -> String {
         "skipped_lines": solved.skipped_lines,
         "left_out_exchanges": solved.left_out_exchanges,
         "skipped_rounds": solved.skipped_rounds,
+        "carried_rounds": solved.carried_rounds,
         "notes": solved.notes,
         "asymmetry_sd_ns": solved.asymmetry_sd_ns,
         "half_width_95_ns": solved.half_width_95_ns,

@@ -40,6 +40,32 @@ with probe_sync.start(settings, out=folder / "out", rank=1, size=2, unique_id=un
     print("that was to be told", flush=True)
 """
 
+# A rank that records, and is told when to finish.
+RECORDER = """
+import pathlib, sys, time, warnings
+from probe_sync import _recorder, launch
+
+folder = pathlib.Path(sys.argv[1])
+group = launch.from_env()
+recorder = _recorder.Recorder(
+    folder,
+    group=group,
+    around=lambda name: (time.time_ns(), time.time_ns()),
+    merge=False,
+    shared=None,
+    join_timeout=60.0,
+    settings={"window": "250ms", "tracer_clock": "none"},
+)
+print("up", flush=True)
+sys.stdin.readline()
+words = [folder / f"word{rank}" for rank in range(2)]
+words[0].write_text("")
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    recorder.finish([words], lambda cycle: folder / "merged")
+print(*[one.message for one in told], flush=True)
+"""
+
 
 class Sessions(Folder):
     def start(self, **more):
@@ -151,6 +177,24 @@ class Sessions(Folder):
         self.assertFalse(waiting.is_alive(), "it waits for what cannot come")
         self.assertEqual(len(told), 1, told)
         self.assertRegex(told[0], "1 trace.s. did not come: .*missing; see what their ranks say")
+
+    def test_traces_of_a_killed_rank_are_not_waited_for(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        environment = clean() | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        ranks = []
+        for rank in range(2):
+            command = [sys.executable, "-c", RECORDER, str(self.folder)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            ranks.append(subprocess.Popen(command, env=environment | {"RANK": str(rank)}, **pipes))
+            self.addCleanup(ranks[rank].kill)
+        for rank in ranks:
+            self.assertEqual(rank.stdout.readline(), "up\n")
+        ranks[1].kill()
+        told, _ = ranks[0].communicate("finish\n", timeout=LIMIT_S)
+        self.assertRegex(told, r"1 trace.s. did not come: .*word1 .not in the run any more: rank 1.; see what")
+        self.assertEqual(ranks[0].returncode, 0)
 
     def test_a_word_names_a_trace_of_its_own_rank(self):
         word = self.folder / "word"

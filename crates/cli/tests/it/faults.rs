@@ -375,6 +375,91 @@ fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() 
     assert!(judged >= 15, "{judged} lines");
     // Of all rounds, on a machine that other tests load; hard bounds are those that must hold.
     assert!(report["truth"]["coverage_95"].as_f64().is_some_and(|share| share >= 0.6), "{report:#}");
+    check_solved_again(&out, since);
+}
+
+/// The recorded windows, solved again, know the rounds without the reference, and agree with what the run said of them.
+fn check_solved_again(out: &Path, since: u64) {
+    let solved = out.join("again.jsonl");
+    let mut command = probe_sync(&["solve", "--knots", "rounds", "--reference", "2", "--windows"]);
+    command.args((0..4).map(|node| out.join(format!("windows/node{node}.jsonl")))).arg("--out").arg(&solved);
+    let done = output(command);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let table = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(table.contains("more rounds without the reference"), "{table}{}", complaint(&done));
+    let known = |path: &Path| -> std::collections::BTreeMap<(u64, u64), [f64; 2]> {
+        let lines = lines(path).into_iter().filter(|line| line["reachable"] == true);
+        let value = |line: &Value, key: &str| line[key].as_f64().expect("a number");
+        let key =
+            |line: &Value| (line["round_id"].as_u64().expect("a round"), line["node_id"].as_u64().expect("a node"));
+        lines.map(|line| (key(&line), [value(&line, "offset_ns"), value(&line, "sigma_ns")])).collect()
+    };
+    let (live, again) = (known(&out.join("offsets.jsonl")), known(&solved));
+    let mut compared = 0;
+    for (key, [offset, sigma]) in live.iter().filter(|((round, node), _)| *round > since && *node != 2) {
+        let Some([other, other_sigma]) = again.get(key) else { continue };
+        assert!((offset - other).abs() <= 4.0 * (sigma + other_sigma), "{key:?}: {offset} and {other} ns");
+        compared += 1;
+    }
+    assert!(compared >= 9, "{compared} estimates of rounds that were carried");
+}
+
+/// A virtual clock goes on in the process that comes back, so the true map of the reference's own trace is the identity all the time.
+#[test]
+fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2"];
+    let arguments = [&settings[..], &["--out", out.to_str().expect("UTF-8")]].concat();
+    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    wait_for_round(&out, 6);
+    signal(&ranks[2], Signal::KILL);
+    wait(ranks.remove(2));
+    wait_for_round(&out, latest_round(&out) + 6);
+    ranks.push(start(2));
+    let moving = |line: &Value| line["node_id"] == 2 && line["reachable"] == true && line["offset_ns"] != 0.0;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while lines(&out.join("offsets.jsonl")).iter().filter(|line| moving(line)).count() < 6 {
+        assert!(Instant::now() < deadline, "it does not come back");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    signal(&ranks[0], Signal::TERM);
+    ranks.into_iter().map(wait).for_each(|ended| assert!(ended.status.success(), "{}", complaint(&ended)));
+
+    let middles: Vec<(i64, f64, f64)> = lines(&out.join("offsets.jsonl"))
+        .iter()
+        .filter(|line| line["node_id"] == 2 && line["reachable"] == true)
+        .map(|line| {
+            let ns = |key: &str| line[key].as_i64().expect("ns");
+            let number = |key: &str| line[key].as_f64().expect("a number");
+            (ns("window_start_ns").midpoint(ns("window_end_ns")), number("offset_ns"), number("sigma_ns"))
+        })
+        .collect();
+    // One event in the middle of every window that reached it, on its own clock, and its offset there.
+    let own = |(at, offset, _): &(i64, f64, f64)| at + *offset as i64;
+    let event = |line| serde_json::json!({"ph": "X", "pid": 1, "tid": 1, "name": "step", "ts": own(line) as f64 / 1e3, "dur": 1.0});
+    let trace = serde_json::json!({"traceEvents": middles.iter().map(event).collect::<Vec<_>>()});
+    let [raw, aligned] = ["raw.json", "aligned.json"].map(|name| directory.path().join(name));
+    std::fs::write(&raw, trace.to_string()).expect("writable");
+    let mut command = probe_sync(&["align", "--node", "2", "--run-dir", out.to_str().expect("UTF-8")]);
+    command.arg("--trace").arg(&raw).arg("--output").arg(&aligned);
+    let done = output(command);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let written: Value = serde_json::from_slice(&std::fs::read(&aligned).expect("written")).expect("JSON");
+    let events = written["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
+    let base = written["baseTimeNanoseconds"].as_i64().unwrap_or(0);
+    let times: Vec<f64> = events.map(|event| event["ts"].as_f64().expect("µs") * 1e3).collect();
+    assert_eq!(times.len(), middles.len());
+    let mut moved = 0;
+    for (line, time) in middles.iter().zip(times) {
+        // A double of Unix microseconds has steps of 250 ns.
+        let off = (time - (line.0 - base) as f64).abs();
+        assert!(off < 600.0 + 4.0 * line.2, "{line:?}: {off} ns from where its line says");
+        moved += usize::from(line.1 != 0.0);
+    }
+    assert!(moved >= 6, "{middles:?}");
 }
 
 #[test]
@@ -558,6 +643,13 @@ fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
         }
         std::thread::sleep(Duration::from_millis(50));
     };
+    // The socket of the lost one is still there: killed, nobody is behind it; stopped, somebody who does not answer.
+    assert!(out.join("control.sock").exists());
+    let asked = output(probe_sync(&["ctl", "--run-dir", out.to_str().expect("UTF-8"), "phase", "second master"]));
+    assert!(asked.status.success(), "{}", complaint(&asked));
+    // A phase is reported when a round of it has been solved.
+    let rounds = folder.join("global_windows.jsonl");
+    wait_for_lines(&rounds, lines_so_far(&rounds) + 3);
     let zero = ranks.remove(0);
     let woken = (strike == Signal::STOP).then(|| {
         signal(&zero, Signal::CONT);
@@ -574,6 +666,8 @@ fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
     assert!(table.contains("rank 0 was lost: this rank is the master from round"), "{table}{}", complaint(&ended[0]));
     let report = written_report(&folder);
     assert_eq!(report["taken_over"]["from_rank"], 0, "{report:#}");
+    assert_eq!(report["phases"][0]["name"], "second master", "{report:#}");
+    assert!(!folder.join("control.sock").exists(), "the socket goes with the run");
     assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
     assert!(report["truth"]["coverage_95"].as_f64().is_some_and(|share| share >= 0.6), "{report:#}");
     assert_eq!(report["absences"][0]["rank"], 0, "{report:#}");
@@ -586,6 +680,14 @@ fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
     all.retain(|round| *round < after[0]);
     all.extend(after);
     assert!(all.iter().copied().eq(0..all.len() as u64), "{all:?}");
+    let export = out.join("run.pb");
+    let mut command = probe_sync(&["export", "--run-dir", out.to_str().expect("UTF-8"), "--out"]);
+    command.arg(&export);
+    let done = output(command);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let read = probe_sync::export::read(&std::fs::read(&export).expect("written")).expect("our own");
+    let exported: Vec<u64> = read.rounds.iter().map(|round| round.round_id).collect();
+    assert_eq!(exported, all, "of both masters");
 }
 
 fn lines_so_far(path: &Path) -> usize {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use probe_sync_collective::{Attendance, Rank};
-use probe_sync_time::{NodeId, RoundId};
+use probe_sync_time::RoundId;
 
 use super::exchange::Exchange;
 use super::standby::Present;
@@ -16,18 +16,10 @@ use crate::{Error, wire};
 
 /// The ranks of a run as they are now.
 pub(crate) struct Attendants {
-    /// What every rank said of itself last.
-    hellos: Vec<Hello>,
-    /// Ranks that are gone.
-    away: Vec<bool>,
-    /// What ranks that come back are told.
+    /// What those know who could take this rank's place.
+    present: Present,
+    /// What ranks that come back are told; its roster is that of `present`.
     notice: Notice,
-    /// Nodes that have come back, as they are now.
-    renewed: BTreeMap<NodeId, Back>,
-    /// Lives of nodes after their first.
-    lives: u32,
-    /// Ranks that have come back: they stand by for nobody.
-    returned: Vec<bool>,
     /// Those who could take this rank's place have not been told all this.
     changed: bool,
 }
@@ -35,53 +27,42 @@ pub(crate) struct Attendants {
 impl Attendants {
     /// All ranks of a run that begins now.
     pub fn new(joined: &Joined, hellos: Vec<Hello>) -> Self {
-        let notice = Notice { plan: joined.plan.clone(), roster: joined.roster.clone() };
-        let returned = vec![false; hellos.len()];
-        Self {
-            away: vec![false; hellos.len()],
+        let nobody = vec![false; hellos.len()];
+        let present = Present {
             hellos,
-            notice,
+            away: nobody.clone(),
+            returned: nobody,
+            roster: joined.roster.clone(),
             renewed: BTreeMap::new(),
             lives: 0,
-            returned,
-            changed: true,
-        }
+        };
+        Self::of(joined, present)
     }
 
     /// Those of a run that goes on under another master.
     pub fn of(joined: &Joined, present: Present) -> Self {
-        let Present { hellos, away, returned, roster, renewed, lives } = present;
-        Self {
-            hellos,
-            away,
-            notice: Notice { plan: joined.plan.clone(), roster },
-            renewed,
-            lives,
-            returned,
-            changed: true,
-        }
+        let notice = Notice { plan: joined.plan.clone(), roster: present.roster.clone() };
+        Self { present, notice, changed: true }
     }
 
     /// What those must be told of them who could take this rank's place, if they do not know it.
     pub fn for_successors(&mut self) -> Option<Present> {
-        std::mem::take(&mut self.changed).then(|| Present {
-            hellos: self.hellos.clone(),
-            away: self.away.clone(),
-            returned: self.returned.clone(),
-            roster: self.notice.roster.clone(),
-            renewed: self.renewed.clone(),
-            lives: self.lives,
-        })
+        std::mem::take(&mut self.changed).then(|| self.present.clone())
     }
 
     /// Whether a rank is there as it was from the start.
     pub fn is_steady(&self, rank: Rank) -> bool {
-        !self.away[rank] && !self.returned[rank]
+        !self.present.away[rank] && !self.present.returned[rank]
     }
 
     /// How many ranks are not.
     pub fn here(&self) -> u32 {
-        self.away.iter().filter(|away| !**away).count() as u32
+        self.present.away.iter().filter(|away| !**away).count() as u32
+    }
+
+    /// The ranks that are gone.
+    pub fn away(&self) -> Vec<Rank> {
+        (0..self.present.away.len()).filter(|rank| self.present.away[*rank]).collect()
     }
 
     /// What ranks that come back are told.
@@ -106,19 +87,21 @@ impl Attendants {
         for (rank, bytes) in asking {
             let statement: Result<Statement, String> =
                 wire::decode(&bytes, rank).unwrap_or_else(|error| Err(error.to_string()));
-            let judged = judge(&statement, rank, &self.hellos, &self.away, &self.notice);
+            let judged = judge(&statement, rank, &self.present.hellos, &self.present.away, &self.notice);
             let admitted = exchange.admit(rank, judged.as_ref().map(|_| ()).map_err(Clone::clone));
             match (judged, statement) {
                 (Ok(same_clocks), Ok(statement)) if admitted => {
-                    (self.away[rank], self.returned[rank], self.changed) = (false, true, true);
-                    self.hellos[rank] = statement.hello;
+                    let present = &mut self.present;
+                    (present.away[rank], present.returned[rank], self.changed) = (false, true, true);
+                    present.hellos[rank] = statement.hello;
                     recorder.returned(rank, round_id);
                     if let Some((node, ready)) = self.notice.plan.probes_for(rank).zip(statement.ready) {
-                        self.lives += 1;
-                        let back = Back { node, ready, incarnation: self.lives, same_clocks };
+                        present.lives += 1;
+                        let back = Back { node, ready, incarnation: present.lives, same_clocks };
+                        present.roster.renew(&back);
                         self.notice.roster.renew(&back);
                         recorder.meet_again(&back);
-                        self.renewed.insert(node, back);
+                        present.renewed.insert(node, back);
                         changed = true;
                     }
                 }
@@ -130,7 +113,7 @@ impl Attendants {
             return Ok(Vec::new());
         }
         exchange.go_on_without_lost(&self.notice)?;
-        Ok(self.renewed.values().cloned().collect())
+        Ok(self.present.renewed.values().cloned().collect())
     }
 
     /// Takes down who has left, where nobody can come back.
@@ -144,8 +127,8 @@ impl Attendants {
 
     fn gone(&mut self, left: &[(Rank, probe_sync_collective::Error)], from: RoundId, recorder: &mut Recorder) {
         // Who had left before is not there either when ranks meet anew.
-        for (rank, reason) in left.iter().filter(|(rank, _)| !self.away[*rank]).collect::<Vec<_>>() {
-            self.away[*rank] = true;
+        for (rank, reason) in left.iter().filter(|(rank, _)| !self.present.away[*rank]).collect::<Vec<_>>() {
+            self.present.away[*rank] = true;
             self.changed = true;
             recorder.left(*rank, from, &reason.to_string());
         }

@@ -3,6 +3,7 @@
 //! Place in the flow: at the root only, whatever decides: after a round was decided, before the others are told.
 //! What it does not do: gather, decide, broadcast.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
@@ -25,12 +26,15 @@ pub(crate) struct Keeper {
     recorder: Recorder,
     attendants: Attendants,
     latency: StdDuration,
+    /// The folder of its own in which a rank goes on that took a lost master's place.
+    taken_over_in: Option<PathBuf>,
 }
 
 impl Keeper {
     /// For a run that begins now.
     pub fn new(joined: &Joined, recorder: Recorder, hellos: Vec<Hello>) -> Self {
-        Self { recorder, attendants: Attendants::new(joined, hellos), latency: StdDuration::ZERO }
+        let attendants = Attendants::new(joined, hellos);
+        Self { recorder, attendants, latency: StdDuration::ZERO, taken_over_in: None }
     }
 
     /// For a run that goes on under this rank, in the place of another: files of its own, in a folder of its own, begin with the first round that it
@@ -41,10 +45,21 @@ impl Keeper {
     pub fn take_over(joined: &Joined, rank: Rank, present: Present, taken_over: TakenOver) -> Result<Self, Error> {
         let out = joined.config.out.join(format!("rank{rank}-from-round{}", taken_over.first_round));
         let directory = RunDirectory::claim(&out)?;
-        let config = Config { out, ..joined.config.clone() };
+        let config = Config { out: out.clone(), ..joined.config.clone() };
         let joined = Arc::new(Joined { config, roster: present.roster.clone(), ..joined.clone() });
         let recorder = Recorder::begin(Arc::clone(&joined), &present.hellos, directory, Some(taken_over))?;
-        Ok(Self { recorder, attendants: Attendants::of(&joined, present), latency: StdDuration::ZERO })
+        let attendants = Attendants::of(&joined, present);
+        Ok(Self { recorder, attendants, latency: StdDuration::ZERO, taken_over_in: Some(out) })
+    }
+
+    /// The ranks that are gone.
+    pub fn away(&self) -> Vec<Rank> {
+        self.attendants.away()
+    }
+
+    /// Where this rank goes on in a lost master's place.
+    pub fn taken_over_in(&self) -> Option<&Path> {
+        self.taken_over_in.as_deref()
     }
 
     /// What those must be told of the ranks who could take this one's place, if they do not know it.

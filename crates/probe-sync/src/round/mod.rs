@@ -24,6 +24,7 @@ mod standby;
 mod succession;
 mod window;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as StdDuration, Instant};
@@ -441,6 +442,16 @@ impl<'c> Rounds<'c> {
     /// At the root: time from the end of its own window to the last solved round.
     pub fn latency(&self) -> Option<StdDuration> {
         self.keeper.as_ref().map(|keeper| keeper.latency())
+    }
+
+    /// At the master: the ranks that are gone.
+    pub fn away(&self) -> Vec<probe_sync_collective::Rank> {
+        self.keeper.as_ref().map_or_else(Vec::new, |keeper| keeper.away())
+    }
+
+    /// Where this rank goes on in a lost master's place.
+    pub fn taken_over_in(&self) -> Option<&Path> {
+        self.keeper.as_ref()?.taken_over_in()
     }
 
     /// Nothing comes any more: tells who reads the global clocks, and who asks.

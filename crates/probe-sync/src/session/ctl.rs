@@ -1,23 +1,25 @@
 //! The socket in a run's directory at which another process asks something of the run: `probe_sync ctl`.
 //!
-//! Place in the flow: rank 0 listens at `control.sock`, which only its user may open, from the first round to the end; what is asked there goes the way of all
+//! Place in the flow: the master listens at `control.sock`, which only its user may open, from the first round to the end: rank 0 in the run's directory, a rank that
+//! took a lost master's place in its own folder there, where [`ask`] looks first. What is asked there goes the way of all
 //! [`Requests`]. One line each way: `pause`, `resume`, `phase NAME`, `phase`, `end-round` or `stop`; then the first round for which it holds, or
-//! why it does not, as JSON. One asker after the other; each has limited time.
+//! why it does not, as JSON. At most [`ASKERS_MAX`] ask at a time, each on a thread of its own and in limited time: who waits for a decision holds up nobody.
 //!
 //! A socket's address has room for some hundred bytes, and directories have longer names: both ends name it by their open directory.
 //!
 //! What it does not do: reach other hosts. The directory may be shared, the socket is the host's own.
 
 use std::fs::{File, Permissions};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration as StdDuration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration as StdDuration, Instant};
 
+use probe_sync_files::continuations;
 use probe_sync_sys::{fork, process, timer};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,7 @@ impl ControlSocket {
         let socket = Self { path: path.clone(), ended: Arc::clone(&ended) };
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
+        let askers = Arc::new(AtomicUsize::new(0));
         let body = move || {
             // A launcher's handlers are for its own threads.
             let _ = process::block_signals();
@@ -70,8 +73,7 @@ impl ControlSocket {
                 match listener.accept() {
                     Ok((stream, _)) => {
                         fork::close_in_children(&stream);
-                        // Whoever asks badly or goes away is his own problem.
-                        let _ = serve(&stream, &requests);
+                        attend(stream, &requests, &askers);
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     // Without descriptors the socket stays ready.
@@ -92,15 +94,71 @@ impl Drop for ControlSocket {
     }
 }
 
+/// Serves an asker on a thread of its own, which may be one that tells it that too many ask; where these are too many, too, its connection is closed.
+fn attend(stream: UnixStream, requests: &Requests, askers: &Arc<AtomicUsize>) {
+    let here = AskerCount(Arc::clone(askers));
+    let before = here.0.fetch_add(1, Ordering::Relaxed);
+    // Whoever asks badly or goes away is his own problem.
+    let ready = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(ASKER_LIMIT)));
+    if ready.is_err() || before >= 2 * ASKERS_MAX {
+        return;
+    }
+    let requests = requests.clone();
+    let body = move || {
+        let _here = here;
+        let _ = process::block_signals();
+        let _ = if before < ASKERS_MAX { serve(&stream, &requests) } else { refuse(&stream) };
+    };
+    // Without a thread the asker finds its connection closed.
+    let _ = std::thread::Builder::new().name("control asker".into()).spawn(body);
+}
+
+/// One of those who ask; gone when it is dropped.
+struct AskerCount(Arc<AtomicUsize>);
+
+impl Drop for AskerCount {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Hears one asker and answers.
 fn serve(stream: &UnixStream, requests: &Requests) -> std::io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(ASKER_LIMIT))?;
-    stream.set_write_timeout(Some(ASKER_LIMIT))?;
-    let mut line = String::new();
-    BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
-    let asked = line.trim_end_matches('\n').parse::<Request>().map_err(|reason| Error::Request { reason });
-    let told = match asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)) {
+    let line = read_line(stream)?;
+    let asked = line.parse::<Request>().map_err(|reason| Error::Request { reason });
+    answer(stream, asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)))
+}
+
+/// Tells one that too many ask. Its line is heard first: a connection closed over it would break at the asker's end before the answer is read.
+fn refuse(stream: &UnixStream) -> std::io::Result<()> {
+    read_line(stream)?;
+    answer(stream, Err(Error::Request { reason: format!("{ASKERS_MAX} ask at this time; try again") }))
+}
+
+/// The line that an asker says, within [`ASKER_LIMIT`] however slowly it comes.
+fn read_line(stream: &UnixStream) -> std::io::Result<String> {
+    let until = Instant::now() + ASKER_LIMIT;
+    let mut line = Vec::new();
+    let mut part = [0; 256];
+    while line.len() < LINE_MAX as usize && !line.contains(&b'\n') {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let read = { stream }.read(&mut part)?;
+        if read == 0 {
+            break;
+        }
+        line.extend_from_slice(&part[..read]);
+    }
+    let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
+    line.truncate(end);
+    String::from_utf8(line).map_err(std::io::Error::other)
+}
+
+fn answer(stream: &UnixStream, result: Result<Since, Error>) -> std::io::Result<()> {
+    let told = match result {
         Ok(since) => Told { since: Some(since), error: None },
         Err(error) => Told { since: None, error: Some(error.to_string()) },
     };
@@ -109,25 +167,53 @@ fn serve(stream: &UnixStream, requests: &Requests) -> std::io::Result<()> {
     { stream }.write_all(&answer)
 }
 
-/// Asks the run under way in `directory`, on this host, and returns when it holds.
+/// Asks the run under way in `directory`, on this host, and returns when it holds. Where ranks took the place of a lost master, the last of them that listens on
+/// this host is asked.
 ///
 /// # Errors
-/// [`Error::File`] when no run listens there, [`Error::Request`] when it is refused or there is no answer.
+/// [`Error::File`] when no run listens there, [`Error::Request`] when it is refused, there is no answer, or its master is on another host.
 pub fn ask(directory: &Path, request: &Request) -> Result<Since, Error> {
-    let path = directory.join(NAME);
-    let cannot = |source| Error::File {
-        path: path.clone(),
-        action: "ask a run at (is one under way there, on this host?)",
-        source,
-    };
-    let opened = File::open(directory).map_err(cannot)?;
-    let stream = UnixStream::connect(short_path(&opened)).map_err(cannot)?;
+    let masters: Vec<PathBuf> = continuations(&directory.join("run.json"))
+        .into_iter()
+        .rev()
+        .filter_map(|(_, file)| file.parent().map(Path::to_path_buf))
+        .collect();
+    for folder in &masters {
+        if let Ok(stream) = connect(folder) {
+            return ask_at(&folder.join(NAME), &stream, request);
+        }
+    }
+    match (connect(directory), masters.first()) {
+        (Ok(stream), _) => ask_at(&directory.join(NAME), &stream, request),
+        (Err(source), None) => Err(cannot_ask(&directory.join(NAME), source)),
+        (Err(source), Some(last)) => Err(Error::Request {
+            reason: format!(
+                "no master of this run listens on this host, neither in {} nor in {} ({source}): ask on the host of the rank that \
+                 {} is named after, if the run goes on",
+                directory.display(),
+                last.display(),
+                last.file_name().unwrap_or_default().display()
+            ),
+        }),
+    }
+}
+
+fn connect(directory: &Path) -> std::io::Result<UnixStream> {
+    UnixStream::connect(short_path(&File::open(directory)?))
+}
+
+fn cannot_ask(path: &Path, source: std::io::Error) -> Error {
+    Error::File { path: path.to_path_buf(), action: "ask a run at (is one under way there, on this host?)", source }
+}
+
+fn ask_at(path: &Path, stream: &UnixStream, request: &Request) -> Result<Since, Error> {
+    let cannot = |source| cannot_ask(path, source);
     let limit = Some(ANSWER_LIMIT + 2 * ASKER_LIMIT);
     let timeouts = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
     let mut answer = Vec::new();
     timeouts
-        .and_then(|()| (&stream).write_all(format!("{request}\n").as_bytes()))
-        .and_then(|()| (&stream).take(LINE_MAX).read_to_end(&mut answer))
+        .and_then(|()| { stream }.write_all(format!("{request}\n").as_bytes()))
+        .and_then(|()| { stream }.take(LINE_MAX).read_to_end(&mut answer))
         .map_err(cannot)?;
     let told: Told = serde_json::from_slice(&answer)
         .map_err(|_| Error::Request { reason: "the run has ended without an answer".into() })?;
@@ -150,6 +236,8 @@ const LOOK: StdDuration = StdDuration::from_millis(500);
 const ASKER_LIMIT: StdDuration = StdDuration::from_secs(2);
 /// How long an asker is kept waiting: windows in which nobody knows a common clock yet end by themselves.
 const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(60);
+/// So many ask at a time.
+const ASKERS_MAX: usize = 8;
 /// The longest line.
 const LINE_MAX: u64 = 4096;
 
@@ -174,7 +262,45 @@ mod tests {
         let error = ask(&long, &Request::Pause).expect_err("it is closed").to_string();
         assert_eq!(error, "this run is deaf");
         drop((silent, foreign, socket));
+        // A rank that took its place listens in its own folder; then it, too, is gone.
+        let second = long.join("rank1-from-round17");
+        std::fs::create_dir(&second).expect("a directory");
+        std::fs::write(second.join("run.json"), "{}").expect("writable");
+        let socket = ControlSocket::open(&second, requests.clone()).expect("it listens");
+        assert_eq!(ask(&long, &Request::Pause).expect_err("it is closed").to_string(), "this run is deaf");
+        drop(socket);
+        let error = ask(&long, &Request::Pause).expect_err("both are gone").to_string();
+        assert!(error.contains("no master of this run") && error.contains("rank1-from-round17"), "{error}");
+        std::fs::remove_dir_all(second).expect("ours");
         let error = ask(&long, &Request::Pause).expect_err("it is gone").to_string();
         assert!(error.contains("control.sock") && error.contains("under way"), "{error}");
+    }
+
+    #[test]
+    fn several_ask_at_once_and_one_too_many_is_told_so() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let requests = Requests::default();
+        let _socket = ControlSocket::open(directory.path(), requests.clone()).expect("it listens");
+        let path = directory.path().to_path_buf();
+        let asking: Vec<_> = (0..ASKERS_MAX)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || ask(&path, &Request::Pause).map_err(|error| error.to_string()))
+            })
+            .collect();
+        // All of them wait for a decision; one after the other they would never all be there.
+        let until = Instant::now() + StdDuration::from_secs(30);
+        let mut waiting = Vec::new();
+        while waiting.len() < ASKERS_MAX {
+            waiting.extend(requests.take());
+            assert!(Instant::now() < until, "{} ask", waiting.len());
+            std::thread::sleep(StdDuration::from_millis(10));
+        }
+        let error = ask(&path, &Request::Pause).expect_err("one too many").to_string();
+        assert!(error.contains("8 ask at this time"), "{error}");
+        waiting.into_iter().for_each(|asked| asked.refuse("not now"));
+        for asker in asking {
+            assert_eq!(asker.join().expect("no panic").expect_err("refused"), "not now");
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::Policy;
 use crate::report::RunReport;
 use crate::round::Rounds;
+use crate::round::request::Requests;
 use crate::store::MarkedProcess;
 use crate::{Config, Error};
 
@@ -69,6 +70,8 @@ pub struct Session<'c> {
     failed: bool,
     /// At the root, while the run goes on.
     control: Option<ControlSocket>,
+    /// What a rank that takes a lost master's place answers to from then on; None where it does already.
+    requests: Option<Requests>,
 }
 
 /// Where a session stands.
@@ -86,6 +89,8 @@ pub struct State {
     pub rounds: u64,
     /// No further round comes.
     pub ended: bool,
+    /// At the master: ranks that were lost, or were late so long that the others go on without them, and have not come back.
+    pub away: Vec<Rank>,
 }
 
 impl<'c> Session<'c> {
@@ -115,7 +120,7 @@ impl<'c> Session<'c> {
         let (joined, rounds) = start::start(config, collective, context, policy)?;
         let listens = rank == ROOT && joined.config.rounds == RoundMode::Master;
         let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
-        Ok(Self { joined, rounds, rank, failed: false, control })
+        Ok(Self { joined, rounds, rank, failed: false, control, requests: Some(context.requests.clone()) })
     }
 
     /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.
@@ -127,7 +132,14 @@ impl<'c> Session<'c> {
             return Ok(None);
         }
         match self.rounds.advance() {
-            Ok(true) => Ok(self.rounds.last()),
+            Ok(true) => {
+                if let Some(folder) = self.rounds.taken_over_in()
+                    && let Some(requests) = self.requests.take()
+                {
+                    self.control = ControlSocket::open(folder, requests);
+                }
+                Ok(self.rounds.last())
+            }
             Ok(false) => Ok(None),
             Err(error) => Err(self.failed(error)),
         }
@@ -153,6 +165,7 @@ impl<'c> Session<'c> {
             reference: roster.reference,
             rounds: self.rounds.last().map_or(0, |round| round.round_id.0 + 1),
             ended: self.failed || self.rounds.ended(),
+            away: self.rounds.away(),
         }
     }
 

@@ -28,13 +28,14 @@ mod xla;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_files::closed_segments;
 use probe_sync_time::{Duration, NodeId};
 
 pub use self::origin::recorded_reference;
 use self::packets::Packets;
-use self::recording::{Recording, TakeLine};
+use self::recording::{Recording, Rounds, TakeLine};
 pub use self::selection::Selection;
 pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;
@@ -148,7 +149,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
         return Err(Error::Configuration { origin: "command line".into(), key: "--reference".into(), reason });
     }
     recording.fit(config);
-    let rounds = recording.rounds()?;
+    let Rounds { solved: rounds, carried } = recording.rounds()?;
     if rounds.is_empty() {
         let files = format!("any round: none has node {reference} or an edge to it");
         return Err(Error::NothingToSolve { files });
@@ -158,6 +159,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
     let recorded = Some(&recorded[..]).filter(|some| !some.is_empty());
     let smoothed = Smoothed::new(recording.node_count(), reference, rounds, recorded);
     recording.report(&smoothed);
+    let carried = || carried.iter().flat_map(OffsetRecord::of_round);
     recording.solved.lines = match lines {
         Lines::Sufficient => {
             let (knots, share) = smoothed.sufficient_knots();
@@ -167,13 +169,13 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
                     100.0 * share
                 ));
             }
-            recording.write(out, smoothed.knot_lines(knots))?
+            recording.write(out, smoothed.knot_lines(knots).chain(carried()))?
         }
         Lines::Every(spacing) => {
             let knots = smoothed.knots(spacing, recording.nodes.len()).map_err(|error| unusable_knots(&error))?;
-            recording.write(out, smoothed.knot_lines(knots))?
+            recording.write(out, smoothed.knot_lines(knots).chain(carried()))?
         }
-        Lines::Rounds => recording.write(out, smoothed.round_lines())?,
+        Lines::Rounds => recording.write(out, smoothed.round_lines().chain(carried()))?,
     };
     Ok(recording.solved)
 }

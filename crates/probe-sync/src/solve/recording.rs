@@ -13,7 +13,9 @@ use std::path::Path;
 use probe_sync_estimate::faults::{Culprit, Fault};
 use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
-use probe_sync_estimate::round::{Decision, EdgeCut, SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
+use probe_sync_estimate::round::{
+    Decision, EdgeCut, GlobalWindowData, SolvedRound, Solver, SolverOptions, Timeline, WindowCut, fit_window,
+};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
@@ -39,6 +41,14 @@ pub(super) struct Recording {
     pub(super) selection: Selection,
     /// Fits that do not.
     pub(super) unselected: usize,
+}
+
+/// The rounds of a recording.
+pub(super) struct Rounds {
+    /// Against the reference.
+    pub(super) solved: Vec<SolvedRound>,
+    /// Those in which another clock carried its timeline on; not smoothed.
+    pub(super) carried: Vec<GlobalWindowData>,
 }
 
 #[derive(Debug, Default)]
@@ -228,21 +238,30 @@ impl Recording {
         self.nodes.last().map_or(0, |node| node.index() + 1)
     }
 
-    /// Solves the rounds in order. Their windows are used up.
-    pub(super) fn rounds(&mut self) -> Result<Vec<SolvedRound>, Error> {
+    /// Solves the rounds in order, and those without the reference on the timeline that another node carries on from the round before, as the
+    /// live run did; where the reference is there again, it is the timeline again. The windows are used up.
+    pub(super) fn rounds(&mut self) -> Result<Rounds, Error> {
         let nodes = self.node_count();
         self.solved.nodes = self.nodes.len();
-        let mut rounds = Vec::with_capacity(self.windows.len());
-        let mut solver =
-            Solver::new(SolverOptions { nodes, reference: self.reference, graph: GraphOptions::default() });
+        let mut rounds: Vec<SolvedRound> = Vec::with_capacity(self.windows.len());
+        let mut carried = Vec::new();
+        let options = SolverOptions { nodes, reference: self.reference, graph: GraphOptions::default() };
+        let mut solver = Solver::new(options);
+        let mut without: Option<Timeline> = None;
         for (round_id, windows) in std::mem::take(&mut self.windows) {
             let windows: Vec<NodeWindowData> = windows.into_values().collect();
             let Some(reference) = reference_window(self.reference, &windows) else {
-                self.solved.skipped_rounds += 1;
-                let node = self.reference;
-                self.note(format!("round {round_id}: left out: no window of node {node} and no edge to it"));
+                let resumed = without.take().or_else(|| Some(Timeline::resume(options, rounds.last()?.data.clone())));
+                if let Some(mut timeline) = resumed {
+                    let by = carried.last().and_then(|round: &GlobalWindowData| round.carried_by);
+                    carried.extend(self.carry(&mut timeline, by, round_id, &windows)?);
+                    without = Some(timeline);
+                } else {
+                    self.skip_round(round_id);
+                }
                 continue;
             };
+            without = None;
             let solved = solver.solve(round_id, &reference, &windows);
             let mut round = solved.map_err(|source| Error::Graph { round_id, source })?;
             let length = round.data.window_end - round.data.window_start;
@@ -251,7 +270,37 @@ impl Recording {
             round.forget_working();
             rounds.push(round);
         }
-        Ok(rounds)
+        self.solved.carried_rounds = carried.len();
+        Ok(Rounds { solved: rounds, carried })
+    }
+
+    /// Solves a round without the reference; None where nobody that was known in the round before has a window in it.
+    fn carry(
+        &mut self,
+        timeline: &mut Timeline,
+        carrier: Option<NodeId>,
+        round_id: RoundId,
+        windows: &[NodeWindowData],
+    ) -> Result<Option<GlobalWindowData>, Error> {
+        let Some(leading) = timeline.leading(windows) else {
+            self.skip_round(round_id);
+            return Ok(None);
+        };
+        let solved = timeline.solve(round_id, leading, windows);
+        let data = solved.map_err(|source| Error::Graph { round_id, source })?.data;
+        if let Some(by) = data.carried_by.filter(|by| carrier != Some(*by)) {
+            let node = self.reference;
+            self.note(format!(
+                "round {round_id}: no window of node {node}: node {by} carries its timeline on from here"
+            ));
+        }
+        Ok(Some(data))
+    }
+
+    fn skip_round(&mut self, round_id: RoundId) {
+        self.solved.skipped_rounds += 1;
+        let node = self.reference;
+        self.note(format!("round {round_id}: left out: no window of node {node} and no edge to it"));
     }
 
     pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded<'_>> {

@@ -1,7 +1,7 @@
 //! A run directory as one protobuf file, for readers that want types instead of JSON lines.
 //!
 //! Place in the flow: after a run. Reads `run.json`, `global_windows.jsonl`, `windows/*.jsonl`, `probes/*.jsonl`; writes
-//! message `RunExport` of `proto/probe_sync.proto`. A last line cut short (the run was killed) is left out. Recordings of earlier
+//! message `RunExport` of `proto/probe_sync.proto`. What ranks went on with that took a lost master's place is read as one with it. A last line cut short (the run was killed) is left out. Recordings of earlier
 //! builds are read with the words that are used today.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::faults::{Break, Culprit, Fault, Verdict};
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality};
-use probe_sync_files::segments;
+use probe_sync_files::{continuations, segments};
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
 use serde::de::DeserializeOwned;
@@ -27,8 +27,13 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     let run = directory.join("run.json");
     let run_json = fs::read_to_string(&run).map_err(Error::file(&run, "read"))?;
     let mut export = proto::RunExport { run_json, ..proto::RunExport::default() };
-    for path in segments(&directory.join("global_windows.jsonl")) {
-        export.rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
+    let recording = directory.join("global_windows.jsonl");
+    for (first_round, recording) in std::iter::once((0, recording.clone())).chain(continuations(&recording)) {
+        // A master that only hung may have written once more when it woke: its successor's rounds count.
+        export.rounds.retain(|round| round.round_id < first_round);
+        for path in segments(&recording) {
+            export.rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
+        }
     }
     for path in node_files(&directory.join("windows"))? {
         export.windows.extend(lines::<NodeWindowData>(&path)?.iter().map(window));

@@ -113,12 +113,14 @@ class Recorder:
                 self._send([cycle[self.rank] for cycle in written], trace)
                 self._wait_for_end()
                 return
-            missing = self._wait_for(written)
+            missing, away = self._wait_for(written)
             self._session.stop(timeout=_END_S)
             if missing:
-                told = ", ".join(str(path) for path in missing[:4])
+                told = ", ".join(str(path) for _, path in missing[:4])
+                gone = sorted({rank for rank, _ in missing}.intersection(away))
+                lost = f" (not in the run any more: rank {', '.join(map(str, gone))})" if gone else ""
                 raise Error(
-                    f"{len(missing)} trace(s) did not come: {told}; see what their ranks say, give all ranks a folder that rank 0 "
+                    f"{len(missing)} trace(s) did not come: {told}{lost}; see what their ranks say, give all ranks a folder that rank 0 "
                     f"sees, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
                 )
             cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
@@ -171,8 +173,8 @@ class Recorder:
             pass
         self._session.stop(timeout=_END_S)
 
-    def _wait_for(self, written: Sequence[Sequence[pathlib.Path]]) -> list[pathlib.Path]:
-        """Waits until all are there, as long as something comes; those that are not."""
+    def _wait_for(self, written: Sequence[Sequence[pathlib.Path]]) -> tuple[list[tuple[int, pathlib.Path]], tuple[int, ...]]:
+        """Waits until all are there of ranks that are in the run, as long as something comes; those that are not, and the ranks that were lost."""
         missing = [(rank, path) for cycle in written for rank, path in enumerate(cycle)]
         begun = latest = looked = time.monotonic()
         seen: tuple[int, int] | None = None
@@ -182,12 +184,15 @@ class Recorder:
                 looked = now
                 news = (len(missing), self._received())
                 latest, seen = (latest, seen) if news == seen else (now, news)
+            away = self._session.state.away
+            if all(rank in away for rank, _ in missing):
+                return missing, away
             # Nothing is sent to a run that is over; what ranks write into a folder that all see may just be about to get its name.
             over = self._session.state.phase in ("ended", "failed")
             if now - latest >= (_OVER_S if over else _WRITTEN_S) or now - begun >= _LONGEST_S:
                 break
             time.sleep(0.05)
-        return [path for _, path in missing]
+        return missing, self._session.state.away
 
     def _taken(self, rank: int, path: pathlib.Path) -> pathlib.Path:
         """A rank's file at its place in the folder, to which it is moved where the rank has sent it."""

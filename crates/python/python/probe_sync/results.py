@@ -170,6 +170,8 @@ class SolveResult:
     """Exchanges that no fit used."""
     skipped_rounds: int
     """Rounds left out for want of the reference node."""
+    carried_rounds: int
+    """Rounds without the reference, in which another node carried its timeline on; not among `rounds`, but among the lines."""
     notes: tuple[str, ...]
     """What was left out and why, by file and line."""
     asymmetry_sd_ns: float

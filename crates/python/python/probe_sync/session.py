@@ -37,6 +37,8 @@ class State:
     """Rounds solved so far."""
     reason: str | None
     """Why it failed."""
+    away: tuple[int, ...]
+    """At rank 0: ranks that were lost, or so late that the others go on without them, and have not come back."""
 
 
 class Session:
@@ -53,8 +55,8 @@ class Session:
     def state(self) -> State:
         """Where it stands."""
         phase, known, reason = self._native.progress()
-        rank, node, nodes, reference, rounds = known or (None, None, None, None, 0)
-        return State(cast(Any, phase), rank, node, nodes, reference, rounds, reason)
+        rank, node, nodes, reference, rounds, away = known or (None, None, None, None, 0, [])
+        return State(cast(Any, phase), rank, node, nodes, reference, rounds, reason, tuple(away))
 
     @property
     def clock(self) -> Clock:

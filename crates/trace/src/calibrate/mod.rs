@@ -145,6 +145,13 @@ fn make_maps(
     let reference = clocks.offsets.reference;
     let mut tracer = None;
     if request.timeline == OutputClock::Tracer {
+        if clocks.offsets.carried {
+            let problem = format!(
+                "--timeline tracer: node {reference}, the reference, was lost and its timeline carried on by another clock, so its tracer \
+                 clock does not say what the timeline is; leave --timeline out"
+            );
+            return Err(Error::Request { problem });
+        }
         let found = traces.iter().enumerate().find(|(_, trace)| clocks.number(trace) == reference);
         if let Some((index, trace)) = found {
             tracer = clocks.clock(index, trace, Timeline::Host)?.tracer;

@@ -28,6 +28,10 @@ pub struct Offsets {
     pub path: PathBuf,
     /// The node whose clock the offsets are against.
     pub reference: u32,
+    /// The reference was lost and came back while another clock carried its timeline on: it has offsets as any node.
+    pub carried: bool,
+    /// Steps of the reference's clock while it was the timeline, where `carried`: later ones are its own.
+    pub timeline_steps: Vec<Step>,
     /// Whose clock their times are on.
     pub axis: Axis,
     /// Per node in order of time, reachable rounds only.
@@ -46,6 +50,8 @@ impl Offsets {
         Self {
             path: origin.into(),
             reference: 0,
+            carried: false,
+            timeline_steps: Vec::new(),
             axis,
             nodes: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -54,19 +60,23 @@ impl Offsets {
         }
     }
 
-    /// The map S_i → S_reference of a node; None for the reference, whose map is the identity.
+    /// The map S_i → S_reference of a node; None for the reference, whose map is the identity unless its timeline was carried on without it.
     ///
     /// # Errors
     /// [`Error::NoOffsets`] when there are none for the node, [`Error::Clock`] when no map runs through them.
     pub fn map(&self, node: u32) -> Result<Option<OffsetMap>, Error> {
-        if node == self.reference {
+        if node == self.reference && !self.carried {
             return Ok(None);
         }
         let samples = self.nodes.get(&node).ok_or_else(|| Error::NoOffsets { path: self.path.clone(), node })?;
         let known = KnownBreaks {
             of_node: self.steps_of(node),
-            of_reference: self.steps_of(self.reference),
-            rounds: [node, self.reference].into_iter().flat_map(|node| self.broken_rounds(node)).collect(),
+            of_reference: match (self.carried, node == self.reference) {
+                (true, true) => Vec::new(),
+                (true, false) => self.timeline_steps.clone(),
+                (false, _) => self.steps_of(self.reference),
+            },
+            rounds: self.broken_for(node, samples),
         };
         TimeMap::from_offsets(samples, self.axis, &known).map(Some).map_err(|source| Error::Clock { node, source })
     }
@@ -74,6 +84,18 @@ impl Offsets {
     fn steps_of(&self, node: u32) -> Vec<Step> {
         let of_lines = self.nodes.get(&node).into_iter().flatten().filter_map(|sample| sample.step);
         self.steps.get(&node).into_iter().flatten().copied().chain(of_lines).collect()
+    }
+
+    /// Rounds into which a node's map does not go on. The reference's own does not go on from lines that are 0 because it is the timeline to those
+    /// that were measured: a curve between the two would know the gap as well as the zeros are known.
+    fn broken_for(&self, node: u32, samples: &[OffsetSample]) -> BTreeSet<u64> {
+        let mut rounds: BTreeSet<u64> =
+            [node, self.reference].into_iter().flat_map(|node| self.broken_rounds(node)).collect();
+        if node == self.reference {
+            let measured = |pair: &[OffsetSample]| pair[0].offset_ns == 0.0 && pair[1].offset_ns != 0.0;
+            rounds.extend(samples.windows(2).filter(|pair| measured(pair)).filter_map(|pair| pair[1].round));
+        }
+        rounds
     }
 
     fn broken_rounds(&self, node: u32) -> impl Iterator<Item = u64> {

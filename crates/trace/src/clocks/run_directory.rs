@@ -143,6 +143,8 @@ struct WindowLine {
     #[serde(default)]
     round_id: u64,
     #[serde(default)]
+    carried_by: Option<NodeId>,
+    #[serde(default)]
     clock_events: Vec<(NodeId, ClockEvent)>,
     #[serde(default)]
     watch: WatchPart,
@@ -166,6 +168,9 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
                     kept += 1;
                     if kept <= MOST_STEPS {
                         offsets.steps.entry(node.0).or_default().push(step.into());
+                        if node.0 == offsets.reference && window.carried_by.is_none() {
+                            offsets.timeline_steps.push(step.into());
+                        }
                     }
                 }
                 for broken in &window.watch.breaks {

@@ -5,7 +5,8 @@
 //! [`Survey::offsets`] reads the file again for what they need. Memory grows with nodes, not with lines: 1000 nodes take 1 MB.
 //!
 //! What was measured of a node is from the start of its first window to the end of its last, of rounds that reached it; of the
-//! reference from the first of anybody's to the last.
+//! reference from the first of anybody's to the last. A reference that was lost and came back while another clock carried its timeline on
+//! ([`Survey::carried`]) was measured as any node.
 //! What it does not do: hold offsets (`wanted`).
 
 use std::collections::BTreeMap;
@@ -38,7 +39,9 @@ pub struct Survey {
     last_line: u64,
     nodes: BTreeMap<u32, Extent>,
     all: Ends,
-    /// Steps of the reference's clock, which every node's map needs.
+    /// The file's first line says whose the reference is.
+    stated: bool,
+    /// Steps of the reference's clock while it was the timeline, which every node's map needs.
     reference_steps: Vec<Step>,
 }
 
@@ -48,6 +51,8 @@ struct Extent {
     ends: Ends,
     /// The first offset that is not 0, and its line, if there is one.
     moving: Option<(u64, f64)>,
+    /// That line says of which round it is, as ours do.
+    of_round: bool,
 }
 
 impl Survey {
@@ -67,6 +72,7 @@ impl Survey {
             last_line: 0,
             nodes: BTreeMap::new(),
             all: Ends::default(),
+            stated: false,
             reference_steps: Vec::new(),
         };
         let mut unreachable = 0_u64;
@@ -85,6 +91,12 @@ impl Survey {
             survey.notes.push(format!("{unreachable} rounds left out in which a node was unreachable"));
         }
         survey.refuse_moving_reference()?;
+        if survey.carried() {
+            survey.notes.push(format!(
+                "node {}, the reference, was lost and came back while another clock carried its timeline on: its own times are mapped by its offsets",
+                survey.reference
+            ));
+        }
         Ok(survey)
     }
 
@@ -95,10 +107,16 @@ impl Survey {
 
     /// From when until when a node was measured, on its own clock; None for a node without offsets.
     pub fn measured(&self, node: u32) -> Option<Span> {
-        if node == self.reference {
+        if node == self.reference && !self.carried() {
             return self.all.span();
         }
         self.nodes.get(&node)?.ends.span()
+    }
+
+    /// Whether the reference has offsets other than 0: its timeline was carried on without it, and it came back.
+    pub fn carried(&self) -> bool {
+        let moves = |extent: &Extent| extent.moving.is_some() && extent.of_round;
+        self.stated && self.nodes.get(&self.reference).is_some_and(moves)
     }
 
     /// All offsets that the file has.
@@ -120,7 +138,10 @@ impl Survey {
         let mut offsets = Offsets::new(&self.path, self.axis);
         (offsets.reference, offsets.notes) = (self.reference, self.notes.clone());
         wanted.read(|node| self.measured(node), self.last_line, &mut offsets)?;
-        if !self.reference_steps.is_empty() {
+        if self.carried() {
+            offsets.carried = true;
+            offsets.timeline_steps.clone_from(&self.reference_steps);
+        } else if !self.reference_steps.is_empty() {
             // Its own lines need not be among those that are wanted, and no step is stated twice.
             offsets.nodes.remove(&self.reference);
             offsets.steps.insert(self.reference, self.reference_steps.clone());
@@ -131,7 +152,7 @@ impl Survey {
     fn take(&mut self, line: u64, found: Found) -> Result<(), Error> {
         match found {
             Found::Header(header) => {
-                self.reference = header.reference.0;
+                (self.reference, self.stated) = (header.reference.0, true);
                 let named = header.nodes.into_iter().filter_map(|node| Some((node.node_id.0, node.hostname?)));
                 self.hostnames.extend(named);
                 self.ranks = header.ranks;
@@ -143,8 +164,10 @@ impl Survey {
                 }
                 let extent = self.nodes.entry(node).or_default();
                 extent.ends.add(stretch.own);
-                extent.moving = extent.moving.or(Some((line, sample.offset_ns)).filter(|(_, offset)| *offset != 0.0));
-                if node == self.reference && self.reference_steps.len() < MOST_STEPS {
+                if extent.moving.is_none() && sample.offset_ns != 0.0 {
+                    (extent.moving, extent.of_round) = (Some((line, sample.offset_ns)), sample.round.is_some());
+                }
+                if node == self.reference && sample.offset_ns == 0.0 && self.reference_steps.len() < MOST_STEPS {
                     self.reference_steps.extend(sample.step);
                 }
                 self.all.add(stretch.reference);
@@ -158,6 +181,8 @@ impl Survey {
         let reference = self.reference;
         match self.nodes.get(&reference).and_then(|extent| extent.moving) {
             None => Ok(()),
+            // Our own files say who the reference is, and of which round each line is; elsewhere it is a guess that this line disproves.
+            Some(_) if self.carried() => Ok(()),
             Some((line, other)) => Err(Error::Line {
                 path: self.path.clone(),
                 line,
@@ -240,6 +265,54 @@ mod tests {
         let moving = line(0, 0).replace("\"offset_ns\":0", "\"offset_ns\":5");
         let error = File::new(&[line(0, 0), moving, line(1, 0)]).survey().expect_err("no reference");
         assert!(error.to_string().contains("line 2: node 0 is the reference, but has an offset of 5 ns"), "{error}");
+    }
+
+    /// The truth by hand: node 0 is the reference for 80 s and is away until 800 s. Node 1 carries its timeline 0.05 ppm too slow, so that
+    /// node 0's clock is 50 ns ahead of it a second later, and 36 µs when it comes back.
+    #[test]
+    fn a_reference_that_came_back_is_mapped_by_its_lines_and_the_bounds_hold() {
+        let ahead = |reference_s: f64| (reference_s - 80.0).max(0.0) * 50.0;
+        let of_round = |round: i64| {
+            let middle = (round * 4 + 2) as f64;
+            let node = |node: u32, offset: f64, drift: f64, sigma: f64| {
+                let (start, end) = (round * 4 * SECOND, (round + 1) * 4 * SECOND);
+                format!(
+                    "{{\"round_id\":{round},\"window_id\":{round},\"window_start_ns\":{start},\"window_end_ns\":{end},\"node_id\":{node},\
+                     \"offset_ns\":{offset},\"drift_ppm\":{drift},\"residual\":1,\"reachable\":true,\"converged\":true,\"sigma_ns\":{sigma},\
+                     \"asymmetry_sigma_ns\":0,\"drift_sigma_ppm\":0.001,\"bound_lo_ns\":null,\"bound_hi_ns\":null,\"edges_used\":1,\"edges_excluded\":0,\
+                     \"clock_disturbed\":false}}"
+                )
+            };
+            let zero = match round {
+                0..20 => Some(node(0, 0.0, 0.0, 0.0)),
+                200.. => Some(node(0, ahead(middle), 0.05, 20.0)),
+                _ => None,
+            };
+            zero.into_iter().chain([node(1, 1e6, 0.0, 10.0)])
+        };
+        let header = "{\"meta\":true,\"reference\":0,\"nodes\":[]}".to_owned();
+        let lines: Vec<String> = std::iter::once(header).chain((0..300).flat_map(of_round)).collect();
+        let survey = File::new(&lines).survey().expect("offsets");
+        assert!(survey.carried() && survey.notes.iter().any(|note| note.contains("node 0, the reference, was lost")));
+        let ended = survey.measured(0).expect("measured").last_ns;
+        assert!((ended - at(1200, ahead(1200.0) as i128)).abs() <= 1, "on its own clock: {ended}");
+        let file = File::new(&lines);
+        let offsets = file.survey().and_then(|survey| survey.offsets(survey.everything())).expect("offsets");
+        let map = offsets.map(0).expect("a map").expect("not the identity").map;
+        for (reference_s, widest) in
+            [(3.0, 50.0), (41.5, 50.0), (100.0, 1e9), (440.0, 1e9), (780.0, 1e9), (900.0, 50.0)]
+        {
+            let own_ps = ((reference_s * 1e9 + ahead(reference_s)) * 1e3) as i128;
+            let found = map.map(own_ps);
+            let off_ns = (found.time_ps as f64 / 1e3 - reference_s * 1e9).abs();
+            assert!(off_ns <= 2.0 * found.sigma_ns + 2.0, "{reference_s} s: {off_ns} ns off, sigma {}", found.sigma_ns);
+            assert!(found.sigma_ns < widest, "{reference_s} s: sigma {}", found.sigma_ns);
+        }
+        let gap = map.map(at(440, 0) * 1000).sigma_ns;
+        assert!(gap > 5_000.0, "nobody measured it there: {gap} ns");
+        // Another node's map is not broken by it.
+        let other = offsets.map(1).expect("a map").expect("not the identity").map.map(at(440, 1_000_000) * 1000);
+        assert!(other.sigma_ns < 50.0 && (other.time_ps - at(440, 0) * 1000).abs() < 50_000, "{other:?}");
     }
 
     #[test]
