@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 
-from ranks import DURATION_S, MPIRUN_TIMEOUT_S, TCP_PORT, UDP_PORT, Ranks
+from ranks import DURATION_S, LONG_S, MPIRUN_TIMEOUT_S, TCP_PORT, UDP_PORT, Ranks
 
 # Over a tree of two rank 2 passes on for rank 3.
 HURT = 2
@@ -29,7 +29,8 @@ STEP_AT_S, STEP = 6.0, "1ms"
 
 @dataclasses.dataclass
 class Cell:
-    """`must`: by way of talking, what the others do: "named" (go on and name the hurt), "kept" (nobody is left out), "either", "ends" (the run ends and names), "refused" (no run)."""
+    """`must`: by way of talking, what the others do: "named" (go on and name the hurt), "kept" (nobody is left out), "either", "ends" (the run ends and names), "refused" (no run), "disk" (all
+    is measured, and rank 0 says at the end that not all was written)."""
 
     name: str
     must: dict
@@ -44,6 +45,11 @@ class Cell:
     late: float = 0.0
     taken: str = ""
     restarts: bool = False
+
+    @property
+    def seconds(self):
+        """How long the run lasts."""
+        return LONG_S if self.restarts or self.heal_after > 6 else DURATION_S
 
     def hurt_ranks(self, backend):
         return self.hurt(backend) if self.hurt else [HURT]
@@ -107,12 +113,12 @@ CELLS = [
     Cell("half-open: its host is gone without a FIN", HUNG, half_open, absent=NO_NETWORK),
     Cell("corrupt frames (a bit flipped between ranks)", NAMED, lambda ranks: ranks.helpers[0].send_signal(signal.SIGUSR1), proxied=True, restarts=True,
          absent={"mpi": "MPI carries its messages itself; frames and tags are TCP's", "ulfm": "MPI carries its messages itself; frames and tags are TCP's"}),
-    Cell("full disk", KEPT, lambda ranks: ranks.fill(), mounted=True, hurt=lambda _: []),
+    Cell("full disk", of_all("disk", "disk", "disk"), lambda ranks: ranks.fill(), mounted=True, hurt=lambda _: []),
     Cell("port conflict, TCP port of rank 0", of_all("refused", "", ""), taken="tcp", hurt=lambda _: [0], absent={"mpi": "MPI's ranks do not meet at a port of ours", "ulfm": "MPI's ranks do not meet at a port of ours"}),
     Cell("port conflict, UDP port of a rank", of_all("refused", "refused", ""), taken="udp", absent=NO_NETWORK),
     Cell(f"clock step of {STEP} (virtual clock)", KEPT, extra=("--inject-step", f"{HURT}@{int(STEP_AT_S)}s:{STEP}"), hurt=lambda _: []),
     Cell("master SIGKILL", ROOT, to_hurt(signal.SIGKILL, 0), hurt=lambda _: [0]),
-    Cell("master SIGSTOP, SIGCONT after 7 s", ROOT, to_hurt(signal.SIGSTOP, 0), to_hurt(signal.SIGCONT, 0), 7.0, hurt=lambda _: [0]),
+    Cell("master SIGSTOP, SIGCONT after 14 s", ROOT, to_hurt(signal.SIGSTOP, 0), to_hurt(signal.SIGCONT, 0), 14.0, hurt=lambda _: [0]),
     Cell("partition for 5 s", HUNG, partition, partition_heals, 5.0, absent=NO_NETWORK, hurt=lambda backend: MINORITY[backend], restarts=True),
     Cell("late join: a rank starts 4 s after the others", KEPT, late=4.0, hurt=lambda _: [], absent={"mpi": "mpirun starts all ranks together", "ulfm": "mpirun starts all ranks together"}),
 ]
@@ -121,7 +127,7 @@ CELLS = [
 def cell_fields(cell, launch, options):
     """Runs a cell; the fields of its line."""
     words = "".join(letter if letter.isalnum() else "-" for letter in cell.name.split(",")[0].lower())[:28] + f"-{abs(hash_of(cell.name)) % 1000:03}"
-    ranks = Ranks(launch, options.out / launch.backend / words, extra_of(cell))
+    ranks = Ranks(launch, options.out / launch.backend / words, extra_of(cell), cell.seconds)
     try:
         seen = endure(cell, ranks)
     finally:
@@ -141,7 +147,7 @@ def extra_of(cell):
 def holder(cell, ranks):
     """A process that has the port before the run begins."""
     kind, port = ("SOCK_STREAM", TCP_PORT) if cell.taken == "tcp" else ("SOCK_DGRAM", UDP_PORT)
-    code = f"import socket, time; s = socket.socket(socket.AF_INET, socket.{kind}); s.bind(('', {port})); s.type == socket.SOCK_STREAM and s.listen(); time.sleep(60)"
+    code = f"import socket, time; s = socket.socket(socket.AF_INET, socket.{kind}); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, s.type == socket.SOCK_STREAM); s.bind(('', {port})); s.type == socket.SOCK_STREAM and s.listen(); time.sleep(60)"
     ranks.helpers.append(subprocess.Popen(["ip", "netns", "exec", ranks.host(cell.hurt_ranks(ranks.launch.backend)[0]), "python3", "-c", code]))
     time.sleep(0.5)
 
@@ -163,7 +169,7 @@ def endure(cell, ranks):
     done, healed, waiting = cell.begin is None, cell.heal is None, list(late)
     if cell.taken:
         seen["at"] = begun
-    while ranks.running() and time.monotonic() - begun < DURATION_S + MPIRUN_TIMEOUT_S + 20:
+    while ranks.running() and time.monotonic() - begun < cell.seconds + MPIRUN_TIMEOUT_S + 20:
         now = time.monotonic()
         if waiting and now - begun > cell.late:
             ranks.start_rank(waiting.pop())
@@ -179,7 +185,7 @@ def endure(cell, ranks):
             if cell.mounted and "disk" not in seen["detected"] and "is not written any more" in ranks.said([0]):
                 seen["detected"]["disk"] = time.monotonic() - seen["at"]
         # As a launcher does that starts a rank again: after the fault, while the others run.
-        if cell.restarts and ranks.launch.tcp and healed and seen["at"] and now - seen["at"] < DURATION_S - 7:
+        if cell.restarts and ranks.launch.tcp and healed and seen["at"] and now - seen["at"] < cell.seconds - 7:
             for rank in hurt:
                 if ranks.processes[rank].poll() not in (None, 0) and len(ranks.earlier.get(rank, [])) < 3:
                     ranks.start_rank(rank)
@@ -303,12 +309,14 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
     healthy = {rank: process.returncode for rank, process in ranks.processes.items() if rank not in hurt} if tcp else {0: ranks.processes[0].returncode}
     if must in ("named", "ends") and hurt - named:
         wrong.append(f"rank(s) {sorted(hurt - named)} were not named")
-    if must == "kept" and named:
+    if must in ("kept", "disk") and named:
         wrong.append(f"rank(s) {sorted(named)} were left out")
     bad = {rank: status for rank, status in healthy.items() if status != 0}
     # Over MPI mpirun itself says with its status that a process was killed; ranks that go on end well.
     if must in ("named", "kept", "either") and bad:
         wrong.append(f"exit statuses {bad}")
+    if must == "disk" and set(bad) != {0}:
+        wrong.append(f"exit statuses {bad}, where rank 0's alone is not 0")
     if must in ("ends", "refused") and not any(process.returncode for process in ranks.processes.values()):
         wrong.append("all ended with status 0")
     if must in ("named", "kept", "either") and seen["at_round"] and not cell.mounted and len(rounds) < seen["at_round"] + 6:
@@ -321,7 +329,7 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
         wrong += wrong_with_full_disk(ranks, seen)
     if cell.extra and stepped_round(rounds) is None:
         wrong.append(f"the step of node {HURT} was not named")
-    if tcp and (cell.restarts or cell.heal and signal.SIGKILL and "started again" in cell.name):
+    if tcp and (cell.restarts or cell.heal and "started again" in cell.name):
         absences = [absence for report in reports for absence in report["absences"] if absence["rank"] in hurt]
         wrong += [f"rank {rank} is not back" for rank in sorted(hurt) if not any(absence["rank"] == rank and absence["back"] is not None for absence in absences)]
     return wrong

@@ -22,7 +22,8 @@ flips = 0
 
 def pass_on(source, sink, away):
     """Until either end closes."""
-    flipped = 0
+    # Whoever connects later is left alone until the next signal.
+    flipped = flips
     try:
         while data := source.recv(65536):
             if away and flipped < flips:

@@ -21,6 +21,8 @@ UDP_PORT = 29990
 PROXY_PORT = 29999
 TCP_RANKS, MPI_RANKS = 7, 5
 DURATION_S, WINDOW_S, ROUND_TIMEOUT_S = 16.0, 0.5, 2.0
+# A run in which a fault is to be noticed by those who wait longest, or in which ranks come back.
+LONG_S = 32.0
 LEAVE_ID = 'echo $$ > "$1/${OMPI_COMM_WORLD_RANK}"; shift; exec "$0" "$@"'
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPIRUN_TIMEOUT_S = 70
@@ -47,7 +49,7 @@ class Launch:
 class Ranks:
     """The processes of one cell."""
 
-    def __init__(self, launch, folder, extra):
+    def __init__(self, launch, folder, extra, seconds):
         self.launch, self.size, self.folder = launch, launch.size, folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -56,7 +58,7 @@ class Ranks:
         self.disk.mkdir()
         self.run = self.disk / "run"
         self.words = [str(launch.options.program), "run", "--fixed", "--window", f"{int(WINDOW_S * 1e3)}ms", "--round-timeout", f"{int(ROUND_TIMEOUT_S * 1e3)}ms", "--inject-skew", "7",
-                      "--tracer-clock", "none", "--duration", f"{int(DURATION_S)}s", "--json", "--out", str(self.run), *extra]
+                      "--tracer-clock", "none", "--duration", f"{int(seconds)}s", "--json", "--out", str(self.run), *extra]
         self.processes, self.earlier, self.helpers, self.mounted, self.killed = {}, {}, [], False, set()
         self.told = 0
 
