@@ -262,6 +262,9 @@ def judged(cell, ranks, seen):
     backend = ranks.launch.backend
     hurt, must = set(cell.hurt_ranks(backend)), cell.must[backend]
     rounds, reports, unreadable = read(ranks.run) if ranks.run.exists() else ({}, [], [])
+    if 0 in hurt and len(reports) > 1:
+        # A master that hung and wakes finds all others gone; what it says of them is no accusation.
+        reports = reports[1:]
     named = {rank for rank in seen["detected"] if rank != "disk"} | {absence["rank"] for report in reports for absence in report["absences"]}
     numbers = sorted(rounds)
     missing = sorted(set(range(numbers[-1] + 1)) - set(numbers)) if numbers else []

@@ -44,11 +44,11 @@ pub fn faults(root: &Path, out: Option<PathBuf>, install_ulfm: impl FnOnce(&Path
     steps::visible(&mut listeners, LIMIT).and(judged)
 }
 
-/// One cell with a program of the development profile: a rank of a tree is killed and comes back.
+/// One cell with a program of the development profile: a rank of a tree is cut off, told so when its network is back, and returns.
 pub fn cell(runner: &mut Runner, root: &Path) {
     let out = root.join("target/xtask/runs/faults");
     let mut command = script(root, CELLS, &out, &steps::target(root).join("debug/probe_sync"));
-    command.args(["--backends", "tree", "--only", "started again"]);
+    command.args(["--backends", "tree", "--only", "all packets dropped"]);
     runner.command(NAME, Count::Figures, CELL, &mut command);
 }
 
@@ -59,7 +59,7 @@ fn script(root: &Path, name: &str, out: &Path, program: &Path) -> Command {
 }
 
 /// What `--only` can ask for.
-pub const NAME: &str = "fault matrix, a rank of a tree killed and started again";
+pub const NAME: &str = "fault matrix, a rank of a tree cut off and back";
 
 const CELLS: &str = "bench/faults/run.py";
 const LIMIT: Duration = Duration::from_secs(3600);
