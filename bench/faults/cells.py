@@ -7,11 +7,8 @@ What it does not do: judge how long anything took. The time is in the table; a f
 
 import dataclasses
 import json
-import os
-import pathlib
 import re
 import signal
-import socket
 import subprocess
 import time
 
