@@ -1,7 +1,7 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`], [`mod@flow`],
-//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`tidy`], [`mod@bench`], [`mod@scale`] (of the command `bench`); [`steps`] runs and tallies child processes for
+//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`tidy`], [`mod@bench`], [`mod@scale`], [`mod@faults`] (of the command `bench`); [`steps`] runs and tallies child processes for
 //! them, [`results`] writes their tables.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@
 mod bench;
 mod codegen;
 mod demo;
+mod faults;
 mod flow;
 mod fuzz;
 mod header;
@@ -82,13 +83,16 @@ enum Command {
         #[arg(long, value_name = "N", requires = "accuracy", default_value_t = 50)]
         seeds: u32,
         /// Instead: rounds of 2 to 128 ranks here and of up to 100 namespace hosts, every backend beside direct MPI calls, and simulated ones up to 10 000 hosts
-        #[arg(long, conflicts_with = "accuracy")]
+        #[arg(long, conflicts_with = "accuracy", group = "with_files")]
         scale: bool,
+        /// Instead: every fault over every way of talking with real processes, judged, and what foreign clients of every listener cost (needs root)
+        #[arg(long, conflicts_with = "accuracy", group = "with_files")]
+        faults: bool,
         /// With --scale: few rounds of few sizes, to see that it works
         #[arg(long, requires = "scale")]
         short: bool,
-        /// With --scale: folder for tables, CSV and plot
-        #[arg(long, value_name = "DIR", requires = "scale")]
+        /// With --scale or --faults: folder for tables, CSV and plot
+        #[arg(long, value_name = "DIR", requires = "with_files")]
         out: Option<PathBuf>,
     },
 }
@@ -111,6 +115,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::tidy(&root),
         Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
         Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),
+        Command::Bench { faults: true, out, .. } => faults::faults(&root, out, suite::install_ulfm),
         Command::Bench { .. } => bench::bench(&root),
     };
     match outcome {

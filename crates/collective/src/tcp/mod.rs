@@ -39,7 +39,7 @@ mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use crate::{
@@ -80,6 +80,8 @@ struct Group {
     way_back: WayBack,
     /// Who has left since it was last asked.
     left: Vec<(Rank, Error)>,
+    /// At the root: connections of ranks that were told that the group goes on without them, at most one of each rank.
+    parted: Vec<(Rank, Arc<TcpStream>)>,
     /// Who asks to come back.
     asking: Vec<Connection>,
     /// At the root: where files go that ranks bring.
@@ -180,10 +182,10 @@ impl Group {
         way_back: WayBack,
     ) -> Result<Self, Error> {
         let peers = Peers::new(rank, peers)?;
-        let (left, asking) = (Vec::new(), Vec::new());
+        let (left, parted, asking) = (Vec::new(), Vec::new(), Vec::new());
         let (sequence, failed, files, retries) = (0, None, None, 0);
         let tree = Tree::Star;
-        Ok(Self { rank, size, local_ip, peers, tree, sequence, failed, way_back, left, asking, files, retries })
+        Ok(Self { rank, size, local_ip, peers, tree, sequence, failed, way_back, left, parted, asking, files, retries })
     }
 
     /// Offers the ranks of this host another way for their frames.
@@ -202,10 +204,20 @@ impl Group {
         }
     }
 
+    /// Keeps the connection of a rank that is gone until another process has its place. Were it closed, what a rank that was cut off still sends would be answered
+    /// by a reset, which discards the reason that waits for the network to carry it; the rank would look for another master in vain.
+    fn keep_open(&mut self, gone: &Connection) {
+        if self.rank == ROOT {
+            self.parted.retain(|(rank, _)| *rank != gone.rank());
+            self.parted.push((gone.rank(), Arc::clone(gone.stream())));
+        }
+    }
+
     /// Notes who was lost in an operation that went on.
     fn note_gone(&mut self) {
         for (gone, error) in self.peers.gone() {
             self.leave_place(&gone);
+            self.keep_open(&gone);
             self.left.push((gone.rank(), error));
         }
     }
@@ -432,7 +444,10 @@ impl Collective for Group {
             .and_then(|mut frame| asking.send(&mut frame, &welcome, "coming back"));
         match told {
             // Where it cannot be watched its end shows at the door.
-            Ok(true) => return self.peers.put(rank - 1, asking).is_ok(),
+            Ok(true) => {
+                self.parted.retain(|(parted, _)| *parted != rank);
+                return self.peers.put(rank - 1, asking).is_ok();
+            }
             Ok(false) => asking.send_dismissal("it does not read what it is told"),
             // It has gone again, and was not here.
             Err(_) => {}

@@ -32,6 +32,8 @@ use crate::steps::{self, Count, Runner};
 use crate::tidy;
 use selection::{BUILD, cargo, everything, plain};
 
+pub use ulfm::install as install_ulfm;
+
 /// Sets up and runs everything; with `only`, the steps whose name contains it.
 ///
 /// # Errors

@@ -148,7 +148,7 @@ impl Run {
 }
 
 /// Open MPI 5 below `target`; otherwise why not, and what to do.
-fn install(root: &Path) -> Result<(), String> {
+pub fn install(root: &Path) -> Result<(), String> {
     let folder = root.join(FOLDER);
     let there = || steps::answer(&folder.join("bin/mpirun").to_string_lossy(), &["--version"]);
     if there().is_some_and(|version| version.contains(VERSION)) {

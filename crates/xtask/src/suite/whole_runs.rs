@@ -15,6 +15,7 @@ use super::mpich;
 use super::selection::{BUILD, everything};
 use super::ulfm;
 use crate::demo::fresh_directory;
+use crate::faults;
 use crate::scale;
 use crate::setup::Tools;
 use crate::steps::{Count, Runner};
@@ -40,6 +41,7 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     }
     namespaces(runner, root);
     scale::hosts(runner, root);
+    faults::cell(runner, root);
 }
 
 /// What `--only` can ask for here.
@@ -53,7 +55,7 @@ fn names() -> impl Iterator<Item = &'static str> {
         .chain(ulfm::names())
         .chain(SCENARIOS.iter().map(|scenario| scenario.name))
         .chain(of_namespaces)
-        .chain([scale::NAME])
+        .chain([scale::NAME, faults::NAME])
 }
 
 /// The shared suite of all collectives, over MPI.
