@@ -85,9 +85,10 @@ impl NodeLines {
         self.lines.iter().take_while(is_reference).last().map(midpoint)
     }
 
-    /// The first line that tells of a step of the clock, or that the clock does not go on.
-    pub fn first_break(&self) -> Option<&OffsetRecord> {
-        self.lines.iter().find(|line| line.step.is_some() || line.broken_into.is_some())
+    /// The first line, of those until a time, that tells of a step of the clock, or that the clock does not go on.
+    pub fn first_break(&self, until: Timestamp<Reference>) -> Option<&OffsetRecord> {
+        let broken = |line: &&OffsetRecord| line.step.is_some() || line.broken_into.is_some();
+        self.lines.iter().find(broken).filter(|line| midpoint(line) <= until)
     }
 
     /// What is known when the reference shows `at`; None beyond the lines, across a step and beside lines that say nothing.

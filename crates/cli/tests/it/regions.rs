@@ -6,12 +6,12 @@
 
 use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use probe_sync_trace::clocks::Offsets;
 use serde_json::Value;
 
-use crate::support::{complaint, lines, output, probe_sync, text, wait};
+use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait, wait_for_lines};
 
 struct Runs {
     folder: tempfile::TempDir,
@@ -56,6 +56,19 @@ impl Runs {
     fn region(&self, name: &str) -> String {
         format!("--region={name}={}", text(&self.path(name)))
     }
+}
+
+/// Ranks of a run of three that find each other by variables: each can be killed by itself.
+fn three(out: &Path, seed: &str, more: &[&str]) -> Vec<Child> {
+    let port = free_port().to_string();
+    let rank = |rank: u32| {
+        let mut command = probe_sync(&["run", "--window", "1s", "--duration", "7s", "--round-timeout", "2s"]);
+        command.args(["--inject-skew", seed, "--skew-model", "sinusoid", "--out", text(out)]).args(more);
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "3");
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
+    };
+    (0..3).map(rank).collect()
 }
 
 /// By how much a virtual clock is ahead when the machine's own shows `real_ns`, as `truth.json` documents it.
@@ -144,6 +157,61 @@ fn two_regions_and_their_masters_become_one_timeline() {
 }
 
 #[test]
+fn a_lost_master_ends_its_region_and_no_other() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+    let top = probe_sync(&["run", "--local", "2", "--window", "1s", "--duration", "12s", "--inject-skew", "5"])
+        .args(["--skew-model", "sinusoid", "--out", text(&folder.path().join("top"))])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    // Region a loses its reference, which is not the rank that writes; region b a node like any other.
+    let mut regions = [(three(&a, "3", &["--reference", "1"]), 1), (three(&b, "4", &[]), 2)];
+    for (out, (ranks, lost)) in [&a, &b].into_iter().zip(&mut regions) {
+        // The first line and three rounds.
+        wait_for_lines(&out.join("offsets.jsonl"), 10);
+        ranks[*lost].kill().expect("our own child");
+    }
+    let outputs = regions.map(|(ranks, _)| ranks.into_iter().map(wait).collect::<Vec<_>>());
+    for (output, lost) in outputs.iter().zip([1, 2]) {
+        assert!(output[0].status.success() && !output[lost].status.success(), "{}", complaint(&output[0]));
+    }
+    assert!(wait(top).status.success());
+    let runs = Runs { folder };
+    let regions = [runs.region("a"), runs.region("b")];
+    let (status, said, _) = runs.compose(&[&regions[0], &regions[1], "--master", "a=0", "--master", "b=1"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("region a: ") && said.contains("after its own run had lost it"), "{said}");
+    assert!(!said.contains("region b: "), "{said}");
+
+    let origins: [Origin; 6] = [("a", 0, 0), ("a", 1, 0), ("a", 2, 0), ("b", 0, 1), ("b", 1, 1), ("b", 2, 1)];
+    let mut last = [0; 6];
+    for line in &lines(&runs.path("whole.jsonl"))[1..] {
+        let node = line["node_id"].as_u64().expect("a node") as usize;
+        if line["reachable"] == false {
+            continue;
+        }
+        let [start, end] = ["window_start_ns", "window_end_ns"].map(|key| line[key].as_i64().expect("a time"));
+        last[node] = start.midpoint(end);
+        let expected = true_offset_ns(&runs, origins[node], 0.0, last[node]);
+        // Where there is no hard interval any more it is null.
+        let inside =
+            |key: &str, holds: fn(f64, f64) -> bool| line[key].as_f64().is_none_or(|bound| holds(bound, expected));
+        assert!(inside("bound_lo_ns", |lo, truth| lo <= truth), "{expected} is outside {line}");
+        assert!(inside("bound_hi_ns", |hi, truth| truth <= hi), "{expected} is outside {line}");
+        let off = (line["offset_ns"].as_f64().expect("a number") - expected).abs();
+        assert!(off <= 6.0 * line["sigma_ns"].as_f64().expect("a number"), "{expected} is far from {line}");
+    }
+    // What region b goes on with, the lost node and the region of the lost master do not have.
+    let second = 1_000_000_000;
+    for ended in [0, 1, 2, 5] {
+        assert!(last[ended] > 0 && last[ended] + second < last[3], "node {ended} ended as late as region b: {last:?}");
+    }
+    assert!((last[3] - last[4]).abs() < second, "{last:?}");
+}
+
+#[test]
 fn what_cannot_be_composed_is_refused() {
     let two: &[&str] = &["--duration", "1s"];
     let runs = Runs::measured(&[("a", "2", "3", two), ("b", "2", "4", two)]);
@@ -173,7 +241,7 @@ fn what_cannot_be_composed_is_refused() {
 
     let smoothed = runs.path("b").join("offsets.smoothed.jsonl");
     let live = format!("--region=b={}", text(&runs.path("b").join("offsets.jsonl")));
-    check(&[&a, &live, "--master", "a=0", "--master", "b=1"], 1, &["line ", "how sure it is"]);
+    check(&[&a, &live, "--master", "a=0", "--master", "b=1"], 1, &["offsets.jsonl", "how sure they are"]);
     let whole = std::fs::read_to_string(&smoothed).expect("readable");
     cut(&smoothed, &whole, whole.len() - 20);
     check(&[&a, &b, "--master", "a=0", "--master", "b=1"], 1, &["offsets.smoothed.jsonl", "line "]);

@@ -105,7 +105,7 @@ fn a_step_an_unreachable_line_and_a_lost_master_are_not_crossed() {
         let mut lines = master().lines;
         change(&mut lines[1]);
         let lines = NodeLines::new(lines);
-        (lines.when_it_shows(own).map(|known| known.disturbed), lines.first_break().is_some())
+        (lines.when_it_shows(own).map(|known| known.disturbed), lines.first_break(NEVER).is_some())
     };
     let step = StepRecord { after: own, before: own };
     assert_eq!(between(|_| ()), (Some(false), false));
@@ -115,7 +115,9 @@ fn a_step_an_unreachable_line_and_a_lost_master_are_not_crossed() {
     assert_eq!(between(|line| line.broken_into = Some(RoundId(1))), (None, true));
     let mut lines = master().lines;
     lines[1].step = Some(step);
-    assert_eq!(NodeLines::new(lines).when_it_shows(own), None);
+    let lines = NodeLines::new(lines);
+    assert_eq!(lines.when_it_shows(own), None);
+    assert!(lines.first_break(NEVER).is_some() && lines.first_break(Timestamp::from_ns(SECOND)).is_none());
     // The region's second line is of the time after the master was lost.
     let node = [SECOND, 2 * SECOND].map(|at| line(at, [0.0, 0.0], [1.0; 3], 1.0));
     let (composed, left_out) = compose(&NodeLines::new(node.clone()), &master(), midpoint(&node[0]));
@@ -142,7 +144,7 @@ impl Clock {
             rate: random.random_range(-5e-5..5e-5),
             amplitude: random.random_range(1e3..2e4),
             period: random.random_range(20e9..60e9),
-            phase: random.random_range(0.0..6.28),
+            phase: random.random_range(0.0..std::f64::consts::TAU),
         }
     }
 
@@ -171,10 +173,10 @@ fn measured(clock: &Clock, reference: &Clock, start: f64, random: &mut ChaCha8Rn
     let lines = (0..40).map(|k| {
         let at = (start + (f64::from(k) + random.random_range(0.0..0.3)) * 1e9).round();
         let real = reference.when(at);
-        let (sigma, rate, correlation) = (20.0, 0.02, 0.5);
+        let (sigma, rate, correlation) = (20.0, 0.02, 0.5_f64);
         let (one, two) = (normal(random), normal(random));
         let error = sigma * one;
-        let rate_error = rate * (correlation * one + (1.0 - correlation * correlation as f64).sqrt() * two);
+        let rate_error = rate * (correlation * one + (1.0 - correlation * correlation).sqrt() * two);
         let drift = ((1.0 + clock.slope(real)) / (1.0 + reference.slope(real)) - 1.0) * 1e6;
         let offset = real + clock.error(real) - at;
         line(at as i64, [offset + error, drift + rate_error], [sigma, rate, sigma * rate * correlation], 100.0)

@@ -67,7 +67,7 @@ pub struct ComposedRegion {
 pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Composed, Error> {
     refuse_doubles(masters, regions, out)?;
     let top = Run::read(masters)?;
-    top.refuse_breaks(top.header.reference, "the reference of the masters' run")?;
+    top.refuse_breaks(top.header.reference, "the reference of the masters' run", END_OF_TIME)?;
     let read: Vec<(&Region, Run)> =
         regions.iter().map(|region| Ok((region, Run::read(&region.run)?))).collect::<Result<_, Error>>()?;
     let joined = joined(&top, &read)?;
@@ -112,6 +112,7 @@ impl Run {
         let mut reader = BufReader::new(file);
         let mut header: Option<OffsetsHeader> = None;
         let mut nodes: BTreeMap<NodeId, Vec<OffsetRecord>> = BTreeMap::new();
+        let (mut reachable, mut sure) = (0, 0);
         let mut line = Vec::new();
         for number in 1_u64.. {
             line.clear();
@@ -125,19 +126,20 @@ impl Run {
                 continue;
             }
             let line: OffsetRecord = serde_json::from_slice(&line).map_err(at_line)?;
-            if line.offset_drift_covariance.is_none() && line.estimate.reachable {
-                return Err(wrong(
-                    &path,
-                    &format!(
-                        "line {number} does not say how sure it is between lines; give the run's {SMOOTHED_OFFSETS} or what `probe_sync solve` wrote"
-                    ),
-                ));
-            }
+            // Rounds after a reference was lost are not smoothed: of a whole file that says a live one was given.
+            reachable += usize::from(line.estimate.reachable);
+            sure += usize::from(line.offset_drift_covariance.is_some());
             nodes.entry(line.estimate.node_id).or_default().push(line);
         }
         let header = header
             .filter(|header| header.meta)
             .ok_or_else(|| wrong(&path, "has no first line that names its nodes"))?;
+        if reachable > 0 && sure == 0 {
+            let reason = format!(
+                "its lines do not say how sure they are between each other; give the run's {SMOOTHED_OFFSETS} or what `probe_sync solve` wrote"
+            );
+            return Err(wrong(&path, &reason));
+        }
         let nodes = nodes.into_iter().map(|(node, lines)| (node, NodeLines::new(lines))).collect();
         Ok(Self { path, header, nodes })
     }
@@ -147,8 +149,8 @@ impl Run {
     }
 
     /// Nobody can say on which side of a step of its own clock a reading of a master is.
-    fn refuse_breaks(&self, node: NodeId, what: &str) -> Result<(), Error> {
-        let Some(broken) = self.nodes.get(&node).and_then(NodeLines::first_break) else { return Ok(()) };
+    fn refuse_breaks(&self, node: NodeId, what: &str, until: Timestamp<Reference>) -> Result<(), Error> {
+        let Some(broken) = self.nodes.get(&node).and_then(|lines| lines.first_break(until)) else { return Ok(()) };
         let at = broken.window_start.as_ns();
         let reason = format!(
             "the clock of node {node}, {what}, was stepped at about {at} ns: what was measured against it cannot be put on one timeline \
@@ -171,11 +173,13 @@ struct Whole<'a> {
 impl Whole<'_> {
     fn add(&mut self, region: &Region, run: &Run, master: NodeId) -> Result<(), Error> {
         let reference = run.header.reference;
-        run.refuse_breaks(reference, &format!("the master of region {}", region.name))?;
-        self.top.refuse_breaks(master, &format!("the master of region {}", region.name))?;
         let until = run.nodes.get(&reference).and_then(NodeLines::reference_until);
         let until =
             until.ok_or_else(|| wrong(&run.path, &format!("has no line of its reference, node {reference}")))?;
+        let what = format!("the master of region {}", region.name);
+        // What happens to its clock once the region has lost it is no matter of the region's.
+        run.refuse_breaks(reference, &what, until)?;
+        self.top.refuse_breaks(master, &what, END_OF_TIME)?;
         let above = &self.top.nodes[&master];
         let first = NodeId(self.header.len() as u32);
         let mut one =
@@ -357,5 +361,6 @@ fn misused(key: &str, reason: String) -> Error {
     Error::Configuration { origin: "command line".into(), key: key.into(), reason }
 }
 
+const END_OF_TIME: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
 /// A header of tens of thousands of nodes fits.
 const MAX_LINE_BYTES: u64 = 16 << 20;
