@@ -16,7 +16,7 @@
 //! 0.999 999 5 s and the reference 0.99 s: the line is at 0.99 s, and says 9 999 500 ns.
 //!
 //! The two levels are not in step. Between two lines a and b, Δ seconds apart, the offset is the cubic through offsets and rates, and its
-//! variance is [`variance_between`]. The rate goes straight from one end's to the other's: the cubic's own slope would divide the errors of
+//! variance is `motion::variance_between`. The rate goes straight from one end's to the other's: the cubic's own slope would divide the errors of
 //! both offsets by Δ. Its variance is that of the less certain end and the walk between both, `q·Δ·u` with u = s(1 − s). The walk adds
 //! `q·Δ²·u²·(1 − 2s)/2` to the covariance, half the slope of the bridge's variance.
 //!
