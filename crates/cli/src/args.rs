@@ -31,6 +31,9 @@ pub enum Command {
     /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
     #[command(after_long_help = help())]
     Solve(SolveArgs),
+    /// Put the runs of several regions (sites, racks) on one timeline, by the run among their masters
+    #[command(after_long_help = help())]
+    Compose(ComposeArgs),
     /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 when something prevents a measurement
     #[command(after_long_help = help())]
     Doctor(DoctorArgs),
@@ -155,6 +158,33 @@ pub struct SolveArgs {
     /// How an edge's line is fitted: hull, svm or min-rtt
     #[arg(long, default_value = "hull", conflicts_with_all = ["windows", "packets"])]
     pub fit: String,
+}
+
+/// Flags of `compose`.
+#[derive(Args, Debug)]
+pub struct ComposeArgs {
+    /// The directory of the run among the regions' masters, or a file of its smoothed offsets. Its reference becomes the reference of all
+    #[arg(long, value_name = "RUN")]
+    pub masters: PathBuf,
+    /// A region: its name, and the directory of its run, or a file of its smoothed offsets. Once for each
+    #[arg(long = "region", value_name = "NAME=RUN", required = true, value_parser = named::<PathBuf>)]
+    pub regions: Vec<(String, PathBuf)>,
+    /// Which node of the masters' run a region's reference is [default: the one on the same host, where there is one alone]
+    #[arg(long = "master", value_name = "NAME=NODE", value_parser = named::<u32>)]
+    pub masters_of: Vec<(String, u32)>,
+    /// Where to write the offsets of all nodes
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `NAME=VALUE`.
+fn named<T: std::str::FromStr>(text: &str) -> Result<(String, T), String> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("give NAME=VALUE")?;
+    let value = value.parse().map_err(|_| format!("{value:?} after the = is unusable"))?;
+    Ok((name.to_owned(), value))
 }
 
 /// What `solve` takes.
@@ -394,6 +424,8 @@ EXAMPLES
                                              started by any launcher that sets torchrun's variables
   probe_sync solve --probes out/probes/*.jsonl --out offsets.jsonl
   probe_sync solve --packets capture.csv --window 1s --out offsets.jsonl
+  probe_sync compose --masters runs/top --region a=runs/a --region b=runs/b --out offsets.jsonl
+                                             two sites on one timeline
   probe_sync doctor                          this machine; mpirun -n 8 probe_sync doctor --peers for all hosts of a job
 
 READING THE TABLE

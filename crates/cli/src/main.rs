@@ -6,6 +6,7 @@
 
 mod args;
 mod clock;
+mod compose;
 mod ctl;
 mod doctor;
 mod launch;
@@ -81,6 +82,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Run(_) => anyhow::bail!("a run has ranks"),
         Command::Solve(arguments) => recompute(arguments),
+        Command::Compose(arguments) => compose::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Align(arguments) => traces::run_align(arguments),
         Command::Merge(arguments) => traces::run_merge(arguments),

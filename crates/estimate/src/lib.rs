@@ -5,6 +5,7 @@
 //! → [`faults`] (this round against those before: what is wrong, and whose estimate must not be used)
 //! → [`smoother`] (all rounds together → offset and error of every node at any time). [`round`] joins these stages for one round,
 //! [`run`] for all rounds of a recorded run; [`mod@record`] is what a run's offsets look like in files
+//! → [`regions`] (offsets of two levels of runs on one timeline)
 //! → [`series`] (all rounds → a map of times per node).
 //! Nothing here reads a clock, opens a file, spawns a thread or logs.
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod graph;
 pub mod pacing;
 mod purity;
 pub mod record;
+pub mod regions;
 pub mod round;
 pub mod run;
 pub mod series;

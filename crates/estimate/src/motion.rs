@@ -10,6 +10,9 @@
 
 use crate::graph::linear::{Block, Pair};
 
+/// The cubic may be surer than its ends, but not by more than this share of their variance.
+const SMALLEST_SHARE: f64 = 0.25;
+
 /// Full 2×2 matrix, by rows.
 pub(crate) type Square = [[f64; 2]; 2];
 
@@ -40,6 +43,17 @@ pub(crate) fn hermite(s: f64, delta: f64) -> [[Pair; 2]; 2] {
 /// Variance of the offset between two known ends.
 pub(crate) fn bridge(q: f64, delta: f64, s: f64) -> f64 {
     q * delta.powi(3) * (s * (1.0 - s)).powi(3) / 3.0
+}
+
+/// Variance of the offset at the fraction `s` of `delta` seconds between two ends of these covariances, on the cubic. Errors of neighbouring
+/// offsets are nearly one (a path's asymmetry, a window that both have seen), so their parts are added, not their squares; errors
+/// of rates count as independent. With the weights h of [`hermite`]: `(h₀σ_a + h₁σ_b)²`, what the rates add, and the [`bridge`].
+pub(crate) fn variance_between([a, b]: [Block; 2], q: f64, delta: f64, s: f64) -> f64 {
+    let [[wa, wb], _] = hermite(s, delta);
+    let offsets = (wa[0] * a[0].sqrt() + wb[0] * b[0].sqrt()).powi(2);
+    let rates = wa[1] * wa[1] * a[2] + wb[1] * wb[1] * b[2];
+    let mixed = 2.0 * (wa[0] * wa[1] * a[1] + wb[0] * wb[1] * b[1]);
+    (offsets + rates + mixed).max(SMALLEST_SHARE * offsets) + bridge(q, delta, s)
 }
 
 pub(crate) fn square([a, b, c]: Block) -> Square {

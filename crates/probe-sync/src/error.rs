@@ -190,6 +190,14 @@ pub enum Error {
         /// Which column is missing.
         reason: String,
     },
+    /// Runs of regions that cannot be put on one timeline.
+    #[error("{}: {reason}", path.display())]
+    Regions {
+        /// The file of one of them.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// No input line could be used.
     #[error("no usable exchange in {files}")]
     NothingToSolve {

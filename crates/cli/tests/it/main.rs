@@ -13,6 +13,7 @@ mod modes;
 mod otlp;
 mod outputs;
 mod recorded;
+mod regions;
 mod sim;
 mod snapshots;
 mod statuses;

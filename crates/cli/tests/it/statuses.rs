@@ -163,7 +163,7 @@ fn a_refused_run_leaves_nothing_behind_and_an_earlier_one_in_its_place() {
 
 #[test]
 fn every_help_tells_the_statuses() {
-    for command in ["run", "solve", "doctor", "align", "merge", "check", "sim", "export"] {
+    for command in ["run", "solve", "compose", "doctor", "align", "merge", "check", "sim", "export"] {
         let help = output(probe_sync(&[command, "--help"]));
         assert!(help.status.success(), "{command}");
         let said = String::from_utf8_lossy(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");

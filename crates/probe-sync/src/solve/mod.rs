@@ -12,6 +12,8 @@
 //! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`), and files of windows may be the XLA distributed
 //! profiler's (`xla`).
 //!
+//! Beside it [`compose_runs`] puts the runs of several regions on one timeline.
+//!
 //! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
 //! windows and not from exchanges.
 
@@ -19,6 +21,7 @@ mod origin;
 mod packets;
 mod plausible;
 mod recording;
+mod regions;
 mod selection;
 mod solved;
 #[cfg(test)]
@@ -36,6 +39,7 @@ use probe_sync_time::{Duration, NodeId};
 pub use self::origin::recorded_reference;
 use self::packets::Packets;
 use self::recording::{Recording, Rounds, TakeLine};
+pub use self::regions::{Composed, ComposedRegion, Region, compose_runs};
 pub use self::selection::Selection;
 pub use self::solved::{MAX_NOTES, Solved};
 use crate::config::ReferenceChoice;

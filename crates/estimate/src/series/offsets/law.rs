@@ -14,7 +14,7 @@
 use super::point::Point;
 use crate::graph::linear::Block;
 use crate::kalman::Belief;
-use crate::motion::{bridge, hermite};
+use crate::motion::variance_between;
 
 /// How the clock wanders, as far as a node's lines say it.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -67,14 +67,8 @@ impl Law {
 
     /// Standard deviation at the share s of the way from a to b, on the cubic; None where one of them states too little.
     pub(super) fn sigma_between(&self, a: &Point, b: &Point, s: f64) -> Option<f64> {
-        let ([_, across_a, rate_a], [_, across_b, rate_b]) = (covariance(a)?, covariance(b)?);
-        let delta = seconds_between(a, b);
-        let [[wa, wb], _] = hermite(s, delta);
-        let offsets = (wa[0] * a.at.sigma_ns + wb[0] * b.at.sigma_ns).powi(2);
-        let rates = wa[1] * wa[1] * rate_a + wb[1] * wb[1] * rate_b;
-        let mixed = 2.0 * (wa[0] * wa[1] * across_a + wb[0] * wb[1] * across_b);
-        let known = (offsets + rates + mixed).max(SMALLEST_SHARE * offsets);
-        Some((known + bridge(self.density(&[a, b]), delta, s)).sqrt())
+        let ends = [covariance(a)?, covariance(b)?];
+        Some(variance_between(ends, self.density(&[a, b]), seconds_between(a, b), s).sqrt())
     }
 }
 
@@ -141,8 +135,6 @@ fn log_likelihood([a, b]: [&Point; 2], density: f64) -> Option<f64> {
 const NS_PER_S_PER_PPM: f64 = crate::motion::NS_PER_S_PER_PPM;
 /// Offset and rate are never known as one number.
 const MOST_CORRELATED: f64 = 0.999;
-/// The cubic may be surer than its ends, but not by more than this share of their variance.
-const SMALLEST_SHARE: f64 = 0.25;
 /// Gaps from which a density is learnt.
 const MOST_GAPS: usize = 4096;
 /// Densities from 10⁻⁴ ns²/s³ to beyond 10¹² that are tried.

@@ -1,0 +1,78 @@
+//! `probe_sync compose`: the runs of several regions on one timeline.
+//!
+//! Place in the flow: arguments → `probe_sync::solve::compose_runs` → what it tells. What it does not do: compute.
+
+use std::fmt::Write as _;
+
+use probe_sync::solve::{Composed, Region, compose_runs};
+use probe_sync_time::NodeId;
+use serde_json::json;
+
+use crate::args::ComposeArgs;
+use crate::output;
+
+/// Composes and prints.
+///
+/// # Errors
+/// Those of `compose_runs`; a `--master` of a region that is not given.
+pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
+    let mut regions: Vec<Region> = Vec::new();
+    for (name, run) in &arguments.regions {
+        regions.push(Region { name: name.clone(), run: run.clone(), master: None });
+    }
+    for (name, node) in &arguments.masters_of {
+        let region = regions.iter_mut().find(|region| region.name == *name);
+        let wrong = |reason: &str| probe_sync::Error::Configuration {
+            origin: "command line".into(),
+            key: "--master".into(),
+            reason: format!("{name} {reason}"),
+        };
+        let region = region.ok_or_else(|| wrong("is no region that --region names"))?;
+        if region.master.replace(NodeId(*node)).is_some() {
+            return Err(wrong("is given two masters").into());
+        }
+    }
+    let composed = compose_runs(&arguments.masters, &regions, &arguments.out)?;
+    for note in &composed.notes {
+        tracing::warn!("{note}");
+    }
+    output::print(&if arguments.json { document(&composed) } else { summary(&composed, arguments) })
+}
+
+fn summary(composed: &Composed, arguments: &ComposeArgs) -> String {
+    let Composed { lines, reference, regions, .. } = composed;
+    let nodes: usize = regions.iter().map(|region| region.nodes.1).sum();
+    let mut text = format!(
+        "{nodes} nodes of {} regions against node {reference} → {lines} lines in {}\n",
+        regions.len(),
+        arguments.out.display()
+    );
+    for region in regions {
+        let (NodeId(first), count) = region.nodes;
+        let sigma = region.sigma_ns.map_or(String::new(), |[within, overall]| {
+            format!("; standard deviation {within:.1} ns within the region, {overall:.1} ns on the timeline of all (medians)")
+        });
+        let last = u64::from(first) + count as u64 - 1;
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "  {}: nodes {first} to {last}, master node {} of the masters' run{sigma}",
+            region.name, region.master
+        );
+    }
+    text
+}
+
+fn document(composed: &Composed) -> String {
+    let region = |region: &probe_sync::solve::ComposedRegion| {
+        let (first, count) = region.nodes;
+        json!({
+            "name": region.name, "first_node": first, "nodes": count, "master": region.master,
+            "sigma_ns_within": region.sigma_ns.map(|sigma| sigma[0]), "sigma_ns": region.sigma_ns.map(|sigma| sigma[1]),
+            "left_out_lines": region.left_out,
+        })
+    };
+    let regions: Vec<_> = composed.regions.iter().map(region).collect();
+    let document = json!({ "lines": composed.lines, "reference": composed.reference, "regions": regions, "notes": composed.notes });
+    format!("{document:#}\n")
+}

@@ -1,0 +1,288 @@
+//! Two levels of runs made into one timeline: a region's offsets against its master, and the master's against the reference of all.
+//!
+//! Place in the flow: the smoothed lines of a region's run and of the run among the masters ([`OffsetRecord`]) → lines of the region's nodes on
+//! the timeline of the masters' run. With m what the master's clock shows, the region says that node i then shows `m + o`; the run among
+//! the masters says that the reference of all then shows `m − M`. So when that reference shows `g = m − M`, node i shows `g + M + o`:
+//!
+//! - the offset is `o + M`, **at g and not at m**: M is looked up by the master's own reading, and the line's time moves by it. With
+//!   M = 10 ms and a node that runs off by 50 ppm, the wrong time would be an error of 500 ns;
+//! - rates multiply: `(1 + o')(1 + M') − 1`;
+//! - covariances of offset and rate add, since both runs have packets of their own. What they share is the master: its clock's wander and the
+//!   asymmetry of its host enter both with opposite signs and cancel in the sum, so adding is rather too wide than too narrow.
+//!   Derivatives by M' of what is stated at g are of the size 10⁻⁴ and left out;
+//! - hard intervals add; without one at either level there is none.
+//!
+//! Example: the master is 10 000 000 ns ahead of the reference of all, node i 500 ns behind the master. When the master shows 1 s, node i shows
+//! 0.999 999 5 s and the reference 0.99 s: the line is at 0.99 s, and says 9 999 500 ns.
+//!
+//! The two levels are not in step. Between two lines a and b, Δ seconds apart, the offset is the cubic through offsets and rates, and its
+//! variance is `motion::variance_between`. The rate goes straight from one end's to the other's: the cubic's own slope would divide the errors of
+//! both offsets by Δ. Its variance is that of the less certain end and the walk between both, `q·Δ·u` with u = s(1 − s). The walk adds
+//! `q·Δ²·u²·(1 − 2s)/2` to the covariance, half the slope of the bridge's variance.
+//!
+//! What it does not do: go beyond a level's lines, or across a step, a disturbed line or an unreachable one. Read files.
+
+use probe_sync_time::{Duration, Reference, System, Timestamp};
+
+use crate::graph::linear::Block;
+use crate::motion::{NS_PER_S_PER_PPM, hermite, variance_between};
+use crate::record::OffsetRecord;
+
+/// One node's lines in order of time, as a curve.
+#[derive(Clone, Debug)]
+pub struct NodeLines {
+    lines: Vec<OffsetRecord>,
+}
+
+/// What lines say of a node at one moment.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Known {
+    /// The moment, on the reference clock of the lines.
+    pub at: Timestamp<Reference>,
+    /// This clock minus the reference, ns.
+    pub offset_ns: f64,
+    /// Rate against the reference, ppm.
+    pub drift_ppm: f64,
+    /// Standard deviation of the offset, ns.
+    pub sigma_ns: f64,
+    /// The part of it that path asymmetry causes, ns.
+    pub asymmetry_sigma_ns: f64,
+    /// Standard deviation of the rate, ppm.
+    pub drift_sigma_ppm: f64,
+    /// Covariance of the errors of both, ns·ppm.
+    pub offset_drift_covariance: f64,
+    /// Density of the random walk of the rate, ns²/s³.
+    pub wander: f64,
+    /// The hard interval, ns; infinite where there is none.
+    pub bound_ns: [f64; 2],
+    /// Beside the moment a clock was disturbed.
+    pub disturbed: bool,
+    /// By how much rates changed suddenly beside the moment, as somebody saw, ppm.
+    pub slew_ppm: f64,
+}
+
+impl NodeLines {
+    /// Lines of one node; such as do not follow the one before in time are left out.
+    pub fn new(lines: impl IntoIterator<Item = OffsetRecord>) -> Self {
+        let mut kept: Vec<OffsetRecord> = Vec::new();
+        for line in lines {
+            if kept.last().is_none_or(|last| midpoint(last) < midpoint(&line)) {
+                kept.push(line);
+            }
+        }
+        Self { lines: kept }
+    }
+
+    /// The lines.
+    pub fn lines(&self) -> &[OffsetRecord] {
+        &self.lines
+    }
+
+    /// Until when the node was the reference: the time of its last line before the first that gives it an offset, or does not reach it. None
+    /// when it never was.
+    pub fn reference_until(&self) -> Option<Timestamp<Reference>> {
+        let is_reference = |line: &&OffsetRecord| line.estimate.reachable && line.estimate.offset_ns == 0.0;
+        self.lines.iter().take_while(is_reference).last().map(midpoint)
+    }
+
+    /// The first line, of those until a time, that tells of a step of the clock, or that the clock does not go on.
+    pub fn first_break(&self, until: Timestamp<Reference>) -> Option<&OffsetRecord> {
+        let broken = |line: &&OffsetRecord| line.step.is_some() || line.broken_into.is_some();
+        self.lines.iter().find(broken).filter(|line| midpoint(line) <= until)
+    }
+
+    /// What is known when the reference shows `at`; None beyond the lines, across a step and beside lines that say nothing.
+    pub fn when_reference_shows(&self, at: Timestamp<Reference>) -> Option<Known> {
+        let after = self.lines.partition_point(|line| midpoint(line) <= at);
+        let before = after.checked_sub(1)?;
+        let since_ns = (at - midpoint(&self.lines[before])).as_ns();
+        if since_ns == 0 {
+            return known(&self.lines[before]);
+        }
+        let gap = self.gap(before)?;
+        Some(gap.at(since_ns as f64 * 1e-9 / gap.seconds))
+    }
+
+    /// What is known when the node's own clock shows `own`; None where [`Self::when_reference_shows`] gives none.
+    pub fn when_it_shows(&self, own: Timestamp<System>) -> Option<Known> {
+        let after = self.lines.partition_point(|line| reading(line).is_some_and(|shown| shown <= own));
+        let before = after.checked_sub(1)?;
+        let first = known(&self.lines[before])?;
+        let since_ns = (own - reading(&self.lines[before])?).as_ns() as f64;
+        if since_ns == 0.0 {
+            return Some(first);
+        }
+        let gap = self.gap(before)?;
+        // The clock's rate is within a thousandth of one: each turn makes the error a thousandth.
+        let mut s = since_ns * 1e-9 / gap.seconds;
+        for _ in 0..TURNS {
+            s = (since_ns - gap.moved_ns(s)) * 1e-9 / gap.seconds;
+        }
+        (0.0..=1.0).contains(&s).then(|| gap.at(s))
+    }
+
+    /// Two lines that a curve may join.
+    fn gap(&self, before: usize) -> Option<Gap> {
+        let (a, b) = (self.lines.get(before)?, self.lines.get(before + 1)?);
+        if b.step.is_some() || b.broken_into.is_some() {
+            return None;
+        }
+        let seconds = (midpoint(b) - midpoint(a)).as_ns() as f64 * 1e-9;
+        Some(Gap { ends: [known(a)?, known(b)?], seconds })
+    }
+}
+
+/// The lines of a region's node on the timeline of the run among the masters: at each of its own, and where the master's curve has a
+/// line between them. `until` is when the master ceased to be the region's reference. Lines for which the masters' run says nothing of
+/// this master are left out; returned is how many beside those that are not.
+pub fn compose(node: &NodeLines, master: &NodeLines, until: Timestamp<Reference>) -> (Vec<OffsetRecord>, usize) {
+    let mut composed = Vec::new();
+    let mut left_out = 0;
+    // When the master's clock shows these, its own curve bends.
+    let bends: Vec<Timestamp<Reference>> =
+        master.lines.iter().filter_map(|line| Some(reading(line)?.on_reference())).collect();
+    let mut bend = 0;
+    for line in &node.lines {
+        let at = midpoint(line);
+        while let Some(between) = bends.get(bend).filter(|between| **between < at && **between <= until) {
+            bend += 1;
+            let here = node.when_reference_shows(*between).zip(master.when_it_shows(between.of_reference_node()));
+            if let Some((own, above)) = here {
+                composed.push(on_timeline(line, Some(own), &above, Duration::from_ns(0)));
+            }
+        }
+        if bends.get(bend) == Some(&at) {
+            bend += 1;
+        }
+        match master.when_it_shows(at.of_reference_node()).filter(|_| at <= until) {
+            Some(above) => {
+                let half = Duration::from_ns((line.window_end - line.window_start).as_ns() / 2);
+                composed.push(on_timeline(line, known(line), &above, half));
+            }
+            None => left_out += 1,
+        }
+    }
+    (composed, left_out)
+}
+
+/// `line`, of which `own` is known at its place, when the master is known as `above`.
+fn on_timeline(line: &OffsetRecord, own: Option<Known>, above: &Known, half: Duration) -> OffsetRecord {
+    let mut whole = line.clone();
+    (whole.window_start, whole.window_end) = (above.at - half, above.at + half);
+    let estimate = &mut whole.estimate;
+    let Some(own) = own else {
+        (estimate.reachable, estimate.sigma_ns, estimate.drift_sigma_ppm) = (false, f64::INFINITY, f64::INFINITY);
+        (estimate.bound_lo_ns, estimate.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
+        (whole.offset_drift_covariance, whole.wander) = (None, None);
+        return whole;
+    };
+    estimate.offset_ns = own.offset_ns + above.offset_ns;
+    estimate.drift_ppm = own.drift_ppm + above.drift_ppm + own.drift_ppm * above.drift_ppm * 1e-6;
+    estimate.sigma_ns = own.sigma_ns.hypot(above.sigma_ns);
+    estimate.asymmetry_sigma_ns = own.asymmetry_sigma_ns.hypot(above.asymmetry_sigma_ns);
+    estimate.drift_sigma_ppm = own.drift_sigma_ppm.hypot(above.drift_sigma_ppm);
+    estimate.bound_lo_ns = own.bound_ns[0] + above.bound_ns[0];
+    estimate.bound_hi_ns = own.bound_ns[1] + above.bound_ns[1];
+    whole.offset_drift_covariance = Some(own.offset_drift_covariance + above.offset_drift_covariance);
+    whole.wander = Some(own.wander + above.wander);
+    whole.clock_disturbed = own.disturbed || above.disturbed;
+    whole.slew_ppm = own.slew_ppm + above.slew_ppm;
+    whole
+}
+
+fn midpoint(line: &OffsetRecord) -> Timestamp<Reference> {
+    line.window_start.midpoint(line.window_end)
+}
+
+/// What the node's own clock showed at a line.
+fn reading(line: &OffsetRecord) -> Option<Timestamp<System>> {
+    let offset_ns = known(line)?.offset_ns;
+    Some(midpoint(line).of_reference_node() + Duration::from_ns_f64(offset_ns.round()))
+}
+
+/// What a line says; None where it reaches nobody, or does not say how sure it is.
+fn known(line: &OffsetRecord) -> Option<Known> {
+    let estimate = &line.estimate;
+    let stated = [estimate.offset_ns, estimate.drift_ppm, estimate.sigma_ns, estimate.drift_sigma_ppm];
+    if !estimate.reachable || !stated.iter().all(|number| number.is_finite()) {
+        return None;
+    }
+    Some(Known {
+        at: midpoint(line),
+        offset_ns: estimate.offset_ns,
+        drift_ppm: estimate.drift_ppm,
+        sigma_ns: estimate.sigma_ns,
+        asymmetry_sigma_ns: estimate.asymmetry_sigma_ns,
+        drift_sigma_ppm: estimate.drift_sigma_ppm,
+        offset_drift_covariance: line.offset_drift_covariance?,
+        wander: line.wander?,
+        bound_ns: [estimate.bound_lo_ns, estimate.bound_hi_ns],
+        disturbed: line.clock_disturbed,
+        slew_ppm: line.slew_ppm,
+    })
+}
+
+/// Two neighbouring lines.
+struct Gap {
+    ends: [Known; 2],
+    seconds: f64,
+}
+
+impl Gap {
+    /// By how much the offset has moved since the first line, ns.
+    fn moved_ns(&self, s: f64) -> f64 {
+        let [a, b] = &self.ends;
+        let [[wa, wb], _] = hermite(s, self.seconds);
+        wb[0] * (b.offset_ns - a.offset_ns) + (wa[1] * a.drift_ppm + wb[1] * b.drift_ppm) * NS_PER_S_PER_PPM
+    }
+
+    fn at(&self, s: f64) -> Known {
+        let [a, b] = &self.ends;
+        let moved_ns = self.moved_ns(s);
+        let wander = a.wander.max(b.wander);
+        let covariance = self.covariance(s, wander);
+        // The nearer line's interval, taken along: what the clock may have wandered since widens it.
+        let near = if s <= 0.5 { a } else { b };
+        let away = self.seconds * s.min(1.0 - s);
+        let shift = a.offset_ns + moved_ns - near.offset_ns;
+        let widening =
+            WIDENING_SDS * (near.drift_sigma_ppm * NS_PER_S_PER_PPM * away + (wander * away.powi(3) / 3.0).sqrt());
+        Known {
+            at: a.at + Duration::from_ns_f64((s * self.seconds * 1e9).round()),
+            offset_ns: a.offset_ns + moved_ns,
+            drift_ppm: (1.0 - s) * a.drift_ppm + s * b.drift_ppm,
+            sigma_ns: covariance[0].sqrt(),
+            asymmetry_sigma_ns: a.asymmetry_sigma_ns.max(b.asymmetry_sigma_ns),
+            drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
+            offset_drift_covariance: covariance[1] / NS_PER_S_PER_PPM,
+            wander,
+            bound_ns: [near.bound_ns[0] + shift - widening, near.bound_ns[1] + shift + widening],
+            disturbed: a.disturbed || b.disturbed,
+            slew_ppm: a.slew_ppm.max(b.slew_ppm),
+        }
+    }
+
+    /// ns², ns²/s, ns²/s².
+    fn covariance(&self, s: f64, wander: f64) -> Block {
+        let ends = self.ends.map(|end| {
+            let rate = end.drift_sigma_ppm * NS_PER_S_PER_PPM;
+            [end.sigma_ns.powi(2), end.offset_drift_covariance * NS_PER_S_PER_PPM, rate * rate]
+        });
+        let u = s * (1.0 - s);
+        let across = (1.0 - s) * ends[0][1] + s * ends[1][1];
+        [
+            variance_between(ends, wander, self.seconds, s),
+            across + wander * (self.seconds * u).powi(2) * (1.0 - 2.0 * s) / 2.0,
+            ends[0][2].max(ends[1][2]) + wander * self.seconds * u,
+        ]
+    }
+}
+
+/// Until a reading of the node's own clock is found: the error becomes a thousandth with each.
+const TURNS: usize = 6;
+
+/// Standard deviations by which a carried hard interval is widened, as `run::lines` does.
+const WIDENING_SDS: f64 = 5.0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! The example by hand, lines that must not be joined, and two regions of swinging clocks whose truth is known.
+
+use probe_sync_time::{NodeId, RoundId};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::record::StepRecord;
+use crate::window::NodeEstimate;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// A line at `at_ns` with errors of (ns, ppm, ns·ppm) and the hard interval ± 100 ns.
+fn line(at_ns: i64, [offset_ns, drift_ppm]: [f64; 2], [sigma, rate, across]: [f64; 3], wander: f64) -> OffsetRecord {
+    let half = Duration::from_ns(1000);
+    let at = Timestamp::from_ns(at_ns);
+    OffsetRecord {
+        round_id: RoundId(0),
+        window_id: 0,
+        window_start: at - half,
+        window_end: at + half,
+        estimate: NodeEstimate {
+            node_id: NodeId(1),
+            offset_ns,
+            drift_ppm,
+            residual: 0.0,
+            reachable: true,
+            converged: true,
+            sigma_ns: sigma,
+            asymmetry_sigma_ns: 0.0,
+            drift_sigma_ppm: rate,
+            bound_lo_ns: offset_ns - 100.0,
+            bound_hi_ns: offset_ns + 100.0,
+            edges_used: 1,
+            edges_excluded: 0,
+        },
+        clock_disturbed: false,
+        offset_drift_covariance: Some(across),
+        wander: Some(wander),
+        slew_ppm: 0.0,
+        step: None,
+        broken_into: None,
+    }
+}
+
+const NEVER: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
+
+fn near(found: f64, expected: f64, within: f64) {
+    assert!((found - expected).abs() <= within, "{found} instead of {expected}");
+}
+
+/// A master 10 ms ahead at 0.99 s of the reference of all, which gains 50 ppm; lines of 3 ns, 0.02 ppm and 0.01 ns·ppm at 0.99 and 2.99 s.
+fn master() -> NodeLines {
+    let errors = [3.0, 0.02, 0.01];
+    NodeLines::new([
+        line(990_000_000, [1e7, 50.0], errors, 2.0),
+        line(990_000_000 + 2 * SECOND, [1e7 + 1e5, 50.0], errors, 2.0),
+    ])
+}
+
+#[test]
+fn the_example_by_hand() {
+    let node = NodeLines::new([line(SECOND, [-500.0, -20.0], [4.0, 0.03, -0.03], 5.0)]);
+    let (composed, left_out) = compose(&node, &master(), NEVER);
+    assert_eq!((composed.len(), left_out), (1, 0));
+    let (whole, estimate) = (&composed[0], &composed[0].estimate);
+    assert_eq!(midpoint(whole), Timestamp::from_ns(990_000_000), "the reference's time, not the master's");
+    assert_eq!((whole.window_end - whole.window_start).as_ns(), 2000);
+    near(estimate.offset_ns, 9_999_500.0, 1e-6);
+    // (1 − 20·10⁻⁶)(1 + 50·10⁻⁶) − 1.
+    near(estimate.drift_ppm, 29.999, 1e-9);
+    near(estimate.sigma_ns, 5.0, 1e-9);
+    near(estimate.drift_sigma_ppm, 0.03f64.hypot(0.02), 1e-12);
+    near(whole.offset_drift_covariance.expect("stated"), -0.02, 1e-12);
+    near(whole.wander.expect("stated"), 7.0, 1e-12);
+    near(estimate.bound_lo_ns, 9_999_300.0, 1e-6);
+    near(estimate.bound_hi_ns, 9_999_700.0, 1e-6);
+}
+
+#[test]
+fn between_the_masters_lines_its_reading_counts() {
+    // 1.00005 s after its first line the master's clock has counted what takes the reference one second.
+    let own = Timestamp::from_ns(SECOND + SECOND + 50_000);
+    let known = master().when_it_shows(own).expect("between its lines");
+    assert_eq!(known.at, Timestamp::from_ns(990_000_000 + SECOND));
+    near(known.offset_ns, 1e7 + 5e4, 1e-3);
+    near(known.drift_ppm, 50.0, 1e-6);
+    // Errors that are one: 3². Of the rates (±0.25 s)²·(20 ns/s)² twice, of the mixed parts 2·0.5·0.25·10 less the same, the bridge
+    // 2·8/192.
+    near(known.sigma_ns, (9.0 + 50.0 + 1.0 / 12.0f64).sqrt(), 1e-6);
+    // The walk between both ends: 2·2/4 besides the end's 400.
+    near(known.drift_sigma_ppm, 401f64.sqrt() * 1e-3, 1e-9);
+    near(known.offset_drift_covariance, 0.01, 1e-12);
+    // The nearer interval of ± 100 ns, wider by five standard deviations of 20 ns/s over a second and of the walk.
+    let widening = 5.0 * (20.0 + (2.0f64 / 3.0).sqrt());
+    near(known.bound_ns[1] - known.offset_ns, 100.0 + widening, 1e-3);
+    assert_eq!(master().when_it_shows(Timestamp::from_ns(SECOND - 1)), None, "before the first line");
+    assert_eq!(master().when_it_shows(Timestamp::from_ns(4 * SECOND)), None, "after the last");
+}
+
+#[test]
+fn a_step_an_unreachable_line_and_a_lost_master_are_not_crossed() {
+    let own = Timestamp::from_ns(2 * SECOND);
+    let between = |change: fn(&mut OffsetRecord)| {
+        let mut lines = master().lines;
+        change(&mut lines[1]);
+        let lines = NodeLines::new(lines);
+        (lines.when_it_shows(own).map(|known| known.disturbed), lines.first_break(NEVER).is_some())
+    };
+    let step = StepRecord { after: own, before: own };
+    assert_eq!(between(|_| ()), (Some(false), false));
+    assert_eq!(between(|line| line.clock_disturbed = true), (Some(true), false));
+    assert_eq!(between(|line| line.estimate.reachable = false), (None, false));
+    assert_eq!(between(|line| line.offset_drift_covariance = None), (None, false), "it does not say how sure it is");
+    assert_eq!(between(|line| line.broken_into = Some(RoundId(1))), (None, true));
+    let mut lines = master().lines;
+    lines[1].step = Some(step);
+    let lines = NodeLines::new(lines);
+    assert_eq!(lines.when_it_shows(own), None);
+    assert!(lines.first_break(NEVER).is_some() && lines.first_break(Timestamp::from_ns(SECOND)).is_none());
+    // The region's second line is of the time after the master was lost.
+    let node = [SECOND, 2 * SECOND].map(|at| line(at, [0.0, 0.0], [1.0; 3], 1.0));
+    let (composed, left_out) = compose(&NodeLines::new(node.clone()), &master(), midpoint(&node[0]));
+    assert_eq!((composed.len(), left_out), (1, 1));
+    let reference = [0.0, 0.0, 7.0].map(|offset| line((offset as i64 + 1) * SECOND, [offset, 0.0], [0.0; 3], 0.0));
+    assert_eq!(NodeLines::new(reference.clone()).reference_until(), Some(midpoint(&reference[0])));
+    assert_eq!(NodeLines::new([node[0].clone()]).reference_until(), Some(midpoint(&node[0])));
+    assert_eq!(NodeLines::new([reference[2].clone()]).reference_until(), None);
+}
+
+/// A clock as a function of real time: offset, rate and a wave, ns.
+struct Clock {
+    offset: f64,
+    rate: f64,
+    amplitude: f64,
+    period: f64,
+    phase: f64,
+}
+
+impl Clock {
+    fn random(random: &mut ChaCha8Rng) -> Self {
+        Self {
+            offset: random.random_range(-1e7..1e7),
+            rate: random.random_range(-5e-5..5e-5),
+            amplitude: random.random_range(1e3..2e4),
+            period: random.random_range(20e9..60e9),
+            phase: random.random_range(0.0..std::f64::consts::TAU),
+        }
+    }
+
+    fn error(&self, t: f64) -> f64 {
+        self.offset + self.rate * t + self.amplitude * (std::f64::consts::TAU * t / self.period + self.phase).sin()
+    }
+
+    fn slope(&self, t: f64) -> f64 {
+        let turn = std::f64::consts::TAU / self.period;
+        self.rate + self.amplitude * turn * (turn * t + self.phase).cos()
+    }
+
+    /// When it shows `reading`.
+    fn when(&self, reading: f64) -> f64 {
+        (0..20).fold(reading, |t, _| reading - self.error(t))
+    }
+}
+
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let (u, v): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+/// Lines of `clock` against `reference` at about each second from `start`, with errors of the stated covariance.
+fn measured(clock: &Clock, reference: &Clock, start: f64, random: &mut ChaCha8Rng) -> NodeLines {
+    let lines = (0..40).map(|k| {
+        let at = (start + (f64::from(k) + random.random_range(0.0..0.3)) * 1e9).round();
+        let real = reference.when(at);
+        let (sigma, rate, correlation) = (20.0, 0.02, 0.5_f64);
+        let (one, two) = (normal(random), normal(random));
+        let error = sigma * one;
+        let rate_error = rate * (correlation * one + (1.0 - correlation * correlation).sqrt() * two);
+        let drift = ((1.0 + clock.slope(real)) / (1.0 + reference.slope(real)) - 1.0) * 1e6;
+        let offset = real + clock.error(real) - at;
+        line(at as i64, [offset + error, drift + rate_error], [sigma, rate, sigma * rate * correlation], 100.0)
+    });
+    NodeLines::new(lines.collect::<Vec<_>>())
+}
+
+/// Share of composed lines whose 95 % interval holds the truth, and the largest error in standard deviations; `disordered` moves the master's
+/// lines by so much, to see that it is noticed.
+fn coverage(seeds: std::ops::Range<u64>, disordered: Duration) -> [f64; 3] {
+    let (mut lines, mut inside, mut rates_inside, mut hard_broken) = (0.0, 0.0, 0.0, 0.0);
+    for seed in seeds {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let [all, first, second, a, b] = std::array::from_fn(|_| Clock::random(&mut random));
+        for (master, node) in [(&first, &a), (&second, &b)] {
+            let mut above = measured(master, &all, random.random_range(0.0..1e9), &mut random);
+            for line in &mut above.lines {
+                (line.window_start, line.window_end) = (line.window_start + disordered, line.window_end + disordered);
+            }
+            let own = measured(node, master, 2e9, &mut random);
+            let (composed, left_out) = compose(&own, &above, NEVER);
+            assert!(composed.len() > 60 && left_out < 5, "{} lines, {left_out} left out", composed.len());
+            for line in &composed {
+                let at = midpoint(line).as_ns() as f64;
+                let real = all.when(at);
+                let truth = real + node.error(real) - at;
+                let drift = ((1.0 + node.slope(real)) / (1.0 + all.slope(real)) - 1.0) * 1e6;
+                let estimate = &line.estimate;
+                lines += 1.0;
+                inside += f64::from((estimate.offset_ns - truth).abs() <= 1.96 * estimate.sigma_ns);
+                rates_inside += f64::from((estimate.drift_ppm - drift).abs() <= 1.96 * estimate.drift_sigma_ppm);
+                hard_broken += f64::from(truth < estimate.bound_lo_ns || estimate.bound_hi_ns < truth);
+            }
+        }
+    }
+    [inside / lines, rates_inside / lines, hard_broken / lines]
+}
+
+#[test]
+fn two_regions_of_swinging_clocks_are_as_sure_as_they_say() {
+    let [offsets, rates, hard_broken] = coverage(0..40, Duration::from_ns(0));
+    assert!((0.93..0.99).contains(&offsets) && rates > 0.93, "{offsets} of offsets, {rates} of rates");
+    // An error of ± 100 ns is five of the standard deviations that were put in.
+    assert_eq!(hard_broken, 0.0);
+    // 10 ms on the wrong axis are some 200 ns.
+    let [shifted, ..] = coverage(0..40, Duration::from_ms(10));
+    assert!(shifted < 0.5, "{shifted} of offsets although the axis is wrong");
+}

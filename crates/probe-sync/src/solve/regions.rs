@@ -1,0 +1,366 @@
+//! Runs of regions and the run among their masters → one file of offsets on one timeline.
+//!
+//! Place in the flow: each region has measured its own nodes against its master, the first node of its run or whom `--reference` named, and the
+//! masters have measured each other in a run of their own; `estimate::regions` puts one on top of the other. Nodes are numbered anew, region by
+//! region in the order in which they are given, since every run numbers its own from 0. A node of the masters' run that no region has is a
+//! region of its own.
+//!
+//! Which node of the masters' run is a region's master is settled by its host's name, where one node alone has it, or by the caller.
+//! What it does not do: take live offsets, which do not say how sure they are between their lines; guess across a master's step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::record::{NodeRecord, OffsetRecord, OffsetsHeader, RankRecord, SMOOTHED_OFFSETS};
+use probe_sync_estimate::regions::{NodeLines, compose};
+use probe_sync_time::{NodeId, Reference, Timestamp};
+
+use crate::Error;
+use crate::store::write_offsets;
+
+/// A region's run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// What it is called in messages.
+    pub name: String,
+    /// Its directory, or a file of its smoothed offsets.
+    pub run: PathBuf,
+    /// Which node of the masters' run its master is; None: the one with its host's name.
+    pub master: Option<NodeId>,
+}
+
+/// What was put on one timeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Composed {
+    /// Lines written, the first apart.
+    pub lines: usize,
+    /// The node of the file whose offset is zero.
+    pub reference: NodeId,
+    /// The regions as they were given, with nodes of the masters' run that are in none at the end.
+    pub regions: Vec<ComposedRegion>,
+    /// What is worth telling.
+    pub notes: Vec<String>,
+}
+
+/// One region of [`Composed`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComposedRegion {
+    /// Its name.
+    pub name: String,
+    /// Its nodes in the file: the first, and how many.
+    pub nodes: (NodeId, usize),
+    /// Its master in the masters' run.
+    pub master: NodeId,
+    /// Median standard deviation within the region and on the timeline of all, ns; None without lines of others than the master.
+    pub sigma_ns: Option<[f64; 2]>,
+    /// Its lines for which the masters' run says nothing of its master, or after its master was lost.
+    pub left_out: usize,
+}
+
+/// Composes the runs of `regions` with the run among their masters, and writes `out` in the form of `offsets.jsonl`.
+///
+/// # Errors
+/// [`Error::Configuration`] for regions that cannot be told apart or have no master in `masters`; [`Error::Regions`] for runs that cannot be
+/// composed; [`Error::File`].
+pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Composed, Error> {
+    refuse_doubles(masters, regions, out)?;
+    let top = Run::read(masters)?;
+    top.refuse_breaks(top.header.reference, "the reference of the masters' run", END_OF_TIME)?;
+    let read: Vec<(&Region, Run)> =
+        regions.iter().map(|region| Ok((region, Run::read(&region.run)?))).collect::<Result<_, Error>>()?;
+    let joined = joined(&top, &read)?;
+    let mut whole = Whole {
+        top: &top,
+        header: Vec::new(),
+        reference: None,
+        lines: Vec::new(),
+        regions: Vec::new(),
+        notes: Vec::new(),
+    };
+    for ((region, run), master) in read.iter().zip(joined.iter().copied()) {
+        whole.add(region, run, master)?;
+    }
+    whole.add_others(&joined);
+    let Whole { header, reference, mut lines, regions, mut notes, .. } = whole;
+    let reference = reference.ok_or_else(|| wrong(&top.path, "has no line of its reference"))?;
+    let ranks = common_ranks(&read, &regions, &mut notes);
+    lines.sort_by_key(|line| (line.window_start.midpoint(line.window_end), line.estimate.node_id));
+    let header = OffsetsHeader { meta: true, nodes: header, reference, ranks };
+    let lines = write_offsets(out, &header, lines.into_iter())?;
+    Ok(Composed { lines, reference, regions, notes })
+}
+
+/// A run's smoothed offsets.
+struct Run {
+    path: PathBuf,
+    header: OffsetsHeader,
+    nodes: BTreeMap<NodeId, NodeLines>,
+}
+
+impl Run {
+    fn read(run: &Path) -> Result<Self, Error> {
+        let path = if run.is_dir() { run.join(SMOOTHED_OFFSETS) } else { run.to_owned() };
+        let file = File::open(&path).map_err(|source| {
+            let live = run.join("offsets.jsonl").exists();
+            if source.kind() == std::io::ErrorKind::NotFound && live {
+                return wrong(&path, "is not there: the run is not over, or did not end in order; `probe_sync solve --windows` of its windows/ makes it");
+            }
+            Error::File { path: path.clone(), action: "read", source }
+        })?;
+        let mut reader = BufReader::new(file);
+        let mut header: Option<OffsetsHeader> = None;
+        let mut nodes: BTreeMap<NodeId, Vec<OffsetRecord>> = BTreeMap::new();
+        let (mut reachable, mut sure) = (0, 0);
+        let mut line = Vec::new();
+        for number in 1_u64.. {
+            line.clear();
+            let read = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+            if read.map_err(Error::file(&path, "read"))? == 0 {
+                break;
+            }
+            let at_line = |problem: serde_json::Error| wrong(&path, &format!("line {number}: {problem}"));
+            if header.is_none() {
+                header = Some(serde_json::from_slice(&line).map_err(at_line)?);
+                continue;
+            }
+            let line: OffsetRecord = serde_json::from_slice(&line).map_err(at_line)?;
+            // Rounds after a reference was lost are not smoothed: of a whole file that says a live one was given.
+            reachable += usize::from(line.estimate.reachable);
+            sure += usize::from(line.offset_drift_covariance.is_some());
+            nodes.entry(line.estimate.node_id).or_default().push(line);
+        }
+        let header = header
+            .filter(|header| header.meta)
+            .ok_or_else(|| wrong(&path, "has no first line that names its nodes"))?;
+        if reachable > 0 && sure == 0 {
+            let reason = format!(
+                "its lines do not say how sure they are between each other; give the run's {SMOOTHED_OFFSETS} or what `probe_sync solve` wrote"
+            );
+            return Err(wrong(&path, &reason));
+        }
+        let nodes = nodes.into_iter().map(|(node, lines)| (node, NodeLines::new(lines))).collect();
+        Ok(Self { path, header, nodes })
+    }
+
+    fn host(&self, node: NodeId) -> Option<&str> {
+        self.header.nodes.iter().find(|record| record.node_id == node)?.hostname.as_deref()
+    }
+
+    /// Nobody can say on which side of a step of its own clock a reading of a master is.
+    fn refuse_breaks(&self, node: NodeId, what: &str, until: Timestamp<Reference>) -> Result<(), Error> {
+        let Some(broken) = self.nodes.get(&node).and_then(|lines| lines.first_break(until)) else { return Ok(()) };
+        let at = broken.window_start.as_ns();
+        let reason = format!(
+            "the clock of node {node}, {what}, was stepped at about {at} ns: what was measured against it cannot be put on one timeline \
+             across that; leave this region out and align its traces with its own run"
+        );
+        Err(wrong(&self.path, &reason))
+    }
+}
+
+/// What the file will hold.
+struct Whole<'a> {
+    top: &'a Run,
+    header: Vec<NodeRecord>,
+    reference: Option<NodeId>,
+    lines: Vec<OffsetRecord>,
+    regions: Vec<ComposedRegion>,
+    notes: Vec<String>,
+}
+
+impl Whole<'_> {
+    fn add(&mut self, region: &Region, run: &Run, master: NodeId) -> Result<(), Error> {
+        let reference = run.header.reference;
+        let until = run.nodes.get(&reference).and_then(NodeLines::reference_until);
+        let until =
+            until.ok_or_else(|| wrong(&run.path, &format!("has no line of its reference, node {reference}")))?;
+        let what = format!("the master of region {}", region.name);
+        // What happens to its clock once the region has lost it is no matter of the region's.
+        run.refuse_breaks(reference, &what, until)?;
+        self.top.refuse_breaks(master, &what, END_OF_TIME)?;
+        let above = &self.top.nodes[&master];
+        let first = NodeId(self.header.len() as u32);
+        let mut one =
+            ComposedRegion { name: region.name.clone(), master, nodes: (first, 0), sigma_ns: None, left_out: 0 };
+        let (mut within, mut overall) = (Vec::new(), Vec::new());
+        let before = self.lines.len();
+        for (node, lines) in &run.nodes {
+            let number = NodeId(self.header.len() as u32);
+            if (*node, master) == (reference, self.top.header.reference) {
+                self.reference = Some(number);
+            }
+            let (composed, left_out) = compose(lines, above, until);
+            one.left_out += left_out;
+            if *node != reference {
+                within.extend(
+                    lines.lines().iter().filter(|line| line.estimate.reachable).map(|line| line.estimate.sigma_ns),
+                );
+                overall
+                    .extend(composed.iter().filter(|line| line.estimate.reachable).map(|line| line.estimate.sigma_ns));
+            }
+            self.take(number, run.host(*node), composed);
+            one.nodes.1 += 1;
+        }
+        if self.lines.len() == before {
+            return Err(never_together(region, run, self.top, above, reference));
+        }
+        one.sigma_ns = median(within).zip(median(overall)).map(|(within, overall)| [within, overall]);
+        if one.left_out > 0 {
+            self.notes.push(format!(
+                "region {}: {} lines left out, of times for which the masters' run has no offset of its master (node {master} there), or after \
+                 its own run had lost it",
+                region.name, one.left_out
+            ));
+        }
+        self.regions.push(one);
+        Ok(())
+    }
+
+    /// Nodes of the masters' run that no region has: each is one of its own.
+    fn add_others(&mut self, joined: &[NodeId]) {
+        for (node, lines) in self.top.nodes.iter().filter(|(node, _)| !joined.contains(node)) {
+            let number = NodeId(self.header.len() as u32);
+            if *node == self.top.header.reference {
+                self.reference = Some(number);
+            }
+            let host = self.top.host(*node);
+            self.notes.push(format!(
+                "node {node} of the masters' run (host {}) is in no region: node {number} of the file, as that run measured it",
+                host.unwrap_or("unknown")
+            ));
+            self.take(number, host, lines.lines().to_vec());
+            let name = host.unwrap_or("(none)").to_owned();
+            self.regions.push(ComposedRegion { name, master: *node, nodes: (number, 1), sigma_ns: None, left_out: 0 });
+        }
+    }
+
+    fn take(&mut self, number: NodeId, host: Option<&str>, lines: Vec<OffsetRecord>) {
+        self.header.push(NodeRecord { hostname: host.map(str::to_owned), node_id: number });
+        self.lines.extend(lines.into_iter().zip(0..).map(|(mut line, place)| {
+            line.estimate.node_id = number;
+            line.window_id = place;
+            line
+        }));
+    }
+}
+
+/// By region the node of the masters' run that is its master.
+fn joined(top: &Run, regions: &[(&Region, Run)]) -> Result<Vec<NodeId>, Error> {
+    let mut taken: BTreeMap<NodeId, &str> = BTreeMap::new();
+    let mut masters = Vec::new();
+    for (region, run) in regions {
+        let name = &region.name;
+        let master = region.master.map_or_else(|| by_host(top, name, run), Ok)?;
+        if !top.nodes.contains_key(&master) {
+            let reason = format!("region {name}: node {master} is none of the masters' run in {}", top.path.display());
+            return Err(misused("--master", reason));
+        }
+        if let Some(other) = taken.insert(master, name) {
+            let reason = format!("regions {other} and {name} have the same master, node {master} of the masters' run");
+            return Err(misused("--master", reason));
+        }
+        masters.push(master);
+    }
+    Ok(masters)
+}
+
+/// The one node of the masters' run that is on the host of a region's reference.
+fn by_host(top: &Run, region: &str, run: &Run) -> Result<NodeId, Error> {
+    let reference = run.header.reference;
+    let host = run.host(reference);
+    let named = |record: &&NodeRecord| host.is_some() && record.hostname.as_deref() == host;
+    let found: Vec<NodeId> = top.header.nodes.iter().filter(named).map(|record| record.node_id).collect();
+    if let [only] = found[..] {
+        return Ok(only);
+    }
+    let reason = format!(
+        "region {region}: its reference is node {reference} of its run, host {}, and {} nodes of the masters' run have that host; name the \
+         one that is its master: --master {region}=NODE",
+        host.unwrap_or("unknown"),
+        found.len()
+    );
+    Err(misused("--master", reason))
+}
+
+/// The launcher's ranks, where all regions were numbered by one launcher as one job.
+fn common_ranks(regions: &[(&Region, Run)], composed: &[ComposedRegion], notes: &mut Vec<String>) -> Vec<RankRecord> {
+    let mut ranks = Vec::new();
+    for ((_, run), one) in regions.iter().zip(composed) {
+        let places: BTreeMap<NodeId, u32> = run.nodes.keys().copied().zip(one.nodes.0.0..).collect();
+        let renumbered =
+            |rank: &RankRecord| Some(RankRecord { node_id: NodeId(*places.get(&rank.node_id)?), ..rank.clone() });
+        ranks.extend(run.header.ranks.iter().filter_map(renumbered));
+    }
+    let numbers: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).collect();
+    let jobs: BTreeSet<_> =
+        ranks.iter().map(|rank| (rank.world_size, rank.launcher.map(|launcher| launcher.to_string()))).collect();
+    if jobs.len() > 1 || numbers.len() < ranks.len() {
+        notes.push("ranks are left out: each region's launcher has numbered its own; a trace's node is told by its host, or name it with --nodes".into());
+        return Vec::new();
+    }
+    ranks
+}
+
+fn never_together(region: &Region, run: &Run, top: &Run, above: &NodeLines, reference: NodeId) -> Error {
+    let span = |times: Vec<Timestamp<Reference>>| match (times.iter().min(), times.iter().max()) {
+        (Some(first), Some(last)) => format!("{} to {}", first.as_ns(), last.as_ns()),
+        _ => "never".into(),
+    };
+    let reached = |lines: &NodeLines| {
+        let reached = lines.lines().iter().filter(|line| line.estimate.reachable);
+        reached.map(|line| line.window_start.midpoint(line.window_end)).collect()
+    };
+    let own = run.nodes.get(&reference).map(reached).unwrap_or_default();
+    let reason = format!(
+        "region {}: its run measured from {} ns of its master's clock, and the masters' run in {} its master from {} ns of its reference: they \
+         must run at the same time",
+        region.name,
+        span(own),
+        top.path.display(),
+        span(reached(above))
+    );
+    wrong(&run.path, &reason)
+}
+
+fn refuse_doubles(masters: &Path, regions: &[Region], out: &Path) -> Result<(), Error> {
+    let mut names = BTreeSet::new();
+    let mut runs: BTreeMap<PathBuf, &str> = BTreeMap::new();
+    let place = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    runs.insert(place(masters), "--masters");
+    if regions.is_empty() {
+        return Err(misused("--region", "is missing: --region NAME=DIR for each region's run".into()));
+    }
+    for region in regions {
+        if region.name.trim().is_empty() || !names.insert(&region.name) {
+            return Err(misused("--region", format!("the name {:?} is empty or given twice", region.name)));
+        }
+        if let Some(other) = runs.insert(place(&region.run), &region.name) {
+            let reason = format!("{} is the run of {other} and of {}", region.run.display(), region.name);
+            return Err(misused("--region", reason));
+        }
+    }
+    let inputs = runs.into_keys().flat_map(|run| [run.join(SMOOTHED_OFFSETS), run]);
+    if out.exists() && inputs.map(|input| place(&input)).any(|input| input == place(out)) {
+        return Err(Error::OutputIsInput { path: out.into() });
+    }
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+fn wrong(path: &Path, reason: &str) -> Error {
+    Error::Regions { path: path.into(), reason: reason.into() }
+}
+
+fn misused(key: &str, reason: String) -> Error {
+    Error::Configuration { origin: "command line".into(), key: key.into(), reason }
+}
+
+const END_OF_TIME: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
+/// A header of tens of thousands of nodes fits.
+const MAX_LINE_BYTES: u64 = 16 << 20;
