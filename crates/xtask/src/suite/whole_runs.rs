@@ -224,6 +224,7 @@ mod tests {
             "namespaces, asymmetric paths",
             "namespaces, loss one way",
             "hosts, 8, over MPI and TCP, one killed and one stopped",
+            "fault matrix, a rank of a tree cut off and back",
         ];
         let elsewhere: Vec<_> =
             ends::names().chain(launchers::names()).chain(mpich::NAMES).chain(ulfm::names()).collect();
