@@ -34,8 +34,9 @@ HEADS = ["fault", "over", "detected after s", "named", "rounds", "rounds lost", 
 
 def of_backend(backend, cells, options, rows, lock):
     """All cells over one way of talking, one after the other, on hosts of its own."""
-    launch = Launch(backend, options)
+    launch = None
     try:
+        launch = Launch(backend, options)
         for cell in cells:
             if backend in cell.absent:
                 fields = {"verdict": f"none: {cell.absent[backend]}"}
@@ -51,7 +52,8 @@ def of_backend(backend, cells, options, rows, lock):
             rows.append({"fault": "the script", "over": backend, "verdict": f"FAILED: {error!r}"})
         raise
     finally:
-        launch.close()
+        if launch:
+            launch.close()
 
 
 def line_of(row):
@@ -115,7 +117,9 @@ def main():
     write(options.out, rows)
     failed = [row for row in rows if row["verdict"].startswith("FAILED")]
     print(f"{len(rows)} cells, {len(failed)} failed; {options.out}/faults.md")
-    sys.exit(1 if failed else 0)
+    if missing := len(cells) * len(wanted) - len(rows):
+        print(f"{missing} cells are missing: see above")
+    sys.exit(1 if failed or missing else 0)
 
 
 if __name__ == "__main__":

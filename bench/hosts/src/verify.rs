@@ -34,6 +34,9 @@ pub(crate) struct Limits {
     /// Smallest share of errors inside the claimed 95 % [default: what a true claim misses in one run of a thousand]
     #[arg(long)]
     pub(crate) coverage: Option<f64>,
+    /// Largest |error| in multiples of its own 95 % half-width
+    #[arg(long)]
+    pub(crate) times_width: Option<f64>,
     /// Fewest rounds that the run must have
     #[arg(long, default_value_t = 2)]
     pub(crate) rounds: u64,
@@ -143,6 +146,8 @@ struct Figures {
     errors: Vec<f64>,
     /// Sorted 95 % half-widths of the same.
     widths: Vec<f64>,
+    /// Largest |error| in multiples of its own 95 % half-width.
+    times_width: f64,
     /// Sorted half-widths of the hard intervals of the same.
     hard_widths: Vec<f64>,
     inside: usize,
@@ -199,6 +204,7 @@ impl Figures {
         let width = NORMAL_95 * line.sigma_ns.unwrap_or(f64::INFINITY);
         self.errors.push(error);
         self.widths.push(width);
+        self.times_width = self.times_width.max(error / width);
         self.hard_widths.extend(high.zip(low).map(|(high, low)| (high - low) / 2.0));
         self.inside += usize::from(error <= width);
     }
@@ -234,6 +240,7 @@ impl Figures {
         at_most("worst |error| in ns", worst, limits.worst_ns);
         at_most("median |error| in ns", median, limits.median_ns);
         at_most("95 % half-width over |error|", ratio, limits.width_ratio);
+        at_most("|error| over its 95 % half-width", self.times_width, limits.times_width);
         if self.coverage() < limits.coverage.unwrap_or_else(|| least_coverage(limits.nodes)) {
             complaints.push(format!("only {:.1} % of errors are inside the claimed 95 %", 100.0 * self.coverage()));
         }
@@ -306,6 +313,7 @@ mod tests {
         median_ns: Some(50.0),
         width_ratio: Some(10.0),
         coverage: Some(0.9),
+        times_width: None,
         rounds: 2,
     };
 

@@ -460,6 +460,27 @@ fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
         moved += usize::from(line.1 != 0.0);
     }
     assert!(moved >= 6, "{middles:?}");
+    check_solved_in_order(&out);
+}
+
+/// The smoother knows better than a carried timeline what was between two rounds with the reference: one line for a time, one after the other.
+fn check_solved_in_order(out: &Path) {
+    let solved = out.join("again.jsonl");
+    let mut command = probe_sync(&["solve", "--knots", "500ms", "--reference", "2", "--windows"]);
+    command.args((0..4).map(|node| out.join(format!("windows/node{node}.jsonl")))).arg("--out").arg(&solved);
+    let done = output(command);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let table = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(!table.contains("more rounds without the reference"), "{table}");
+    for node in 0..4 {
+        let lines: Vec<Value> = lines(&solved).into_iter().filter(|line| line["node_id"] == node).collect();
+        let middle = |line: &Value| {
+            let ns = |key: &str| line[key].as_i64().expect("ns");
+            ns("window_start_ns").midpoint(ns("window_end_ns"))
+        };
+        let middles: Vec<i64> = lines.iter().map(middle).collect();
+        assert!(middles.len() > 12 && middles.is_sorted_by(|one, next| one < next), "node {node}: {middles:?}");
+    }
 }
 
 #[test]

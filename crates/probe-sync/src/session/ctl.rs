@@ -56,8 +56,7 @@ impl ControlSocket {
 
     fn try_open(directory: &Path, requests: Requests) -> std::io::Result<Self> {
         let opened = File::open(directory)?;
-        let listener = UnixListener::bind(short_path(&opened))?;
-        fork::close_in_children(&listener);
+        let listener = fork::opened(|| UnixListener::bind(short_path(&opened)))?;
         let (path, ended) = (directory.join(NAME), Arc::new(AtomicBool::new(false)));
         let socket = Self { path: path.clone(), ended: Arc::clone(&ended) };
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
@@ -70,11 +69,8 @@ impl ControlSocket {
                 if !timer::sleep_unless_told(listener.as_fd(), LOOK).unwrap_or(false) {
                     continue;
                 }
-                match listener.accept() {
-                    Ok((stream, _)) => {
-                        fork::close_in_children(&stream);
-                        attend(stream, &requests, &askers);
-                    }
+                match fork::opened(|| listener.accept().map(|(stream, _)| stream)) {
+                    Ok(stream) => attend(stream, &requests, &askers),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     // Without descriptors the socket stays ready.
                     Err(_) => std::thread::sleep(LOOK),

@@ -239,7 +239,7 @@ impl Recording {
     }
 
     /// Solves the rounds in order, and those without the reference on the timeline that another node carries on from the round before, as the
-    /// live run did; where the reference is there again, it is the timeline again. The windows are used up.
+    /// live run did. Where the reference is there again, it is the timeline again, and the smoother knows better what was between. The windows are used up.
     pub(super) fn rounds(&mut self) -> Result<Rounds, Error> {
         let nodes = self.node_count();
         self.solved.nodes = self.nodes.len();
@@ -251,7 +251,8 @@ impl Recording {
         for (round_id, windows) in std::mem::take(&mut self.windows) {
             let windows: Vec<NodeWindowData> = windows.into_values().collect();
             let Some(reference) = reference_window(self.reference, &windows) else {
-                let resumed = without.take().or_else(|| Some(Timeline::resume(options, rounds.last()?.data.clone())));
+                let resumed =
+                    without.take().or_else(|| Some(Timeline::resume(options, last_known(self.reference, &rounds)?)));
                 if let Some(mut timeline) = resumed {
                     let by = carried.last().and_then(|round: &GlobalWindowData| round.carried_by);
                     carried.extend(self.carry(&mut timeline, by, round_id, &windows)?);
@@ -262,6 +263,7 @@ impl Recording {
                 continue;
             };
             without = None;
+            carried.clear();
             let solved = solver.solve(round_id, &reference, &windows);
             let mut round = solved.map_err(|source| Error::Graph { round_id, source })?;
             let length = round.data.window_end - round.data.window_start;
@@ -362,6 +364,15 @@ impl WindowRecord {
         let packets = self.close.iter().flat_map(|close| close.packets.iter().copied()).collect();
         WindowCut { node, start, end, edges, clock_event: None, packets }
     }
+}
+
+/// The last round in which another node than the reference was known: one without packets, because all paused, knows nobody who could carry the timeline on.
+fn last_known(reference: NodeId, rounds: &[SolvedRound]) -> Option<GlobalWindowData> {
+    let knows = |round: &&SolvedRound| {
+        let others = round.data.all_nodes.iter().filter(|node| node.node_id != reference);
+        others.into_iter().any(|node| node.reachable)
+    };
+    rounds.iter().rev().find(knows).map(|round| round.data.clone())
 }
 
 /// The reference node's window; if it probed nobody, the window of a node that probed it, taken over to its clock.

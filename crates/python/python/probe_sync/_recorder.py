@@ -185,10 +185,9 @@ class Recorder:
                 news = (len(missing), self._received())
                 latest, seen = (latest, seen) if news == seen else (now, news)
             away = self._session.state.away
-            if all(rank in away for rank, _ in missing):
-                return missing, away
-            # Nothing is sent to a run that is over; what ranks write into a folder that all see may just be about to get its name.
-            over = self._session.state.phase in ("ended", "failed")
+            # Nothing is sent to a run that is over, nor by ranks that it has lost; what ranks write into a folder that all see may just be about to get
+            # its name, and a rank that was too late for a round may live.
+            over = self._session.state.phase in ("ended", "failed") or all(rank in away for rank, _ in missing)
             if now - latest >= (_OVER_S if over else _WRITTEN_S) or now - begun >= _LONGEST_S:
                 break
             time.sleep(0.05)

@@ -21,7 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use probe_sync_sys::fork::close_in_children;
+use probe_sync_sys::fork;
 use probe_sync_sys::process::block_signals;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -56,8 +56,7 @@ impl MetricsServer {
             };
             Error::Listen { address, reason }
         };
-        let listener = StdListener::bind(address).map_err(cannot)?;
-        close_in_children(&listener);
+        let listener = fork::opened(|| StdListener::bind(address)).map_err(cannot)?;
         listener.set_nonblocking(true).map_err(cannot)?;
         let at = listener.local_addr().map_err(cannot)?;
         let runtime =
@@ -118,7 +117,7 @@ async fn serve(listener: StdListener, published: Arc<Published>) {
                 continue;
             }
         };
-        close_in_children(&stream);
+        fork::close_in_children(&stream);
         while connections.try_join_next().is_some() {}
         open.retain(|connection| !connection.is_finished());
         if open.len() >= CONNECTIONS_MAX
