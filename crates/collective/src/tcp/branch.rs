@@ -154,7 +154,7 @@ impl Branch {
         let mut sooner = Wait::begin(wait.operation(), &deadline);
         match attempt(&[address.to_string()], &hello, self.expected.job, &self.expected.options, &mut sooner) {
             Ok(greeted) => peers.put(self.up(), Connection::new(greeted.stream, parent, greeted.seals)),
-            Err(Attempt::Refused(why) | Attempt::Foreign(why) | Attempt::Failed(why)) => {
+            Err(Attempt::Refused(why) | Attempt::AllForeign(why) | Attempt::Foreign(why) | Attempt::Failed(why)) => {
                 self.retries += 1;
                 tracing::warn!(parent, %address, why, "cannot reach the rank above in the tree; rank 0 serves this one");
                 Ok(())
