@@ -367,7 +367,9 @@ impl Branch {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(Heard::Nothing),
                 // What was told before may still be on its way through the tree.
-                Err(Error::Aborted { .. }) if place == CONTROL && due.0 != Kind::Gather => return Ok(Heard::End),
+                Err(Error::Aborted { .. } | Error::Lost { .. }) if place == CONTROL && due.0 != Kind::Gather => {
+                    return Ok(Heard::End);
+                }
                 Err(error) if place == CONTROL => return Err(error),
                 Err(_) => {
                     peers.remove(place);
@@ -448,8 +450,8 @@ pub(super) const CONTROL: usize = 0;
 /// How long a rank tries to reach its parent.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// How long what was told before the run was ended may be on its way.
-const END_TIME: Duration = Duration::from_millis(100);
+/// How long what was told before the run was ended, or before the root had gone, may be on its way.
+const END_TIME: Duration = Duration::from_millis(250);
 
 /// How long a rank waits for children that have not reached it since there is a new tree.
 const MEETING_TIME: Duration = Duration::from_millis(1500);
