@@ -209,8 +209,8 @@ fn check_return_to_the_new_root(options: TcpOptions) {
     assert_eq!(chosen, [2; 4]);
     ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
     drop(ranks.remove(1));
-    let stranger = join_again(3, &line, options, b"8", 2).unwrap_err().to_string();
-    assert!(stranger.contains("cannot reach rank 0") && stranger.contains("rank 2"), "{stranger}");
+    let foreign = join_again(3, &line, options, b"8", 2).unwrap_err().to_string();
+    assert!(foreign.contains("cannot reach rank 0") && foreign.contains("rank 2"), "{foreign}");
     // Rank 1 comes back too: its label is that of rank 0 no more than any other's.
     for returning in [3, 1] {
         let line = line.clone();

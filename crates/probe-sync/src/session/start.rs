@@ -48,14 +48,7 @@ pub(super) fn start<'c>(
     let mut hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let key_file = key_file.unwrap_or_default();
     if let Some(notice) = collective.notice() {
-        return again(
-            &wire::decode(&notice, collective.root())?,
-            config,
-            hello,
-            key_file.as_ref(),
-            collective,
-            context,
-        );
+        return again(&notice, config, hello, key_file.as_ref(), collective, context);
     }
     if let (Ok(config), Ok(hello)) = (&config, &mut hello)
         && may_stand_by(config, context)
@@ -123,14 +116,15 @@ fn decider(joined: &Joined, rank: usize, policy: Option<Policy>) -> Option<Box<D
 /// # Errors
 /// This rank's own, or why the root does not want it.
 fn again<'c>(
-    notice: &Notice,
+    notice: &[u8],
     config: Result<Config, Error>,
     hello: Result<Hello, String>,
     key_file: Option<&KeyFile>,
     collective: &'c mut dyn Collective,
     context: &Context,
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
-    let (rank, Notice { plan, roster }) = (collective.rank(), notice.clone());
+    let (rank, root) = (collective.rank(), collective.root());
+    let Notice { plan, roster } = wire::decode(notice, root)?;
     let bind = |hello: &Hello| {
         let bind = |node| Bound::bind(config.as_ref().map_err(ToString::to_string)?, &plan, node, Some(hello), context);
         plan.probes_for(rank).map(bind).transpose()

@@ -10,9 +10,8 @@ use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use probe_sync_files::write_whole;
 use serde::{Deserialize, Serialize};
-
-use super::directory::write_whole;
 
 /// One that may take the master's place.
 #[derive(Debug, Serialize, Deserialize)]
