@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probe_sync::collective::{
-    Collective, Deadline, JobKey, MAX_RANKS, Meeting, Tcp, UniqueId, bind, bind_everywhere, join_by, publish, store,
+    Collective, Deadline, JobKey, MAX_RANKS, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere, join_by,
+    publish, store,
 };
 use probe_sync::{KeyFile, config};
 use probe_sync_sys::interfaces::own_addresses;
@@ -62,11 +63,16 @@ impl Ranks {
         without_mpi(env::var_os("RANK").is_some()).map(|()| None)
     }
 
-    /// Connects over TCP as torchrun-style variables say, until `stop` is raised; `None` when there are none.
+    /// Connects over TCP as torchrun-style variables say, until `stop` is raised; `None` when there are none. A rank that lived before in the run directory `out` finds who took
+    /// rank 0's place.
     ///
     /// # Errors
     /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks that did not come.
-    pub fn from_variables(stop: &Arc<AtomicBool>, key_file: Option<&Path>) -> anyhow::Result<Option<Self>> {
+    pub fn from_variables(
+        stop: &Arc<AtomicBool>,
+        key_file: Option<&Path>,
+        out: Option<&Path>,
+    ) -> anyhow::Result<Option<Self>> {
         if env::var_os("RANK").is_none() {
             return Ok(None);
         }
@@ -79,19 +85,20 @@ impl Ranks {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
         let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
+        let successors = out.map(|out| probe_sync::kept_successors(out, rank)).unwrap_or_default();
         if let Ok(id) = env::var(ID) {
             if rank == 0 {
                 bail!("{ID} is how other ranks find rank 0; RANK=0 has none to find, leave the variable out");
             }
             let id: UniqueId = id.parse().context(ID)?;
-            return Ok(Some(Self::Tcp(Box::new(id.join(rank, size, &deadline)?))));
+            return Ok(Some(Self::Tcp(Box::new(id.join_or_return(rank, size, &successors, &deadline)?))));
         }
         if let Ok(place) = env::var(RENDEZVOUS) {
             let mut store = store(&place).context(RENDEZVOUS)?;
             let (name, key) =
                 (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
             if rank > 0 {
-                let joined = join_by(store.as_mut(), &name, key, rank, size, &deadline)?;
+                let joined = join_by(store.as_mut(), &name, key, rank, size, &successors, &deadline)?;
                 return Ok(Some(Self::Tcp(Box::new(joined))));
             }
             let meeting = Meeting::open(&own_addresses()?)?;
@@ -112,7 +119,9 @@ impl Ranks {
             }
             Ok(Some(Self::Tcp(Box::new(Tcp::host(listener, size, job.key, &deadline)?))))
         } else {
-            Ok(Some(Self::Tcp(Box::new(Tcp::join(&address, rank, size, job.key, &deadline)?))))
+            let options = TcpOptions::from_environment()?;
+            let joined = Tcp::join_or_return(&[address], &successors, rank, size, job.key, options, &deadline)?;
+            Ok(Some(Self::Tcp(Box::new(joined))))
         }
     }
 

@@ -45,6 +45,7 @@ pub fn connect(
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Connected> {
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.clone());
+    let out = config.as_ref().ok().map(|config| config.out.clone());
     match (mpi, number.filter(|_| !launch::local_child())) {
         (Some(_), Some(_)) => Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage)),
         (Some(mut ranks), None) => {
@@ -53,7 +54,7 @@ pub fn connect(
             {
                 // Each of them is alone in MPI: that job ends here, and what the user has said of the ranks counts.
                 drop(ranks);
-                let named = Ranks::from_variables(stop, key_file.as_deref())?;
+                let named = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref())?;
                 ranks = named.ok_or_else(|| anyhow::Error::new(started).context(Usage))?;
             }
             Ok(Connected { ranks, children: None, config })
@@ -64,7 +65,7 @@ pub fn connect(
             Ok(Connected { ranks, children: Some(children), config })
         }
         (None, None) => {
-            let ranks = Ranks::from_variables(stop, key_file.as_deref())?;
+            let ranks = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref())?;
             let alone = || match Started::find(false) {
                 Some(started) => anyhow::Error::new(started).context(Usage),
                 None => anyhow::anyhow!(launch::HOW_TO_START).context(Usage),

@@ -682,6 +682,8 @@ fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
     if strike == Signal::STOP {
         // What it wakes to is another's run.
         assert!(woken.as_ref().is_some_and(|said| said.contains("go on with rank 1 as their master")), "{woken:?}");
+        // The new master hears it ask, and go again: it was rank 0, whatever the two are called inside of the group.
+        assert!(!complaint(&ended[0]).contains("lost rank 1"), "{}", complaint(&ended[0]));
     }
     let table = String::from_utf8_lossy(&ended[0].stdout).into_owned();
     assert!(table.contains("rank 0 was lost: this rank is the master from round"), "{table}{}", complaint(&ended[0]));
@@ -784,6 +786,62 @@ fn the_next_rank_goes_on_when_rank_zero_is_killed() {
 #[test]
 fn the_next_rank_goes_on_when_rank_zero_hangs() {
     check_loss_of_rank_zero(Signal::STOP, "2s");
+}
+
+#[test]
+fn a_rank_that_is_started_again_after_rank_zero_was_lost_comes_back_to_the_next_master() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (out, own) = (directory.path().join("out"), directory.path().join("of_rank_2"));
+    let port = free_port();
+    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--round-timeout", "3s"];
+    // Rank 2 is on another disk, as on a host of its own.
+    let start = |r: usize| {
+        let folder = if r == 2 { &own } else { &out };
+        let arguments = [&settings[..], &["--out", folder.to_str().expect("UTF-8")]].concat();
+        rank(port, r, 4, &arguments).spawn().expect("starts")
+    };
+    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    wait_for_round(&out, 4);
+    signal(&ranks[0], Signal::KILL);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let folder = loop {
+        match second_masters(&out) {
+            Some(folder) if lines_so_far(&folder.join("global_windows.jsonl")) >= 3 => break folder,
+            _ => assert!(Instant::now() < deadline, "nobody took over"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    signal(&ranks[2], Signal::KILL);
+    ranks[2].wait().expect("our own child");
+    assert!(own.join("successors/rank2.json").exists(), "its next process finds the way by it");
+    ranks[2] = start(2);
+    let metrics = || std::fs::read_to_string(folder.join("metrics.prom")).unwrap_or_default();
+    let rounds = folder.join("global_windows.jsonl");
+    let lines_then = lines_so_far(&rounds);
+    // Rank 0 alone is away then.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !metrics().contains("probe_sync_ranks_away 1") || lines_so_far(&rounds) < lines_then + 6 {
+        assert!(Instant::now() < deadline, "it does not come back: {}", metrics());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait(ranks.remove(0));
+    signal(&ranks[2], Signal::TERM);
+    let ended: Vec<_> = ranks.into_iter().map(wait).collect();
+    ended.iter().for_each(|ended| assert!(ended.status.success(), "{}", complaint(ended)));
+    let report = written_report(&folder);
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    let absence = report["absences"].as_array().expect("a list").iter().find(|one| one["rank"] == 2);
+    let back = absence.and_then(|absence| absence["back"].as_u64());
+    let back = back.unwrap_or_else(|| panic!("it is named, and named back: {report:#}"));
+    let (all, last) = (lines(&rounds), lines(&rounds).pop().expect("rounds"));
+    assert!(all.windows(2).all(|pair| pair[1]["round_id"].as_u64() == pair[0]["round_id"].as_u64().map(|id| id + 1)));
+    assert!(last["round_id"].as_u64() > Some(back), "{last}");
+    let node = &last["all_nodes"][2];
+    assert!(node["reachable"] == true && node["offset_ns"].is_number(), "its offset is known again: {last}");
+    for (folder, rank) in [(&own, 2), (&out, 1), (&out, 3)] {
+        let kept = folder.join(format!("successors/rank{rank}.json"));
+        assert!(!kept.exists(), "nobody is to come back to a run that has ended well: {}", kept.display());
+    }
 }
 
 #[test]

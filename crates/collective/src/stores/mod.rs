@@ -14,6 +14,7 @@ pub use file::FileStore;
 pub use kept::Store;
 pub use torch::TorchStore;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::{Deadline, Error, JobKey, Meeting, ROOT, Rank, Tcp, UniqueId, Wait, random_bytes};
@@ -62,6 +63,7 @@ pub fn join_by(
     key: JobKey,
     rank: Rank,
     size: usize,
+    successors: &[(Rank, Vec<SocketAddr>)],
     deadline: &Deadline,
 ) -> Result<Tcp, Error> {
     let mut wait = Wait::begin("rendezvous", deadline);
@@ -75,7 +77,7 @@ pub fn join_by(
                     // What is there may be of an earlier run, whose address answers no more.
                     let mut attempt = deadline.clone();
                     attempt.at = attempt.at.min(std::time::Instant::now() + ATTEMPT);
-                    match id.keyed_by(key).join(rank, size, &attempt) {
+                    match id.keyed_by(key).join_or_return(rank, size, successors, &attempt) {
                         Ok(group) => return Ok(group),
                         Err(error @ Error::Late { .. }) => return Err(error),
                         Err(error) => error.to_string(),

@@ -154,7 +154,7 @@ impl Branch {
         let mut sooner = Wait::begin(wait.operation(), &deadline);
         match attempt(&[address.to_string()], &hello, self.expected.job, &self.expected.options, &mut sooner) {
             Ok(greeted) => peers.put(self.up(), Connection::new(greeted.stream, parent, greeted.seals)),
-            Err(Attempt::Refused(why) | Attempt::Foreign(why) | Attempt::Failed(why)) => {
+            Err(Attempt::Refused(why) | Attempt::AllForeign(why) | Attempt::Foreign(why) | Attempt::Failed(why)) => {
                 self.retries += 1;
                 tracing::warn!(parent, %address, why, "cannot reach the rank above in the tree; rank 0 serves this one");
                 Ok(())
@@ -367,7 +367,9 @@ impl Branch {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(Heard::Nothing),
                 // What was told before may still be on its way through the tree.
-                Err(Error::Aborted { .. }) if place == CONTROL && due.0 != Kind::Gather => return Ok(Heard::End),
+                Err(Error::Aborted { .. } | Error::Lost { .. }) if place == CONTROL && due.0 != Kind::Gather => {
+                    return Ok(Heard::End);
+                }
                 Err(error) if place == CONTROL => return Err(error),
                 Err(_) => {
                     peers.remove(place);
@@ -448,8 +450,8 @@ pub(super) const CONTROL: usize = 0;
 /// How long a rank tries to reach its parent.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// How long what was told before the run was ended may be on its way.
-const END_TIME: Duration = Duration::from_millis(100);
+/// How long what was told before the run was ended, or before the root had gone, may be on its way.
+const END_TIME: Duration = Duration::from_millis(250);
 
 /// How long a rank waits for children that have not reached it since there is a new tree.
 const MEETING_TIME: Duration = Duration::from_millis(1500);

@@ -28,6 +28,7 @@ use rustix::event::PollFlags;
 use super::connection::{Connection, Leaving};
 use super::frame::{Hashed, Kind};
 use super::greeting::{Errand, Verdict};
+use super::labels::renamed;
 use super::newcomers::{Expected, Newcomers, Proven};
 use super::options::TcpOptions;
 use super::receiving::{Delivery, Receiving};
@@ -67,6 +68,8 @@ struct Porter {
     listener: TcpListener,
     newcomers: Newcomers,
     options: TcpOptions,
+    /// Whose label is exchanged with rank 0's.
+    root: Rank,
     /// Those whose place is not free yet.
     held: Vec<(Proven, Instant)>,
     returning: Vec<Returning>,
@@ -104,6 +107,7 @@ impl Door {
             listener,
             newcomers,
             options,
+            root: expected.root,
             held: Vec::new(),
             returning: Vec::new(),
             shared: Arc::clone(&shared),
@@ -159,7 +163,7 @@ impl Porter {
                 Err(error) => Err(error),
             };
             if let Err(error) = heard {
-                let complaint = error.to_string();
+                let complaint = renamed(error, self.root).to_string();
                 if complaint != self.complaint {
                     tracing::warn!("{complaint}");
                     self.complaint = complaint;
@@ -187,7 +191,7 @@ impl Porter {
                     proven.refuse(Verdict::NoSuchRank);
                     continue;
                 }
-                Errand::Place => {}
+                Errand::Place | Errand::Return => {}
             }
             // The latest of a rank is the one that somebody waits for.
             let earlier = self.held.iter().position(|(held, _)| held.rank == proven.rank);
@@ -245,7 +249,9 @@ impl Porter {
                     continue;
                 }
                 Ok(false) => returning.connection.send_dismissal("it did not say in time what must be known of it"),
-                Err(error) => tracing::warn!("a rank that came back is gone again: {error}"),
+                Err(error) => {
+                    tracing::warn!("a rank that came back is gone again: {}", renamed(error, self.root));
+                }
             }
             lock(&self.shared).leave(returning.connection.rank(), returning.connection.stream());
         }

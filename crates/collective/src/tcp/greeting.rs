@@ -12,7 +12,7 @@
 //! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
 //! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
-//! A rank comes for its place in the group, to bring a file, or to its parent in the tree, which speaks the root's part. A third keyed hash of the same seals what is said about files
+//! A rank comes for its place in the group, to bring a file, to its parent in the tree, which speaks the root's part, or back to a group around another root. A third keyed hash of the same seals what is said about files
 //! (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
 //!
 //! What it does not do: encrypt.
@@ -45,6 +45,8 @@ pub(super) enum Errand {
     File = 1,
     /// To a parent in the tree.
     Child = 2,
+    /// Its place in a group that is under way, and in no other: who meets anew must not count it.
+    Return = 3,
 }
 
 /// What both sides make of the key and of what was said.
@@ -92,7 +94,9 @@ impl Hello {
         let (port, rest) = rest.split_first_chunk()?;
         let (nonce, _) = rest.split_first_chunk()?;
         let errand = u32::from_le_bytes(*errand);
-        let errand = [Errand::Place, Errand::File, Errand::Child].into_iter().find(|known| *known as u32 == errand)?;
+        let errand = [Errand::Place, Errand::File, Errand::Child, Errand::Return]
+            .into_iter()
+            .find(|known| *known as u32 == errand)?;
         (*magic == MAGIC).then(|| Self {
             version: u32::from_le_bytes(*version),
             rank: u32::from_le_bytes(*rank),
@@ -140,10 +144,12 @@ pub(super) enum Verdict {
     NoFiles = 7,
     /// It expects another tree.
     OtherTree = 8,
+    /// It comes back, and no group is under way here.
+    NotUnderWay = 9,
 }
 
 impl Verdict {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -153,6 +159,7 @@ impl Verdict {
         Self::Back,
         Self::NoFiles,
         Self::OtherTree,
+        Self::NotUnderWay,
     ];
 
     /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
@@ -179,6 +186,7 @@ impl Verdict {
             Self::Duplicate => "that rank has joined already; RANK must differ everywhere",
             Self::Back => "welcome back",
             Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be equal everywhere",
+            Self::NotUnderWay => "no run is under way there",
             Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
     }
@@ -201,7 +209,7 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 6;
+pub(super) const VERSION: u32 = 7;
 pub(super) const NONCE: usize = 32;
 pub(super) const HELLO: usize = 32 + NONCE;
 pub(super) const PROOF: usize = 32;
@@ -215,12 +223,12 @@ mod tests {
 
     #[test]
     fn greetings_survive_the_wire_and_others_are_foreign() {
-        for errand in [Errand::Place, Errand::File, Errand::Child] {
+        for errand in [Errand::Place, Errand::File, Errand::Child, Errand::Return] {
             let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711);
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
-        bytes[20] = 3;
+        bytes[20] = 4;
         assert_eq!(Hello::decode(&bytes), None, "no such errand");
         assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
         assert_eq!(

@@ -5,6 +5,7 @@
 //!
 //! What it does not do: decide who may join.
 
+use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
@@ -19,6 +20,7 @@ use super::connection::{Connection, Seals};
 use super::frame::Seal;
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
+use super::labels::exchanged;
 use super::newcomers::Expected;
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
@@ -33,19 +35,22 @@ pub(super) struct Joining {
     pub local: IpAddr,
     /// The group is under way, and this rank takes the place of one that has left it.
     pub back: bool,
+    /// The root's rank. Where that is not rank 0, the two have exchanged their labels.
+    pub root_rank: Rank,
     /// Attempts that did not succeed.
     pub retries: u64,
 }
 
-/// Connects to the root and greets it.
+/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, each of the `successors` is asked whether it has taken its place.
 pub(super) fn join(
     addresses: &[String],
+    successors: &[(Rank, Vec<SocketAddr>)],
     rank: Rank,
     expected: Expected,
     port: u16,
     deadline: &Deadline,
 ) -> Result<Joining, Error> {
-    let Expected { size, job, fan_out, options } = expected;
+    let Expected { size, job, fan_out, options, .. } = expected;
     if rank == ROOT || rank >= size {
         let what = format!("joining as rank {rank} of {size}");
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
@@ -53,34 +58,75 @@ pub(super) fn join(
     let mut wait = Wait::begin(OPERATION, deadline);
     let (mut pause, mut retries) = (RETRY_FIRST, 0);
     let address = &addresses.join(" or ");
+    let [root, own] = [ROOT, rank].map(|label| exchanged(expected.root, label));
+    let refused = |reason| Error::Setup { what: format!("rank {root} at {address} refused rank {own}"), reason };
     loop {
         let hello = Hello::new(rank, size, Errand::Place, random_bytes()?).in_tree(fan_out, port);
-        let failure = match attempt(addresses, &hello, job, &options, &mut wait) {
-            Ok(Greeted { stream, verdict, seals, .. }) => {
-                let local = stream.local_addr().map(|local| local.ip().to_canonical());
-                let local = local.map_err(|error| unreachable(address, &wait, &error.to_string()))?;
-                let (root, back) = (Connection::new(stream, ROOT, seals), verdict == Verdict::Back);
-                return Ok(Joining { root, local, back, retries });
-            }
-            Err(Attempt::Refused(reason)) => {
-                return Err(Error::Setup { what: format!("rank 0 at {address} refused rank {rank}"), reason });
-            }
-            Err(Attempt::Foreign(error) | Attempt::Failed(error)) => error,
+        let (mut failure, hopeless) = match attempt(addresses, &hello, job, &options, &mut wait) {
+            Ok(greeted) => return Joining::of(greeted, expected.root, retries),
+            Err(Attempt::Refused(reason)) => return Err(refused(reason)),
+            Err(Attempt::AllForeign(reason)) => (reason, true),
+            Err(Attempt::Foreign(reason) | Attempt::Failed(reason)) => (reason, false),
         };
-        let Some(slice) = wait.slice() else { return Err(unreachable(address, &wait, &failure)) };
+        for (successor, its) in successors.iter().filter(|(successor, _)| *successor != rank) {
+            match come_back(*successor, its, rank, expected, &mut wait)? {
+                Ok(greeted) => return Joining::of(greeted, *successor, retries),
+                Err(reason) => {
+                    let _ = write!(failure, "; rank {successor}, which might have taken its place: {reason}");
+                }
+            }
+        }
+        if hopeless {
+            return Err(refused(failure));
+        }
+        let Some(slice) = wait.slice() else { return Err(unreachable(root, address, &wait, &failure)) };
         std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
         retries += 1;
         pause = (pause * 2).min(RETRY_LAST);
     }
 }
 
+/// Asks a rank that may have taken rank 0's place for that of `rank` in its group. The inner error says why there is none to be had.
+fn come_back(
+    successor: Rank,
+    addresses: &[SocketAddr],
+    rank: Rank,
+    expected: Expected,
+    wait: &mut Wait<'_>,
+) -> Result<Result<Greeted, String>, Error> {
+    let Expected { size, job, options, .. } = expected;
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    // In a group that was met anew there is no tree.
+    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?);
+    Ok(match attempt(&addresses, &hello, job, &options, wait) {
+        Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
+        Ok(_) => Err("it has no run under way".to_owned()),
+        Err(
+            Attempt::Refused(reason) | Attempt::AllForeign(reason) | Attempt::Foreign(reason) | Attempt::Failed(reason),
+        ) => Err(reason),
+    })
+}
+
 /// Whether a group is under way at one of these addresses that would let `rank` come back: it has another root then than this rank knows.
 pub(super) fn has_another_root(addresses: &[String], rank: Rank, expected: Expected, limit: &Deadline) -> bool {
     let Expected { size, job, options, .. } = expected;
     let Ok(nonce) = random_bytes() else { return false };
-    let hello = Hello::new(rank, size, Errand::Place, nonce);
+    let hello = Hello::new(rank, size, Errand::Return, nonce);
     let greeted = attempt(addresses, &hello, job, &options, &mut Wait::begin(OPERATION, limit));
     greeted.is_ok_and(|greeted| greeted.verdict == Verdict::Back)
+}
+
+impl Joining {
+    fn of(greeted: Greeted, root_rank: Rank, retries: u64) -> Result<Self, Error> {
+        let Greeted { stream, verdict, seals, .. } = greeted;
+        let local = stream.local_addr().map(|local| local.ip().to_canonical());
+        let broken = |error: io::Error| Error::Setup {
+            what: format!("joining rank {root_rank}"),
+            reason: format!("its connection has no address: {error}"),
+        };
+        let (root, local) = (Connection::new(stream, ROOT, seals), local.map_err(broken)?);
+        Ok(Self { root, local, back: verdict == Verdict::Back, root_rank, retries })
+    }
 }
 
 /// A connection on which both sides have proven that they are of the run.
@@ -95,8 +141,10 @@ pub(super) struct Greeted {
 
 /// Why an attempt to join did not succeed.
 pub(super) enum Attempt {
-    /// The root answered no, or nobody else is left to ask: trying again will not help.
+    /// The root answered no: trying again will not help.
     Refused(String),
+    /// Somebody else answers at each of its addresses: trying again will not help.
+    AllForeign(String),
     /// Somebody else answers there.
     Foreign(String),
     /// The root may not have started yet.
@@ -137,7 +185,7 @@ pub(super) fn attempt(
     Err(match (failed, foreign) {
         (Some(failed), None) => Attempt::Failed(failed),
         (Some(failed), Some(foreign)) => Attempt::Failed(format!("{failed}; at another of its addresses: {foreign}")),
-        (None, Some(foreign)) => Attempt::Refused(foreign),
+        (None, Some(foreign)) => Attempt::AllForeign(foreign),
         (None, None) => Attempt::Failed("the name has no address".to_owned()),
     })
 }
@@ -198,7 +246,7 @@ fn greet(
     let Proofs { ranks, roots, seal, frames } = hello.proofs(job, &nonce);
     stream.write_all(ranks.as_bytes())?;
     // A run that is under way answers when the place is free; who comes for anything else takes none.
-    let limit = (hello.errand != Errand::Place).then_some(first);
+    let limit = (!matches!(hello.errand, Errand::Place | Errand::Return)).then_some(first);
     let (verdict, proof) = answer(&mut stream, wait, limit)?;
     if roots != proof {
         let reason =
@@ -252,11 +300,11 @@ fn answer(
     Ok((said, rest))
 }
 
-fn unreachable(address: &str, wait: &Wait<'_>, failure: &str) -> Error {
+fn unreachable(root: Rank, address: &str, wait: &Wait<'_>, failure: &str) -> Error {
     if wait.interrupted() {
         return wait.late(vec![ROOT]);
     }
-    let what = format!("cannot reach rank 0 at {address} within {:.1?}", wait.elapsed());
+    let what = format!("cannot reach rank {root} at {address} within {:.1?}", wait.elapsed());
     let advice = "is rank 0 running, are MASTER_ADDR and MASTER_PORT right, and does a firewall let that port through?";
     Error::Setup { what, reason: format!("{failure}; {advice}") }
 }

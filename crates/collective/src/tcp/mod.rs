@@ -19,6 +19,7 @@ mod greeting;
 mod incoming;
 mod job_key;
 mod joining;
+mod labels;
 mod local;
 mod newcomers;
 mod options;
@@ -39,7 +40,7 @@ mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
 
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use crate::{
@@ -51,6 +52,7 @@ use children::Children;
 use connection::Connection;
 use door::Door;
 use frame::{Hashed, Kind};
+use labels::{exchanged, renamed};
 use local::Offers;
 use newcomers::Expected;
 use peers::{Losses, Peers};
@@ -137,36 +139,44 @@ impl Group {
         Ok(group)
     }
 
-    /// As [`Tcp::join_any`].
-    pub fn join_any(
+    /// Joins the group of `expected` under this label; `addresses` are its root's.
+    pub fn join_any(addresses: &[String], rank: Rank, expected: Expected, deadline: &Deadline) -> Result<Self, Error> {
+        Self::join_or_return(addresses, &[], rank, expected, deadline).map(|(group, _)| group)
+    }
+
+    /// As [`Tcp::join_or_return`]: the group and the rank that is its root.
+    pub fn join_or_return(
         addresses: &[String],
+        successors: &[(Rank, Vec<SocketAddr>)],
         rank: Rank,
-        size: usize,
-        job: JobKey,
-        options: TcpOptions,
+        expected: Expected,
         deadline: &Deadline,
-    ) -> Result<Self, Error> {
-        let expected = Expected::new(size, job, options);
+    ) -> Result<(Self, Rank), Error> {
+        let (size, options) = (expected.size, expected.options);
         let listener = (expected.fan_out > 0).then(|| joining::listen_for_children(addresses)).transpose()?;
         let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port())).unwrap_or(0);
-        let joining::Joining { mut root, local, back, retries } =
-            joining::join(addresses, rank, expected, port, deadline)?;
+        let joining::Joining { mut root, local, back, root_rank, retries } =
+            joining::join(addresses, successors, rank, expected, port, deadline)?;
         if options.local {
             root.take_offers();
         }
-        let mut group = Self { retries, ..Self::new(rank, size, local, vec![root], WayBack::Closed(None))? };
+        let met_anew = root_rank != expected.root;
+        let label = if met_anew { exchanged(root_rank, rank) } else { rank };
+        let mut group = Self { retries, ..Self::new(label, size, local, vec![root], WayBack::Closed(None))? };
         // Whoever comes back has nobody below it.
         let children = listener.filter(|_| !back).map(|listener| Children::open(listener, expected)).transpose()?;
-        if expected.fan_out > 0 {
+        if expected.fan_out > 0 && !met_anew {
             group.tree = Tree::Branch(Box::new(Branch::new(rank, expected, children)));
         }
         if back {
             let wait = Wait::begin("coming back", deadline);
-            group.way_back = WayBack::Returning(Some(Secret(group.receive_from_root(Kind::Back, 0, wait)?)));
+            let told = group.receive_from_root(Kind::Back, 0, wait);
+            let notice = told.map_err(|error| if met_anew { renamed(error, root_rank) } else { error })?;
+            group.way_back = WayBack::Returning(Some(Secret(notice)));
         } else if let Tree::Branch(branch) = &group.tree {
             branch.prepare(&mut group.peers)?;
         }
-        Ok(group)
+        Ok((group, root_rank))
     }
 
     /// The address of this machine towards the root; at the root, the one that the others reached it by.

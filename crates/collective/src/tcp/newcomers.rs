@@ -21,8 +21,9 @@ use super::connection::{Connection, Seals};
 use super::frame::Seal;
 use super::greeting::{Errand, HELLO, Hello, NONCE, PROOF, Proofs, VERSION, Verdict, version_of};
 use super::job_key::JobKey;
-use super::options::TcpOptions;
-use crate::{Error, Rank, random_bytes};
+use super::labels::exchanged;
+use super::options::{FanOut, TcpOptions};
+use crate::{Error, ROOT, Rank, random_bytes};
 
 /// All who have connected to one listener and have proven nothing yet.
 pub(super) struct Newcomers {
@@ -38,11 +39,19 @@ pub(super) struct Expected {
     /// How many ranks a rank of the tree passes on for; 0 in a star.
     pub fan_out: usize,
     pub options: TcpOptions,
+    /// Whose label is exchanged with rank 0's.
+    pub root: Rank,
 }
 
 impl Expected {
     pub fn new(size: usize, job: JobKey, options: TcpOptions) -> Self {
-        Self { size, job, fan_out: options.ranks_below(size), options }
+        Self { size, job, fan_out: options.ranks_below(size), options, root: ROOT }
+    }
+
+    /// The same of a group around `root` that was met anew. It is small enough for a star: what a tree saves is worth less than its simplicity then.
+    pub fn around(self, root: Rank) -> Self {
+        let options = TcpOptions { fan_out: FanOut::Star, ..self.options };
+        Self { fan_out: 0, options, root, ..self }
     }
 }
 
@@ -57,6 +66,7 @@ pub(super) struct Proven {
     /// Where it listens for its children.
     pub port: u16,
     proofs: Proofs,
+    root: Rank,
 }
 
 /// A connection that has not proven yet that it is a rank.
@@ -114,9 +124,13 @@ impl Newcomers {
             match progress {
                 Progress::Undecided => self.undecided.push(newcomer),
                 Progress::Gone(why) => tracing::debug!(?from, why, "refused a connection"),
-                Progress::Refused(rank, verdict) => tracing::warn!(?from, rank, ?verdict, "refused a rank"),
+                Progress::Refused(label, verdict) => {
+                    let rank = exchanged(self.expected.root, label as Rank);
+                    tracing::warn!(?from, rank, ?verdict, "refused a rank");
+                }
                 Progress::Proven(rank, errand, port, proofs) => {
-                    proven.push(Proven { stream: newcomer.stream, from, rank, errand, port, proofs });
+                    let root = self.expected.root;
+                    proven.push(Proven { stream: newcomer.stream, from, rank, errand, port, proofs, root });
                 }
             }
         }
@@ -180,7 +194,8 @@ impl Proven {
 
     /// Says no.
     pub fn refuse(mut self, verdict: Verdict) {
-        tracing::warn!(from = ?self.from, rank = self.rank, ?verdict, "refused a rank");
+        let rank = exchanged(self.root, self.rank);
+        tracing::warn!(from = ?self.from, rank, ?verdict, "refused a rank");
         let _nobody_may_listen = self.stream.write_all(&verdict.encode(&[0; NONCE]));
     }
 }

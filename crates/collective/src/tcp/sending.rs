@@ -139,7 +139,7 @@ impl From<Attempt> for Failure {
     fn from(attempt: Attempt) -> Self {
         match attempt {
             Attempt::Refused(reason) if reason == Verdict::NoFiles.explain() => Self::Passing(reason),
-            Attempt::Refused(reason) => Self::Final(reason),
+            Attempt::Refused(reason) | Attempt::AllForeign(reason) => Self::Final(reason),
             Attempt::Foreign(reason) | Attempt::Failed(reason) => Self::Passing(reason),
         }
     }

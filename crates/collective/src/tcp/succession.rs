@@ -12,7 +12,9 @@
 //! By hand, 5 ranks, line 1, 2, 3. Rank 0 is lost, and rank 1 hangs. Ranks 2, 3 and 4 join rank 1, in vain; then rank 2 hosts, 3 and 4 join: 3 of 5, and rank 2 is the root. A rank 1 that wakes
 //! hosts alone: 1 of 5.
 //!
-//! What it does not do: carry files to a new root, or let ranks back that know only the old one's address.
+//! A rank that is started again comes back to the new root by what its earlier process was told of the line ([`Tcp::join_or_return`]).
+//!
+//! What it does not do: carry files to a new root, or take in a new process of rank 0.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,8 +27,9 @@ use rustix::event::PollFlags;
 use super::connection::Connection;
 use super::frame::Kind;
 use super::greeting::{Errand, Verdict};
+use super::labels::{exchanged, renamed, swapped};
 use super::newcomers::{Expected, Newcomers};
-use super::options::{FanOut, TcpOptions};
+use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
 use super::{Group, JobKey, joining};
@@ -93,8 +96,26 @@ impl Tcp {
         options: TcpOptions,
         deadline: &Deadline,
     ) -> Result<Self, Error> {
-        let group = Group::join_any(addresses, rank, size, job, options, deadline)?;
-        Ok(Self::of(group, rank, Expected::new(size, job, options)))
+        Self::join_or_return(addresses, &[], rank, size, job, options, deadline)
+    }
+
+    /// As [`Tcp::join_any`], for a rank that may have lived before: where rank 0 does not answer, each of the `successors` that an earlier process of this rank was
+    /// told ([`Collective::line_up`]) is asked whether it has taken rank 0's place. Then this rank comes back to that one's group ([`Collective::notice`]).
+    ///
+    /// # Errors
+    /// As [`Tcp::join`].
+    pub fn join_or_return(
+        addresses: &[String],
+        successors: &[(Rank, Vec<SocketAddr>)],
+        rank: Rank,
+        size: usize,
+        job: JobKey,
+        options: TcpOptions,
+        deadline: &Deadline,
+    ) -> Result<Self, Error> {
+        let expected = Expected::new(size, job, options);
+        let (group, root) = Group::join_or_return(addresses, successors, rank, expected, deadline)?;
+        Ok(Self { root, ..Self::of(group, rank, expected) })
     }
 
     fn of(group: Group, rank: Rank, expected: Expected) -> Self {
@@ -134,7 +155,7 @@ impl Tcp {
         late_by: Duration,
         limit: &Deadline,
     ) -> Result<Group, Error> {
-        let expected = in_star(self.expected);
+        let expected = self.expected.around(self.rank);
         // Those who join wait until the limit: the word that the group stands must reach them before.
         let mut wait = Wait::begin_early(OPERATION, limit);
         let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
@@ -148,9 +169,17 @@ impl Tcp {
                 std::iter::once((listener.as_fd(), PollFlags::IN)).chain(newcomers.sockets()).collect();
             let ready = poll_sockets(&sockets, slice, OPERATION)?;
             for proven in newcomers.advance(&ready[1..], |_| false)? {
-                if proven.errand != Errand::Place {
-                    proven.refuse(Verdict::NoFiles);
-                    continue;
+                match proven.errand {
+                    Errand::Place => {}
+                    // Its voice is not one of those that were there last.
+                    Errand::Return => {
+                        proven.refuse(Verdict::NotUnderWay);
+                        continue;
+                    }
+                    Errand::File | Errand::Child => {
+                        proven.refuse(Verdict::NoFiles);
+                        continue;
+                    }
                 }
                 // Who comes twice has given its first connection up.
                 joined.retain(|there| there.rank() != proven.rank);
@@ -179,10 +208,10 @@ impl Tcp {
 
     /// Joins the rank that takes the root's place, and waits until it says that the group stands.
     fn join_the_rest(&self, successor: Rank, addresses: &[SocketAddr], limit: &Deadline) -> Result<Group, Error> {
-        let expected = in_star(self.expected);
+        let expected = self.expected.around(successor);
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         let label = exchanged(successor, self.rank);
-        let mut group = Group::join_any(&addresses, label, expected.size, expected.job, expected.options, limit)?;
+        let mut group = Group::join_any(&addresses, label, expected, limit)?;
         group.hear_it_stands(Wait::begin(OPERATION, limit))?;
         Ok(group)
     }
@@ -310,7 +339,7 @@ impl Collective for Tcp {
     fn superseded_by(&mut self) -> Option<Rank> {
         let nobodys = Deadline::new(2 * LOOK, None);
         let other = |(rank, addresses): &&(Rank, Vec<SocketAddr>)| {
-            let expected = in_star(self.expected);
+            let expected = self.expected.around(*rank);
             let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             *rank != self.rank && joining::has_another_root(&addresses, exchanged(*rank, self.rank), expected, &nobodys)
         };
@@ -337,6 +366,7 @@ impl Collective for Tcp {
                     return Ok(*successor);
                 }
                 Some(Err(error)) => {
+                    let error = renamed(error, *successor);
                     tracing::info!("rank {successor} does not take the place of rank {lost}: {error}");
                     if let Error::Minority { .. } | Error::Dismissed { .. } = error {
                         why = error;
@@ -351,41 +381,6 @@ impl Collective for Tcp {
     fn abort(&mut self, reason: &str) {
         self.group.abort(reason);
     }
-}
-
-/// A group that is met anew is small enough for a star: what a tree saves is worth less than its simplicity then.
-fn in_star(expected: Expected) -> Expected {
-    Expected::new(expected.size, expected.job, TcpOptions { fan_out: FanOut::Star, ..expected.options })
-}
-
-fn exchanged(root: Rank, rank: Rank) -> Rank {
-    match rank {
-        ROOT => root,
-        rank if rank == root => ROOT,
-        rank => rank,
-    }
-}
-
-fn swapped(frames: &Frames, root: Rank) -> Frames {
-    let mut own = Frames::default();
-    (0..frames.len()).for_each(|rank| own.push(frames.frame(exchanged(root, rank))));
-    own
-}
-
-/// A group's error with the ranks' own numbers.
-fn renamed(mut error: Error, root: Rank) -> Error {
-    match &mut error {
-        Error::Late { missing, .. } => {
-            missing.iter_mut().for_each(|rank| *rank = exchanged(root, *rank));
-            missing.sort_unstable();
-        }
-        Error::Lost { rank, .. }
-        | Error::Aborted { rank, .. }
-        | Error::File { rank, .. }
-        | Error::Protocol { rank, .. } => *rank = exchanged(root, *rank),
-        _ => {}
-    }
-    error
 }
 
 /// Whether a port is open at one of these addresses: where all refuse the process has ended.

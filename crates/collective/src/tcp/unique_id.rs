@@ -161,7 +161,22 @@ impl UniqueId {
     /// # Errors
     /// As [`Tcp::join`].
     pub fn join(&self, rank: Rank, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
-        Tcp::join_any(&self.targets(), rank, size, self.job_key(), TcpOptions::from_environment()?, deadline)
+        self.join_or_return(rank, size, &[], deadline)
+    }
+
+    /// As [`UniqueId::join`], for a rank that may have lived before: see [`Tcp::join_or_return`].
+    ///
+    /// # Errors
+    /// As [`Tcp::join`].
+    pub fn join_or_return(
+        &self,
+        rank: Rank,
+        size: usize,
+        successors: &[(Rank, Vec<SocketAddr>)],
+        deadline: &Deadline,
+    ) -> Result<Tcp, Error> {
+        let options = TcpOptions::from_environment()?;
+        Tcp::join_or_return(&self.targets(), successors, rank, size, self.job_key(), options, deadline)
     }
 
     /// How `rank` of `size` brings files to rank 0.

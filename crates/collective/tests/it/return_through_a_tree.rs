@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use probe_sync_collective::{Collective as _, Deadline, Error, Frames, JobKey, Rank, Tcp, bind};
 
-use crate::backends::tree;
+use crate::backends::{tcp_group_with, tree};
 
 /// A rank below one that is stopped looks for another way when half of it is over.
 fn deadline() -> Deadline {
@@ -210,4 +210,28 @@ fn a_rank_between_others_comes_back_and_has_a_place() {
         group.start_again(lost);
         assert!(group.round(&[], WAIT).is_empty(), "everybody takes part again");
     }
+}
+
+/// These ranks' part in a broadcast of `word`.
+fn broadcast(ranks: &mut [Tcp], word: &[u8]) {
+    std::thread::scope(|scope| {
+        for rank in ranks {
+            scope.spawn(move || {
+                let mut told = if rank.rank() == 0 { word.to_vec() } else { Vec::new() };
+                rank.broadcast(&mut told, &deadline()).unwrap_or_else(|error| panic!("{}: {error}", rank.rank()));
+                assert_eq!(told, word, "rank {}", rank.rank());
+            });
+        }
+    });
+}
+
+#[test]
+fn what_the_root_told_last_reaches_those_to_whom_others_pass_it_on() {
+    let mut ranks = tcp_group_with(7, tree(2));
+    broadcast(&mut ranks, b"first");
+    // Rank 1 passes on for 2, 3 and 4, and rank 2 for 3; those two are late, and see first that the root has gone.
+    let mut late: Vec<Tcp> = ranks.drain(2..4).collect();
+    broadcast(&mut ranks, b"the end");
+    drop(ranks.remove(0));
+    broadcast(&mut late, b"the end");
 }

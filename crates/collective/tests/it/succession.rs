@@ -1,12 +1,12 @@
 //! Groups whose root is lost: the others meet anew around the next, by real sockets.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Collective, Deadline, Error, Frames, Rank, Tcp};
+use probe_sync_collective::{Collective, Deadline, Error, FanOut, Frames, JobKey, Rank, Tcp, TcpOptions, bind};
 
-use crate::backends::tcp_group;
+use crate::backends::{tcp_group, tcp_group_with};
 
 type Line = Vec<(Rank, Vec<SocketAddr>)>;
 
@@ -16,14 +16,18 @@ fn within(seconds: u64) -> Deadline {
 
 /// A group whose ranks `line` take the root's place, and go on without ranks that are lost.
 fn group(size: usize, line: &[Rank]) -> Vec<Tcp> {
-    let mut ranks = tcp_group(size);
+    lined_up(tcp_group(size), line).0
+}
+
+/// The same of these ranks, and what each of them was told of the line.
+fn lined_up(mut ranks: Vec<Tcp>, line: &[Rank]) -> (Vec<Tcp>, Line) {
     let mut successors: Line = Vec::new();
     for &rank in line {
         successors.push((rank, ranks[rank].stand_by().unwrap().unwrap()));
     }
     ranks.iter_mut().for_each(|rank| rank.line_up(&successors));
     ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
-    ranks
+    (ranks, successors)
 }
 
 /// All of these ranks look for a new root at the same time.
@@ -131,9 +135,9 @@ fn who_waits_for_something_else_sees_that_the_root_has_hung_up() {
     let mut ranks = group(2, &[1]);
     assert!(!ranks[1].root_has_gone() && !ranks[0].root_has_gone());
     drop(ranks.remove(0));
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while !ranks[0].root_has_gone() {
-        assert!(std::time::Instant::now() < deadline, "it is not seen");
+        assert!(Instant::now() < deadline, "it is not seen");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -184,4 +188,88 @@ fn errors_after_a_succession_name_the_ranks_by_their_own_numbers() {
     assert_eq!(left, [0, 3]);
     let error = ranks[2].broadcast(&mut Vec::new(), &within(5)).unwrap_err();
     assert!(matches!(error, Error::Dismissed { .. } | Error::Lost { rank: 2, .. }), "{error:?}");
+}
+
+/// An address at which nobody listens.
+fn nowhere() -> String {
+    bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().local_addr().unwrap().to_string()
+}
+
+/// A new process of `rank`, which finds nobody at rank 0's address and knows the line.
+fn join_again(rank: Rank, line: &Line, options: TcpOptions, key: &[u8], seconds: u64) -> Result<Tcp, Error> {
+    Tcp::join_or_return(&[nowhere()], line, rank, 6, JobKey::of(key), options, &within(seconds))
+}
+
+/// Six ranks; 0, 1 and 3 are lost, so that rank 2 is the root, and rank 3 comes back to it.
+fn check_return_to_the_new_root(options: TcpOptions) {
+    let (mut ranks, line) = lined_up(tcp_group_with(6, options), &[1, 2, 4]);
+    works(&mut ranks, 6, 0, &[0, 1, 2, 3, 4, 5]);
+    ranks.drain(..2);
+    let (mut ranks, chosen) = roots(succeed(ranks, 6, 20));
+    assert_eq!(chosen, [2; 4]);
+    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    drop(ranks.remove(1));
+    let foreign = join_again(3, &line, options, b"8", 2).unwrap_err().to_string();
+    assert!(foreign.contains("cannot reach rank 0") && foreign.contains("rank 2"), "{foreign}");
+    // Rank 1 comes back too: its label is that of rank 0 no more than any other's.
+    for returning in [3, 1] {
+        let line = line.clone();
+        let again = std::thread::spawn(move || {
+            let mut again = join_again(returning, &line, options, b"7", 30).unwrap();
+            assert_eq!((again.rank(), again.root(), again.notice()), (returning, 2, Some(b"notice".to_vec())));
+            again.come_back(b"statement", &within(30)).unwrap();
+            again.line_up(&line);
+            again
+        });
+        let begun = Instant::now();
+        let back = loop {
+            let back = ranks[0].attendance().back;
+            if !back.is_empty() {
+                break back;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "it does not come back");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(back, [(returning, b"statement".to_vec())]);
+        assert!(ranks[0].admit(returning, Ok(())));
+        ranks.push(again.join().unwrap());
+    }
+    works(&mut ranks, 6, 2, &[1, 2, 3, 4, 5]);
+    // Who came back has a voice when that root is lost, too: 1, 3, 4 and 5.
+    drop(ranks.remove(0));
+    let (mut ranks, chosen) = roots(succeed(ranks, 5, 20));
+    assert_eq!(chosen, [4; 4]);
+    works(&mut ranks, 6, 4, &[1, 3, 4, 5]);
+}
+
+#[test]
+fn a_rank_comes_back_to_the_root_that_took_the_lost_ones_place() {
+    check_return_to_the_new_root(TcpOptions::default());
+}
+
+#[test]
+fn a_rank_of_a_tree_comes_back_to_the_root_that_took_the_lost_ones_place() {
+    check_return_to_the_new_root(TcpOptions { fan_out: FanOut::Tree(2), ..TcpOptions::default() });
+}
+
+#[test]
+fn a_rank_that_comes_back_while_the_others_meet_anew_is_no_voice() {
+    // Of four, ranks 0, 2 and 3 are gone; rank 1 alone is a minority, whoever is started again.
+    let (mut ranks, line) = lined_up(tcp_group(4), &[1]);
+    drop((ranks.remove(0), ranks.drain(1..)));
+    let again: Vec<_> = [2, 3]
+        .map(|rank| {
+            let line = line.clone();
+            std::thread::spawn(move || {
+                let (key, options) = (JobKey::of(b"7"), TcpOptions::default());
+                Tcp::join_or_return(&[nowhere()], &line, rank, 4, key, options, &within(6)).map(|_| ())
+            })
+        })
+        .into();
+    let [(_, alone)] = &succeed(ranks, 4, 4)[..] else { panic!("one rank") };
+    assert!(matches!(alone, Err(Error::Minority { present: 1, of: 4, .. })), "{alone:?}");
+    for again in again {
+        let error = again.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("cannot reach rank 0") && error.contains("rank 1"), "{error}");
+    }
 }

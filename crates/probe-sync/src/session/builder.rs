@@ -20,7 +20,7 @@ use super::context::Context;
 use super::live::Session;
 use crate::clock::GlobalClock;
 use crate::report::RunReport;
-use crate::store::pairs_file;
+use crate::store::{kept_successors, pairs_file};
 use crate::{Config, Error};
 
 /// How a session on a thread of its own is to be.
@@ -210,7 +210,11 @@ impl SessionBuilder {
                 return result;
             }
             Meets::Hosts(meeting, size) => meeting.host(size, &deadline)?,
-            Meets::Joins(id, rank, size) => id.join(rank, size, &deadline)?,
+            Meets::Joins(id, rank, size) => {
+                let successors =
+                    self.config.as_ref().map(|config| kept_successors(&config.out, rank)).unwrap_or_default();
+                id.join_or_return(rank, size, &successors, &deadline)?
+            }
         };
         context.towards_root = Some(tcp.local_ip());
         rounds(self.config, &mut tcp, &context, shared)

@@ -20,7 +20,7 @@ use crate::pace::Policy;
 use crate::report::RunReport;
 use crate::round::Rounds;
 use crate::round::request::Requests;
-use crate::store::MarkedProcess;
+use crate::store::{MarkedProcess, forget_successors};
 use crate::{Config, Error};
 
 /// One rank of a run that is under way.
@@ -140,7 +140,12 @@ impl<'c> Session<'c> {
                 }
                 Ok(self.rounds.last())
             }
-            Ok(false) => Ok(None),
+            Ok(false) => {
+                if self.rank != ROOT {
+                    forget_successors(&self.joined.config.out, self.rank);
+                }
+                Ok(None)
+            }
             Err(error) => Err(self.failed(error)),
         }
     }

@@ -25,7 +25,7 @@ use crate::round::exchange::{Broadcast, Exchange};
 use crate::round::keeper::Keeper;
 use crate::round::node::Node;
 use crate::round::{Rounds, Setup};
-use crate::store::{ReceivedFiles, RunDirectory};
+use crate::store::{ReceivedFiles, RunDirectory, keep_successors};
 use crate::{Config, Error, wire};
 
 /// What a session is made of: starts to measure, at the pace that the configuration asks for unless `policy` is given.
@@ -48,7 +48,7 @@ pub(super) fn start<'c>(
     let mut hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let key_file = key_file.unwrap_or_default();
     if let Some(notice) = collective.notice() {
-        return again(&wire::decode(&notice, ROOT)?, config, hello, key_file.as_ref(), collective, context);
+        return again(&notice, config, hello, key_file.as_ref(), collective, context);
     }
     if let (Ok(config), Ok(hello)) = (&config, &mut hello)
         && may_stand_by(config, context)
@@ -88,7 +88,7 @@ pub(super) fn start<'c>(
         Ok::<_, Error>(Box::new(Keeper::new(&joined, recorder, hellos)))
     });
     let keeper = keeper.transpose()?;
-    collective.line_up(&joined.plan.successors);
+    line_up(collective, &joined);
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
     if let Some(keeper) = keeper.as_ref().filter(|_| !context.ends_with_lost_rank) {
@@ -116,14 +116,15 @@ fn decider(joined: &Joined, rank: usize, policy: Option<Policy>) -> Option<Box<D
 /// # Errors
 /// This rank's own, or why the root does not want it.
 fn again<'c>(
-    notice: &Notice,
+    notice: &[u8],
     config: Result<Config, Error>,
     hello: Result<Hello, String>,
     key_file: Option<&KeyFile>,
     collective: &'c mut dyn Collective,
     context: &Context,
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
-    let (rank, Notice { plan, roster }) = (collective.rank(), notice.clone());
+    let (rank, root) = (collective.rank(), collective.root());
+    let Notice { plan, roster } = wire::decode(notice, root)?;
     let bind = |hello: &Hello| {
         let bind = |node| Bound::bind(config.as_ref().map_err(ToString::to_string)?, &plan, node, Some(hello), context);
         plan.probes_for(rank).map(bind).transpose()
@@ -142,7 +143,7 @@ fn again<'c>(
     let session_key = join::session_key(&plan, key_file);
     let mut joined = joined(config, plan, session_key, roster, collective);
     // It stands by for nobody, and has a voice when the others choose.
-    collective.line_up(&joined.plan.successors);
+    line_up(collective, &joined);
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
     let latest = exchange.next_broadcast(None, None, window)?;
@@ -162,6 +163,15 @@ fn again<'c>(
     let setup = Setup { node, own, decider: None, keeper: None, feed, stop, pause, requests };
     let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
     Ok((joined, rounds))
+}
+
+/// Who takes the master's place, for this process and for the next one of this rank. Rank 0 is where the others look first.
+fn line_up(collective: &mut dyn Collective, joined: &Joined) {
+    let successors = &joined.plan.successors;
+    collective.line_up(successors);
+    if collective.rank() != ROOT {
+        keep_successors(&joined.config.out, collective.rank(), successors);
+    }
 }
 
 /// Whether this rank could take the master's place: only a master has one that others can take, and where the first rank that is lost ends the run nobody does.

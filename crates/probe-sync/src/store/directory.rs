@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::received::RECEIVED_FOLDER;
 use super::stream::{Limits, Stream};
+use super::successors::SUCCESSORS_FOLDER;
 use crate::Error;
 
 /// The directory of one run.
@@ -233,7 +234,7 @@ fn content(directory: &Path) -> Content {
 fn own_names(folder: &str) -> Option<fn(&str) -> bool> {
     match folder {
         MARKS_FOLDER => Some(|name| token_of_file(name).is_some()),
-        RECEIVED_FOLDER => Some(|name| name.starts_with("rank")),
+        RECEIVED_FOLDER | SUCCESSORS_FOLDER => Some(|name| name.starts_with("rank")),
         // Of probe_sync.jax; one that is not whole begins with a dot.
         "written" => Some(|name| name.starts_with("probe_sync_") || name.starts_with('.')),
         part => PARTS.contains(&part).then_some(|name| name.starts_with("node")),

@@ -4,6 +4,7 @@
 //! is full; whole documents (`run.json`, `truth.json`, `metrics.prom`) are
 //! written beside their place and renamed; [`RunDirectory`] is where they lie; [`export`] makes one protobuf file of them. A traced
 //! process of a run adds its marks ([`MarkWriter`]). Ranks that do not see the directory bring theirs to the root's ([`received()`]).
+//! For its next process a rank keeps who may take the master's place ([`kept_successors`]).
 //!
 //! What it does not do: decide what is written when (`report`, `round`).
 
@@ -16,6 +17,7 @@ mod proto_generated;
 mod received;
 mod records;
 mod stream;
+mod successors;
 
 pub(crate) use self::directory::{RunDirectory, run_in, write_whole};
 pub use self::marks::{MarkWriter, MarkedProcess};
@@ -25,3 +27,5 @@ pub(crate) use self::received::{ReceivedFiles, own_file, pairs_file};
 pub(crate) use self::records::{ProbeLine, ProbeWindowLine, RecordedLine};
 pub use self::stream::StreamState;
 pub(crate) use self::stream::{Limits, Stream};
+pub use self::successors::kept_successors;
+pub(crate) use self::successors::{forget_successors, keep_successors};

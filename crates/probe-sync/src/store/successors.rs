@@ -1,0 +1,117 @@
+//! Who may take the master's place, kept for the next process of this rank: when rank 0 is lost its address leads nowhere.
+//!
+//! Place in the flow: a session writes `successors/rankR.json` in its own run directory when the ranks line up, and removes it when the run has ended well; a
+//! launcher reads it before the ranks meet (`Tcp::join_or_return`). It holds addresses and no secret: who comes back by it proves itself with the run's key as ever.
+//!
+//! What it does not do: tell whether the run that it was written in still goes on. Who is asked does.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use probe_sync_files::write_whole;
+use serde::{Deserialize, Serialize};
+
+/// One that may take the master's place.
+#[derive(Debug, Serialize, Deserialize)]
+struct Successor {
+    rank: usize,
+    /// Where it listens.
+    addresses: Vec<SocketAddr>,
+}
+
+/// What an earlier process of `rank` was told in the run directory `out`: who may have taken the place of rank 0, in their order. Empty where there was none, or where its run has
+/// ended well. A file that cannot be read is logged and counts as none, because rank 0 may be there.
+pub fn kept_successors(out: &Path, rank: usize) -> Vec<(usize, Vec<SocketAddr>)> {
+    let path = place(out, rank);
+    match read(&path) {
+        Ok(successors) => successors.into_iter().map(|one| (one.rank, one.addresses)).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            tracing::warn!(
+                "cannot read {}: {error}; if rank 0 of the run under way is lost, this rank does not find who took its place. Remove the file for a new run",
+                path.display()
+            );
+            Vec::new()
+        }
+    }
+}
+
+/// Keeps them for the next process of this rank. Where that fails the run goes on: what is lost is a way back.
+pub(crate) fn keep_successors(out: &Path, rank: usize, successors: &[(usize, Vec<SocketAddr>)]) {
+    if successors.is_empty() {
+        return forget_successors(out, rank);
+    }
+    let path = place(out, rank);
+    let of = |(rank, addresses): &(usize, Vec<SocketAddr>)| Successor { rank: *rank, addresses: addresses.clone() };
+    let kept = serde_json::to_vec(&successors.iter().map(of).collect::<Vec<_>>()).map_err(|error| error.to_string());
+    let written = kept.and_then(|text| {
+        fs::create_dir_all(out.join(SUCCESSORS_FOLDER)).map_err(|error| error.to_string())?;
+        write_whole(&path, &text).map_err(|error| error.to_string())
+    });
+    if let Err(error) = written {
+        tracing::warn!("{}: {error}; should this rank be lost after rank 0, it cannot come back", path.display());
+    }
+}
+
+/// The run has ended well: nobody is to come back.
+pub(crate) fn forget_successors(out: &Path, rank: usize) {
+    // It may not be there; what stays leads to nobody.
+    let _ = fs::remove_file(place(out, rank));
+    // The last of a host takes the folder with it.
+    let _ = fs::remove_dir(out.join(SUCCESSORS_FOLDER));
+}
+
+fn place(out: &Path, rank: usize) -> PathBuf {
+    out.join(SUCCESSORS_FOLDER).join(format!("rank{rank}.json"))
+}
+
+fn read(path: &Path) -> io::Result<Vec<Successor>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(LONGEST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {LONGEST} bytes")));
+    }
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// The folder of these files.
+pub(super) const SUCCESSORS_FOLDER: &str = "successors";
+
+/// Bytes of a file: the addresses of some ten thousand ranks.
+const LONGEST: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_read_until_the_run_has_ended_well() {
+        let out = tempfile::tempdir().expect("a temporary directory");
+        let line = vec![
+            (2, vec!["127.0.0.1:4711".parse().expect("an address")]),
+            (1, vec!["[fd00::1]:9".parse().expect("an address")]),
+        ];
+        assert!(kept_successors(out.path(), 3).is_empty());
+        keep_successors(out.path(), 3, &line);
+        keep_successors(out.path(), 4, &line);
+        assert_eq!(kept_successors(out.path(), 3), line);
+        keep_successors(out.path(), 3, &[]);
+        assert!(kept_successors(out.path(), 3).is_empty());
+        assert_eq!(kept_successors(out.path(), 4), line, "every rank has its own");
+        forget_successors(out.path(), 4);
+        assert!(!out.path().join(SUCCESSORS_FOLDER).exists());
+    }
+
+    #[test]
+    fn a_damaged_file_counts_as_none() {
+        let out = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(out.path().join(SUCCESSORS_FOLDER)).expect("writable");
+        let long = vec![b' '; LONGEST as usize + 2];
+        for bytes in [&b""[..], b"[{\"rank\":1", b"[{\"rank\":-1,\"addresses\":[]}]", &long] {
+            fs::write(place(out.path(), 1), bytes).expect("writable");
+            assert!(kept_successors(out.path(), 1).is_empty());
+        }
+    }
+}
