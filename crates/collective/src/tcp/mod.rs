@@ -277,7 +277,7 @@ impl Collective for Group {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        check_participants(self.rank, self.size, participants)?;
+        check_participants((self.rank, ROOT), self.size, participants)?;
         frames.clear();
         self.operate("gather", |group| {
             let (wait, sequence) = (Wait::begin("gather", deadline), group.sequence);

@@ -30,6 +30,7 @@ use super::options::{FanOut, TcpOptions};
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
 use super::{Group, JobKey, joining};
+use crate::labels::{exchanged, renamed, swapped};
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_participants,
 };
@@ -215,7 +216,7 @@ impl Collective for Tcp {
         if self.root == ROOT {
             return self.group.gather(participants, payload, frames, deadline);
         }
-        check_participants(self.rank, self.size(), participants)?;
+        check_participants((self.rank, self.root), self.size(), participants)?;
         let mut labelled = participants.to_vec();
         labelled.swap(ROOT, self.root);
         let gathered = self.group.gather(&labelled, payload, frames, deadline);
@@ -356,36 +357,6 @@ impl Collective for Tcp {
 /// A group that is met anew is small enough for a star: what a tree saves is worth less than its simplicity then.
 fn in_star(expected: Expected) -> Expected {
     Expected::new(expected.size, expected.job, TcpOptions { fan_out: FanOut::Star, ..expected.options })
-}
-
-fn exchanged(root: Rank, rank: Rank) -> Rank {
-    match rank {
-        ROOT => root,
-        rank if rank == root => ROOT,
-        rank => rank,
-    }
-}
-
-fn swapped(frames: &Frames, root: Rank) -> Frames {
-    let mut own = Frames::default();
-    (0..frames.len()).for_each(|rank| own.push(frames.frame(exchanged(root, rank))));
-    own
-}
-
-/// A group's error with the ranks' own numbers.
-fn renamed(mut error: Error, root: Rank) -> Error {
-    match &mut error {
-        Error::Late { missing, .. } => {
-            missing.iter_mut().for_each(|rank| *rank = exchanged(root, *rank));
-            missing.sort_unstable();
-        }
-        Error::Lost { rank, .. }
-        | Error::Aborted { rank, .. }
-        | Error::File { rank, .. }
-        | Error::Protocol { rank, .. } => *rank = exchanged(root, *rank),
-        _ => {}
-    }
-    error
 }
 
 /// Whether a port is open at one of these addresses: where all refuse the process has ended.
