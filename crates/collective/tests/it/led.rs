@@ -8,6 +8,9 @@ use crate::backends::{for_sizes, tcp_group};
 
 const MASTER: Rank = 2;
 
+/// The last two ranks are late in some cases of the suite, so the master is none of them.
+const SIZES: [usize; 3] = [2, 5, 8];
+
 /// The ends of a backend's group in the order of the run's ranks.
 fn led<C: Collective>(group: Vec<C>) -> Vec<Led<C>> {
     let mut ends: Vec<Led<C>> = group.into_iter().map(|end| Led::new(end, MASTER)).collect();
@@ -21,12 +24,12 @@ fn within(seconds: u64) -> Deadline {
 
 #[test]
 fn in_process_with_another_master_passes_the_suite() {
-    for_sizes(&[2, 3, 8], |size| led(InProcess::group(size)));
+    for_sizes(&SIZES, |size| led(InProcess::group(size)));
 }
 
 #[test]
 fn tcp_with_another_master_passes_the_suite() {
-    for_sizes(&[2, 3, 8], |size| led(tcp_group(size)));
+    for_sizes(&SIZES, |size| led(tcp_group(size)));
 }
 
 #[test]

@@ -90,6 +90,15 @@ pub(super) fn agree(
     {
         return Err(format!("reference names node {node}, and the run has {} nodes, numbered from 0", plan.nodes()));
     }
+    // Its own window is what a master goes by; over all backends it takes part in the gather.
+    if plan.probes_for(root).is_none() {
+        let leader = plan.rank_of_node[plan.node_of_rank[root].index()];
+        return Err(format!(
+            "--master {root}: rank {leader} measures for its host, {}, and rank {root} is no node; name rank {leader}, or make every rank a node \
+             with --per-rank",
+            plan.hostnames[root]
+        ));
+    }
     if config.inject_skew.is_some() && plan.clocks > 1 {
         return Err(format!(
             "inject_skew needs ranks that share one real clock, and there are {} different ones: \
@@ -353,6 +362,20 @@ pub(super) mod tests {
             expected.iter().map(|&(rank, size, host, node)| (rank, size, host, NodeId(node))).collect();
         assert_eq!(short, expected);
         assert!(found.iter().all(|record| record.launcher == Some(by)), "{found:?}");
+    }
+
+    #[test]
+    fn a_master_that_is_no_node_is_refused() {
+        let check = |root, per_rank| {
+            let config = Config { per_rank, ..Config::default() };
+            agree((&config, root), &hellos(&["a", "a", "b", "b"]), RunId(1), KEY).map(|_| ())
+        };
+        assert_eq!((check(0, false), check(2, false), check(3, true)), (Ok(()), Ok(()), Ok(())));
+        let error = check(3, false).expect_err("rank 2 measures for b");
+        assert!(
+            error.contains("--master 3: rank 2 measures for its host, b") && error.contains("--per-rank"),
+            "{error}"
+        );
     }
 
     #[test]
