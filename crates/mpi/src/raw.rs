@@ -55,30 +55,6 @@ impl Communicator {
         unsafe { Self::own(copy) }
     }
 
-    /// A communicator of the same processes, in the order of what `place` makes of each process's rank and the size.
-    ///
-    /// # Safety
-    /// As [`Self::duplicate`].
-    ///
-    /// # Errors
-    /// What MPI says.
-    pub(crate) unsafe fn placed(
-        handle: ffi::MPI_Comm,
-        place: impl FnOnce(usize, usize) -> usize,
-    ) -> Result<Self, Error> {
-        let (mut rank, mut size, mut placed) = (0, 0, handle);
-        // SAFETY: as this function requires; the pointers are of local variables.
-        unsafe {
-            check(ffi::MPI_Comm_rank(handle, &mut rank), "MPI_Comm_rank")?;
-            check(ffi::MPI_Comm_size(handle, &mut size), "MPI_Comm_size")?;
-        }
-        let key = length_as_int(place(rank as usize, size as usize), "MPI_Comm_split")?;
-        // SAFETY: as this function requires; every process calls with the same colour.
-        check(unsafe { ffi::MPI_Comm_split(handle, 0, key, &mut placed) }, "MPI_Comm_split")?;
-        // SAFETY: the call above made the communicator.
-        unsafe { Self::own(placed) }
-    }
-
     /// Takes over a communicator that is ours alone.
     ///
     /// # Safety
@@ -511,7 +487,7 @@ impl Memory {
 }
 
 /// MPI counts with `int`.
-fn length_as_int(length: usize, operation: &'static str) -> Result<c_int, Error> {
+pub(crate) fn length_as_int(length: usize, operation: &'static str) -> Result<c_int, Error> {
     c_int::try_from(length)
         .map_err(|_| Error::Backend { operation, reason: format!("{length} exceeds what MPI can count (2 GiB)") })
 }

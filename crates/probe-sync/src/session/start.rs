@@ -75,12 +75,7 @@ pub(super) fn start<'c>(
     let claim = || RunDirectory::claim(&config.out);
     let (roster, claimed) =
         join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;
-    if leads && !plan.secret && roster.nodes.iter().any(|ready| !ready.address.ip().is_loopback()) {
-        tracing::info!(
-            "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
-             addresses only"
-        );
-    }
+    tell_how_the_key_travelled(leads, &plan, &roster);
     let session_key = join::session_key(&plan, key_file.as_ref());
     let joined = Arc::new(joined(config, plan, session_key, roster, collective));
     if let Some(directory) = &claimed {
@@ -106,6 +101,16 @@ pub(super) fn start<'c>(
     let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
     let rounds = Rounds::new(&joined, exchange, Setup { node, own, decider, keeper, feed, stop, pause, requests });
     Ok((joined, rounds))
+}
+
+/// At the root.
+fn tell_how_the_key_travelled(leads: bool, plan: &Plan, roster: &Roster) {
+    if leads && !plan.secret && roster.nodes.iter().any(|ready| !ready.address.ip().is_loopback()) {
+        tracing::info!(
+            "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
+             addresses only"
+        );
+    }
 }
 
 /// What decides on this rank, at the pace of `policy` where one is given.
