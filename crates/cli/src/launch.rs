@@ -13,22 +13,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probe_sync::collective::{
-    Collective, Deadline, JobKey, MAX_RANKS, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere, join_by,
-    publish, store,
+    Collective, Deadline, JobKey, Led, MAX_RANKS, Meeting, Rank, Tcp, TcpOptions, UniqueId, bind, bind_everywhere,
+    join_by, publish, store,
 };
 use probe_sync::{KeyFile, config};
 use probe_sync_sys::interfaces::own_addresses;
 
-#[cfg(any(not(feature = "mpi"), test))]
 use crate::output::Usage;
 
 /// This process's place among the ranks, connected.
 pub enum Ranks {
     /// Over MPI.
     #[cfg(feature = "mpi")]
-    Mpi(Box<probe_sync::mpi::MpiCollective>),
+    Mpi(Box<Led<probe_sync::mpi::MpiCollective>>),
     /// Over TCP.
-    Tcp(Box<Tcp>),
+    Tcp(Box<Led<Tcp>>),
 }
 
 /// Said when nothing tells this process its rank.
@@ -36,18 +35,20 @@ pub const HOW_TO_START: &str = "nothing says which rank this is: start it with `
      WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or as `probe_sync run --local N`";
 
 impl Ranks {
-    /// Initialises MPI where mpirun started this process; `None` elsewhere.
+    /// Initialises MPI where mpirun started this process, for a run that `master` leads; `None` elsewhere.
     ///
     /// # Errors
     /// How to rebuild a binary without MPI that was started by mpirun.
-    pub fn from_mpirun() -> anyhow::Result<Option<Self>> {
+    pub fn from_mpirun(master: usize) -> anyhow::Result<Option<Self>> {
         if !under_mpirun() || local_child() {
             return Ok(None);
         }
         #[cfg(feature = "mpi")]
         {
-            match probe_sync::mpi::MpiCollective::init() {
-                Ok(joined) => Ok(Some(Self::Mpi(Box::new(joined)))),
+            // Each process goes by what it was told itself. Where they were not told the same there is one order all the same, and the hand-shake
+            // refuses the difference.
+            match probe_sync::mpi::MpiCollective::init_placed(|rank, size| Led::place(master, rank, size)) {
+                Ok(joined) => Ok(Some(Self::Mpi(Box::new(Led::new(joined, master))))),
                 // Whoever misses somebody says so, whatever its rank; the others wait for it and know nothing.
                 Err(late @ probe_sync::collective::Error::Late { .. }) => {
                     let told =
@@ -60,11 +61,14 @@ impl Ranks {
             }
         }
         #[cfg(not(feature = "mpi"))]
-        without_mpi(env::var_os("RANK").is_some()).map(|()| None)
+        {
+            let _over_tcp_it_is_told_again = master;
+            without_mpi(env::var_os("RANK").is_some()).map(|()| None)
+        }
     }
 
-    /// Connects over TCP as torchrun-style variables say, until `stop` is raised; `None` when there are none. A rank that lived before in the run directory `out` finds who took
-    /// rank 0's place.
+    /// Connects over TCP as torchrun-style variables say, for a run that `master` leads, until `stop` is raised; `None` when there are none. A rank that lived
+    /// before in the run directory `out` finds who took rank 0's place.
     ///
     /// # Errors
     /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks that did not come.
@@ -72,6 +76,7 @@ impl Ranks {
         stop: &Arc<AtomicBool>,
         key_file: Option<&Path>,
         out: Option<&Path>,
+        master: usize,
     ) -> anyhow::Result<Option<Self>> {
         if env::var_os("RANK").is_none() {
             return Ok(None);
@@ -84,45 +89,24 @@ impl Ranks {
         if rank >= size || size > MAX_RANKS {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
-        let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
-        let successors = out.map(|out| probe_sync::kept_successors(out, rank)).unwrap_or_default();
-        if let Ok(id) = env::var(ID) {
-            if rank == 0 {
-                bail!("{ID} is how other ranks find rank 0; RANK=0 has none to find, leave the variable out");
-            }
-            let id: UniqueId = id.parse().context(ID)?;
-            return Ok(Some(Self::Tcp(Box::new(id.join_or_return(rank, size, &successors, &deadline)?))));
-        }
-        if let Ok(place) = env::var(RENDEZVOUS) {
-            let mut store = store(&place).context(RENDEZVOUS)?;
-            let (name, key) =
-                (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
-            if rank > 0 {
-                let joined = join_by(store.as_mut(), &name, key, rank, size, &successors, &deadline)?;
-                return Ok(Some(Self::Tcp(Box::new(joined))));
-            }
-            let meeting = Meeting::open(&own_addresses()?)?;
-            publish(store.as_mut(), &name, &meeting, &deadline)?;
-            return Ok(Some(Self::Tcp(Box::new(meeting.keyed_by(key).host(size, &deadline)?))));
-        }
-        let host = env::var("MASTER_ADDR").context("RANK is set but MASTER_ADDR is not: it names rank 0's host")?;
-        let port = master_port()?;
-        let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let job = job_key(key_file, |name| env::var(name).ok())?;
-        if rank == 0 {
-            let listener = listen(&host, port)?;
-            if let (Some(guessable), false) = (&job.guessable, is_loopback(&host)) {
-                tracing::info!(
-                    "ranks are recognised by {guessable}, which others can guess: whoever reaches port {port} can take a rank's \
-                     place; --key-file prevents it"
-                );
-            }
-            Ok(Some(Self::Tcp(Box::new(Tcp::host(listener, size, job.key, &deadline)?))))
-        } else {
-            let options = TcpOptions::from_environment()?;
-            let joined = Tcp::join_or_return(&[address], &successors, rank, size, job.key, options, &deadline)?;
-            Ok(Some(Self::Tcp(Box::new(joined))))
-        }
+        // Those after another master are not kept.
+        let successors =
+            out.filter(|_| master == 0).map(|out| probe_sync::kept_successors(out, rank)).unwrap_or_default();
+        let place = (Led::place(master, rank, size), size);
+        let met = meet(place, &successors, stop, key_file, master).map_err(|error| match error
+            .downcast::<probe_sync::collective::Error>(
+        ) {
+            Ok(error) if master == 0 || master >= size => error.into(),
+            Ok(error) => anyhow::Error::new(Led::named(master, size, error))
+                .context(format!("with --master {master}, where rank {master} listens in place of rank 0")),
+            Err(other) => other,
+        })?;
+        Ok(Some(Self::over_tcp(met, master)))
+    }
+
+    /// A group over TCP that `master` leads.
+    pub fn over_tcp(tcp: Tcp, master: usize) -> Self {
+        Self::Tcp(Box::new(Led::new(tcp, master)))
     }
 
     /// The backend.
@@ -134,13 +118,73 @@ impl Ranks {
         }
     }
 
-    /// The local address that leads to rank 0, where the backend knows it.
+    /// The local address that leads to the master, where the backend knows it.
     pub fn towards_root(&self) -> Option<IpAddr> {
         match self {
             #[cfg(feature = "mpi")]
             Self::Mpi(_) => None,
-            Self::Tcp(tcp) => Some(tcp.local_ip()),
+            Self::Tcp(tcp) => Some(tcp.inner().local_ip()),
         }
+    }
+}
+
+/// Meets the others over TCP, in this `place` of a group of `size`: place 0, the master's, listens.
+fn meet(
+    (place, size): (usize, usize),
+    successors: &[(Rank, Vec<SocketAddr>)],
+    stop: &Arc<AtomicBool>,
+    key_file: Option<&Path>,
+    master: usize,
+) -> anyhow::Result<Tcp> {
+    let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
+    if let Ok(id) = env::var(ID) {
+        if place == 0 {
+            bail!("{ID} is how other ranks find rank {master}; RANK={master} has none to find, leave the variable out");
+        }
+        let id: UniqueId = id.parse().context(ID)?;
+        return Ok(id.join_or_return(place, size, successors, &deadline)?);
+    }
+    if let Ok(rendezvous) = env::var(RENDEZVOUS) {
+        let mut store = store(&rendezvous).context(RENDEZVOUS)?;
+        let (name, key) = (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
+        if place > 0 {
+            return Ok(join_by(store.as_mut(), &name, key, place, size, successors, &deadline)?);
+        }
+        let meeting = Meeting::open(&own_addresses()?)?;
+        publish(store.as_mut(), &name, &meeting, &deadline)?;
+        return Ok(meeting.keyed_by(key).host(size, &deadline)?);
+    }
+    let host = env::var("MASTER_ADDR")
+        .with_context(|| format!("RANK is set but MASTER_ADDR is not: it names the host of rank {master}"))?;
+    check_torchruns_host(master, size, |name| env::var(name).ok())?;
+    let port = master_port()?;
+    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let job = job_key(key_file, |name| env::var(name).ok())?;
+    if place > 0 {
+        let options = TcpOptions::from_environment()?;
+        return Ok(Tcp::join_or_return(&[address], successors, place, size, job.key, options, &deadline)?);
+    }
+    let listener = listen(&host, port)?;
+    if let (Some(guessable), false) = (&job.guessable, is_loopback(&host)) {
+        tracing::info!(
+            "ranks are recognised by {guessable}, which others can guess: whoever reaches port {port} can take a rank's \
+             place; --key-file prevents it"
+        );
+    }
+    Ok(Tcp::host(listener, size, job.key, &deadline)?)
+}
+
+/// torchrun sets MASTER_ADDR itself, to the host of the ranks from 0 on: a master on another host would not be found there. All ranks see that alike.
+fn check_torchruns_host(master: usize, size: usize, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
+    let on_first = variable("LOCAL_WORLD_SIZE").and_then(|text| text.parse::<usize>().ok());
+    match (variable("TORCHELASTIC_RUN_ID"), on_first) {
+        (Some(_), Some(on_first)) if (on_first..size).contains(&master) => Err(anyhow::anyhow!(
+            "--master {master}: torchrun's MASTER_ADDR is the host of ranks 0 to {}, and the others would look for rank {master} there. Name one \
+             of these, or have the ranks meet by a store: {RENDEZVOUS}",
+            on_first - 1
+        )
+        .context(Usage)),
+        _ => Ok(()),
     }
 }
 
@@ -156,9 +200,9 @@ fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
     Err(anyhow::anyhow!(reason).context(Usage))
 }
 
-/// True for the one process that talks to people: rank 0, or a process without ranks.
+/// True for the one process that talks to people: rank 0, or a process without ranks; with `--local` the one that starts the others.
 pub fn speaks() -> bool {
-    rank_text().is_none_or(|rank| rank == "0")
+    rank_text().is_none_or(|rank| rank == "0" && !local_child())
 }
 
 /// `rank N: ` where there are ranks.
@@ -275,6 +319,21 @@ mod tests {
         assert!(key(&[]).guessable.is_some_and(|origin| origin.contains("port")));
         let missing = job_key(Some(Path::new("/no/such/key")), |_| None).map(|_| ()).expect_err("no file");
         assert!(missing.to_string().contains("/no/such/key"), "{missing}");
+    }
+
+    #[test]
+    fn a_master_that_torchruns_address_does_not_lead_to_is_refused() {
+        let check = |master: usize, run: Option<&str>| {
+            let set = [("TORCHELASTIC_RUN_ID", run), ("LOCAL_WORLD_SIZE", Some("2"))];
+            let variable = |asked: &str| set.iter().find(|(name, _)| *name == asked)?.1.map(str::to_owned);
+            check_torchruns_host(master, 4, variable).map_err(|error| format!("{error:?}"))
+        };
+        assert!(check(1, Some("job")).is_ok() && check(2, None).is_ok());
+        let error = check(2, Some("job")).expect_err("rank 2 is on the second host");
+        assert!(
+            error.contains("--master 2") && error.contains("ranks 0 to 1") && error.contains(RENDEZVOUS),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! `--local N`: this process is rank 0 and starts the other ranks as processes of the same binary, over TCP on loopback.
+//! `--local N`: this process is the master, rank 0 unless `--master` names another, and starts the other ranks as processes of the same binary, over TCP on loopback.
 //!
-//! Rank 0 listens before it starts anyone, on a port that the system chooses, so no port can be taken or raced for; the others get its
+//! It listens before it starts anyone, on a port that the system chooses, so no port can be taken or raced for; the others get its
 //! id in their environment.
 //! The others end with this process, or when their connection to rank 0 breaks; those that have not ended after
 //! [`FAREWELL`] are killed by pid.
@@ -12,13 +12,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use probe_sync::collective::{Deadline, Meeting};
+use probe_sync::collective::{Deadline, Led, Meeting};
 
 use crate::launch::{self, Ranks};
 use crate::output::Usage;
 use crate::started::Started;
 
-/// The processes of ranks 1 and up.
+/// The processes of the other ranks.
 pub struct Children {
     processes: Vec<Child>,
 }
@@ -46,6 +46,7 @@ pub fn connect(
 ) -> anyhow::Result<Connected> {
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.clone());
     let out = config.as_ref().ok().map(|config| config.out.clone());
+    let master = config.as_ref().map_or(0, |config| config.master as usize);
     match (mpi, number.filter(|_| !launch::local_child())) {
         (Some(_), Some(_)) => Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage)),
         (Some(mut ranks), None) => {
@@ -54,18 +55,18 @@ pub fn connect(
             {
                 // Each of them is alone in MPI: that job ends here, and what the user has said of the ranks counts.
                 drop(ranks);
-                let named = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref())?;
+                let named = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref(), master)?;
                 ranks = named.ok_or_else(|| anyhow::Error::new(started).context(Usage))?;
             }
             Ok(Connected { ranks, children: None, config })
         }
         (None, Some(number)) => {
             let config = Ok(config?);
-            let (ranks, children) = start(number, stop)?;
+            let (ranks, children) = start(number, master, stop)?;
             Ok(Connected { ranks, children: Some(children), config })
         }
         (None, None) => {
-            let ranks = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref())?;
+            let ranks = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref(), master)?;
             let alone = || match Started::find(false) {
                 Some(started) => anyhow::Error::new(started).context(Usage),
                 None => anyhow::anyhow!(launch::HOW_TO_START).context(Usage),
@@ -76,15 +77,15 @@ pub fn connect(
     }
 }
 
-/// Starts ranks 1 to `size − 1` with this process's own arguments, and connects them.
+/// Starts all ranks but the master's with this process's own arguments, and connects them.
 ///
 /// # Errors
 /// When a process cannot be started, or does not connect in time.
-fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
+fn start(size: u32, master: usize, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
     let meeting = Meeting::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let mut children = Children { processes: Vec::new() };
-    for rank in 1..size {
+    for rank in (0..size).filter(|rank| Led::place(master, *rank as usize, size as usize) != 0) {
         let child = Command::new(&binary)
             .args(std::env::args_os().skip(1))
             .env("RANK", rank.to_string())
@@ -98,7 +99,10 @@ fn start(size: u32, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)>
         children.processes.push(child);
     }
     let deadline = Deadline::new(CONNECT_LIMIT, Some(Arc::clone(stop)));
-    let ranks = Ranks::Tcp(Box::new(meeting.host(size as usize, &deadline)?));
+    let ranks = Ranks::over_tcp(
+        meeting.host(size as usize, &deadline).map_err(|error| Led::named(master, size as usize, error))?,
+        master,
+    );
     Ok((ranks, children))
 }
 

@@ -1,6 +1,6 @@
 //! The command `probe_sync`: parses, calls the libraries, prints. Nothing is computed here.
 //!
-//! Under mpirun MPI is initialised before anything can exit, arguments included: a rank that leaves before `MPI_Init`
+//! Under mpirun MPI is initialised before anything can exit, for wrong arguments too: a rank that leaves before `MPI_Init`
 //! can hang the job. The exit statuses are in `status`.
 #![forbid(unsafe_code)]
 
@@ -39,15 +39,22 @@ use output::Usage;
 use status::Status;
 
 fn main() -> ExitCode {
-    // Before the arguments are looked at: see above.
-    let mpi = match Ranks::from_mpirun() {
+    // Reads only, so that MPI knows the master; nothing exits for it before MPI is there: see above.
+    let parsed = parse();
+    let mpi = match Ranks::from_mpirun(master(&parsed)) {
         Ok(ranks) => ranks,
         // One voice is enough, and Open MPI hangs when many processes fail before `MPI_Init`.
         Err(error) => return if launch::speaks() { failed(&error) } else { ExitCode::SUCCESS },
     };
     // Until the end: spans that wait to be sent are sent when it goes.
     let _log = log::start();
-    let result = match (parse(), mpi) {
+    let parsed = parsed.map(|(cli, line)| {
+        if let Some(line) = line {
+            tracing::info!("{line}");
+        }
+        cli
+    });
+    let result = match (parsed, mpi) {
         (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Doctor(asked)), .. }), mpi) if asked.peers => peers::run(&asked, mpi),
@@ -64,14 +71,22 @@ fn main() -> ExitCode {
     result.map_or_else(|error| failed(&error), |()| Status::Done.into())
 }
 
-/// The command line; flags of the XLA distributed profiler's tools are read as ours.
-fn parse() -> Result<Cli, clap::Error> {
+/// The command line; flags of the XLA distributed profiler's tools are read as ours, and one line says so.
+fn parse() -> Result<(Cli, Option<String>), clap::Error> {
     let usage = |reason: String| Cli::command().error(clap::error::ErrorKind::UnknownArgument, reason);
     let (arguments, line) = old_flags::translate(std::env::args_os().collect()).map_err(usage)?;
-    if let Some(line) = line {
-        tracing::info!("{line}");
-    }
-    Cli::try_parse_from(arguments)
+    Ok((Cli::try_parse_from(arguments)?, line))
+}
+
+/// The rank that is to lead: 0 where the command line or the configuration cannot be used, which all ranks are told later.
+fn master(parsed: &Result<(Cli, Option<String>), clap::Error>) -> usize {
+    let run = match parsed {
+        Ok((Cli { command: None, run }, _)) => run,
+        Ok((Cli { command: Some(Command::Run(run)), .. }, _)) => run,
+        Ok((Cli { command: Some(Command::Doctor(asked)), .. }, _)) => &asked.run,
+        _ => return 0,
+    };
+    run.configuration().map_or(0, |config| config.master as usize)
 }
 
 /// The commands that one process does alone.

@@ -112,7 +112,7 @@ impl Collective for InProcess {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        check_participants(self.rank, self.size, participants)?;
+        check_participants((self.rank, self.root), self.size, participants)?;
         frames.clear();
         if self.rank != self.root {
             let mut state = self.shared.lock();

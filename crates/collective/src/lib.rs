@@ -8,6 +8,8 @@
 
 mod frames;
 mod in_process;
+mod labels;
+mod led;
 mod messages;
 mod random;
 mod stores;
@@ -18,6 +20,7 @@ mod wait;
 
 pub use frames::Frames;
 pub use in_process::InProcess;
+pub use led::Led;
 pub use messages::{ByMessages, Carrier, Messages, Threads, by_messages};
 pub use random::random_bytes;
 pub use stores::{FileStore, Store, TorchStore, join_by, publish, store};
@@ -228,7 +231,7 @@ pub trait Collective {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
-    /// The rank that gathers and decides: [`ROOT`] at first, later whoever took its place ([`Self::succeed`]).
+    /// The rank that gathers and decides: [`ROOT`] at first, or another that was asked for ([`Led`]), later whoever took its place ([`Self::succeed`]).
     fn root(&self) -> Rank {
         ROOT
     }
@@ -242,7 +245,7 @@ pub trait Collective {
         false
     }
 
-    /// Brings every participant's `payload` to [`ROOT`]. `participants` is indexed by rank, equal on all ranks, and
+    /// Brings every participant's `payload` to the root. `participants` is indexed by rank, equal on all ranks, and
     /// includes the root; the others contribute nothing and return at once. At the root `frames` holds one frame per
     /// rank afterwards; elsewhere it is left empty.
     ///
@@ -409,11 +412,11 @@ pub trait Collective {
 ///
 /// # Errors
 /// [`Error::Protocol`] naming `rank`, whose list it is.
-pub fn check_participants(rank: Rank, size: usize, participants: &[bool]) -> Result<(), Error> {
+pub fn check_participants((rank, root): (Rank, Rank), size: usize, participants: &[bool]) -> Result<(), Error> {
     let what = if participants.len() != size {
         format!("a list of {} participants in a group of {size}", participants.len())
-    } else if !participants[ROOT] {
-        format!("a list of participants without the root, rank {ROOT}")
+    } else if !participants[root] {
+        format!("a list of participants without the root, rank {root}")
     } else {
         return Ok(());
     };
@@ -447,7 +450,7 @@ pub fn check_word(rank: Rank, word: &[u8]) -> Result<(), Error> {
 /// The longest word beside the operations.
 pub const WORD_MAX: usize = 4096;
 
-/// The rank that gathers and decides.
+/// The rank that gathers and decides, where no other was asked for.
 pub const ROOT: Rank = 0;
 
 /// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need a moment to
@@ -460,8 +463,9 @@ mod tests {
 
     #[test]
     fn participants_must_match_the_group() {
-        assert!(check_participants(1, 2, &[true, false]).is_ok());
-        assert!(check_participants(1, 2, &[true]).is_err());
-        assert!(check_participants(1, 2, &[false, true]).is_err());
+        assert!(check_participants((1, 0), 2, &[true, false]).is_ok());
+        assert!(check_participants((1, 0), 2, &[true]).is_err());
+        assert!(check_participants((1, 0), 2, &[false, true]).is_err());
+        assert!(check_participants((0, 1), 2, &[false, true]).is_ok());
     }
 }

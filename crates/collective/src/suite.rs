@@ -72,8 +72,9 @@ fn payloads_of_different_lengths(group: &mut dyn Collective) -> Result<(), Strin
 
 fn some_ranks_take_part(group: &mut dyn Collective) -> Result<(), String> {
     let choices: [fn(Rank) -> bool; 4] = [|rank| rank == 0, |rank| rank % 2 == 0, |rank| rank < 2, |rank| rank != 1];
+    let root = group.root();
     for round in 0..40 {
-        round_trip(group, round, choices[round % choices.len()], |rank| 100 + rank, 1000)?;
+        round_trip(group, round, |rank| rank == root || choices[round % choices.len()](rank), |rank| 100 + rank, 1000)?;
     }
     Ok(())
 }
@@ -95,7 +96,7 @@ fn back_to_back(group: &mut dyn Collective) -> Result<(), String> {
     }
     for round in 0..50 {
         let expected = pattern(ROOT, round, round * 3000);
-        let mut buffer = if group.rank() == ROOT { expected.clone() } else { vec![1, 2, 3] };
+        let mut buffer = if group.rank() == group.root() { expected.clone() } else { vec![1, 2, 3] };
         group.broadcast(&mut buffer, &deadline).map_err(text)?;
         expect(buffer == expected, || format!("broadcast {round} arrived as {} other bytes", buffer.len()))?;
     }
@@ -119,12 +120,12 @@ fn everyone_gets_everything(group: &mut dyn Collective) -> Result<(), String> {
 }
 
 fn each_gets_its_own(group: &mut dyn Collective) -> Result<(), String> {
-    let deadline = Deadline::new(LONG, None);
+    let (deadline, root) = (Deadline::new(LONG, None), group.root());
     for round in 0..2 * LENGTHS.len() {
         let length =
-            |rank: Rank| if rank == ROOT { 40_000 } else { LENGTHS[(rank + round) % LENGTHS.len()].min(100_000) };
+            |rank: Rank| if rank == root { 40_000 } else { LENGTHS[(rank + round) % LENGTHS.len()].min(100_000) };
         let mut frames = Frames::default();
-        if group.rank() == ROOT {
+        if group.rank() == group.root() {
             (0..group.size()).for_each(|rank| frames.push(&pattern(rank, round, length(rank))));
         }
         let mut own = vec![3; 9];
@@ -135,7 +136,7 @@ fn each_gets_its_own(group: &mut dyn Collective) -> Result<(), String> {
         })?;
     }
     let few = Frames::default();
-    if group.rank() == ROOT && group.scatter(&few, &mut Vec::new(), &deadline).is_ok() {
+    if group.rank() == group.root() && group.scatter(&few, &mut Vec::new(), &deadline).is_ok() {
         return Err("a scatter without frames was accepted".to_owned());
     }
     Ok(())
@@ -154,7 +155,8 @@ fn words_beside_the_operations(group: &mut dyn Collective) -> Result<(), String>
         heard.extend(group.calls().map_err(text)?);
     }
     expect(carried == 0 || carried == 2 * WORDS, || format!("{carried} of {} words were carried", 2 * WORDS))?;
-    let speakers = if group.rank() == ROOT { 1..group.size() } else { ROOT..ROOT + 1 };
+    let from_root = |rank: &Rank| (*rank == group.root()) != (group.rank() == group.root());
+    let speakers: Vec<Rank> = (0..group.size()).filter(from_root).collect();
     let until = std::time::Instant::now() + LONG;
     while heard.len() < carried * speakers.len() && std::time::Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
@@ -191,8 +193,10 @@ fn late_ranks_are_named(group: &mut dyn Collective, count: usize) -> Result<(), 
     }
     let result = group.gather(&everyone, b"here", &mut frames, &Deadline::new(SHORT, None));
     match result {
-        Err(Error::Late { missing, interrupted: false, .. }) if group.rank() == ROOT && missing == late => Ok(()),
-        other if group.rank() == ROOT => Err(format!("the root got {other:?} instead of late {late:?}")),
+        Err(Error::Late { missing, interrupted: false, .. }) if group.rank() == group.root() && missing == late => {
+            Ok(())
+        }
+        other if group.rank() == group.root() => Err(format!("the root got {other:?} instead of late {late:?}")),
         // The others may be done already, or see the root give up.
         _ => Ok(()),
     }
@@ -201,13 +205,13 @@ fn late_ranks_are_named(group: &mut dyn Collective, count: usize) -> Result<(), 
 fn late_root_is_named(group: &mut dyn Collective) -> Result<(), String> {
     round_trip(group, 0, |_| true, |_| 10, 10)?;
     let mut buffer = Vec::new();
-    if group.rank() == ROOT {
+    if group.rank() == group.root() {
         std::thread::sleep(LATE);
         let _ = group.broadcast(&mut buffer, &Deadline::new(SHORT, None));
         return Ok(());
     }
     match group.broadcast(&mut buffer, &Deadline::new(SHORT, None)) {
-        Err(Error::Late { missing, interrupted: false, .. }) if missing == [ROOT] => Ok(()),
+        Err(Error::Late { missing, interrupted: false, .. }) if missing == [group.root()] => Ok(()),
         // A leader that has given up on the root may already have broken its connections.
         other => Err(format!("rank {} got {other:?} instead of a late root", group.rank())),
     }
@@ -222,8 +226,10 @@ fn interrupt_ends_the_wait(group: &mut dyn Collective) -> Result<(), String> {
     }
     let deadline = Deadline::new(LONG, Some(Arc::new(AtomicBool::new(true))));
     match group.gather(&everyone, b"here", &mut frames, &deadline) {
-        Err(Error::Late { missing, interrupted: true, .. }) if group.rank() == ROOT && missing == [late] => Ok(()),
-        other if group.rank() == ROOT => Err(format!("the root got {other:?} instead of an interrupted wait")),
+        Err(Error::Late { missing, interrupted: true, .. }) if group.rank() == group.root() && missing == [late] => {
+            Ok(())
+        }
+        other if group.rank() == group.root() => Err(format!("the root got {other:?} instead of an interrupted wait")),
         _ => Ok(()),
     }
 }
@@ -259,7 +265,7 @@ fn round_trip(
     group.gather(&participants, &pattern(rank, round, length(rank)), &mut frames, &deadline).map_err(text)?;
     check_frames(group, &frames, round, &takes_part, &length)?;
     let expected = pattern(ROOT, round + 1, broadcast_length);
-    let mut buffer = if rank == ROOT { expected.clone() } else { vec![9; 5] };
+    let mut buffer = if rank == group.root() { expected.clone() } else { vec![9; 5] };
     group.broadcast(&mut buffer, &deadline).map_err(text)?;
     expect(buffer == expected, || format!("round {round}: the broadcast differs ({} bytes)", buffer.len()))
 }
@@ -271,7 +277,7 @@ fn check_frames(
     takes_part: impl Fn(Rank) -> bool,
     length: impl Fn(Rank) -> usize,
 ) -> Result<(), String> {
-    if group.rank() != ROOT {
+    if group.rank() != group.root() {
         return expect(frames.is_empty(), || "frames away from the root".to_owned());
     }
     expect(frames.len() == group.size(), || format!("round {round}: {} frames", frames.len()))?;

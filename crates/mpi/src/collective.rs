@@ -58,12 +58,21 @@ impl MpiCollective {
     /// # Errors
     /// [`Error::Setup`], also where this thread may not call MPI, or [`Error::Backend`] with what MPI says; [`Error::Late`] with the ranks that do not answer.
     pub fn init() -> Result<Self, Error> {
+        Self::init_placed(|rank, _| rank)
+    }
+
+    /// As [`MpiCollective::init`], where a process of rank r among n of MPI's world has the rank `place(r, n)` in this group; ranks that name the same place
+    /// follow each other there as in the world.
+    ///
+    /// # Errors
+    /// As [`MpiCollective::init`].
+    pub fn init_placed(place: impl FnOnce(Rank, usize) -> Rank) -> Result<Self, Error> {
         let session = Session::start()?;
         if session.owns_mpi() {
             meeting::meet()?;
         }
         // SAFETY: MPI is initialised, and the world is valid as long as it is.
-        let comm = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD) }?;
+        let comm = unsafe { Communicator::placed(ffi::RSMPI_COMM_WORLD, place) }?;
         let mut group = Self::on(comm, MpiOptions::default())?;
         group.session = Some(session);
         Ok(group)
@@ -288,7 +297,7 @@ impl Collective for MpiCollective {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        check_participants(self.rank, self.size, participants)?;
+        check_participants((self.rank, probe_sync_collective::ROOT), self.size, participants)?;
         let brings = || Part::Gather { participants: participants.to_vec(), payload: payload.to_vec() };
         self.operate(Kind::Gather, deadline, brings, |parts, operation, layout, _| {
             parts.gather(operation, layout, participants, payload, frames, deadline)

@@ -15,6 +15,7 @@ mod leaders;
 mod mail;
 mod meeting;
 mod operation;
+mod order;
 mod parts;
 pub mod raw;
 mod session;

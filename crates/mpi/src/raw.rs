@@ -487,7 +487,7 @@ impl Memory {
 }
 
 /// MPI counts with `int`.
-fn length_as_int(length: usize, operation: &'static str) -> Result<c_int, Error> {
+pub(crate) fn length_as_int(length: usize, operation: &'static str) -> Result<c_int, Error> {
     c_int::try_from(length)
         .map_err(|_| Error::Backend { operation, reason: format!("{length} exceeds what MPI can count (2 GiB)") })
 }

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::support::{complaint, free_port, lines, output, probe_sync, wait, wait_for_lines};
 
-fn rank(port: u16, rank: usize, size: usize, arguments: &[&str]) -> Command {
+/// One rank of a run over TCP on loopback, by its environment.
+pub fn rank(port: u16, rank: usize, size: usize, arguments: &[&str]) -> Command {
     let mut command = probe_sync(arguments);
     command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
@@ -18,7 +19,8 @@ fn rank(port: u16, rank: usize, size: usize, arguments: &[&str]) -> Command {
     command
 }
 
-fn signal(child: &Child, signal: Signal) {
+/// Sends a signal to a process of this test.
+pub fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("our own child");
 }
 
@@ -258,13 +260,13 @@ fn a_launchers_variables_do_not_disturb_other_commands() {
 }
 
 /// The report that a run has left.
-fn written_report(out: &Path) -> Value {
+pub fn written_report(out: &Path) -> Value {
     let text = std::fs::read_to_string(out.join("report.json")).expect("a report");
     serde_json::from_str(&text).expect("JSON")
 }
 
 /// Waits until `round` has been solved.
-fn wait_for_round(out: &Path, round: usize) {
+pub fn wait_for_round(out: &Path, round: usize) {
     wait_for_lines(&out.join("global_windows.jsonl"), round + 1);
 }
 
@@ -640,7 +642,7 @@ fn who_comes_back_with_other_settings_is_turned_away_with_the_reason() {
 }
 
 /// The folder of the master after the first.
-fn second_masters(out: &Path) -> Option<std::path::PathBuf> {
+pub fn second_masters(out: &Path) -> Option<std::path::PathBuf> {
     let entries = std::fs::read_dir(out).ok()?.flatten().map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().contains("-from-round")).find(|path| path.join("run.json").exists())
 }

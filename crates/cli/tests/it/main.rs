@@ -6,6 +6,7 @@ mod days;
 mod documents;
 mod faults;
 mod hosts;
+mod master;
 mod measure;
 mod metrics;
 mod modes;

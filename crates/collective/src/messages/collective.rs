@@ -141,7 +141,7 @@ impl Collective for ByMessages {
         deadline: &Deadline,
     ) -> Result<(), Error> {
         const NAME: &str = "gather";
-        check_participants(self.rank, self.size, participants)?;
+        check_participants((self.rank, ROOT), self.size, participants)?;
         self.refuse_broken(NAME)?;
         frames.clear();
         self.gathers += 1;

@@ -28,12 +28,12 @@ use rustix::event::PollFlags;
 use super::connection::{Connection, Leaving};
 use super::frame::{Hashed, Kind};
 use super::greeting::{Errand, Verdict};
-use super::labels::renamed;
 use super::newcomers::{Expected, Newcomers, Proven};
 use super::options::TcpOptions;
 use super::receiving::{Delivery, Receiving};
 use super::secret::Secret;
 use super::sockets::poll_sockets;
+use crate::labels::renamed;
 use crate::{Error, FilePlaces, Rank};
 
 /// The thread that lets ranks back in. Dropping it ends the thread.

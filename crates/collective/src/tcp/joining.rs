@@ -20,11 +20,11 @@ use super::connection::{Connection, Seals};
 use super::frame::Seal;
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
-use super::labels::exchanged;
 use super::newcomers::Expected;
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
+use crate::labels::exchanged;
 use crate::{Deadline, Error, ROOT, Rank, Wait, random_bytes};
 
 /// A rank's way into the group.

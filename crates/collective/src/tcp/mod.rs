@@ -19,7 +19,6 @@ mod greeting;
 mod incoming;
 mod job_key;
 mod joining;
-mod labels;
 mod local;
 mod newcomers;
 mod options;
@@ -43,6 +42,7 @@ pub use rendezvous::{bind, bind_everywhere};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
+use crate::labels::{exchanged, renamed};
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_frames,
     check_participants, check_word,
@@ -52,7 +52,6 @@ use children::Children;
 use connection::Connection;
 use door::Door;
 use frame::{Hashed, Kind};
-use labels::{exchanged, renamed};
 use local::Offers;
 use newcomers::Expected;
 use peers::{Losses, Peers};
@@ -287,7 +286,7 @@ impl Collective for Group {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        check_participants(self.rank, self.size, participants)?;
+        check_participants((self.rank, ROOT), self.size, participants)?;
         frames.clear();
         self.operate("gather", |group| {
             let (wait, sequence) = (Wait::begin("gather", deadline), group.sequence);

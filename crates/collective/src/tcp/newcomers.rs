@@ -21,8 +21,8 @@ use super::connection::{Connection, Seals};
 use super::frame::Seal;
 use super::greeting::{Errand, HELLO, Hello, NONCE, PROOF, Proofs, VERSION, Verdict, version_of};
 use super::job_key::JobKey;
-use super::labels::exchanged;
 use super::options::{FanOut, TcpOptions};
+use crate::labels::exchanged;
 use crate::{Error, ROOT, Rank, random_bytes};
 
 /// All who have connected to one listener and have proven nothing yet.

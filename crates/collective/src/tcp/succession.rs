@@ -27,12 +27,12 @@ use rustix::event::PollFlags;
 use super::connection::Connection;
 use super::frame::Kind;
 use super::greeting::{Errand, Verdict};
-use super::labels::{exchanged, renamed, swapped};
 use super::newcomers::{Expected, Newcomers};
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
 use super::{Group, JobKey, joining};
+use crate::labels::{exchanged, renamed, swapped};
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_participants,
 };
@@ -244,7 +244,7 @@ impl Collective for Tcp {
         if self.root == ROOT {
             return self.group.gather(participants, payload, frames, deadline);
         }
-        check_participants(self.rank, self.size(), participants)?;
+        check_participants((self.rank, self.root), self.size(), participants)?;
         let mut labelled = participants.to_vec();
         labelled.swap(ROOT, self.root);
         let gathered = self.group.gather(&labelled, payload, frames, deadline);

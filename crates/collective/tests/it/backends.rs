@@ -49,7 +49,8 @@ fn for_all<C: Collective + Send>(make: impl Fn(usize) -> Vec<C> + Sync) {
     for_sizes(&SIZES, make);
 }
 
-fn for_sizes<C: Collective + Send>(sizes: &[usize], make: impl Fn(usize) -> Vec<C> + Sync) {
+/// All cases of the suite on groups of these sizes.
+pub fn for_sizes<C: Collective + Send>(sizes: &[usize], make: impl Fn(usize) -> Vec<C> + Sync) {
     std::thread::scope(|scope| {
         for &size in sizes {
             let make = &make;

@@ -5,6 +5,7 @@
 mod backends;
 mod foreign_connections;
 mod integrity;
+mod led;
 mod messages;
 mod return_of_ranks;
 mod return_through_a_tree;

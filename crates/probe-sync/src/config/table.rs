@@ -183,13 +183,19 @@ settings! {
     /// How rounds come about.
     rounds: RoundMode = RoundMode::Master; shared "rounds" "rounds" "MODE" in Measuring;
     read |text| choice(text, &ROUND_MODES); write |c| c.rounds.name().into(); check |_| Ok(());
-    help "How rounds come about: master (rank 0 gathers the windows, solves, decides), timed (every node cuts by its own clock, every rank \
+    help "How rounds come about: master (rank 0, or --master, gathers the windows, solves, decides), timed (every node cuts by its own clock, every rank \
           gets all windows and solves them) or local (no rounds: windows go to files, for probe_sync solve)" shown;
+
+    /// The rank that gathers, solves and records.
+    master: u32 = 0; shared "master" "master" "RANK" in Measuring;
+    read number; write |c| c.master.to_string(); check |_| Ok(());
+    help "The rank whose process leads the run: it gathers the windows, solves, decides, and writes the run's files into its --out. With \
+          MASTER_ADDR and MASTER_PORT it is the one that listens: MASTER_ADDR names its host then. Nodes' numbers and the reference stay" shown;
 
     /// How many ranks may take the master's place, one after the other.
     successors: u32 = 3; shared "successors" "successors" "N" in Measuring;
     read number; write |c| c.successors.to_string(); check |_| Ok(());
-    help "How many ranks may take the place of rank 0, one after the other, when it is lost, over TCP; 0: the run ends with it" shown;
+    help "How many ranks may take the place of rank 0 (or --master), one after the other, when it is lost, over TCP; 0: the run ends with it" shown;
 
     /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536 (ranks times nodes).
     share_rounds: Option<bool> = None; shared "share_rounds" "share-rounds" "BOOL" in Measuring;

@@ -100,7 +100,7 @@ fn connections_to_root(nodes: &[Offering<'_>]) -> Chosen {
         offer.candidates.iter().find(wanted).map(Source::from)
     };
     let sources = nodes.iter().map(own).collect::<Option<Vec<_>>>()?;
-    Some((sources, "the addresses of the connections to rank 0".to_owned()))
+    Some((sources, "the addresses of the connections to the master".to_owned()))
 }
 
 /// Where rank 0 has several interfaces, others may have come by different ones, and need not reach each other.

@@ -21,7 +21,7 @@ mod wish;
 
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline, Frames, ROOT, random_bytes};
+use probe_sync_collective::{Collective, Deadline, Frames, random_bytes};
 use probe_sync_time::{Edge, RunId, SessionKey, System, Timestamp};
 use serde::Serialize;
 
@@ -66,13 +66,15 @@ pub(crate) fn agree_on_plan(
     deadline: &Deadline,
 ) -> Result<(Plan, Vec<Hello>), Error> {
     let mut all = Vec::new();
+    let root = collective.root();
     let plan: Plan = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
         for (rank, hello) in hellos.into_iter().flatten().enumerate() {
             all.push(hello.map_err(|reason| format!("rank {rank}: {reason}"))?);
         }
         let drawn = random_bytes().and_then(|run| Ok((RunId(u64::from_le_bytes(run)), SessionKey(random_bytes()?))));
-        let (run, drawn_key) = drawn.map_err(|error| format!("rank 0: {error}"))?;
-        plan::agree(config.ok_or("rank 0 has no configuration")?, &all, run, drawn_key)
+        let (run, drawn_key) = drawn.map_err(|error| format!("rank {root}: {error}"))?;
+        let config = config.ok_or_else(|| format!("rank {root} has no configuration"))?;
+        plan::agree((config, root), &all, run, drawn_key)
     })?;
     Ok((plan, all))
 }
@@ -98,7 +100,7 @@ pub(crate) fn agree_on_roster(
     claim: impl FnOnce() -> Result<RunDirectory, Error>,
     deadline: &Deadline,
 ) -> Result<(Roster, Option<RunDirectory>), Error> {
-    let mut claimed = None;
+    let (mut claimed, root) = (None, collective.root());
     let roster = negotiate(collective, own, deadline, |statements: Vec<Option<Result<Ready, String>>>| {
         let mut nodes = Vec::with_capacity(plan.nodes());
         for (rank, ready) in statements.into_iter().enumerate() {
@@ -109,7 +111,7 @@ pub(crate) fn agree_on_roster(
             }
         }
         let roster = Roster::new(nodes, start, reference, plan.secret)?;
-        claimed = Some(claim().map_err(|error| format!("rank 0: {error}"))?);
+        claimed = Some(claim().map_err(|error| format!("rank {root}: {error}"))?);
         Ok(roster)
     })?;
     Ok((roster, claimed))
@@ -130,7 +132,7 @@ where
     let mut frames = Frames::default();
     collective.gather(&everyone, &wire::encode(&own), &mut frames, deadline)?;
     let mut decision = Vec::new();
-    if collective.rank() == ROOT {
+    if collective.rank() == collective.root() {
         let of_rank = |(rank, bytes): (usize, &[u8])| match bytes {
             [] => Err(Error::Refused { reason: format!("rank {rank} was lost before") }),
             bytes => wire::decode(bytes, rank),
@@ -139,7 +141,7 @@ where
         decision = wire::encode(&statements.map_err(|error| error.to_string()).and_then(decide));
     }
     collective.broadcast(&mut decision, &deadline.extended(ROOT_SPEAKS_FIRST))?;
-    wire::decode::<Result<D, String>>(&decision, ROOT)?.map_err(|reason| Error::Refused { reason })
+    wire::decode::<Result<D, String>>(&decision, collective.root())?.map_err(|reason| Error::Refused { reason })
 }
 
 /// By how much ranks that wait for the root wait longer than the root itself.

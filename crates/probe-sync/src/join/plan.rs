@@ -8,7 +8,7 @@
 
 use std::net::SocketAddr;
 
-use probe_sync_collective::ROOT;
+use probe_sync_collective::Rank;
 use probe_sync_estimate::record::{Launcher, RankRecord};
 use probe_sync_time::{Edge, NodeId, RunId, SessionKey};
 use serde::{Deserialize, Serialize};
@@ -72,10 +72,15 @@ impl Plan {
     }
 }
 
-/// The plan of all ranks' hellos, or why the run is refused.
-pub(super) fn agree(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) -> Result<Plan, String> {
+/// The plan of all ranks' hellos, by the configuration of the root, or why the run is refused.
+pub(super) fn agree(
+    (config, root): (&Config, Rank),
+    all: &[Hello],
+    run: RunId,
+    drawn_key: SessionKey,
+) -> Result<Plan, String> {
     refuse_differences(all)?;
-    let plan = make_plan(config, all, run, drawn_key)?;
+    let plan = make_plan((config, root), all, run, drawn_key)?;
     let unknown = |node: NodeId| (node.index() >= plan.nodes()).then_some(node);
     if let Some(node) = config.inject_step.and_then(|step| unknown(step.node)) {
         return Err(format!("inject_step names node {node}, and the run has {} nodes", plan.nodes()));
@@ -84,6 +89,15 @@ pub(super) fn agree(config: &Config, all: &[Hello], run: RunId, drawn_key: Sessi
         && let Some(node) = unknown(node)
     {
         return Err(format!("reference names node {node}, and the run has {} nodes, numbered from 0", plan.nodes()));
+    }
+    // Its own window is what a master goes by; over all backends it takes part in the gather.
+    if plan.probes_for(root).is_none() {
+        let leader = plan.rank_of_node[plan.node_of_rank[root].index()];
+        return Err(format!(
+            "--master {root}: rank {leader} measures for its host, {}, and rank {root} is no node; name rank {leader}, or make every rank a node \
+             with --per-rank",
+            plan.hostnames[root]
+        ));
     }
     if config.inject_skew.is_some() && plan.clocks > 1 {
         return Err(format!(
@@ -129,7 +143,12 @@ pub(super) fn refuse_difference(first: &Hello, rank: usize, other: &Hello) -> Re
     Ok(())
 }
 
-fn make_plan(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) -> Result<Plan, String> {
+fn make_plan(
+    (config, root): (&Config, Rank),
+    all: &[Hello],
+    run: RunId,
+    drawn_key: SessionKey,
+) -> Result<Plan, String> {
     let mut clocks: Vec<&str> = Vec::new();
     let clock_of_rank: Vec<usize> = all
         .iter()
@@ -177,22 +196,25 @@ fn make_plan(config: &Config, all: &[Hello], run: RunId, drawn_key: SessionKey) 
         edges,
         hostnames: all.iter().map(|rank| rank.hostname.clone()).collect(),
         clocks: clocks.len() as u32,
-        successors: successors(config.successors as usize, all, &rank_of_node),
+        successors: successors(config.successors as usize, root, all, &rank_of_node),
         node_of_rank,
         rank_of_node,
     })
 }
 
-/// Of the ranks that are nodes and stand by the first of every other host, then the others, so that a host that is gone takes few of them.
-fn successors(most: usize, all: &[Hello], rank_of_node: &[u32]) -> Vec<(usize, Vec<SocketAddr>)> {
+/// Of the ranks that are nodes and stand by, from the root's next on and then from rank 0 on, the first of every other host, then the others, so that a host that is gone takes few of them.
+fn successors(most: usize, root: Rank, all: &[Hello], rank_of_node: &[u32]) -> Vec<(usize, Vec<SocketAddr>)> {
     // A run that ends with the first rank that is lost has no other master, and its root knows that.
-    if all[ROOT].stands_by.is_none() {
+    if all[root].stands_by.is_none() {
         return Vec::new();
     }
-    let ranks = rank_of_node.iter().map(|rank| *rank as usize).filter(|rank| *rank != ROOT);
+    let ranks = |after: bool| {
+        let ranks = rank_of_node.iter().map(|rank| *rank as usize);
+        ranks.filter(move |rank| *rank != root && (*rank > root) == after)
+    };
     let standing: Vec<(usize, &Vec<SocketAddr>)> =
-        ranks.filter_map(|rank| Some((rank, all[rank].stands_by.as_ref()?))).collect();
-    let mut hosts = vec![&all[ROOT].clock_identity];
+        ranks(true).chain(ranks(false)).filter_map(|rank| Some((rank, all[rank].stands_by.as_ref()?))).collect();
+    let mut hosts = vec![&all[root].clock_identity];
     let (mut first, mut others) = (Vec::new(), Vec::new());
     for (rank, addresses) in standing {
         let host = &all[rank].clock_identity;
@@ -262,7 +284,7 @@ pub(super) mod tests {
     }
 
     pub(in super::super) fn plan_of(all: &[Hello]) -> Plan {
-        make_plan(&Config::default(), all, RunId(1), KEY).expect("addresses")
+        make_plan((&Config::default(), 0), all, RunId(1), KEY).expect("addresses")
     }
 
     /// Every host has an address of its own in one network.
@@ -275,7 +297,7 @@ pub(super) mod tests {
 
     fn check(hosts: &[&str], per_rank: bool, nodes: &[u32], leaders: &[u32], places: &[(u32, u32)]) {
         let config = Config { per_rank, ..Config::default() };
-        let plan = make_plan(&config, &hellos(hosts), RunId(1), KEY).expect("addresses");
+        let plan = make_plan((&config, 0), &hellos(hosts), RunId(1), KEY).expect("addresses");
         assert_eq!(plan.node_of_rank, nodes.iter().map(|n| NodeId(*n)).collect::<Vec<_>>());
         assert_eq!(plan.rank_of_node, leaders);
         assert_eq!(plan.place_on_host, places);
@@ -290,7 +312,7 @@ pub(super) mod tests {
 
     #[test]
     fn every_rank_learns_the_drawn_key_and_no_one_prints_it() {
-        let plan = make_plan(&Config::default(), &hellos(&["a", "b"]), RunId(1), KEY).expect("addresses");
+        let plan = make_plan((&Config::default(), 0), &hellos(&["a", "b"]), RunId(1), KEY).expect("addresses");
         let learnt: Plan = wire::decode(&wire::encode(&plan), 0).expect("our own bytes");
         assert_eq!(learnt.drawn_key, KEY);
         assert!(!format!("{learnt:?}").contains("167"), "{learnt:?}");
@@ -333,13 +355,39 @@ pub(super) mod tests {
             }
         };
         let hellos: Vec<Hello> = ranks_of.iter().map(hello).collect();
-        let plan = agree(&Config::default(), &hellos, RunId(1), KEY).expect("alike");
+        let plan = agree((&Config::default(), 0), &hellos, RunId(1), KEY).expect("alike");
         let found = ranks(&plan, &hellos);
         let short: Vec<_> = found.iter().map(|r| (r.rank, r.world_size, r.hostname.as_str(), r.node_id)).collect();
         let expected: Vec<_> =
             expected.iter().map(|&(rank, size, host, node)| (rank, size, host, NodeId(node))).collect();
         assert_eq!(short, expected);
         assert!(found.iter().all(|record| record.launcher == Some(by)), "{found:?}");
+    }
+
+    #[test]
+    fn a_master_that_is_no_node_is_refused() {
+        let check = |root, per_rank| {
+            let config = Config { per_rank, ..Config::default() };
+            agree((&config, root), &hellos(&["a", "a", "b", "b"]), RunId(1), KEY).map(|_| ())
+        };
+        assert_eq!((check(0, false), check(2, false), check(3, true)), (Ok(()), Ok(()), Ok(())));
+        let error = check(3, false).expect_err("rank 2 measures for b");
+        assert!(
+            error.contains("--master 3: rank 2 measures for its host, b") && error.contains("--per-rank"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_ranks_after_the_master_come_first_and_those_of_other_hosts_before_its_own() {
+        let mut all = hellos(&["a", "b", "a", "b", "c"]);
+        all.iter_mut().for_each(|hello| hello.stands_by = Some(Vec::new()));
+        let line = |root| -> Vec<usize> {
+            successors(9, root, &all, &[0, 1, 2, 3, 4]).into_iter().map(|(rank, _)| rank).collect()
+        };
+        assert_eq!(line(0), [1, 4, 2, 3]);
+        assert_eq!(line(2), [3, 4, 0, 1]);
+        assert_eq!(line(4), [0, 1, 2, 3]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{self as collective, Attendance, Collective, Deadline, Frames, ROOT, Rank, Traffic};
+use probe_sync_collective::{self as collective, Attendance, Collective, Deadline, Frames, Rank, Traffic};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
@@ -321,7 +321,7 @@ impl<'c> Exchange<'c> {
         }
         self.collective.broadcast(&mut agreed, &deadline)?;
         let Some(holder) = wire::decode::<Option<Rank>>(&agreed, root)? else { return Ok(None) };
-        let concerned: Vec<bool> = (0..size).map(|rank| [ROOT, root, holder].contains(&rank)).collect();
+        let concerned: Vec<bool> = (0..size).map(|rank| [root, holder].contains(&rank)).collect();
         let held = last.map(|last| wire::encode(&last.without_shadow())).unwrap_or_default();
         self.collective.gather(&concerned, &held, &mut self.frames, &deadline)?;
         let mut newest = Vec::new();

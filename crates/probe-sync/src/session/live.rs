@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, ROOT, Rank};
+use probe_sync_collective::{Collective, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{NodeId, RunId, StampSource};
 
@@ -116,9 +116,9 @@ impl<'c> Session<'c> {
         context: &Context,
         policy: Option<Policy>,
     ) -> Result<Self, Error> {
-        let rank = collective.rank();
+        let (rank, leads) = (collective.rank(), collective.rank() == collective.root());
         let (joined, rounds) = start::start(config, collective, context, policy)?;
-        let listens = rank == ROOT && joined.config.rounds == RoundMode::Master;
+        let listens = leads && joined.config.rounds == RoundMode::Master;
         let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
         Ok(Self { joined, rounds, rank, failed: false, control, requests: Some(context.requests.clone()) })
     }
@@ -141,9 +141,7 @@ impl<'c> Session<'c> {
                 Ok(self.rounds.last())
             }
             Ok(false) => {
-                if self.rank != ROOT {
-                    forget_successors(&self.joined.config.out, self.rank);
-                }
+                forget_successors(&self.joined.config.out, self.rank);
                 Ok(None)
             }
             Err(error) => Err(self.failed(error)),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective, Deadline, ROOT};
+use probe_sync_collective::{Collective, Deadline};
 use probe_sync_probe::topology;
 use probe_sync_sys::{SystemClock, TracerClock, host};
 use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
@@ -40,14 +40,19 @@ pub(super) fn start<'c>(
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
+    let notice = collective.notice();
     let own = |config: &Config| {
         let key_file = key_file.as_ref().map_err(ToString::to_string)?;
         clock::usable(config.clock_counter)?;
+        // Who comes back finds who leads now.
+        if notice.is_none() {
+            check_master(config, collective)?;
+        }
         Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref())
     };
     let mut hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let key_file = key_file.unwrap_or_default();
-    if let Some(notice) = collective.notice() {
+    if let Some(notice) = notice {
         return again(&notice, config, hello, key_file.as_ref(), collective, context);
     }
     if let (Ok(config), Ok(hello)) = (&config, &mut hello)
@@ -57,8 +62,8 @@ pub(super) fn start<'c>(
     }
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
-    let rank = collective.rank();
-    if rank == ROOT && plan.nodes() > 1 {
+    let (rank, leads) = (collective.rank(), collective.rank() == collective.root());
+    if leads && plan.nodes() > 1 {
         tracing::info!("nodes probe from {}", plan.sources_reason);
     }
     let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok(), context));
@@ -67,12 +72,7 @@ pub(super) fn start<'c>(
     let claim = || RunDirectory::claim(&config.out);
     let (roster, claimed) =
         join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;
-    if rank == ROOT && !plan.secret && roster.nodes.iter().any(|ready| !ready.address.ip().is_loopback()) {
-        tracing::info!(
-            "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
-             addresses only"
-        );
-    }
+    tell_how_the_key_travelled(leads, &plan, &roster);
     let session_key = join::session_key(&plan, key_file.as_ref());
     let joined = Arc::new(joined(config, plan, session_key, roster, collective));
     if let Some(directory) = &claimed {
@@ -82,7 +82,7 @@ pub(super) fn start<'c>(
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
     let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank, None)).transpose()?;
-    let decider = decider(&joined, rank, policy);
+    let decider = decider(&joined, leads, policy);
     let keeper = claimed.map(|directory| {
         let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory, None)?;
         Ok::<_, Error>(Box::new(Keeper::new(&joined, recorder, hellos)))
@@ -100,14 +100,24 @@ pub(super) fn start<'c>(
     Ok((joined, rounds))
 }
 
+/// At the root.
+fn tell_how_the_key_travelled(leads: bool, plan: &Plan, roster: &Roster) {
+    if leads && !plan.secret && roster.nodes.iter().any(|ready| !ready.address.ip().is_loopback()) {
+        tracing::info!(
+            "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
+             addresses only"
+        );
+    }
+}
+
 /// What decides on this rank, at the pace of `policy` where one is given.
-fn decider(joined: &Joined, rank: usize, policy: Option<Policy>) -> Option<Box<Decider>> {
+fn decider(joined: &Joined, leads: bool, policy: Option<Policy>) -> Option<Box<Decider>> {
     let decides = match joined.config.rounds {
-        RoundMode::Master => rank == ROOT,
+        RoundMode::Master => leads,
         RoundMode::Timed => true,
         RoundMode::Local => false,
     };
-    let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, rank == ROOT);
+    let configured = || Policy::of(&joined.config, joined.plan.nodes(), &joined.edges, leads);
     decides.then(|| Box::new(Decider::new(joined, policy.unwrap_or_else(configured))))
 }
 
@@ -169,9 +179,24 @@ fn again<'c>(
 fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
     collective.line_up(successors);
-    if collective.rank() != ROOT {
+    if joined.config.master == 0 && collective.rank() != probe_sync_collective::ROOT {
         keep_successors(&joined.config.out, collective.rank(), successors);
     }
+}
+
+/// The group must have been made for the master that the configuration names: which process others find first is settled when they meet.
+fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), String> {
+    let (master, root, size) = (config.master as usize, collective.root(), collective.size());
+    if master >= size {
+        return Err(format!("--master {master}: there is no such rank; the run has {size}, numbered from 0"));
+    }
+    if master != root {
+        return Err(format!(
+            "--master {master}: this group has met around rank {root}. The command `probe_sync` and groups of `collective::Led` can have \
+             another master; sessions beside a launcher cannot: leave master out there"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether this rank could take the master's place: only a master has one that others can take, and where the first rank that is lost ends the run nobody does.

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::InProcess;
+use probe_sync_collective::{Collective as _, InProcess, Led};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId, Timestamp};
@@ -39,7 +39,8 @@ pub(super) fn start_some_that_die(
     {
         config.set(key, text, "test").expect("a setting");
     }
-    let spawn = |(rank, mut collective): (usize, InProcess)| {
+    let spawn = |mut collective: Led<InProcess>| {
+        let rank = collective.rank();
         let (config, requests, (sender, rounds)) = (config.clone(), Requests::default(), channel());
         let context = Context { requests: requests.clone(), ..Context::default() };
         let thread = std::thread::spawn(move || {
@@ -55,7 +56,10 @@ pub(super) fn start_some_that_die(
         });
         Running { requests, rounds, thread }
     };
-    InProcess::group(size).into_iter().enumerate().map(spawn).collect()
+    let master = config.master as usize;
+    let mut group: Vec<_> = InProcess::group(size).into_iter().map(|end| Led::new(end, master)).collect();
+    group.sort_by_key(Led::rank);
+    group.into_iter().map(spawn).collect()
 }
 
 /// All rounds of each rank, and the root's report.

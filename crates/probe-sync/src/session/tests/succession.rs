@@ -64,6 +64,41 @@ fn the_next_rank_takes_a_lost_masters_place_and_no_round_is_lost() {
 }
 
 #[test]
+fn another_rank_leads_from_the_start_and_the_ranks_after_it_take_its_place() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let settings = [&SETTINGS[..], &[("master", "3")]].concat();
+    let lives = |rank| match rank {
+        3 => Some(4),
+        4 => Some(8),
+        _ => None,
+    };
+    let running = start_some_that_die(6, directory.path(), &settings, lives);
+    wait_for(&running[0], 12);
+    stop(&running[1]);
+    let (rounds, report) = end(running);
+    let numbers: Vec<u64> = rounds[2].iter().map(|round| round.round_id.0).collect();
+    assert!(numbers.iter().copied().eq(0..numbers.len() as u64) && numbers.len() >= 13, "{numbers:?}");
+    assert_eq!(report.taken_over.map(|taken_over| taken_over.from_rank), Some(4));
+    let names: Vec<PathBuf> = folders(directory.path());
+    let of = |rank: &str| names.iter().any(|folder| folder.to_string_lossy().contains(rank));
+    assert!(names.len() == 2 && of("rank4-from-round") && of("rank5-from-round"), "{names:?}");
+    assert_eq!(report.truth.as_ref().map(|truth| truth.outside_hard_interval), Some(0), "{report:?}");
+    assert!(report.carriers.is_empty(), "node 0 is the reference all the time: {report:?}");
+}
+
+#[test]
+fn a_group_that_has_met_around_another_rank_is_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = crate::Config { master: 1, out: directory.path().join("out"), ..crate::Config::default() };
+    let refused = super::sessions(2, &config, None, super::to_the_end);
+    for rank in refused {
+        let error = rank.expect_err("rank 0 leads").to_string();
+        assert!(error.contains("--master 1: this group has met around rank 0"), "{error}");
+    }
+    assert!(!config.out.exists());
+}
+
+#[test]
 fn masters_may_be_lost_one_after_the_other() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let lives = |rank| match rank {

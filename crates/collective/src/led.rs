@@ -1,0 +1,219 @@
+//! A group that another rank than 0 leads from the start.
+//!
+//! Place in the flow: around any backend, for `--master RANK`. Every backend gathers at the process that it calls rank 0; here that process is rank
+//! `master` of the run, and rank 0 of the run has the number that the backend would have given the master. Nothing else is changed, so whatever
+//! a backend can do (a rank's return, another root) it can do for any master.
+//!
+//! By hand, 4 ranks, master 2: ranks 0, 1, 2, 3 of the run have the places 2, 1, 0, 3 in the backend's group. Rank 2 is lost and the backend's place 3 takes over:
+//! rank 3 of the run.
+//!
+//! What it does not do: bring the processes to their places; whoever makes the group asks [`Led::place`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::labels::{exchanged, renamed, swapped};
+use crate::{
+    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, check_frames,
+    check_participants,
+};
+
+/// One rank of a group in which rank `master` has the backend's place 0.
+#[derive(Debug)]
+pub struct Led<C> {
+    inner: C,
+    master: Rank,
+}
+
+impl<C: Collective> Led<C> {
+    /// `inner` is this process's end, in the place that [`Self::place`] says. All ranks name the same master. One that there is not is as rank 0: the
+    /// hand-shake, which all ranks reach then, refuses it.
+    pub fn new(inner: C, master: Rank) -> Self {
+        let master = if master < inner.size() { master } else { ROOT };
+        Self { inner, master }
+    }
+
+    /// The backend's end.
+    pub fn inner(&self) -> &C {
+        &self.inner
+    }
+
+    fn own<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| renamed(error, self.master))
+    }
+
+    fn exchanged(&self, rank: Rank) -> Rank {
+        exchanged(self.master, rank)
+    }
+}
+
+impl Led<()> {
+    /// The number that `rank` of a group of `size` has in the backend: the master's is 0.
+    pub fn place(master: Rank, rank: Rank, size: usize) -> Rank {
+        if master < size { exchanged(master, rank) } else { rank }
+    }
+
+    /// The error of a group that did not come about, with the ranks' own numbers.
+    pub fn named(master: Rank, size: usize, error: Error) -> Error {
+        if master < size { renamed(error, master) } else { error }
+    }
+}
+
+impl<C: Collective> Collective for Led<C> {
+    fn rank(&self) -> Rank {
+        self.exchanged(self.inner.rank())
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn root(&self) -> Rank {
+        self.exchanged(self.inner.root())
+    }
+
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+
+    fn signals_reach_all(&self) -> bool {
+        self.inner.signals_reach_all()
+    }
+
+    fn gather(
+        &mut self,
+        participants: &[bool],
+        payload: &[u8],
+        frames: &mut Frames,
+        deadline: &Deadline,
+    ) -> Result<(), Error> {
+        if self.master == ROOT {
+            return self.inner.gather(participants, payload, frames, deadline);
+        }
+        check_participants((self.rank(), self.root()), self.size(), participants)?;
+        let mut placed = participants.to_vec();
+        placed.swap(ROOT, self.master);
+        let gathered = self.inner.gather(&placed, payload, frames, deadline);
+        self.own(gathered)?;
+        *frames = swapped(frames, self.master);
+        Ok(())
+    }
+
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        let told = self.inner.broadcast(buffer, deadline);
+        self.own(told)
+    }
+
+    fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        if self.master == ROOT {
+            return self.inner.scatter(frames, own, deadline);
+        }
+        check_frames((self.rank(), self.root()), self.size(), frames)?;
+        let told = if self.rank() == self.root() {
+            self.inner.scatter(&swapped(frames, self.master), own, deadline)
+        } else {
+            self.inner.scatter(&Frames::default(), own, deadline)
+        };
+        self.own(told)
+    }
+
+    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
+        let gathered = self.inner.allgather(payload, frames, deadline);
+        self.own(gathered)?;
+        if self.master != ROOT {
+            *frames = swapped(frames, self.master);
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+        let said = self.inner.call(word);
+        self.own(said)
+    }
+
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        let heard = self.inner.calls();
+        Ok(self.own(heard)?.into_iter().map(|(place, word)| (self.exchanged(place), word)).collect())
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
+    }
+
+    fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
+        let begun = self.inner.go_on_without_lost(notice);
+        self.own(begun)
+    }
+
+    fn receive_files(&mut self, places: Arc<dyn FilePlaces>) {
+        self.inner.receive_files(Arc::new(PlacesOfRanks { places, master: self.master }));
+    }
+
+    fn let_nobody_back(&mut self) {
+        self.inner.let_nobody_back();
+    }
+
+    fn attendance(&mut self) -> Attendance {
+        let Attendance { left, back } = self.inner.attendance();
+        let own = |(place, error): (Rank, Error)| (self.exchanged(place), renamed(error, self.master));
+        Attendance {
+            left: left.into_iter().map(own).collect(),
+            back: back.into_iter().map(|(place, statement)| (self.exchanged(place), statement)).collect(),
+        }
+    }
+
+    fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
+        self.inner.admit(self.exchanged(rank), verdict)
+    }
+
+    fn notice(&mut self) -> Option<Vec<u8>> {
+        self.inner.notice()
+    }
+
+    fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
+        let back = self.inner.come_back(statement, deadline);
+        self.own(back)
+    }
+
+    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+        let standing = self.inner.stand_by();
+        self.own(standing)
+    }
+
+    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+        let placed = |(rank, addresses): &(Rank, Vec<SocketAddr>)| (self.exchanged(*rank), addresses.clone());
+        let line: Vec<_> = successors.iter().map(placed).collect();
+        self.inner.line_up(&line);
+    }
+
+    fn succeed(&mut self, of: usize, late_by: std::time::Duration, deadline: &Deadline) -> Result<Rank, Error> {
+        let successor = self.inner.succeed(of, late_by, deadline);
+        Ok(self.exchanged(self.own(successor)?))
+    }
+
+    fn root_has_gone(&mut self) -> bool {
+        self.inner.root_has_gone()
+    }
+
+    fn superseded_by(&mut self) -> Option<Rank> {
+        self.inner.superseded_by().map(|place| self.exchanged(place))
+    }
+
+    fn abort(&mut self, reason: &str) {
+        self.inner.abort(reason);
+    }
+}
+
+/// Where files of ranks go, which the backend knows by their places.
+#[derive(Debug)]
+struct PlacesOfRanks {
+    places: Arc<dyn FilePlaces>,
+    master: Rank,
+}
+
+impl FilePlaces for PlacesOfRanks {
+    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String> {
+        self.places.path(exchanged(self.master, rank), name)
+    }
+}
