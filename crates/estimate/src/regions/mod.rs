@@ -32,6 +32,8 @@ use crate::record::OffsetRecord;
 #[derive(Clone, Debug)]
 pub struct NodeLines {
     lines: Vec<OffsetRecord>,
+    /// What its own clock showed at the lines that say it, and their places.
+    readings: Vec<(Timestamp<System>, usize)>,
 }
 
 /// What lines say of a node at one moment.
@@ -70,7 +72,8 @@ impl NodeLines {
                 kept.push(line);
             }
         }
-        Self { lines: kept }
+        let readings = kept.iter().enumerate().filter_map(|(place, line)| Some((reading(line)?, place))).collect();
+        Self { lines: kept, readings }
     }
 
     /// The lines.
@@ -105,10 +108,11 @@ impl NodeLines {
 
     /// What is known when the node's own clock shows `own`; None where [`Self::when_reference_shows`] gives none.
     pub fn when_it_shows(&self, own: Timestamp<System>) -> Option<Known> {
-        let after = self.lines.partition_point(|line| reading(line).is_some_and(|shown| shown <= own));
-        let before = after.checked_sub(1)?;
+        // Among all lines one that reaches nobody would end the search in the middle of others.
+        let after = self.readings.partition_point(|(shown, _)| *shown <= own);
+        let (shown, before) = *self.readings.get(after.checked_sub(1)?)?;
         let first = known(&self.lines[before])?;
-        let since_ns = (own - reading(&self.lines[before])?).as_ns() as f64;
+        let since_ns = (own - shown).as_ns() as f64;
         if since_ns == 0.0 {
             return Some(first);
         }
@@ -139,8 +143,7 @@ pub fn compose(node: &NodeLines, master: &NodeLines, until: Timestamp<Reference>
     let mut composed = Vec::new();
     let mut left_out = 0;
     // When the master's clock shows these, its own curve bends.
-    let bends: Vec<Timestamp<Reference>> =
-        master.lines.iter().filter_map(|line| Some(reading(line)?.on_reference())).collect();
+    let bends: Vec<Timestamp<Reference>> = master.readings.iter().map(|(shown, _)| shown.on_reference()).collect();
     let mut bend = 0;
     for line in &node.lines {
         let at = midpoint(line);

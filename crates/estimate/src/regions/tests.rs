@@ -128,6 +128,22 @@ fn a_step_an_unreachable_line_and_a_lost_master_are_not_crossed() {
     assert_eq!(NodeLines::new([reference[2].clone()]).reference_until(), None);
 }
 
+#[test]
+fn one_unreachable_line_of_a_master_leaves_out_only_what_is_beside_it() {
+    let times = (0..=8).map(|half| SECOND + half * SECOND / 2);
+    let node = NodeLines::new(times.map(|at| line(at, [7.0, 0.0], [1.0; 3], 1.0)));
+    for lost in 0..5 {
+        let mut lines: Vec<_> = (0..5).map(|k| line((k + 1) * SECOND, [0.0, 0.0], [1.0; 3], 1.0)).collect();
+        lines[lost].estimate.reachable = false;
+        let (composed, left_out) = compose(&node, &NodeLines::new(lines), NEVER);
+        let missing = |line: &&OffsetRecord| !composed.iter().any(|whole| midpoint(whole) == midpoint(line));
+        let missing: Vec<_> = node.lines().iter().filter(missing).map(|line| midpoint(line).as_ns()).collect();
+        let beside = |at: &i64| (at - (lost as i64 + 1) * SECOND).abs() < SECOND;
+        let expected: Vec<_> = node.lines().iter().map(|line| midpoint(line).as_ns()).filter(beside).collect();
+        assert_eq!((&missing, left_out), (&expected, expected.len()), "line {lost} of the master is unreachable");
+    }
+}
+
 /// A clock as a function of real time: offset, rate and a wave, ns.
 struct Clock {
     offset: f64,
@@ -192,10 +208,12 @@ fn coverage(seeds: std::ops::Range<u64>, disordered: Duration) -> [f64; 3] {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let [all, first, second, a, b] = std::array::from_fn(|_| Clock::random(&mut random));
         for (master, node) in [(&first, &a), (&second, &b)] {
-            let mut above = measured(master, &all, random.random_range(0.0..1e9), &mut random);
-            for line in &mut above.lines {
+            let above = measured(master, &all, random.random_range(0.0..1e9), &mut random);
+            let moved = |mut line: OffsetRecord| {
                 (line.window_start, line.window_end) = (line.window_start + disordered, line.window_end + disordered);
-            }
+                line
+            };
+            let above = NodeLines::new(above.lines.into_iter().map(moved));
             let own = measured(node, master, 2e9, &mut random);
             let (composed, left_out) = compose(&own, &above, NEVER);
             assert!(composed.len() > 60 && left_out < 5, "{} lines, {left_out} left out", composed.len());
