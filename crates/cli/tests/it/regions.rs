@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use probe_sync_trace::clocks::Offsets;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait, wait_for_lines};
@@ -22,9 +23,7 @@ impl Runs {
     fn measured(runs: &[(&str, &str, &str, &[&str])]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let start = |(name, ranks, seed, more): &(&str, &str, &str, &[&str])| {
-            let mut command = probe_sync(&["run", "--local", ranks, "--window", "1s", "--inject-skew", seed]);
-            command.args(["--skew-model", "sinusoid", "--out"]).arg(folder.path().join(name)).args(*more);
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
+            local(&folder.path().join(name), ranks, seed, more)
         };
         let children: Vec<_> = runs.iter().map(start).collect();
         for child in children {
@@ -58,11 +57,33 @@ impl Runs {
     }
 }
 
+/// A run of local ranks.
+fn local(out: &Path, ranks: &str, seed: &str, more: &[&str]) -> Child {
+    let mut command = probe_sync(&["run", "--local", ranks, "--window", "1s", "--inject-skew", seed]);
+    command.args(["--skew-model", "sinusoid", "--out", text(out)]).args(more);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
+}
+
+/// Waits until a run has told of so many lines more.
+fn wait_for_more(run: &Path, count: usize) {
+    let live = run.join("offsets.jsonl");
+    wait_for_lines(&live, lines_so_far(&live) + count);
+}
+
+fn lines_so_far(file: &Path) -> usize {
+    std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
+}
+
+/// Asks a run to end, as Ctrl-C does.
+fn end(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::TERM).expect("our own child");
+}
+
 /// Ranks of a run of three that find each other by variables: each can be killed by itself.
 fn three(out: &Path, seed: &str, more: &[&str]) -> Vec<Child> {
     let port = free_port().to_string();
     let rank = |rank: u32| {
-        let mut command = probe_sync(&["run", "--window", "1s", "--duration", "7s", "--round-timeout", "2s"]);
+        let mut command = probe_sync(&["run", "--window", "1s", "--round-timeout", "2s", "--duration", LONG]);
         command.args(["--inject-skew", seed, "--skew-model", "sinusoid", "--out", text(out)]).args(more);
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", "3");
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
@@ -104,12 +125,28 @@ fn true_offset_ns(runs: &Runs, (run, node, master): Origin, at_ns: f64, epoch_ns
 
 #[test]
 fn two_regions_and_their_masters_become_one_timeline() {
-    // Longer on top, so that nothing of the regions lies outside; region b measures against its node 1.
-    let runs = Runs::measured(&[
-        ("a", "3", "3", &["--duration", "4s"]),
-        ("b", "2", "4", &["--duration", "4s", "--reference", "1"]),
-        ("top", "3", "5", &["--duration", "7s", "--reference", "2"]),
-    ]);
+    let runs = Runs { folder: tempfile::tempdir().expect("a temporary directory") };
+    let top = local(&runs.path("top"), "3", "5", &["--duration", LONG, "--reference", "2"]);
+    // Nothing of the regions lies before it, and nothing after.
+    wait_for_more(&runs.path("top"), 2);
+    let regions = [("a", "3", "3", ["--reference", "0"]), ("b", "2", "4", ["--reference", "1"])];
+    let regions = regions.map(|(name, ranks, seed, reference)| {
+        let child = local(&runs.path(name), ranks, seed, &[&["--duration", LONG], &reference[..]].concat());
+        (name, child)
+    });
+    for (name, child) in &regions {
+        // The first line and four rounds of its two or three nodes.
+        wait_for_lines(&runs.path(name).join("offsets.jsonl"), 13);
+        end(child);
+    }
+    for (_, child) in regions {
+        let output = wait(child);
+        assert!(output.status.success(), "{}", complaint(&output));
+    }
+    // A round may be under way.
+    wait_for_more(&runs.path("top"), 6);
+    end(&top);
+    assert!(wait(top).status.success());
     let (a, b) = (runs.region("a"), runs.region("b"));
     let (status, said, told) = runs.compose(&[&a, &b, "--master", "a=1", "--master", "b=2"]);
     assert_eq!(status, Some(0), "{said}");
@@ -160,25 +197,29 @@ fn two_regions_and_their_masters_become_one_timeline() {
 fn a_lost_master_ends_its_region_and_no_other() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
-    let top = probe_sync(&["run", "--local", "2", "--window", "1s", "--duration", "12s", "--inject-skew", "5"])
-        .args(["--skew-model", "sinusoid", "--out", text(&folder.path().join("top"))])
-        .stderr(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
+    let top = local(&folder.path().join("top"), "2", "5", &["--duration", LONG]);
     // Nothing of the regions lies before it.
-    wait_for_lines(&folder.path().join("top/offsets.jsonl"), 2);
+    wait_for_more(&folder.path().join("top"), 2);
     // Region a loses its reference, which is not the rank that writes; region b a node like any other.
     let mut regions = [(three(&a, "3", &["--reference", "1"]), 1), (three(&b, "4", &[]), 2)];
-    for (out, (ranks, lost)) in [&a, &b].into_iter().zip(&mut regions) {
+    for out in [&a, &b] {
         // The first line and three rounds.
         wait_for_lines(&out.join("offsets.jsonl"), 10);
+    }
+    for (ranks, lost) in &mut regions {
         ranks[*lost].kill().expect("our own child");
+    }
+    // Three rounds and more without them, of two nodes or three.
+    for (out, (ranks, _)) in [&a, &b].into_iter().zip(&regions) {
+        wait_for_more(out, 12);
+        end(&ranks[0]);
     }
     let outputs = regions.map(|(ranks, _)| ranks.into_iter().map(wait).collect::<Vec<_>>());
     for (output, lost) in outputs.iter().zip([1, 2]) {
         assert!(output[0].status.success() && !output[lost].status.success(), "{}", complaint(&output[0]));
     }
+    wait_for_more(&folder.path().join("top"), 4);
+    end(&top);
     assert!(wait(top).status.success());
     let runs = Runs { folder };
     let regions = [runs.region("a"), runs.region("b")];
@@ -236,6 +277,8 @@ fn what_cannot_be_composed_is_refused() {
     check(&[&a, &a], 2, &["\"a\" is empty or given twice"]);
     let again = format!("--region=z={}", text(&runs.path("a")));
     check(&[&a, &again], 2, &["is the run of a and of z"]);
+    let again = format!("--region=z={}", text(&runs.path("a").join("offsets.smoothed.jsonl")));
+    check(&[&a, &again], 2, &["is the run of a and of z"]);
     check(&[], 2, &["--region"]);
     check(&["--region", "a"], 2, &["NAME=VALUE"]);
     check(&[&a, "--master", "a=0"], 1, &["region a", "must run at the same time"]);
@@ -255,3 +298,6 @@ fn what_cannot_be_composed_is_refused() {
 fn cut(path: &Path, text: &str, length: usize) {
     std::fs::write(path, &text[..length]).expect("writable");
 }
+
+/// Runs of this length are ended as soon as they have what is needed, whoever starts first; the limit is for those that a failed test leaves.
+const LONG: &str = "300s";

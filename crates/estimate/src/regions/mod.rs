@@ -20,18 +20,22 @@
 //! both offsets by Δ. Its variance is that of the less certain end and the walk between both, `q·Δ·u` with u = s(1 − s). The walk adds
 //! `q·Δ²·u²·(1 − 2s)/2` to the covariance, half the slope of the bridge's variance.
 //!
-//! What it does not do: go beyond a level's lines, or across a step, a disturbed line or an unreachable one. Read files.
+//! What it does not do: go beyond a level's lines, or across a step or an unreachable line. Across a disturbed line it goes, and says
+//! that what it gives there is disturbed. Read files.
 
-use probe_sync_time::{Duration, Reference, System, Timestamp};
+use probe_sync_time::{Duration, Reference, RoundId, System, Timestamp};
 
 use crate::graph::linear::Block;
 use crate::motion::{NS_PER_S_PER_PPM, hermite, variance_between};
-use crate::record::OffsetRecord;
+use crate::record::{OffsetRecord, StepRecord};
 
 /// One node's lines in order of time, as a curve.
 #[derive(Clone, Debug)]
 pub struct NodeLines {
     lines: Vec<OffsetRecord>,
+    /// What its own clock showed at the lines that say it, and their places.
+    readings: Vec<(Timestamp<System>, usize)>,
+    out_of_order: usize,
 }
 
 /// What lines say of a node at one moment.
@@ -62,20 +66,32 @@ pub struct Known {
 }
 
 impl NodeLines {
-    /// Lines of one node; such as do not follow the one before in time are left out.
+    /// Lines of one node. Such as do not follow the one before in time are left out; the step of which one tells goes to the first kept line
+    /// that is not before it.
     pub fn new(lines: impl IntoIterator<Item = OffsetRecord>) -> Self {
         let mut kept: Vec<OffsetRecord> = Vec::new();
+        let mut out_of_order = 0;
         for line in lines {
             if kept.last().is_none_or(|last| midpoint(last) < midpoint(&line)) {
                 kept.push(line);
+                continue;
             }
+            out_of_order += 1;
+            let next = kept.partition_point(|kept| midpoint(kept) < midpoint(&line));
+            Break::of(&line).tell(&mut kept[next]);
         }
-        Self { lines: kept }
+        let readings = kept.iter().enumerate().filter_map(|(place, line)| Some((reading(line)?, place))).collect();
+        Self { lines: kept, readings, out_of_order }
     }
 
     /// The lines.
     pub fn lines(&self) -> &[OffsetRecord] {
         &self.lines
+    }
+
+    /// How many lines were left out, because they did not follow the one before in time.
+    pub fn out_of_order(&self) -> usize {
+        self.out_of_order
     }
 
     /// Until when the node was the reference: the time of its last line before the first that gives it an offset, or does not reach it. None
@@ -105,10 +121,11 @@ impl NodeLines {
 
     /// What is known when the node's own clock shows `own`; None where [`Self::when_reference_shows`] gives none.
     pub fn when_it_shows(&self, own: Timestamp<System>) -> Option<Known> {
-        let after = self.lines.partition_point(|line| reading(line).is_some_and(|shown| shown <= own));
-        let before = after.checked_sub(1)?;
+        // Among all lines one that reaches nobody would end the search in the middle of others.
+        let after = self.readings.partition_point(|(shown, _)| *shown <= own);
+        let (shown, before) = *self.readings.get(after.checked_sub(1)?)?;
         let first = known(&self.lines[before])?;
-        let since_ns = (own - reading(&self.lines[before])?).as_ns() as f64;
+        let since_ns = (own - shown).as_ns() as f64;
         if since_ns == 0.0 {
             return Some(first);
         }
@@ -134,21 +151,25 @@ impl NodeLines {
 
 /// The lines of a region's node on the timeline of the run among the masters: at each of its own, and where the master's curve has a
 /// line between them. `until` is when the master ceased to be the region's reference. Lines for which the masters' run says nothing of
-/// this master are left out; returned is how many beside those that are not.
+/// this master are left out; returned is how many beside those that are not. A step stands on one line alone: where that is left out, the next
+/// one that is not tells it.
 pub fn compose(node: &NodeLines, master: &NodeLines, until: Timestamp<Reference>) -> (Vec<OffsetRecord>, usize) {
     let mut composed = Vec::new();
-    let mut left_out = 0;
+    let (mut left_out, mut untold) = (0, Break::default());
     // When the master's clock shows these, its own curve bends.
-    let bends: Vec<Timestamp<Reference>> =
-        master.lines.iter().filter_map(|line| Some(reading(line)?.on_reference())).collect();
+    let bends: Vec<Timestamp<Reference>> = master.readings.iter().map(|(shown, _)| shown.on_reference()).collect();
     let mut bend = 0;
+    let mut add = |mut whole: OffsetRecord, untold: &mut Break| {
+        std::mem::take(untold).tell(&mut whole);
+        composed.push(whole);
+    };
     for line in &node.lines {
         let at = midpoint(line);
         while let Some(between) = bends.get(bend).filter(|between| **between < at && **between <= until) {
             bend += 1;
             let here = node.when_reference_shows(*between).zip(master.when_it_shows(between.of_reference_node()));
             if let Some((own, above)) = here {
-                composed.push(on_timeline(line, Some(own), &above, Duration::from_ns(0)));
+                add(on_timeline(line, Some(own), &above, Duration::from_ns(0)), &mut untold);
             }
         }
         if bends.get(bend) == Some(&at) {
@@ -157,12 +178,42 @@ pub fn compose(node: &NodeLines, master: &NodeLines, until: Timestamp<Reference>
         match master.when_it_shows(at.of_reference_node()).filter(|_| at <= until) {
             Some(above) => {
                 let half = Duration::from_ns((line.window_end - line.window_start).as_ns() / 2);
-                composed.push(on_timeline(line, known(line), &above, half));
+                add(on_timeline(line, known(line), &above, half), &mut untold);
             }
-            None => left_out += 1,
+            None => {
+                left_out += 1;
+                untold = untold.and(Break::of(line));
+            }
         }
     }
     (composed, left_out)
+}
+
+/// What a line tells of a break before it.
+#[derive(Copy, Clone, Debug, Default)]
+struct Break {
+    step: Option<StepRecord>,
+    into: Option<RoundId>,
+}
+
+impl Break {
+    fn of(line: &OffsetRecord) -> Self {
+        Self { step: line.step, into: line.broken_into }
+    }
+
+    /// With one that a later line tells. A line has room for one step: from the last reading before the first to the first one after the last.
+    fn and(self, later: Self) -> Self {
+        let joined = |(first, last): (StepRecord, StepRecord)| StepRecord { after: first.after, before: last.before };
+        Self {
+            step: self.step.zip(later.step).map(joined).or(self.step).or(later.step),
+            into: self.into.or(later.into),
+        }
+    }
+
+    fn tell(self, line: &mut OffsetRecord) {
+        let Self { step, into } = self.and(Self::of(line));
+        (line.step, line.broken_into) = (step, into);
+    }
 }
 
 /// `line`, of which `own` is known at its place, when the master is known as `above`.

@@ -1,11 +1,10 @@
 //! The example by hand, lines that must not be joined, and two regions of swinging clocks whose truth is known.
 
-use probe_sync_time::{NodeId, RoundId};
+use probe_sync_time::NodeId;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::record::StepRecord;
 use crate::window::NodeEstimate;
 
 const SECOND: i64 = 1_000_000_000;
@@ -128,6 +127,77 @@ fn a_step_an_unreachable_line_and_a_lost_master_are_not_crossed() {
     assert_eq!(NodeLines::new([reference[2].clone()]).reference_until(), None);
 }
 
+#[test]
+fn one_unreachable_line_of_a_master_leaves_out_only_what_is_beside_it() {
+    let times = (0..=8).map(|half| SECOND + half * SECOND / 2);
+    let node = NodeLines::new(times.map(|at| line(at, [7.0, 0.0], [1.0; 3], 1.0)));
+    for lost in 0..5 {
+        let mut lines: Vec<_> = (0..5).map(|k| line((k + 1) * SECOND, [0.0, 0.0], [1.0; 3], 1.0)).collect();
+        lines[lost].estimate.reachable = false;
+        let (composed, left_out) = compose(&node, &NodeLines::new(lines), NEVER);
+        let missing = |line: &&OffsetRecord| !composed.iter().any(|whole| midpoint(whole) == midpoint(line));
+        let missing: Vec<_> = node.lines().iter().filter(missing).map(|line| midpoint(line).as_ns()).collect();
+        let beside = |at: &i64| (at - (lost as i64 + 1) * SECOND).abs() < SECOND;
+        let expected: Vec<_> = node.lines().iter().map(|line| midpoint(line).as_ns()).filter(beside).collect();
+        assert_eq!((&missing, left_out), (&expected, expected.len()), "line {lost} of the master is unreachable");
+    }
+}
+
+fn stepped(after: i64, before: i64) -> Option<StepRecord> {
+    Some(StepRecord { after: Timestamp::from_ns(after), before: Timestamp::from_ns(before) })
+}
+
+#[test]
+fn a_step_whose_line_is_left_out_is_told_by_the_next() {
+    // The master is unknown between 2 and 4 s, bends at 1, 2, 4, 5 and 6 s, and the region measures between.
+    let mut above: Vec<_> = (1..=6).map(|k| line(k * SECOND, [0.0, 0.0], [1.0; 3], 1.0)).collect();
+    above[2].estimate.reachable = false;
+    let above = NodeLines::new(above);
+    let times: Vec<i64> = (2..=10).map(|half| half * SECOND / 2 + SECOND / 4).collect();
+    // Which lines tell of what, the time of the one that has to tell it, and what.
+    let first = stepped(22 * SECOND / 10, 23 * SECOND / 10);
+    let second = stepped(32 * SECOND / 10, 33 * SECOND / 10);
+    let third = stepped(43 * SECOND / 10, 44 * SECOND / 10);
+    let check = |told: &[(usize, Option<StepRecord>, Option<RoundId>)], expected: &[(i64, _, _)]| {
+        let mut lines: Vec<_> = times.iter().map(|at| line(*at, [0.0, 0.0], [1.0; 3], 1.0)).collect();
+        for (place, step, into) in told {
+            (lines[*place].step, lines[*place].broken_into) = (*step, *into);
+        }
+        let (composed, left_out) = compose(&NodeLines::new(lines), &above, NEVER);
+        assert_eq!(left_out, 4, "lines at 2.25, 2.75, 3.25 and 3.75 s");
+        let tells = |line: &&OffsetRecord| line.step.is_some() || line.broken_into.is_some();
+        let found = composed.iter().filter(tells);
+        let found: Vec<_> = found.map(|line| (midpoint(line).as_ns(), line.step, line.broken_into)).collect();
+        assert_eq!(found, expected, "{told:?}");
+    };
+    // The master's line at 4 s has one of the region's lines on either side, so it is the first that is known again.
+    let again = 4 * SECOND;
+    check(&[(2, first, None)], &[(again, first, None)]);
+    check(&[(4, None, Some(RoundId(7)))], &[(again, None, Some(RoundId(7)))]);
+    let both = stepped(22 * SECOND / 10, 33 * SECOND / 10);
+    check(&[(2, first, None), (4, second, Some(RoundId(7)))], &[(again, both, Some(RoundId(7)))]);
+    // Over the step at 4.3 s nothing is joined, so the line at 4.75 s tells it: once, and joined with none before.
+    check(&[(7, third, None)], &[(times[7], third, None)]);
+    check(&[(2, first, None), (7, third, None)], &[(again, first, None), (times[7], third, None)]);
+    // A step between the lines about 4 s: nothing is known there, and the line at 4.25 s tells both.
+    let fourth = stepped(39 * SECOND / 10, 40 * SECOND / 10);
+    let whole = stepped(22 * SECOND / 10, 40 * SECOND / 10);
+    check(&[(2, first, None), (6, fourth, None)], &[(times[6], whole, None)]);
+}
+
+#[test]
+fn a_line_out_of_order_leaves_its_step() {
+    let step = stepped(SECOND, 2 * SECOND);
+    let mut lines = [1, 2, 3, 4].map(|k| line(k * SECOND, [0.0, 0.0], [1.0; 3], 1.0)).to_vec();
+    let mut late = [line(5 * SECOND / 2, [9.0, 0.0], [1.0; 3], 1.0), line(4 * SECOND, [9.0, 0.0], [1.0; 3], 1.0)];
+    (late[0].step, late[1].broken_into) = (step, Some(RoundId(3)));
+    lines.extend(late);
+    let lines = NodeLines::new(lines);
+    let found: Vec<_> = lines.lines().iter().map(|line| (line.step, line.broken_into)).collect();
+    assert_eq!(found, [(None, None), (None, None), (step, None), (None, Some(RoundId(3)))]);
+    assert_eq!(lines.out_of_order(), 2);
+}
+
 /// A clock as a function of real time: offset, rate and a wave, ns.
 struct Clock {
     offset: f64,
@@ -192,10 +262,12 @@ fn coverage(seeds: std::ops::Range<u64>, disordered: Duration) -> [f64; 3] {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let [all, first, second, a, b] = std::array::from_fn(|_| Clock::random(&mut random));
         for (master, node) in [(&first, &a), (&second, &b)] {
-            let mut above = measured(master, &all, random.random_range(0.0..1e9), &mut random);
-            for line in &mut above.lines {
+            let above = measured(master, &all, random.random_range(0.0..1e9), &mut random);
+            let moved = |mut line: OffsetRecord| {
                 (line.window_start, line.window_end) = (line.window_start + disordered, line.window_end + disordered);
-            }
+                line
+            };
+            let above = NodeLines::new(above.lines.into_iter().map(moved));
             let own = measured(node, master, 2e9, &mut random);
             let (composed, left_out) = compose(&own, &above, NEVER);
             assert!(composed.len() > 60 && left_out < 5, "{} lines, {left_out} left out", composed.len());

@@ -83,6 +83,7 @@ pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Co
         whole.add(region, run, master)?;
     }
     whole.add_others(&joined);
+    whole.note_out_of_order("the masters' run", &top);
     let Whole { header, reference, mut lines, regions, mut notes, .. } = whole;
     let reference = reference.ok_or_else(|| wrong(&top.path, "has no line of its reference"))?;
     let ranks = common_ranks(&read, &regions, &mut notes);
@@ -112,6 +113,8 @@ impl Run {
         let mut reader = BufReader::new(file);
         let mut header: Option<OffsetsHeader> = None;
         let mut nodes: BTreeMap<NodeId, Vec<OffsetRecord>> = BTreeMap::new();
+        // Where its first line names nobody, nodes are those that have lines.
+        let mut numbered = BTreeSet::new();
         let (mut reachable, mut sure) = (0, 0);
         let mut line = Vec::new();
         for number in 1_u64.. {
@@ -122,18 +125,26 @@ impl Run {
             }
             let at_line = |problem: serde_json::Error| wrong(&path, &format!("line {number}: {problem}"));
             if header.is_none() {
-                header = Some(serde_json::from_slice(&line).map_err(at_line)?);
+                let first: OffsetsHeader = serde_json::from_slice(&line).map_err(at_line)?;
+                numbered = numbers(&path, &first)?;
+                nodes.extend(numbered.iter().map(|node| (*node, Vec::new())));
+                header = Some(first);
                 continue;
             }
             let line: OffsetRecord = serde_json::from_slice(&line).map_err(at_line)?;
             // Rounds after a reference was lost are not smoothed: of a whole file that says a live one was given.
             reachable += usize::from(line.estimate.reachable);
             sure += usize::from(line.offset_drift_covariance.is_some());
-            nodes.entry(line.estimate.node_id).or_default().push(line);
+            let node = line.estimate.node_id;
+            if !numbered.is_empty() && !numbered.contains(&node) {
+                return Err(wrong(
+                    &path,
+                    &format!("line {number}: node {node} is none of those that its first line names"),
+                ));
+            }
+            nodes.entry(node).or_default().push(line);
         }
-        let header = header
-            .filter(|header| header.meta)
-            .ok_or_else(|| wrong(&path, "has no first line that names its nodes"))?;
+        let header = header.ok_or_else(|| wrong(&path, NO_HEADER))?;
         if reachable > 0 && sure == 0 {
             let reason = format!(
                 "its lines do not say how sure they are between each other; give the run's {SMOOTHED_OFFSETS} or what `probe_sync solve` wrote"
@@ -142,6 +153,11 @@ impl Run {
         }
         let nodes = nodes.into_iter().map(|(node, lines)| (node, NodeLines::new(lines))).collect();
         Ok(Self { path, header, nodes })
+    }
+
+    /// Nodes that somebody has measured.
+    fn has_lines(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|lines| !lines.lines().is_empty())
     }
 
     fn host(&self, node: NodeId) -> Option<&str> {
@@ -215,7 +231,15 @@ impl Whole<'_> {
             ));
         }
         self.regions.push(one);
+        self.note_out_of_order(&format!("region {}", region.name), run);
         Ok(())
+    }
+
+    fn note_out_of_order(&mut self, whose: &str, run: &Run) {
+        let lines: usize = run.nodes.values().map(NodeLines::out_of_order).sum();
+        if lines > 0 {
+            self.notes.push(format!("{whose}: {lines} lines left out, which do not follow the one before in time"));
+        }
     }
 
     /// Nodes of the masters' run that no region has: each is one of its own.
@@ -253,8 +277,9 @@ fn joined(top: &Run, regions: &[(&Region, Run)]) -> Result<Vec<NodeId>, Error> {
     for (region, run) in regions {
         let name = &region.name;
         let master = region.master.map_or_else(|| by_host(top, name, run), Ok)?;
-        if !top.nodes.contains_key(&master) {
-            let reason = format!("region {name}: node {master} is none of the masters' run in {}", top.path.display());
+        if !top.has_lines(master) {
+            let none = if top.nodes.contains_key(&master) { "has no line in" } else { "is none of" };
+            let reason = format!("region {name}: node {master} {none} the masters' run in {}", top.path.display());
             return Err(misused("--master", reason));
         }
         if let Some(other) = taken.insert(master, name) {
@@ -287,20 +312,35 @@ fn by_host(top: &Run, region: &str, run: &Run) -> Result<NodeId, Error> {
 /// The launcher's ranks, where all regions were numbered by one launcher as one job.
 fn common_ranks(regions: &[(&Region, Run)], composed: &[ComposedRegion], notes: &mut Vec<String>) -> Vec<RankRecord> {
     let mut ranks = Vec::new();
-    for ((_, run), one) in regions.iter().zip(composed) {
+    let mut lacking = None;
+    for ((region, run), one) in regions.iter().zip(composed) {
         let places: BTreeMap<NodeId, u32> = run.nodes.keys().copied().zip(one.nodes.0.0..).collect();
-        let renumbered =
-            |rank: &RankRecord| Some(RankRecord { node_id: NodeId(*places.get(&rank.node_id)?), ..rank.clone() });
-        ranks.extend(run.header.ranks.iter().filter_map(renumbered));
+        for rank in &run.header.ranks {
+            match places.get(&rank.node_id) {
+                Some(place) => ranks.push(RankRecord { node_id: NodeId(*place), ..rank.clone() }),
+                None => lacking = Some(format!("rank {} of region {} is on no node of it", rank.rank, region.name)),
+            }
+        }
+        if run.header.ranks.is_empty() {
+            lacking = Some(format!("region {} states none", region.name));
+        }
     }
+    if regions.iter().all(|(_, run)| run.header.ranks.is_empty()) {
+        return Vec::new();
+    }
+    // A region that says nothing may have a job of its own, whose traces would be taken for those of another region's ranks.
+    let reason = lacking.or_else(|| several_jobs(&ranks).then(|| "each region's launcher has numbered its own".into()));
+    let Some(reason) = reason else { return ranks };
+    notes.push(format!("ranks are left out: {reason}; a trace's node is told by its host, or name it with --nodes"));
+    Vec::new()
+}
+
+/// Whether ranks cannot be those of one job.
+fn several_jobs(ranks: &[RankRecord]) -> bool {
     let numbers: BTreeSet<u32> = ranks.iter().map(|rank| rank.rank).collect();
     let jobs: BTreeSet<_> =
         ranks.iter().map(|rank| (rank.world_size, rank.launcher.map(|launcher| launcher.to_string()))).collect();
-    if jobs.len() > 1 || numbers.len() < ranks.len() {
-        notes.push("ranks are left out: each region's launcher has numbered its own; a trace's node is told by its host, or name it with --nodes".into());
-        return Vec::new();
-    }
-    ranks
+    jobs.len() > 1 || numbers.len() < ranks.len() || ranks.iter().any(|rank| rank.rank >= rank.world_size)
 }
 
 fn never_together(region: &Region, run: &Run, top: &Run, above: &NodeLines, reference: NodeId) -> Error {
@@ -327,7 +367,11 @@ fn never_together(region: &Region, run: &Run, top: &Run, above: &NodeLines, refe
 fn refuse_doubles(masters: &Path, regions: &[Region], out: &Path) -> Result<(), Error> {
     let mut names = BTreeSet::new();
     let mut runs: BTreeMap<PathBuf, &str> = BTreeMap::new();
-    let place = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    // A directory and its file are one run.
+    let place = |run: &Path| {
+        let file = if run.is_dir() { run.join(SMOOTHED_OFFSETS) } else { run.to_owned() };
+        std::fs::canonicalize(&file).unwrap_or(file)
+    };
     runs.insert(place(masters), "--masters");
     if regions.is_empty() {
         return Err(misused("--region", "is missing: --region NAME=DIR for each region's run".into()));
@@ -341,11 +385,22 @@ fn refuse_doubles(masters: &Path, regions: &[Region], out: &Path) -> Result<(), 
             return Err(misused("--region", reason));
         }
     }
-    let inputs = runs.into_keys().flat_map(|run| [run.join(SMOOTHED_OFFSETS), run]);
-    if out.exists() && inputs.map(|input| place(&input)).any(|input| input == place(out)) {
+    if out.exists() && runs.contains_key(&place(out)) {
         return Err(Error::OutputIsInput { path: out.into() });
     }
     Ok(())
+}
+
+/// The nodes that a first line names.
+fn numbers(path: &Path, header: &OffsetsHeader) -> Result<BTreeSet<NodeId>, Error> {
+    if !header.meta {
+        return Err(wrong(path, NO_HEADER));
+    }
+    let mut named = BTreeSet::new();
+    match header.nodes.iter().find(|record| !named.insert(record.node_id)) {
+        Some(twice) => Err(wrong(path, &format!("line 1 names node {} twice", twice.node_id))),
+        None => Ok(named),
+    }
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -361,6 +416,160 @@ fn misused(key: &str, reason: String) -> Error {
     Error::Configuration { origin: "command line".into(), key: key.into(), reason }
 }
 
+const NO_HEADER: &str = "has no first line that names its nodes";
 const END_OF_TIME: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
 /// A header of tens of thousands of nodes fits.
 const MAX_LINE_BYTES: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    //! Files made by hand: two regions of three nodes and the run of their masters, on hosts a0 and b0.
+
+    use probe_sync_estimate::record::Launcher;
+    use probe_sync_estimate::window::NodeEstimate;
+    use probe_sync_time::{Duration, RoundId};
+
+    use super::*;
+
+    /// Nodes that the first line names, those that have lines, and ranks: number, ranks in all, node.
+    struct Made<'a> {
+        named: &'a [u32],
+        seen: &'a [u32],
+        ranks: &'a [(u32, u32, u32)],
+    }
+
+    const THREE: Made<'static> = Made { named: &[0, 1, 2], seen: &[0, 1, 2], ranks: &[] };
+
+    fn line(node: u32, second: i64) -> OffsetRecord {
+        let (at, half) = (Timestamp::from_ns(second * 1_000_000_000), Duration::from_ns(1000));
+        OffsetRecord {
+            round_id: RoundId(second as u64),
+            window_id: second as u64,
+            window_start: at - half,
+            window_end: at + half,
+            estimate: NodeEstimate {
+                node_id: NodeId(node),
+                offset_ns: 100.0 * f64::from(node),
+                drift_ppm: 0.0,
+                residual: 0.0,
+                reachable: true,
+                converged: true,
+                sigma_ns: 1.0,
+                asymmetry_sigma_ns: 0.0,
+                drift_sigma_ppm: 0.01,
+                bound_lo_ns: f64::NEG_INFINITY,
+                bound_hi_ns: f64::INFINITY,
+                edges_used: 1,
+                edges_excluded: 0,
+            },
+            clock_disturbed: false,
+            offset_drift_covariance: Some(0.0),
+            wander: Some(1.0),
+            slew_ppm: 0.0,
+            step: None,
+            broken_into: None,
+        }
+    }
+
+    fn write(folder: &Path, name: &str, made: &Made<'_>) -> PathBuf {
+        let host =
+            |node: u32| if name == "top" { format!("{}0", ["a", "b"][node as usize]) } else { format!("{name}{node}") };
+        let nodes = made.named.iter().map(|node| NodeRecord { hostname: Some(host(*node)), node_id: NodeId(*node) });
+        let rank = |(rank, world_size, node): &(u32, u32, u32)| RankRecord {
+            rank: *rank,
+            world_size: *world_size,
+            local_rank: None,
+            hostname: host(*node),
+            node_id: NodeId(*node),
+            launcher: Some(Launcher::Torchrun),
+        };
+        let header = OffsetsHeader {
+            meta: true,
+            nodes: nodes.collect(),
+            reference: NodeId(0),
+            ranks: made.ranks.iter().map(rank).collect(),
+        };
+        let run = folder.join(name);
+        std::fs::create_dir_all(&run).expect("a folder");
+        // Nothing of the regions lies outside.
+        let seconds = if name == "top" { 0..=5 } else { 1..=4 };
+        let lines = seconds.flat_map(|second| made.seen.iter().map(move |node| line(*node, second)));
+        write_offsets(&run.join(SMOOTHED_OFFSETS), &header, lines).expect("written");
+        run
+    }
+
+    /// Composed, and the file's first line.
+    fn composed(a: &Made<'_>, b: &Made<'_>) -> Result<(Composed, OffsetsHeader), Error> {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let top = write(folder.path(), "top", &Made { named: &[0, 1], seen: &[0, 1], ranks: &[] });
+        let region =
+            |(name, made): (&str, _)| Region { name: name.into(), run: write(folder.path(), name, made), master: None };
+        let out = folder.path().join("whole.jsonl");
+        let told = compose_runs(&top, &[("a", a), ("b", b)].map(region), &out)?;
+        let text = std::fs::read_to_string(out).expect("readable");
+        let header = serde_json::from_str(text.lines().next().expect("a first line")).expect("a header");
+        Ok((told, header))
+    }
+
+    #[test]
+    fn ranks_stay_only_where_all_regions_state_those_of_one_job() {
+        let check = |a: &[(u32, u32, u32)], b: &[(u32, u32, u32)], expected: &[(u32, u32)], notes: &[&str]| {
+            let (told, header) = composed(&Made { ranks: a, ..THREE }, &Made { ranks: b, ..THREE }).expect("composed");
+            let found: Vec<_> = header.ranks.iter().map(|rank| (rank.rank, rank.node_id.0)).collect();
+            assert_eq!((&found[..], told.notes.len()), (expected, notes.len()), "{:?}", told.notes);
+            for (note, part) in told.notes.iter().zip(notes) {
+                assert!(note.contains("ranks are left out") && note.contains(part), "{part} is missing in {note}");
+            }
+        };
+        let first = [(0, 4, 0), (1, 4, 2)];
+        check(&first, &[(2, 4, 0), (3, 4, 1)], &[(0, 0), (1, 2), (2, 3), (3, 4)], &[]);
+        check(&[], &[], &[], &[]);
+        check(&first, &[], &[], &["region b states none"]);
+        check(&[], &first, &[], &["region a states none"]);
+        check(&first, &first, &[], &["has numbered its own"]);
+        check(&first, &[(2, 8, 0)], &[], &["has numbered its own"]);
+        check(&first, &[(4, 4, 0)], &[], &["has numbered its own"]);
+        check(&first, &[(2, 4, 0), (1, 4, 7)], &[], &["rank 1 of region b is on no node of it"]);
+    }
+
+    #[test]
+    fn nodes_are_numbered_as_first_lines_name_them() {
+        let (told, header) = composed(&Made { seen: &[0, 2], ..THREE }, &THREE).expect("composed");
+        assert_eq!(
+            told.regions.iter().map(|region| (region.nodes.0.0, region.nodes.1)).collect::<Vec<_>>(),
+            [(0, 3), (3, 3)]
+        );
+        let hosts = header.nodes.iter().map(|node| node.hostname.as_deref().unwrap_or_default());
+        assert_eq!(hosts.collect::<Vec<_>>(), ["a0", "a1", "a2", "b0", "b1", "b2"]);
+
+        let refused = |made: Made<'_>, part: &str| {
+            let error = composed(&THREE, &made).expect_err("refused").to_string();
+            assert!(error.contains(part), "{part} is missing in {error}");
+        };
+        refused(Made { named: &[0, 1], ..THREE }, "line 4: node 2 is none of those that its first line names");
+        refused(Made { named: &[0, 1, 2, 1], ..THREE }, "line 1 names node 1 twice");
+    }
+
+    #[test]
+    fn lines_out_of_order_are_counted() {
+        let (told, _) = composed(&THREE, &Made { seen: &[0, 1, 1, 2], ..THREE }).expect("composed");
+        assert_eq!(told.notes, ["region b: 4 lines left out, which do not follow the one before in time"]);
+    }
+
+    #[test]
+    fn a_run_is_one_whether_its_directory_or_its_file_is_given() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let [top, a] =
+            ["top", "a"].map(|name| write(folder.path(), name, &Made { named: &[0, 1], seen: &[0, 1], ranks: &[] }));
+        let region = |name: &str, run: &Path| Region { name: name.into(), run: run.into(), master: None };
+        let refused = |regions: &[Region], out: &Path, part: &str| {
+            let error = compose_runs(&top, regions, out).expect_err("refused").to_string();
+            assert!(error.contains(part), "{part} is missing in {error}");
+        };
+        let (file, out) = (a.join(SMOOTHED_OFFSETS), folder.path().join("whole.jsonl"));
+        refused(&[region("a", &a), region("z", &file)], &out, "is the run of a and of z");
+        refused(&[region("a", &file), region("z", &a.join("../a"))], &out, "is the run of a and of z");
+        refused(&[region("a", &top.join(SMOOTHED_OFFSETS))], &out, "is the run of --masters and of a");
+        refused(&[region("a", &a)], &file, &Error::OutputIsInput { path: file.clone() }.to_string());
+    }
+}
