@@ -31,6 +31,7 @@ impl InProcess {
             goes_on: false,
             left: Vec::new(),
             root: ROOT,
+            line: Vec::new(),
             electing: BTreeSet::new(),
             elections: 0,
         };
@@ -204,6 +205,10 @@ impl Collective for InProcess {
         !self.shared.lock().members[self.root].alive
     }
 
+    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+        self.shared.lock().line = successors.iter().map(|(rank, _)| *rank).collect();
+    }
+
     fn succeed(&mut self, of: usize, _late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         const OPERATION: &str = "succession";
         let mut wait = Wait::begin(OPERATION, deadline);
@@ -272,6 +277,8 @@ struct State {
     /// Who has left since the root last asked.
     left: Vec<(Rank, Error)>,
     root: Rank,
+    /// Who takes the root's place, in this order.
+    line: Vec<Rank>,
     /// Ranks that have lost the root and wait for each other.
     electing: BTreeSet<Rank>,
     /// How often a root was chosen.
@@ -284,10 +291,11 @@ impl State {
         self.left.push((rank, reason));
     }
 
-    /// The lowest of those who wait takes the root's place; all others have left, and what was under way is forgotten.
+    /// Of those who wait the first in line takes the root's place, where there is no line the lowest; all others have left, and what was under way is forgotten.
     fn elect(&mut self) {
         let electing = std::mem::take(&mut self.electing);
-        self.root = electing.first().copied().unwrap_or(self.root);
+        let next = self.line.iter().find(|rank| electing.contains(rank));
+        self.root = next.or(electing.first()).copied().unwrap_or(self.root);
         self.elections += 1;
         for rank in 0..self.members.len() {
             let member = &mut self.members[rank];
