@@ -74,9 +74,9 @@ fn who_does_not_have_the_key_takes_no_ranks_place() {
     // A right greeting and nothing else; a guessed proof, and what comes of it.
     check_undisturbed(|address| {
         held.push(TcpStream::connect(address).unwrap());
-        held[0].write_all(&greeting(6)).unwrap();
+        held[0].write_all(&greeting(7)).unwrap();
         let mut guessing = TcpStream::connect(address).unwrap();
-        guessing.write_all(&greeting(6)).unwrap();
+        guessing.write_all(&greeting(7)).unwrap();
         guessing.read_exact(&mut [0; 48]).unwrap();
         guessing.write_all(&[0; 32]).unwrap();
         let mut answer = [0; 48];

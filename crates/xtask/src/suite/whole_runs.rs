@@ -245,6 +245,8 @@ mod tests {
             "run of 8 ranks over TCP",
             "run of 8 ranks over TCP, swinging clocks",
             "run of 8 ranks over TCP, stepping clocks",
+            "run of 4 ranks over MPI that rank 2 leads",
+            "run of 4 ranks over TCP that rank 2 leads",
             "namespaces, symmetric paths",
             "namespaces, asymmetric paths",
             "namespaces, loss one way",
