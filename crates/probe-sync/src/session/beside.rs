@@ -180,7 +180,11 @@ impl SessionHandle {
         let Some(steps) = &self.steps else { return Err(Error::SessionThread { reason: NO_STEPS.into() }) };
         let moved = steps.step(budget);
         match self.progress() {
-            Progress::Failed(reason) => Err(Error::SessionThread { reason }),
+            Progress::Failed(reason) => {
+                // What the others are told of it may have been said since the messages were moved, and the launcher may step no more.
+                let _ = steps.step(budget);
+                Err(Error::SessionThread { reason })
+            }
             _ => moved,
         }
     }
