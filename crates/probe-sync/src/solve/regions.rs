@@ -103,14 +103,7 @@ struct Run {
 impl Run {
     fn read(run: &Path) -> Result<Self, Error> {
         let path = if run.is_dir() { run.join(SMOOTHED_OFFSETS) } else { run.to_owned() };
-        let file = File::open(&path).map_err(|source| {
-            let live = run.join("offsets.jsonl").exists();
-            if source.kind() == std::io::ErrorKind::NotFound && live {
-                return wrong(&path, "is not there: the run is not over, or did not end in order; `probe_sync solve --windows` of its windows/ makes it");
-            }
-            Error::File { path: path.clone(), action: "read", source }
-        })?;
-        let mut reader = BufReader::new(file);
+        let mut reader = BufReader::new(File::open(&path).map_err(|source| not_opened(run, &path, source))?);
         let mut header: Option<OffsetsHeader> = None;
         let mut nodes: BTreeMap<NodeId, Vec<OffsetRecord>> = BTreeMap::new();
         // Where its first line names nobody, nodes are those that have lines.
@@ -223,16 +216,20 @@ impl Whole<'_> {
             return Err(never_together(region, run, self.top, above, reference));
         }
         one.sigma_ns = median(within).zip(median(overall)).map(|(within, overall)| [within, overall]);
-        if one.left_out > 0 {
+        self.note_left_out(&one);
+        self.note_out_of_order(&format!("region {}", region.name), run);
+        self.regions.push(one);
+        Ok(())
+    }
+
+    fn note_left_out(&mut self, one: &ComposedRegion) {
+        let ComposedRegion { name, master, left_out, .. } = one;
+        if *left_out > 0 {
             self.notes.push(format!(
-                "region {}: {} lines left out, of times for which the masters' run has no offset of its master (node {master} there), or after \
-                 its own run had lost it",
-                region.name, one.left_out
+                "region {name}: {left_out} lines left out, of times for which the masters' run has no offset of its master (node {master} there), \
+                 or after its own run had lost it"
             ));
         }
-        self.regions.push(one);
-        self.note_out_of_order(&format!("region {}", region.name), run);
-        Ok(())
     }
 
     fn note_out_of_order(&mut self, whose: &str, run: &Run) {
@@ -389,6 +386,16 @@ fn refuse_doubles(masters: &Path, regions: &[Region], out: &Path) -> Result<(), 
         return Err(Error::OutputIsInput { path: out.into() });
     }
     Ok(())
+}
+
+fn not_opened(run: &Path, path: &Path, source: std::io::Error) -> Error {
+    if source.kind() == std::io::ErrorKind::NotFound && run.join("offsets.jsonl").exists() {
+        return wrong(
+            path,
+            "is not there: the run is not over, or did not end in order; `probe_sync solve --windows` of its windows/ makes it",
+        );
+    }
+    Error::File { path: path.into(), action: "read", source }
 }
 
 /// The nodes that a first line names.
