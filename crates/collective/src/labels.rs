@@ -1,9 +1,10 @@
 //! Exchanged labels: a group whose inner root is labelled 0, seen with the ranks' own numbers.
 //!
 //! Place in the flow: below [`crate::Led`] and the TCP backend's succession. Rank `root` has label 0 and rank 0 has its label; all others keep
-//! their numbers. So a label's rank is found as a rank's label is. What it does not do: talk to anybody.
+//! their numbers. So a label's rank is found as a rank's label is. [`gather`] to [`attendance`] are the operations of such a group; where `root` is rank 0 they are the
+//! inner group's own.
 
-use crate::{Error, Frames, ROOT, Rank};
+use crate::{Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, check_frames, check_participants};
 
 /// A rank's label, and a label's rank.
 pub(crate) fn exchanged(root: Rank, rank: Rank) -> Rank {
@@ -35,4 +36,60 @@ pub(crate) fn renamed(mut error: Error, root: Rank) -> Error {
         _ => {}
     }
     error
+}
+
+/// This process's rank and the rank of the inner group's root: both are 0 only where they are one.
+fn ends(inner: &impl Collective, root: Rank) -> (Rank, Rank) {
+    (exchanged(root, inner.rank()), exchanged(root, inner.root()))
+}
+
+/// [`Collective::gather`] of `inner`, by rank.
+pub(crate) fn gather(
+    inner: &mut impl Collective,
+    root: Rank,
+    participants: &[bool],
+    payload: &[u8],
+    frames: &mut Frames,
+    deadline: &Deadline,
+) -> Result<(), Error> {
+    if root == ROOT {
+        return inner.gather(participants, payload, frames, deadline);
+    }
+    check_participants(ends(inner, root), inner.size(), participants)?;
+    let mut labelled = participants.to_vec();
+    labelled.swap(ROOT, root);
+    inner.gather(&labelled, payload, frames, deadline).map_err(|error| renamed(error, root))?;
+    *frames = swapped(frames, root);
+    Ok(())
+}
+
+/// [`Collective::scatter`] of `inner`, by rank.
+pub(crate) fn scatter(
+    inner: &mut impl Collective,
+    root: Rank,
+    frames: &Frames,
+    own: &mut Vec<u8>,
+    deadline: &Deadline,
+) -> Result<(), Error> {
+    let (rank, at) = ends(inner, root);
+    if root == ROOT || rank != at {
+        return inner.scatter(frames, own, deadline).map_err(|error| renamed(error, root));
+    }
+    check_frames((rank, at), inner.size(), frames)?;
+    inner.scatter(&swapped(frames, root), own, deadline).map_err(|error| renamed(error, root))
+}
+
+/// [`Collective::calls`] of `inner`, by rank.
+pub(crate) fn calls(inner: &mut impl Collective, root: Rank) -> Result<Vec<Call>, Error> {
+    let heard = inner.calls().map_err(|error| renamed(error, root))?;
+    Ok(heard.into_iter().map(|(label, word)| (exchanged(root, label), word)).collect())
+}
+
+/// [`Collective::attendance`] of `inner`, by rank.
+pub(crate) fn attendance(inner: &mut impl Collective, root: Rank) -> Attendance {
+    let Attendance { left, back } = inner.attendance();
+    Attendance {
+        left: left.into_iter().map(|(label, error)| (exchanged(root, label), renamed(error, root))).collect(),
+        back: back.into_iter().map(|(label, statement)| (exchanged(root, label), statement)).collect(),
+    }
 }

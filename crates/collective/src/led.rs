@@ -13,11 +13,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::labels::{exchanged, renamed, swapped};
-use crate::{
-    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, check_frames,
-    check_participants,
-};
+use crate::labels::{self, exchanged, renamed};
+use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic};
 
 /// One rank of a group in which rank `master` has the backend's place 0.
 #[derive(Debug)]
@@ -88,16 +85,7 @@ impl<C: Collective> Collective for Led<C> {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        if self.master == ROOT {
-            return self.inner.gather(participants, payload, frames, deadline);
-        }
-        check_participants((self.rank(), self.root()), self.size(), participants)?;
-        let mut placed = participants.to_vec();
-        placed.swap(ROOT, self.master);
-        let gathered = self.inner.gather(&placed, payload, frames, deadline);
-        self.own(gathered)?;
-        *frames = swapped(frames, self.master);
-        Ok(())
+        labels::gather(&mut self.inner, self.master, participants, payload, frames, deadline)
     }
 
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
@@ -106,23 +94,14 @@ impl<C: Collective> Collective for Led<C> {
     }
 
     fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        if self.master == ROOT {
-            return self.inner.scatter(frames, own, deadline);
-        }
-        check_frames((self.rank(), self.root()), self.size(), frames)?;
-        let told = if self.rank() == self.root() {
-            self.inner.scatter(&swapped(frames, self.master), own, deadline)
-        } else {
-            self.inner.scatter(&Frames::default(), own, deadline)
-        };
-        self.own(told)
+        labels::scatter(&mut self.inner, self.master, frames, own, deadline)
     }
 
     fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
         let gathered = self.inner.allgather(payload, frames, deadline);
         self.own(gathered)?;
         if self.master != ROOT {
-            *frames = swapped(frames, self.master);
+            *frames = labels::swapped(frames, self.master);
         }
         Ok(())
     }
@@ -133,8 +112,7 @@ impl<C: Collective> Collective for Led<C> {
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
-        let heard = self.inner.calls();
-        Ok(self.own(heard)?.into_iter().map(|(place, word)| (self.exchanged(place), word)).collect())
+        labels::calls(&mut self.inner, self.master)
     }
 
     fn traffic(&self) -> Traffic {
@@ -155,12 +133,7 @@ impl<C: Collective> Collective for Led<C> {
     }
 
     fn attendance(&mut self) -> Attendance {
-        let Attendance { left, back } = self.inner.attendance();
-        let own = |(place, error): (Rank, Error)| (self.exchanged(place), renamed(error, self.master));
-        Attendance {
-            left: left.into_iter().map(own).collect(),
-            back: back.into_iter().map(|(place, statement)| (self.exchanged(place), statement)).collect(),
-        }
+        labels::attendance(&mut self.inner, self.master)
     }
 
     fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {

@@ -1,6 +1,6 @@
 //! Bad input and lost ranks: what is said, and what stays on disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -339,18 +339,38 @@ fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
     assert!(times.is_sorted() && times.windows(2).any(|pair| pair[1] - pair[0] > 500_000_000), "both lives");
 }
 
+/// Ranks 0, 1 and 3 of four, whose reference, node 2, was killed after some rounds; and what starts a rank of theirs.
+fn four_ranks_that_lose_their_reference(out: &Path) -> (impl Fn(usize) -> Child, Vec<Child>) {
+    let port = free_port();
+    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2", "--out"];
+    let arguments: Vec<String> =
+        settings.into_iter().chain([out.to_str().expect("UTF-8")]).map(str::to_owned).collect();
+    let start = move |r: usize| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        rank(port, r, 4, &arguments).spawn().expect("starts")
+    };
+    let mut ranks: Vec<Child> = (0..4).map(&start).collect();
+    wait_for_round(out, 6);
+    signal(&ranks[2], Signal::KILL);
+    wait(ranks.remove(2));
+    (start, ranks)
+}
+
+/// What `solve` makes of the windows that these ranks have recorded, and says of it.
+fn solved_again(out: &Path, knots: &str) -> (PathBuf, String) {
+    let solved = out.join("again.jsonl");
+    let mut command = probe_sync(&["solve", "--knots", knots, "--reference", "2", "--windows"]);
+    command.args((0..4).map(|node| out.join(format!("windows/node{node}.jsonl")))).arg("--out").arg(&solved);
+    let done = output(command);
+    assert!(done.status.success(), "{}", complaint(&done));
+    (solved, String::from_utf8_lossy(&done.stdout).into_owned() + &complaint(&done))
+}
+
 #[test]
 fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
-    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2"];
-    let arguments = [&settings[..], &["--out", out.to_str().expect("UTF-8")]].concat();
-    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..4).map(start).collect();
-    wait_for_round(&out, 6);
-    signal(&ranks[2], Signal::KILL);
-    wait(ranks.remove(2));
+    let (_, ranks) = four_ranks_that_lose_their_reference(&out);
     wait_for_round(&out, latest_round(&out) + 8);
     signal(&ranks[0], Signal::TERM);
     let ended: Vec<_> = ranks.into_iter().map(wait).collect();
@@ -382,13 +402,8 @@ fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() 
 
 /// The recorded windows, solved again, know the rounds without the reference, and agree with what the run said of them.
 fn check_solved_again(out: &Path, since: u64) {
-    let solved = out.join("again.jsonl");
-    let mut command = probe_sync(&["solve", "--knots", "rounds", "--reference", "2", "--windows"]);
-    command.args((0..4).map(|node| out.join(format!("windows/node{node}.jsonl")))).arg("--out").arg(&solved);
-    let done = output(command);
-    assert!(done.status.success(), "{}", complaint(&done));
-    let table = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(table.contains("more rounds without the reference"), "{table}{}", complaint(&done));
+    let (solved, table) = solved_again(out, "rounds");
+    assert!(table.contains("more rounds without the reference"), "{table}");
     let known = |path: &Path| -> std::collections::BTreeMap<(u64, u64), [f64; 2]> {
         let lines = lines(path).into_iter().filter(|line| line["reachable"] == true);
         let value = |line: &Value, key: &str| line[key].as_f64().expect("a number");
@@ -411,14 +426,7 @@ fn check_solved_again(out: &Path, since: u64) {
 fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
-    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2"];
-    let arguments = [&settings[..], &["--out", out.to_str().expect("UTF-8")]].concat();
-    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..4).map(start).collect();
-    wait_for_round(&out, 6);
-    signal(&ranks[2], Signal::KILL);
-    wait(ranks.remove(2));
+    let (start, mut ranks) = four_ranks_that_lose_their_reference(&out);
     wait_for_round(&out, latest_round(&out) + 6);
     ranks.push(start(2));
     let moving = |line: &Value| line["node_id"] == 2 && line["reachable"] == true && line["offset_ns"] != 0.0;
@@ -467,12 +475,7 @@ fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
 
 /// The smoother knows better than a carried timeline what was between two rounds with the reference: one line for a time, one after the other.
 fn check_solved_in_order(out: &Path) {
-    let solved = out.join("again.jsonl");
-    let mut command = probe_sync(&["solve", "--knots", "500ms", "--reference", "2", "--windows"]);
-    command.args((0..4).map(|node| out.join(format!("windows/node{node}.jsonl")))).arg("--out").arg(&solved);
-    let done = output(command);
-    assert!(done.status.success(), "{}", complaint(&done));
-    let table = String::from_utf8_lossy(&done.stdout).into_owned();
+    let (solved, table) = solved_again(out, "500ms");
     assert!(!table.contains("more rounds without the reference"), "{table}");
     for node in 0..4 {
         let lines: Vec<Value> = lines(&solved).into_iter().filter(|line| line["node_id"] == node).collect();
@@ -642,7 +645,7 @@ fn who_comes_back_with_other_settings_is_turned_away_with_the_reason() {
 }
 
 /// The folder of the master after the first.
-pub fn second_masters(out: &Path) -> Option<std::path::PathBuf> {
+pub fn second_masters(out: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(out).ok()?.flatten().map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().contains("-from-round")).find(|path| path.join("run.json").exists())
 }

@@ -32,10 +32,8 @@ use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
 use super::{Group, JobKey, joining};
-use crate::labels::{exchanged, renamed, swapped};
-use crate::{
-    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_participants,
-};
+use crate::labels::{self, exchanged, renamed};
+use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait};
 
 /// One rank of a group whose connections form a star, or a tree beside it ([`TcpOptions::fan_out`]).
 #[derive(Debug)]
@@ -241,16 +239,7 @@ impl Collective for Tcp {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        if self.root == ROOT {
-            return self.group.gather(participants, payload, frames, deadline);
-        }
-        check_participants((self.rank, self.root), self.size(), participants)?;
-        let mut labelled = participants.to_vec();
-        labelled.swap(ROOT, self.root);
-        let gathered = self.group.gather(&labelled, payload, frames, deadline);
-        self.own(gathered)?;
-        *frames = swapped(frames, self.root);
-        Ok(())
+        labels::gather(&mut self.group, self.root, participants, payload, frames, deadline)
     }
 
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
@@ -259,12 +248,7 @@ impl Collective for Tcp {
     }
 
     fn scatter(&mut self, frames: &Frames, own: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        let told = if self.root == ROOT || self.rank != self.root {
-            self.group.scatter(frames, own, deadline)
-        } else {
-            self.group.scatter(&swapped(frames, self.root), own, deadline)
-        };
-        self.own(told)
+        labels::scatter(&mut self.group, self.root, frames, own, deadline)
     }
 
     fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
@@ -273,8 +257,7 @@ impl Collective for Tcp {
     }
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
-        let heard = self.group.calls();
-        Ok(self.own(heard)?.into_iter().map(|(label, word)| (self.label(label), word)).collect())
+        labels::calls(&mut self.group, self.root)
     }
 
     fn traffic(&self) -> Traffic {
@@ -294,12 +277,7 @@ impl Collective for Tcp {
     }
 
     fn attendance(&mut self) -> Attendance {
-        let Attendance { left, back } = self.group.attendance();
-        let renamed = |(label, error): (Rank, Error)| (self.label(label), renamed(error, self.root));
-        Attendance {
-            left: left.into_iter().map(renamed).collect(),
-            back: back.into_iter().map(|(label, statement)| (self.label(label), statement)).collect(),
-        }
+        labels::attendance(&mut self.group, self.root)
     }
 
     fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {

@@ -56,6 +56,11 @@ impl GlobalWindowData {
         self.carried_by.unwrap_or(self.reference)
     }
 
+    /// Whether another node than this one was reached: a round without packets, because all paused, knows nobody who could carry the timeline on.
+    pub fn knows_another_than(&self, leader: NodeId) -> bool {
+        self.all_nodes.iter().any(|node| node.reachable && node.node_id != leader)
+    }
+
     /// The estimate of a node; None where this is a part that leaves it out.
     pub fn node(&self, node: NodeId) -> Option<&NodeEstimate> {
         let place = self.all_nodes.binary_search_by_key(&node, |estimate| estimate.node_id).ok()?;

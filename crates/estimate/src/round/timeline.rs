@@ -99,10 +99,7 @@ impl Timeline {
         if let Some(carried) = &self.carried {
             carried.apply(&mut solved.data, self.options.reference);
         }
-        // A round without packets, because all pause, knows nobody who could carry the timeline on; the one before does.
-        let leader = self.leader();
-        let knows = |node: &NodeEstimate| node.reachable && node.node_id != leader;
-        if self.last.is_none() || solved.data.all_nodes.iter().any(knows) {
+        if self.last.is_none() || solved.data.knows_another_than(self.leader()) {
             self.last = Some(solved.data.clone());
         }
         Ok(solved)

@@ -366,13 +366,9 @@ impl WindowRecord {
     }
 }
 
-/// The last round in which another node than the reference was known: one without packets, because all paused, knows nobody who could carry the timeline on.
+/// The last round in which another node than the reference was known.
 fn last_known(reference: NodeId, rounds: &[SolvedRound]) -> Option<GlobalWindowData> {
-    let knows = |round: &&SolvedRound| {
-        let others = round.data.all_nodes.iter().filter(|node| node.node_id != reference);
-        others.into_iter().any(|node| node.reachable)
-    };
-    rounds.iter().rev().find(knows).map(|round| round.data.clone())
+    rounds.iter().rev().find(|round| round.data.knows_another_than(reference)).map(|round| round.data.clone())
 }
 
 /// The reference node's window; if it probed nobody, the window of a node that probed it, taken over to its clock.
