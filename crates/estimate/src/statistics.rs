@@ -27,6 +27,19 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     upper_median(&mut values.into_iter().collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
+/// Of `(value, weight)`: the value with as much weight below as above; 0 where nothing has weight.
+pub(crate) fn weighted_median(weighted: impl IntoIterator<Item = (f64, f64)>) -> f64 {
+    let mut weighted: Vec<(f64, f64)> = weighted.into_iter().filter(|(_, weight)| *weight > 0.0).collect();
+    weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let half = 0.5 * weighted.iter().map(|(_, weight)| weight).sum::<f64>();
+    let mut below = 0.0;
+    let reaches_half = |(_, weight): &&(f64, f64)| {
+        below += weight;
+        below >= half
+    };
+    weighted.iter().find(reaches_half).map_or(0.0, |(value, _)| *value)
+}
+
 /// The lowest value of every moment, ascending.
 pub(crate) fn lowest_by_moment(values: impl Iterator<Item = (f64, f64)>, apart: f64) -> Vec<f64> {
     let mut lowest = by_moment(values, apart, f64::min);
@@ -68,6 +81,17 @@ pub(crate) const TO_SIGMA: f64 = 1.4826;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_weighted_median_is_where_half_of_the_weight_is() {
+        assert_eq!(weighted_median([]), 0.0);
+        assert_eq!(weighted_median([(9.0, 0.0)]), 0.0);
+        assert_eq!(weighted_median([(3.0, 1.0), (1.0, 1.0), (2.0, 1.0)]), 2.0);
+        // One that weighs more than all others.
+        assert_eq!(weighted_median([(3.0, 1.0), (1.0, 2.5), (2.0, 1.0)]), 1.0);
+        // Many that weigh next to nothing.
+        assert_eq!(weighted_median([(500.0, 0.1), (600.0, 0.1), (700.0, 0.1), (2.0, 1.0)]), 2.0);
+    }
 
     #[test]
     fn what_happened_together_counts_once_with_its_lowest() {

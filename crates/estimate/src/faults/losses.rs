@@ -5,7 +5,9 @@
 //! each, so that 30 % of packets are 88 % of exchanges.
 //!
 //! A share counts as high when it lies three standard deviations (binomial) above [`SHARE`], in two rounds running: a partition that
-//! begins in mid-window looks like loss for one round. Most edges of a node: the node is named; most edges of all: the network.
+//! begins in mid-window looks like loss for one round. A packet that was on its way when windows ended, or waited for a process that had no time to read it, is
+//! received in the next: a round is judged when the next one is known, and what that has too many is not lost.
+//! Most edges of a node: the node is named; most edges of all: the network.
 //!
 //! What it does not do: exclude anything. Fewer packets make an estimate weaker, not wrong.
 
@@ -27,7 +29,9 @@ pub(super) struct Losses {
     said_nodes: BTreeSet<NodeId>,
     said_everyone: bool,
     /// By direction, packets that were received above those that were sent, in the last round: they were sent in the one before, or are missing in this one.
-    surplus: BTreeMap<(NodeId, NodeId), u64>,
+    surplus: Surplus,
+    /// The last round, which is still to be judged.
+    last: Option<(RoundId, Shares)>,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -40,20 +44,38 @@ struct Lossy {
 /// What was sent and what was lost, by direction; edges whose directions are not told apart count both ways.
 type Shares = BTreeMap<(NodeId, NodeId), [f64; 2]>;
 
+type Surplus = BTreeMap<(NodeId, NodeId), u64>;
+
 impl Losses {
     /// The nodes that lost most of their exchanges in this round.
     pub(super) fn observe(&mut self, view: &RoundView<'_>, heard: &Heard, verdict: &mut Verdict) -> Vec<bool> {
-        let shares = shares(view, &self.surplus);
+        // Who is not heard has fallen silent, and is named for that.
+        let present = |direction: &(NodeId, NodeId)| {
+            [direction.0, direction.1].iter().all(|node| heard.now.get(node.index()) == Some(&true))
+        };
+        let mut now = shares(view, &self.surplus);
+        now.retain(|direction, _| present(direction));
         self.surplus = surplus(view);
+        if let Some((round, mut last)) = self.last.replace((view.round, now)) {
+            last.retain(|direction, _| present(direction));
+            for (direction, more) in &self.surplus {
+                last.entry(*direction).and_modify(|[_, lost]| *lost = (*lost - *more as f64).max(0.0));
+            }
+            self.judge(view, round, &last, verdict);
+        }
+        hard_hit(view)
+    }
+
+    /// Judges a round of which the next is known.
+    fn judge(&mut self, view: &RoundView<'_>, round: RoundId, shares: &Shares, verdict: &mut Verdict) {
         let before = std::mem::take(&mut self.lossy);
-        for (direction, [sent, lost]) in &shares {
+        for (direction, [sent, lost]) in shares {
             let share = lost / sent.max(1.0);
             let known = before.get(direction);
             let spread = (share * (1.0 - share) / sent.max(1.0)).sqrt();
-            let present = [direction.0, direction.1].iter().all(|node| heard.now.get(node.index()) == Some(&true));
             let high = *lost >= LOST_MIN && share - 3.0 * spread > SHARE;
-            if present && (high || known.is_some() && share > SHARE / 2.0) {
-                let fresh = Lossy { since: view.round, named: false, share };
+            if high || known.is_some() && share > SHARE / 2.0 {
+                let fresh = Lossy { since: round, named: false, share };
                 self.lossy.insert(*direction, known.map_or(fresh, |known| Lossy { share, ..*known }));
             }
         }
@@ -62,14 +84,13 @@ impl Losses {
         // What is left when the network is well again is an edge's or a node's own.
         if self.said_everyone && 3 * lossy.len() < shares.len() {
             self.said_everyone = false;
-            self.lossy.values_mut().for_each(|lossy| (lossy.named, lossy.since) = (false, view.round));
+            self.lossy.values_mut().for_each(|lossy| (lossy.named, lossy.since) = (false, round));
         }
         let sure: Vec<(NodeId, NodeId)> =
-            self.lossy.iter().filter(|(_, lossy)| !lossy.named && lossy.since < view.round).map(|(d, _)| *d).collect();
+            self.lossy.iter().filter(|(_, lossy)| !lossy.named && lossy.since < round).map(|(d, _)| *d).collect();
         if !sure.is_empty() {
-            self.name(view, &shares, &sure, verdict);
+            self.name(view, shares, &sure, verdict);
         }
-        hard_hit(view)
     }
 
     /// Names what is newly sure, as widely as it reaches.
@@ -130,7 +151,7 @@ impl Losses {
     }
 }
 
-fn shares(view: &RoundView<'_>, surplus: &BTreeMap<(NodeId, NodeId), u64>) -> Shares {
+fn shares(view: &RoundView<'_>, surplus: &Surplus) -> Shares {
     let mut shares = Shares::new();
     let mut count = |from: NodeId, to: NodeId, sent: f64, lost: f64| {
         let share = shares.entry((from, to)).or_insert([0.0; 2]);
@@ -155,7 +176,7 @@ fn shares(view: &RoundView<'_>, surplus: &BTreeMap<(NodeId, NodeId), u64>) -> Sh
     shares
 }
 
-fn surplus(view: &RoundView<'_>) -> BTreeMap<(NodeId, NodeId), u64> {
+fn surplus(view: &RoundView<'_>) -> Surplus {
     let more = view.directions.iter().filter(|direction| direction.received > direction.sent);
     more.map(|direction| ((direction.from, direction.to), direction.received - direction.sent)).collect()
 }

@@ -24,7 +24,7 @@ use probe_sync_time::RoundId;
 use super::comparison::is_most;
 use crate::graph::linear::{Block, Pair, times};
 use crate::kalman::predicted_state;
-use crate::statistics::median;
+use crate::statistics::weighted_median;
 
 /// For each of the last rounds, a change of rate that may have begun there.
 #[derive(Copy, Clone, Debug, Default)]
@@ -80,7 +80,7 @@ impl Onsets {
     /// The surest change that is `deviations` standard deviations clear, what most nodes show taken away.
     pub(super) fn surest(&self, deviations: f64, shared: &SharedOnsets) -> Option<Onset> {
         let known = self.candidates.iter().flatten();
-        surest(known.map(|candidate| candidate.less(shared.ns_per_s(candidate.since))), deviations)
+        surest(known.map(|candidate| candidate.less(shared.rate(candidate.since))), deviations)
     }
 
     fn since(&self, round: RoundId) -> Option<&Candidate> {
@@ -108,9 +108,12 @@ impl Candidate {
         d / c
     }
 
-    /// What is left where the change is `ns_per_s` less.
-    fn less(&self, ns_per_s: f64) -> Self {
-        let less = |[d, c]: Pair| [d - ns_per_s * c, c];
+    /// What is left without a change that all had: the less, the less that is known.
+    fn less(&self, shared: Rate) -> Self {
+        let less = |[d, c]: Pair| {
+            let known = 1.0 / (1.0 + c * shared.variance);
+            [(d - shared.ns_per_s * c) * known, c * known]
+        };
         Self { before: less(self.before), last: less(self.last), ..*self }
     }
 
@@ -129,52 +132,78 @@ fn surest(candidates: impl Iterator<Item = Candidate>, deviations: f64) -> Optio
     Some(Onset { since: best.since, ns_per_s: best.rate() })
 }
 
+/// A change of rate with its variance.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+struct Rate {
+    ns_per_s: f64,
+    variance: f64,
+}
+
 /// What most nodes show alike: their reference's own changes of rate, with the opposite sign.
 #[derive(Clone, Debug)]
 pub(super) struct SharedOnsets {
-    /// The typical node's, where most are like it.
-    typical: Vec<Candidate>,
+    /// The typical node's, where most are like it, and how well its rate is known.
+    typical: Vec<(Candidate, Rate)>,
 }
 
 impl SharedOnsets {
     /// Of all nodes that took in the round.
     pub(super) fn of<'a>(nodes: &(impl Iterator<Item = &'a Onsets> + Clone)) -> Self {
+        let count = nodes.clone().count();
         let all = || nodes.clone().flat_map(|onsets| onsets.candidates.iter().flatten());
         let rounds: BTreeSet<RoundId> = all().map(|candidate| candidate.since).collect();
-        let typical = |round: RoundId| {
-            let known: Vec<&Candidate> = nodes.clone().filter_map(|onsets| onsets.since(round)).collect();
-            let middle = |of: &dyn Fn(&Candidate) -> f64| median(known.iter().map(|candidate| of(candidate)));
-            // The evidence of a node whose rate and whose certainty are the medians.
-            let pair = |of: fn(&Candidate) -> Pair| {
-                let c = middle(&|candidate| of(candidate)[1]);
-                let rate =
-                    middle(&|candidate| if of(candidate)[1] > 0.0 { of(candidate)[0] / of(candidate)[1] } else { 0.0 });
-                [rate * c, c]
-            };
-            let rate = middle(&Candidate::rate);
+        let typical = |since: RoundId| {
+            let known: Vec<&Candidate> = nodes.clone().filter_map(|onsets| onsets.since(since)).collect();
+            let of = |pair: fn(&Candidate) -> Pair| typical_evidence(known.iter().map(|candidate| pair(candidate)));
+            let (_, rate) = of(|candidate| candidate.evidence());
             let near = |candidate: &Candidate| {
                 let noise = EACH / candidate.evidence()[1].sqrt();
-                (candidate.rate() - rate).abs() <= noise.max(0.5 * rate.abs())
+                (candidate.rate() - rate.ns_per_s).abs() <= noise.max(0.5 * rate.ns_per_s.abs())
             };
             let alike = known.iter().filter(|candidate| near(candidate)).count();
-            let most = known.len() > 1 && is_most(alike, known.len());
-            let [before, last] = [pair(|candidate| candidate.before), pair(|candidate| candidate.last)];
-            most.then_some(Candidate { since: round, ahead: [0.0; 2], before, last })
+            // A node that missed rounds has candidates that the others have forgotten: a few such nodes are not most.
+            let most = known.len() > 1 && is_most(alike, count);
+            let [(before, _), (last, _)] = [of(|candidate| candidate.before), of(|candidate| candidate.last)];
+            most.then_some((Candidate { since, ahead: [0.0; 2], before, last }, rate))
         };
         Self { typical: rounds.into_iter().filter_map(typical).collect() }
     }
 
     /// Of a change that began in a round; 0 where nodes are not alike.
-    fn ns_per_s(&self, since: RoundId) -> f64 {
-        let of_round = self.typical.iter().find(|candidate| candidate.since == since);
-        of_round.filter(|candidate| candidate.evidence()[1] > 0.0).map_or(0.0, Candidate::rate)
+    fn rate(&self, since: RoundId) -> Rate {
+        self.typical
+            .iter()
+            .find(|(candidate, _)| candidate.since == since)
+            .map_or_else(Rate::default, |(_, rate)| *rate)
     }
 
     /// The surest that is `deviations` standard deviations of one node clear.
     pub(super) fn surest(&self, deviations: f64) -> Option<Onset> {
-        surest(self.typical.iter().copied(), deviations)
+        surest(self.typical.iter().map(|(candidate, _)| *candidate), deviations)
     }
 }
+
+/// Of each node's d and C: the evidence of an average node, and the rate that the nodes show together.
+///
+/// A node whose windows are thin may show any rate, so its rate has as much weight as it is certain; and none has more than the least certain of the
+/// best third, because one node alone says nothing of most.
+fn typical_evidence(nodes: impl Iterator<Item = Pair> + Clone) -> (Pair, Rate) {
+    let mut certainties: Vec<f64> = nodes.clone().map(|[_, c]| c).collect();
+    certainties.sort_unstable_by(f64::total_cmp);
+    let count = certainties.len();
+    let Some(limit) = certainties.get(2 * count / 3) else { return ([0.0; 2], Rate::default()) };
+    let weight = |c: f64| c.min(*limit);
+    let total: f64 = certainties.iter().map(|c| weight(*c)).sum();
+    if total <= 0.0 {
+        return ([0.0; 2], Rate::default());
+    }
+    let ns_per_s = weighted_median(nodes.filter(|[_, c]| *c > 0.0).map(|[d, c]| (d / c, weight(c))));
+    let c = total / count as f64;
+    ([ns_per_s * c, c], Rate { ns_per_s, variance: MEDIAN_VARIANCE / total })
+}
+
+/// Variance of a median over that of a mean, of many values with a normal distribution: π/2.
+const MEDIAN_VARIANCE: f64 = std::f64::consts::FRAC_PI_2;
 
 /// Rounds in which a change may have begun.
 const CANDIDATES: usize = 6;
@@ -236,5 +265,57 @@ mod tests {
         assert_eq!(followed(0.0, |round| if round == 9 { 500.0 } else { 0.0 }), None);
         // Below the limit, however sure.
         assert_eq!(followed(60.0, |_| 0.0), None);
+    }
+
+    fn shown(nodes: &[Onsets]) -> SharedOnsets {
+        SharedOnsets::of(&nodes.iter())
+    }
+
+    /// A node that took in the rounds with these rates, measured so many times worse than [`NOISE`]; all begin with the filter in the right place.
+    fn seen(rounds: impl Iterator<Item = u64>, worse: f64, rate: impl Fn(u64) -> f64) -> Onsets {
+        let mut onsets = Onsets::default();
+        let noise = NOISE.map(|variance| variance * worse * worse);
+        for round in rounds {
+            let off = [0.5 * WINDOW_S * rate(round), rate(round)];
+            let certainty = [1.0 / noise[0], 0.0, 1.0 / noise[1]];
+            onsets.take_in(&Taken { round: RoundId(round), seconds: WINDOW_S, off, certainty, noise });
+        }
+        onsets
+    }
+
+    #[test]
+    fn what_nodes_show_that_missed_rounds_is_not_what_most_show() {
+        // Thirty went through rounds 1 to 12; two hung in 7 to 11 and still know candidates that the thirty have forgotten.
+        let mut nodes = vec![seen(1..13, 1.0, |_| 0.0); 30];
+        nodes.extend(vec![seen((1..7).chain([12]), 1.0, |round| if round >= 6 { 400.0 } else { 0.0 }); 2]);
+        let shared = shown(&nodes);
+        assert_eq!(shared.rate(RoundId(5)), Rate::default(), "{shared:?}");
+        assert_eq!(shared.surest(6.5), None);
+        assert_eq!(nodes[0].surest(6.5, &shared), None);
+    }
+
+    #[test]
+    fn nodes_with_thin_windows_show_nothing_of_the_reference() {
+        // A third with good windows; the rest may show anything, more of it on one side.
+        let mut nodes = vec![seen(1..9, 1.0, |_| 0.0); 10];
+        nodes.extend((0..20).map(|node| seen(1..9, 50.0, move |_| if node < 15 { 900.0 } else { -900.0 })));
+        let shared = shown(&nodes);
+        assert_eq!(shared.surest(6.5), None, "{shared:?}");
+        assert!(nodes.iter().all(|node| node.surest(6.5, &shared).is_none()));
+        // One that is sure of itself is not most; and nobody knows whether it was the reference where all others are unsure.
+        let mut nodes = vec![seen(1..9, 1.0, |round| if round > 4 { 500.0 } else { 0.0 }); 1];
+        nodes.extend(vec![seen(1..9, 50.0, |_| 0.0); 20]);
+        let shared = shown(&nodes);
+        assert_eq!((shared.surest(6.5), nodes[0].surest(6.5, &shared)), (None, None), "{shared:?}");
+        nodes.truncate(1);
+        nodes.extend(vec![seen(1..9, 1.0, |_| 0.0); 20]);
+        let shared = shown(&nodes);
+        assert_eq!(shared.surest(6.5), None, "{shared:?}");
+        assert!(nodes[0].surest(6.5, &shared).is_some(), "{:?}", nodes[0]);
+        // What all show is their reference's.
+        let nodes = vec![seen(1..9, 1.0, |round| if round > 4 { 500.0 } else { 0.0 }); 12];
+        let shared = shown(&nodes);
+        assert!(shared.surest(6.5).is_some_and(|onset| onset.ns_per_s > 100.0), "{shared:?}");
+        assert!(nodes.iter().all(|node| node.surest(6.5, &shared).is_none()));
     }
 }

@@ -81,13 +81,13 @@ fn check(what: &str, counted: Counted, change: fn(u64, &mut Vec<NodeWindowData>)
 }
 
 #[test]
-fn one_way_loss_is_named_with_its_direction_within_two_rounds() {
+fn one_way_loss_of_two_rounds_is_named_with_its_direction_when_the_next_is_known() {
     fn lossy(round: u64, from: u32, to: u32) -> [u64; 2] {
         if round >= 3 && (from, to) == (3, 1) { [SENT, SENT * 7 / 10] } else { [SENT, SENT] }
     }
     check("30 % from 3 to 1", lossy, |_, _| (), &[(FaultKind::OneWayLoss, Edge::new(3, 1))]);
     let fault = named(lossy, |_, _| ()).remove(0);
-    assert_eq!((fault.began, fault.round), (RoundId(3), RoundId(4)));
+    assert_eq!((fault.began, fault.round), (RoundId(3), RoundId(5)));
     assert!((fault.size - 0.3).abs() < 0.01, "{fault:?}");
 
     fn both(round: u64, from: u32, to: u32) -> [u64; 2] {

@@ -455,6 +455,18 @@ fn packets_that_a_late_cut_moved_to_another_round_are_not_lost() {
         both_ways(DirectionCount { from: EDGE.src, to: EDGE.dst, sent, received, apart })
     }
     check("late cut", Change { packets: Some(late), ..Change::default() }, &[], |_| false);
+    /// As it was counted of a process that two rounds long had no time to read its socket.
+    fn unread(round: u64) -> Vec<DirectionCount> {
+        let (sent, received) = match round {
+            BEGIN => (24, 12),
+            7 => (28, 12),
+            8 => (28, 44),
+            9 => (24, 36),
+            _ => (24, 24),
+        };
+        both_ways(DirectionCount { from: EDGE.src, to: EDGE.dst, sent, received, apart: 0.0 })
+    }
+    check("packets read late", Change { packets: Some(unread), ..Change::default() }, &[], |_| false);
     fn lossy(round: u64) -> Vec<DirectionCount> {
         let received = if round < BEGIN { 36 } else { 20 };
         both_ways(DirectionCount { from: EDGE.src, to: EDGE.dst, sent: 36, received, apart: 0.0 })
