@@ -227,6 +227,7 @@ impl Porter {
         let rank = proven.rank;
         match &mut self.files {
             None => proven.refuse(Verdict::NoFiles),
+            Some(files) if !files.has_room(rank) => proven.refuse(Verdict::Later),
             Some(files) => {
                 if let Some((stream, seal)) = proven.bring() {
                     files.take(Delivery { rank, stream, seal });

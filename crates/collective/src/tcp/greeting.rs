@@ -146,10 +146,12 @@ pub(super) enum Verdict {
     OtherTree = 8,
     /// It comes back, and no group is under way here.
     NotUnderWay = 9,
+    /// It brings a file, and as many others as may wait do so already.
+    Later = 10,
 }
 
 impl Verdict {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -160,6 +162,7 @@ impl Verdict {
         Self::NoFiles,
         Self::OtherTree,
         Self::NotUnderWay,
+        Self::Later,
     ];
 
     /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
@@ -187,6 +190,7 @@ impl Verdict {
             Self::Back => "welcome back",
             Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be equal everywhere",
             Self::NotUnderWay => "no run is under way there",
+            Self::Later => "rank 0 takes files of other ranks first",
             Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
     }

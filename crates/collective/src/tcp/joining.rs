@@ -200,7 +200,7 @@ pub(super) fn listen_for_children(addresses: &[String]) -> Result<TcpListener, E
 }
 
 /// Half of a pause to all of it, so that ranks that were refused at one moment do not come back at one.
-fn jittered(pause: Duration, [drawn]: [u8; 1]) -> Duration {
+pub(super) fn jittered(pause: Duration, [drawn]: [u8; 1]) -> Duration {
     pause.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u8::MAX))
 }
 

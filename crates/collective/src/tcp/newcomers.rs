@@ -195,7 +195,12 @@ impl Proven {
     /// Says no.
     pub fn refuse(mut self, verdict: Verdict) {
         let rank = exchanged(self.root, self.rank);
-        tracing::warn!(from = ?self.from, rank, ?verdict, "refused a rank");
+        // Nothing is wrong with a rank that comes again later.
+        if verdict == Verdict::Later {
+            tracing::debug!(from = ?self.from, rank, "many ranks bring files");
+        } else {
+            tracing::warn!(from = ?self.from, rank, ?verdict, "refused a rank");
+        }
         let _nobody_may_listen = self.stream.write_all(&verdict.encode(&[0; NONCE]));
     }
 }

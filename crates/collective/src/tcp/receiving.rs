@@ -1,8 +1,8 @@
 //! The root's side of files that ranks bring.
 //!
 //! Place in the flow: `door` hands over who has proven to be a rank and brings a file; threads of this file's own take them, so that neither the rounds nor a
-//! rank that comes back wait for a disk. At most [`WORKERS`] files come at a time, one of each rank; the others wait for their turn. A rank that
-//! comes again has lost its earlier connection, and that one is given up. What is not whole is removed.
+//! rank that comes back wait for a disk. At most [`WORKERS`] files come at a time, one of each rank; [`WAITING_MAX`] others wait for their turn, and who is
+//! turned away then comes again. A rank that comes again has lost its earlier connection, and that one is given up. What is not whole is removed.
 //!
 //! A rank is told that its file is whole when the disk has it: some disks tell only then that they have no room.
 //!
@@ -52,6 +52,12 @@ struct Queue {
 impl Receiving {
     pub fn new(places: Arc<dyn FilePlaces>) -> Self {
         Self { places, queue: Arc::default(), workers: Vec::new() }
+    }
+
+    /// Whether one more rank may wait for its turn: each costs the root a descriptor.
+    pub fn has_room(&self, rank: Rank) -> bool {
+        let queue = lock(&self.queue);
+        queue.waiting.len() < WAITING_MAX || queue.waiting.iter().any(|delivery| delivery.rank == rank)
     }
 
     /// Takes a file as soon as it is its turn.
@@ -263,7 +269,10 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 }
 
 /// Files that come at a time.
-const WORKERS: usize = 4;
+pub(super) const WORKERS: usize = 4;
+
+/// Ranks that wait for their turn; others come again later.
+pub(super) const WAITING_MAX: usize = 64;
 
 /// How far a thread that takes files stands back.
 const NICENESS: i32 = 10;

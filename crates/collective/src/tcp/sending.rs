@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::delivery::{Answer, Broken, OPERATION, PIECE, Side, Talk, announce, check_name};
 use super::greeting::{Errand, Hello, Verdict};
 use super::job_key::JobKey;
-use super::joining::{Attempt, Greeted, attempt};
+use super::joining::{Attempt, Greeted, attempt, jittered};
 use super::options::TcpOptions;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
 
@@ -35,6 +35,8 @@ enum Failure {
     Final(String),
     /// The way there was broken.
     Passing(String),
+    /// The root takes files of others.
+    Busy(String),
 }
 
 impl FileSender {
@@ -58,13 +60,21 @@ impl FileSender {
         let failed = |reason: String| Error::File { rank: self.rank, name: name.to_owned(), reason };
         check_name(name).map_err(failed)?;
         let mut wait = Wait::begin(OPERATION, deadline);
-        let mut retries = RETRIES;
+        let (mut retries, mut busy) = (RETRIES, BACKOFF);
         let _turn = self.turn(&mut wait).map_err(failed)?;
         loop {
             match self.attempt(path, name, &mut wait) {
                 Ok(()) => return Ok(()),
                 Err(Failure::Final(reason)) => return Err(failed(reason)),
-                Err(Failure::Passing(reason)) if retries == 0 || !pause(&mut wait) => {
+                Err(Failure::Busy(reason)) => {
+                    if !pause(busy, &mut wait) {
+                        return Err(failed(format!(
+                            "{reason}, until the time was over; the file is still here: copy it by hand"
+                        )));
+                    }
+                    busy = (busy * 2).min(BUSY_LAST);
+                }
+                Err(Failure::Passing(reason)) if retries == 0 || !pause(BACKOFF, &mut wait) => {
                     let to = self.addresses.join(" or ");
                     let advice = "has rank 0 ended its run, or does a firewall close that port? The file is still here: copy it by hand";
                     return Err(failed(format!("{reason} (rank 0 at {to}); {advice}")));
@@ -139,6 +149,7 @@ impl From<Attempt> for Failure {
     fn from(attempt: Attempt) -> Self {
         match attempt {
             Attempt::Refused(reason) if reason == Verdict::NoFiles.explain() => Self::Passing(reason),
+            Attempt::Refused(reason) if reason == Verdict::Later.explain() => Self::Busy(reason),
             Attempt::Refused(reason) | Attempt::AllForeign(reason) => Self::Final(reason),
             Attempt::Foreign(reason) | Attempt::Failed(reason) => Self::Passing(reason),
         }
@@ -166,10 +177,11 @@ fn accepted(heard: Result<Answer, Broken>) -> Result<(), Failure> {
 }
 
 /// Sleeps before the next attempt; false when there is no time for one.
-fn pause(wait: &mut Wait<'_>) -> bool {
+fn pause(pause: Duration, wait: &mut Wait<'_>) -> bool {
     let begun = wait.elapsed();
+    let pause = random_bytes().map_or(pause, |drawn| jittered(pause, drawn));
     while let Some(slice) = wait.slice() {
-        let left = BACKOFF.saturating_sub(wait.elapsed().saturating_sub(begun));
+        let left = pause.saturating_sub(wait.elapsed().saturating_sub(begun));
         if left.is_zero() {
             return true;
         }
@@ -186,3 +198,6 @@ const TURN: Duration = Duration::from_millis(20);
 
 /// Before a further attempt.
 const BACKOFF: Duration = Duration::from_secs(1);
+
+/// The longest pause of a rank that is told to come later: a thousand such ranks knock hundred times a second.
+const BUSY_LAST: Duration = Duration::from_secs(16);

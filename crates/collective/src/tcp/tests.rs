@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::delivery::{Broken, NAME_MAX, OPERATION, PIECE, Side, Talk, announce};
 use super::greeting::{Errand, Hello};
 use super::joining::attempt;
+use super::receiving::{WAITING_MAX, WORKERS};
 use super::{FileSender, JobKey, Tcp, TcpOptions, bind};
 use crate::{Collective as _, Deadline, Error, FilePlaces, Frames, Rank, Wait, random_bytes};
 
@@ -269,6 +270,29 @@ fn a_group_that_takes_no_files_says_so() {
         root.go_on_without_lost(Vec::new()).unwrap();
         assert!(send().contains("takes no files"));
     });
+}
+
+#[test]
+fn more_ranks_than_may_wait_come_again_and_lose_nothing() {
+    let few = WORKERS + WAITING_MAX;
+    let group = Group::new(few + 3);
+    let silent: Vec<Talk> = (1..=WORKERS).map(|rank| half_a_file(&group, rank)).collect();
+    let waiting: Vec<Talk> = (WORKERS + 1..=few).map(|rank| group.talk(rank)).collect();
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), b"in the end").unwrap();
+    std::thread::scope(|scope| {
+        let impatient = group.sender(few + 1);
+        let limit = Deadline::new(Duration::from_secs(2), None);
+        let error = impatient.send(source.path(), "a", &limit).unwrap_err().to_string();
+        assert!(error.contains("takes files of other ranks first, until the time was over"), "{error}");
+        let (sender, path) = (group.sender(few + 2), source.path());
+        let patient = scope.spawn(move || sender.send(path, "a", &deadline()));
+        // One that waits already and comes again is not turned away.
+        drop(group.talk(WORKERS + 1));
+        drop((silent, waiting));
+        patient.join().unwrap().unwrap();
+    });
+    assert_eq!(std::fs::read(group.folder.path().join(format!("rank{}/a", few + 2))).unwrap(), b"in the end");
 }
 
 /// Half a file, and then nothing.
