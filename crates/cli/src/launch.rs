@@ -18,6 +18,7 @@ use probe_sync::collective::{
 };
 use probe_sync::{KeyFile, config};
 use probe_sync_sys::interfaces::own_addresses;
+use probe_sync_sys::process::allow_open_files;
 
 use crate::output::Usage;
 
@@ -128,6 +129,17 @@ impl Ranks {
     }
 }
 
+/// Lets this process have a descriptor for each rank: any may come to be the master, which needs them.
+pub fn allow_connections(size: usize) {
+    // Where that is not enough the master says so when they run out.
+    if let Err(error) = allow_open_files((size + OTHER_DESCRIPTORS) as u64) {
+        tracing::warn!("{error}");
+    }
+}
+
+/// Of files, of probes, of ranks that bring files, of newcomers and of foreign connections.
+const OTHER_DESCRIPTORS: usize = 512;
+
 /// Meets the others over TCP, in this `place` of a group of `size`: place 0, the master's, listens.
 fn meet(
     (place, size): (usize, usize),
@@ -136,6 +148,7 @@ fn meet(
     key_file: Option<&Path>,
     master: usize,
 ) -> anyhow::Result<Tcp> {
+    allow_connections(size);
     let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
     if let Ok(id) = env::var(ID) {
         if place == 0 {

@@ -82,6 +82,7 @@ pub fn connect(
 /// # Errors
 /// When a process cannot be started, or does not connect in time.
 fn start(size: u32, master: usize, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
+    launch::allow_connections(size as usize);
     let meeting = Meeting::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let mut children = Children { processes: Vec::new() };

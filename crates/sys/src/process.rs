@@ -1,10 +1,10 @@
-//! Ties of a process to its parent, and of its threads to its signals.
+//! Ties of a process to its parent, of its threads to its signals, and how many files it may have open.
 //!
 //! Place in the flow: `probe_sync run --local N` starts its ranks as child processes; none may outlive it. A session in a launcher's
-//! process leaves the signals to the launcher's own threads.
+//! process leaves the signals to the launcher's own threads. A master has a connection to every rank.
 //! What it does not do: handle signals; the command does.
 
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 
 use crate::Error;
 
@@ -21,6 +21,21 @@ pub fn end_with_parent(parent: u32) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::System { operation: "tie the process to its parent", source: std::io::ErrorKind::NotFound.into() })
+}
+
+/// Raises the process's limit of open files to `count`, or to its hard limit where that is lower. It is never lowered. For a program of its own: in
+/// somebody else's process a higher limit breaks what uses `select`.
+///
+/// # Errors
+/// When the system refuses.
+pub fn allow_open_files(count: u64) -> Result<(), Error> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let most = maximum.map_or(count, |maximum| maximum.min(count));
+    if current.is_none_or(|current| current >= most) {
+        return Ok(());
+    }
+    let raised = Rlimit { current: Some(most), maximum };
+    setrlimit(Resource::Nofile, raised).map_err(Error::system("raise the limit of open files"))
 }
 
 /// Keeps signals away from the calling thread and from those that it starts later: handlers run on the process's other threads. Signals of

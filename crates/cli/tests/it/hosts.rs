@@ -217,3 +217,21 @@ fn what_ranks_recognise_each_other_by_is_said_where_it_can_be_guessed() {
     assert!(first.contains("SLURM_JOB_ID") && first.contains("guess") && first.contains("--key-file"), "{first}");
     wait(child);
 }
+
+#[test]
+fn a_master_raises_its_limit_of_open_files_to_what_its_ranks_need() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -S -n 16 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_probe_sync"));
+    command.args(["run", "--local", "16", "--window", "500ms", "--duration", "2s", "--out"]).arg(&out);
+    let ended = output(command);
+    assert!(ended.status.success(), "{}", complaint(&ended));
+    // Where the hard limit is as low, it says what to do.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 16 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_probe_sync"));
+    command.args(["run", "--local", "16", "--duration", "2s", "--out"]).arg(&out);
+    let ended = output(command);
+    let said = complaint(&ended);
+    assert!(!ended.status.success() && said.contains("ulimit -n"), "{said}");
+}
