@@ -12,6 +12,7 @@ use super::frame::{Hashed, Header, Kind, Seal};
 use super::incoming::Incoming;
 use super::shape::Shape;
 use super::{Group, Tcp};
+use crate::Error;
 
 impl Tcp {
     /// The connections.
@@ -36,7 +37,8 @@ impl Group {
         for (kind, sequence, payload) in frames {
             let root = self.peers.at(CONTROL);
             let said = root.map(|root| root.say(Kind::any(*kind), u64::from(*sequence), payload, "test"));
-            assert!(said.is_none_or(|said| said.is_ok()), "it is short");
+            // What is too long for its kind is never said; anything else is short.
+            assert!(matches!(said, None | Some(Ok(()) | Err(Error::Backend { .. }))), "{said:?}");
         }
     }
 }
