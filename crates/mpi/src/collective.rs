@@ -4,16 +4,19 @@
 //! On the normal path all ranks drop their end together: they first meet once more, asleep, and only then enter MPI's own
 //! collective clean-up, which spins. After any error nothing is freed and MPI is not finalised, because that would wait
 //! for ranks that may be gone; the caller ends the job with [`Collective::abort`].
-//! Where a rank is lost and MPI goes on (`survival`), what was under way is repeated; then, too, nothing is freed and MPI is not finalised.
+//! Where a rank is lost and MPI goes on (`survival`), what was under way is repeated; then, too, nothing is freed and MPI is not finalised. Where it is the root, the caller asks for
+//! another ([`Collective::succeed`]) and repeats it.
 //! What it does not do: choose who takes part, or what the bytes mean; or run beside a launcher, whose MPI it is (`beside`).
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpi::ffi;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{AsRaw as _, FromRaw as _};
 use probe_sync_collective::{
-    Attendance, Call, Collective, Deadline, Error, Frames, Rank, Traffic, check_frames, check_participants, check_word,
+    Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, Traffic, check_frames, check_participants,
+    check_word,
 };
 
 use crate::layout::Layout;
@@ -37,6 +40,8 @@ pub struct MpiCollective {
     rank: Rank,
     size: usize,
     layout: Layout,
+    /// As it was when all were there.
+    whole: Layout,
     /// Taken out when the end is dropped, like the following ones.
     parts: Option<PartsOfRank>,
     session: Option<Session>,
@@ -45,6 +50,10 @@ pub struct MpiCollective {
     /// Operations so far; equal on all ranks.
     operations: u64,
     failed: Option<String>,
+    /// The root is lost, and no other has taken its place yet.
+    rootless: bool,
+    /// The others go on without this rank.
+    dismissed: bool,
     /// Of the words, and of parts that ranks were lost from; the operations' are counted where they are carried.
     traffic: Traffic,
 }
@@ -115,13 +124,29 @@ impl MpiCollective {
         let leaders = comm.split((host.rank() == 0).then_some(0))?;
         let survival = match Ulfm::find() {
             // SAFETY: the communicator is valid, and all its ranks were started by one mpirun, with the same parameters.
-            Some(ulfm) => Some(Survival::new(ulfm, unsafe { Communicator::duplicate(comm.handle()) }?)),
+            Some(ulfm) => {
+                let [base, all] = [(); 2].map(|()| unsafe { Communicator::duplicate(comm.handle()) });
+                Some(Survival::new(ulfm, base?, all?))
+            }
             None => None,
         };
-        let survives = survival.as_ref().map(|survival| (survival.ulfm(), survival.watch(&comm)));
+        let survives = survival.as_ref().map(|survival| (survival.ulfm(), survival.watch()));
         let parts = Some(PartsOfRank::new(comm, host, leaders, &layout, survives)?);
         let traffic = Traffic::default();
-        Ok(Self { rank, size, layout, parts, session: None, survival, operations: 0, failed: None, traffic })
+        Ok(Self {
+            rank,
+            size,
+            whole: layout.clone(),
+            layout,
+            parts,
+            session: None,
+            survival,
+            operations: 0,
+            failed: None,
+            rootless: false,
+            dismissed: false,
+            traffic,
+        })
     }
 
     /// Runs one operation, again where a rank was lost meanwhile; afterwards the group is unusable if it failed. `brings` is what this rank must bring once
@@ -131,34 +156,77 @@ impl MpiCollective {
         kind: Kind,
         deadline: &Deadline,
         brings: impl FnOnce() -> Part,
-        mut run: impl FnMut(&mut PartsOfRank, Operation, &Layout, Option<Rank>) -> Result<(), Error>,
+        mut run: impl FnMut(&mut PartsOfRank, Operation, &Layout, Option<Rank>, &Deadline) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let operation = Operation::new(self.operations, kind);
+        if self.rootless {
+            let reason = "the root is lost, and no other has taken its place".to_owned();
+            return Err(Error::Lost { operation: kind.name(), rank: self.root(), reason });
+        }
+        let (operation, begun) = (Operation::new(self.operations, kind), Instant::now());
         self.operations += 1;
         if let Some(survival) = &mut self.survival {
             survival.keep(operation, brings());
         }
         let mut resume = Resume { at: operation.number(), holder: None };
-        // Bounded: every time round there is one rank less.
+        let mut limit = deadline.clone();
+        // Bounded: every time round there is one rank less, or one that was late has come.
+        let mut rounds = 0..2 * self.size + LATE_MAX;
         let result = loop {
-            let result = self.repeat_until(operation, &mut resume, deadline).and_then(|holder| {
+            let result = self.repeat_until(operation, &mut resume, &limit).and_then(|holder| {
                 let (Some(parts), None) = (&mut self.parts, &self.failed) else {
                     return Err(self.unusable(operation.name()));
                 };
-                run(parts, operation, &self.layout, holder)
+                run(parts, operation, &self.layout, holder, &limit)
             });
             match result {
-                Err(_) if self.failed.is_none() && self.sees_loss() => match self.go_on(operation.number(), deadline) {
-                    Ok(agreed) => resume = agreed,
-                    Err(error) => break Err(error),
-                },
+                Err(error) if self.may_go_on_after(&error) && rounds.next().is_some() => {
+                    tracing::debug!(rank = self.rank, %error, "a rank is lost or late");
+                    match self.go_on(operation.number(), &limit) {
+                        Ok(agreed) => resume = agreed,
+                        Err(error) => break Err(error),
+                    }
+                    // What has failed may have taken all of the time.
+                    limit = deadline.extended(begun.elapsed() + REPEAT_LIMIT);
+                }
                 result => break result,
             }
         };
-        if let Err(error) = &result {
+        result.map_err(|error| self.remember(error))
+    }
+
+    /// What an error leaves of the group: another root may take a lost one's place, and a rank without which the others go on ends nobody's run but its own.
+    fn remember(&mut self, error: Error) -> Error {
+        let root = self.root();
+        let root_lost = match &error {
+            Error::Lost { rank, .. } => *rank == root,
+            Error::Late { missing, interrupted: false, .. } => *missing == [root],
+            _ => false,
+        };
+        self.dismissed |= matches!(error, Error::Dismissed { .. });
+        if root_lost && self.rank != root && self.survival.as_ref().is_some_and(Survival::has_line) {
+            self.rootless = true;
+        } else {
             self.failed.get_or_insert_with(|| error.to_string());
         }
-        result
+        error
+    }
+
+    /// Whether what has failed is repeated by those who are left.
+    fn may_go_on_after(&self, error: &Error) -> bool {
+        let (Some(survival), None) = (&self.survival, &self.failed) else { return false };
+        let watch = survival.watch();
+        match error {
+            Error::Late { interrupted: false, .. } if survival.leaves_late_ranks_out() => true,
+            // MPI may refuse a message to a rank before it says that this rank has failed.
+            Error::Backend { .. } => {
+                let begun = Instant::now();
+                while !watch.sees_loss() && begun.elapsed() < NEWS_LIMIT {
+                    std::thread::sleep(NEWS_PAUSE);
+                }
+                watch.sees_loss()
+            }
+            _ => watch.sees_loss(),
+        }
     }
 
     /// Brings once more what others lack of the operations before this one; `resume` keeps count. The rank that has finished this one already.
@@ -193,37 +261,37 @@ impl MpiCollective {
         Ok(resume.holder)
     }
 
-    /// A rank is lost that was not before; all ranks learn of it.
-    fn sees_loss(&self) -> bool {
-        let (Some(parts), Some(survival)) = (&self.parts, &self.survival) else { return false };
-        survival.watch(&parts.comm).sees_loss()
-    }
-
     /// All ranks that are left agree where they are, `at` on this one, and make of what they have a group without those who are lost.
     fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
-        let before = self.parts.as_ref().map_or_else(Traffic::default, PartsOfRank::traffic);
         // Bounded: every time round there is one rank less.
         loop {
-            let (Some(parts), Some(survival)) = (&mut self.parts, &mut self.survival) else {
+            let Some(survival) = &mut self.survival else {
                 return Err(self.unusable("going on without lost ranks"));
             };
             let begun = Instant::now();
             let resume = survival.agree(at, deadline)?;
-            let agreed = begun.elapsed();
-            let comm = survival.shrink(&parts.comm)?;
-            self.layout = self.layout.without(survival.lost());
-            let watch = survival.watch(&comm);
-            let rebuilt = parts.leave_out(comm, &self.layout, survival.lost(), watch);
-            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, took = ?begun.elapsed(), ?rebuilt, "ranks were lost");
-            match rebuilt {
-                // Another is lost meanwhile.
-                Err(_) if self.sees_loss() => {}
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    self.traffic = self.traffic.plus(before);
-                    return Ok(resume);
-                }
+            let (agreed, rebuilt) = (begun.elapsed(), self.rebuild(deadline)?);
+            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, took = ?begun.elapsed(), rebuilt, "ranks were lost");
+            if rebuilt {
+                return Ok(resume);
             }
+        }
+    }
+
+    /// Makes what the group needs without those who are lost; false when another is lost meanwhile.
+    fn rebuild(&mut self, deadline: &Deadline) -> Result<bool, Error> {
+        let (Some(parts), Some(survival)) = (&mut self.parts, &self.survival) else {
+            return Err(self.unusable("going on without lost ranks"));
+        };
+        let before = parts.traffic();
+        self.layout = self.whole.without(survival.lost(), survival.hung(), survival.root());
+        match parts.leave_out(&self.layout, survival, &deadline.extended(REBUILD_LIMIT)) {
+            Ok(()) => {
+                self.traffic = self.traffic.plus(before);
+                Ok(true)
+            }
+            Err(_) if survival.watch().sees_loss() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -250,9 +318,9 @@ impl MpiCollective {
             Kind::Farewell,
             &deadline,
             || Part::Farewell,
-            |parts, operation, layout, _| {
-                parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), &deadline)?;
-                parts.broadcast(operation, layout, &mut Vec::new(), &deadline)
+            |parts, operation, layout, _, deadline| {
+                parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), deadline)?;
+                parts.broadcast(operation, layout, &mut Vec::new(), deadline)
             },
         )?;
         if self.lost_any() {
@@ -282,6 +350,10 @@ impl Collective for MpiCollective {
         self.size
     }
 
+    fn root(&self) -> Rank {
+        self.survival.as_ref().map_or(ROOT, Survival::root)
+    }
+
     fn signals_reach_all(&self) -> bool {
         true
     }
@@ -297,9 +369,9 @@ impl Collective for MpiCollective {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        check_participants((self.rank, probe_sync_collective::ROOT), self.size, participants)?;
+        check_participants((self.rank, self.root()), self.size, participants)?;
         let brings = || Part::Gather { participants: participants.to_vec(), payload: payload.to_vec() };
-        self.operate(Kind::Gather, deadline, brings, |parts, operation, layout, _| {
+        self.operate(Kind::Gather, deadline, brings, |parts, operation, layout, _, deadline| {
             parts.gather(operation, layout, participants, payload, frames, deadline)
         })
     }
@@ -308,7 +380,7 @@ impl Collective for MpiCollective {
         // A broadcast that ends half-way leaves the root's buffer half empty.
         let own = if self.rank == self.root() && self.survival.is_some() { buffer.clone() } else { Vec::new() };
         let (brings, kept) = (|| Part::Broadcast(own.clone()), &own);
-        self.operate(Kind::Broadcast, deadline, brings, |parts, operation, layout, _| {
+        self.operate(Kind::Broadcast, deadline, brings, |parts, operation, layout, _, deadline| {
             if !kept.is_empty() {
                 buffer.clone_from(kept);
             }
@@ -320,7 +392,7 @@ impl Collective for MpiCollective {
         check_frames((self.rank, self.root()), self.size, frames)?;
         let at_root = self.rank == self.root();
         let brings = || Part::Scatter(if at_root { frames.clone() } else { Frames::default() });
-        self.operate(Kind::Scatter, deadline, brings, |parts, operation, layout, _| {
+        self.operate(Kind::Scatter, deadline, brings, |parts, operation, layout, _, deadline| {
             parts.scatter(operation, layout, frames, own, deadline)
         })
     }
@@ -328,7 +400,7 @@ impl Collective for MpiCollective {
     fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
         let (root, size) = (self.root(), self.size);
         let brings = || Part::Allgather;
-        self.operate(Kind::Allgather, deadline, brings, |parts, operation, layout, holder| {
+        self.operate(Kind::Allgather, deadline, brings, |parts, operation, layout, holder, deadline| {
             let Some(holder) = holder else { return parts.allgather(operation, layout, payload, frames, deadline) };
             let mut encoded = Vec::new();
             parts.pass_on(operation, layout, holder, &mut encoded, deadline)?;
@@ -375,7 +447,41 @@ impl Collective for MpiCollective {
         Attendance { left, back: Vec::new() }
     }
 
+    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+        // It is reached over MPI.
+        Ok(self.survival.is_some().then(Vec::new))
+    }
+
+    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+        if let Some(survival) = &mut self.survival {
+            survival.line_up(successors.iter().map(|(rank, _)| *rank).collect());
+        }
+    }
+
+    fn root_has_gone(&mut self) -> bool {
+        self.rootless || self.survival.as_ref().is_some_and(Survival::root_has_failed)
+    }
+
+    fn succeed(&mut self, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+        let (Some(survival), None) = (&mut self.survival, &self.failed) else {
+            return Err(self.unusable("succession"));
+        };
+        let settled = survival.succeed(self.operations, of, late_by, deadline);
+        let (root, next) = settled.map_err(|error| self.remember(error))?;
+        (self.operations, self.rootless) = (next, false);
+        let rebuilt = self.rebuild(deadline).and_then(|rebuilt| {
+            // Another is lost already; nobody has begun an operation that the others had not.
+            if rebuilt { Ok(()) } else { self.go_on(next, deadline).map(|_| ()) }
+        });
+        rebuilt.map_err(|error| self.remember(error))?;
+        Ok(root)
+    }
+
     fn abort(&mut self, reason: &str) {
+        if self.dismissed {
+            tracing::error!(rank = self.rank, reason, "this rank ends; the others go on without it");
+            return;
+        }
         self.failed.get_or_insert_with(|| reason.to_owned());
         tracing::error!(rank = self.rank, reason, "ending the job");
         session::abort_job();
@@ -384,7 +490,7 @@ impl Collective for MpiCollective {
 
 impl Drop for MpiCollective {
     fn drop(&mut self) {
-        if self.failed.is_some() || std::thread::panicking() {
+        if self.failed.is_some() || self.rootless || std::thread::panicking() {
             // The window and the communicators stay until the process ends.
             std::mem::forget(self.parts.take());
             return;
@@ -416,3 +522,13 @@ fn split_by_host(comm: &Communicator) -> Result<Communicator, Error> {
 
 /// How long the gather and broadcast before the end may take.
 const LAST_ROUND_LIMIT: Duration = Duration::from_secs(60);
+
+/// Beyond what an operation has taken already, for its repetition.
+const REPEAT_LIMIT: Duration = Duration::from_secs(5);
+/// How long the ranks of a host may wait for the one that makes their board anew; where it is lost they learn of that.
+const REBUILD_LIMIT: Duration = Duration::from_secs(30);
+/// Repetitions because somebody was late and came then.
+const LATE_MAX: usize = 16;
+/// How long news of a failed process may take.
+const NEWS_LIMIT: Duration = Duration::from_secs(1);
+const NEWS_PAUSE: Duration = Duration::from_millis(1);

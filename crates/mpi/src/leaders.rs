@@ -9,29 +9,47 @@
 //! Allgather, whose result every rank wants: the report is the header alone, and the frames travel by `MPI_Iallgatherv`.
 //! Scatter: the root sends each leader a message of the same form with what is for its host.
 //! Broadcast: `MPI_Ibcast` of a first part, whose size every leader can compute from the last broadcast, then of the rest.
+//! After ranks were lost there is no communicator of the leaders that are left: making one would wait for ranks that hang. They speak over one of all ranks
+//! ([`Way::OfAll`]), by messages between single ranks: a broadcast goes down a binomial tree, an allgather is a gather and a broadcast.
 //! Waiting: look for 50 µs, then sleep longer and longer; a deadline always. What is under way then is leaked.
 //! What it does not do: know the ranks' payloads.
 
 use std::ffi::c_int;
 use std::time::Duration;
 
-use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
+use probe_sync_collective::{Deadline, Error, Frames, Rank, Traffic, Wait};
 
 use crate::board::lost;
 use crate::layout::Layout;
 use crate::operation::Operation;
 use crate::raw::{Communicator, Parts, Requests};
-use crate::ulfm::Watch;
+use crate::watch::Watch;
 
 /// A leader's end.
 pub(crate) struct Leaders {
-    comm: Communicator,
+    way: Way,
+    own_host: usize,
     layout: Layout,
     /// Where the group may go on without a rank that is lost.
     watch: Option<Watch>,
     /// Bytes of the first part of the next broadcast; equal on all leaders.
     first_part: usize,
     traffic: Traffic,
+}
+
+/// What the leaders' messages go over.
+pub(crate) enum Way {
+    /// A communicator of the leaders, in the order of their hosts.
+    OfLeaders(Communicator),
+    /// One of all ranks that ever were, and how often ranks were lost: what is still under way from before has another tag.
+    OfAll(Communicator, u64),
+}
+
+impl Way {
+    pub(crate) fn comm(&self) -> &Communicator {
+        let (Self::OfLeaders(comm) | Self::OfAll(comm, _)) = self;
+        comm
+    }
 }
 
 /// What a leader brings to a gather.
@@ -43,8 +61,8 @@ pub(crate) enum Report {
 }
 
 impl Leaders {
-    pub(crate) fn new(comm: Communicator, layout: Layout, watch: Option<Watch>) -> Self {
-        Self { comm, layout, watch, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
+    pub(crate) fn new(way: Way, layout: Layout, own_host: usize, watch: Option<Watch>) -> Self {
+        Self { way, own_host, layout, watch, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
     }
 
     /// What this leader has sent to and received from other hosts. Of a collective call it counts its own part and what came of it.
@@ -52,8 +70,29 @@ impl Leaders {
         self.traffic
     }
 
-    pub(crate) fn into_comm(self) -> Communicator {
-        self.comm
+    /// Collective, where no rank was lost: gives the communicator back.
+    pub(crate) fn free(self) -> Result<(), Error> {
+        match self.way {
+            Way::OfLeaders(comm) => comm.free(),
+            Way::OfAll(..) => Ok(()),
+        }
+    }
+
+    /// The leader of `host` in the communicator.
+    fn peer(&self, host: usize) -> Rank {
+        match &self.way {
+            Way::OfLeaders(_) => host,
+            Way::OfAll(..) => self.layout.ranks(host)[0],
+        }
+    }
+
+    /// A tag that what was sent before the last loss of ranks does not have.
+    fn tag(&self, of: c_int) -> c_int {
+        match &self.way {
+            Way::OfLeaders(_) => of,
+            // Every MPI has tags up to 32767 (MPI 4.1, 9.1.2).
+            Way::OfAll(_, losses) => of + TAGS * (losses % LOSSES_TOLD_APART) as c_int,
+        }
     }
 
     /// Brings the reports of all hosts with participants to the root: the frames of each host, empty for the others.
@@ -69,8 +108,8 @@ impl Leaders {
             .map(|host| self.layout.ranks(host).iter().any(|&rank| participants[rank]))
             .collect();
         let mut wait = Wait::begin(operation.name(), deadline);
-        if self.comm.rank() != ROOT_LEADER {
-            if takes_part[self.comm.rank()] {
+        if self.own_host != ROOT_LEADER {
+            if takes_part[self.own_host] {
                 self.send_report(operation, report, true, &mut wait)?;
             }
             return Ok(Vec::new());
@@ -87,9 +126,12 @@ impl Leaders {
         report: &Report,
         deadline: &Deadline,
     ) -> Result<Vec<Frames>, Error> {
+        if let Way::OfAll(..) = self.way {
+            return self.allgather_by_root(operation, report, deadline);
+        }
         let hosts = self.layout.hosts();
         let mut wait = Wait::begin(operation.name(), deadline);
-        if self.comm.rank() == ROOT_LEADER {
+        if self.own_host == ROOT_LEADER {
             let everyone = vec![true; self.layout.host_of().len()];
             let reports = self.receive_reports(operation, &vec![true; hosts], &everyone, report, &mut wait)?;
             let missing = Self::missing_of(&reports, report);
@@ -115,6 +157,55 @@ impl Leaders {
         (0..hosts).map(|host| self.decode(operation, host, &encoded[parts.range(host)])).collect()
     }
 
+    /// The frames of all hosts to the root, and from there to all.
+    fn allgather_by_root(
+        &mut self,
+        operation: Operation,
+        report: &Report,
+        deadline: &Deadline,
+    ) -> Result<Vec<Frames>, Error> {
+        let everyone = vec![true; self.layout.host_of().len()];
+        let all = self.gather(operation, &everyone, report, deadline)?;
+        let (mut of_hosts, mut encoded) = (Frames::default(), Vec::new());
+        for frames in &all {
+            let mut of_host = Vec::new();
+            frames.encode(&mut of_host);
+            of_hosts.push(&of_host);
+        }
+        if self.own_host == ROOT_LEADER {
+            of_hosts.encode(&mut encoded);
+        }
+        self.broadcast(operation, &mut encoded, deadline)?;
+        if !of_hosts.decode(&encoded) || of_hosts.len() != self.layout.hosts() {
+            return Err(self.protocol(
+                operation,
+                ROOT_LEADER,
+                format!("{} bytes that are not the frames of all hosts", encoded.len()),
+            ));
+        }
+        (0..of_hosts.len()).map(|host| self.decode(operation, host, of_hosts.frame(host))).collect()
+    }
+
+    /// Down a binomial tree: the leader of host h hears from that of h without its lowest bit.
+    fn pass_down(&mut self, operation: Operation, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        let mut wait = Wait::begin(operation.name(), deadline);
+        if self.own_host != ROOT_LEADER {
+            let parent = self.own_host & (self.own_host - 1);
+            let (mut came, _) = self.receive(operation, &[parent], &mut wait)?;
+            let Some(message) = came[parent].take() else { return Err(wait.late(vec![self.layout.root()])) };
+            *buffer = message.body;
+        }
+        let mut requests = Requests::new();
+        let children = children(self.own_host, self.layout.hosts());
+        for host in &children {
+            self.send(operation, *host, KIND_FRAMES, buffer.clone(), &mut requests)?;
+        }
+        if self.all_done(&mut requests, &mut wait)? {
+            return Ok(());
+        }
+        Err(wait.late(children.into_iter().map(|host| self.layout.ranks(host)[0]).collect()))
+    }
+
     /// Brings the root's `buffer` to all leaders.
     pub(crate) fn broadcast(
         &mut self,
@@ -122,9 +213,12 @@ impl Leaders {
         buffer: &mut Vec<u8>,
         deadline: &Deadline,
     ) -> Result<(), Error> {
+        if let Way::OfAll(..) = self.way {
+            return self.pass_down(operation, buffer, deadline);
+        }
         let name = operation.name();
         let mut wait = Wait::begin(name, deadline);
-        let root = self.comm.rank() == ROOT_LEADER;
+        let root = self.own_host == ROOT_LEADER;
         let room = self.first_part - FIRST_HEADER;
         let mut first = vec![0; self.first_part];
         if root {
@@ -134,11 +228,11 @@ impl Leaders {
             first[FIRST_HEADER..FIRST_HEADER + here].copy_from_slice(&buffer[..here]);
         }
         let first = self.broadcast_part(first, &mut wait)?;
-        operation.check(read_u64(&first, 0).unwrap_or(0), ROOT)?;
+        operation.check(read_u64(&first, 0).unwrap_or(0), self.layout.root())?;
         let length = read_u64(&first, 8).and_then(|length| usize::try_from(length).ok());
         let Some(length) = length.filter(|&length| length <= PAYLOAD_MAX) else {
             let what = "a broadcast without a sensible length".to_owned();
-            return Err(Error::Protocol { operation: name, rank: ROOT, what });
+            return Err(Error::Protocol { operation: name, rank: self.layout.root(), what });
         };
         let rest = if root { buffer.split_off(length.min(room)) } else { vec![0; length.saturating_sub(room)] };
         let rest = if rest.is_empty() { rest } else { self.broadcast_part(rest, &mut wait)? };
@@ -152,22 +246,22 @@ impl Leaders {
 
     fn broadcast_part(&self, part: Vec<u8>, wait: &mut Wait<'_>) -> Result<Vec<u8>, Error> {
         let mut requests = Requests::new();
-        let index = self.comm.start_broadcast(part, ROOT_LEADER, &mut requests)?;
+        let index = self.way.comm().start_broadcast(part, ROOT_LEADER, &mut requests)?;
         if !self.all_done(&mut requests, wait)? {
             let others = || (1..self.layout.hosts()).map(|host| self.layout.ranks(host)[0]).collect();
-            return Err(wait.late(if self.comm.rank() == ROOT_LEADER { others() } else { vec![ROOT] }));
+            return Err(wait.late(if self.own_host == ROOT_LEADER { others() } else { vec![self.layout.root()] }));
         }
         Ok(requests.take(index))
     }
 
     fn all_to_all(&self, own: Vec<u8>, parts: &Parts, wait: &mut Wait<'_>) -> Result<Vec<u8>, Error> {
         let mut requests = Requests::new();
-        let index = self.comm.start_allgatherv(own, parts, &mut requests)?;
+        let index = self.way.comm().start_allgatherv(own, parts, &mut requests)?;
         if self.all_done(&mut requests, wait)? {
             return Ok(requests.take(index));
         }
         // The call does not tell who is missing: everyone else may be.
-        let others = (0..self.layout.hosts()).filter(|&host| host != self.comm.rank());
+        let others = (0..self.layout.hosts()).filter(|&host| host != self.own_host);
         Err(wait.late(others.map(|host| self.layout.ranks(host)[0]).collect()))
     }
 
@@ -179,9 +273,9 @@ impl Leaders {
         deadline: &Deadline,
     ) -> Result<Vec<u8>, Error> {
         let mut wait = Wait::begin(operation.name(), deadline);
-        if self.comm.rank() != ROOT_LEADER {
+        if self.own_host != ROOT_LEADER {
             let (mut came, _) = self.receive(operation, &[ROOT_LEADER], &mut wait)?;
-            let Some(message) = came[ROOT_LEADER].take() else { return Err(wait.late(vec![ROOT])) };
+            let Some(message) = came[ROOT_LEADER].take() else { return Err(wait.late(vec![self.layout.root()])) };
             return Ok(message.body);
         }
         let (mut requests, mut host_of_request, mut own) = (Requests::new(), Vec::new(), Vec::new());
@@ -224,7 +318,7 @@ impl Leaders {
         };
         let mut requests = Requests::new();
         self.send(operation, ROOT_LEADER, kind, body, &mut requests)?;
-        if self.all_done(&mut requests, wait)? { Ok(()) } else { Err(wait.late(vec![ROOT])) }
+        if self.all_done(&mut requests, wait)? { Ok(()) } else { Err(wait.late(vec![self.layout.root()])) }
     }
 
     /// Starts to send a header and `body` to the leader of `host`.
@@ -243,9 +337,9 @@ impl Leaders {
         }
         let here = body.len().min(FIRST_MESSAGE - HEADER);
         message.extend_from_slice(&body[..here]);
-        self.comm.start_send(message, host, TAG_FIRST, requests)?;
+        self.way.comm().start_send(message, self.peer(host), self.tag(TAG_FIRST), requests)?;
         if here < body.len() {
-            self.comm.start_send(body.split_off(here), host, TAG_REST, requests)?;
+            self.way.comm().start_send(body.split_off(here), self.peer(host), self.tag(TAG_REST), requests)?;
         }
         Ok(())
     }
@@ -287,7 +381,12 @@ impl Leaders {
         let mut host_of_request = hosts.to_vec();
         let mut came: Vec<Option<Incoming>> = (0..self.layout.hosts()).map(|_| None).collect();
         for &host in hosts {
-            self.comm.start_receive(vec![0; FIRST_MESSAGE], host, TAG_FIRST, &mut requests)?;
+            self.way.comm().start_receive(
+                vec![0; FIRST_MESSAGE],
+                self.peer(host),
+                self.tag(TAG_FIRST),
+                &mut requests,
+            )?;
         }
         let on_time = complete(&mut requests, wait, self.watch.as_ref(), |requests, index, bytes| {
             let host = host_of_request[index];
@@ -300,7 +399,7 @@ impl Leaders {
             let begun = self.parse(operation, host, &message)?;
             let rest = begun.length - begun.body.len();
             if rest > 0 {
-                self.comm.start_receive(vec![0; rest], host, TAG_REST, requests)?;
+                self.way.comm().start_receive(vec![0; rest], self.peer(host), self.tag(TAG_REST), requests)?;
                 host_of_request.push(host);
             }
             came[host] = Some(begun);
@@ -432,6 +531,14 @@ pub(crate) fn complete(
     }
 }
 
+/// The hosts below `host` in a binomial tree of so many.
+fn children(host: usize, hosts: usize) -> Vec<usize> {
+    let steps = (0..usize::BITS).map(|bit| 1usize << bit);
+    // The one with most hosts below it comes first.
+    let near: Vec<usize> = steps.take_while(|step| host & step == 0 && host + step < hosts).collect();
+    near.into_iter().rev().map(|step| host + step).collect()
+}
+
 fn read_u64(bytes: &[u8], start: usize) -> Option<u64> {
     bytes.get(start..)?.first_chunk::<8>().map(|number| u64::from_le_bytes(*number))
 }
@@ -441,6 +548,10 @@ const ROOT_LEADER: usize = 0;
 
 const TAG_FIRST: c_int = 1;
 const TAG_REST: c_int = 2;
+
+/// From the tags of one loss of ranks to those of the next, and after how many they come again.
+const TAGS: c_int = 4;
+const LOSSES_TOLD_APART: u64 = 8000;
 
 const KIND_HEADER_ONLY: u64 = 0;
 const KIND_FRAMES: u64 = 1;
@@ -469,3 +580,22 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// How often a waiting leader looks whether a rank is lost.
 const WATCH_EVERY: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_but_the_first_has_one_parent() {
+        for hosts in 1..=33 {
+            let mut heard = vec![0; hosts];
+            for host in 0..hosts {
+                for child in children(host, hosts) {
+                    assert_eq!(child & (child - 1), host, "{hosts}");
+                    heard[child] += 1;
+                }
+            }
+            assert!(heard[0] == 0 && heard[1..].iter().all(|times| *times == 1), "{hosts}: {heard:?}");
+        }
+    }
+}
