@@ -97,12 +97,14 @@ def partition_heals(ranks):
 
 KEPT = of_all("kept", "kept", "kept")
 NAMED = of_all("named", "ends", "named")
-HUNG = of_all("named", "ends", "ends")
-ROOT = of_all("named", "ends", "ends")
+HUNG = of_all("named", "ends", "named")
+ROOT = of_all("named", "ends", "named")
 CELLS = [
     Cell("SIGKILL", NAMED, to_hurt(signal.SIGKILL)),
     Cell("SIGKILL, started again after 2 s", NAMED, to_hurt(signal.SIGKILL), lambda ranks: ranks.start_rank(HURT), 2.0, absent=NO_RETURN),
-    Cell("SIGSTOP, SIGCONT after 5 s", HUNG, to_hurt(signal.SIGSTOP), to_hurt(signal.SIGCONT), 5.0, restarts=True),
+    # Over ULFM a late rank has 3 s more to answer before it is left out.
+    Cell("SIGSTOP, SIGCONT after 8 s", HUNG, to_hurt(signal.SIGSTOP), to_hurt(signal.SIGCONT), 8.0, restarts=True),
+    Cell("SIGSTOP for good", of_all("", "", "named"), to_hurt(signal.SIGSTOP), absent={way: "nothing ends a process that hangs; what the others do is in the cell above" for way in ("star", "tree", "mpi")}),
     Cell("slow rank (runs a fifth of the time for 4 s)", of_all("either", "kept", "kept"), slow),
     Cell("20 % of packets dropped both ways for 5 s", of_all("either", "kept", ""), lambda ranks: ranks.drop(HURT, ("input", "output"), "numgen random mod 100 < 20"), joined_again, 5.0, absent=NO_NETWORK),
     Cell("all packets dropped both ways for 5 s", HUNG, cut_off, joined_again, 5.0, absent=NO_NETWORK, restarts=True),
@@ -312,7 +314,9 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
     if must in ("kept", "disk") and named:
         wrong.append(f"rank(s) {sorted(named)} were left out")
     bad = {rank: status for rank, status in healthy.items() if status != 0}
-    # Over MPI mpirun itself says with its status that a process was killed; ranks that go on end well.
+    # Over MPI mpirun itself says with its status that a process was killed; ranks that go on end well. A rank that wakes, and without which they have gone on, ends with 1.
+    if not tcp and must == "named" and cell.heal:
+        bad = {} if bad == {0: 1} else {"mpirun": healthy[0]}
     if must in ("named", "kept", "either") and bad:
         wrong.append(f"exit statuses {bad}")
     if must == "disk" and set(bad) != {0}:

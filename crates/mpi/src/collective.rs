@@ -123,8 +123,8 @@ impl MpiCollective {
         node.free()?;
         let leaders = comm.split((host.rank() == 0).then_some(0))?;
         let survival = match Ulfm::find() {
-            // SAFETY: the communicator is valid, and all its ranks were started by one mpirun, with the same parameters.
             Some(ulfm) => {
+                // SAFETY: the communicator is valid, and all its ranks were started by one mpirun, with the same parameters.
                 let [base, all] = [(); 2].map(|()| unsafe { Communicator::duplicate(comm.handle()) });
                 Some(Survival::new(ulfm, base?, all?))
             }
@@ -324,10 +324,26 @@ impl MpiCollective {
             },
         )?;
         if self.lost_any() {
+            if let Some(survival) = &self.survival {
+                survival.linger();
+            }
             // To free is collective over ranks that are gone.
             std::mem::forget(self.parts.take());
         }
         self.parts.take().map_or(Ok(()), PartsOfRank::free)
+    }
+
+    /// The launcher waits for all processes of the job: one that hangs would keep it from ending.
+    fn end_those_who_hang(&self, session: &Session) {
+        let Some(survival) = self.survival.as_ref().filter(|_| session.owns_mpi() && self.rank == self.root()) else {
+            return;
+        };
+        let hung = survival.alone_with_hung(LEAVING_LIMIT);
+        if !hung.is_empty() {
+            let numbers = hung.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            tracing::warn!("all is done; the process of rank(s) {numbers} still hangs, and the job is ended for that");
+            session::end_job(0);
+        }
     }
 
     /// Ranks are gone without which the group goes on.
@@ -498,7 +514,10 @@ impl Drop for MpiCollective {
         let parted = self.part();
         match (parted, self.session.take()) {
             // MPI_Finalize would wait for ranks that are gone (Open MPI 5.0.11 does).
-            (Ok(()), Some(session)) if self.lost_any() => drop(session),
+            (Ok(()), Some(session)) if self.lost_any() => {
+                self.end_those_who_hang(&session);
+                drop(session);
+            }
             (Ok(()), Some(session)) => session.finish(),
             (Ok(()), None) => {}
             (Err(error), _) => {
@@ -527,6 +546,8 @@ const LAST_ROUND_LIMIT: Duration = Duration::from_secs(60);
 const REPEAT_LIMIT: Duration = Duration::from_secs(5);
 /// How long the ranks of a host may wait for the one that makes their board anew; where it is lost they learn of that.
 const REBUILD_LIMIT: Duration = Duration::from_secs(30);
+/// How long the others may take to end when all is done.
+const LEAVING_LIMIT: Duration = Duration::from_secs(5);
 /// Repetitions because somebody was late and came then.
 const LATE_MAX: usize = 16;
 /// How long news of a failed process may take.

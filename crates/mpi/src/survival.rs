@@ -122,6 +122,30 @@ impl Survival {
         &self.hung
     }
 
+    /// When the group has ended: lets MPI bring what was said last on its way, which it otherwise does when it is finalised.
+    pub fn linger(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < LINGER {
+            self.watch.sees_loss();
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// At the root, when the group has ended: the ranks that hang, once the processes of all others have ended, or the time is over.
+    pub fn alone_with_hung(&self, limit: Duration) -> Vec<Rank> {
+        let hung: Vec<Rank> = (0..self.hung.len()).filter(|rank| self.hung[*rank]).collect();
+        let begun = Instant::now();
+        while !hung.is_empty() && begun.elapsed() < limit {
+            let ended = self.watch.failed();
+            if self.others().iter().all(|rank| ended.contains(rank)) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let ended = self.watch.failed();
+        hung.into_iter().filter(|rank| !ended.contains(rank)).collect()
+    }
+
     /// How often ranks were lost.
     pub fn losses(&self) -> u64 {
         self.losses
@@ -197,7 +221,7 @@ impl Survival {
         }
         // The root knows who is missing, and speaks first.
         self.watch.tell(self.root, &self.presence(at));
-        self.hear_root(self.root, &deadline.extended(3 * ANSWER_LIMIT))
+        self.hear_root(self.root, &deadline.extended(3 * ANSWER_LIMIT), deadline)
     }
 
     /// Whether the root's process has failed.
@@ -231,7 +255,7 @@ impl Survival {
                 self.host_the_rest(at, of, late_by, &limit)
             } else {
                 self.watch.tell(successor, &self.presence(at));
-                self.hear_root(successor, &limit)
+                self.hear_root(successor, &limit, &limit)
             };
             match attempt {
                 Ok(agreed) => {
@@ -371,37 +395,50 @@ impl Survival {
         [PRESENT, self.losses, at].into_iter().chain(known).collect()
     }
 
-    /// Waits for what `root` says. It is the root from then on.
-    fn hear_root(&mut self, root: Rank, deadline: &Deadline) -> Result<Resume, Error> {
-        let mut wait = Wait::begin(RECOVERY, deadline);
-        loop {
+    /// Waits for what `root` says; only until `given_up` where others have given it up and come to this rank. It is the root from then on.
+    fn hear_root(&mut self, root: Rank, deadline: &Deadline, given_up: &Deadline) -> Result<Resume, Error> {
+        let [mut wait, mut shorter] = [deadline, given_up].map(|limit| Wait::begin(RECOVERY, limit));
+        // Said by ranks that have given the root up before this one has.
+        let mut to_successor = Vec::new();
+        let why = loop {
             while let Some((rank, said)) = self.watch.next() {
                 match said[..] {
                     [GO, losses, at, holder, ref lost @ ..] if rank == root => {
-                        self.losses = losses;
-                        for lost in lost {
-                            let (rank, hung) = ((lost / 2) as Rank, lost % 2 == 1);
-                            let known = self.lost.get_mut(rank).zip(self.hung.get_mut(rank));
-                            let (known_lost, known_hung) = known.ok_or_else(|| unknown(root))?;
-                            (*known_lost, *known_hung) = (true, hung);
-                        }
-                        self.root = root;
-                        self.watch.forget(&self.lost);
-                        let holder = (holder != NOBODY).then_some(holder as Rank);
-                        return Ok(Resume { at, holder });
+                        return self.follow(root, losses, lost).map(|()| {
+                            let holder = (holder != NOBODY).then_some(holder as Rank);
+                            Resume { at, holder }
+                        });
                     }
+                    [PRESENT, ..] => to_successor.push((rank, said)),
                     [DISMISSED, ..] => return Err(dismissed(rank)),
-                    // It has been answered, or is of a root that is lost; and who takes this rank for the new root sees soon that it is not.
-                    [CALL | GO | PRESENT, ..] => {}
+                    // It has been answered, or is of a root that is lost.
+                    [CALL | GO, ..] => {}
                     _ => return Err(unknown(rank)),
                 }
             }
             if self.watch.failed().contains(&root) {
-                return Err(Error::Lost { operation: RECOVERY, rank: root, reason: FAILED.to_owned() });
+                break Error::Lost { operation: RECOVERY, rank: root, reason: FAILED.to_owned() };
             }
-            let Some(slice) = wait.slice() else { return Err(wait.late(vec![root])) };
+            let wait = if to_successor.is_empty() { &mut wait } else { &mut shorter };
+            let Some(slice) = wait.slice() else { break wait.late(vec![root]) };
             std::thread::sleep(slice.min(PAUSE));
+        };
+        self.watch.put_back(to_successor);
+        Err(why)
+    }
+
+    /// Takes down what `root` has settled.
+    fn follow(&mut self, root: Rank, losses: u64, lost: &[u64]) -> Result<(), Error> {
+        self.losses = losses;
+        for lost in lost {
+            let rank = (lost / 2) as Rank;
+            let known = self.lost.get_mut(rank).zip(self.hung.get_mut(rank));
+            let (known_lost, known_hung) = known.ok_or_else(|| unknown(root))?;
+            (*known_lost, *known_hung) = (true, lost % 2 == 1);
         }
+        self.root = root;
+        self.watch.forget(&self.lost);
+        Ok(())
     }
 }
 
@@ -456,6 +493,9 @@ const KEPT: usize = 16;
 /// How long a rank may take to answer beyond the deadline of the operation. A rank that waits looks 20 times a second whether it is called.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// How long a process that does not finalise MPI lets it work on.
+const LINGER: Duration = Duration::from_millis(250);
 
 /// How long a root waits that hears of less than half, for those who have found another.
 const MINORITY_LIMIT: Duration = Duration::from_secs(60);

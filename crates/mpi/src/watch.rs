@@ -49,6 +49,12 @@ impl Watch {
         news.heard.pop_front()
     }
 
+    /// What [`Self::next`] has given and was too early, to be given again.
+    pub fn put_back(&self, said: Vec<(Rank, Vec<u64>)>) {
+        let mut news = self.0.borrow_mut();
+        said.into_iter().rev().for_each(|one| news.heard.push_front(one));
+    }
+
     /// The ranks that have failed, as far as this one knows.
     pub fn failed(&self) -> Vec<Rank> {
         let mut news = self.0.borrow_mut();
