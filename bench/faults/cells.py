@@ -166,7 +166,8 @@ def endure(cell, ranks):
     late = [HURT] if cell.late else []
     ranks.start(late)
     done, healed, waiting = cell.begin is None, cell.heal is None, list(late)
-    if cell.taken:
+    if cell.begin is None:
+        # From the start on: what the logs say of a healthy rank counts here, too.
         seen["at"] = begun
     while ranks.running() and time.monotonic() - begun < cell.seconds + MPIRUN_TIMEOUT_S + 20:
         now = time.monotonic()
@@ -234,9 +235,10 @@ def true_offset(truth, node, at):
 
 
 def outside(run, reports, rounds):
-    """True offsets outside of their hard intervals: as the reports say, and where a run left none, by the truth and the rounds on disk."""
-    if reports:
-        return sum(report["truth"]["outside_hard_interval"] for report in reports if report["truth"])
+    """True offsets outside of their hard intervals: as the reports say, and where a run left none that knows the truth, by the truth and the rounds on disk. None where nothing says it."""
+    judged_by_run = [report["truth"]["outside_hard_interval"] for report in reports if report["truth"]]
+    if judged_by_run:
+        return sum(judged_by_run)
     if not (run / "truth.json").exists() or not rounds:
         return None
     truth, count = json.loads((run / "truth.json").read_text()), 0
@@ -280,6 +282,8 @@ def judged(cell, ranks, seen):
         wrong.append(f"rounds {missing} are lost")
     if files:
         wrong.append(files)
+    if rounds and beyond is None:
+        wrong.append("the clocks are virtual, and nothing in the files says what the true offsets were")
     if beyond:
         wrong.append(f"{beyond} true offsets are outside of their bounds")
     wrong += wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports)
