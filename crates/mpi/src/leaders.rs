@@ -10,7 +10,7 @@
 //! Scatter: the root sends each leader a message of the same form with what is for its host.
 //! Broadcast: `MPI_Ibcast` of a first part, whose size every leader can compute from the last broadcast, then of the rest.
 //! After ranks were lost there is no communicator of the leaders that are left: making one would wait for ranks that hang. They speak over one of all ranks
-//! ([`Way::OfAll`]), by messages between single ranks: a broadcast goes down a binomial tree, an allgather is a gather and a broadcast.
+//! ([`Way::OfAll`]), by messages between single ranks (`passing`).
 //! Waiting: look for 50 µs, then sleep longer and longer; a deadline always. What is under way then is leaked.
 //! What it does not do: know the ranks' payloads.
 
@@ -22,34 +22,20 @@ use probe_sync_collective::{Deadline, Error, Frames, Rank, Traffic, Wait};
 use crate::board::lost;
 use crate::layout::Layout;
 use crate::operation::Operation;
-use crate::raw::{Communicator, Parts, Requests};
+use crate::raw::{Parts, Requests};
 use crate::watch::Watch;
+use crate::way::Way;
 
 /// A leader's end.
 pub(crate) struct Leaders {
-    way: Way,
-    own_host: usize,
-    layout: Layout,
+    pub(crate) way: Way,
+    pub(crate) own_host: usize,
+    pub(crate) layout: Layout,
     /// Where the group may go on without a rank that is lost.
     watch: Option<Watch>,
     /// Bytes of the first part of the next broadcast; equal on all leaders.
     first_part: usize,
     traffic: Traffic,
-}
-
-/// What the leaders' messages go over.
-pub(crate) enum Way {
-    /// A communicator of the leaders, in the order of their hosts.
-    OfLeaders(Communicator),
-    /// One of all ranks that ever were, and how often ranks were lost: what is still under way from before has another tag.
-    OfAll(Communicator, u64),
-}
-
-impl Way {
-    pub(crate) fn comm(&self) -> &Communicator {
-        let (Self::OfLeaders(comm) | Self::OfAll(comm, _)) = self;
-        comm
-    }
 }
 
 /// What a leader brings to a gather.
@@ -72,27 +58,7 @@ impl Leaders {
 
     /// Collective, where no rank was lost: gives the communicator back.
     pub(crate) fn free(self) -> Result<(), Error> {
-        match self.way {
-            Way::OfLeaders(comm) => comm.free(),
-            Way::OfAll(..) => Ok(()),
-        }
-    }
-
-    /// The leader of `host` in the communicator.
-    fn peer(&self, host: usize) -> Rank {
-        match &self.way {
-            Way::OfLeaders(_) => host,
-            Way::OfAll(..) => self.layout.ranks(host)[0],
-        }
-    }
-
-    /// A tag that what was sent before the last loss of ranks does not have.
-    fn tag(&self, of: c_int) -> c_int {
-        match &self.way {
-            Way::OfLeaders(_) => of,
-            // Every MPI has tags up to 32767 (MPI 4.1, 9.1.2).
-            Way::OfAll(_, losses) => of + TAGS * (losses % LOSSES_TOLD_APART) as c_int,
-        }
+        self.way.free()
     }
 
     /// Brings the reports of all hosts with participants to the root: the frames of each host, empty for the others.
@@ -155,55 +121,6 @@ impl Leaders {
         self.count(false, hosts as u64 - 1, parts.total() - own.len());
         let encoded = self.all_to_all(own, &parts, &mut wait)?;
         (0..hosts).map(|host| self.decode(operation, host, &encoded[parts.range(host)])).collect()
-    }
-
-    /// The frames of all hosts to the root, and from there to all.
-    fn allgather_by_root(
-        &mut self,
-        operation: Operation,
-        report: &Report,
-        deadline: &Deadline,
-    ) -> Result<Vec<Frames>, Error> {
-        let everyone = vec![true; self.layout.host_of().len()];
-        let all = self.gather(operation, &everyone, report, deadline)?;
-        let (mut of_hosts, mut encoded) = (Frames::default(), Vec::new());
-        for frames in &all {
-            let mut of_host = Vec::new();
-            frames.encode(&mut of_host);
-            of_hosts.push(&of_host);
-        }
-        if self.own_host == ROOT_LEADER {
-            of_hosts.encode(&mut encoded);
-        }
-        self.broadcast(operation, &mut encoded, deadline)?;
-        if !of_hosts.decode(&encoded) || of_hosts.len() != self.layout.hosts() {
-            return Err(self.protocol(
-                operation,
-                ROOT_LEADER,
-                format!("{} bytes that are not the frames of all hosts", encoded.len()),
-            ));
-        }
-        (0..of_hosts.len()).map(|host| self.decode(operation, host, of_hosts.frame(host))).collect()
-    }
-
-    /// Down a binomial tree: the leader of host h hears from that of h without its lowest bit.
-    fn pass_down(&mut self, operation: Operation, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
-        let mut wait = Wait::begin(operation.name(), deadline);
-        if self.own_host != ROOT_LEADER {
-            let parent = self.own_host & (self.own_host - 1);
-            let (mut came, _) = self.receive(operation, &[parent], &mut wait)?;
-            let Some(message) = came[parent].take() else { return Err(wait.late(vec![self.layout.root()])) };
-            *buffer = message.body;
-        }
-        let mut requests = Requests::new();
-        let children = children(self.own_host, self.layout.hosts());
-        for host in &children {
-            self.send(operation, *host, KIND_FRAMES, buffer.clone(), &mut requests)?;
-        }
-        if self.all_done(&mut requests, &mut wait)? {
-            return Ok(());
-        }
-        Err(wait.late(children.into_iter().map(|host| self.layout.ranks(host)[0]).collect()))
     }
 
     /// Brings the root's `buffer` to all leaders.
@@ -322,7 +239,7 @@ impl Leaders {
     }
 
     /// Starts to send a header and `body` to the leader of `host`.
-    fn send(
+    pub(crate) fn send(
         &mut self,
         operation: Operation,
         host: usize,
@@ -337,9 +254,14 @@ impl Leaders {
         }
         let here = body.len().min(FIRST_MESSAGE - HEADER);
         message.extend_from_slice(&body[..here]);
-        self.way.comm().start_send(message, self.peer(host), self.tag(TAG_FIRST), requests)?;
+        self.way.comm().start_send(message, self.way.peer(&self.layout, host), self.way.tag(TAG_FIRST), requests)?;
         if here < body.len() {
-            self.way.comm().start_send(body.split_off(here), self.peer(host), self.tag(TAG_REST), requests)?;
+            self.way.comm().start_send(
+                body.split_off(here),
+                self.way.peer(&self.layout, host),
+                self.way.tag(TAG_REST),
+                requests,
+            )?;
         }
         Ok(())
     }
@@ -371,7 +293,7 @@ impl Leaders {
     }
 
     /// One message from the leader of each of `hosts`, by host, and the hosts whose message has not come when the wait is over.
-    fn receive(
+    pub(crate) fn receive(
         &mut self,
         operation: Operation,
         hosts: &[usize],
@@ -383,8 +305,8 @@ impl Leaders {
         for &host in hosts {
             self.way.comm().start_receive(
                 vec![0; FIRST_MESSAGE],
-                self.peer(host),
-                self.tag(TAG_FIRST),
+                self.way.peer(&self.layout, host),
+                self.way.tag(TAG_FIRST),
                 &mut requests,
             )?;
         }
@@ -399,7 +321,12 @@ impl Leaders {
             let begun = self.parse(operation, host, &message)?;
             let rest = begun.length - begun.body.len();
             if rest > 0 {
-                self.way.comm().start_receive(vec![0; rest], self.peer(host), self.tag(TAG_REST), requests)?;
+                self.way.comm().start_receive(
+                    vec![0; rest],
+                    self.way.peer(&self.layout, host),
+                    self.way.tag(TAG_REST),
+                    requests,
+                )?;
                 host_of_request.push(host);
             }
             came[host] = Some(begun);
@@ -411,7 +338,7 @@ impl Leaders {
         Ok((came, late))
     }
 
-    fn all_done(&self, requests: &mut Requests, wait: &mut Wait<'_>) -> Result<bool, Error> {
+    pub(crate) fn all_done(&self, requests: &mut Requests, wait: &mut Wait<'_>) -> Result<bool, Error> {
         complete(requests, wait, self.watch.as_ref(), |_, _, _| Ok(()))
     }
 
@@ -467,7 +394,7 @@ impl Leaders {
         Ok(all)
     }
 
-    fn decode(&self, operation: Operation, host: usize, encoded: &[u8]) -> Result<Frames, Error> {
+    pub(crate) fn decode(&self, operation: Operation, host: usize, encoded: &[u8]) -> Result<Frames, Error> {
         let mut frames = Frames::default();
         if frames.decode(encoded) && frames.len() == self.layout.ranks(host).len() {
             return Ok(frames);
@@ -475,16 +402,16 @@ impl Leaders {
         Err(self.protocol(operation, host, format!("{} bytes that are not its host's frames", encoded.len())))
     }
 
-    fn protocol(&self, operation: Operation, host: usize, what: String) -> Error {
+    pub(crate) fn protocol(&self, operation: Operation, host: usize, what: String) -> Error {
         Error::Protocol { operation: operation.name(), rank: self.layout.ranks(host)[0], what }
     }
 }
 
 /// A report as received.
-struct Incoming {
+pub(crate) struct Incoming {
     kind: u64,
     length: usize,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Incoming {
@@ -531,30 +458,18 @@ pub(crate) fn complete(
     }
 }
 
-/// The hosts below `host` in a binomial tree of so many.
-fn children(host: usize, hosts: usize) -> Vec<usize> {
-    let steps = (0..usize::BITS).map(|bit| 1usize << bit);
-    // The one with most hosts below it comes first.
-    let near: Vec<usize> = steps.take_while(|step| host & step == 0 && host + step < hosts).collect();
-    near.into_iter().rev().map(|step| host + step).collect()
-}
-
 fn read_u64(bytes: &[u8], start: usize) -> Option<u64> {
     bytes.get(start..)?.first_chunk::<8>().map(|number| u64::from_le_bytes(*number))
 }
 
 /// The root's place among the leaders: hosts are numbered by their lowest rank.
-const ROOT_LEADER: usize = 0;
+pub(crate) const ROOT_LEADER: usize = 0;
 
 const TAG_FIRST: c_int = 1;
 const TAG_REST: c_int = 2;
 
-/// From the tags of one loss of ranks to those of the next, and after how many they come again.
-const TAGS: c_int = 4;
-const LOSSES_TOLD_APART: u64 = 8000;
-
 const KIND_HEADER_ONLY: u64 = 0;
-const KIND_FRAMES: u64 = 1;
+pub(crate) const KIND_FRAMES: u64 = 1;
 const KIND_MISSING: u64 = 2;
 
 /// Bytes of a report's header: sequence, kind, length of the body.
@@ -580,22 +495,3 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// How often a waiting leader looks whether a rank is lost.
 const WATCH_EVERY: Duration = Duration::from_millis(5);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_host_but_the_first_has_one_parent() {
-        for hosts in 1..=33 {
-            let mut heard = vec![0; hosts];
-            for host in 0..hosts {
-                for child in children(host, hosts) {
-                    assert_eq!(child & (child - 1), host, "{hosts}");
-                    heard[child] += 1;
-                }
-            }
-            assert!(heard[0] == 0 && heard[1..].iter().all(|times| *times == 1), "{hosts}: {heard:?}");
-        }
-    }
-}

@@ -10,18 +10,22 @@
 mod beside;
 mod board;
 mod collective;
+mod kept;
 mod layout;
 mod leaders;
 mod mail;
 mod meeting;
+mod operate;
 mod operation;
 mod order;
 mod parts;
+mod passing;
 pub mod raw;
 mod session;
 mod survival;
 mod ulfm;
 mod watch;
+mod way;
 mod window;
 mod words;
 

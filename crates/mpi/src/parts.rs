@@ -10,12 +10,13 @@ use probe_sync_collective::{Call, Deadline, Error, Frames, Rank, Traffic, Wait};
 
 use crate::board::{Board, Memory};
 use crate::layout::Layout;
-use crate::leaders::{Leaders, Report, Way};
+use crate::leaders::{Leaders, Report};
 use crate::operation::Operation;
 use crate::raw::Communicator;
 use crate::survival::Survival;
 use crate::ulfm::Ulfm;
 use crate::watch::Watch;
+use crate::way::Way;
 use crate::window::Window;
 use crate::words::Words;
 

@@ -3,7 +3,7 @@
 //! Place in the flow: under [`crate::MpiCollective`], which asks [`Survival::agree`] when a wait has ended because a rank is lost, or at the root because one is late.
 //! The root calls all ranks, and each says at which operation it is, over messages between single ranks ([`crate::watch`]). Whose process has failed, or who does not
 //! answer, is lost; the root tells the others that, and from which operation on they repeat. Ranks are at most a few operations apart: whoever publishes its
-//! part of a gather goes on, and the root goes on once it has announced. So every rank keeps what it brought to the last [`KEPT`] operations, and all repeat those that anybody lacks, in order.
+//! part of a gather goes on, and the root goes on once it has announced. So every rank keeps what it brought to the last operations ([`Kept`]), and all repeat those that anybody lacks, in order.
 //! What a rank has been given already it is not given again. An allgather that one rank has finished is not repeated but passed on, because all must have the same.
 //!
 //! Where the root is lost ([`Survival::succeed`]) every rank that is left comes to the first of the line that is left, which is the root from then on. What failed is not repeated here but by the
@@ -12,16 +12,15 @@
 //! No call of MPI is made that waits for everybody: a shrunk communicator would need one, and it waits for ranks that hang.
 //! What it does not do: bring anybody back.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Wait};
+use probe_sync_collective::{Deadline, Error, ROOT, Rank, Wait};
 
-use crate::leaders::Way;
-use crate::operation::Operation;
+use crate::kept::{Kept, Resume, resume};
 use crate::raw::Communicator;
 use crate::ulfm::Ulfm;
 use crate::watch::Watch;
+use crate::way::Way;
 
 /// One rank's part of it.
 pub(crate) struct Survival {
@@ -42,35 +41,7 @@ pub(crate) struct Survival {
     goes_on: bool,
     /// How often ranks were lost; equal on all ranks that are left.
     losses: u64,
-    kept: VecDeque<(Operation, Part)>,
-}
-
-/// What a rank brought to an operation.
-#[derive(Clone, Debug)]
-pub(crate) enum Part {
-    Gather {
-        participants: Vec<bool>,
-        payload: Vec<u8>,
-    },
-    /// The root's bytes.
-    Broadcast(Vec<u8>),
-    /// The root's frames.
-    Scatter(Frames),
-    /// An allgather that this rank has not finished.
-    Allgather,
-    /// Everyone's frames of an allgather that this rank has finished.
-    Allgathered(Vec<u8>),
-    /// The last meeting of the group.
-    Farewell,
-}
-
-/// Where the group goes on.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resume {
-    /// The first operation that anybody lacks.
-    pub at: u64,
-    /// A rank that has finished it, if there is one.
-    pub holder: Option<Rank>,
+    kept: Kept,
 }
 
 impl Survival {
@@ -89,7 +60,7 @@ impl Survival {
             left: Vec::new(),
             goes_on: false,
             losses: 0,
-            kept: VecDeque::new(),
+            kept: Kept::default(),
         }
     }
 
@@ -181,33 +152,9 @@ impl Survival {
         std::mem::take(&mut self.left)
     }
 
-    /// Keeps what this rank brings to an operation.
-    pub fn keep(&mut self, operation: Operation, part: Part) {
-        if self.kept.len() == KEPT {
-            self.kept.pop_front();
-        }
-        self.kept.push_back((operation, part));
-    }
-
-    /// The last operation was an allgather, and this is what came of it.
-    pub fn keep_result(&mut self, frames: &Frames) {
-        let mut encoded = Vec::new();
-        frames.encode(&mut encoded);
-        if let Some((_, part)) = self.kept.back_mut() {
-            *part = Part::Allgathered(encoded);
-        }
-    }
-
-    /// What this rank brought to an operation.
-    ///
-    /// # Errors
-    /// When that is too long ago.
-    pub fn kept(&self, number: u64) -> Result<(Operation, Part), Error> {
-        let found = self.kept.iter().find(|(operation, _)| operation.number() == number);
-        found.cloned().ok_or_else(|| {
-            let reason = format!("a rank lacks operation {number}, and only the last {KEPT} can be repeated");
-            Error::Backend { operation: RECOVERY, reason }
-        })
+    /// What this rank brought to the last operations.
+    pub fn kept(&mut self) -> &mut Kept {
+        &mut self.kept
     }
 
     /// Settles with the others who is lost, and where those who are left go on. This rank is at operation `at`.
@@ -220,7 +167,7 @@ impl Survival {
             return self.call_all(at, &deadline.extended(ANSWER_LIMIT));
         }
         // The root knows who is missing, and speaks first.
-        self.watch.tell(self.root, &self.presence(at));
+        self.watch.tell(self.root, &self.own_position(at));
         self.hear_root(self.root, &deadline.extended(3 * ANSWER_LIMIT), deadline)
     }
 
@@ -254,7 +201,7 @@ impl Survival {
             let attempt = if successor == self.rank {
                 self.host_the_rest(at, of, late_by, &limit)
             } else {
-                self.watch.tell(successor, &self.presence(at));
+                self.watch.tell(successor, &self.own_position(at));
                 self.hear_root(successor, &limit, &limit)
             };
             match attempt {
@@ -390,7 +337,7 @@ impl Survival {
     }
 
     /// What this rank says when it is called, or has seen a loss by itself.
-    fn presence(&self, at: u64) -> Vec<u64> {
+    fn own_position(&self, at: u64) -> Vec<u64> {
         let known = self.watch.failed().into_iter().map(|rank| rank as u64);
         [PRESENT, self.losses, at].into_iter().chain(known).collect()
     }
@@ -467,13 +414,6 @@ impl Heard {
     }
 }
 
-/// Where ranks at these operations go on together.
-fn resume(positions: impl Iterator<Item = (Rank, u64)> + Clone) -> Resume {
-    let at = positions.clone().map(|(_, at)| at).min().unwrap_or(0);
-    let mut finished = positions.filter(|(_, position)| *position > at);
-    Resume { at, holder: finished.next().map(|(rank, _)| rank) }
-}
-
 fn unknown(rank: Rank) -> Error {
     Error::Protocol { operation: RECOVERY, rank, what: "a message that belongs to no loss of ranks".to_owned() }
 }
@@ -486,9 +426,6 @@ fn dismissed(by: Rank) -> Error {
 const RECOVERY: &str = "going on without lost ranks";
 const SUCCESSION: &str = "succession";
 const FAILED: &str = "its process has failed (ULFM)";
-
-/// Operations that can be repeated. The board's ring lets the root be four announcements ahead of a rank, and each has a gather before it.
-const KEPT: usize = 16;
 
 /// How long a rank may take to answer beyond the deadline of the operation. A rank that waits looks 20 times a second whether it is called.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
@@ -509,20 +446,3 @@ const GO: u64 = 3;
 /// To a rank that hangs: the others go on without it.
 const DISMISSED: u64 = 4;
 const NOBODY: u64 = u64::MAX;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(positions: &[(Rank, u64)], at: u64, holder: Option<Rank>) {
-        assert_eq!(resume(positions.iter().copied()), Resume { at, holder });
-    }
-
-    #[test]
-    fn all_go_on_where_the_last_one_is() {
-        check(&[(0, 7), (1, 7), (3, 7)], 7, None);
-        check(&[(0, 7), (1, 8), (3, 8)], 7, Some(1));
-        check(&[(0, 9), (1, 8), (3, 7)], 7, Some(0));
-        check(&[(0, 9)], 9, None);
-    }
-}
