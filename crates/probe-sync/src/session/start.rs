@@ -179,9 +179,7 @@ fn again<'c>(
 fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
     collective.line_up(successors);
-    // Where ranks are not reached by address (MPI) nobody can come back.
-    let reached = successors.iter().any(|(_, addresses)| !addresses.is_empty());
-    if joined.config.master == 0 && collective.rank() != probe_sync_collective::ROOT && reached {
+    if joined.config.master == 0 && collective.rank() != probe_sync_collective::ROOT {
         keep_successors(&joined.config.out, collective.rank(), successors);
     }
 }
