@@ -8,11 +8,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use probe_sync_collective::{Collective, Deadline, Error, Frames, Rank};
+use probe_sync_collective::{Collective, Deadline, Error, Frames, ROOT, Rank};
 use probe_sync_mpi::{MpiCollective, MpiOptions};
 use rustix::process::{Signal, getpid, kill_process};
-
-use crate::group::GroupExt as _;
 
 /// Who is lost when.
 #[derive(Args)]
@@ -23,6 +21,9 @@ pub(crate) struct Options {
     /// When rank 2 is killed, microseconds after the ranks have met. The last rank is killed after three times that.
     #[arg(long, default_value_t = 20_000)]
     after_us: u64,
+    /// Kill rank 0 in place of rank 2.
+    #[arg(long)]
+    root: bool,
 }
 
 /// Loses two ranks; an error where the others do not go on as they must.
@@ -32,15 +33,18 @@ pub(crate) fn run(group: &MpiCollective, options: &Options) -> Result<(), String
         return Err("rank 2 and the last rank are lost: start at least 4 ranks".to_owned());
     }
     let mut fresh = group.duplicate(MpiOptions { ranks_per_host: options.ranks_per_host }).map_err(text)?;
+    let line: Vec<_> = (1..fresh.size()).map(|rank| (rank, Vec::new())).collect();
+    fresh.line_up(&line);
     fresh.go_on_without_lost(Vec::new()).map_err(text)?;
     fresh.allgather(b"", &mut Frames::default(), &deadline()).map_err(text)?;
     let after = Duration::from_micros(options.after_us);
+    let first = if options.root { ROOT } else { 2 };
     match fresh.rank() {
-        2 => end_after(after),
+        rank if rank == first => end_after(after),
         rank if rank == last => end_after(3 * after),
         _ => {}
     }
-    let outcome = rounds(&mut fresh, [2, last], options);
+    let outcome = rounds(&mut fresh, [first, last], options);
     if let Err(reason) = &outcome {
         eprintln!("rank {}: {reason}", fresh.rank());
         fresh.abort(reason);
@@ -48,54 +52,113 @@ pub(crate) fn run(group: &MpiCollective, options: &Options) -> Result<(), String
     outcome
 }
 
+/// What a rank knows of the rounds.
+#[derive(Default)]
+struct Known {
+    rounds: u64,
+    /// What came of the last allgather.
+    gathered: Vec<u8>,
+    /// At the root.
+    left: Vec<Rank>,
+    /// Rounds after all had left.
+    more: u32,
+}
+
 fn rounds(group: &mut MpiCollective, victims: [Rank; 2], options: &Options) -> Result<(), String> {
-    let (started, everyone) = (Instant::now(), vec![true; group.size()]);
-    let (mut left, mut rounds, mut more) = (Vec::new(), 0u64, 0u32);
-    let (mut frames, mut gathered) = (Frames::default(), Vec::new());
+    let (started, mut known) = (Instant::now(), Known::default());
     loop {
-        let mut own = rounds.to_le_bytes().to_vec();
-        own.extend_from_slice(&gathered);
-        group.gather(&everyone, &own, &mut frames, &deadline()).map_err(text)?;
-        let mut told = Vec::new();
-        if group.is_root() {
-            left.extend(group.attendance().left.into_iter().map(|(rank, _)| rank));
-            for (rank, frame) in frames.iter().enumerate() {
-                if frame != own && !(frame.is_empty() && victims.contains(&rank)) {
-                    return Err(format!("round {rounds}: rank {rank} says {frame:?}, the root has {own:?}"));
-                }
+        match round(group, victims, &mut known, started) {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(Failed::Round(Error::Lost { rank, .. })) if rank == group.root() && rank != group.rank() => {
+                another_root(group, &mut known)?;
             }
-            more += u32::from(victims.iter().all(|victim| left.contains(victim)));
-            let over = more > ROUNDS_AFTER || started.elapsed() > LIMIT;
-            told = vec![u8::from(over); LONG];
-            told[..8].copy_from_slice(&rounds.to_le_bytes());
-        }
-        group.broadcast(&mut told, &deadline()).map_err(text)?;
-        if told.len() != LONG || told[..8] != rounds.to_le_bytes() {
-            return Err(format!("round {rounds}: {} bytes were broadcast, of another round", told.len()));
-        }
-        let mut mine = Vec::new();
-        frames.clear();
-        (0..group.size()).for_each(|rank| frames.push(&(rounds + rank as u64).to_le_bytes()));
-        group.scatter(&frames, &mut mine, &deadline()).map_err(text)?;
-        if mine != (rounds + group.rank() as u64).to_le_bytes() {
-            return Err(format!("round {rounds}: rank {} was given {mine:?}", group.rank()));
-        }
-        group.allgather(&rounds.to_le_bytes(), &mut frames, &deadline()).map_err(text)?;
-        gathered.clear();
-        frames.encode(&mut gathered);
-        rounds += 1;
-        if told[LONG - 1] == 1 {
-            break;
+            Err(Failed::Round(error)) => return Err(error.to_string()),
+            Err(Failed::Wrong(reason)) => return Err(reason),
         }
     }
-    if group.is_root() {
-        left.sort_unstable();
-        if left != victims {
-            return Err(format!("ranks {left:?} have left, where {victims:?} were killed"));
+    if group.rank() == group.root() {
+        known.left.sort_unstable();
+        known.left.dedup();
+        if known.left != victims {
+            return Err(format!("ranks {:?} have left, where {victims:?} were killed", known.left));
         }
-        println!("{rounds} rounds, ranks {left:?} lost, ranks per host {:?}", options.ranks_per_host);
+        println!("{} rounds, ranks {:?} lost, ranks per host {:?}", known.rounds, known.left, options.ranks_per_host);
     }
     Ok(())
+}
+
+/// Those who are left settle who is the root, and go on with the round after the last that any of them has finished.
+fn another_root(group: &mut MpiCollective, known: &mut Known) -> Result<(), String> {
+    // Bounded: every time round there is one rank less.
+    loop {
+        let root = group.root();
+        let settled = group.succeed(group.size() - known.left.len(), Duration::from_secs(2), &deadline());
+        let told = settled.and_then(|_| {
+            group.go_on_without_lost(Vec::new())?;
+            let mut all = Frames::default();
+            group.allgather(&known.rounds.to_le_bytes(), &mut all, &deadline())?;
+            Ok(all)
+        });
+        match told {
+            Ok(all) => {
+                let number = |frame: &[u8]| frame.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+                known.rounds = all.iter().filter_map(number).max().unwrap_or(known.rounds);
+                known.gathered.clear();
+                return Ok(());
+            }
+            Err(Error::Lost { rank, .. }) if rank == group.root() && rank != root => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// Why a round was not finished.
+enum Failed {
+    Round(Error),
+    Wrong(String),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Round(error)
+    }
+}
+
+/// One round; true when it was the last.
+fn round(group: &mut MpiCollective, victims: [Rank; 2], known: &mut Known, started: Instant) -> Result<bool, Failed> {
+    let (everyone, rounds) = (vec![true; group.size()], known.rounds);
+    let (mut frames, mut own, mut told) = (Frames::default(), rounds.to_le_bytes().to_vec(), Vec::new());
+    own.extend_from_slice(&known.gathered);
+    group.gather(&everyone, &own, &mut frames, &deadline())?;
+    if group.rank() == group.root() {
+        known.left.extend(group.attendance().left.into_iter().map(|(rank, _)| rank));
+        for (rank, frame) in frames.iter().enumerate() {
+            if frame != own && !(frame.is_empty() && victims.contains(&rank)) {
+                return Err(Failed::Wrong(format!("round {rounds}: rank {rank} says {frame:?}, the root has {own:?}")));
+            }
+        }
+        known.more += u32::from(victims.iter().all(|victim| known.left.contains(victim)));
+        let over = known.more > ROUNDS_AFTER || started.elapsed() > LIMIT;
+        told = vec![u8::from(over); LONG];
+        told[..8].copy_from_slice(&rounds.to_le_bytes());
+    }
+    group.broadcast(&mut told, &deadline())?;
+    if told.len() != LONG || told[..8] != rounds.to_le_bytes() {
+        return Err(Failed::Wrong(format!("round {rounds}: {} bytes were broadcast, of another round", told.len())));
+    }
+    let mut mine = Vec::new();
+    frames.clear();
+    (0..group.size()).for_each(|rank| frames.push(&(rounds + rank as u64).to_le_bytes()));
+    group.scatter(&frames, &mut mine, &deadline())?;
+    if mine != (rounds + group.rank() as u64).to_le_bytes() {
+        return Err(Failed::Wrong(format!("round {rounds}: rank {} was given {mine:?}", group.rank())));
+    }
+    group.allgather(&rounds.to_le_bytes(), &mut frames, &deadline())?;
+    known.gathered.clear();
+    frames.encode(&mut known.gathered);
+    known.rounds += 1;
+    Ok(told[LONG - 1] == 1)
 }
 
 /// Kills this process, whatever it is doing then.

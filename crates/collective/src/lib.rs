@@ -67,6 +67,13 @@ impl Deadline {
         Self { at: self.at + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
     }
 
+    /// Half as long from now.
+    #[must_use]
+    pub fn halved(&self) -> Self {
+        let left = self.at.saturating_duration_since(Instant::now());
+        Self { at: Instant::now() + left / 2, ..self.clone() }
+    }
+
     /// True once the interrupt was raised.
     pub(crate) fn interrupted(&self) -> bool {
         self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))

@@ -4,25 +4,29 @@
 //! On the normal path all ranks drop their end together: they first meet once more, asleep, and only then enter MPI's own
 //! collective clean-up, which spins. After any error nothing is freed and MPI is not finalised, because that would wait
 //! for ranks that may be gone; the caller ends the job with [`Collective::abort`].
-//! Where a rank is lost and MPI goes on (`survival`), what was under way is repeated; then, too, nothing is freed and MPI is not finalised.
+//! Where a rank is lost and MPI goes on (`survival`), what was under way is repeated; then, too, nothing is freed and MPI is not finalised. Where it is the root, the caller asks for
+//! another ([`Collective::succeed`]) and repeats it.
 //! What it does not do: choose who takes part, or what the bytes mean; or run beside a launcher, whose MPI it is (`beside`).
 
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use mpi::ffi;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use mpi::traits::{AsRaw as _, FromRaw as _};
 use probe_sync_collective::{
-    Attendance, Call, Collective, Deadline, Error, Frames, Rank, Traffic, check_frames, check_participants, check_word,
+    Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, Traffic, check_frames, check_participants,
+    check_word,
 };
 
+use crate::kept::Part;
 use crate::layout::Layout;
 use crate::meeting;
-use crate::operation::{Kind, Operation};
+use crate::operation::Kind;
 use crate::parts::PartsOfRank;
 use crate::raw::Communicator;
 use crate::session::{self, Session};
-use crate::survival::{Part, Resume, Survival};
+use crate::survival::Survival;
 use crate::ulfm::Ulfm;
 
 /// What can be chosen about the MPI backend.
@@ -34,19 +38,25 @@ pub struct MpiOptions {
 
 /// One rank of a job under `mpirun`. The thread that makes it owns MPI; the type cannot leave that thread.
 pub struct MpiCollective {
-    rank: Rank,
-    size: usize,
-    layout: Layout,
+    pub(crate) rank: Rank,
+    pub(crate) size: usize,
+    pub(crate) layout: Layout,
+    /// As it was when all were there.
+    pub(crate) whole: Layout,
     /// Taken out when the end is dropped, like the following ones.
-    parts: Option<PartsOfRank>,
-    session: Option<Session>,
+    pub(crate) parts: Option<PartsOfRank>,
+    pub(crate) session: Option<Session>,
     /// Where MPI goes on after a rank is lost.
-    survival: Option<Survival>,
+    pub(crate) survival: Option<Survival>,
     /// Operations so far; equal on all ranks.
-    operations: u64,
-    failed: Option<String>,
+    pub(crate) operations: u64,
+    pub(crate) failed: Option<String>,
+    /// The root is lost, and no other has taken its place yet.
+    pub(crate) rootless: bool,
+    /// The others go on without this rank.
+    pub(crate) dismissed: bool,
     /// Of the words, and of parts that ranks were lost from; the operations' are counted where they are carried.
-    traffic: Traffic,
+    pub(crate) traffic: Traffic,
 }
 
 impl MpiCollective {
@@ -114,117 +124,30 @@ impl MpiCollective {
         node.free()?;
         let leaders = comm.split((host.rank() == 0).then_some(0))?;
         let survival = match Ulfm::find() {
-            // SAFETY: the communicator is valid, and all its ranks were started by one mpirun, with the same parameters.
-            Some(ulfm) => Some(Survival::new(ulfm, unsafe { Communicator::duplicate(comm.handle()) }?)),
+            Some(ulfm) => {
+                // SAFETY: the communicator is valid, and all its ranks were started by one mpirun, with the same parameters.
+                let [base, all] = [(); 2].map(|()| unsafe { Communicator::duplicate(comm.handle()) });
+                Some(Survival::new(ulfm, base?, all?))
+            }
             None => None,
         };
-        let survives = survival.as_ref().map(|survival| (survival.ulfm(), survival.watch(&comm)));
+        let survives = survival.as_ref().map(|survival| (survival.ulfm(), survival.watch()));
         let parts = Some(PartsOfRank::new(comm, host, leaders, &layout, survives)?);
         let traffic = Traffic::default();
-        Ok(Self { rank, size, layout, parts, session: None, survival, operations: 0, failed: None, traffic })
-    }
-
-    /// Runs one operation, again where a rank was lost meanwhile; afterwards the group is unusable if it failed. `brings` is what this rank must bring once
-    /// more where others lack it. `run` is told the rank that has finished the operation already, if there is one.
-    fn operate(
-        &mut self,
-        kind: Kind,
-        deadline: &Deadline,
-        brings: impl FnOnce() -> Part,
-        mut run: impl FnMut(&mut PartsOfRank, Operation, &Layout, Option<Rank>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let operation = Operation::new(self.operations, kind);
-        self.operations += 1;
-        if let Some(survival) = &mut self.survival {
-            survival.keep(operation, brings());
-        }
-        let mut resume = Resume { at: operation.number(), holder: None };
-        // Bounded: every time round there is one rank less.
-        let result = loop {
-            let result = self.repeat_until(operation, &mut resume, deadline).and_then(|holder| {
-                let (Some(parts), None) = (&mut self.parts, &self.failed) else {
-                    return Err(self.unusable(operation.name()));
-                };
-                run(parts, operation, &self.layout, holder)
-            });
-            match result {
-                Err(_) if self.failed.is_none() && self.sees_loss() => match self.go_on(operation.number(), deadline) {
-                    Ok(agreed) => resume = agreed,
-                    Err(error) => break Err(error),
-                },
-                result => break result,
-            }
-        };
-        if let Err(error) = &result {
-            self.failed.get_or_insert_with(|| error.to_string());
-        }
-        result
-    }
-
-    /// Brings once more what others lack of the operations before this one; `resume` keeps count. The rank that has finished this one already.
-    fn repeat_until(
-        &mut self,
-        operation: Operation,
-        resume: &mut Resume,
-        deadline: &Deadline,
-    ) -> Result<Option<Rank>, Error> {
-        while resume.at < operation.number() {
-            let (Some(parts), Some(survival)) = (&mut self.parts, &self.survival) else {
-                return Err(self.unusable(operation.name()));
-            };
-            let (missed, part) = survival.kept(resume.at)?;
-            let layout = &self.layout;
-            match (part, resume.holder) {
-                (Part::Gather { participants, payload }, _) => {
-                    parts.gather(missed, layout, &participants, &payload, &mut Frames::default(), deadline)?;
-                }
-                (Part::Broadcast(mut bytes), _) => parts.broadcast(missed, layout, &mut bytes, deadline)?,
-                (Part::Scatter(frames), _) => parts.scatter(missed, layout, &frames, &mut Vec::new(), deadline)?,
-                (Part::Allgathered(mut encoded), Some(holder)) => {
-                    parts.pass_on(missed, layout, holder, &mut encoded, deadline)?;
-                }
-                (Part::Allgathered(_) | Part::Allgather | Part::Farewell, _) => {
-                    let reason = format!("operation {} cannot be repeated", resume.at);
-                    return Err(Error::Backend { operation: missed.name(), reason });
-                }
-            }
-            *resume = Resume { at: resume.at + 1, holder: None };
-        }
-        Ok(resume.holder)
-    }
-
-    /// A rank is lost that was not before; all ranks learn of it.
-    fn sees_loss(&self) -> bool {
-        let (Some(parts), Some(survival)) = (&self.parts, &self.survival) else { return false };
-        survival.watch(&parts.comm).sees_loss()
-    }
-
-    /// All ranks that are left agree where they are, `at` on this one, and make of what they have a group without those who are lost.
-    fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
-        let before = self.parts.as_ref().map_or_else(Traffic::default, PartsOfRank::traffic);
-        // Bounded: every time round there is one rank less.
-        loop {
-            let (Some(parts), Some(survival)) = (&mut self.parts, &mut self.survival) else {
-                return Err(self.unusable("going on without lost ranks"));
-            };
-            let begun = Instant::now();
-            let resume = survival.agree(at, deadline)?;
-            let agreed = begun.elapsed();
-            let comm = survival.shrink(&parts.comm)?;
-            self.layout = self.layout.without(survival.lost());
-            let watch = survival.watch(&comm);
-            let rebuilt = parts.leave_out(comm, &self.layout, survival.lost(), watch);
-            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, took = ?begun.elapsed(), ?rebuilt, "ranks were lost");
-            match rebuilt {
-                // Another is lost meanwhile.
-                Err(_) if self.sees_loss() => {}
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    self.traffic = self.traffic.plus(before);
-                    return Ok(resume);
-                }
-            }
-        }
+        Ok(Self {
+            rank,
+            size,
+            whole: layout.clone(),
+            layout,
+            parts,
+            session: None,
+            survival,
+            operations: 0,
+            failed: None,
+            rootless: false,
+            dismissed: false,
+            traffic,
+        })
     }
 
     /// What is said or heard beside the operations; afterwards the group is unusable if it failed.
@@ -250,16 +173,32 @@ impl MpiCollective {
             Kind::Farewell,
             &deadline,
             || Part::Farewell,
-            |parts, operation, layout, _| {
-                parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), &deadline)?;
-                parts.broadcast(operation, layout, &mut Vec::new(), &deadline)
+            |parts, operation, layout, _, deadline| {
+                parts.gather(operation, layout, &everyone, &[], &mut Frames::default(), deadline)?;
+                parts.broadcast(operation, layout, &mut Vec::new(), deadline)
             },
         )?;
         if self.lost_any() {
+            if let Some(survival) = &self.survival {
+                survival.linger();
+            }
             // To free is collective over ranks that are gone.
             std::mem::forget(self.parts.take());
         }
         self.parts.take().map_or(Ok(()), PartsOfRank::free)
+    }
+
+    /// The launcher waits for all processes of the job: one that hangs would keep it from ending.
+    fn end_those_who_hang(&self, session: &Session) {
+        let Some(survival) = self.survival.as_ref().filter(|_| session.owns_mpi() && self.rank == self.root()) else {
+            return;
+        };
+        let hung = survival.alone_with_hung(LEAVING_LIMIT);
+        if !hung.is_empty() {
+            let numbers = hung.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            tracing::warn!("all is done; the process of rank(s) {numbers} still hangs, and the job is ended for that");
+            session::end_job(0);
+        }
     }
 
     /// Ranks are gone without which the group goes on.
@@ -267,7 +206,7 @@ impl MpiCollective {
         self.survival.as_ref().is_some_and(Survival::lost_any)
     }
 
-    fn unusable(&self, operation: &'static str) -> Error {
+    pub(crate) fn unusable(&self, operation: &'static str) -> Error {
         let before = self.failed.as_deref().unwrap_or("it is being dropped");
         Error::Backend { operation, reason: format!("the group had failed before: {before}") }
     }
@@ -280,6 +219,10 @@ impl Collective for MpiCollective {
 
     fn size(&self) -> usize {
         self.size
+    }
+
+    fn root(&self) -> Rank {
+        self.survival.as_ref().map_or(ROOT, Survival::root)
     }
 
     fn signals_reach_all(&self) -> bool {
@@ -297,9 +240,9 @@ impl Collective for MpiCollective {
         frames: &mut Frames,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        check_participants((self.rank, probe_sync_collective::ROOT), self.size, participants)?;
+        check_participants((self.rank, self.root()), self.size, participants)?;
         let brings = || Part::Gather { participants: participants.to_vec(), payload: payload.to_vec() };
-        self.operate(Kind::Gather, deadline, brings, |parts, operation, layout, _| {
+        self.operate(Kind::Gather, deadline, brings, |parts, operation, layout, _, deadline| {
             parts.gather(operation, layout, participants, payload, frames, deadline)
         })
     }
@@ -308,7 +251,7 @@ impl Collective for MpiCollective {
         // A broadcast that ends half-way leaves the root's buffer half empty.
         let own = if self.rank == self.root() && self.survival.is_some() { buffer.clone() } else { Vec::new() };
         let (brings, kept) = (|| Part::Broadcast(own.clone()), &own);
-        self.operate(Kind::Broadcast, deadline, brings, |parts, operation, layout, _| {
+        self.operate(Kind::Broadcast, deadline, brings, |parts, operation, layout, _, deadline| {
             if !kept.is_empty() {
                 buffer.clone_from(kept);
             }
@@ -320,7 +263,7 @@ impl Collective for MpiCollective {
         check_frames((self.rank, self.root()), self.size, frames)?;
         let at_root = self.rank == self.root();
         let brings = || Part::Scatter(if at_root { frames.clone() } else { Frames::default() });
-        self.operate(Kind::Scatter, deadline, brings, |parts, operation, layout, _| {
+        self.operate(Kind::Scatter, deadline, brings, |parts, operation, layout, _, deadline| {
             parts.scatter(operation, layout, frames, own, deadline)
         })
     }
@@ -328,7 +271,7 @@ impl Collective for MpiCollective {
     fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
         let (root, size) = (self.root(), self.size);
         let brings = || Part::Allgather;
-        self.operate(Kind::Allgather, deadline, brings, |parts, operation, layout, holder| {
+        self.operate(Kind::Allgather, deadline, brings, |parts, operation, layout, holder, deadline| {
             let Some(holder) = holder else { return parts.allgather(operation, layout, payload, frames, deadline) };
             let mut encoded = Vec::new();
             parts.pass_on(operation, layout, holder, &mut encoded, deadline)?;
@@ -339,7 +282,7 @@ impl Collective for MpiCollective {
             Err(Error::Protocol { operation: operation.name(), rank: root, what })
         })?;
         if let Some(survival) = &mut self.survival {
-            survival.keep_result(frames);
+            survival.kept().keep_result(frames);
         }
         Ok(())
     }
@@ -375,7 +318,41 @@ impl Collective for MpiCollective {
         Attendance { left, back: Vec::new() }
     }
 
+    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+        // It is reached over MPI.
+        Ok(self.survival.is_some().then(Vec::new))
+    }
+
+    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+        if let Some(survival) = &mut self.survival {
+            survival.line_up(successors.iter().map(|(rank, _)| *rank).collect());
+        }
+    }
+
+    fn root_has_gone(&mut self) -> bool {
+        self.rootless || self.survival.as_ref().is_some_and(Survival::root_has_failed)
+    }
+
+    fn succeed(&mut self, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+        let (Some(survival), None) = (&mut self.survival, &self.failed) else {
+            return Err(self.unusable("succession"));
+        };
+        let settled = survival.succeed(self.operations, of, late_by, deadline);
+        let (root, next) = settled.map_err(|error| self.remember(error))?;
+        (self.operations, self.rootless) = (next, false);
+        let rebuilt = self.rebuild(deadline).and_then(|rebuilt| {
+            // Another is lost already; nobody has begun an operation that the others had not.
+            if rebuilt { Ok(()) } else { self.go_on(next, deadline).map(|_| ()) }
+        });
+        rebuilt.map_err(|error| self.remember(error))?;
+        Ok(root)
+    }
+
     fn abort(&mut self, reason: &str) {
+        if self.dismissed {
+            tracing::error!(rank = self.rank, reason, "this rank ends; the others go on without it");
+            return;
+        }
         self.failed.get_or_insert_with(|| reason.to_owned());
         tracing::error!(rank = self.rank, reason, "ending the job");
         session::abort_job();
@@ -384,7 +361,7 @@ impl Collective for MpiCollective {
 
 impl Drop for MpiCollective {
     fn drop(&mut self) {
-        if self.failed.is_some() || std::thread::panicking() {
+        if self.failed.is_some() || self.rootless || std::thread::panicking() {
             // The window and the communicators stay until the process ends.
             std::mem::forget(self.parts.take());
             return;
@@ -392,7 +369,10 @@ impl Drop for MpiCollective {
         let parted = self.part();
         match (parted, self.session.take()) {
             // MPI_Finalize would wait for ranks that are gone (Open MPI 5.0.11 does).
-            (Ok(()), Some(session)) if self.lost_any() => drop(session),
+            (Ok(()), Some(session)) if self.lost_any() => {
+                self.end_those_who_hang(&session);
+                drop(session);
+            }
             (Ok(()), Some(session)) => session.finish(),
             (Ok(()), None) => {}
             (Err(error), _) => {
@@ -416,3 +396,5 @@ fn split_by_host(comm: &Communicator) -> Result<Communicator, Error> {
 
 /// How long the gather and broadcast before the end may take.
 const LAST_ROUND_LIMIT: Duration = Duration::from_secs(60);
+/// How long the others may take to end when all is done.
+const LEAVING_LIMIT: Duration = Duration::from_secs(5);

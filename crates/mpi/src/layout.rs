@@ -1,7 +1,7 @@
 //! Which ranks share a host.
 //!
 //! Place in the flow: computed once at start-up from what MPI says, equal on all ranks.
-//! Hosts are numbered by their lowest rank, which is also their leader; so the root leads host 0.
+//! Hosts are numbered by their lowest rank, which is also their leader; so the root leads host 0. Where another rank has become the root, it comes before all others.
 //! What it does not do: call MPI.
 
 use probe_sync_collective::Rank;
@@ -11,13 +11,15 @@ use probe_sync_collective::Rank;
 pub(crate) struct Layout {
     host_of: Vec<usize>,
     ranks: Vec<Vec<Rank>>,
+    /// The place of each rank among those of its host.
+    place: Vec<usize>,
 }
 
 impl Layout {
     /// From the lowest rank on each rank's host. With `ranks_per_host`, every that many ranks of a host count as a host
     /// of their own, so that one machine can play several.
     pub(crate) fn new(lowest: &[u64], ranks_per_host: Option<usize>) -> Self {
-        let mut layout = Self { host_of: Vec::with_capacity(lowest.len()), ranks: Vec::new() };
+        let mut layout = Self { host_of: Vec::with_capacity(lowest.len()), ranks: Vec::new(), place: Vec::new() };
         let mut open: Vec<(u64, usize)> = Vec::new();
         for (rank, &lowest) in lowest.iter().enumerate() {
             let found = open.iter().position(|&(of, _)| of == lowest);
@@ -30,22 +32,44 @@ impl Layout {
                     layout.ranks.len() - 1
                 }
             };
+            layout.place.push(layout.ranks[host].len());
             layout.ranks[host].push(rank);
             layout.host_of.push(host);
         }
         layout
     }
 
-    /// The same hosts without those ranks, renumbered; hosts of which nobody is left are gone.
-    pub(crate) fn without(&self, lost: &[bool]) -> Self {
-        let left = |ranks: &Vec<Rank>| ranks.iter().copied().filter(|rank| !lost[*rank]).collect::<Vec<_>>();
-        let mut ranks: Vec<Vec<Rank>> = self.ranks.iter().map(left).filter(|ranks| !ranks.is_empty()).collect();
-        ranks.sort_unstable();
-        let mut host_of = vec![NOWHERE; self.host_of.len()];
-        for (host, members) in ranks.iter().enumerate() {
-            members.iter().for_each(|rank| host_of[*rank] = host);
+    /// The same hosts without those ranks, led by `root` and renumbered; hosts of which nobody is left are gone. Where a rank hangs, the others of its host are each a host
+    /// of their own: it may wake and write into the memory that they shared.
+    pub(crate) fn without(&self, lost: &[bool], hung: &[bool], root: Rank) -> Self {
+        let mut ranks = Vec::new();
+        for of_host in &self.ranks {
+            let left: Vec<Rank> = of_host.iter().copied().filter(|rank| !lost[*rank]).collect();
+            if of_host.iter().any(|rank| hung[*rank]) {
+                ranks.extend(left.into_iter().map(|rank| vec![rank]));
+            } else if !left.is_empty() {
+                ranks.push(left);
+            }
         }
-        Self { host_of, ranks }
+        ranks.iter_mut().for_each(|of_host| of_host.sort_by_key(|rank| (*rank != root, *rank)));
+        ranks.sort_by_key(|of_host| (of_host[0] != root, of_host[0]));
+        let (mut host_of, mut place) = (vec![NOWHERE; self.host_of.len()], vec![NOWHERE; self.host_of.len()]);
+        for (host, members) in ranks.iter().enumerate() {
+            for (index, rank) in members.iter().enumerate() {
+                (host_of[*rank], place[*rank]) = (host, index);
+            }
+        }
+        Self { host_of, ranks, place }
+    }
+
+    /// The rank that leads host 0.
+    pub(crate) fn root(&self) -> Rank {
+        self.ranks[0][0]
+    }
+
+    /// The place of a rank among those of its host; no place for a rank that is lost.
+    pub(crate) fn place(&self, rank: Rank) -> usize {
+        self.place[rank]
     }
 
     /// The host of each rank; no host's number for a rank that is lost.
@@ -58,7 +82,7 @@ impl Layout {
         self.ranks.len()
     }
 
-    /// The ranks of a host in ascending order; the first is its leader.
+    /// The ranks of a host in ascending order, but for the root, which is first; the first is its leader.
     pub(crate) fn ranks(&self, host: usize) -> &[Rank] {
         &self.ranks[host]
     }
@@ -99,11 +123,28 @@ mod tests {
         let lost = |of: &[Rank]| (0..6).map(|rank| of.contains(&rank)).collect::<Vec<_>>();
         // Hosts {0, 3}, {1, 4}, {2, 5}.
         let layout = Layout::new(&[0, 1, 2, 0, 1, 2], None);
-        let left = layout.without(&lost(&[1, 4]));
+        let nobody = lost(&[]);
+        let left = layout.without(&lost(&[1, 4]), &nobody, 0);
         assert_eq!(left.host_of(), [0, NOWHERE, 1, 0, NOWHERE, 1]);
         assert_eq!((left.hosts(), left.ranks(1)), (2, &[2, 5][..]));
         // Its lowest rank is what a host is numbered by.
-        let left = layout.without(&lost(&[1]));
+        let left = layout.without(&lost(&[1]), &nobody, 0);
         assert_eq!(left.host_of(), [0, NOWHERE, 1, 0, 2, 1]);
+        assert_eq!((left.place(3), left.place(4)), (1, 0));
+    }
+
+    #[test]
+    fn another_root_leads_the_first_host() {
+        let lost = |of: &[Rank]| (0..6).map(|rank| of.contains(&rank)).collect::<Vec<_>>();
+        let layout = Layout::new(&[0, 1, 2, 0, 1, 2], None).without(&lost(&[0]), &lost(&[]), 4);
+        assert_eq!(layout.host_of(), [NOWHERE, 0, 1, 2, 0, 1]);
+        assert_eq!((layout.root(), layout.ranks(0), layout.place(1)), (4, &[4, 1][..], 1));
+    }
+
+    #[test]
+    fn the_host_of_a_rank_that_hangs_falls_apart() {
+        let lost = |of: &[Rank]| (0..6).map(|rank| of.contains(&rank)).collect::<Vec<_>>();
+        let layout = Layout::new(&[0, 0, 0, 3, 3, 3], None).without(&lost(&[1, 4]), &lost(&[1]), 0);
+        assert_eq!(layout.host_of(), [0, NOWHERE, 1, 2, NOWHERE, 2]);
     }
 }

@@ -9,24 +9,28 @@
 //! Allgather, whose result every rank wants: the report is the header alone, and the frames travel by `MPI_Iallgatherv`.
 //! Scatter: the root sends each leader a message of the same form with what is for its host.
 //! Broadcast: `MPI_Ibcast` of a first part, whose size every leader can compute from the last broadcast, then of the rest.
+//! After ranks were lost there is no communicator of the leaders that are left: making one would wait for ranks that hang. They speak over one of all ranks
+//! ([`Way::OfAll`]), by messages between single ranks (`passing`).
 //! Waiting: look for 50 µs, then sleep longer and longer; a deadline always. What is under way then is leaked.
 //! What it does not do: know the ranks' payloads.
 
 use std::ffi::c_int;
 use std::time::Duration;
 
-use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
+use probe_sync_collective::{Deadline, Error, Frames, Rank, Traffic, Wait};
 
 use crate::board::lost;
 use crate::layout::Layout;
 use crate::operation::Operation;
-use crate::raw::{Communicator, Parts, Requests};
-use crate::ulfm::Watch;
+use crate::raw::{Parts, Requests};
+use crate::watch::Watch;
+use crate::way::Way;
 
 /// A leader's end.
 pub(crate) struct Leaders {
-    comm: Communicator,
-    layout: Layout,
+    pub(crate) way: Way,
+    pub(crate) own_host: usize,
+    pub(crate) layout: Layout,
     /// Where the group may go on without a rank that is lost.
     watch: Option<Watch>,
     /// Bytes of the first part of the next broadcast; equal on all leaders.
@@ -43,8 +47,8 @@ pub(crate) enum Report {
 }
 
 impl Leaders {
-    pub(crate) fn new(comm: Communicator, layout: Layout, watch: Option<Watch>) -> Self {
-        Self { comm, layout, watch, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
+    pub(crate) fn new(way: Way, layout: Layout, own_host: usize, watch: Option<Watch>) -> Self {
+        Self { way, own_host, layout, watch, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
     }
 
     /// What this leader has sent to and received from other hosts. Of a collective call it counts its own part and what came of it.
@@ -52,8 +56,9 @@ impl Leaders {
         self.traffic
     }
 
-    pub(crate) fn into_comm(self) -> Communicator {
-        self.comm
+    /// Collective, where no rank was lost: gives the communicator back.
+    pub(crate) fn free(self) -> Result<(), Error> {
+        self.way.free()
     }
 
     /// Brings the reports of all hosts with participants to the root: the frames of each host, empty for the others.
@@ -69,8 +74,8 @@ impl Leaders {
             .map(|host| self.layout.ranks(host).iter().any(|&rank| participants[rank]))
             .collect();
         let mut wait = Wait::begin(operation.name(), deadline);
-        if self.comm.rank() != ROOT_LEADER {
-            if takes_part[self.comm.rank()] {
+        if self.own_host != ROOT_LEADER {
+            if takes_part[self.own_host] {
                 self.send_report(operation, report, true, &mut wait)?;
             }
             return Ok(Vec::new());
@@ -87,9 +92,12 @@ impl Leaders {
         report: &Report,
         deadline: &Deadline,
     ) -> Result<Vec<Frames>, Error> {
+        if let Way::OfAll(..) = self.way {
+            return self.allgather_by_root(operation, report, deadline);
+        }
         let hosts = self.layout.hosts();
         let mut wait = Wait::begin(operation.name(), deadline);
-        if self.comm.rank() == ROOT_LEADER {
+        if self.own_host == ROOT_LEADER {
             let everyone = vec![true; self.layout.host_of().len()];
             let reports = self.receive_reports(operation, &vec![true; hosts], &everyone, report, &mut wait)?;
             let missing = Self::missing_of(&reports, report);
@@ -122,9 +130,12 @@ impl Leaders {
         buffer: &mut Vec<u8>,
         deadline: &Deadline,
     ) -> Result<(), Error> {
+        if let Way::OfAll(..) = self.way {
+            return self.pass_down(operation, buffer, deadline);
+        }
         let name = operation.name();
         let mut wait = Wait::begin(name, deadline);
-        let root = self.comm.rank() == ROOT_LEADER;
+        let root = self.own_host == ROOT_LEADER;
         let room = self.first_part - FIRST_HEADER;
         let mut first = vec![0; self.first_part];
         if root {
@@ -134,11 +145,11 @@ impl Leaders {
             first[FIRST_HEADER..FIRST_HEADER + here].copy_from_slice(&buffer[..here]);
         }
         let first = self.broadcast_part(first, &mut wait)?;
-        operation.check(read_u64(&first, 0).unwrap_or(0), ROOT)?;
+        operation.check(read_u64(&first, 0).unwrap_or(0), self.layout.root())?;
         let length = read_u64(&first, 8).and_then(|length| usize::try_from(length).ok());
         let Some(length) = length.filter(|&length| length <= PAYLOAD_MAX) else {
             let what = "a broadcast without a sensible length".to_owned();
-            return Err(Error::Protocol { operation: name, rank: ROOT, what });
+            return Err(Error::Protocol { operation: name, rank: self.layout.root(), what });
         };
         let rest = if root { buffer.split_off(length.min(room)) } else { vec![0; length.saturating_sub(room)] };
         let rest = if rest.is_empty() { rest } else { self.broadcast_part(rest, &mut wait)? };
@@ -152,22 +163,22 @@ impl Leaders {
 
     fn broadcast_part(&self, part: Vec<u8>, wait: &mut Wait<'_>) -> Result<Vec<u8>, Error> {
         let mut requests = Requests::new();
-        let index = self.comm.start_broadcast(part, ROOT_LEADER, &mut requests)?;
+        let index = self.way.comm().start_broadcast(part, ROOT_LEADER, &mut requests)?;
         if !self.all_done(&mut requests, wait)? {
             let others = || (1..self.layout.hosts()).map(|host| self.layout.ranks(host)[0]).collect();
-            return Err(wait.late(if self.comm.rank() == ROOT_LEADER { others() } else { vec![ROOT] }));
+            return Err(wait.late(if self.own_host == ROOT_LEADER { others() } else { vec![self.layout.root()] }));
         }
         Ok(requests.take(index))
     }
 
     fn all_to_all(&self, own: Vec<u8>, parts: &Parts, wait: &mut Wait<'_>) -> Result<Vec<u8>, Error> {
         let mut requests = Requests::new();
-        let index = self.comm.start_allgatherv(own, parts, &mut requests)?;
+        let index = self.way.comm().start_allgatherv(own, parts, &mut requests)?;
         if self.all_done(&mut requests, wait)? {
             return Ok(requests.take(index));
         }
         // The call does not tell who is missing: everyone else may be.
-        let others = (0..self.layout.hosts()).filter(|&host| host != self.comm.rank());
+        let others = (0..self.layout.hosts()).filter(|&host| host != self.own_host);
         Err(wait.late(others.map(|host| self.layout.ranks(host)[0]).collect()))
     }
 
@@ -179,9 +190,9 @@ impl Leaders {
         deadline: &Deadline,
     ) -> Result<Vec<u8>, Error> {
         let mut wait = Wait::begin(operation.name(), deadline);
-        if self.comm.rank() != ROOT_LEADER {
+        if self.own_host != ROOT_LEADER {
             let (mut came, _) = self.receive(operation, &[ROOT_LEADER], &mut wait)?;
-            let Some(message) = came[ROOT_LEADER].take() else { return Err(wait.late(vec![ROOT])) };
+            let Some(message) = came[ROOT_LEADER].take() else { return Err(wait.late(vec![self.layout.root()])) };
             return Ok(message.body);
         }
         let (mut requests, mut host_of_request, mut own) = (Requests::new(), Vec::new(), Vec::new());
@@ -224,11 +235,11 @@ impl Leaders {
         };
         let mut requests = Requests::new();
         self.send(operation, ROOT_LEADER, kind, body, &mut requests)?;
-        if self.all_done(&mut requests, wait)? { Ok(()) } else { Err(wait.late(vec![ROOT])) }
+        if self.all_done(&mut requests, wait)? { Ok(()) } else { Err(wait.late(vec![self.layout.root()])) }
     }
 
     /// Starts to send a header and `body` to the leader of `host`.
-    fn send(
+    pub(crate) fn send(
         &mut self,
         operation: Operation,
         host: usize,
@@ -243,9 +254,14 @@ impl Leaders {
         }
         let here = body.len().min(FIRST_MESSAGE - HEADER);
         message.extend_from_slice(&body[..here]);
-        self.comm.start_send(message, host, TAG_FIRST, requests)?;
+        self.way.comm().start_send(message, self.way.peer(&self.layout, host), self.way.tag(TAG_FIRST), requests)?;
         if here < body.len() {
-            self.comm.start_send(body.split_off(here), host, TAG_REST, requests)?;
+            self.way.comm().start_send(
+                body.split_off(here),
+                self.way.peer(&self.layout, host),
+                self.way.tag(TAG_REST),
+                requests,
+            )?;
         }
         Ok(())
     }
@@ -277,7 +293,7 @@ impl Leaders {
     }
 
     /// One message from the leader of each of `hosts`, by host, and the hosts whose message has not come when the wait is over.
-    fn receive(
+    pub(crate) fn receive(
         &mut self,
         operation: Operation,
         hosts: &[usize],
@@ -287,7 +303,12 @@ impl Leaders {
         let mut host_of_request = hosts.to_vec();
         let mut came: Vec<Option<Incoming>> = (0..self.layout.hosts()).map(|_| None).collect();
         for &host in hosts {
-            self.comm.start_receive(vec![0; FIRST_MESSAGE], host, TAG_FIRST, &mut requests)?;
+            self.way.comm().start_receive(
+                vec![0; FIRST_MESSAGE],
+                self.way.peer(&self.layout, host),
+                self.way.tag(TAG_FIRST),
+                &mut requests,
+            )?;
         }
         let on_time = complete(&mut requests, wait, self.watch.as_ref(), |requests, index, bytes| {
             let host = host_of_request[index];
@@ -300,7 +321,12 @@ impl Leaders {
             let begun = self.parse(operation, host, &message)?;
             let rest = begun.length - begun.body.len();
             if rest > 0 {
-                self.comm.start_receive(vec![0; rest], host, TAG_REST, requests)?;
+                self.way.comm().start_receive(
+                    vec![0; rest],
+                    self.way.peer(&self.layout, host),
+                    self.way.tag(TAG_REST),
+                    requests,
+                )?;
                 host_of_request.push(host);
             }
             came[host] = Some(begun);
@@ -312,7 +338,7 @@ impl Leaders {
         Ok((came, late))
     }
 
-    fn all_done(&self, requests: &mut Requests, wait: &mut Wait<'_>) -> Result<bool, Error> {
+    pub(crate) fn all_done(&self, requests: &mut Requests, wait: &mut Wait<'_>) -> Result<bool, Error> {
         complete(requests, wait, self.watch.as_ref(), |_, _, _| Ok(()))
     }
 
@@ -368,7 +394,7 @@ impl Leaders {
         Ok(all)
     }
 
-    fn decode(&self, operation: Operation, host: usize, encoded: &[u8]) -> Result<Frames, Error> {
+    pub(crate) fn decode(&self, operation: Operation, host: usize, encoded: &[u8]) -> Result<Frames, Error> {
         let mut frames = Frames::default();
         if frames.decode(encoded) && frames.len() == self.layout.ranks(host).len() {
             return Ok(frames);
@@ -376,16 +402,16 @@ impl Leaders {
         Err(self.protocol(operation, host, format!("{} bytes that are not its host's frames", encoded.len())))
     }
 
-    fn protocol(&self, operation: Operation, host: usize, what: String) -> Error {
+    pub(crate) fn protocol(&self, operation: Operation, host: usize, what: String) -> Error {
         Error::Protocol { operation: operation.name(), rank: self.layout.ranks(host)[0], what }
     }
 }
 
 /// A report as received.
-struct Incoming {
+pub(crate) struct Incoming {
     kind: u64,
     length: usize,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Incoming {
@@ -437,13 +463,13 @@ fn read_u64(bytes: &[u8], start: usize) -> Option<u64> {
 }
 
 /// The root's place among the leaders: hosts are numbered by their lowest rank.
-const ROOT_LEADER: usize = 0;
+pub(crate) const ROOT_LEADER: usize = 0;
 
 const TAG_FIRST: c_int = 1;
 const TAG_REST: c_int = 2;
 
 const KIND_HEADER_ONLY: u64 = 0;
-const KIND_FRAMES: u64 = 1;
+pub(crate) const KIND_FRAMES: u64 = 1;
 const KIND_MISSING: u64 = 2;
 
 /// Bytes of a report's header: sequence, kind, length of the body.

@@ -4,23 +4,28 @@
 //! speaks to the other hosts (`leaders`). rsmpi initialises MPI and splits by host; everything else goes through a
 //! thin layer over `mpi::ffi` ([`raw`]) that checks every return code and every length, because rsmpi drops the codes.
 //! Beside a launcher, whose MPI it is, [`MpiMessages`] carries the messages of `collective::ByMessages`, and ends nothing.
-//! With Open MPI 5 under `mpirun --with-ft ulfm` the group goes on without a rank whose process has failed (`survival`, `ulfm`).
+//! With Open MPI 5 under `mpirun --with-ft ulfm` the group goes on without a rank whose process has failed or hangs, the root included (`survival`, `watch`, `ulfm`).
 //! What it does not do: survive a lost rank otherwise. Open MPI ends the job; so does every error of [`MpiCollective`], by `MPI_Abort`.
 
 mod beside;
 mod board;
 mod collective;
+mod kept;
 mod layout;
 mod leaders;
 mod mail;
 mod meeting;
+mod operate;
 mod operation;
 mod order;
 mod parts;
+mod passing;
 pub mod raw;
 mod session;
 mod survival;
 mod ulfm;
+mod watch;
+mod way;
 mod window;
 mod words;
 

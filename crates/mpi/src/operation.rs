@@ -67,7 +67,7 @@ impl Operation {
 impl Kind {
     const ALL: [Self; 5] = [Self::Gather, Self::Broadcast, Self::Allgather, Self::Scatter, Self::Farewell];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gather => "gather",
             Self::Broadcast => "broadcast",

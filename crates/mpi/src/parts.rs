@@ -6,20 +6,23 @@
 
 use std::time::Duration;
 
-use probe_sync_collective::{Call, Deadline, Error, Frames, ROOT, Rank, Traffic, Wait};
+use probe_sync_collective::{Call, Deadline, Error, Frames, Rank, Traffic, Wait};
 
-use crate::board::Board;
+use crate::board::{Board, Memory};
 use crate::layout::Layout;
 use crate::leaders::{Leaders, Report};
 use crate::operation::Operation;
 use crate::raw::Communicator;
-use crate::ulfm::{Ulfm, Watch};
+use crate::survival::Survival;
+use crate::ulfm::Ulfm;
+use crate::watch::Watch;
+use crate::way::Way;
 use crate::window::Window;
 use crate::words::Words;
 
 /// What this rank holds of MPI.
 pub(crate) struct PartsOfRank {
-    /// Those who are left.
+    /// Of all that ever were.
     pub(crate) comm: Communicator,
     /// This rank among all that ever were.
     rank: Rank,
@@ -53,57 +56,53 @@ impl PartsOfRank {
         let board = Board::new(memory, members.to_vec(), host.rank());
         let one_host = layout.hosts() == 1;
         let mut parts = Self { comm, rank, host, board, window, leaders: None, words, heard: 0, one_host };
-        parts.connect(leaders, layout, watch)?;
+        match leaders {
+            Some(leaders) if layout.hosts() > 1 => parts.connect(Some(Way::OfLeaders(leaders)), layout, watch),
+            single => {
+                single.map_or(Ok(()), Communicator::free)?;
+                parts.connect(None, layout, watch);
+            }
+        }
         Ok(parts)
     }
 
-    /// Collective over those who are left, with their communicator: the board anew in the same memory, and leaders of the hosts as they are now. What was made
-    /// for all ranks stays until the process ends. Where it fails because another rank is lost, it is called again, with a smaller communicator.
-    pub(crate) fn leave_out(
-        &mut self,
-        comm: Communicator,
-        layout: &Layout,
-        lost: &[bool],
-        watch: Watch,
-    ) -> Result<(), Error> {
-        self.comm = comm;
+    /// After ranks were lost: the board anew in the same memory, and messages between the leaders of the hosts as they are now. What was made for all ranks stays until the
+    /// process ends. Where it fails because another rank is lost, it is called again.
+    pub(crate) fn leave_out(&mut self, layout: &Layout, survival: &Survival, deadline: &Deadline) -> Result<(), Error> {
         self.leaders = None;
-        self.words.forget(lost);
+        self.words.forget(survival.lost(), layout.root());
         // The new board has not counted the words that were said before: they are asked for by every look.
         self.one_host = false;
-        let members = layout.ranks(layout.host_of()[self.rank]);
-        let index = members.iter().position(|of| *of == self.rank).unwrap_or(0);
-        let memory = self.window.again(&self.comm, members.len(), index == 0, &watch)?;
-        self.board = Board::new(memory, members.to_vec(), index);
-        let leaders = self.comm.split((index == 0).then_some(0))?;
-        self.connect(leaders, layout, Some(watch))
+        let (members, index) = (layout.ranks(layout.host_of()[self.rank]), layout.place(self.rank));
+        let watch = survival.watch();
+        let memory = if members.len() == 1 {
+            Memory::of_one()
+        } else {
+            self.window.again(members.len(), index == 0, survival.losses(), deadline, &watch)?
+        };
+        self.board = Board::new(memory, members.to_vec(), index).led_by(layout.root());
+        let way = (index == 0 && layout.hosts() > 1).then(|| survival.way());
+        self.connect(way, layout, Some(watch));
+        Ok(())
     }
 
     /// The way between hosts, and what a sleeping rank looks at.
-    fn connect(&mut self, leaders: Option<Communicator>, layout: &Layout, watch: Option<Watch>) -> Result<(), Error> {
-        match leaders {
-            Some(leaders) if layout.hosts() > 1 => {
-                let handle = leaders.handle();
-                // SAFETY: the same communicator; only `progress` is called on this copy, and the board, which calls
-                // it, is gone before the communicator is freed.
-                let copy = unsafe { Communicator::own(handle) }?;
-                let watch_of_board = watch.clone();
-                // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
-                // sleeps until its own ranks come.
-                self.board.work_while_waiting(PROGRESS_EVERY, move || {
-                    copy.progress();
-                    watch_of_board.as_ref().is_some_and(Watch::sees_loss)
-                });
-                self.leaders = Some(Leaders::new(leaders, layout.clone(), watch));
-                return Ok(());
-            }
-            Some(single) => single.free()?,
-            None => {}
-        }
-        if let Some(watch) = watch {
+    fn connect(&mut self, way: Option<Way>, layout: &Layout, watch: Option<Watch>) {
+        if let Some(way) = way {
+            // Only asked to let MPI work; the board, which does, is gone before the communicator is freed.
+            let copy = way.comm().same();
+            let watch_of_board = watch.clone();
+            // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
+            // sleeps until its own ranks come.
+            self.board.work_while_waiting(PROGRESS_EVERY, move || {
+                copy.progress();
+                watch_of_board.as_ref().is_some_and(Watch::sees_loss)
+            });
+            let own_host = layout.host_of()[self.rank];
+            self.leaders = Some(Leaders::new(way, layout.clone(), own_host, watch));
+        } else if let Some(watch) = watch {
             self.board.work_while_waiting(WATCH_EVERY, move || watch.sees_loss());
         }
-        Ok(())
     }
 
     /// Says a word beside the operations.
@@ -167,7 +166,7 @@ impl PartsOfRank {
         // Early, so that the leaders' reports about missing ranks still reach the root within its deadline.
         let report = report(&mut self.board, own_part, Wait::begin_early(name, deadline))?;
         let all = leaders.gather(operation, participants, &report, deadline)?;
-        if rank == ROOT {
+        if rank == layout.root() {
             merge(layout, &all, frames);
         }
         Ok(())
@@ -202,7 +201,7 @@ impl PartsOfRank {
     ) -> Result<(), Error> {
         let (rank, name) = (self.rank, operation.name());
         let host = layout.host_of()[rank];
-        let place = layout.ranks(host).iter().position(|of| *of == rank).unwrap_or(0);
+        let place = layout.place(rank);
         if !self.leads(layout) {
             let mut picked = Pick::new(place);
             self.board.listen_with(
@@ -212,7 +211,7 @@ impl PartsOfRank {
             )?;
             return picked.whole(own, layout.ranks(host)[0]);
         }
-        let of_hosts = if rank == ROOT { tables(layout, frames) } else { Vec::new() };
+        let of_hosts = if rank == layout.root() { tables(layout, frames) } else { Vec::new() };
         let of_host = match &mut self.leaders {
             Some(leaders) => {
                 self.board.leader_waits();
@@ -223,7 +222,7 @@ impl PartsOfRank {
         self.board.announce(operation, &of_host, &mut Wait::begin(name, deadline))?;
         let mut picked = Pick::new(place);
         picked.take(0, &of_host, own);
-        picked.whole(own, ROOT)
+        picked.whole(own, layout.root())
     }
 
     /// Everyone's payload to everyone: to the leaders, between them by `MPI_Iallgatherv`, and from them to their ranks.
@@ -268,10 +267,11 @@ impl PartsOfRank {
         encoded: &mut Vec<u8>,
         deadline: &Deadline,
     ) -> Result<(), Error> {
-        let concerned: Vec<bool> = (0..layout.host_of().len()).map(|rank| rank == ROOT || rank == holder).collect();
+        let concerned: Vec<bool> =
+            (0..layout.host_of().len()).map(|rank| rank == layout.root() || rank == holder).collect();
         let mut frames = Frames::default();
         self.gather(operation, layout, &concerned, encoded, &mut frames, deadline)?;
-        if self.rank == ROOT {
+        if self.rank == layout.root() {
             frames.frame(holder).clone_into(encoded);
         }
         self.broadcast(operation, layout, encoded, deadline)
@@ -283,7 +283,7 @@ impl PartsOfRank {
         self.window.free()?;
         self.words.free()?;
         if let Some(leaders) = self.leaders {
-            leaders.into_comm().free()?;
+            leaders.free()?;
         }
         self.host.free()?;
         self.comm.free()
@@ -353,13 +353,9 @@ fn report(board: &mut Board, part: Part<'_>, wait: Wait<'_>) -> Result<Report, E
 /// The frames of all hosts in order of rank. A host that took no part has none, nor has a rank that is lost.
 fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
     frames.clear();
-    let mut next = vec![0; layout.hosts()];
-    for &host in layout.host_of() {
-        match (hosts.get(host), next.get_mut(host)) {
-            (Some(of_host), Some(place)) if *place < of_host.len() => {
-                frames.push(of_host.frame(*place));
-                *place += 1;
-            }
+    for (rank, &host) in layout.host_of().iter().enumerate() {
+        match hosts.get(host) {
+            Some(of_host) if layout.place(rank) < of_host.len() => frames.push(of_host.frame(layout.place(rank))),
             _ => frames.push(&[]),
         }
     }

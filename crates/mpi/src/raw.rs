@@ -70,6 +70,11 @@ impl Communicator {
         Ok(Self { handle, rank: rank as usize, size: size as usize })
     }
 
+    /// The same communicator once more. It is freed once, and used until then.
+    pub(crate) fn same(&self) -> Self {
+        Self { handle: self.handle, rank: self.rank, size: self.size }
+    }
+
     /// The handle, for calls that this layer does not offer.
     pub fn handle(&self) -> ffi::MPI_Comm {
         self.handle

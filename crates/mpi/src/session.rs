@@ -83,15 +83,20 @@ fn may_set(is_set: bool, threads: usize) -> bool {
     !is_set && threads == 1
 }
 
-/// Ends the whole job. Returns only when MPI is not running.
+/// Ends the whole job after an error. Returns only when MPI is not running.
 pub fn abort_job() {
+    end_job(ABORT_CODE);
+}
+
+/// Ends the whole job, with this exit code where the launcher passes it on. Returns only when MPI is not running.
+pub(crate) fn end_job(code: i32) {
     if environment::is_initialized() && !environment::is_finalized() {
         // MPICH's launcher drops what it has not forwarded yet when a rank aborts; the reason is in there.
         std::thread::sleep(FORWARDING);
         // SAFETY: MPI is running. From a thread that does not own MPI this is outside its contract, but the process
         // is about to end, and waiting for the owner could mean waiting for ever.
         unsafe {
-            ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, ABORT_CODE);
+            ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code);
         }
     }
 }

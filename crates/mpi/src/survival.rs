@@ -1,83 +1,81 @@
 //! What is left of a group after ranks are lost, and how it goes on: with `mpirun --with-ft ulfm` of Open MPI 5.
 //!
-//! Place in the flow: under [`crate::MpiCollective`], which asks [`Survival::agree`] when a wait has ended because a rank is lost.
-//! All ranks that are left tell the root at which operation they are; the root waits for all of them, with a deadline, and says from which operation they
-//! repeat. Only then do they shrink the communicator, a call without a deadline. Ranks are at most a few operations apart: whoever publishes its
-//! part of a gather goes on, and the root goes on once it has announced. So every rank keeps what it brought to the last [`KEPT`] operations, and all repeat those that anybody lacks, in order.
+//! Place in the flow: under [`crate::MpiCollective`], which asks [`Survival::agree`] when a wait has ended because a rank is lost, or at the root because one is late.
+//! The root calls all ranks, and each says at which operation it is, over messages between single ranks ([`crate::watch`]). Whose process has failed, or who does not
+//! answer, is lost; the root tells the others that, and from which operation on they repeat. Ranks are at most a few operations apart: whoever publishes its
+//! part of a gather goes on, and the root goes on once it has announced. So every rank keeps what it brought to the last operations ([`Kept`]), and all repeat those that anybody lacks, in order.
 //! What a rank has been given already it is not given again. An allgather that one rank has finished is not repeated but passed on, because all must have the same.
-//! These messages go over a communicator of their own that nobody revokes.
-//! What it does not do: go on without the root, or without a rank that hangs: it has not failed, and a shrink would wait for it.
+//!
+//! Where the root is lost ([`Survival::succeed`]) every rank that is left comes to the first of the line that is left, which is the root from then on. What failed is not repeated here but by the
+//! caller, with the new root; so operations are counted on from the greatest number.
+//!
+//! No call of MPI is made that waits for everybody: a shrunk communicator would need one, and it waits for ranks that hang.
+//! What it does not do: bring anybody back.
 
-use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Deadline, Error, Frames, ROOT, Rank, Wait};
+use probe_sync_collective::{Deadline, Error, ROOT, Rank, Wait};
 
-use crate::mail::Mail;
-use crate::operation::Operation;
+use crate::kept::{Kept, Resume, resume};
 use crate::raw::Communicator;
-use crate::ulfm::{Ulfm, Watch};
+use crate::ulfm::Ulfm;
+use crate::watch::Watch;
+use crate::way::Way;
 
 /// One rank's part of it.
-#[derive(Debug)]
 pub(crate) struct Survival {
     ulfm: Ulfm,
-    /// All ranks that ever were; never revoked.
-    base: Communicator,
-    mail: Mail,
+    rank: Rank,
+    watch: Watch,
+    /// All ranks that ever were, for the leaders' messages after a loss.
+    all: Communicator,
     lost: Vec<bool>,
+    /// Of those who are lost: whose processes have not failed, and may wake.
+    hung: Vec<bool>,
+    root: Rank,
+    /// Who takes the root's place, in this order.
+    line: Vec<Rank>,
     /// At the root: those of whom nobody has heard yet.
-    left: Vec<Rank>,
+    left: Vec<(Rank, Error)>,
     /// At the root: the group goes on without those who are lost.
     goes_on: bool,
     /// How often ranks were lost; equal on all ranks that are left.
     losses: u64,
-    kept: VecDeque<(Operation, Part)>,
-}
-
-/// What a rank brought to an operation.
-#[derive(Clone, Debug)]
-pub(crate) enum Part {
-    Gather {
-        participants: Vec<bool>,
-        payload: Vec<u8>,
-    },
-    /// The root's bytes.
-    Broadcast(Vec<u8>),
-    /// The root's frames.
-    Scatter(Frames),
-    /// An allgather that this rank has not finished.
-    Allgather,
-    /// Everyone's frames of an allgather that this rank has finished.
-    Allgathered(Vec<u8>),
-    /// The last meeting of the group.
-    Farewell,
-}
-
-/// Where the group goes on.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resume {
-    /// The first operation that anybody lacks.
-    pub at: u64,
-    /// A rank that has finished it, if there is one.
-    pub holder: Option<Rank>,
+    kept: Kept,
 }
 
 impl Survival {
-    /// `base` is for this alone.
-    pub fn new(ulfm: Ulfm, base: Communicator) -> Self {
-        let lost = vec![false; base.size()];
-        let (mail, kept) = (Mail::new(), VecDeque::new());
-        Self { ulfm, base, mail, lost, left: Vec::new(), goes_on: false, losses: 0, kept }
+    /// `base` and `all` are for this alone.
+    pub fn new(ulfm: Ulfm, base: Communicator, all: Communicator) -> Self {
+        let (rank, nobody) = (base.rank(), vec![false; base.size()]);
+        Self {
+            ulfm,
+            rank,
+            watch: Watch::new(ulfm, base),
+            all,
+            lost: nobody.clone(),
+            hung: nobody,
+            root: ROOT,
+            line: Vec::new(),
+            left: Vec::new(),
+            goes_on: false,
+            losses: 0,
+            kept: Kept::default(),
+        }
     }
 
-    /// What waits on `comm` ask.
-    pub fn watch(&self, comm: &Communicator) -> Watch {
-        self.ulfm.watch(comm, &self.base, &self.lost)
+    /// What waits ask.
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
     }
 
     pub fn ulfm(&self) -> Ulfm {
         self.ulfm
+    }
+
+    /// What the leaders that are left speak over.
+    pub fn way(&self) -> Way {
+        Way::OfAll(self.all.same(), self.losses)
     }
 
     /// Which ranks are lost.
@@ -87,7 +85,56 @@ impl Survival {
 
     /// Whether any rank is.
     pub fn lost_any(&self) -> bool {
-        self.losses > 0
+        self.lost.contains(&true)
+    }
+
+    /// Which of them hang.
+    pub fn hung(&self) -> &[bool] {
+        &self.hung
+    }
+
+    /// When the group has ended: lets MPI bring what was said last on its way, which it otherwise does when it is finalised.
+    pub fn linger(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < LINGER {
+            self.watch.sees_loss();
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// At the root, when the group has ended: the ranks that hang, once the processes of all others have ended, or the time is over.
+    pub fn alone_with_hung(&self, limit: Duration) -> Vec<Rank> {
+        let hung: Vec<Rank> = (0..self.hung.len()).filter(|rank| self.hung[*rank]).collect();
+        let begun = Instant::now();
+        while !hung.is_empty() && begun.elapsed() < limit {
+            let ended = self.watch.failed();
+            if self.others().iter().all(|rank| ended.contains(rank)) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let ended = self.watch.failed();
+        hung.into_iter().filter(|rank| !ended.contains(rank)).collect()
+    }
+
+    /// How often ranks were lost.
+    pub fn losses(&self) -> u64 {
+        self.losses
+    }
+
+    /// The rank that gathers.
+    pub fn root(&self) -> Rank {
+        self.root
+    }
+
+    /// Who takes the root's place, in this order.
+    pub fn line_up(&mut self, line: Vec<Rank>) {
+        self.line = line;
+    }
+
+    /// Whether another rank takes the root's place when it is lost.
+    pub fn has_line(&self) -> bool {
+        !self.line.is_empty()
     }
 
     /// At the root: from now on the group goes on without those who are lost.
@@ -95,191 +142,307 @@ impl Survival {
         self.goes_on = true;
     }
 
+    /// Whether the group goes on without those who are lost or late, and this rank is the one to say so.
+    pub fn leaves_late_ranks_out(&self) -> bool {
+        self.goes_on && self.rank == self.root
+    }
+
     /// At the root: who was lost since this was last asked.
     pub fn take_left(&mut self) -> Vec<(Rank, Error)> {
-        let reason = |rank| Error::Lost { operation: "MPI", rank, reason: "its process has failed (ULFM)".to_owned() };
-        self.left.drain(..).map(|rank| (rank, reason(rank))).collect()
+        std::mem::take(&mut self.left)
     }
 
-    /// Keeps what this rank brings to an operation.
-    pub fn keep(&mut self, operation: Operation, part: Part) {
-        if self.kept.len() == KEPT {
-            self.kept.pop_front();
-        }
-        self.kept.push_back((operation, part));
+    /// What this rank brought to the last operations.
+    pub fn kept(&mut self) -> &mut Kept {
+        &mut self.kept
     }
 
-    /// The last operation was an allgather, and this is what came of it.
-    pub fn keep_result(&mut self, frames: &Frames) {
-        let mut encoded = Vec::new();
-        frames.encode(&mut encoded);
-        if let Some((_, part)) = self.kept.back_mut() {
-            *part = Part::Allgathered(encoded);
-        }
-    }
-
-    /// What this rank brought to an operation.
-    ///
-    /// # Errors
-    /// When that is too long ago.
-    pub fn kept(&self, number: u64) -> Result<(Operation, Part), Error> {
-        let found = self.kept.iter().find(|(operation, _)| operation.number() == number);
-        found.cloned().ok_or_else(|| {
-            let reason = format!("a rank lacks operation {number}, and only the last {KEPT} can be repeated");
-            Error::Backend { operation: RECOVERY, reason }
-        })
-    }
-
-    /// Tells the others at which operation this rank is; returns when all who are left have done so.
+    /// Settles with the others who is lost, and where those who are left go on. This rank is at operation `at`.
     ///
     /// # Errors
     /// [`Error::Lost`] when the root is lost, or the group does not go on without those who are. [`Error::Late`] names the ranks that do not come.
+    /// [`Error::Dismissed`] when the others go on without this rank.
     pub fn agree(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
-        self.losses += 1;
-        if self.base.rank() == ROOT {
-            self.hear_all(at, &deadline.extended(RECOVERY_LIMIT))
-        } else {
-            // The root knows who is missing, and speaks first.
-            self.ask_root(at, &deadline.extended(2 * RECOVERY_LIMIT))
+        if self.rank == self.root {
+            return self.call_all(at, &deadline.extended(ANSWER_LIMIT));
         }
+        // The root knows who is missing, and speaks first.
+        self.watch.tell(self.root, &self.own_position(at));
+        self.hear_root(self.root, &deadline.extended(3 * ANSWER_LIMIT), deadline)
     }
 
-    /// Collective over those who are left, after [`Self::agree`]: the communicator without those who are lost.
+    /// Whether the root's process has failed.
+    pub fn root_has_failed(&self) -> bool {
+        self.rank != self.root && self.watch.failed().contains(&self.root)
+    }
+
+    /// The root is lost: settles with those who are left who takes its place. Of the `of` ranks that were there last more than half must come; who is not there `late_by` after that is
+    /// lost, too. All come with the number of their next operation; returned are the new root and the number of the first operation with it.
     ///
     /// # Errors
-    /// What MPI says.
-    pub fn shrink(&mut self, comm: &Communicator) -> Result<Communicator, Error> {
-        let (smaller, present) = self.ulfm.shrink(comm, &self.base)?;
-        for rank in 0..self.lost.len() {
-            if !self.lost[rank] && !present.contains(&rank) {
-                self.lost[rank] = true;
-                if self.base.rank() == ROOT {
-                    self.left.push(rank);
+    /// [`Error::Minority`] when too few come, [`Error::Dismissed`] when the others go on without this rank.
+    pub fn succeed(
+        &mut self,
+        at: u64,
+        of: usize,
+        late_by: Duration,
+        deadline: &Deadline,
+    ) -> Result<(Rank, u64), Error> {
+        let lost_root = self.root;
+        let mut why = Error::Minority { operation: SUCCESSION, present: 1, of };
+        let after = self.line.iter().position(|rank| *rank == lost_root).map_or(0, |place| place + 1);
+        for successor in self.line.split_off(after) {
+            self.line.push(successor);
+            if self.lost[successor] || self.watch.failed().contains(&successor) {
+                continue;
+            }
+            // So that time is left for the next.
+            let limit = deadline.halved();
+            let attempt = if successor == self.rank {
+                self.host_the_rest(at, of, late_by, &limit)
+            } else {
+                self.watch.tell(successor, &self.own_position(at));
+                self.hear_root(successor, &limit, &limit)
+            };
+            match attempt {
+                Ok(agreed) => {
+                    self.kept.clear();
+                    return Ok((self.root, agreed.at));
+                }
+                Err(error @ Error::Dismissed { .. }) => return Err(error),
+                Err(error) => {
+                    tracing::info!("rank {successor} does not take the place of rank {lost_root}: {error}");
+                    if let Error::Minority { .. } = error {
+                        why = error;
+                    }
                 }
             }
         }
-        Ok(smaller)
+        Err(why)
     }
 
-    fn hear_all(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
-        let mut wait = Wait::begin(RECOVERY, deadline);
+    /// At the root: calls all who are there, hears where each is, and tells them where they go on.
+    fn call_all(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
+        for rank in self.others() {
+            self.watch.tell(rank, &[CALL, self.losses]);
+        }
+        let mut heard = self.hear_all(at, deadline, |_, missing, _| missing == 0)?;
+        let missing = self.missing(&heard);
+        if !self.goes_on {
+            return match (0..self.lost.len()).find(|rank| heard.failed[*rank] && !self.lost[*rank]) {
+                Some(rank) => Err(Error::Lost { operation: RECOVERY, rank, reason: FAILED.to_owned() }),
+                None if missing.is_empty() => Ok(self.settle(&heard, resume(heard.positions()))),
+                None => Err(Wait::begin(RECOVERY, deadline).late(missing)),
+            };
+        }
+        let present = heard.positions().count();
+        let of = present + missing.len();
+        if 2 * present < of {
+            // It is this rank that was away, and the others look for another root, or have one.
+            let others_say = Deadline::new(MINORITY_LIMIT, None);
+            let more = self.hear_all(at, &others_say, |there, _, _| 2 * (there + present - 1) >= of)?;
+            heard.join(more);
+            let present = heard.positions().count();
+            if 2 * present < of {
+                return Err(Error::Minority { operation: RECOVERY, present, of });
+            }
+        }
+        Ok(self.settle(&heard, resume(heard.positions())))
+    }
+
+    /// At the first of the line: takes the lost root's place.
+    fn host_the_rest(&mut self, at: u64, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Resume, Error> {
+        let enough =
+            |present: usize, missing: usize, waited: Duration| missing == 0 || (2 * present > of && waited >= late_by);
+        let heard = self.hear_all(at, deadline, enough)?;
+        let present = heard.positions().count();
+        if 2 * present <= of {
+            return Err(Error::Minority { operation: SUCCESSION, present, of });
+        }
+        self.root = self.rank;
+        let newest = heard.positions().map(|(_, position)| position).max().unwrap_or(at);
+        self.losses = self.losses.max(heard.losses);
+        Ok(self.settle(&heard, Resume { at: newest, holder: None }))
+    }
+
+    /// Those who are not lost, but this one.
+    fn others(&self) -> Vec<Rank> {
+        (0..self.lost.len()).filter(|rank| *rank != self.rank && !self.lost[*rank]).collect()
+    }
+
+    /// Who has neither come nor failed, the root that is lost left out.
+    fn missing(&self, heard: &Heard) -> Vec<Rank> {
+        let missing = |rank: &Rank| *rank != self.root && !heard.failed[*rank] && heard.position[*rank].is_none();
+        self.others().into_iter().filter(missing).collect()
+    }
+
+    /// Hears of the others until `enough(present, missing, waited)` says so, or the time is over.
+    fn hear_all(
+        &self,
+        at: u64,
+        deadline: &Deadline,
+        enough: impl Fn(usize, usize, Duration) -> bool,
+    ) -> Result<Heard, Error> {
+        let (begun, mut wait) = (Instant::now(), Wait::begin(RECOVERY, deadline));
         let size = self.lost.len();
-        let (mut position, mut failed) = (vec![None; size], vec![false; size]);
-        position[ROOT] = Some(at);
+        let mut heard = Heard { position: vec![None; size], failed: vec![false; size], losses: self.losses };
+        heard.position[self.rank] = Some(at);
         loop {
-            while let Some((rank, heard)) = self.hear()? {
-                let [PRESENT, at, known @ ..] = heard.as_slice() else { return Err(unknown(rank)) };
-                position[rank] = Some(*at);
-                for known in known {
-                    *failed.get_mut(*known as Rank).ok_or_else(|| unknown(rank))? = true;
+            while let Some((rank, said)) = self.watch.next() {
+                match said[..] {
+                    [PRESENT, losses, at, ref known @ ..] => {
+                        heard.position[rank] = Some(at);
+                        heard.losses = heard.losses.max(losses);
+                        for known in known {
+                            *heard.failed.get_mut(*known as Rank).ok_or_else(|| unknown(rank))? = true;
+                        }
+                    }
+                    [DISMISSED, ..] => return Err(dismissed(rank)),
+                    // From a root that was lost then.
+                    [CALL | GO, ..] => {}
+                    _ => return Err(unknown(rank)),
                 }
             }
-            self.ulfm.failed(self.base.handle())?.into_iter().for_each(|rank| failed[rank] = true);
-            let news = (0..size).find(|rank| failed[*rank] && !self.lost[*rank]);
-            if let (Some(rank), false) = (news, self.goes_on) {
-                return Err(Error::Lost { operation: RECOVERY, rank, reason: "its process has failed".to_owned() });
+            self.watch.failed().into_iter().for_each(|rank| heard.failed[rank] = true);
+            if enough(heard.positions().count(), self.missing(&heard).len(), begun.elapsed()) {
+                return Ok(heard);
             }
-            let missing: Vec<Rank> =
-                (0..size).filter(|rank| !self.lost[*rank] && !failed[*rank] && position[*rank].is_none()).collect();
-            if missing.is_empty() && news.is_some() {
-                break;
-            }
-            let Some(slice) = wait.slice() else { return Err(wait.late(missing)) };
+            let Some(slice) = wait.slice() else { return Ok(heard) };
             std::thread::sleep(slice.min(PAUSE));
         }
-        let present = |rank: &Rank| !self.lost[*rank] && !failed[*rank];
-        let resume = resume((0..size).filter(present).filter_map(|rank| Some((rank, position[rank]?))));
+    }
+
+    /// Takes down who is lost, and tells the others.
+    fn settle(&mut self, heard: &Heard, resume: Resume) -> Resume {
+        let begun = self.losses;
+        self.losses += 1;
+        for rank in self.others().into_iter().filter(|rank| heard.failed[*rank] || heard.position[*rank].is_none()) {
+            self.lost[rank] = true;
+            self.hung[rank] = !heard.failed[rank];
+            let reason = if heard.failed[rank] { FAILED } else { "it does not answer" };
+            self.left.push((rank, Error::Lost { operation: "MPI", rank, reason: reason.to_owned() }));
+            if self.hung[rank] {
+                self.watch.tell(rank, &[DISMISSED, begun]);
+            }
+        }
         let holder = resume.holder.map_or(NOBODY, |rank| rank as u64);
-        for rank in (0..size).filter(|rank| *rank != ROOT && position[*rank].is_some() && !failed[*rank]) {
-            self.tell(rank, &[GO, resume.at, holder]);
+        let lost = (0..self.lost.len()).filter(|rank| self.lost[*rank]);
+        let lost = lost.map(|rank| 2 * rank as u64 + u64::from(self.hung[rank]));
+        let told: Vec<u64> = [GO, self.losses, resume.at, holder].into_iter().chain(lost).collect();
+        for rank in self.others() {
+            self.watch.tell(rank, &told);
         }
-        Ok(resume)
+        self.watch.forget(&self.lost);
+        resume
     }
 
-    fn ask_root(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
-        let mut wait = Wait::begin(RECOVERY, deadline);
-        let known = self.ulfm.failed(self.base.handle())?;
-        let own: Vec<u64> = [PRESENT, at].into_iter().chain(known.into_iter().map(|rank| rank as u64)).collect();
-        self.tell(ROOT, &own);
-        loop {
-            if let Some((rank, heard)) = self.hear()? {
-                let [GO, at, holder] = heard[..] else { return Err(unknown(rank)) };
-                return Ok(Resume { at, holder: (holder != NOBODY).then_some(holder as Rank) });
+    /// What this rank says when it is called, or has seen a loss by itself.
+    fn own_position(&self, at: u64) -> Vec<u64> {
+        let known = self.watch.failed().into_iter().map(|rank| rank as u64);
+        [PRESENT, self.losses, at].into_iter().chain(known).collect()
+    }
+
+    /// Waits for what `root` says; only until `given_up` where others have given it up and come to this rank. It is the root from then on.
+    fn hear_root(&mut self, root: Rank, deadline: &Deadline, given_up: &Deadline) -> Result<Resume, Error> {
+        let [mut wait, mut shorter] = [deadline, given_up].map(|limit| Wait::begin(RECOVERY, limit));
+        // Said by ranks that have given the root up before this one has.
+        let mut to_successor = Vec::new();
+        let why = loop {
+            while let Some((rank, said)) = self.watch.next() {
+                match said[..] {
+                    [GO, losses, at, holder, ref lost @ ..] if rank == root => {
+                        return self.follow(root, losses, lost).map(|()| {
+                            let holder = (holder != NOBODY).then_some(holder as Rank);
+                            Resume { at, holder }
+                        });
+                    }
+                    [PRESENT, ..] => to_successor.push((rank, said)),
+                    [DISMISSED, ..] => return Err(dismissed(rank)),
+                    // It has been answered, or is of a root that is lost.
+                    [CALL | GO, ..] => {}
+                    _ => return Err(unknown(rank)),
+                }
             }
-            if self.ulfm.failed(self.base.handle())?.contains(&ROOT) {
-                let reason = "its process has failed; over MPI nobody takes its place".to_owned();
-                return Err(Error::Lost { operation: RECOVERY, rank: ROOT, reason });
+            if self.watch.failed().contains(&root) {
+                break Error::Lost { operation: RECOVERY, rank: root, reason: FAILED.to_owned() };
             }
-            let Some(slice) = wait.slice() else { return Err(wait.late(vec![ROOT])) };
+            let wait = if to_successor.is_empty() { &mut wait } else { &mut shorter };
+            let Some(slice) = wait.slice() else { break wait.late(vec![root]) };
             std::thread::sleep(slice.min(PAUSE));
-        }
-    }
-
-    /// Says something to `rank`; whether it has failed meanwhile shows elsewhere.
-    fn tell(&mut self, rank: Rank, numbers: &[u64]) {
-        let message = [self.losses].iter().chain(numbers).flat_map(|number| number.to_le_bytes()).collect();
-        if self.mail.send(&self.base, rank, message).is_err() {
-            self.ulfm.acknowledge(&self.base);
-        }
-    }
-
-    /// What was said of the loss under way.
-    fn hear(&mut self) -> Result<Option<(Rank, Vec<u64>)>, Error> {
-        let Ok(heard) = self.mail.next(&self.base) else {
-            // A message from or to a rank that has failed, or a look that MPI refuses until that is known.
-            self.mail = Mail::new();
-            self.ulfm.acknowledge(&self.base);
-            return Ok(None);
         };
-        let Some((rank, message)) = heard else { return Ok(None) };
-        let (words, rest) = message.as_chunks::<8>();
-        let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        match numbers.split_first() {
-            Some((losses, numbers)) if *losses == self.losses && rest.is_empty() => Ok(Some((rank, numbers.to_vec()))),
-            // Said before its sender was lost, too.
-            Some((losses, _)) if *losses < self.losses => Ok(None),
-            _ => Err(unknown(rank)),
+        self.watch.put_back(to_successor);
+        Err(why)
+    }
+
+    /// Takes down what `root` has settled.
+    fn follow(&mut self, root: Rank, losses: u64, lost: &[u64]) -> Result<(), Error> {
+        self.losses = losses;
+        for lost in lost {
+            let rank = (lost / 2) as Rank;
+            let known = self.lost.get_mut(rank).zip(self.hung.get_mut(rank));
+            let (known_lost, known_hung) = known.ok_or_else(|| unknown(root))?;
+            (*known_lost, *known_hung) = (true, lost % 2 == 1);
         }
+        self.root = root;
+        self.watch.forget(&self.lost);
+        Ok(())
     }
 }
 
-/// Where ranks at these operations go on together.
-fn resume(positions: impl Iterator<Item = (Rank, u64)> + Clone) -> Resume {
-    let at = positions.clone().map(|(_, at)| at).min().unwrap_or(0);
-    let mut finished = positions.filter(|(_, position)| *position > at);
-    Resume { at, holder: finished.next().map(|(rank, _)| rank) }
+/// What the root has heard.
+struct Heard {
+    /// At which operation each rank is that has come.
+    position: Vec<Option<u64>>,
+    failed: Vec<bool>,
+    /// The most losses that any of them knows.
+    losses: u64,
+}
+
+impl Heard {
+    /// What was heard later.
+    fn join(&mut self, later: Self) {
+        for (rank, position) in later.position.into_iter().enumerate() {
+            self.position[rank] = position.or(self.position[rank]);
+            self.failed[rank] |= later.failed[rank];
+        }
+    }
+
+    /// Those who have come and have not failed since.
+    fn positions(&self) -> impl Iterator<Item = (Rank, u64)> + Clone {
+        let there = |rank: usize| self.position[rank].filter(|_| !self.failed[rank]).map(|position| (rank, position));
+        (0..self.position.len()).filter_map(there)
+    }
 }
 
 fn unknown(rank: Rank) -> Error {
-    Error::Protocol { operation: RECOVERY, rank, what: "a message that belongs to no loss of ranks here".to_owned() }
+    Error::Protocol { operation: RECOVERY, rank, what: "a message that belongs to no loss of ranks".to_owned() }
+}
+
+fn dismissed(by: Rank) -> Error {
+    let reason = format!("it did not answer, and the others go on without it, led by rank {by}");
+    Error::Dismissed { reason }
 }
 
 const RECOVERY: &str = "going on without lost ranks";
+const SUCCESSION: &str = "succession";
+const FAILED: &str = "its process has failed (ULFM)";
 
-/// Operations that can be repeated. The board's ring lets the root be four announcements ahead of a rank, and each has a gather before it.
-const KEPT: usize = 16;
-
-/// A rank comes at the end of its window, for which the operation's deadline allows; this is for the rest.
-const RECOVERY_LIMIT: Duration = Duration::from_secs(5);
+/// How long a rank may take to answer beyond the deadline of the operation. A rank that waits looks 20 times a second whether it is called.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_micros(200);
 
-const PRESENT: u64 = 1;
-const GO: u64 = 2;
+/// How long a process that does not finalise MPI lets it work on.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// How long a root waits that hears of less than half, for those who have found another.
+const MINORITY_LIMIT: Duration = Duration::from_secs(60);
+
+/// The root: say where you are.
+const CALL: u64 = 1;
+/// To the root: how often ranks were lost, the sender's operation, and the ranks that it knows to have failed.
+const PRESENT: u64 = 2;
+/// The root: how often ranks were lost, the first operation, who has finished it, and of each that is lost twice its number, and 1 more where it hangs.
+const GO: u64 = 3;
+/// To a rank that hangs: the others go on without it.
+const DISMISSED: u64 = 4;
 const NOBODY: u64 = u64::MAX;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(positions: &[(Rank, u64)], at: u64, holder: Option<Rank>) {
-        assert_eq!(resume(positions.iter().copied()), Resume { at, holder });
-    }
-
-    #[test]
-    fn all_go_on_where_the_last_one_is() {
-        check(&[(0, 7), (1, 7), (3, 7)], 7, None);
-        check(&[(0, 7), (1, 8), (3, 8)], 7, Some(1));
-        check(&[(0, 9), (1, 8), (3, 7)], 7, Some(0));
-        check(&[(0, 9)], 9, None);
-    }
-}

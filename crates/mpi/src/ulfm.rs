@@ -1,10 +1,10 @@
-//! MPI's User-Level Failure Mitigation (ULFM): who has failed, revoke, shrink. Looked up when the program runs.
+//! MPI's User-Level Failure Mitigation (ULFM): who has failed. Looked up when the program runs.
 //!
-//! Place in the flow: below [`crate::survival`] and, as a [`Watch`], in every wait of [`crate::board`] and [`crate::leaders`].
+//! Place in the flow: below [`crate::watch`] and [`crate::words`].
 //! The functions are extensions (`MPIX_…`, MPI Forum's chapter on process failures) that Open MPI 5 has and Open MPI 4.1 lacks. A program is built against either and
 //! runs on both, so they are found by name. Open MPI survives a failure only where it was started with `--with-ft ulfm`, which sets [`ENABLED`].
-//! A failure shows at some ranks only; who sees it revokes the communicator, and that reaches all.
-//! What it does not do: find a rank that hangs. For MPI a stopped process has not failed.
+//! What it does not do: find a rank that hangs; for MPI a stopped process has not failed. Revoke or shrink: both are about a communicator as a whole, and a shrink has no
+//! deadline and waits for a rank that hangs. The group goes on by messages between single ranks instead.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -16,9 +16,6 @@ use crate::raw::{Communicator, check};
 /// The functions of this process's MPI.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Ulfm {
-    revoke: unsafe extern "C" fn(ffi::MPI_Comm) -> c_int,
-    is_revoked: unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int,
-    shrink: unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int,
     get_failed: unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int,
     ack_failed: unsafe extern "C" fn(ffi::MPI_Comm, c_int, *mut c_int) -> c_int,
 }
@@ -33,16 +30,6 @@ impl Ulfm {
         // SAFETY: each name is that of a function of these arguments, as the extension's header declares it; null was sorted out by `symbol`.
         unsafe {
             Some(Self {
-                revoke: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(ffi::MPI_Comm) -> c_int>(symbol(
-                    c"MPIX_Comm_revoke",
-                )?),
-                is_revoked: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int>(
-                    symbol(c"MPIX_Comm_is_revoked")?,
-                ),
-                shrink: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int,
-                >(symbol(c"MPIX_Comm_shrink")?),
                 get_failed: std::mem::transmute::<
                     *mut c_void,
                     unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int,
@@ -75,62 +62,6 @@ impl Ulfm {
         let mut acknowledged = 0;
         // SAFETY: the communicator is valid and the number a local variable. What fails here fails again where it matters.
         unsafe { (self.ack_failed)(comm.handle(), comm.size() as c_int, &mut acknowledged) };
-    }
-
-    /// Collective over those of `comm` who are left: a communicator of them alone, in the same order, and each one's rank in `base`.
-    ///
-    /// # Errors
-    /// What MPI says.
-    pub fn shrink(&self, comm: &Communicator, base: &Communicator) -> Result<(Communicator, Vec<Rank>), Error> {
-        // SAFETY: both communicators are valid; the new handle and the group are local variables.
-        unsafe {
-            let mut smaller = ffi::RSMPI_COMM_NULL;
-            check((self.shrink)(comm.handle(), &mut smaller), "MPIX_Comm_shrink")?;
-            let smaller = Communicator::own(smaller)?;
-            let mut group = ffi::RSMPI_GROUP_NULL;
-            check(ffi::MPI_Comm_group(smaller.handle(), &mut group), "MPI_Comm_group")?;
-            let present = ranks_in(group, base.handle());
-            check(ffi::MPI_Group_free(&mut group), "MPI_Group_free")?;
-            Ok((smaller, present?))
-        }
-    }
-
-    /// What a wait asks that must end when a rank of `comm` is lost which is not `lost` already. `base` is a communicator of all ranks that nobody revokes.
-    pub fn watch(&self, comm: &Communicator, base: &Communicator, lost: &[bool]) -> Watch {
-        Watch { ulfm: *self, comm: comm.handle(), base: base.handle(), lost: lost.to_vec() }
-    }
-}
-
-/// Sees that a rank is lost; whoever sees it tells all.
-#[derive(Clone, Debug)]
-pub(crate) struct Watch {
-    ulfm: Ulfm,
-    comm: ffi::MPI_Comm,
-    base: ffi::MPI_Comm,
-    lost: Vec<bool>,
-}
-
-impl Watch {
-    /// Lets MPI work. True once a rank is lost, another has revoked the communicator, or has said on `base` that it knows of a loss; it is revoked then.
-    pub fn sees_loss(&self) -> bool {
-        let (mut flag, mut revoked) = (0, 0);
-        // SAFETY: the communicators stay until the process ends, the flags are local variables, and no status is asked for.
-        unsafe {
-            let (any, tag) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG);
-            ffi::MPI_Iprobe(any, tag, self.base, &mut flag, ffi::RSMPI_STATUS_IGNORE);
-            (self.ulfm.is_revoked)(self.comm, &mut revoked);
-        }
-        if revoked != 0 {
-            return true;
-        }
-        let failed = self.ulfm.failed(self.base).unwrap_or_default();
-        // Open MPI takes in the launcher's news at one of some thousand calls only: the message of a rank that knows more comes first.
-        let news = flag != 0 || failed.iter().any(|rank| !self.lost[*rank]);
-        if news {
-            // SAFETY: the communicator is valid.
-            unsafe { (self.ulfm.revoke)(self.comm) };
-        }
-        news
     }
 }
 

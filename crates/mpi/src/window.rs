@@ -7,28 +7,31 @@
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use mpi::ffi;
 use probe_sync_collective::{Deadline, Error, Wait};
 
 use crate::board::{self, Memory};
-use crate::leaders::complete;
-use crate::raw::{Communicator, Parts, Requests, check};
-use crate::ulfm::Watch;
+use crate::raw::{Communicator, check};
+use crate::watch::Watch;
 
 /// An open window. Freeing is collective and explicit; a window that is dropped stays until the process ends.
 pub(crate) struct Window {
     handle: ffi::MPI_Win,
     /// Where the board lies.
     base: NonNull<u8>,
+    /// Bytes of the first board; after them stands for which loss of ranks the memory was zeroed last.
+    bytes: usize,
 }
 
 impl Window {
     /// Collective over the ranks of one host: the window, and the board's memory in it, zeroed. The memory must not be
     /// used after [`Window::free`].
     pub(crate) fn open(host: &Communicator) -> Result<(Self, Memory), Error> {
-        let bytes = board::bytes(host.size()) + board::ALIGNMENT;
+        let bytes = board::bytes(host.size()) + size_of::<AtomicU64>() + board::ALIGNMENT;
         let own = if host.rank() == LEADER { bytes } else { 0 };
         let mut window = Self::allocate(host, own)?;
         let (base, size) = window.leader_part()?;
@@ -45,30 +48,47 @@ impl Window {
         window.base = unsafe { base.byte_add(padding) };
         if host.rank() == LEADER {
             // SAFETY: the window has that many bytes after the padding, and the others wait in the barrier below.
-            unsafe { window.base.write_bytes(0, board::bytes(host.size())) };
+            unsafe { window.base.write_bytes(0, board::bytes(host.size()) + size_of::<AtomicU64>()) };
         }
+        window.bytes = board::bytes(host.size());
         host.barrier()?;
         // SAFETY: zeroed above, aligned, large enough, and only boards of this host use it.
         let memory = unsafe { Memory::new(window.base, host.size()) };
         Ok((window, memory))
     }
 
-    /// Collective over `all` ranks that are left, none of whom uses its board any more: the same memory, zeroed, for a board of `members`, fewer than before.
-    /// Whoever has provided the memory may be lost: it stays mapped in the others. A window of their own would be a new one, which Open MPI calls untested
-    /// after a failure.
+    /// The same memory, zeroed by the member that `leads`, for a board of `members`, at most as many as before, after the loss number `losses`. None of those who are left
+    /// uses the board before, and all come here. Whoever has provided the memory may be lost: it stays mapped in the others. A window of their own would be a new one, which
+    /// Open MPI calls untested after a failure.
+    ///
+    /// # Errors
+    /// When another rank is lost meanwhile, or the member that leads does not come.
     pub(crate) fn again(
         &self,
-        all: &Communicator,
         members: usize,
         leads: bool,
+        losses: u64,
+        deadline: &Deadline,
         watch: &Watch,
     ) -> Result<Memory, Error> {
-        meet(all, watch)?;
+        // SAFETY: `open` has left room for it after the board, aligned as the board is; all accesses are atomic.
+        let zeroed = unsafe { self.base.byte_add(self.bytes).cast::<AtomicU64>().as_ref() };
         if leads {
-            // SAFETY: the memory held a board of more members; none of them is used any more, and the others wait below.
+            // SAFETY: the memory held a board of as many members; none of them is used any more, and the others wait below.
             unsafe { self.base.write_bytes(0, board::bytes(members)) };
+            zeroed.store(losses, Release);
         }
-        meet(all, watch)?;
+        let mut wait = Wait::begin("going on without lost ranks", deadline);
+        while zeroed.load(Acquire) != losses {
+            if watch.sees_loss() {
+                return Err(board::lost(&wait));
+            }
+            let Some(slice) = wait.slice() else {
+                let reason = "the rank that leads this host has not come".to_owned();
+                return Err(Error::Backend { operation: wait.operation(), reason });
+            };
+            std::thread::sleep(slice.min(PAUSE));
+        }
         // SAFETY: as in `open`.
         Ok(unsafe { Memory::new(self.base, members) })
     }
@@ -99,7 +119,7 @@ impl Window {
             check(code, "MPI_Win_allocate_shared")?;
             check(ffi::MPI_Win_set_errhandler(handle, ffi::RSMPI_ERRORS_RETURN), "MPI_Win_set_errhandler")?;
             check(ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, handle), "MPI_Win_lock_all")?;
-            Ok(Self { handle, base: NonNull::dangling() })
+            Ok(Self { handle, base: NonNull::dangling(), bytes: 0 })
         }
     }
 
@@ -116,20 +136,8 @@ impl Window {
     }
 }
 
-/// All ranks come here. `MPI_Barrier` was seen to wait for ever for a rank that was lost while its communicator was made.
-fn meet(all: &Communicator, watch: &Watch) -> Result<(), Error> {
-    let limit = Deadline::new(MEETING_LIMIT, None);
-    let (mut wait, mut requests) = (Wait::begin("going on without lost ranks", &limit), Requests::new());
-    all.start_allgatherv(vec![0], &Parts::new(vec![1; all.size()])?, &mut requests)?;
-    if complete(&mut requests, &mut wait, Some(watch), |_, _, _| Ok(()))? {
-        return Ok(());
-    }
-    let reason = format!("the ranks that are left did not meet within {MEETING_LIMIT:?}");
-    Err(Error::Backend { operation: wait.operation(), reason })
-}
-
-/// All have said a moment ago that they come.
-const MEETING_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks whether the memory is zeroed.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// The leader's rank on its host.
 const LEADER: usize = 0;

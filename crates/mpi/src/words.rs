@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Call, Error, ROOT, Traffic, WORD_MAX, check_word};
+use probe_sync_collective::{Call, Error, ROOT, Rank, Traffic, WORD_MAX, check_word};
 
 use crate::mail::Mail;
 use crate::raw::Communicator;
@@ -24,6 +24,7 @@ pub(crate) struct Words {
     ulfm: Option<Ulfm>,
     /// Whom nobody speaks to.
     lost: Vec<bool>,
+    root: Rank,
     mail: Mail,
     /// What has come of a word whose end has not, by rank.
     begun: Vec<Vec<u8>>,
@@ -33,7 +34,7 @@ impl Words {
     /// `comm` is for words alone.
     pub(crate) fn new(comm: Communicator, ulfm: Option<Ulfm>) -> Self {
         let size = comm.size();
-        Self { begun: vec![Vec::new(); size], lost: vec![false; size], comm, ulfm, mail: Mail::new() }
+        Self { begun: vec![Vec::new(); size], lost: vec![false; size], root: ROOT, comm, ulfm, mail: Mail::new() }
     }
 
     /// Starts to send `word`: the root to all, any other rank to the root.
@@ -43,8 +44,9 @@ impl Words {
             let reason = format!("more than {UNSENT_MAX} messages that nobody has taken");
             return Err(Error::Backend { operation: "call", reason });
         }
-        let hearers = if self.comm.rank() == ROOT { 1..self.comm.size() } else { ROOT..ROOT + 1 };
-        for hearer in hearers.filter(|hearer| !self.lost[*hearer]).collect::<Vec<_>>() {
+        let (own, root) = (self.comm.rank(), self.root);
+        let hears = |hearer: &Rank| !self.lost[*hearer] && if own == root { *hearer != own } else { *hearer == root };
+        for hearer in (0..self.comm.size()).filter(hears).collect::<Vec<_>>() {
             let mut left = word;
             loop {
                 let (piece, rest) = left.split_at(left.len().min(PIECE));
@@ -68,6 +70,9 @@ impl Words {
         for _ in 0..LOOKS_MAX {
             let next = self.mail.next(&self.comm);
             let Some((from, message)) = self.unless_lost(next)?.flatten() else { break };
+            if self.lost.get(from) == Some(&true) {
+                continue;
+            }
             traffic.messages_received += 1;
             traffic.bytes_received += message.len() as u64;
             let whole = message.split_first().filter(|(last, _)| **last <= 1);
@@ -88,9 +93,9 @@ impl Words {
         Ok(heard)
     }
 
-    /// Ranks that are lost: nobody speaks to them, and what they had begun to say is gone.
-    pub(crate) fn forget(&mut self, lost: &[bool]) {
-        self.lost = lost.to_vec();
+    /// Ranks that are lost, and who is the root now: nobody speaks to them or hears them, and what they had begun to say is gone.
+    pub(crate) fn forget(&mut self, lost: &[bool], root: Rank) {
+        (self.lost, self.root) = (lost.to_vec(), root);
         for (begun, _) in self.begun.iter_mut().zip(lost).filter(|(_, lost)| **lost) {
             begun.clear();
         }

@@ -20,7 +20,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 
@@ -373,14 +373,6 @@ fn somebody_listens(addresses: &[SocketAddr]) -> bool {
 fn has_hung_up(there: &Connection) -> bool {
     let ended = poll_sockets(&[(there.stream().as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);
     ended.is_ok_and(|ended| ended == [true])
-}
-
-impl Deadline {
-    /// Half as long from now.
-    fn halved(&self) -> Self {
-        let left = self.at.saturating_duration_since(Instant::now());
-        Self { at: Instant::now() + left / 2, ..self.clone() }
-    }
 }
 
 impl Group {

@@ -4,6 +4,7 @@
 //! Layout: [`Head`], one [`Slot`] per member, the slots' data, the pages of the broadcast ring. All zero at first.
 //! What it does not do: allocate ([`crate::window`] does) or synchronise.
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -72,6 +73,16 @@ impl Memory {
     /// outlive this value, and that nothing but boards of the same members touches.
     pub(crate) unsafe fn new(base: NonNull<u8>, members: usize) -> Self {
         Self { base, members }
+    }
+
+    /// A board of one member, in memory of its own, which stays until the process ends.
+    pub(crate) fn of_one() -> Self {
+        let layout = Layout::from_size_align(bytes(1), ALIGNMENT).expect("a board of one member is small");
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(layout) };
+        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: zeroed memory of that size and alignment, which nothing else uses and nobody frees.
+        unsafe { Self::new(base, 1) }
     }
 
     pub(super) fn members(&self) -> usize {

@@ -50,6 +50,8 @@ pub(crate) struct Board {
     announced: u32,
     /// All members have heard this many; at the leader only.
     heard_by_all: u32,
+    /// Whom a leader waits for.
+    root: Rank,
     traffic: Traffic,
 }
 
@@ -68,9 +70,15 @@ impl Board {
             published: vec![0; ranks.len()],
             announced: 0,
             heard_by_all: 0,
+            root: ROOT,
             traffic: Traffic::default(),
             ranks,
         }
+    }
+
+    /// Another rank than rank 0 is the root.
+    pub(crate) fn led_by(self, root: Rank) -> Self {
+        Self { root, ..self }
     }
 
     /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep; once that says true, a rank is lost, and waits fail.
@@ -358,7 +366,7 @@ impl Board {
         while !there() {
             if !self.sleep(&announcement.count, says, there, wait)? {
                 let leader_waits = announcement.leader_at.load(Relaxed) == next;
-                return Err(wait.late(vec![if leader_waits { ROOT } else { self.ranks[0] }]));
+                return Err(wait.late(vec![if leader_waits { self.root } else { self.ranks[0] }]));
             }
         }
         Ok(())

@@ -120,23 +120,23 @@ impl Drop for AskerCount {
 
 /// Hears one asker and answers.
 fn serve(stream: &UnixStream, requests: &Requests) -> std::io::Result<()> {
-    let line = read_line(stream)?;
+    let line = read_line(stream, ASKER_LIMIT)?;
     let asked = line.parse::<Request>().map_err(|reason| Error::Request { reason });
     answer(stream, asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)))
 }
 
 /// Tells one that too many ask. Its line is heard first: a connection closed over it would break at the asker's end before the answer is read.
 fn refuse(stream: &UnixStream) -> std::io::Result<()> {
-    read_line(stream)?;
+    read_line(stream, ASKER_LIMIT)?;
     answer(stream, Err(Error::Request { reason: format!("{ASKERS_MAX} ask at this time; try again") }))
 }
 
-/// The line that an asker says, within [`ASKER_LIMIT`] however slowly it comes.
-fn read_line(stream: &UnixStream) -> std::io::Result<String> {
-    let until = Instant::now() + ASKER_LIMIT;
+/// The line that the other end says, within `limit` however slowly it comes. The connection may stay open after it.
+fn read_line(stream: &UnixStream, limit: StdDuration) -> std::io::Result<String> {
+    let until = Instant::now() + limit;
     let mut line = Vec::new();
     let mut part = [0; 256];
-    while line.len() < LINE_MAX as usize && !line.contains(&b'\n') {
+    while line.len() < LINE_MAX && !line.contains(&b'\n') {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(std::io::ErrorKind::TimedOut.into());
@@ -204,14 +204,14 @@ fn cannot_ask(path: &Path, source: std::io::Error) -> Error {
 
 fn ask_at(path: &Path, stream: &UnixStream, request: &Request) -> Result<Since, Error> {
     let cannot = |source| cannot_ask(path, source);
-    let limit = Some(ANSWER_LIMIT + 2 * ASKER_LIMIT);
-    let timeouts = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
-    let mut answer = Vec::new();
-    timeouts
+    let limit = ANSWER_LIMIT + 2 * ASKER_LIMIT;
+    // Not to the end: a process that the run has forked may keep the connection.
+    let answer = stream
+        .set_write_timeout(Some(limit))
         .and_then(|()| { stream }.write_all(format!("{request}\n").as_bytes()))
-        .and_then(|()| { stream }.take(LINE_MAX).read_to_end(&mut answer))
+        .and_then(|()| read_line(stream, limit))
         .map_err(cannot)?;
-    let told: Told = serde_json::from_slice(&answer)
+    let told: Told = serde_json::from_str(&answer)
         .map_err(|_| Error::Request { reason: "the run has ended without an answer".into() })?;
     match told {
         Told { since: Some(since), .. } => Ok(since),
@@ -235,7 +235,7 @@ const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(60);
 /// So many ask at a time.
 const ASKERS_MAX: usize = 8;
 /// The longest line.
-const LINE_MAX: u64 = 4096;
+const LINE_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -270,6 +270,24 @@ mod tests {
         std::fs::remove_dir_all(second).expect("ours");
         let error = ask(&long, &Request::Pause).expect_err("it is gone").to_string();
         assert!(error.contains("control.sock") && error.contains("under way"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_is_heard_although_the_connection_stays_open() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let listener = UnixListener::bind(directory.path().join(NAME)).expect("a short path");
+        let (kept, answers) = std::sync::mpsc::channel();
+        let run = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("somebody asks");
+            read_line(&stream, ASKER_LIMIT).expect("a line");
+            answer(&stream, Err(Error::Request { reason: "not now".into() })).expect("it listens");
+            // As a child does that was forked meanwhile.
+            kept.send(stream).expect("the test waits for it");
+        });
+        let error = ask(directory.path(), &Request::Pause).expect_err("refused").to_string();
+        assert_eq!(error, "not now");
+        drop(answers.recv().expect("it was open until now"));
+        run.join().expect("no panic");
     }
 
     #[test]

@@ -187,3 +187,46 @@ fn what_converted_stamps_may_be_wrong_by_is_read_from_the_recording() {
         assert!(solved.notes.iter().any(|note| note.contains("a stamp error that is negative")), "{:?}", solved.notes);
     }
 }
+
+/// A window of `node` in which it probed `peer`, or nobody while all paused; clocks are 1000 ns apart.
+fn probed(node: i64, peer: Option<i64>, round: i64) -> String {
+    let (start, second) = (1_600_000_000_000_000_000 + round * 1_000_000_000, 1_000_000_000);
+    let mut text = String::new();
+    for (seq, peer) in (0..40).flat_map(|seq| peer.map(|peer| (seq, peer))) {
+        let [a, b, c, d] = [(0, node), (1, peer), (100, node), (101, peer)].map(|(step, of)| (step, of * 1_000));
+        let [e, f, g, h] = [(500, peer), (501, node), (600, peer), (601, node)].map(|(step, of)| (step, of * 1_000));
+        let at = start + seq * 25_000_000;
+        let t = [a, b, c, d, e, f, g, h].map(|(step, ahead)| at + step * 1_000 + seq % 7 + ahead);
+        text += &format!(
+            "{{\"round_id\":{round},\"src\":{node},\"dst\":{peer},\"seq\":{seq},\"stamp\":\"kernel\",\"t\":{t:?}}}\n"
+        );
+    }
+    let end = start + second;
+    text + &format!(
+        "{{\"meta\":true,\"round_id\":{round},\"src\":{node},\"window_start_ns\":{start},\"window_end_ns\":{end},\"lost\":[]}}\n"
+    )
+}
+
+#[test]
+fn a_round_in_which_all_paused_before_the_reference_was_lost_loses_none_after_it() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let files: Vec<PathBuf> = (0..3).map(|node| directory.path().join(format!("node{node}.jsonl"))).collect();
+    let peers = [Some(1), Some(2), Some(1)];
+    for (node, file) in (0..).zip(&files) {
+        let rounds = if node == 0 { 0..3 } else { 0..6 };
+        let peer = |round| peers[node as usize].filter(|_| round != 2);
+        std::fs::write(file, rounds.map(|round| probed(node, peer(round), round)).collect::<String>())
+            .expect("writable");
+    }
+    let out = directory.path().join("offsets.jsonl");
+    let solved = solve_files(Input::Probes(&files), &out, Lines::Rounds, &Config::default()).expect("exchanges");
+    assert_eq!((solved.rounds, solved.carried_rounds, solved.skipped_rounds), (3, 3, 0), "{solved:?}");
+    let text = std::fs::read_to_string(&out).expect("written");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let after: Vec<Value> = lines.filter(|line| line["round_id"].as_u64() >= Some(3) && line["node_id"] == 2).collect();
+    assert_eq!(after.len(), 3, "{text}");
+    for line in after {
+        let offset = line["offset_ns"].as_f64().expect("carried");
+        assert!(line["reachable"] == true && (offset - 2_000.0).abs() < 50.0, "{line}");
+    }
+}

@@ -40,7 +40,8 @@ pub fn kept_successors(out: &Path, rank: usize) -> Vec<(usize, Vec<SocketAddr>)>
 
 /// Keeps them for the next process of this rank. Where that fails the run goes on: what is lost is a way back.
 pub(crate) fn keep_successors(out: &Path, rank: usize, successors: &[(usize, Vec<SocketAddr>)]) {
-    if successors.is_empty() {
+    // Where ranks are not reached by address (MPI) nobody can come back.
+    if successors.iter().all(|(_, addresses)| addresses.is_empty()) {
         return forget_successors(out, rank);
     }
     let path = place(out, rank);

@@ -8,9 +8,11 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -108,8 +110,8 @@ async fn serve(listener: StdListener, published: Arc<Published>) {
     let mut connections = JoinSet::new();
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let stream = match accept(&listener).await {
+            Ok(stream) => stream,
             Err(error) => {
                 // Out of descriptors, say: what is open ends within seconds.
                 tracing::debug!("metrics: {error}");
@@ -117,7 +119,6 @@ async fn serve(listener: StdListener, published: Arc<Published>) {
                 continue;
             }
         };
-        fork::close_in_children(&stream);
         while connections.try_join_next().is_some() {}
         open.retain(|connection| !connection.is_finished());
         if open.len() >= CONNECTIONS_MAX
@@ -129,6 +130,23 @@ async fn serve(listener: StdListener, published: Arc<Published>) {
         }
         open.push_back(connections.spawn(connection(stream, Arc::clone(&published))));
     }
+}
+
+/// The next client. No child has its connection: a look at the listener does not wait, and is all that is done while no other thread can fork.
+async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
+    let look = |context: &mut Context<'_>| {
+        let looked = fork::opened(|| match listener.poll_accept(context) {
+            Poll::Ready(Ok((stream, _))) => Ok(stream),
+            Poll::Ready(Err(error)) => Err(Some(error)),
+            Poll::Pending => Err(None),
+        });
+        match looked {
+            Ok(stream) => Poll::Ready(Ok(stream)),
+            Err(Some(error)) => Poll::Ready(Err(error)),
+            Err(None) => Poll::Pending,
+        }
+    };
+    poll_fn(look).await
 }
 
 async fn connection(stream: TcpStream, published: Arc<Published>) {

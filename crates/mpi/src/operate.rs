@@ -1,0 +1,173 @@
+//! One operation of the group, and what is done where a rank is lost meanwhile.
+//!
+//! Place in the flow: under the operations of [`MpiCollective`]. Those who are left settle where they are (`survival`), make what the group needs without the lost ones, and repeat what anybody lacks.
+//! What it does not do: take a lost root's place; the caller asks for that.
+
+use std::time::{Duration, Instant};
+
+use probe_sync_collective::{Collective as _, Deadline, Error, Frames, Rank};
+
+use crate::collective::MpiCollective;
+use crate::kept::{Part, Resume};
+use crate::layout::Layout;
+use crate::operation::{Kind, Operation};
+use crate::parts::PartsOfRank;
+use crate::survival::Survival;
+
+impl MpiCollective {
+    /// Runs one operation, again where a rank was lost meanwhile; afterwards the group is unusable if it failed. `brings` is what this rank must bring once
+    /// more where others lack it. `run` is told the rank that has finished the operation already, if there is one.
+    pub(crate) fn operate(
+        &mut self,
+        kind: Kind,
+        deadline: &Deadline,
+        brings: impl FnOnce() -> Part,
+        mut run: impl FnMut(&mut PartsOfRank, Operation, &Layout, Option<Rank>, &Deadline) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.rootless {
+            let reason = "the root is lost, and no other has taken its place".to_owned();
+            return Err(Error::Lost { operation: kind.name(), rank: self.root(), reason });
+        }
+        let (operation, begun) = (Operation::new(self.operations, kind), Instant::now());
+        self.operations += 1;
+        if let Some(survival) = &mut self.survival {
+            survival.kept().keep(operation, brings());
+        }
+        let mut resume = Resume { at: operation.number(), holder: None };
+        let mut limit = deadline.clone();
+        // Bounded: every time round there is one rank less, or one that was late has come.
+        let mut rounds = 0..2 * self.size + LATE_MAX;
+        let result = loop {
+            let result = self.repeat_until(operation, &mut resume, &limit).and_then(|holder| {
+                let (Some(parts), None) = (&mut self.parts, &self.failed) else {
+                    return Err(self.unusable(operation.name()));
+                };
+                run(parts, operation, &self.layout, holder, &limit)
+            });
+            match result {
+                Err(error) if self.may_go_on_after(&error) && rounds.next().is_some() => {
+                    tracing::debug!(rank = self.rank, %error, "a rank is lost or late");
+                    match self.go_on(operation.number(), &limit) {
+                        Ok(agreed) => resume = agreed,
+                        Err(error) => break Err(error),
+                    }
+                    // What has failed may have taken all of the time.
+                    limit = deadline.extended(begun.elapsed() + REPEAT_LIMIT);
+                }
+                result => break result,
+            }
+        };
+        result.map_err(|error| self.remember(error))
+    }
+
+    /// What an error leaves of the group: another root may take a lost one's place, and a rank without which the others go on ends nobody's run but its own.
+    pub(crate) fn remember(&mut self, error: Error) -> Error {
+        let root = self.root();
+        let root_lost = match &error {
+            Error::Lost { rank, .. } => *rank == root,
+            Error::Late { missing, interrupted: false, .. } => *missing == [root],
+            _ => false,
+        };
+        self.dismissed |= matches!(error, Error::Dismissed { .. });
+        if root_lost && self.rank != root && self.survival.as_ref().is_some_and(Survival::has_line) {
+            self.rootless = true;
+        } else {
+            self.failed.get_or_insert_with(|| error.to_string());
+        }
+        error
+    }
+
+    /// Whether what has failed is repeated by those who are left.
+    fn may_go_on_after(&self, error: &Error) -> bool {
+        let (Some(survival), None) = (&self.survival, &self.failed) else { return false };
+        let watch = survival.watch();
+        match error {
+            Error::Late { interrupted: false, .. } if survival.leaves_late_ranks_out() => true,
+            // MPI may refuse a message to a rank before it says that this rank has failed.
+            Error::Backend { .. } => {
+                let begun = Instant::now();
+                while !watch.sees_loss() && begun.elapsed() < NEWS_LIMIT {
+                    std::thread::sleep(NEWS_PAUSE);
+                }
+                watch.sees_loss()
+            }
+            _ => watch.sees_loss(),
+        }
+    }
+
+    /// Brings once more what others lack of the operations before this one; `resume` keeps count. The rank that has finished this one already.
+    fn repeat_until(
+        &mut self,
+        operation: Operation,
+        resume: &mut Resume,
+        deadline: &Deadline,
+    ) -> Result<Option<Rank>, Error> {
+        while resume.at < operation.number() {
+            let (Some(parts), Some(survival)) = (&mut self.parts, &mut self.survival) else {
+                return Err(self.unusable(operation.name()));
+            };
+            let (missed, part) = survival.kept().of(resume.at)?;
+            let layout = &self.layout;
+            match (part, resume.holder) {
+                (Part::Gather { participants, payload }, _) => {
+                    parts.gather(missed, layout, &participants, &payload, &mut Frames::default(), deadline)?;
+                }
+                (Part::Broadcast(mut bytes), _) => parts.broadcast(missed, layout, &mut bytes, deadline)?,
+                (Part::Scatter(frames), _) => parts.scatter(missed, layout, &frames, &mut Vec::new(), deadline)?,
+                (Part::Allgathered(mut encoded), Some(holder)) => {
+                    parts.pass_on(missed, layout, holder, &mut encoded, deadline)?;
+                }
+                (Part::Allgathered(_) | Part::Allgather | Part::Farewell, _) => {
+                    let reason = format!("operation {} cannot be repeated", resume.at);
+                    return Err(Error::Backend { operation: missed.name(), reason });
+                }
+            }
+            *resume = Resume { at: resume.at + 1, holder: None };
+        }
+        Ok(resume.holder)
+    }
+
+    /// All ranks that are left agree where they are, `at` on this one, and make of what they have a group without those who are lost.
+    pub(crate) fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
+        // Bounded: every time round there is one rank less.
+        loop {
+            let Some(survival) = &mut self.survival else {
+                return Err(self.unusable("going on without lost ranks"));
+            };
+            let begun = Instant::now();
+            let resume = survival.agree(at, deadline)?;
+            let (agreed, rebuilt) = (begun.elapsed(), self.rebuild(deadline)?);
+            tracing::debug!(rank = self.rank, at, resume.at, ?agreed, took = ?begun.elapsed(), rebuilt, "ranks were lost");
+            if rebuilt {
+                return Ok(resume);
+            }
+        }
+    }
+
+    /// Makes what the group needs without those who are lost; false when another is lost meanwhile.
+    pub(crate) fn rebuild(&mut self, deadline: &Deadline) -> Result<bool, Error> {
+        let (Some(parts), Some(survival)) = (&mut self.parts, &self.survival) else {
+            return Err(self.unusable("going on without lost ranks"));
+        };
+        let before = parts.traffic();
+        self.layout = self.whole.without(survival.lost(), survival.hung(), survival.root());
+        match parts.leave_out(&self.layout, survival, &deadline.extended(REBUILD_LIMIT)) {
+            Ok(()) => {
+                self.traffic = self.traffic.plus(before);
+                Ok(true)
+            }
+            Err(_) if survival.watch().sees_loss() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Beyond what an operation has taken already, for its repetition.
+const REPEAT_LIMIT: Duration = Duration::from_secs(5);
+/// How long the ranks of a host may wait for the one that makes their board anew; where it is lost they learn of that.
+const REBUILD_LIMIT: Duration = Duration::from_secs(30);
+/// Repetitions because somebody was late and came then.
+const LATE_MAX: usize = 16;
+/// How long news of a failed process may take.
+const NEWS_LIMIT: Duration = Duration::from_secs(1);
+const NEWS_PAUSE: Duration = Duration::from_millis(1);

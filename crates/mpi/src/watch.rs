@@ -1,0 +1,110 @@
+//! What a rank hears of losses: who has failed, and what ranks tell each other about it.
+//!
+//! Place in the flow: asked in every wait of [`crate::board`] and [`crate::leaders`], as a [`Watch`]; [`crate::survival`] reads what has come. The messages go
+//! between single ranks, over a communicator of all that ever were, on which nobody waits for everybody: a rank that hangs or has failed holds up nobody.
+//! What it does not do: know what is to be done.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use probe_sync_collective::Rank;
+
+use crate::mail::Mail;
+use crate::raw::Communicator;
+use crate::ulfm::Ulfm;
+
+/// What has come, shared by all who wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch(Rc<RefCell<News>>);
+
+#[derive(Debug)]
+struct News {
+    ulfm: Ulfm,
+    base: Communicator,
+    mail: Mail,
+    lost: Vec<bool>,
+    heard: VecDeque<(Rank, Vec<u64>)>,
+}
+
+impl Watch {
+    /// `base` is for this alone.
+    pub fn new(ulfm: Ulfm, base: Communicator) -> Self {
+        let lost = vec![false; base.size()];
+        Self(Rc::new(RefCell::new(News { ulfm, base, mail: Mail::new(), lost, heard: VecDeque::new() })))
+    }
+
+    /// Lets MPI work. True once a rank has failed which was not lost before, or somebody has said something.
+    pub fn sees_loss(&self) -> bool {
+        let mut news = self.0.borrow_mut();
+        news.listen();
+        // Open MPI takes in the launcher's news at one of some thousand calls only: the message of a rank that knows more comes first.
+        !news.heard.is_empty() || news.failed().into_iter().any(|rank| !news.lost[rank])
+    }
+
+    /// The next that was said by a rank that is not lost.
+    pub fn next(&self) -> Option<(Rank, Vec<u64>)> {
+        let mut news = self.0.borrow_mut();
+        news.listen();
+        news.heard.pop_front()
+    }
+
+    /// What [`Self::next`] has given and was too early, to be given again.
+    pub fn put_back(&self, said: Vec<(Rank, Vec<u64>)>) {
+        let mut news = self.0.borrow_mut();
+        said.into_iter().rev().for_each(|one| news.heard.push_front(one));
+    }
+
+    /// The ranks that have failed, as far as this one knows.
+    pub fn failed(&self) -> Vec<Rank> {
+        let mut news = self.0.borrow_mut();
+        news.listen();
+        news.failed()
+    }
+
+    /// Says something to `rank`; whether it has failed meanwhile shows elsewhere.
+    pub fn tell(&self, rank: Rank, numbers: &[u64]) {
+        let mut news = self.0.borrow_mut();
+        let message = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let News { ulfm, base, mail, .. } = &mut *news;
+        if mail.send(base, rank, message).is_err() {
+            ulfm.acknowledge(base);
+        }
+    }
+
+    /// From now on nobody listens to those who are lost.
+    pub fn forget(&self, lost: &[bool]) {
+        let mut news = self.0.borrow_mut();
+        news.lost = lost.to_vec();
+        news.heard.retain(|(rank, _)| !lost[*rank]);
+    }
+}
+
+impl News {
+    fn listen(&mut self) {
+        for _ in 0..LOOKS_MAX {
+            match self.mail.next(&self.base) {
+                Ok(Some((rank, message))) => {
+                    if self.lost.get(rank) == Some(&false) {
+                        let numbers = message.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
+                        self.heard.push_back((rank, numbers.collect()));
+                    }
+                }
+                Ok(None) => return,
+                // A message from or to a rank that has failed, or a look that MPI refuses until that is known.
+                Err(_) => {
+                    self.mail = Mail::new();
+                    self.ulfm.acknowledge(&self.base);
+                }
+            }
+        }
+    }
+
+    fn failed(&self) -> Vec<Rank> {
+        let failed = self.ulfm.failed(self.base.handle()).unwrap_or_default();
+        failed.into_iter().filter(|rank| *rank < self.lost.len()).collect()
+    }
+}
+
+/// Messages taken at a look; what is left comes with the next.
+const LOOKS_MAX: usize = 4096;
