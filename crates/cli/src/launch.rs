@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probe_sync::collective::{
-    Collective, Deadline, JobKey, Led, MAX_RANKS, Meeting, Rank, Tcp, TcpOptions, UniqueId, bind, bind_everywhere,
-    join_by, publish, store,
+    Collective, Deadline, FanOut, JobKey, Led, MAX_RANKS, Meeting, Rank, Tcp, TcpOptions, UniqueId, bind,
+    bind_everywhere, join_by, publish, store,
 };
-use probe_sync::{KeyFile, config};
+use probe_sync::config::Connections;
+use probe_sync::{Config, KeyFile, config};
 use probe_sync_sys::interfaces::own_addresses;
 
 use crate::output::Usage;
@@ -67,17 +68,12 @@ impl Ranks {
         }
     }
 
-    /// Connects over TCP as torchrun-style variables say, for a run that `master` leads, until `stop` is raised; `None` when there are none. A rank that lived
-    /// before in the run directory `out` finds who took rank 0's place.
+    /// Connects over TCP as torchrun-style variables say, for a run of this configuration where it is usable, until `stop` is raised; `None` when there are none. A rank
+    /// that lived before in the run's directory finds who took rank 0's place.
     ///
     /// # Errors
     /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks that did not come.
-    pub fn from_variables(
-        stop: &Arc<AtomicBool>,
-        key_file: Option<&Path>,
-        out: Option<&Path>,
-        master: usize,
-    ) -> anyhow::Result<Option<Self>> {
+    pub fn from_variables(stop: &Arc<AtomicBool>, config: Option<&Config>) -> anyhow::Result<Option<Self>> {
         if env::var_os("RANK").is_none() {
             return Ok(None);
         }
@@ -90,16 +86,16 @@ impl Ranks {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
         // Those after another master are not kept.
-        let successors =
-            out.filter(|_| master == 0).map(|out| probe_sync::kept_successors(out, rank)).unwrap_or_default();
+        let master = config.map_or(0, |config| config.master as usize);
+        let successors = config.filter(|_| master == 0).map(|config| probe_sync::kept_successors(&config.out, rank));
         let place = (Led::place(master, rank, size), size);
-        let met = meet(place, &successors, stop, key_file, master).map_err(|error| match error
-            .downcast::<probe_sync::collective::Error>(
-        ) {
-            Ok(error) if master == 0 || master >= size => error.into(),
-            Ok(error) => anyhow::Error::new(Led::named(master, size, error))
-                .context(format!("with --master {master}, where rank {master} listens in place of rank 0")),
-            Err(other) => other,
+        let met = meet(place, &successors.unwrap_or_default(), stop, config, master).map_err(|error| {
+            match error.downcast::<probe_sync::collective::Error>() {
+                Ok(error) if master == 0 || master >= size => error.into(),
+                Ok(error) => anyhow::Error::new(Led::named(master, size, error))
+                    .context(format!("with --master {master}, where rank {master} listens in place of rank 0")),
+                Err(other) => other,
+            }
         })?;
         Ok(Some(Self::over_tcp(met, master)))
     }
@@ -133,9 +129,10 @@ fn meet(
     (place, size): (usize, usize),
     successors: &[(Rank, Vec<SocketAddr>)],
     stop: &Arc<AtomicBool>,
-    key_file: Option<&Path>,
+    config: Option<&Config>,
     master: usize,
 ) -> anyhow::Result<Tcp> {
+    let key_file = config.and_then(|config| config.key_file.as_deref());
     let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
     if let Ok(id) = env::var(ID) {
         if place == 0 {
@@ -159,9 +156,8 @@ fn meet(
     check_torchruns_host(master, size, |name| env::var(name).ok())?;
     let port = master_port()?;
     let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let job = job_key(key_file, |name| env::var(name).ok())?;
+    let (job, options) = (job_key(key_file, |name| env::var(name).ok())?, options(config)?);
     if place > 0 {
-        let options = TcpOptions::from_environment()?;
         return Ok(Tcp::join_or_return(&[address], successors, place, size, job.key, options, &deadline)?);
     }
     let listener = listen(&host, port)?;
@@ -171,7 +167,16 @@ fn meet(
              place; --key-file prevents it"
         );
     }
-    Ok(Tcp::host(listener, size, job.key, &deadline)?)
+    Ok(Tcp::host_with(listener, size, job.key, options, &deadline)?)
+}
+
+/// What the environment says of connections. In a tree ranks wait for each other, so it is a star unless said otherwise where none stands between rounds.
+fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
+    let mut options = TcpOptions::from_environment()?;
+    if config.is_some_and(|config| config.connections == Connections::PerRound) && options.fan_out == FanOut::Auto {
+        options.fan_out = FanOut::Star;
+    }
+    Ok(options)
 }
 
 /// torchrun sets MASTER_ADDR itself, to the host of the ranks from 0 on: a master on another host would not be found there. All ranks see that alike.

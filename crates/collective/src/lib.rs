@@ -402,6 +402,24 @@ pub trait Collective {
         None
     }
 
+    /// On all ranks, before they say anything else: connections between ranks are to last for a round, from the first [`Self::round_is_over`] on. Until then they stand.
+    /// A rank that is no participant of a gather waits in it for its connection, and what [`Self::call`] says there comes with the next gather; at the root it says nothing.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] where the backend cannot.
+    fn connect_per_round(&mut self) -> Result<(), Error> {
+        let reason = format!("ranks of this run talk over {}; leave it out, or start them over TCP", self.backend());
+        Err(Error::Setup { what: "connections that last for a round".to_owned(), reason })
+    }
+
+    /// The next operation is a gather, and only after a while: where connections last for a round they end.
+    ///
+    /// # Errors
+    /// When the system refuses what the next round needs.
+    fn round_is_over(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the others.
     /// Does not return where the backend can kill the job (`MPI_Abort`); otherwise breaks the connections, so that
     /// the others fail promptly, and returns.

@@ -648,12 +648,12 @@ pub fn second_masters(out: &Path) -> Option<std::path::PathBuf> {
 }
 
 /// Four ranks of which rank 0 is struck by `strike`: the others go on, lose no decided round, and stay within their bounds.
-fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
+pub fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str, mode: &[&str]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
     let port = free_port();
     let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--round-timeout", round_timeout];
-    let arguments = [&settings[..], &["--out", out.to_str().expect("UTF-8")]].concat();
+    let arguments = [&settings[..], mode, &["--out", out.to_str().expect("UTF-8")]].concat();
     let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
     let mut ranks: Vec<Child> = (0..4).map(start).collect();
     wait_for_round(&out, 6);
@@ -782,12 +782,12 @@ fn the_rank_after_the_next_goes_on_when_rank_zero_and_the_next_are_killed_togeth
 
 #[test]
 fn the_next_rank_goes_on_when_rank_zero_is_killed() {
-    check_loss_of_rank_zero(Signal::KILL, "10s");
+    check_loss_of_rank_zero(Signal::KILL, "10s", &[]);
 }
 
 #[test]
 fn the_next_rank_goes_on_when_rank_zero_hangs() {
-    check_loss_of_rank_zero(Signal::STOP, "2s");
+    check_loss_of_rank_zero(Signal::STOP, "2s", &[]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod modes;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod outputs;
+mod per_round;
 mod recorded;
 mod regions;
 mod sim;

@@ -4,7 +4,7 @@
 //!
 //! | from | bytes | content |
 //! |---|---|---|
-//! | rank | 64 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, 32 random bytes |
+//! | rank | 72 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, number of its process, 32 random bytes |
 //! | root | 48 | magic, version, verdict, 32 random bytes |
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
@@ -12,7 +12,8 @@
 //! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
 //! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
-//! A rank comes for its place in the group, to bring a file, to its parent in the tree, which speaks the root's part, or back to a group around another root. A third keyed hash of the same seals what is said about files
+//! A rank comes for its place in the group, to bring a file, to its parent in the tree, which speaks the root's part, back to a group around another root, or for one round of a group in which it
+//! has its place (`per_round`). A third keyed hash of the same seals what is said about files
 //! (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
 //!
 //! What it does not do: encrypt.
@@ -33,6 +34,8 @@ pub(super) struct Hello {
     pub fan_out: u32,
     /// Where it listens for its children, if there is a tree; else 0.
     pub port: u32,
+    /// Drawn by whoever comes for a place; who comes for a round says the same number again. Another process of this rank has another one.
+    pub process: u64,
     pub nonce: [u8; NONCE],
 }
 
@@ -47,6 +50,12 @@ pub(super) enum Errand {
     Child = 2,
     /// Its place in a group that is under way, and in no other: who meets anew must not count it.
     Return = 3,
+    /// One round of the group in which this process has its place.
+    Round = 4,
+}
+
+impl Errand {
+    const ALL: [Self; 5] = [Self::Place, Self::File, Self::Child, Self::Return, Self::Round];
 }
 
 /// What both sides make of the key and of what was said.
@@ -63,12 +72,17 @@ pub(super) struct Proofs {
 impl Hello {
     /// What `rank` of `size` says, with these random bytes.
     pub fn new(rank: Rank, size: usize, errand: Errand, nonce: [u8; NONCE]) -> Self {
-        Self { version: VERSION, rank: rank as u32, size: size as u32, errand, fan_out: 0, port: 0, nonce }
+        Self { version: VERSION, rank: rank as u32, size: size as u32, errand, fan_out: 0, port: 0, process: 0, nonce }
     }
 
     /// The same of a rank of a tree with this fan-out that listens at a port.
     pub fn in_tree(self, fan_out: usize, port: u16) -> Self {
         Self { fan_out: fan_out as u32, port: u32::from(port), ..self }
+    }
+
+    /// The same of this process.
+    pub fn of_process(self, process: u64) -> Self {
+        Self { process, ..self }
     }
 
     pub fn encode(&self) -> [u8; HELLO] {
@@ -80,7 +94,8 @@ impl Hello {
         bytes[20..24].copy_from_slice(&(self.errand as u32).to_le_bytes());
         bytes[24..28].copy_from_slice(&self.fan_out.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.port.to_le_bytes());
-        bytes[32..].copy_from_slice(&self.nonce);
+        bytes[32..40].copy_from_slice(&self.process.to_le_bytes());
+        bytes[40..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -92,11 +107,10 @@ impl Hello {
         let (errand, rest) = rest.split_first_chunk()?;
         let (fan_out, rest) = rest.split_first_chunk()?;
         let (port, rest) = rest.split_first_chunk()?;
+        let (process, rest) = rest.split_first_chunk()?;
         let (nonce, _) = rest.split_first_chunk()?;
         let errand = u32::from_le_bytes(*errand);
-        let errand = [Errand::Place, Errand::File, Errand::Child, Errand::Return]
-            .into_iter()
-            .find(|known| *known as u32 == errand)?;
+        let errand = Errand::ALL.into_iter().find(|known| *known as u32 == errand)?;
         (*magic == MAGIC).then(|| Self {
             version: u32::from_le_bytes(*version),
             rank: u32::from_le_bytes(*rank),
@@ -104,6 +118,7 @@ impl Hello {
             errand,
             fan_out: u32::from_le_bytes(*fan_out),
             port: u32::from_le_bytes(*port),
+            process: u64::from_le_bytes(*process),
             nonce: *nonce,
         })
     }
@@ -146,10 +161,12 @@ pub(super) enum Verdict {
     OtherTree = 8,
     /// It comes back, and no group is under way here.
     NotUnderWay = 9,
+    /// It comes for a round, and its place is another process's or nobody's by now.
+    GoneOn = 10,
 }
 
 impl Verdict {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -160,6 +177,7 @@ impl Verdict {
         Self::NoFiles,
         Self::OtherTree,
         Self::NotUnderWay,
+        Self::GoneOn,
     ];
 
     /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
@@ -187,6 +205,7 @@ impl Verdict {
             Self::Back => "welcome back",
             Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be equal everywhere",
             Self::NotUnderWay => "no run is under way there",
+            Self::GoneOn => "this rank was lost, or did not come in time; start this rank again",
             Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
     }
@@ -209,9 +228,9 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 8;
 pub(super) const NONCE: usize = 32;
-pub(super) const HELLO: usize = 32 + NONCE;
+pub(super) const HELLO: usize = 40 + NONCE;
 pub(super) const PROOF: usize = 32;
 /// Bytes of an answer that all versions share.
 pub(super) const ANSWER_HEAD: usize = 16;
@@ -223,12 +242,12 @@ mod tests {
 
     #[test]
     fn greetings_survive_the_wire_and_others_are_foreign() {
-        for errand in [Errand::Place, Errand::File, Errand::Child, Errand::Return] {
-            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711);
+        for errand in Errand::ALL {
+            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711).of_process(u64::MAX - 5);
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
-        bytes[20] = 4;
+        bytes[20] = 5;
         assert_eq!(Hello::decode(&bytes), None, "no such errand");
         assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
         assert_eq!(

@@ -16,8 +16,8 @@ use probe_sync_sys::fork;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::connection::{Connection, Seals};
-use super::frame::Seal;
+use super::connection::Connection;
+use super::frame::{Seal, Seals};
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::Expected;
@@ -37,8 +37,33 @@ pub(super) struct Joining {
     pub back: bool,
     /// The root's rank. Where that is not rank 0, the two have exchanged their labels.
     pub root_rank: Rank,
+    /// How this rank reaches the root again.
+    pub way: Way,
     /// Attempts that did not succeed.
     pub retries: u64,
+}
+
+/// A rank's way to the root of its group.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub addresses: Vec<String>,
+    /// The rank's label.
+    pub rank: Rank,
+    pub expected: Expected,
+    /// The number of this process, by which the root knows it again.
+    pub process: u64,
+}
+
+impl Way {
+    /// Goes there once, for a round.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when the system has no random bytes; the inner one is why nothing came of it.
+    pub fn attempt(&self, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
+        let Expected { size, job, options, .. } = &self.expected;
+        let hello = Hello::new(self.rank, *size, Errand::Round, random_bytes()?).of_process(self.process);
+        Ok(attempt(&self.addresses, &hello, *job, options, wait))
+    }
 }
 
 /// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, each of the `successors` is asked whether it has taken its place.
@@ -57,20 +82,25 @@ pub(super) fn join(
     }
     let mut wait = Wait::begin(OPERATION, deadline);
     let (mut pause, mut retries) = (RETRY_FIRST, 0);
+    let process = u64::from_le_bytes(random_bytes()?);
+    let way = |addresses: Vec<String>, rank| Way { addresses, rank, expected, process };
     let address = &addresses.join(" or ");
     let [root, own] = [ROOT, rank].map(|label| exchanged(expected.root, label));
     let refused = |reason| Error::Setup { what: format!("rank {root} at {address} refused rank {own}"), reason };
     loop {
-        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?).in_tree(fan_out, port);
+        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?).in_tree(fan_out, port).of_process(process);
         let (mut failure, hopeless) = match attempt(addresses, &hello, job, &options, &mut wait) {
-            Ok(greeted) => return Joining::of(greeted, expected.root, retries),
-            Err(Attempt::Refused(reason)) => return Err(refused(reason)),
+            Ok(greeted) => return Joining::of(greeted, expected.root, way(addresses.to_vec(), rank), retries),
+            Err(Attempt::Refused(verdict)) => return Err(refused(verdict.explain().to_owned())),
             Err(Attempt::AllForeign(reason)) => (reason, true),
-            Err(Attempt::Foreign(reason) | Attempt::Failed(reason)) => (reason, false),
+            Err(other) => (other.reason(), false),
         };
         for (successor, its) in successors.iter().filter(|(successor, _)| *successor != rank) {
-            match come_back(*successor, its, rank, expected, &mut wait)? {
-                Ok(greeted) => return Joining::of(greeted, *successor, retries),
+            match come_back((*successor, its), rank, process, expected, &mut wait)? {
+                Ok(greeted) => {
+                    let addresses = its.iter().map(ToString::to_string).collect();
+                    return Joining::of(greeted, *successor, way(addresses, exchanged(*successor, rank)), retries);
+                }
                 Err(reason) => {
                     let _ = write!(failure, "; rank {successor}, which might have taken its place: {reason}");
                 }
@@ -88,22 +118,20 @@ pub(super) fn join(
 
 /// Asks a rank that may have taken rank 0's place for that of `rank` in its group. The inner error says why there is none to be had.
 fn come_back(
-    successor: Rank,
-    addresses: &[SocketAddr],
+    (successor, addresses): (Rank, &[SocketAddr]),
     rank: Rank,
+    process: u64,
     expected: Expected,
     wait: &mut Wait<'_>,
 ) -> Result<Result<Greeted, String>, Error> {
     let Expected { size, job, options, .. } = expected;
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     // In a group that was met anew there is no tree.
-    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?);
+    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?).of_process(process);
     Ok(match attempt(&addresses, &hello, job, &options, wait) {
         Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
         Ok(_) => Err("it has no run under way".to_owned()),
-        Err(
-            Attempt::Refused(reason) | Attempt::AllForeign(reason) | Attempt::Foreign(reason) | Attempt::Failed(reason),
-        ) => Err(reason),
+        Err(other) => Err(other.reason()),
     })
 }
 
@@ -117,15 +145,20 @@ pub(super) fn has_another_root(addresses: &[String], rank: Rank, expected: Expec
 }
 
 impl Joining {
-    fn of(greeted: Greeted, root_rank: Rank, retries: u64) -> Result<Self, Error> {
-        let Greeted { stream, verdict, seals, .. } = greeted;
-        let local = stream.local_addr().map(|local| local.ip().to_canonical());
+    fn of(greeted: Greeted, root_rank: Rank, way: Way, retries: u64) -> Result<Self, Error> {
+        let (local, verdict) = (greeted.stream.local_addr(), greeted.verdict);
+        let local = local.map(|local| local.ip().to_canonical());
         let broken = |error: io::Error| Error::Setup {
             what: format!("joining rank {root_rank}"),
             reason: format!("its connection has no address: {error}"),
         };
-        let (root, local) = (Connection::new(stream, ROOT, seals), local.map_err(broken)?);
-        Ok(Self { root, local, back: verdict == Verdict::Back, root_rank, retries })
+        let local = local.map_err(broken)?;
+        Ok(Self { root: Self::connection(greeted), local, back: verdict == Verdict::Back, root_rank, way, retries })
+    }
+
+    /// The connection to the root.
+    pub fn connection(greeted: Greeted) -> Connection {
+        Connection::new(greeted.stream, ROOT, greeted.seals)
     }
 }
 
@@ -142,13 +175,27 @@ pub(super) struct Greeted {
 /// Why an attempt to join did not succeed.
 pub(super) enum Attempt {
     /// The root answered no: trying again will not help.
-    Refused(String),
+    Refused(Verdict),
     /// Somebody else answers at each of its addresses: trying again will not help.
     AllForeign(String),
     /// Somebody else answers there.
     Foreign(String),
+    /// All its addresses refuse connections: it has not started yet, or has ended.
+    NobodyListens(String),
     /// The root may not have started yet.
     Failed(String),
+}
+
+impl Attempt {
+    /// In words.
+    pub fn reason(self) -> String {
+        match self {
+            Self::Refused(verdict) => verdict.explain().to_owned(),
+            Self::AllForeign(reason) | Self::Foreign(reason) | Self::NobodyListens(reason) | Self::Failed(reason) => {
+                reason
+            }
+        }
+    }
 }
 
 impl From<io::Error> for Attempt {
@@ -165,7 +212,7 @@ pub(super) fn attempt(
     options: &TcpOptions,
     wait: &mut Wait<'_>,
 ) -> Result<Greeted, Attempt> {
-    let (mut failed, mut foreign) = (None, None);
+    let (mut failed, mut foreign, mut open) = (None, None, false);
     for address in addresses {
         for target in resolve(address)? {
             match connect(target, options.connect, wait) {
@@ -175,15 +222,19 @@ pub(super) fn attempt(
                 }
                 Ok(stream) => match greet(stream, hello, job, options.greeting, wait) {
                     Err(Attempt::Foreign(reason)) => foreign = Some(reason),
-                    Err(Attempt::Failed(reason)) => failed = Some(reason),
+                    Err(Attempt::Failed(reason)) => (failed, open) = (Some(reason), true),
                     settled => return settled,
                 },
-                Err(error) => failed = Some(format!("{target}: {error}")),
+                Err(error) => {
+                    open |= error.kind() != io::ErrorKind::ConnectionRefused;
+                    failed = Some(format!("{target}: {error}"));
+                }
             }
         }
     }
     Err(match (failed, foreign) {
-        (Some(failed), None) => Attempt::Failed(failed),
+        (Some(failed), None) if open => Attempt::Failed(failed),
+        (Some(failed), None) => Attempt::NobodyListens(failed),
         (Some(failed), Some(foreign)) => Attempt::Failed(format!("{failed}; at another of its addresses: {foreign}")),
         (None, Some(foreign)) => Attempt::AllForeign(foreign),
         (None, None) => Attempt::Failed("the name has no address".to_owned()),
@@ -200,7 +251,7 @@ pub(super) fn listen_for_children(addresses: &[String]) -> Result<TcpListener, E
 }
 
 /// Half of a pause to all of it, so that ranks that were refused at one moment do not come back at one.
-fn jittered(pause: Duration, [drawn]: [u8; 1]) -> Duration {
+pub(super) fn jittered(pause: Duration, [drawn]: [u8; 1]) -> Duration {
     pause.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u8::MAX))
 }
 
@@ -289,7 +340,7 @@ fn answer(
         match Verdict::decode(&answer) {
             Some(verdict @ (Verdict::Welcome | Verdict::Back)) => said = verdict,
             Some(verdict @ Verdict::OtherJob) => return Err(Attempt::Foreign(verdict.explain().to_owned())),
-            Some(verdict) => return Err(Attempt::Refused(verdict.explain().to_owned())),
+            Some(verdict) => return Err(Attempt::Refused(verdict)),
             None => {
                 return Err(Attempt::Foreign("another program answers there; choose a port of your own".to_owned()));
             }
@@ -315,8 +366,8 @@ const OPERATION: &str = "rendezvous";
 const ADDRESSES_MAX: usize = 16;
 
 /// Pauses between attempts to connect, doubled each time.
-const RETRY_FIRST: Duration = Duration::from_millis(10);
-const RETRY_LAST: Duration = Duration::from_millis(200);
+pub(super) const RETRY_FIRST: Duration = Duration::from_millis(10);
+pub(super) const RETRY_LAST: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

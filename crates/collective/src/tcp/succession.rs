@@ -48,6 +48,8 @@ pub struct Tcp {
     /// Where this rank listens for those that lose the root.
     standing: Option<TcpListener>,
     successors: Vec<(Rank, Vec<SocketAddr>)>,
+    /// Connections last for a round, whoever is the root.
+    per_round: bool,
 }
 
 impl Tcp {
@@ -119,7 +121,7 @@ impl Tcp {
     }
 
     fn of(group: Group, rank: Rank, expected: Expected) -> Self {
-        Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new() }
+        Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new(), per_round: false }
     }
 
     /// The address of this machine towards the root; at the root, the one that the others reached it by.
@@ -172,7 +174,7 @@ impl Tcp {
                 match proven.errand {
                     Errand::Place => {}
                     // Its voice is not one of those that were there last.
-                    Errand::Return => {
+                    Errand::Return | Errand::Round => {
                         proven.refuse(Verdict::NotUnderWay);
                         continue;
                     }
@@ -362,6 +364,9 @@ impl Collective for Tcp {
             match attempt {
                 Some(Ok(group)) => {
                     (self.group, self.root) = (group, *successor);
+                    if self.per_round {
+                        self.group.make_per_round()?;
+                    }
                     self.successors = line[place..].to_vec();
                     return Ok(*successor);
                 }
@@ -376,6 +381,16 @@ impl Collective for Tcp {
             }
         }
         Err(why)
+    }
+
+    fn connect_per_round(&mut self) -> Result<(), Error> {
+        self.per_round = true;
+        self.group.connect_per_round()
+    }
+
+    fn round_is_over(&mut self) -> Result<(), Error> {
+        let over = self.group.round_is_over();
+        self.own(over)
     }
 
     fn abort(&mut self, reason: &str) {

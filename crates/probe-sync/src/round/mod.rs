@@ -17,6 +17,7 @@ mod control;
 pub(crate) mod decider;
 pub(crate) mod exchange;
 pub(crate) mod keeper;
+pub(crate) mod messages;
 pub(crate) mod node;
 pub(crate) mod request;
 mod settle;
@@ -36,8 +37,9 @@ use probe_sync_time::{Clock as _, Duration, NodeId, RoundId, System, Timestamp};
 
 use self::control::{Control, Here};
 use self::decider::{Decided, Decider, Ended, MasterTime};
-use self::exchange::{Broadcast, Exchange, Told};
+use self::exchange::Exchange;
 use self::keeper::Keeper;
+use self::messages::{Broadcast, Told};
 use self::node::Node;
 use self::request::{Request, Requests};
 use self::standby::{Present, Shadow, Standby};
@@ -366,6 +368,10 @@ impl<'c> Rounds<'c> {
         if !self.follow(broadcast)? {
             return Ok(false);
         }
+        // The end needs the connections of the last round.
+        if !self.ended {
+            self.exchange.round_is_over()?;
+        }
         // Last: a slow disk must not keep this node back from the pace that the others have already.
         if let Some(keeper) = &mut self.keeper {
             let [gathered_bytes, decision_bytes] = self.exchange.message_bytes();
@@ -390,6 +396,9 @@ impl<'c> Rounds<'c> {
     /// When its decision cannot be followed.
     pub fn again(mut self, latest: Broadcast) -> Result<Self, Error> {
         self.follow(latest)?;
+        if !self.ended {
+            self.exchange.round_is_over()?;
+        }
         Ok(self)
     }
 

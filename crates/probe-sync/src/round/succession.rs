@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use super::Rounds;
 use super::decider::Decider;
-use super::exchange::Broadcast;
 use super::keeper::Keeper;
+use super::messages::Broadcast;
 use crate::Error;
 use crate::join::Joined;
 use crate::pace::Policy;

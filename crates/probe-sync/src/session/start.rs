@@ -13,7 +13,7 @@ use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::clock::{self, Feed, Pages};
-use crate::config::{RoundMode, TracerClockChoice};
+use crate::config::{Connections, RoundMode, TracerClockChoice};
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
@@ -21,8 +21,9 @@ use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::{Pace, Policy};
 use crate::report::Recorder;
 use crate::round::decider::Decider;
-use crate::round::exchange::{Broadcast, Exchange};
+use crate::round::exchange::Exchange;
 use crate::round::keeper::Keeper;
+use crate::round::messages::Broadcast;
 use crate::round::node::Node;
 use crate::round::{Rounds, Setup};
 use crate::store::{ReceivedFiles, RunDirectory, keep_successors};
@@ -40,8 +41,10 @@ pub(super) fn start<'c>(
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
+    let connections = config.as_ref().map_or(Ok(()), |config| connect_as_asked(config, collective));
     let notice = collective.notice();
     let own = |config: &Config| {
+        connections.clone()?;
         let key_file = key_file.as_ref().map_err(ToString::to_string)?;
         clock::usable(config.clock_counter)?;
         // Who comes back finds who leads now.
@@ -181,6 +184,16 @@ fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     collective.line_up(successors);
     if joined.config.master == 0 && collective.rank() != probe_sync_collective::ROOT {
         keep_successors(&joined.config.out, collective.rank(), successors);
+    }
+}
+
+/// Connections last as long as was asked for.
+fn connect_as_asked(config: &Config, collective: &mut dyn Collective) -> Result<(), String> {
+    match config.connections {
+        Connections::Persistent => Ok(()),
+        Connections::PerRound => {
+            collective.connect_per_round().map_err(|error| format!("--connections per-round: {error}"))
+        }
     }
 }
 
