@@ -20,5 +20,6 @@ mod sim;
 mod snapshots;
 mod statuses;
 mod support;
+mod timed;
 mod traces;
 mod xla;

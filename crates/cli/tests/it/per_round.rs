@@ -125,12 +125,12 @@ fn a_killed_rank_is_named_and_the_process_after_it_comes_back() {
 
 #[test]
 fn the_next_rank_goes_on_when_rank_zero_is_killed_between_rounds() {
-    check_loss_of_rank_zero(Signal::KILL, "10s", &["--connections", "per-round"]);
+    let _run = check_loss_of_rank_zero(Signal::KILL, "10s", &["--connections", "per-round"]);
 }
 
 #[test]
 fn the_next_rank_goes_on_when_rank_zero_hangs_and_nobody_is_connected() {
-    check_loss_of_rank_zero(Signal::STOP, "2s", &["--connections", "per-round"]);
+    let _run = check_loss_of_rank_zero(Signal::STOP, "2s", &["--connections", "per-round"]);
 }
 
 #[test]

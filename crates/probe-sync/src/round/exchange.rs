@@ -15,6 +15,7 @@ use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
 use super::messages::{Broadcast, Word};
+use super::standby::Present;
 use crate::config::Connections;
 use crate::join::{Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
@@ -79,7 +80,7 @@ impl<'c> Exchange<'c> {
         present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
-    /// Brings every node's window to every rank. Ranks that are no node take part with nothing. `window` is the length of the windows in force.
+    /// Brings every node's window to every rank; also says which ranks take part. Ranks that are no node take part without one. `window` is the length of the windows in force.
     ///
     /// # Errors
     /// As [`Self::gather`]; also when a window is of another round.
@@ -88,19 +89,41 @@ impl<'c> Exchange<'c> {
         own: Option<&NodeWindowData>,
         round_id: RoundId,
         window: Duration,
-    ) -> Result<Vec<NodeWindowData>, Error> {
-        let payload = own.map(wire::encode).unwrap_or_default();
+    ) -> Result<(Vec<NodeWindowData>, Vec<bool>), Error> {
+        let payload = wire::encode(&own);
         let root = self.at_root();
         let deadline = if root { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         self.collective.allgather(&payload, &mut self.frames, &deadline)?;
         self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
+        let here = self.frames.iter().map(|bytes| !bytes.is_empty()).collect();
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
-        let windows: Vec<NodeWindowData> =
+        let said: Vec<Option<NodeWindowData>> =
             present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect::<Result<_, _>>()?;
+        let windows: Vec<NodeWindowData> = said.into_iter().flatten().collect();
         match windows.iter().find(|window| window.round_id != round_id) {
             Some(other) => Err(Error::Sequence { expected: round_id, got: other.round_id }),
-            None => Ok(windows),
+            None => Ok((windows, here)),
         }
+    }
+
+    /// In time-based rounds, before the first: those who may take the root's place are told who is there. Given at the root; None elsewhere on ranks that may not.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub fn tell_successors(&mut self, present: Option<&Present>, window: Duration) -> Result<Option<Present>, Error> {
+        if self.successors.is_empty() {
+            return Ok(None);
+        }
+        let deadline = if self.at_root() { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
+        self.frames.clear();
+        if self.at_root() {
+            for rank in 0..self.collective.size() {
+                self.frames.push(&wire::encode(&present.filter(|_| self.successors.contains(&rank))));
+            }
+        }
+        let mut told = Vec::new();
+        self.collective.scatter(&self.frames, &mut told, &deadline)?;
+        if self.at_root() { Ok(None) } else { wire::decode(&told, self.collective.root()) }
     }
 
     /// Brings the master's word to every rank, its shadow to `standby` alone. Both are given at the master.
@@ -200,9 +223,13 @@ impl<'c> Exchange<'c> {
         !self.successors.is_empty() && !self.at_root() && self.collective.root_has_gone()
     }
 
-    /// At the root, when many ranks were lost at once: the rank around which the others have met without this one.
-    pub fn superseded_by(&mut self) -> Option<Rank> {
-        self.collective.superseded_by()
+    /// At the root, which found so many ranks `here` that were as many `before`: if less than half are left, looks whether the others have met without it.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`] when they have.
+    pub fn check_not_superseded(&mut self, before: u32, here: u32) -> Result<(), Error> {
+        let other = if 2 * here < before { self.collective.superseded_by() } else { None };
+        other.map_or(Ok(()), |rank| Err(Error::Superseded { rank, here, before }))
     }
 
     /// After that: what the master that is lost decided last, for all who have missed it. `last` is what this rank was told last. None where nobody has missed
@@ -242,7 +269,7 @@ impl<'c> Exchange<'c> {
         self.collective.broadcast(&mut agreed, &deadline)?;
         let Some(holder) = wire::decode::<Option<Rank>>(&agreed, root)? else { return Ok(None) };
         let concerned: Vec<bool> = (0..size).map(|rank| [root, holder].contains(&rank)).collect();
-        let held = last.map(|last| wire::encode(&last.without_shadow())).unwrap_or_default();
+        let held = last.map(wire::encode).unwrap_or_default();
         self.collective.gather(&concerned, &held, &mut self.frames, &deadline)?;
         let mut newest = Vec::new();
         if rank == root {

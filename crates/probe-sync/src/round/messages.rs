@@ -31,7 +31,7 @@ pub(crate) struct Told {
     pub back: Vec<Back>,
     /// How many ranks take part, the master among them.
     pub present: u32,
-    /// For the rank that takes the master's place when it is lost.
+    /// For the rank that takes the master's place when it is lost; in time-based rounds for those that have missed the round.
     pub shadow: Option<Shadow>,
     /// For all that could, when it has changed: who is there.
     pub attendants: Option<Present>,
