@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probe_sync::collective::{
-    Collective, Deadline, FanOut, JobKey, Led, MAX_RANKS, Meeting, Rank, Tcp, TcpOptions, UniqueId, bind,
+    Collective, Deadline, EarlierRun, FanOut, JobKey, Led, MAX_RANKS, Meeting, Tcp, TcpOptions, UniqueId, bind,
     bind_everywhere, join_by, publish, store,
 };
 use probe_sync::config::Connections;
@@ -87,9 +87,9 @@ impl Ranks {
         }
         // Those after another master are not kept.
         let master = config.map_or(0, |config| config.master as usize);
-        let successors = config.filter(|_| master == 0).map(|config| probe_sync::kept_successors(&config.out, rank));
+        let earlier = config.filter(|_| master == 0).map(|config| probe_sync::kept_successors(&config.out, rank));
         let place = (Led::place(master, rank, size), size);
-        let met = meet(place, &successors.unwrap_or_default(), stop, config, master).map_err(|error| {
+        let met = meet(place, &earlier.unwrap_or_default(), stop, config, master).map_err(|error| {
             match error.downcast::<probe_sync::collective::Error>() {
                 Ok(error) if master == 0 || master >= size => error.into(),
                 Ok(error) => anyhow::Error::new(Led::named(master, size, error))
@@ -127,7 +127,7 @@ impl Ranks {
 /// Meets the others over TCP, in this `place` of a group of `size`: place 0, the master's, listens.
 fn meet(
     (place, size): (usize, usize),
-    successors: &[(Rank, Vec<SocketAddr>)],
+    earlier: &EarlierRun,
     stop: &Arc<AtomicBool>,
     config: Option<&Config>,
     master: usize,
@@ -139,15 +139,18 @@ fn meet(
             bail!("{ID} is how other ranks find rank {master}; RANK={master} has none to find, leave the variable out");
         }
         let id: UniqueId = id.parse().context(ID)?;
-        return Ok(id.join_or_return(place, size, successors, &deadline)?);
+        return Ok(id.join_or_return(place, size, earlier, &deadline)?);
     }
     if let Ok(rendezvous) = env::var(RENDEZVOUS) {
         let mut store = store(&rendezvous).context(RENDEZVOUS)?;
         let (name, key) = (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
         if place > 0 {
-            return Ok(join_by(store.as_mut(), &name, key, place, size, successors, &deadline)?);
+            return Ok(join_by(store.as_mut(), &name, key, place, size, earlier, &deadline)?);
         }
         let meeting = Meeting::open(&own_addresses()?)?;
+        if let Some(returned) = meeting.return_as_rank_0(earlier, size, &deadline)? {
+            return Ok(returned);
+        }
         publish(store.as_mut(), &name, &meeting, &deadline)?;
         return Ok(meeting.keyed_by(key).host(size, &deadline)?);
     }
@@ -158,7 +161,11 @@ fn meet(
     let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let (job, options) = (job_key(key_file, |name| env::var(name).ok())?, options(config)?);
     if place > 0 {
-        return Ok(Tcp::join_or_return(&[address], successors, place, size, job.key, options, &deadline)?);
+        return Ok(Tcp::join_or_return(&[address], earlier, place, size, job.key, options, &deadline)?);
+    }
+    // Before it listens: whoever is started again meanwhile is to look for the others.
+    if let Some(returned) = Tcp::return_as_rank_0(earlier, size, job.key, options, &deadline)? {
+        return Ok(returned);
     }
     let listener = listen(&host, port)?;
     if let (Some(guessable), false) = (&job.guessable, is_loopback(&host)) {

@@ -27,7 +27,7 @@ pub use stores::{FileStore, Store, TorchStore, join_by, publish, store};
 #[cfg(feature = "suite")]
 #[doc(hidden)]
 pub use tcp::parse_peer_bytes;
-pub use tcp::{FanOut, FileSender, JobKey, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere};
+pub use tcp::{EarlierRun, FanOut, FileSender, JobKey, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere};
 pub use wait::Wait;
 
 use std::fmt;

@@ -14,6 +14,7 @@ mod modes;
 mod otlp;
 mod outputs;
 mod per_round;
+mod rank_zero_again;
 mod recorded;
 mod regions;
 mod sim;

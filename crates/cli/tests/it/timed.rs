@@ -121,6 +121,9 @@ fn lost_ranks_are_named_and_do_not_come_back_and_masters_may_be_lost_one_after_t
         wait(ranks.remove(place));
         folder = until(from, 4);
     }
+    let zero = wait(start(0));
+    assert_eq!(zero.status.code(), Some(1));
+    assert!(complaint(&zero).contains("comes back in the next run"), "{}", complaint(&zero));
     signal(&ranks[0], Signal::TERM);
     ranks.into_iter().map(wait).for_each(|ended| assert!(ended.status.success(), "{}", complaint(&ended)));
     let report = written_report(&folder);

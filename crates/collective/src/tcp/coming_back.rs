@@ -3,11 +3,42 @@
 //! Place in the flow: the group's side of the `door`, at the root between the operations; and a returning rank's own side.
 //! What it does not do: decide who may come back (whoever calls `admit`).
 
+use super::earlier_run::EarlierRun;
 use super::frame::{Hashed, Kind};
+use super::joining::{self, Joining};
+use super::newcomers::Expected;
+use super::secret::Secret;
 use super::{CONTROL, Group, Tree, WayBack};
+use crate::labels::{exchanged, renamed};
 use crate::{Attendance, Deadline, Error, ROOT, Rank, Wait};
 
 impl Group {
+    /// As [`super::Tcp::return_as_rank_0`]: the group and the rank that is its root.
+    pub(super) fn return_as_rank_0(
+        earlier: &EarlierRun,
+        expected: Expected,
+        deadline: &Deadline,
+    ) -> Result<Option<(Self, Rank)>, Error> {
+        let Some(joining) = joining::return_as_rank_0(earlier, expected, deadline)? else { return Ok(None) };
+        let Joining { mut root, local, root_rank, way, retries, .. } = joining;
+        if expected.options.local {
+            root.take_offers();
+        }
+        let (label, size) = (exchanged(root_rank, ROOT), expected.size);
+        let group = Self::new(label, size, local, vec![root], WayBack::Closed(None))?;
+        let mut group = Self { retries, way: Some(way), ..group };
+        group.hear_notice(root_rank, expected, deadline)?;
+        Ok(Some((group, root_rank)))
+    }
+
+    /// A rank that comes back hears what it must know of the run.
+    pub(super) fn hear_notice(&mut self, root: Rank, expected: Expected, deadline: &Deadline) -> Result<(), Error> {
+        let told = self.receive_from_root(Kind::Back, 0, Wait::begin("coming back", deadline));
+        let notice = told.map_err(|error| if root == expected.root { error } else { renamed(error, root) })?;
+        self.way_back = WayBack::Returning(Some(Secret(notice)));
+        Ok(())
+    }
+
     /// As [`crate::Collective::attendance`].
     pub(super) fn who_left_and_who_asks(&mut self) -> Attendance {
         let returned = if let WayBack::Open(door) = &self.way_back { door.returned() } else { Vec::new() };

@@ -4,7 +4,7 @@
 //!
 //! | from | bytes | content |
 //! |---|---|---|
-//! | rank | 72 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, number of its process, 32 random bytes |
+//! | rank | 80 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, numbers of its process and of its earlier run, 32 random bytes |
 //! | root | 48 | magic, version, verdict, 32 random bytes |
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
@@ -36,6 +36,8 @@ pub(super) struct Hello {
     pub port: u32,
     /// Drawn by whoever comes for a place; who comes for a round says the same number again. Another process of this rank has another one.
     pub process: u64,
+    /// The run in which an earlier process of this rank was, as far as it knows; 0 for none. Ranks that meet for a new run take nobody who has one.
+    pub run: u64,
     pub nonce: [u8; NONCE],
 }
 
@@ -72,7 +74,17 @@ pub(super) struct Proofs {
 impl Hello {
     /// What `rank` of `size` says, with these random bytes.
     pub fn new(rank: Rank, size: usize, errand: Errand, nonce: [u8; NONCE]) -> Self {
-        Self { version: VERSION, rank: rank as u32, size: size as u32, errand, fan_out: 0, port: 0, process: 0, nonce }
+        Self {
+            version: VERSION,
+            rank: rank as u32,
+            size: size as u32,
+            errand,
+            fan_out: 0,
+            port: 0,
+            process: 0,
+            run: 0,
+            nonce,
+        }
     }
 
     /// The same of a rank of a tree with this fan-out that listens at a port.
@@ -85,6 +97,11 @@ impl Hello {
         Self { process, ..self }
     }
 
+    /// The same of a rank that was in this run.
+    pub fn of_run(self, run: u64) -> Self {
+        Self { run, ..self }
+    }
+
     pub fn encode(&self) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -95,7 +112,8 @@ impl Hello {
         bytes[24..28].copy_from_slice(&self.fan_out.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.port.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.process.to_le_bytes());
-        bytes[40..].copy_from_slice(&self.nonce);
+        bytes[40..48].copy_from_slice(&self.run.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -108,6 +126,7 @@ impl Hello {
         let (fan_out, rest) = rest.split_first_chunk()?;
         let (port, rest) = rest.split_first_chunk()?;
         let (process, rest) = rest.split_first_chunk()?;
+        let (run, rest) = rest.split_first_chunk()?;
         let (nonce, _) = rest.split_first_chunk()?;
         let errand = u32::from_le_bytes(*errand);
         let errand = Errand::ALL.into_iter().find(|known| *known as u32 == errand)?;
@@ -119,6 +138,7 @@ impl Hello {
             fan_out: u32::from_le_bytes(*fan_out),
             port: u32::from_le_bytes(*port),
             process: u64::from_le_bytes(*process),
+            run: u64::from_le_bytes(*run),
             nonce: *nonce,
         })
     }
@@ -163,10 +183,12 @@ pub(super) enum Verdict {
     NotUnderWay = 9,
     /// It comes for a round, and its place is another process's or nobody's by now.
     GoneOn = 10,
+    /// Ranks meet for a new run there, and it was in another one that may go on.
+    OtherRun = 11,
 }
 
 impl Verdict {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -178,6 +200,7 @@ impl Verdict {
         Self::OtherTree,
         Self::NotUnderWay,
         Self::GoneOn,
+        Self::OtherRun,
     ];
 
     /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
@@ -206,6 +229,7 @@ impl Verdict {
             Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be equal everywhere",
             Self::NotUnderWay => "no run is under way there",
             Self::GoneOn => "this rank was lost, or did not come in time; start this rank again",
+            Self::OtherRun => "a new run begins there, and this rank was in another one",
             Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
     }
@@ -230,7 +254,7 @@ impl Verdict {
 const MAGIC: [u8; 8] = *b"prbsync\x01";
 pub(super) const VERSION: u32 = 8;
 pub(super) const NONCE: usize = 32;
-pub(super) const HELLO: usize = 40 + NONCE;
+pub(super) const HELLO: usize = 48 + NONCE;
 pub(super) const PROOF: usize = 32;
 /// Bytes of an answer that all versions share.
 pub(super) const ANSWER_HEAD: usize = 16;
@@ -243,7 +267,7 @@ mod tests {
     #[test]
     fn greetings_survive_the_wire_and_others_are_foreign() {
         for errand in Errand::ALL {
-            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711).of_process(u64::MAX - 5);
+            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711).of_process(u64::MAX - 5).of_run(1 << 63);
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
@@ -281,5 +305,39 @@ mod tests {
         let distinct: std::collections::HashSet<[u8; 32]> = found.into_iter().flatten().map(Into::into).collect();
         assert_eq!(distinct.len(), 35, "no proof is an echo of another");
         assert_eq!(format!("{job:?}"), "JobKey(..)");
+    }
+
+    /// What the fuzzer of the rendezvous begins with. `PROBE_SYNC_UPDATE_SEEDS=1 cargo test -p probe-sync-collective seeds` writes it anew.
+    #[test]
+    fn seeds_of_the_fuzzer_are_greetings_of_this_version() {
+        let nonce = std::array::from_fn(|place| place as u8);
+        let of = |rank, size, errand| Hello::new(rank, size, errand, nonce).of_process(0x0706_0504_0302_0100);
+        let hello = of(1, 2, Errand::Place);
+        let older = Hello { version: 7, ..hello.clone() }.encode()[..64].to_vec();
+        let mut no_errand = hello.encode();
+        no_errand[20] = 9;
+        let seeds = [
+            ("greeting", hello.encode().to_vec()),
+            ("guessed_proof", [&hello.encode()[..], &[0; PROOF]].concat()),
+            ("half", hello.encode()[..7].to_vec()),
+            ("older", older),
+            ("other_size", of(1, 3, Errand::Place).encode().to_vec()),
+            ("other_tree", hello.clone().in_tree(8, 4711).encode().to_vec()),
+            ("other_run", [&hello.of_run(7).encode()[..], &[0; PROOF]].concat()),
+            ("no_such_rank", of(2, 2, Errand::Place).encode().to_vec()),
+            ("no_such_errand", no_errand.to_vec()),
+            ("file", [&of(1, 2, Errand::File).encode()[..], &[0; PROOF]].concat()),
+            ("child", of(1, 2, Errand::Child).encode().to_vec()),
+            ("return", of(1, 2, Errand::Return).encode().to_vec()),
+            ("round", [&of(1, 2, Errand::Round).encode()[..], &[0; PROOF]].concat()),
+        ];
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/tcp_rendezvous");
+        for (name, seed) in seeds {
+            let path = folder.join(name);
+            if std::env::var_os("PROBE_SYNC_UPDATE_SEEDS").is_some() {
+                std::fs::write(&path, &seed).expect("writable");
+            }
+            assert!(std::fs::read(&path).ok() == Some(seed), "{} is of another version: write it anew", path.display());
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A rank's way to the root: it connects, proves that it is of the run, and demands the same proof.
 //!
 //! Place in the flow: start-up of every rank but the root; `rendezvous` is the other end. The root may start later: failures are
-//! tried again until the deadline, refusals are not. Every wait sees an interrupt within [`Wait::SLICE`]; resolving a name does not.
+//! tried again until the deadline, refusals are not. A rank that lived before says in which run: who begins a new one does not take it while that one goes on. Every wait sees an interrupt within [`Wait::SLICE`]; resolving a name does not.
 //!
 //! What it does not do: decide who may join.
 
@@ -17,6 +17,7 @@ use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::connection::Connection;
+use super::earlier_run::EarlierRun;
 use super::frame::{Seal, Seals};
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
@@ -66,10 +67,10 @@ impl Way {
     }
 }
 
-/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, each of the `successors` is asked whether it has taken its place.
+/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, or begins another run than the `earlier` one of this rank, each of those who may have taken its place is asked whether it has.
 pub(super) fn join(
     addresses: &[String],
-    successors: &[(Rank, Vec<SocketAddr>)],
+    earlier: &EarlierRun,
     rank: Rank,
     expected: Expected,
     port: u16,
@@ -81,30 +82,41 @@ pub(super) fn join(
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
     }
     let mut wait = Wait::begin(OPERATION, deadline);
-    let (mut pause, mut retries) = (RETRY_FIRST, 0);
+    let (mut pause, mut retries, mut run) = (RETRY_FIRST, 0, earlier.run);
     let process = u64::from_le_bytes(random_bytes()?);
     let way = |addresses: Vec<String>, rank| Way { addresses, rank, expected, process };
     let address = &addresses.join(" or ");
     let [root, own] = [ROOT, rank].map(|label| exchanged(expected.root, label));
     let refused = |reason| Error::Setup { what: format!("rank {root} at {address} refused rank {own}"), reason };
     loop {
-        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?).in_tree(fan_out, port).of_process(process);
-        let (mut failure, hopeless) = match attempt(addresses, &hello, job, &options, &mut wait) {
+        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?)
+            .in_tree(fan_out, port)
+            .of_process(process)
+            .of_run(run);
+        let (mut failure, hopeless, mut over) = match attempt(addresses, &hello, job, &options, &mut wait) {
             Ok(greeted) => return Joining::of(greeted, expected.root, way(addresses.to_vec(), rank), retries),
+            Err(Attempt::Refused(verdict @ Verdict::OtherRun)) => (verdict.explain().to_owned(), false, true),
             Err(Attempt::Refused(verdict)) => return Err(refused(verdict.explain().to_owned())),
-            Err(Attempt::AllForeign(reason)) => (reason, true),
-            Err(other) => (other.reason(), false),
+            Err(Attempt::AllForeign(reason)) => (reason, true, false),
+            Err(other) => (other.reason(), false, false),
         };
-        for (successor, its) in successors.iter().filter(|(successor, _)| *successor != rank) {
+        for (successor, its) in earlier.successors.iter().filter(|(successor, _)| *successor != rank) {
             match come_back((*successor, its), rank, process, expected, &mut wait)? {
                 Ok(greeted) => {
                     let addresses = its.iter().map(ToString::to_string).collect();
                     return Joining::of(greeted, *successor, way(addresses, exchanged(*successor, rank)), retries);
                 }
-                Err(reason) => {
+                Err(attempt) => {
+                    over &= !attempt.may_be_a_run();
+                    let reason = attempt.reason();
                     let _ = write!(failure, "; rank {successor}, which might have taken its place: {reason}");
                 }
             }
+        }
+        if over {
+            // Nobody is left of the run that this rank was in.
+            run = 0;
+            continue;
         }
         if hopeless {
             return Err(refused(failure));
@@ -116,23 +128,71 @@ pub(super) fn join(
     }
 }
 
-/// Asks a rank that may have taken rank 0's place for that of `rank` in its group. The inner error says why there is none to be had.
+/// Asks a rank that may have taken rank 0's place for that of `rank` in its group. The inner error is why there is none to be had.
 fn come_back(
     (successor, addresses): (Rank, &[SocketAddr]),
     rank: Rank,
     process: u64,
     expected: Expected,
     wait: &mut Wait<'_>,
-) -> Result<Result<Greeted, String>, Error> {
+) -> Result<Result<Greeted, Attempt>, Error> {
     let Expected { size, job, options, .. } = expected;
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     // In a group that was met anew there is no tree.
     let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?).of_process(process);
     Ok(match attempt(&addresses, &hello, job, &options, wait) {
         Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
-        Ok(_) => Err("it has no run under way".to_owned()),
-        Err(other) => Err(other.reason()),
+        Ok(_) => Err(Attempt::Refused(Verdict::NotUnderWay)),
+        Err(other) => Err(other),
     })
+}
+
+/// For rank 0 that lived before: asks those who may have taken its place in its earlier run, as long as one of them is there. None where nobody is.
+pub(super) fn return_as_rank_0(
+    earlier: &EarlierRun,
+    expected: Expected,
+    deadline: &Deadline,
+) -> Result<Option<Joining>, Error> {
+    let mut wait = Wait::begin(OPERATION, deadline);
+    let (process, mut pause, mut retries) = (u64::from_le_bytes(random_bytes()?), RETRY_FIRST, 0);
+    loop {
+        let mut there = None;
+        for (successor, its) in earlier.successors.iter().filter(|(successor, _)| *successor != ROOT) {
+            match come_back((*successor, its), ROOT, process, expected, &mut wait)? {
+                Ok(greeted) => {
+                    let addresses = its.iter().map(ToString::to_string).collect();
+                    let way = Way { addresses, rank: exchanged(*successor, ROOT), expected, process };
+                    return Joining::of(greeted, *successor, way, retries).map(Some);
+                }
+                // Those after the master say nothing.
+                Err(attempt) if attempt.may_be_a_run() => there = there.or(Some((*successor, its, attempt))),
+                Err(_) => {}
+            }
+        }
+        let Some((successor, its, attempt)) = there else { return Ok(None) };
+        // Another key stays another one.
+        let other_key = matches!(attempt, Attempt::AllForeign(_) | Attempt::Foreign(_));
+        let Some(slice) = wait.slice().filter(|_| !other_key) else {
+            if wait.interrupted() {
+                return Err(wait.late(vec![successor]));
+            }
+            return Err(not_taken_in(successor, its, &attempt.reason()));
+        };
+        std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
+        retries += 1;
+        pause = (pause * 2).min(RETRY_LAST);
+    }
+}
+
+fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str) -> Error {
+    let at: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    Error::Setup {
+        what: format!("coming back as rank 0 to rank {successor} at {}", at.join(" or ")),
+        reason: format!(
+            "an earlier process of rank 0 was in a run that may go on with rank {successor} as its master, which does not take this one in: {reason}. \
+             Start this process as its earlier one was, end the processes of that run, or give this one another --out"
+        ),
+    }
 }
 
 /// Whether a group is under way at one of these addresses that would let `rank` come back: it has another root then than this rank knows.
@@ -182,18 +242,33 @@ pub(super) enum Attempt {
     Foreign(String),
     /// All its addresses refuse connections: it has not started yet, or has ended.
     NobodyListens(String),
-    /// The root may not have started yet.
+    /// No address could be reached.
+    Unreachable(String),
+    /// Somebody listens there, and says nothing.
     Failed(String),
 }
 
 impl Attempt {
+    /// Whether one who may lead an earlier run of this rank may do so: a process of probe_sync is there, or one that says nothing. Who has another key may be
+    /// of a run that went by another.
+    pub fn may_be_a_run(&self) -> bool {
+        match self {
+            Self::Refused(verdict) => matches!(verdict, Verdict::NotUnderWay | Verdict::Duplicate),
+            Self::AllForeign(reason) | Self::Foreign(reason) => reason == Verdict::OtherJob.explain(),
+            Self::NobodyListens(_) | Self::Unreachable(_) => false,
+            Self::Failed(_) => true,
+        }
+    }
+
     /// In words.
     pub fn reason(self) -> String {
         match self {
             Self::Refused(verdict) => verdict.explain().to_owned(),
-            Self::AllForeign(reason) | Self::Foreign(reason) | Self::NobodyListens(reason) | Self::Failed(reason) => {
-                reason
-            }
+            Self::AllForeign(reason)
+            | Self::Foreign(reason)
+            | Self::NobodyListens(reason)
+            | Self::Unreachable(reason)
+            | Self::Failed(reason) => reason,
         }
     }
 }
@@ -212,7 +287,7 @@ pub(super) fn attempt(
     options: &TcpOptions,
     wait: &mut Wait<'_>,
 ) -> Result<Greeted, Attempt> {
-    let (mut failed, mut foreign, mut open) = (None, None, false);
+    let (mut failed, mut foreign, mut open, mut closed) = (None, None, false, true);
     for address in addresses {
         for target in resolve(address)? {
             match connect(target, options.connect, wait) {
@@ -226,7 +301,7 @@ pub(super) fn attempt(
                     settled => return settled,
                 },
                 Err(error) => {
-                    open |= error.kind() != io::ErrorKind::ConnectionRefused;
+                    closed &= error.kind() == io::ErrorKind::ConnectionRefused;
                     failed = Some(format!("{target}: {error}"));
                 }
             }
@@ -234,7 +309,8 @@ pub(super) fn attempt(
     }
     Err(match (failed, foreign) {
         (Some(failed), None) if open => Attempt::Failed(failed),
-        (Some(failed), None) => Attempt::NobodyListens(failed),
+        (Some(failed), None) if closed => Attempt::NobodyListens(failed),
+        (Some(failed), None) => Attempt::Unreachable(failed),
         (Some(failed), Some(foreign)) => Attempt::Failed(format!("{failed}; at another of its addresses: {foreign}")),
         (None, Some(foreign)) => Attempt::AllForeign(foreign),
         (None, None) => Attempt::Failed("the name has no address".to_owned()),

@@ -16,6 +16,7 @@ mod coming_back;
 mod connection;
 mod delivery;
 mod door;
+mod earlier_run;
 mod frame;
 mod greeting;
 mod incoming;
@@ -43,10 +44,10 @@ mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
-use crate::labels::{exchanged, renamed};
+use crate::labels::exchanged;
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_frames,
     check_participants, check_word,
@@ -65,6 +66,7 @@ use rendezvous::Met;
 use secret::Secret;
 use trunk::Trunk;
 
+pub use earlier_run::EarlierRun;
 pub use job_key::JobKey;
 pub use options::{FanOut, TcpOptions};
 #[cfg(feature = "suite")]
@@ -150,13 +152,13 @@ impl Group {
 
     /// Joins the group of `expected` under this label; `addresses` are its root's.
     pub fn join_any(addresses: &[String], rank: Rank, expected: Expected, deadline: &Deadline) -> Result<Self, Error> {
-        Self::join_or_return(addresses, &[], rank, expected, deadline).map(|(group, _)| group)
+        Self::join_or_return(addresses, &EarlierRun::default(), rank, expected, deadline).map(|(group, _)| group)
     }
 
     /// As [`Tcp::join_or_return`]: the group and the rank that is its root.
     pub fn join_or_return(
         addresses: &[String],
-        successors: &[(Rank, Vec<SocketAddr>)],
+        earlier: &EarlierRun,
         rank: Rank,
         expected: Expected,
         deadline: &Deadline,
@@ -165,7 +167,7 @@ impl Group {
         let listener = (expected.fan_out > 0).then(|| joining::listen_for_children(addresses)).transpose()?;
         let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port())).unwrap_or(0);
         let joining::Joining { mut root, local, back, root_rank, way, retries } =
-            joining::join(addresses, successors, rank, expected, port, deadline)?;
+            joining::join(addresses, earlier, rank, expected, port, deadline)?;
         if options.local {
             root.take_offers();
         }
@@ -179,10 +181,7 @@ impl Group {
             group.tree = Tree::Branch(Box::new(Branch::new(rank, expected, children)));
         }
         if back {
-            let wait = Wait::begin("coming back", deadline);
-            let told = group.receive_from_root(Kind::Back, 0, wait);
-            let notice = told.map_err(|error| if met_anew { renamed(error, root_rank) } else { error })?;
-            group.way_back = WayBack::Returning(Some(Secret(notice)));
+            group.hear_notice(root_rank, expected, deadline)?;
         } else if let Tree::Branch(branch) = &group.tree {
             branch.prepare(&mut group.peers)?;
         }

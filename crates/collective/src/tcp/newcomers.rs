@@ -67,6 +67,8 @@ pub(super) struct Proven {
     pub port: u16,
     /// The number of its process.
     pub process: u64,
+    /// The run in which an earlier process of this rank was; 0 for none.
+    pub run: u64,
     proofs: Proofs,
     root: Rank,
 }
@@ -103,6 +105,7 @@ struct Claim {
     errand: Errand,
     port: u16,
     process: u64,
+    run: u64,
 }
 
 impl Newcomers {
@@ -139,9 +142,19 @@ impl Newcomers {
                     let rank = exchanged(self.expected.root, label as Rank);
                     tracing::warn!(?from, rank, ?verdict, "refused a rank");
                 }
-                Progress::Proven(Claim { rank, errand, port, process }, proofs) => {
+                Progress::Proven(Claim { rank, errand, port, process, run }, proofs) => {
                     let root = self.expected.root;
-                    proven.push(Proven { stream: newcomer.stream, from, rank, errand, port, process, proofs, root });
+                    proven.push(Proven {
+                        stream: newcomer.stream,
+                        from,
+                        rank,
+                        errand,
+                        port,
+                        process,
+                        run,
+                        proofs,
+                        root,
+                    });
                 }
             }
         }
@@ -252,8 +265,8 @@ impl Newcomer {
             return Ok(Progress::Gone("it hung up"));
         }
         let proofs = hello.proofs(expected.job, &nonce);
-        let Hello { rank, errand, port, process, .. } = hello;
-        self.stage = Stage::Proof(Claim { rank: rank as usize, errand, port: port as u16, process }, proofs);
+        let Hello { rank, errand, port, process, run, .. } = hello;
+        self.stage = Stage::Proof(Claim { rank: rank as usize, errand, port: port as u16, process, run }, proofs);
         self.filled = 0;
         Ok(self.time_left())
     }

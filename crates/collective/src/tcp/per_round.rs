@@ -145,7 +145,7 @@ impl Group {
                         return lost(other.reason());
                     }
                 }
-                Err(Attempt::Foreign(_) | Attempt::Failed(_)) => refused_since = None,
+                Err(Attempt::Foreign(_) | Attempt::Unreachable(_) | Attempt::Failed(_)) => refused_since = None,
             }
             let Some(slice) = wait.slice() else { return Err(wait.late(vec![ROOT])) };
             std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));

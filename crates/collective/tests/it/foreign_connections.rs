@@ -31,7 +31,7 @@ fn job() -> JobKey {
 fn greeting(version: u32) -> Vec<u8> {
     let mut bytes = b"prbsync\x01".to_vec();
     bytes.extend([version, 1, 2, 0].iter().flat_map(|number| number.to_le_bytes()));
-    bytes.extend([0; 16]);
+    bytes.extend([0; 24]);
     bytes.extend([9; 32]);
     bytes
 }
@@ -98,9 +98,9 @@ fn an_overheard_proof_is_worth_nothing_later() {
         let host = scope.spawn(|| Tcp::host(listener, 2, job(), &deadline()).unwrap());
         let joined = scope.spawn(|| Tcp::join(&address, 1, 2, job(), &deadline()).unwrap());
         let (mut rank, mut root) = (between.accept().unwrap().0, TcpStream::connect(root).unwrap());
-        let mut said = vec![0; 104];
+        let mut said = vec![0; 112];
         let mut answer = [0; 48];
-        for part in [0..72, 72..104] {
+        for part in [0..80, 80..112] {
             rank.read_exact(&mut said[part.clone()]).unwrap();
             root.write_all(&said[part]).unwrap();
             root.read_exact(&mut answer).unwrap();
@@ -129,7 +129,7 @@ fn a_root_without_the_key_is_not_believed() {
             let mut welcome = b"prbsync\x01".to_vec();
             welcome.extend([8u32, 0].iter().flat_map(|number| number.to_le_bytes()));
             welcome.extend([3; 32]);
-            for said in [72, 32] {
+            for said in [80, 32] {
                 rank.read_exact(&mut vec![0; said]).unwrap();
                 rank.write_all(&welcome).unwrap();
             }
@@ -240,7 +240,7 @@ fn another_program_at_the_address_is_recognised() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.read_exact(&mut [0; 72]).unwrap();
+            stream.read_exact(&mut [0; 80]).unwrap();
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         });
         let error = Tcp::join(&address, 1, 2, job(), &deadline()).unwrap_err();

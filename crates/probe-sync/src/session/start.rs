@@ -200,8 +200,8 @@ fn again<'c>(
 fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
     collective.line_up(successors);
-    if joined.config.master == 0 && collective.rank() != probe_sync_collective::ROOT {
-        keep_successors(&joined.config.out, collective.rank(), successors);
+    if joined.config.master == 0 {
+        keep_successors(&joined.config.out, collective.rank(), joined.plan.run, successors);
     }
 }
 
