@@ -87,9 +87,10 @@ impl Ranks {
         }
         // Those after another master are not kept.
         let master = config.map_or(0, |config| config.master as usize);
-        let earlier = config.filter(|_| master == 0).map(|config| probe_sync::kept_successors(&config.out, rank));
+        let mut earlier = config.map(|config| probe_sync::kept_successors(&config.out, rank)).unwrap_or_default();
+        earlier.successors.iter_mut().for_each(|(rank, _)| *rank = Led::place(master, *rank, size));
         let place = (Led::place(master, rank, size), size);
-        let met = meet(place, &earlier.unwrap_or_default(), stop, config, master).map_err(|error| {
+        let met = meet(place, &earlier, stop, config, master).map_err(|error| {
             match error.downcast::<probe_sync::collective::Error>() {
                 Ok(error) if master == 0 || master >= size => error.into(),
                 Ok(error) => anyhow::Error::new(Led::named(master, size, error))

@@ -128,6 +128,41 @@ fn rank_0_with_another_out_takes_no_rank_of_the_run_that_goes_on() {
     assert!(absence.is_some_and(|absence| absence["back"].is_u64()), "{report:#}");
 }
 
+/// Rank 2 leads; it is killed and started again, and after it rank 1, which comes back too: both to rank 3.
+#[test]
+fn another_master_that_is_started_again_comes_back_to_the_rank_that_took_its_place() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = [&SETTINGS[..], &["--master", "2", "--out", text(&out)]].concat();
+    let start = |r: usize| rank(port, r, 5, &arguments).spawn().expect("starts");
+    let mut ranks: Vec<Child> = (0..5).map(start).collect();
+    wait_for_round(&out, 4);
+    for (lost, rest) in [(2, 0), (1, 0)] {
+        signal(&ranks[lost], Signal::KILL);
+        ranks[lost].wait().expect("our own child");
+        assert!(out.join(format!("successors/rank{lost}.json")).exists(), "its next process finds the others by it");
+        if lost == 1 {
+            master_with(&out, "rank3-from-round", |folder| away(folder, 1));
+        }
+        ranks[lost] = start(lost);
+        let folder = master_with(&out, "rank3-from-round", |folder| rounds(folder) >= 2 && away(folder, rest));
+        let so_far = rounds(&folder);
+        master_with(&out, "rank3-from-round", |folder| rounds(folder) >= so_far + 3);
+    }
+    signal(&ranks[3], Signal::TERM);
+    ranks.into_iter().map(wait).for_each(|ended| assert!(ended.status.success(), "{}", complaint(&ended)));
+    let folder = master_with(&out, "rank3-from-round", |_| true);
+    let report = written_report(&folder);
+    assert_eq!(report["taken_over"]["from_rank"], 2, "{report:#}");
+    let mut named: Vec<u64> =
+        report["absences"].as_array().expect("a list").iter().filter_map(|one| one["rank"].as_u64()).collect();
+    named.sort_unstable();
+    assert_eq!(named, [1, 2], "{report:#}");
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    assert!(!out.join("successors").exists(), "the run has ended well");
+}
+
 /// All are killed, and all are started again, with what they had: nobody is left of the run before, and the next one begins.
 #[test]
 fn ranks_that_are_all_started_again_begin_a_new_run() {

@@ -196,13 +196,11 @@ fn again<'c>(
     Ok((joined, rounds))
 }
 
-/// Who takes the master's place, for this process and for the next one of this rank. Rank 0 is where the others look first.
+/// Who takes the master's place, for this process and for the next one of this rank.
 fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
     collective.line_up(successors);
-    if joined.config.master == 0 {
-        keep_successors(&joined.config.out, collective.rank(), joined.plan.run, successors);
-    }
+    keep_successors(&joined.config.out, collective.rank(), joined.plan.run, successors);
 }
 
 /// Connections last as long as was asked for.
