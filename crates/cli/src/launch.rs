@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use probe_sync::collective::{
-    Collective, Deadline, JobKey, Led, MAX_RANKS, Meeting, Rank, Tcp, TcpOptions, UniqueId, bind, bind_everywhere,
-    join_by, publish, store,
+    Collective, Deadline, EarlierRun, FanOut, JobKey, Led, MAX_RANKS, Meeting, Tcp, TcpOptions, UniqueId, bind,
+    bind_everywhere, join_by, publish, store,
 };
-use probe_sync::{KeyFile, config};
+use probe_sync::config::Connections;
+use probe_sync::{Config, KeyFile, config};
 use probe_sync_sys::interfaces::own_addresses;
 use probe_sync_sys::process::allow_open_files;
 
@@ -68,17 +69,12 @@ impl Ranks {
         }
     }
 
-    /// Connects over TCP as torchrun-style variables say, for a run that `master` leads, until `stop` is raised; `None` when there are none. A rank that lived
-    /// before in the run directory `out` finds who took rank 0's place.
+    /// Connects over TCP as torchrun-style variables say, for a run of this configuration where it is usable, until `stop` is raised; `None` when there are none. A rank
+    /// that lived before in the run's directory finds who took rank 0's place.
     ///
     /// # Errors
     /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks that did not come.
-    pub fn from_variables(
-        stop: &Arc<AtomicBool>,
-        key_file: Option<&Path>,
-        out: Option<&Path>,
-        master: usize,
-    ) -> anyhow::Result<Option<Self>> {
+    pub fn from_variables(stop: &Arc<AtomicBool>, config: Option<&Config>) -> anyhow::Result<Option<Self>> {
         if env::var_os("RANK").is_none() {
             return Ok(None);
         }
@@ -91,16 +87,17 @@ impl Ranks {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
         // Those after another master are not kept.
-        let successors =
-            out.filter(|_| master == 0).map(|out| probe_sync::kept_successors(out, rank)).unwrap_or_default();
+        let master = config.map_or(0, |config| config.master as usize);
+        let mut earlier = config.map(|config| probe_sync::kept_successors(&config.out, rank)).unwrap_or_default();
+        earlier.successors.iter_mut().for_each(|(rank, _)| *rank = Led::place(master, *rank, size));
         let place = (Led::place(master, rank, size), size);
-        let met = meet(place, &successors, stop, key_file, master).map_err(|error| match error
-            .downcast::<probe_sync::collective::Error>(
-        ) {
-            Ok(error) if master == 0 || master >= size => error.into(),
-            Ok(error) => anyhow::Error::new(Led::named(master, size, error))
-                .context(format!("with --master {master}, where rank {master} listens in place of rank 0")),
-            Err(other) => other,
+        let met = meet(place, &earlier, stop, config, master).map_err(|error| {
+            match error.downcast::<probe_sync::collective::Error>() {
+                Ok(error) if master == 0 || master >= size => error.into(),
+                Ok(error) => anyhow::Error::new(Led::named(master, size, error))
+                    .context(format!("with --master {master}, where rank {master} listens in place of rank 0")),
+                Err(other) => other,
+            }
         })?;
         Ok(Some(Self::over_tcp(met, master)))
     }
@@ -143,27 +140,31 @@ const OTHER_DESCRIPTORS: usize = 512;
 /// Meets the others over TCP, in this `place` of a group of `size`: place 0, the master's, listens.
 fn meet(
     (place, size): (usize, usize),
-    successors: &[(Rank, Vec<SocketAddr>)],
+    earlier: &EarlierRun,
     stop: &Arc<AtomicBool>,
-    key_file: Option<&Path>,
+    config: Option<&Config>,
     master: usize,
 ) -> anyhow::Result<Tcp> {
     allow_connections(size);
+    let key_file = config.and_then(|config| config.key_file.as_deref());
     let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
     if let Ok(id) = env::var(ID) {
         if place == 0 {
             bail!("{ID} is how other ranks find rank {master}; RANK={master} has none to find, leave the variable out");
         }
         let id: UniqueId = id.parse().context(ID)?;
-        return Ok(id.join_or_return(place, size, successors, &deadline)?);
+        return Ok(id.join_or_return(place, size, earlier, &deadline)?);
     }
     if let Ok(rendezvous) = env::var(RENDEZVOUS) {
         let mut store = store(&rendezvous).context(RENDEZVOUS)?;
         let (name, key) = (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
         if place > 0 {
-            return Ok(join_by(store.as_mut(), &name, key, place, size, successors, &deadline)?);
+            return Ok(join_by(store.as_mut(), &name, key, place, size, earlier, &deadline)?);
         }
         let meeting = Meeting::open(&own_addresses()?)?;
+        if let Some(returned) = meeting.return_as_rank_0(earlier, size, &deadline)? {
+            return Ok(returned);
+        }
         publish(store.as_mut(), &name, &meeting, &deadline)?;
         return Ok(meeting.keyed_by(key).host(size, &deadline)?);
     }
@@ -172,10 +173,13 @@ fn meet(
     check_torchruns_host(master, size, |name| env::var(name).ok())?;
     let port = master_port()?;
     let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let job = job_key(key_file, |name| env::var(name).ok())?;
+    let (job, options) = (job_key(key_file, |name| env::var(name).ok())?, options(config)?);
     if place > 0 {
-        let options = TcpOptions::from_environment()?;
-        return Ok(Tcp::join_or_return(&[address], successors, place, size, job.key, options, &deadline)?);
+        return Ok(Tcp::join_or_return(&[address], earlier, place, size, job.key, options, &deadline)?);
+    }
+    // Before it listens: whoever is started again meanwhile is to look for the others.
+    if let Some(returned) = Tcp::return_as_rank_0(earlier, size, job.key, options, &deadline)? {
+        return Ok(returned);
     }
     let listener = listen(&host, port)?;
     if let (Some(guessable), false) = (&job.guessable, is_loopback(&host)) {
@@ -184,7 +188,16 @@ fn meet(
              place; --key-file prevents it"
         );
     }
-    Ok(Tcp::host(listener, size, job.key, &deadline)?)
+    Ok(Tcp::host_with(listener, size, job.key, options, &deadline)?)
+}
+
+/// What the environment says of connections. In a tree ranks wait for each other, so it is a star unless said otherwise where none stands between rounds.
+fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
+    let mut options = TcpOptions::from_environment()?;
+    if config.is_some_and(|config| config.connections == Connections::PerRound) && options.fan_out == FanOut::Auto {
+        options.fan_out = FanOut::Star;
+    }
+    Ok(options)
 }
 
 /// torchrun sets MASTER_ADDR itself, to the host of the ranks from 0 on: a master on another host would not be found there. All ranks see that alike.

@@ -44,8 +44,6 @@ pub fn connect(
     mpi: Option<Ranks>,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Connected> {
-    let key_file = config.as_ref().ok().and_then(|config| config.key_file.clone());
-    let out = config.as_ref().ok().map(|config| config.out.clone());
     let master = config.as_ref().map_or(0, |config| config.master as usize);
     match (mpi, number.filter(|_| !launch::local_child())) {
         (Some(_), Some(_)) => Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage)),
@@ -55,7 +53,7 @@ pub fn connect(
             {
                 // Each of them is alone in MPI: that job ends here, and what the user has said of the ranks counts.
                 drop(ranks);
-                let named = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref(), master)?;
+                let named = Ranks::from_variables(stop, config.as_ref().ok())?;
                 ranks = named.ok_or_else(|| anyhow::Error::new(started).context(Usage))?;
             }
             Ok(Connected { ranks, children: None, config })
@@ -66,7 +64,7 @@ pub fn connect(
             Ok(Connected { ranks, children: Some(children), config })
         }
         (None, None) => {
-            let ranks = Ranks::from_variables(stop, key_file.as_deref(), out.as_deref(), master)?;
+            let ranks = Ranks::from_variables(stop, config.as_ref().ok())?;
             let alone = || match Started::find(false) {
                 Some(started) => anyhow::Error::new(started).context(Usage),
                 None => anyhow::anyhow!(launch::HOW_TO_START).context(Usage),

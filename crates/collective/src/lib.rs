@@ -27,7 +27,7 @@ pub use stores::{FileStore, Store, TorchStore, join_by, publish, store};
 #[cfg(feature = "suite")]
 #[doc(hidden)]
 pub use tcp::parse_peer_bytes;
-pub use tcp::{FanOut, FileSender, JobKey, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere};
+pub use tcp::{EarlierRun, FanOut, FileSender, JobKey, Meeting, Tcp, TcpOptions, UniqueId, bind, bind_everywhere};
 pub use wait::Wait;
 
 use std::fmt;
@@ -407,6 +407,24 @@ pub trait Collective {
     /// At the root, when many ranks were lost at once: looks whether they have met anew around another root, who is that then.
     fn superseded_by(&mut self) -> Option<Rank> {
         None
+    }
+
+    /// On all ranks, before they say anything else: connections between ranks are to last for a round, from the first [`Self::round_is_over`] on. Until then they stand.
+    /// A rank that is no participant of a gather waits in it for its connection, and what [`Self::call`] says there comes with the next gather; at the root it says nothing.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] where the backend cannot.
+    fn connect_per_round(&mut self) -> Result<(), Error> {
+        let reason = format!("ranks of this run talk over {}; leave it out, or start them over TCP", self.backend());
+        Err(Error::Setup { what: "connections that last for a round".to_owned(), reason })
+    }
+
+    /// The next operation is a gather, and only after a while: where connections last for a round they end.
+    ///
+    /// # Errors
+    /// When the system refuses what the next round needs.
+    fn round_is_over(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the others.

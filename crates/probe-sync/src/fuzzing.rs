@@ -6,7 +6,7 @@ use probe_sync_estimate::window::NodeWindowData;
 
 use crate::join::{Hello, Notice, Ready, Statement};
 use crate::measure::account::RankAccount;
-use crate::round::exchange::Broadcast;
+use crate::round::messages::Broadcast;
 use crate::wire;
 
 /// Every type that a rank decodes from another rank's bytes. The first byte is taken for our own version, whatever it is: seeds

@@ -650,14 +650,20 @@ pub fn second_masters(out: &Path) -> Option<PathBuf> {
     entries.filter(|path| path.to_string_lossy().contains("-from-round")).find(|path| path.join("run.json").exists())
 }
 
-/// Four ranks of which rank 0 is struck by `strike`: the others go on, lose no decided round, and stay within their bounds.
-fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
+/// Four ranks of which rank 0 is struck by `strike`: the others go on, lose no decided round, and stay within their bounds. `mode` are settings, of time-based rounds or of those
+/// of a master. The run is in the folder `out` of what is returned.
+pub fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str, mode: &[&str]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
     let port = free_port();
     let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--round-timeout", round_timeout];
-    let arguments = [&settings[..], &["--out", out.to_str().expect("UTF-8")]].concat();
-    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
+    // A tree of two is a mode, too.
+    let (tree, mode) = match mode {
+        ["tree", others @ ..] => (Some(("PROBE_SYNC_TCP_FANOUT", "2")), others),
+        all => (None, all),
+    };
+    let arguments = [&settings[..], mode, &["--out", out.to_str().expect("UTF-8")]].concat();
+    let start = |r: usize| rank(port, r, 4, &arguments).envs(tree).spawn().expect("starts");
     let mut ranks: Vec<Child> = (0..4).map(start).collect();
     wait_for_round(&out, 6);
     signal(&ranks[0], strike);
@@ -669,10 +675,13 @@ fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
         }
         std::thread::sleep(Duration::from_millis(50));
     };
-    // The socket of the lost one is still there: killed, nobody is behind it; stopped, somebody who does not answer.
-    assert!(out.join("control.sock").exists());
-    let asked = output(probe_sync(&["ctl", "--run-dir", out.to_str().expect("UTF-8"), "phase", "second master"]));
-    assert!(asked.status.success(), "{}", complaint(&asked));
+    let timed = mode.contains(&"timed");
+    if !timed {
+        // The socket of the lost one is still there: killed, nobody is behind it; stopped, somebody who does not answer.
+        assert!(out.join("control.sock").exists());
+        let asked = output(probe_sync(&["ctl", "--run-dir", out.to_str().expect("UTF-8"), "phase", "second master"]));
+        assert!(asked.status.success(), "{}", complaint(&asked));
+    }
     // A phase is reported when a round of it has been solved.
     let rounds = folder.join("global_windows.jsonl");
     wait_for_lines(&rounds, lines_so_far(&rounds) + 3);
@@ -694,7 +703,9 @@ fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
     assert!(table.contains("rank 0 was lost: this rank is the master from round"), "{table}{}", complaint(&ended[0]));
     let report = written_report(&folder);
     assert_eq!(report["taken_over"]["from_rank"], 0, "{report:#}");
-    assert_eq!(report["phases"][0]["name"], "second master", "{report:#}");
+    if !timed {
+        assert_eq!(report["phases"][0]["name"], "second master", "{report:#}");
+    }
     assert!(!folder.join("control.sock").exists(), "the socket goes with the run");
     assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
     assert!(report["truth"]["coverage_95"].as_f64().is_some_and(|share| share >= 0.6), "{report:#}");
@@ -716,6 +727,7 @@ fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str) {
     let read = probe_sync::export::read(&std::fs::read(&export).expect("written")).expect("our own");
     let exported: Vec<u64> = read.rounds.iter().map(|round| round.round_id).collect();
     assert_eq!(exported, all, "of both masters");
+    directory
 }
 
 fn lines_so_far(path: &Path) -> usize {
@@ -785,12 +797,12 @@ fn the_rank_after_the_next_goes_on_when_rank_zero_and_the_next_are_killed_togeth
 
 #[test]
 fn the_next_rank_goes_on_when_rank_zero_is_killed() {
-    check_loss_of_rank_zero(Signal::KILL, "10s");
+    let _run = check_loss_of_rank_zero(Signal::KILL, "10s", &[]);
 }
 
 #[test]
 fn the_next_rank_goes_on_when_rank_zero_hangs() {
-    check_loss_of_rank_zero(Signal::STOP, "2s");
+    let _run = check_loss_of_rank_zero(Signal::STOP, "2s", &[]);
 }
 
 #[test]

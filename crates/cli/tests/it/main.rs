@@ -13,11 +13,14 @@ mod modes;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod outputs;
+mod per_round;
+mod rank_zero_again;
 mod recorded;
 mod regions;
 mod sim;
 mod snapshots;
 mod statuses;
 mod support;
+mod timed;
 mod traces;
 mod xla;

@@ -14,10 +14,9 @@ pub use file::FileStore;
 pub use kept::Store;
 pub use torch::TorchStore;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::{Deadline, Error, JobKey, Meeting, ROOT, Rank, Tcp, UniqueId, Wait, random_bytes};
+use crate::{Deadline, EarlierRun, Error, JobKey, Meeting, ROOT, Rank, Tcp, UniqueId, Wait, random_bytes};
 
 /// The store that `text` names: `file:PATH` or `tcpstore:HOST:PORT[/KEY]`.
 ///
@@ -63,7 +62,7 @@ pub fn join_by(
     key: JobKey,
     rank: Rank,
     size: usize,
-    successors: &[(Rank, Vec<SocketAddr>)],
+    earlier: &EarlierRun,
     deadline: &Deadline,
 ) -> Result<Tcp, Error> {
     let mut wait = Wait::begin("rendezvous", deadline);
@@ -77,7 +76,7 @@ pub fn join_by(
                     // What is there may be of an earlier run, whose address answers no more.
                     let mut attempt = deadline.clone();
                     attempt.at = attempt.at.min(std::time::Instant::now() + ATTEMPT);
-                    match id.keyed_by(key).join_or_return(rank, size, successors, &attempt) {
+                    match id.keyed_by(key).join_or_return(rank, size, earlier, &attempt) {
                         Ok(group) => return Ok(group),
                         Err(error @ Error::Late { .. }) => return Err(error),
                         Err(error) => error.to_string(),

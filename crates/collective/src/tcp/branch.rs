@@ -14,7 +14,7 @@ use super::children::Children;
 use super::connection::Connection;
 use super::frame::Kind;
 use super::greeting::{Errand, Hello};
-use super::joining::{Attempt, attempt};
+use super::joining::attempt;
 use super::newcomers::Expected;
 use super::peers::Peers;
 use super::shape::Shape;
@@ -154,8 +154,9 @@ impl Branch {
         let mut sooner = Wait::begin(wait.operation(), &deadline);
         match attempt(&[address.to_string()], &hello, self.expected.job, &self.expected.options, &mut sooner) {
             Ok(greeted) => peers.put(self.up(), Connection::new(greeted.stream, parent, greeted.seals)),
-            Err(Attempt::Refused(why) | Attempt::AllForeign(why) | Attempt::Foreign(why) | Attempt::Failed(why)) => {
+            Err(failed) => {
                 self.retries += 1;
+                let why = failed.reason();
                 tracing::warn!(parent, %address, why, "cannot reach the rank above in the tree; rank 0 serves this one");
                 Ok(())
             }
@@ -440,8 +441,8 @@ impl Branch {
 
 /// Accepts only what goes on with the root.
 fn check_root(peers: &mut Peers) -> Result<(), Error> {
-    let lost = peers.gone().into_iter().find(|(gone, _)| gone.rank() == ROOT);
-    lost.map_or(Ok(()), |(_, error)| Err(error))
+    let lost = peers.gone().into_iter().find(|gone| gone.rank == ROOT);
+    lost.map_or(Ok(()), |gone| Err(gone.error))
 }
 
 /// The place of the root's connection.

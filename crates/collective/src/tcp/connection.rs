@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockRef;
 
-use super::frame::{Hashed, Header, HeaderBytes, Kind, Seal};
+use super::frame::{Hashed, Header, HeaderBytes, Kind, Leaving, Seal, Seals};
 use super::incoming::Incoming;
 use super::local::{self, Local, MOVED, OFFER, Offers};
 use super::sockets::{keep_alive, write};
@@ -24,6 +24,8 @@ pub(super) struct Connection {
     /// Shared with the door, which looks whether the peer is still there.
     stream: Arc<TcpStream>,
     rank: Rank,
+    /// The number of the peer's process, as it said it.
+    process: u64,
     incoming: Incoming,
     /// Of what leaves.
     seal: Seal,
@@ -52,24 +54,6 @@ enum Broken {
     Wrong(String),
 }
 
-/// A frame that leaves on one connection.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    header: Header,
-    /// The header, once a byte of it has left.
-    bytes: HeaderBytes,
-    sent: usize,
-}
-
-/// The keys of a connection's two directions, seen from this side.
-#[derive(Debug)]
-pub(super) struct Seals {
-    /// Of what is said here.
-    pub own: Seal,
-    /// Of what is heard here.
-    pub peers: Seal,
-}
-
 impl Connection {
     /// Takes over a stream whose handshake is done; it must be non-blocking.
     pub(super) fn new(stream: TcpStream, rank: Rank, seals: Seals) -> Self {
@@ -77,6 +61,7 @@ impl Connection {
         Self {
             stream: Arc::new(stream),
             rank,
+            process: 0,
             incoming: Incoming::new(seals.peers),
             seal: seals.own,
             broken: None,
@@ -88,6 +73,15 @@ impl Connection {
             cut_off: false,
             traffic: Traffic::default(),
         }
+    }
+
+    /// The same with a peer that has given its process this number.
+    pub(super) fn of_process(self, process: u64) -> Self {
+        Self { process, ..self }
+    }
+
+    pub(super) fn process(&self) -> u64 {
+        self.process
     }
 
     pub(super) fn rank(&self) -> Rank {
@@ -348,6 +342,12 @@ impl Connection {
         self.send_last(Kind::Dismissal, self.rank, reason);
     }
 
+    /// The peer hears that nothing more comes.
+    pub(super) fn say_no_more(&self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.local.stream.as_ref().map(|local| SockRef::from(local).shutdown(std::net::Shutdown::Write));
+    }
+
     /// Sends the last frame of this connection: whom it is about, and why.
     fn send_last(&mut self, kind: Kind, rank: Rank, reason: &str) {
         if !self.cut_off {
@@ -357,8 +357,7 @@ impl Connection {
                 let _ = self.send(&mut frame, &payload, "abort");
             }
         }
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
-        let _ = self.local.stream.as_ref().map(|local| SockRef::from(local).shutdown(std::net::Shutdown::Write));
+        self.say_no_more();
         // Closing a socket with unread bytes resets the connection, which may overtake the frame just sent.
         let mut discarded = [0; 4096];
         for _ in 0..ABORT_DRAIN_READS {

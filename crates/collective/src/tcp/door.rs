@@ -11,7 +11,7 @@
 //! | root | 1 | the sequence of the group's latest operation: the rank takes part from the next on |
 //!
 //! The thread goes as far as the statement and hands the connection to the root, which decides ([`Door::returned`]). A process that brings a file
-//! needs no place: it is handed on to `receiving`.
+//! needs no place: it is handed on to `receiving`. Where ranks connect for each round (`per_round`), they do so here, and a place is free only when the root says so.
 //!
 //! What it does not do: decide, or take part in operations.
 
@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, Leaving};
-use super::frame::{Hashed, Kind};
+use super::connection::Connection;
+use super::frame::{Hashed, Kind, Leaving};
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers, Proven};
 use super::options::TcpOptions;
@@ -50,8 +50,33 @@ pub(super) struct Door {
 #[derive(Debug)]
 struct Shared {
     notice: Secret,
-    /// By rank: the connection of the process that has the place, or that is about to have it. None: it is free.
-    places: Vec<Option<Arc<TcpStream>>>,
+    /// By rank: the process that has the place, or that is about to have it. None: it is free.
+    places: Vec<Option<Place>>,
+    /// Where those go who come for a round.
+    rounds: Option<Comers>,
+}
+
+/// Who has a rank's place.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The number of the process.
+    process: u64,
+    /// Its connection; None between rounds where it connects for each.
+    stream: Option<Arc<TcpStream>>,
+}
+
+impl Place {
+    /// That of the process at the other end.
+    pub fn of(connection: &Connection) -> Self {
+        Self { process: connection.process(), stream: Some(Arc::clone(connection.stream())) }
+    }
+}
+
+/// Hands on those who come for a round.
+#[derive(Debug)]
+struct Comers {
+    came: Sender<Connection>,
+    bell: PipeWriter,
 }
 
 /// A rank that has its place back and is told what it must know.
@@ -89,7 +114,7 @@ impl Door {
     pub fn open(
         listener: TcpListener,
         expected: Expected,
-        places: Vec<Option<Arc<TcpStream>>>,
+        places: Vec<Option<Place>>,
         notice: Secret,
         files: Option<Arc<dyn FilePlaces>>,
     ) -> Result<Self, Error> {
@@ -102,7 +127,7 @@ impl Door {
         let (sender, returned) = channel();
         let newcomers = Newcomers::new(expected);
         let options = expected.options;
-        let shared = Arc::new(Mutex::new(Shared { notice, places }));
+        let shared = Arc::new(Mutex::new(Shared { notice, places, rounds: None }));
         let porter = Porter {
             listener,
             newcomers,
@@ -125,9 +150,37 @@ impl Door {
         lock(&self.shared).notice = notice;
     }
 
-    /// The process at the other end of `stream` has this rank's place no more. Another that has it already keeps it.
-    pub fn leave(&self, rank: Rank, stream: &Arc<TcpStream>) {
-        lock(&self.shared).leave(rank, stream);
+    /// The process of this number has this rank's place no more. Another that has it already keeps it.
+    pub fn leave(&self, rank: Rank, process: u64) {
+        lock(&self.shared).leave(rank, process);
+    }
+
+    /// Nobody has this rank's place any more, whichever process had it.
+    pub fn vacate(&self, rank: Rank) {
+        lock(&self.shared).places[rank] = None;
+    }
+
+    /// A round is over: those who came for it keep their places without a connection.
+    pub fn part(&self) {
+        lock(&self.shared).places.iter_mut().flatten().for_each(|there| there.stream = None);
+    }
+
+    /// From now on ranks that have a place may come for a round; those that do, and what tells that one came.
+    ///
+    /// # Errors
+    /// When the system has no pipe for it.
+    pub fn open_for_rounds(&self) -> Result<(Receiver<Connection>, PipeReader), Error> {
+        let setup = |error: std::io::Error| Error::Setup {
+            what: "letting ranks connect for each round".to_owned(),
+            reason: error.to_string(),
+        };
+        let (reader, bell) = std::io::pipe().map_err(setup)?;
+        for end in [reader.as_fd(), bell.as_fd()] {
+            rustix::io::ioctl_fionbio(end, true).map_err(|error| setup(error.into()))?;
+        }
+        let (came, comers) = channel();
+        lock(&self.shared).rounds = Some(Comers { came, bell });
+        Ok((comers, reader))
     }
 
     /// Ranks that ask to come back, each with its statement as the payload of its connection.
@@ -191,23 +244,38 @@ impl Porter {
                     proven.refuse(Verdict::NoSuchRank);
                     continue;
                 }
-                Errand::Place | Errand::Return => {}
+                Errand::Place | Errand::Return | Errand::Round => {}
             }
             // The latest of a rank is the one that somebody waits for.
-            let earlier = self.held.iter().position(|(held, _)| held.rank == proven.rank);
+            let same = |held: &Proven| {
+                (held.rank, held.errand == Errand::Round) == (proven.rank, proven.errand == Errand::Round)
+            };
+            let earlier = self.held.iter().position(|(held, _)| same(held));
             if let Some((earlier, _)) = earlier.map(|place| self.held.swap_remove(place)) {
                 earlier.refuse(Verdict::Duplicate);
             }
             self.held.push((proven, now));
         }
+        self.let_in_who_may()?;
+        if knocked {
+            self.newcomers.accept(&self.listener)?;
+        }
+        Ok(())
+    }
+
+    /// Gives those their places, or hands them on for a round, who need not wait any more.
+    fn let_in_who_may(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
         for (proven, since) in std::mem::take(&mut self.held) {
             let mut shared = lock(&self.shared);
-            if shared.is_free(proven.rank) {
+            if proven.errand == Errand::Round && shared.rounds.is_some() {
+                shared.hand_on(proven);
+            } else if proven.errand != Errand::Round && shared.is_free(proven.rank) {
                 let notice = shared.notice.0.clone();
                 if let Some(mut connection) = proven.welcome(Verdict::Back) {
                     let leaving =
                         Some(connection.begin(Kind::Back, 0, (&notice, &mut Hashed::default()), OPERATION)?);
-                    shared.places[connection.rank()] = Some(Arc::clone(connection.stream()));
+                    shared.places[connection.rank()] = Some(Place::of(&connection));
                     self.returning.push(Returning { connection, notice, leaving, since: now });
                 }
             } else if since.elapsed() < self.options.place {
@@ -215,9 +283,6 @@ impl Porter {
             } else {
                 proven.refuse(Verdict::Duplicate);
             }
-        }
-        if knocked {
-            self.newcomers.accept(&self.listener)?;
         }
         Ok(())
     }
@@ -254,20 +319,37 @@ impl Porter {
                     tracing::warn!("a rank that came back is gone again: {}", renamed(error, self.root));
                 }
             }
-            lock(&self.shared).leave(returning.connection.rank(), returning.connection.stream());
+            lock(&self.shared).leave(returning.connection.rank(), returning.connection.process());
         }
     }
 }
 
 impl Shared {
-    /// Frees a rank's place, if the process at the other end of `stream` has it.
-    fn leave(&mut self, rank: Rank, stream: &Arc<TcpStream>) {
-        self.places[rank].take_if(|there| Arc::ptr_eq(there, stream));
+    /// Frees a rank's place, if the process of this number has it.
+    fn leave(&mut self, rank: Rank, process: u64) {
+        self.places[rank].take_if(|there| there.process == process);
+    }
+
+    /// Lets a rank take part in a round, if its process has its place.
+    fn hand_on(&mut self, proven: Proven) {
+        let has_place = self.places[proven.rank].as_ref().is_some_and(|there| there.process == proven.process);
+        match self.rounds.as_mut().filter(|_| has_place) {
+            None => proven.refuse(Verdict::GoneOn),
+            Some(comers) => {
+                if let Some(connection) = proven.welcome(Verdict::Welcome) {
+                    // The root may have ended; then this thread ends next. A full pipe has told it already.
+                    let _ = comers.came.send(connection);
+                    let _ = comers.bell.write(&[0]);
+                }
+            }
+        }
     }
 
     /// Whether nobody has the rank's place, or its process has ended.
     fn is_free(&self, rank: Rank) -> bool {
-        let Some(stream) = &self.places[rank] else { return true };
+        let Some(there) = &self.places[rank] else { return true };
+        // Where ranks connect for each round the end of a connection shows nothing.
+        let Some(stream) = there.stream.as_ref().filter(|_| self.rounds.is_none()) else { return false };
         let ended = poll_sockets(&[(stream.as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);
         ended.is_ok_and(|ended| ended == [true])
     }

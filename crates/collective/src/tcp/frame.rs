@@ -172,6 +172,25 @@ impl std::fmt::Debug for Seal {
     }
 }
 
+/// A frame that leaves on one connection.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub header: Header,
+    /// The header, once a byte of it has left.
+    pub bytes: HeaderBytes,
+    /// How many bytes of both have left.
+    pub sent: usize,
+}
+
+/// The keys of a connection's two directions, seen from this side.
+#[derive(Debug)]
+pub(super) struct Seals {
+    /// Of what is said here.
+    pub own: Seal,
+    /// Of what is heard here.
+    pub peers: Seal,
+}
+
 impl Header {
     /// What precedes `payload` in this direction.
     ///

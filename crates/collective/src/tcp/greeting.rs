@@ -4,7 +4,7 @@
 //!
 //! | from | bytes | content |
 //! |---|---|---|
-//! | rank | 64 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, 32 random bytes |
+//! | rank | 80 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, numbers of its process and of its earlier run, 32 random bytes |
 //! | root | 48 | magic, version, verdict, 32 random bytes |
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
@@ -12,7 +12,8 @@
 //! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
 //! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
-//! A rank comes for its place in the group, to bring a file, to its parent in the tree, which speaks the root's part, or back to a group around another root. A third keyed hash of the same seals what is said about files
+//! A rank comes for its place in the group, to bring a file, to its parent in the tree, which speaks the root's part, back to a group around another root, or for one round of a group in which it
+//! has its place (`per_round`). A third keyed hash of the same seals what is said about files
 //! (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
 //!
 //! What it does not do: encrypt.
@@ -33,6 +34,10 @@ pub(super) struct Hello {
     pub fan_out: u32,
     /// Where it listens for its children, if there is a tree; else 0.
     pub port: u32,
+    /// Drawn by whoever comes for a place; who comes for a round says the same number again. Another process of this rank has another one.
+    pub process: u64,
+    /// The run in which an earlier process of this rank was, as far as it knows; 0 for none. Ranks that meet for a new run take nobody who has one.
+    pub run: u64,
     pub nonce: [u8; NONCE],
 }
 
@@ -47,6 +52,12 @@ pub(super) enum Errand {
     Child = 2,
     /// Its place in a group that is under way, and in no other: who meets anew must not count it.
     Return = 3,
+    /// One round of the group in which this process has its place.
+    Round = 4,
+}
+
+impl Errand {
+    const ALL: [Self; 5] = [Self::Place, Self::File, Self::Child, Self::Return, Self::Round];
 }
 
 /// What both sides make of the key and of what was said.
@@ -63,12 +74,32 @@ pub(super) struct Proofs {
 impl Hello {
     /// What `rank` of `size` says, with these random bytes.
     pub fn new(rank: Rank, size: usize, errand: Errand, nonce: [u8; NONCE]) -> Self {
-        Self { version: VERSION, rank: rank as u32, size: size as u32, errand, fan_out: 0, port: 0, nonce }
+        Self {
+            version: VERSION,
+            rank: rank as u32,
+            size: size as u32,
+            errand,
+            fan_out: 0,
+            port: 0,
+            process: 0,
+            run: 0,
+            nonce,
+        }
     }
 
     /// The same of a rank of a tree with this fan-out that listens at a port.
     pub fn in_tree(self, fan_out: usize, port: u16) -> Self {
         Self { fan_out: fan_out as u32, port: u32::from(port), ..self }
+    }
+
+    /// The same of this process.
+    pub fn of_process(self, process: u64) -> Self {
+        Self { process, ..self }
+    }
+
+    /// The same of a rank that was in this run.
+    pub fn of_run(self, run: u64) -> Self {
+        Self { run, ..self }
     }
 
     pub fn encode(&self) -> [u8; HELLO] {
@@ -80,7 +111,9 @@ impl Hello {
         bytes[20..24].copy_from_slice(&(self.errand as u32).to_le_bytes());
         bytes[24..28].copy_from_slice(&self.fan_out.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.port.to_le_bytes());
-        bytes[32..].copy_from_slice(&self.nonce);
+        bytes[32..40].copy_from_slice(&self.process.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.run.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -92,11 +125,11 @@ impl Hello {
         let (errand, rest) = rest.split_first_chunk()?;
         let (fan_out, rest) = rest.split_first_chunk()?;
         let (port, rest) = rest.split_first_chunk()?;
+        let (process, rest) = rest.split_first_chunk()?;
+        let (run, rest) = rest.split_first_chunk()?;
         let (nonce, _) = rest.split_first_chunk()?;
         let errand = u32::from_le_bytes(*errand);
-        let errand = [Errand::Place, Errand::File, Errand::Child, Errand::Return]
-            .into_iter()
-            .find(|known| *known as u32 == errand)?;
+        let errand = Errand::ALL.into_iter().find(|known| *known as u32 == errand)?;
         (*magic == MAGIC).then(|| Self {
             version: u32::from_le_bytes(*version),
             rank: u32::from_le_bytes(*rank),
@@ -104,6 +137,8 @@ impl Hello {
             errand,
             fan_out: u32::from_le_bytes(*fan_out),
             port: u32::from_le_bytes(*port),
+            process: u64::from_le_bytes(*process),
+            run: u64::from_le_bytes(*run),
             nonce: *nonce,
         })
     }
@@ -146,12 +181,16 @@ pub(super) enum Verdict {
     OtherTree = 8,
     /// It comes back, and no group is under way here.
     NotUnderWay = 9,
+    /// It comes for a round, and its place is another process's or nobody's by now.
+    GoneOn = 10,
+    /// Ranks meet for a new run there, and it was in another one that may go on.
+    OtherRun = 11,
     /// It brings a file, and as many others as may wait do so already.
-    Later = 10,
+    Later = 12,
 }
 
 impl Verdict {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -162,6 +201,8 @@ impl Verdict {
         Self::NoFiles,
         Self::OtherTree,
         Self::NotUnderWay,
+        Self::GoneOn,
+        Self::OtherRun,
         Self::Later,
     ];
 
@@ -190,6 +231,8 @@ impl Verdict {
             Self::Back => "welcome back",
             Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be equal everywhere",
             Self::NotUnderWay => "no run is under way there",
+            Self::GoneOn => "this rank was lost, or did not come in time; start this rank again",
+            Self::OtherRun => "a new run begins there, and this rank was in another one",
             Self::Later => "rank 0 takes files of other ranks first",
             Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
@@ -213,9 +256,9 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 8;
 pub(super) const NONCE: usize = 32;
-pub(super) const HELLO: usize = 32 + NONCE;
+pub(super) const HELLO: usize = 48 + NONCE;
 pub(super) const PROOF: usize = 32;
 /// Bytes of an answer that all versions share.
 pub(super) const ANSWER_HEAD: usize = 16;
@@ -227,12 +270,12 @@ mod tests {
 
     #[test]
     fn greetings_survive_the_wire_and_others_are_foreign() {
-        for errand in [Errand::Place, Errand::File, Errand::Child, Errand::Return] {
-            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711);
+        for errand in Errand::ALL {
+            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711).of_process(u64::MAX - 5).of_run(1 << 63);
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
-        bytes[20] = 4;
+        bytes[20] = 5;
         assert_eq!(Hello::decode(&bytes), None, "no such errand");
         assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
         assert_eq!(
@@ -266,5 +309,39 @@ mod tests {
         let distinct: std::collections::HashSet<[u8; 32]> = found.into_iter().flatten().map(Into::into).collect();
         assert_eq!(distinct.len(), 35, "no proof is an echo of another");
         assert_eq!(format!("{job:?}"), "JobKey(..)");
+    }
+
+    /// What the fuzzer of the rendezvous begins with. `PROBE_SYNC_UPDATE_SEEDS=1 cargo test -p probe-sync-collective seeds` writes it anew.
+    #[test]
+    fn seeds_of_the_fuzzer_are_greetings_of_this_version() {
+        let nonce = std::array::from_fn(|place| place as u8);
+        let of = |rank, size, errand| Hello::new(rank, size, errand, nonce).of_process(0x0706_0504_0302_0100);
+        let hello = of(1, 2, Errand::Place);
+        let older = Hello { version: 7, ..hello.clone() }.encode()[..64].to_vec();
+        let mut no_errand = hello.encode();
+        no_errand[20] = 9;
+        let seeds = [
+            ("greeting", hello.encode().to_vec()),
+            ("guessed_proof", [&hello.encode()[..], &[0; PROOF]].concat()),
+            ("half", hello.encode()[..7].to_vec()),
+            ("older", older),
+            ("other_size", of(1, 3, Errand::Place).encode().to_vec()),
+            ("other_tree", hello.clone().in_tree(8, 4711).encode().to_vec()),
+            ("other_run", [&hello.of_run(7).encode()[..], &[0; PROOF]].concat()),
+            ("no_such_rank", of(2, 2, Errand::Place).encode().to_vec()),
+            ("no_such_errand", no_errand.to_vec()),
+            ("file", [&of(1, 2, Errand::File).encode()[..], &[0; PROOF]].concat()),
+            ("child", of(1, 2, Errand::Child).encode().to_vec()),
+            ("return", of(1, 2, Errand::Return).encode().to_vec()),
+            ("round", [&of(1, 2, Errand::Round).encode()[..], &[0; PROOF]].concat()),
+        ];
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/tcp_rendezvous");
+        for (name, seed) in seeds {
+            let path = folder.join(name);
+            if std::env::var_os("PROBE_SYNC_UPDATE_SEEDS").is_some() {
+                std::fs::write(&path, &seed).expect("writable");
+            }
+            assert!(std::fs::read(&path).ok() == Some(seed), "{} is of another version: write it anew", path.display());
+        }
     }
 }

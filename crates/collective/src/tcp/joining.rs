@@ -1,7 +1,7 @@
 //! A rank's way to the root: it connects, proves that it is of the run, and demands the same proof.
 //!
 //! Place in the flow: start-up of every rank but the root; `rendezvous` is the other end. The root may start later: failures are
-//! tried again until the deadline, refusals are not. Every wait sees an interrupt within [`Wait::SLICE`]; resolving a name does not.
+//! tried again until the deadline, refusals are not. A rank that lived before says in which run: who begins a new one does not take it while that one goes on. Every wait sees an interrupt within [`Wait::SLICE`]; resolving a name does not.
 //!
 //! What it does not do: decide who may join.
 
@@ -16,8 +16,9 @@ use probe_sync_sys::fork;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::connection::{Connection, Seals};
-use super::frame::Seal;
+use super::connection::Connection;
+use super::earlier_run::EarlierRun;
+use super::frame::{Seal, Seals};
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::Expected;
@@ -37,14 +38,39 @@ pub(super) struct Joining {
     pub back: bool,
     /// The root's rank. Where that is not rank 0, the two have exchanged their labels.
     pub root_rank: Rank,
+    /// How this rank reaches the root again.
+    pub way: Way,
     /// Attempts that did not succeed.
     pub retries: u64,
 }
 
-/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, each of the `successors` is asked whether it has taken its place.
+/// A rank's way to the root of its group.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub addresses: Vec<String>,
+    /// The rank's label.
+    pub rank: Rank,
+    pub expected: Expected,
+    /// The number of this process, by which the root knows it again.
+    pub process: u64,
+}
+
+impl Way {
+    /// Goes there once, for a round.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when the system has no random bytes; the inner one is why nothing came of it.
+    pub fn attempt(&self, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
+        let Expected { size, job, options, .. } = &self.expected;
+        let hello = Hello::new(self.rank, *size, Errand::Round, random_bytes()?).of_process(self.process);
+        Ok(attempt(&self.addresses, &hello, *job, options, wait))
+    }
+}
+
+/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, or begins another run than the `earlier` one of this rank, each of those who may have taken its place is asked whether it has.
 pub(super) fn join(
     addresses: &[String],
-    successors: &[(Rank, Vec<SocketAddr>)],
+    earlier: &EarlierRun,
     rank: Rank,
     expected: Expected,
     port: u16,
@@ -56,25 +82,41 @@ pub(super) fn join(
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
     }
     let mut wait = Wait::begin(OPERATION, deadline);
-    let (mut pause, mut retries) = (RETRY_FIRST, 0);
+    let (mut pause, mut retries, mut run) = (RETRY_FIRST, 0, earlier.run);
+    let process = u64::from_le_bytes(random_bytes()?);
+    let way = |addresses: Vec<String>, rank| Way { addresses, rank, expected, process };
     let address = &addresses.join(" or ");
     let [root, own] = [ROOT, rank].map(|label| exchanged(expected.root, label));
     let refused = |reason| Error::Setup { what: format!("rank {root} at {address} refused rank {own}"), reason };
     loop {
-        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?).in_tree(fan_out, port);
-        let (mut failure, hopeless) = match attempt(addresses, &hello, job, &options, &mut wait) {
-            Ok(greeted) => return Joining::of(greeted, expected.root, retries),
-            Err(Attempt::Refused(reason)) => return Err(refused(reason)),
-            Err(Attempt::AllForeign(reason)) => (reason, true),
-            Err(Attempt::Foreign(reason) | Attempt::Failed(reason)) => (reason, false),
+        let hello = Hello::new(rank, size, Errand::Place, random_bytes()?)
+            .in_tree(fan_out, port)
+            .of_process(process)
+            .of_run(run);
+        let (mut failure, hopeless, mut over) = match attempt(addresses, &hello, job, &options, &mut wait) {
+            Ok(greeted) => return Joining::of(greeted, expected.root, way(addresses.to_vec(), rank), retries),
+            Err(Attempt::Refused(verdict @ Verdict::OtherRun)) => (verdict.explain().to_owned(), false, true),
+            Err(Attempt::Refused(verdict)) => return Err(refused(verdict.explain().to_owned())),
+            Err(Attempt::AllForeign(reason)) => (reason, true, false),
+            Err(other) => (other.reason(), false, false),
         };
-        for (successor, its) in successors.iter().filter(|(successor, _)| *successor != rank) {
-            match come_back(*successor, its, rank, expected, &mut wait)? {
-                Ok(greeted) => return Joining::of(greeted, *successor, retries),
-                Err(reason) => {
+        for (successor, its) in earlier.successors.iter().filter(|(successor, _)| *successor != rank) {
+            match come_back((*successor, its), rank, process, expected, &mut wait)? {
+                Ok(greeted) => {
+                    let addresses = its.iter().map(ToString::to_string).collect();
+                    return Joining::of(greeted, *successor, way(addresses, exchanged(*successor, rank)), retries);
+                }
+                Err(attempt) => {
+                    over &= !attempt.may_be_a_run();
+                    let reason = attempt.reason();
                     let _ = write!(failure, "; rank {successor}, which might have taken its place: {reason}");
                 }
             }
+        }
+        if over {
+            // Nobody is left of the run that this rank was in.
+            run = 0;
+            continue;
         }
         if hopeless {
             return Err(refused(failure));
@@ -86,25 +128,71 @@ pub(super) fn join(
     }
 }
 
-/// Asks a rank that may have taken rank 0's place for that of `rank` in its group. The inner error says why there is none to be had.
+/// Asks a rank that may have taken rank 0's place for that of `rank` in its group. The inner error is why there is none to be had.
 fn come_back(
-    successor: Rank,
-    addresses: &[SocketAddr],
+    (successor, addresses): (Rank, &[SocketAddr]),
     rank: Rank,
+    process: u64,
     expected: Expected,
     wait: &mut Wait<'_>,
-) -> Result<Result<Greeted, String>, Error> {
+) -> Result<Result<Greeted, Attempt>, Error> {
     let Expected { size, job, options, .. } = expected;
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     // In a group that was met anew there is no tree.
-    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?);
+    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?).of_process(process);
     Ok(match attempt(&addresses, &hello, job, &options, wait) {
         Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
-        Ok(_) => Err("it has no run under way".to_owned()),
-        Err(
-            Attempt::Refused(reason) | Attempt::AllForeign(reason) | Attempt::Foreign(reason) | Attempt::Failed(reason),
-        ) => Err(reason),
+        Ok(_) => Err(Attempt::Refused(Verdict::NotUnderWay)),
+        Err(other) => Err(other),
     })
+}
+
+/// For rank 0 that lived before: asks those who may have taken its place in its earlier run, as long as one of them is there. None where nobody is.
+pub(super) fn return_as_rank_0(
+    earlier: &EarlierRun,
+    expected: Expected,
+    deadline: &Deadline,
+) -> Result<Option<Joining>, Error> {
+    let mut wait = Wait::begin(OPERATION, deadline);
+    let (process, mut pause, mut retries) = (u64::from_le_bytes(random_bytes()?), RETRY_FIRST, 0);
+    loop {
+        let mut there = None;
+        for (successor, its) in earlier.successors.iter().filter(|(successor, _)| *successor != ROOT) {
+            match come_back((*successor, its), ROOT, process, expected, &mut wait)? {
+                Ok(greeted) => {
+                    let addresses = its.iter().map(ToString::to_string).collect();
+                    let way = Way { addresses, rank: exchanged(*successor, ROOT), expected, process };
+                    return Joining::of(greeted, *successor, way, retries).map(Some);
+                }
+                // Those after the master say nothing.
+                Err(attempt) if attempt.may_be_a_run() => there = there.or(Some((*successor, its, attempt))),
+                Err(_) => {}
+            }
+        }
+        let Some((successor, its, attempt)) = there else { return Ok(None) };
+        // Another key stays another one.
+        let other_key = matches!(attempt, Attempt::AllForeign(_) | Attempt::Foreign(_));
+        let Some(slice) = wait.slice().filter(|_| !other_key) else {
+            if wait.interrupted() {
+                return Err(wait.late(vec![successor]));
+            }
+            return Err(not_taken_in(successor, its, &attempt.reason()));
+        };
+        std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
+        retries += 1;
+        pause = (pause * 2).min(RETRY_LAST);
+    }
+}
+
+fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str) -> Error {
+    let at: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    Error::Setup {
+        what: format!("coming back as rank 0 to rank {successor} at {}", at.join(" or ")),
+        reason: format!(
+            "an earlier process of rank 0 was in a run that may go on with rank {successor} as its master, which does not take this one in: {reason}. \
+             Start this process as its earlier one was, end the processes of that run, or give this one another --out"
+        ),
+    }
 }
 
 /// Whether a group is under way at one of these addresses that would let `rank` come back: it has another root then than this rank knows.
@@ -117,15 +205,20 @@ pub(super) fn has_another_root(addresses: &[String], rank: Rank, expected: Expec
 }
 
 impl Joining {
-    fn of(greeted: Greeted, root_rank: Rank, retries: u64) -> Result<Self, Error> {
-        let Greeted { stream, verdict, seals, .. } = greeted;
-        let local = stream.local_addr().map(|local| local.ip().to_canonical());
+    fn of(greeted: Greeted, root_rank: Rank, way: Way, retries: u64) -> Result<Self, Error> {
+        let (local, verdict) = (greeted.stream.local_addr(), greeted.verdict);
+        let local = local.map(|local| local.ip().to_canonical());
         let broken = |error: io::Error| Error::Setup {
             what: format!("joining rank {root_rank}"),
             reason: format!("its connection has no address: {error}"),
         };
-        let (root, local) = (Connection::new(stream, ROOT, seals), local.map_err(broken)?);
-        Ok(Self { root, local, back: verdict == Verdict::Back, root_rank, retries })
+        let local = local.map_err(broken)?;
+        Ok(Self { root: Self::connection(greeted), local, back: verdict == Verdict::Back, root_rank, way, retries })
+    }
+
+    /// The connection to the root.
+    pub fn connection(greeted: Greeted) -> Connection {
+        Connection::new(greeted.stream, ROOT, greeted.seals)
     }
 }
 
@@ -142,13 +235,42 @@ pub(super) struct Greeted {
 /// Why an attempt to join did not succeed.
 pub(super) enum Attempt {
     /// The root answered no: trying again will not help.
-    Refused(String),
+    Refused(Verdict),
     /// Somebody else answers at each of its addresses: trying again will not help.
     AllForeign(String),
     /// Somebody else answers there.
     Foreign(String),
-    /// The root may not have started yet.
+    /// All its addresses refuse connections: it has not started yet, or has ended.
+    NobodyListens(String),
+    /// No address could be reached.
+    Unreachable(String),
+    /// Somebody listens there, and says nothing.
     Failed(String),
+}
+
+impl Attempt {
+    /// Whether one who may lead an earlier run of this rank may do so: a process of probe_sync is there, or one that says nothing. Who has another key may be
+    /// of a run that went by another.
+    pub fn may_be_a_run(&self) -> bool {
+        match self {
+            Self::Refused(verdict) => matches!(verdict, Verdict::NotUnderWay | Verdict::Duplicate),
+            Self::AllForeign(reason) | Self::Foreign(reason) => reason == Verdict::OtherJob.explain(),
+            Self::NobodyListens(_) | Self::Unreachable(_) => false,
+            Self::Failed(_) => true,
+        }
+    }
+
+    /// In words.
+    pub fn reason(self) -> String {
+        match self {
+            Self::Refused(verdict) => verdict.explain().to_owned(),
+            Self::AllForeign(reason)
+            | Self::Foreign(reason)
+            | Self::NobodyListens(reason)
+            | Self::Unreachable(reason)
+            | Self::Failed(reason) => reason,
+        }
+    }
 }
 
 impl From<io::Error> for Attempt {
@@ -165,7 +287,7 @@ pub(super) fn attempt(
     options: &TcpOptions,
     wait: &mut Wait<'_>,
 ) -> Result<Greeted, Attempt> {
-    let (mut failed, mut foreign) = (None, None);
+    let (mut failed, mut foreign, mut open, mut closed) = (None, None, false, true);
     for address in addresses {
         for target in resolve(address)? {
             match connect(target, options.connect, wait) {
@@ -175,15 +297,20 @@ pub(super) fn attempt(
                 }
                 Ok(stream) => match greet(stream, hello, job, options.greeting, wait) {
                     Err(Attempt::Foreign(reason)) => foreign = Some(reason),
-                    Err(Attempt::Failed(reason)) => failed = Some(reason),
+                    Err(Attempt::Failed(reason)) => (failed, open) = (Some(reason), true),
                     settled => return settled,
                 },
-                Err(error) => failed = Some(format!("{target}: {error}")),
+                Err(error) => {
+                    closed &= error.kind() == io::ErrorKind::ConnectionRefused;
+                    failed = Some(format!("{target}: {error}"));
+                }
             }
         }
     }
     Err(match (failed, foreign) {
-        (Some(failed), None) => Attempt::Failed(failed),
+        (Some(failed), None) if open => Attempt::Failed(failed),
+        (Some(failed), None) if closed => Attempt::NobodyListens(failed),
+        (Some(failed), None) => Attempt::Unreachable(failed),
         (Some(failed), Some(foreign)) => Attempt::Failed(format!("{failed}; at another of its addresses: {foreign}")),
         (None, Some(foreign)) => Attempt::AllForeign(foreign),
         (None, None) => Attempt::Failed("the name has no address".to_owned()),
@@ -289,7 +416,7 @@ fn answer(
         match Verdict::decode(&answer) {
             Some(verdict @ (Verdict::Welcome | Verdict::Back)) => said = verdict,
             Some(verdict @ Verdict::OtherJob) => return Err(Attempt::Foreign(verdict.explain().to_owned())),
-            Some(verdict) => return Err(Attempt::Refused(verdict.explain().to_owned())),
+            Some(verdict) => return Err(Attempt::Refused(verdict)),
             None => {
                 return Err(Attempt::Foreign("another program answers there; choose a port of your own".to_owned()));
             }
@@ -315,8 +442,8 @@ const OPERATION: &str = "rendezvous";
 const ADDRESSES_MAX: usize = 16;
 
 /// Pauses between attempts to connect, doubled each time.
-const RETRY_FIRST: Duration = Duration::from_millis(10);
-const RETRY_LAST: Duration = Duration::from_millis(200);
+pub(super) const RETRY_FIRST: Duration = Duration::from_millis(10);
+pub(super) const RETRY_LAST: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

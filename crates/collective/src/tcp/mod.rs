@@ -8,12 +8,15 @@
 //! What is lost with the root is met anew around another one (`succession`).
 //! What it does not do: encrypt.
 
+mod between_rounds;
 mod branch;
 mod bundle;
 mod children;
+mod coming_back;
 mod connection;
 mod delivery;
 mod door;
+mod earlier_run;
 mod frame;
 mod greeting;
 mod incoming;
@@ -25,12 +28,14 @@ mod options;
 #[cfg(feature = "suite")]
 mod parsing;
 mod peers;
+mod per_round;
 mod receiving;
 mod rendezvous;
 mod secret;
 mod sending;
 mod shape;
 mod sockets;
+mod star;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -39,26 +44,29 @@ mod unique_id;
 
 pub use rendezvous::{bind, bind_everywhere};
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
-use crate::labels::{exchanged, renamed};
+use crate::labels::exchanged;
 use crate::{
     Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_frames,
     check_participants, check_word,
 };
+use between_rounds::PerRound;
 use branch::{Branch, CONTROL};
 use children::Children;
 use connection::Connection;
 use door::Door;
-use frame::{Hashed, Kind};
+use frame::Kind;
+use joining::Way;
 use local::Offers;
 use newcomers::Expected;
-use peers::{Losses, Peers};
+use peers::{Gone, Losses, Peers};
 use rendezvous::Met;
 use secret::Secret;
 use trunk::Trunk;
 
+pub use earlier_run::EarlierRun;
 pub use job_key::JobKey;
 pub use options::{FanOut, TcpOptions};
 #[cfg(feature = "suite")]
@@ -89,6 +97,10 @@ struct Group {
     files: Option<Arc<dyn FilePlaces>>,
     /// Attempts to join that did not succeed.
     retries: u64,
+    /// How this rank has reached the root; None at the root.
+    way: Option<Way>,
+    /// Where connections last for a round.
+    per_round: Option<PerRound>,
 }
 
 /// How frames go between the root and the others.
@@ -140,13 +152,13 @@ impl Group {
 
     /// Joins the group of `expected` under this label; `addresses` are its root's.
     pub fn join_any(addresses: &[String], rank: Rank, expected: Expected, deadline: &Deadline) -> Result<Self, Error> {
-        Self::join_or_return(addresses, &[], rank, expected, deadline).map(|(group, _)| group)
+        Self::join_or_return(addresses, &EarlierRun::default(), rank, expected, deadline).map(|(group, _)| group)
     }
 
     /// As [`Tcp::join_or_return`]: the group and the rank that is its root.
     pub fn join_or_return(
         addresses: &[String],
-        successors: &[(Rank, Vec<SocketAddr>)],
+        earlier: &EarlierRun,
         rank: Rank,
         expected: Expected,
         deadline: &Deadline,
@@ -154,24 +166,22 @@ impl Group {
         let (size, options) = (expected.size, expected.options);
         let listener = (expected.fan_out > 0).then(|| joining::listen_for_children(addresses)).transpose()?;
         let port = listener.as_ref().and_then(|listener| Some(listener.local_addr().ok()?.port())).unwrap_or(0);
-        let joining::Joining { mut root, local, back, root_rank, retries } =
-            joining::join(addresses, successors, rank, expected, port, deadline)?;
+        let joining::Joining { mut root, local, back, root_rank, way, retries } =
+            joining::join(addresses, earlier, rank, expected, port, deadline)?;
         if options.local {
             root.take_offers();
         }
         let met_anew = root_rank != expected.root;
         let label = if met_anew { exchanged(root_rank, rank) } else { rank };
-        let mut group = Self { retries, ..Self::new(label, size, local, vec![root], WayBack::Closed(None))? };
+        let mut group =
+            Self { retries, way: Some(way), ..Self::new(label, size, local, vec![root], WayBack::Closed(None))? };
         // Whoever comes back has nobody below it.
         let children = listener.filter(|_| !back).map(|listener| Children::open(listener, expected)).transpose()?;
         if expected.fan_out > 0 && !met_anew {
             group.tree = Tree::Branch(Box::new(Branch::new(rank, expected, children)));
         }
         if back {
-            let wait = Wait::begin("coming back", deadline);
-            let told = group.receive_from_root(Kind::Back, 0, wait);
-            let notice = told.map_err(|error| if met_anew { renamed(error, root_rank) } else { error })?;
-            group.way_back = WayBack::Returning(Some(Secret(notice)));
+            group.hear_notice(root_rank, expected, deadline)?;
         } else if let Tree::Branch(branch) = &group.tree {
             branch.prepare(&mut group.peers)?;
         }
@@ -194,7 +204,24 @@ impl Group {
         let (left, parted, asking) = (Vec::new(), Vec::new(), Vec::new());
         let (sequence, failed, files, retries) = (0, None, None, 0);
         let tree = Tree::Star;
-        Ok(Self { rank, size, local_ip, peers, tree, sequence, failed, way_back, left, parted, asking, files, retries })
+        let (way, per_round) = (None, None);
+        Ok(Self {
+            rank,
+            size,
+            local_ip,
+            peers,
+            tree,
+            sequence,
+            failed,
+            way_back,
+            left,
+            parted,
+            asking,
+            files,
+            retries,
+            way,
+            per_round,
+        })
     }
 
     /// Offers the ranks of this host another way for their frames.
@@ -209,14 +236,15 @@ impl Group {
     /// The process at the other end has its rank's place no more.
     fn leave_place(&self, gone: &Connection) {
         if let WayBack::Open(door) = &self.way_back {
-            door.leave(gone.rank(), gone.stream());
+            door.leave(gone.rank(), gone.process());
         }
     }
 
     /// Keeps the connection of a rank that is gone until another process has its place. Were it closed, what a rank that was cut off still sends would be answered
     /// by a reset, which discards the reason that waits for the network to carry it; the rank would look for another master in vain.
     fn keep_open(&mut self, gone: &Connection) {
-        if self.rank == ROOT {
+        // Who connects for each round hears the reason when it comes next.
+        if self.rank == ROOT && self.per_round.is_none() {
             self.parted.retain(|(rank, _)| *rank != gone.rank());
             self.parted.push((gone.rank(), Arc::clone(gone.stream())));
         }
@@ -224,10 +252,16 @@ impl Group {
 
     /// Notes who was lost in an operation that went on.
     fn note_gone(&mut self) {
-        for (gone, error) in self.peers.gone() {
-            self.leave_place(&gone);
-            self.keep_open(&gone);
-            self.left.push((gone.rank(), error));
+        for Gone { rank, connection, error } in self.peers.gone() {
+            match (&connection, &self.way_back) {
+                (Some(gone), _) => {
+                    self.leave_place(gone);
+                    self.keep_open(gone);
+                }
+                (None, WayBack::Open(door)) => door.vacate(rank),
+                (None, _) => {}
+            }
+            self.left.push((rank, error));
         }
     }
 
@@ -293,35 +327,11 @@ impl Collective for Group {
             match &mut group.tree {
                 Tree::Trunk(trunk) => {
                     frames.push(payload);
-                    return trunk.gather(&mut group.peers, sequence, participants, frames, wait);
+                    trunk.gather(&mut group.peers, sequence, participants, frames, wait)
                 }
-                Tree::Branch(branch) => {
-                    return branch.gather(&mut group.peers, sequence, participants, payload, wait);
-                }
-                Tree::Star => {}
+                Tree::Branch(branch) => branch.gather(&mut group.peers, sequence, participants, payload, wait),
+                Tree::Star => group.gather_in_star(participants, payload, frames, wait),
             }
-            if group.rank != ROOT {
-                let part = participants[group.rank];
-                return if part {
-                    group.peers.send(Kind::Gather, sequence, &[CONTROL], |_| payload, wait)
-                } else {
-                    Ok(())
-                };
-            }
-            let mut senders = group.peers.present();
-            senders.retain(|&place| participants[place + 1]);
-            group.peers.receive(Kind::Gather, sequence, &senders, wait)?;
-            frames.push(payload);
-            for place in 0..group.size - 1 {
-                match group.peers.at(place) {
-                    Some(peer) if participants[place + 1] => {
-                        frames.push(peer.payload());
-                        peer.consume();
-                    }
-                    _ => frames.push(&[]),
-                }
-            }
-            Ok(())
         })
     }
 
@@ -368,6 +378,9 @@ impl Collective for Group {
     fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
         check_word(self.rank, word)?;
         self.check_failed("call")?;
+        if self.per_round.is_some() {
+            return self.keep_word(word);
+        }
         if self.rank == ROOT {
             self.peers.all().try_for_each(|peer| peer.say(Kind::Word, 0, word, "call"))?;
         } else if let Some(root) = self.peers.at(CONTROL) {
@@ -378,7 +391,8 @@ impl Collective for Group {
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         self.check_failed("calls")?;
-        let words = self.peers.words()?;
+        let mut words = self.words_of_the_round()?;
+        words.extend(self.peers.words()?);
         match &mut self.tree {
             Tree::Trunk(trunk) => trunk.answer_all(&mut self.peers)?,
             Tree::Branch(branch) => branch.answer(&mut self.peers)?,
@@ -393,18 +407,12 @@ impl Collective for Group {
     }
 
     fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
-        let parts = match &mut self.way_back {
-            WayBack::Open(door) => {
-                door.set_notice(Secret(notice));
-                return Ok(());
-            }
-            WayBack::Closed(parts) => parts.take(),
-            WayBack::Ended | WayBack::Returning(_) => None,
-        };
-        if let Some((listener, expected)) = parts {
-            let others = self.peers.list().iter().map(|peer| peer.as_ref().map(|peer| Arc::clone(peer.stream())));
-            let places = std::iter::once(None).chain(others).collect();
-            self.way_back = WayBack::Open(Door::open(listener, expected, places, Secret(notice), self.files.take())?);
+        if let WayBack::Open(door) = &self.way_back {
+            door.set_notice(Secret(notice));
+            return Ok(());
+        }
+        self.open_door(Secret(notice))?;
+        if let WayBack::Open(_) = &self.way_back {
             self.peers.on_loss(Losses::GoOn("; start this rank again"));
         }
         Ok(())
@@ -420,49 +428,18 @@ impl Collective for Group {
                 asking.send_dismissal("the run has ended");
             }
             self.way_back = WayBack::Ended;
-            self.peers.on_loss(Losses::GoOn(""));
+            if self.peers.goes_on() {
+                self.peers.on_loss(Losses::GoOn(""));
+            }
         }
     }
 
     fn attendance(&mut self) -> Attendance {
-        let returned = if let WayBack::Open(door) = &self.way_back { door.returned() } else { Vec::new() };
-        // Who comes back has its place only because the process that had it is gone.
-        for returned in &returned {
-            let (rank, reason) = (returned.rank(), "its process was started again".to_owned());
-            // In an open group that is no error.
-            let _ = self.peers.lose(rank - 1, Error::Lost { operation: "coming back", rank, reason });
-        }
-        self.note_gone();
-        let back = returned.iter().map(|back| (back.rank(), back.payload().to_vec())).collect();
-        self.asking.extend(returned);
-        Attendance { left: std::mem::take(&mut self.left), back }
+        self.who_left_and_who_asks()
     }
 
     fn admit(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
-        let Some(place) = self.asking.iter().position(|asking| asking.rank() == rank) else { return false };
-        let mut asking = self.asking.swap_remove(place);
-        asking.consume();
-        if let Err(reason) = verdict {
-            asking.send_dismissal(&reason);
-            self.leave_place(&asking);
-            return false;
-        }
-        let welcome = self.sequence.to_le_bytes();
-        let told = asking
-            .begin(Kind::Back, 1, (&welcome, &mut Hashed::default()), "coming back")
-            .and_then(|mut frame| asking.send(&mut frame, &welcome, "coming back"));
-        match told {
-            // Where it cannot be watched its end shows at the door.
-            Ok(true) => {
-                self.parted.retain(|(parted, _)| *parted != rank);
-                return self.peers.put(rank - 1, asking).is_ok();
-            }
-            Ok(false) => asking.send_dismissal("it does not read what it is told"),
-            // It has gone again, and was not here.
-            Err(_) => {}
-        }
-        self.leave_place(&asking);
-        false
+        self.let_back_in(rank, verdict)
     }
 
     fn notice(&mut self) -> Option<Vec<u8>> {
@@ -473,22 +450,15 @@ impl Collective for Group {
     }
 
     fn come_back(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
-        let wait = || Wait::begin("coming back", deadline);
-        self.peers.send(Kind::Back, 0, &[CONTROL], |_| statement, wait())?;
-        let sequence = self.receive_from_root(Kind::Back, 1, wait())?;
-        let what = || format!("{} bytes that are no sequence", sequence.len());
-        let sequence = <[u8; 8]>::try_from(sequence.as_slice()).map_err(|_| Error::Protocol {
-            operation: "coming back",
-            rank: ROOT,
-            what: what(),
-        })?;
-        self.sequence = u64::from_le_bytes(sequence);
-        self.way_back = WayBack::Closed(None);
-        if let Tree::Branch(branch) = &mut self.tree {
-            branch.come_back();
-            branch.prepare(&mut self.peers)?;
-        }
-        Ok(())
+        self.take_part_again(statement, deadline)
+    }
+
+    fn connect_per_round(&mut self) -> Result<(), Error> {
+        self.make_per_round()
+    }
+
+    fn round_is_over(&mut self) -> Result<(), Error> {
+        if self.per_round.is_some() { self.hang_up() } else { Ok(()) }
     }
 
     fn abort(&mut self, reason: &str) {

@@ -17,8 +17,8 @@ use blake3::Hash;
 use probe_sync_sys::fork;
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, Seals};
-use super::frame::Seal;
+use super::connection::Connection;
+use super::frame::{Seal, Seals};
 use super::greeting::{Errand, HELLO, Hello, NONCE, PROOF, Proofs, VERSION, Verdict, version_of};
 use super::job_key::JobKey;
 use super::options::{FanOut, TcpOptions};
@@ -65,6 +65,10 @@ pub(super) struct Proven {
     pub errand: Errand,
     /// Where it listens for its children.
     pub port: u16,
+    /// The number of its process.
+    pub process: u64,
+    /// The run in which an earlier process of this rank was; 0 for none.
+    pub run: u64,
     proofs: Proofs,
     root: Rank,
 }
@@ -83,15 +87,25 @@ struct Newcomer {
 /// What a newcomer is to say next.
 enum Stage {
     Greeting,
-    /// The rank that it says it is, what it comes for, and what both sides prove.
-    Proof(Rank, Errand, u16, Proofs),
+    /// Who it says it is, and what both sides prove.
+    Proof(Claim, Proofs),
 }
 
 enum Progress {
     Undecided,
     Gone(&'static str),
     Refused(u32, Verdict),
-    Proven(Rank, Errand, u16, Proofs),
+    Proven(Claim, Proofs),
+}
+
+/// Who a newcomer says it is.
+#[derive(Copy, Clone)]
+struct Claim {
+    rank: Rank,
+    errand: Errand,
+    port: u16,
+    process: u64,
+    run: u64,
 }
 
 impl Newcomers {
@@ -128,9 +142,19 @@ impl Newcomers {
                     let rank = exchanged(self.expected.root, label as Rank);
                     tracing::warn!(?from, rank, ?verdict, "refused a rank");
                 }
-                Progress::Proven(rank, errand, port, proofs) => {
+                Progress::Proven(Claim { rank, errand, port, process, run }, proofs) => {
                     let root = self.expected.root;
-                    proven.push(Proven { stream: newcomer.stream, from, rank, errand, port, proofs, root });
+                    proven.push(Proven {
+                        stream: newcomer.stream,
+                        from,
+                        rank,
+                        errand,
+                        port,
+                        process,
+                        run,
+                        proofs,
+                        root,
+                    });
                 }
             }
         }
@@ -180,7 +204,7 @@ impl Proven {
     pub fn welcome(mut self, verdict: Verdict) -> Option<Connection> {
         let [by_rank, by_root] = self.proofs.frames.map(Seal::new);
         let seals = Seals { own: by_root, peers: by_rank };
-        self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank, seals))
+        self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank, seals).of_process(self.process))
     }
 
     /// Lets it bring its file: its connection, and the key of what is said on it. None when it has hung up.
@@ -217,9 +241,9 @@ impl Newcomer {
         }
         match &self.stage {
             Stage::Greeting => self.greeted(expected, taken),
-            Stage::Proof(rank, errand, port, proofs) if self.filled == PROOF => {
-                let (rank, errand, port, proofs) = (*rank, *errand, *port, *proofs);
-                Ok(self.proven(rank, errand, port, proofs))
+            Stage::Proof(claim, proofs) if self.filled == PROOF => {
+                let (claim, proofs) = (*claim, *proofs);
+                Ok(self.proven(claim, proofs))
             }
             Stage::Proof(..) => Ok(self.time_left()),
         }
@@ -246,19 +270,20 @@ impl Newcomer {
             return Ok(Progress::Gone("it hung up"));
         }
         let proofs = hello.proofs(expected.job, &nonce);
-        self.stage = Stage::Proof(hello.rank as usize, hello.errand, hello.port as u16, proofs);
+        let Hello { rank, errand, port, process, run, .. } = hello;
+        self.stage = Stage::Proof(Claim { rank: rank as usize, errand, port: port as u16, process, run }, proofs);
         self.filled = 0;
         Ok(self.time_left())
     }
 
     /// Judges a proof.
-    fn proven(&mut self, rank: Rank, errand: Errand, port: u16, proofs: Proofs) -> Progress {
+    fn proven(&mut self, claim: Claim, proofs: Proofs) -> Progress {
         let mut proof = [0; PROOF];
         proof.copy_from_slice(&self.bytes[..PROOF]);
         if proofs.ranks == proof {
-            Progress::Proven(rank, errand, port, proofs)
+            Progress::Proven(claim, proofs)
         } else {
-            self.refuse(rank as u32, Verdict::OtherJob)
+            self.refuse(claim.rank as u32, Verdict::OtherJob)
         }
     }
 

@@ -4,14 +4,16 @@
 //! socket is registered once; the system tells which have something, so a wake-up costs as much for a thousand ranks as for two.
 //! What it does not do: decide who may come back (`door`), or number the operations.
 
+use std::io::{PipeReader, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use rustix::event::{PollFlags, Timespec, epoll};
 
-use super::connection::{Connection, Leaving};
-use super::frame::{Hashed, Kind};
+use super::connection::Connection;
+use super::frame::{Hashed, Kind, Leaving};
 use super::sockets::poll_sockets;
 use crate::{Error, ROOT, Rank, Traffic, Wait};
 
@@ -24,10 +26,35 @@ pub(super) struct Peers {
     list: Vec<Option<Connection>>,
     epoll: Arc<OwnedFd>,
     losses: Losses,
-    /// Who has left since it was last asked, and what showed it.
-    gone: Vec<(Connection, Error)>,
+    /// At the root, where ranks connect for each round: those that do.
+    coming: Option<Coming>,
+    /// What rings when somebody comes has rung.
+    rung: bool,
+    /// Who has left since it was last asked.
+    gone: Vec<Gone>,
     /// What connections that are gone have carried.
     past: Traffic,
+}
+
+/// Connections that come while an operation waits for them.
+#[derive(Debug)]
+pub(super) struct Coming {
+    /// Those that have come, each of a rank that has its place.
+    pub connections: Receiver<Connection>,
+    /// Has something to read when one came; it never blocks.
+    pub bell: PipeReader,
+    /// By place: whose connection is waited for where it is not there. Others have left.
+    pub awaited: Vec<bool>,
+}
+
+/// A peer that has left.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub rank: Rank,
+    /// Its connection, where it had one.
+    pub connection: Option<Connection>,
+    /// What showed that it is gone.
+    pub error: Error,
 }
 
 /// What becomes of an operation when a peer is lost or late.
@@ -49,7 +76,16 @@ impl Peers {
     pub fn new(rank: Rank, connections: Vec<Connection>) -> Result<Self, Error> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(unwatchable)?);
         let list = (0..connections.len()).map(|_| None).collect();
-        let mut peers = Self { rank, list, epoll, losses: Losses::End, gone: Vec::new(), past: Traffic::default() };
+        let mut peers = Self {
+            rank,
+            list,
+            epoll,
+            losses: Losses::End,
+            coming: None,
+            rung: false,
+            gone: Vec::new(),
+            past: Traffic::default(),
+        };
         for (place, connection) in connections.into_iter().enumerate() {
             peers.put(place, connection)?;
         }
@@ -74,6 +110,51 @@ impl Peers {
     /// The places where somebody is.
     pub fn present(&self) -> Vec<usize> {
         (0..self.list.len()).filter(|&place| self.list[place].is_some()).collect()
+    }
+
+    /// The places of those who take part: who is there, and who is waited for.
+    pub fn members(&self) -> Vec<usize> {
+        (0..self.list.len()).filter(|&place| self.list[place].is_some() || self.is_awaited(place)).collect()
+    }
+
+    /// From now on operations wait for connections that come.
+    ///
+    /// # Errors
+    /// When the system cannot watch for them.
+    pub fn wait_for_coming(&mut self, coming: Coming) -> Result<(), Error> {
+        self.wake_by(&coming.bell)?;
+        self.coming = Some(coming);
+        Ok(())
+    }
+
+    /// From now on the connection of the rank at a place is waited for.
+    pub fn expect(&mut self, place: usize) {
+        if let Some(awaited) = self.coming.as_mut().and_then(|coming| coming.awaited.get_mut(place)) {
+            *awaited = true;
+        }
+    }
+
+    fn is_awaited(&self, place: usize) -> bool {
+        self.coming.as_ref().is_some_and(|coming| coming.awaited.get(place) == Some(&true))
+    }
+
+    /// Takes in who has come; adds the places.
+    fn let_in(&mut self, ready: &mut Vec<usize>) -> Result<(), Error> {
+        let Some(coming) = self.coming.as_mut().filter(|_| std::mem::take(&mut self.rung)) else { return Ok(()) };
+        // Unread it would be full one day, and ring no more.
+        while matches!(coming.bell.read(&mut [0; BELL_READ]), Ok(BELL_READ)) {}
+        for mut came in coming.connections.try_iter().collect::<Vec<_>>() {
+            let place = came.rank() - 1;
+            if self.is_awaited(place) {
+                // Who comes twice has given its first connection up.
+                self.remove(place);
+                self.put(place, came)?;
+                ready.push(place);
+            } else {
+                came.send_dismissal("this rank came too late; start it again");
+            }
+        }
+        Ok(())
     }
 
     /// Which rank a place is for: at the root all others, elsewhere the root and, in a tree, a rank's children at the places of their numbers.
@@ -105,7 +186,7 @@ impl Peers {
     /// # Errors
     /// When the system cannot watch it.
     pub fn wake_by(&mut self, bell: impl AsFd) -> Result<(), Error> {
-        let data = epoll::EventData::new_u64(u64::MAX);
+        let data = epoll::EventData::new_u64(BELL);
         epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN | epoll::EventFlags::ET).map_err(unwatchable)
     }
 
@@ -115,6 +196,17 @@ impl Peers {
             gone.unwatch();
             self.past = self.past.plus(gone.traffic());
         }
+    }
+
+    /// Takes out all connections; the peers hear that nothing more comes.
+    pub fn part(&mut self) -> Vec<Connection> {
+        let mut parting: Vec<Connection> = self.list.iter_mut().filter_map(Option::take).collect();
+        for connection in &mut parting {
+            connection.unwatch();
+            connection.say_no_more();
+            self.past = self.past.plus(connection.traffic());
+        }
+        parting
     }
 
     /// What becomes of operations from now on when a peer is lost or late.
@@ -128,7 +220,7 @@ impl Peers {
     }
 
     /// Who has left since this was last asked.
-    pub fn gone(&mut self) -> Vec<(Connection, Error)> {
+    pub fn gone(&mut self) -> Vec<Gone> {
         std::mem::take(&mut self.gone)
     }
 
@@ -145,13 +237,19 @@ impl Peers {
         if !self.goes_on() {
             return Err(error);
         }
+        let (rank, awaited) = (self.rank_of(place), self.is_awaited(place));
+        if let Some(coming) = self.coming.as_mut().filter(|_| awaited) {
+            coming.awaited[place] = false;
+        }
         if let Some(mut gone) = self.list[place].take() {
             gone.unwatch();
             if let Losses::GoOn(advice) = self.losses {
                 gone.send_dismissal(&format!("rank {} went on after this: {error}{advice}", self.rank));
             }
             self.past = self.past.plus(gone.traffic());
-            self.gone.push((gone, error));
+            self.gone.push(Gone { rank, connection: Some(gone), error });
+        } else if awaited {
+            self.gone.push(Gone { rank, connection: None, error });
         }
         Ok(())
     }
@@ -169,6 +267,7 @@ impl Peers {
         // What came together with the frame before it has been read already: the system does not tell of it again.
         let mut ready = senders.to_vec();
         loop {
+            self.let_in(&mut ready)?;
             for place in ready.drain(..) {
                 // Both sockets of a place may have had something.
                 if !pending[place] {
@@ -177,7 +276,7 @@ impl Peers {
                 let done = match self.list[place].as_mut().map(|peer| peer.receive(kind, sequence, operation)) {
                     Some(Ok(done)) => done,
                     Some(Err(error)) => self.lose(place, error).map(|()| true)?,
-                    None => true,
+                    None => !self.is_awaited(place),
                 };
                 pending[place] = !done;
                 left -= usize::from(done);
@@ -190,11 +289,11 @@ impl Peers {
                 return self.lose_late(&late, &wait);
             };
             // Where ranks come close together the next is there sooner than a sleep ends; ranks that share cores take turns meanwhile.
-            while ready.is_empty() && wait.may_look(true) {
+            while ready.is_empty() && !self.rung && wait.may_look(true) {
                 rustix::thread::sched_yield();
                 self.look_for(&mut ready, operation)?;
             }
-            if ready.is_empty() {
+            if ready.is_empty() && !self.rung {
                 self.sleep(slice, &mut ready, operation)?;
             }
         }
@@ -303,6 +402,7 @@ impl Peers {
             for event in &events[..count] {
                 let place = event.data.u64() as usize;
                 let (flags, end) = (event.flags, epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                self.rung |= event.data.u64() == BELL;
                 if let Some(peer) = self.at(place) {
                     peer.tell(flags.intersects(end | epoll::EventFlags::ERR));
                     ready.push(place);
@@ -340,6 +440,12 @@ impl Peers {
 fn unwatchable(error: rustix::io::Errno) -> Error {
     Error::Setup { what: "watching the connections of the ranks".to_owned(), reason: error.to_string() }
 }
+
+/// The number of a bell, which no place has.
+const BELL: u64 = u64::MAX;
+
+/// Bytes of a bell that are read at once.
+const BELL_READ: usize = 1024;
 
 /// Events that are taken at once.
 const EVENTS: usize = 128;

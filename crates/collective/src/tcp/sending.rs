@@ -148,10 +148,10 @@ impl FileSender {
 impl From<Attempt> for Failure {
     fn from(attempt: Attempt) -> Self {
         match attempt {
-            Attempt::Refused(reason) if reason == Verdict::NoFiles.explain() => Self::Passing(reason),
-            Attempt::Refused(reason) if reason == Verdict::Later.explain() => Self::Busy(reason),
-            Attempt::Refused(reason) | Attempt::AllForeign(reason) => Self::Final(reason),
-            Attempt::Foreign(reason) | Attempt::Failed(reason) => Self::Passing(reason),
+            Attempt::Refused(Verdict::NoFiles) => Self::Passing(Verdict::NoFiles.explain().to_owned()),
+            Attempt::Refused(Verdict::Later) => Self::Busy(Verdict::Later.explain().to_owned()),
+            other @ (Attempt::Refused(_) | Attempt::AllForeign(_)) => Self::Final(other.reason()),
+            other => Self::Passing(other.reason()),
         }
     }
 }

@@ -14,7 +14,9 @@
 //!
 //! A rank that is started again comes back to the new root by what its earlier process was told of the line ([`Tcp::join_or_return`]).
 //!
-//! What it does not do: carry files to a new root, or take in a new process of rank 0.
+//! Rank 0 that is started again comes back as an ordinary rank ([`Tcp::return_as_rank_0`]).
+//!
+//! What it does not do: carry files to a new root.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,6 +27,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::connection::Connection;
+use super::earlier_run::EarlierRun;
 use super::frame::Kind;
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
@@ -46,6 +49,8 @@ pub struct Tcp {
     /// Where this rank listens for those that lose the root.
     standing: Option<TcpListener>,
     successors: Vec<(Rank, Vec<SocketAddr>)>,
+    /// Connections last for a round, whoever is the root.
+    per_round: bool,
 }
 
 impl Tcp {
@@ -94,17 +99,16 @@ impl Tcp {
         options: TcpOptions,
         deadline: &Deadline,
     ) -> Result<Self, Error> {
-        Self::join_or_return(addresses, &[], rank, size, job, options, deadline)
+        Self::join_or_return(addresses, &EarlierRun::default(), rank, size, job, options, deadline)
     }
 
-    /// As [`Tcp::join_any`], for a rank that may have lived before: where rank 0 does not answer, each of the `successors` that an earlier process of this rank was
-    /// told ([`Collective::line_up`]) is asked whether it has taken rank 0's place. Then this rank comes back to that one's group ([`Collective::notice`]).
+    /// As [`Tcp::join_any`], for a rank that may have lived before: where rank 0 does not answer, or begins another run than the `earlier` one, each of those who may have taken its place there is asked whether it has. Then this rank comes back to that one's group ([`Collective::notice`]).
     ///
     /// # Errors
     /// As [`Tcp::join`].
     pub fn join_or_return(
         addresses: &[String],
-        successors: &[(Rank, Vec<SocketAddr>)],
+        earlier: &EarlierRun,
         rank: Rank,
         size: usize,
         job: JobKey,
@@ -112,12 +116,29 @@ impl Tcp {
         deadline: &Deadline,
     ) -> Result<Self, Error> {
         let expected = Expected::new(size, job, options);
-        let (group, root) = Group::join_or_return(addresses, successors, rank, expected, deadline)?;
+        let (group, root) = Group::join_or_return(addresses, earlier, rank, expected, deadline)?;
         Ok(Self { root, ..Self::of(group, rank, expected) })
     }
 
+    /// For rank 0 that may have lived before, before it listens: where its `earlier` run goes on under another rank, it comes back to that one's group as the others do
+    /// ([`Collective::notice`]). None where nobody is there any more who may have taken its place: a new run may begin.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when somebody is there who does not take it in until the deadline; the text says who. [`Error::Late`] when the wait was interrupted.
+    pub fn return_as_rank_0(
+        earlier: &EarlierRun,
+        size: usize,
+        job: JobKey,
+        options: TcpOptions,
+        deadline: &Deadline,
+    ) -> Result<Option<Self>, Error> {
+        let expected = Expected::new(size, job, options);
+        let returned = Group::return_as_rank_0(earlier, expected, deadline)?;
+        Ok(returned.map(|(group, root)| Self { root, ..Self::of(group, ROOT, expected) }))
+    }
+
     fn of(group: Group, rank: Rank, expected: Expected) -> Self {
-        Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new() }
+        Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new(), per_round: false }
     }
 
     /// The address of this machine towards the root; at the root, the one that the others reached it by.
@@ -170,7 +191,7 @@ impl Tcp {
                 match proven.errand {
                     Errand::Place => {}
                     // Its voice is not one of those that were there last.
-                    Errand::Return => {
+                    Errand::Return | Errand::Round => {
                         proven.refuse(Verdict::NotUnderWay);
                         continue;
                     }
@@ -340,6 +361,9 @@ impl Collective for Tcp {
             match attempt {
                 Some(Ok(group)) => {
                     (self.group, self.root) = (group, *successor);
+                    if self.per_round {
+                        self.group.make_per_round()?;
+                    }
                     self.successors = line[place..].to_vec();
                     return Ok(*successor);
                 }
@@ -354,6 +378,16 @@ impl Collective for Tcp {
             }
         }
         Err(why)
+    }
+
+    fn connect_per_round(&mut self) -> Result<(), Error> {
+        self.per_round = true;
+        self.group.connect_per_round()
+    }
+
+    fn round_is_over(&mut self) -> Result<(), Error> {
+        let over = self.group.round_is_over();
+        self.own(over)
     }
 
     fn abort(&mut self, reason: &str) {

@@ -25,7 +25,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 
-use super::{FileSender, JobKey, Tcp, TcpOptions, bind, bind_everywhere};
+use super::{EarlierRun, FileSender, JobKey, Tcp, TcpOptions, bind, bind_everywhere};
 use crate::{Deadline, Error, Rank, random_bytes};
 
 /// How ranks find rank 0, in 128 bytes.
@@ -70,6 +70,19 @@ impl Meeting {
     #[must_use]
     pub fn keyed_by(self, key: JobKey) -> Self {
         Self { id: self.id.keyed_by(key), ..self }
+    }
+
+    /// As [`Tcp::return_as_rank_0`], with this meeting's key. Where it is another one than the earlier run's, that run does not take this rank in.
+    ///
+    /// # Errors
+    /// As [`Tcp::return_as_rank_0`].
+    pub fn return_as_rank_0(
+        &self,
+        earlier: &EarlierRun,
+        size: usize,
+        deadline: &Deadline,
+    ) -> Result<Option<Tcp>, Error> {
+        Tcp::return_as_rank_0(earlier, size, self.id.job_key(), TcpOptions::from_environment()?, deadline)
     }
 
     /// Waits until the `size - 1` others have joined.
@@ -161,7 +174,7 @@ impl UniqueId {
     /// # Errors
     /// As [`Tcp::join`].
     pub fn join(&self, rank: Rank, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
-        self.join_or_return(rank, size, &[], deadline)
+        self.join_or_return(rank, size, &EarlierRun::default(), deadline)
     }
 
     /// As [`UniqueId::join`], for a rank that may have lived before: see [`Tcp::join_or_return`].
@@ -172,11 +185,11 @@ impl UniqueId {
         &self,
         rank: Rank,
         size: usize,
-        successors: &[(Rank, Vec<SocketAddr>)],
+        earlier: &EarlierRun,
         deadline: &Deadline,
     ) -> Result<Tcp, Error> {
         let options = TcpOptions::from_environment()?;
-        Tcp::join_or_return(&self.targets(), successors, rank, size, self.job_key(), options, deadline)
+        Tcp::join_or_return(&self.targets(), earlier, rank, size, self.job_key(), options, deadline)
     }
 
     /// How `rank` of `size` brings files to rank 0.

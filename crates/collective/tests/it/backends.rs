@@ -15,8 +15,14 @@ pub fn tcp_group(size: usize) -> Vec<Tcp> {
 
 /// The same with these options.
 pub fn tcp_group_with(size: usize, options: TcpOptions) -> Vec<Tcp> {
+    tcp_group_at(size, options).0
+}
+
+/// The same, and where its root listens.
+pub fn tcp_group_at(size: usize, options: TcpOptions) -> (Vec<Tcp>, SocketAddr) {
     let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    let at = listener.local_addr().unwrap();
+    let address = at.to_string();
     let deadline = Deadline::new(Duration::from_secs(60), None);
     std::thread::scope(|scope| {
         let joining: Vec<_> = (1..size)
@@ -30,7 +36,7 @@ pub fn tcp_group_with(size: usize, options: TcpOptions) -> Vec<Tcp> {
             .collect();
         let mut group = vec![Tcp::host_with(listener, size, JobKey::of(b"7"), options, &deadline).unwrap()];
         group.extend(joining.into_iter().map(|thread| thread.join().unwrap()));
-        group
+        (group, at)
     })
 }
 

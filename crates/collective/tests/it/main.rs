@@ -7,6 +7,7 @@ mod foreign_connections;
 mod integrity;
 mod led;
 mod messages;
+mod per_round;
 mod return_of_ranks;
 mod return_through_a_tree;
 mod stores;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use probe_sync_collective::{Collective as _, Deadline, JobKey, Meeting, Tcp, join_by, publish, store};
+use probe_sync_collective::{Collective as _, Deadline, EarlierRun, JobKey, Meeting, Tcp, join_by, publish, store};
 
 const LOOPBACK: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)];
 
@@ -22,7 +22,7 @@ fn key() -> JobKey {
 
 fn join(place: &str, job: &str, rank: usize, deadline: &Deadline) -> Result<Tcp, String> {
     let mut store = store(place).unwrap();
-    join_by(store.as_mut(), job, key(), rank, 3, &[], deadline).map_err(|error| error.to_string())
+    join_by(store.as_mut(), job, key(), rank, 3, &EarlierRun::default(), deadline).map_err(|error| error.to_string())
 }
 
 /// Three ranks meet; the others look before rank 0 has left anything, or while something of an earlier job is there.

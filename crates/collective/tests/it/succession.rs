@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use probe_sync_collective::{Collective, Deadline, Error, FanOut, Frames, JobKey, Rank, Tcp, TcpOptions, bind};
+use probe_sync_collective::{
+    Collective, Deadline, EarlierRun, Error, FanOut, Frames, JobKey, Rank, Tcp, TcpOptions, bind,
+};
 
 use crate::backends::{tcp_group, tcp_group_with};
 
@@ -197,7 +199,17 @@ fn nowhere() -> String {
 
 /// A new process of `rank`, which finds nobody at rank 0's address and knows the line.
 fn join_again(rank: Rank, line: &Line, options: TcpOptions, key: &[u8], seconds: u64) -> Result<Tcp, Error> {
-    Tcp::join_or_return(&[nowhere()], line, rank, 6, JobKey::of(key), options, &within(seconds))
+    let (earlier, key) = (was_in(line), JobKey::of(key));
+    if rank == 0 {
+        let returned = Tcp::return_as_rank_0(&earlier, 6, key, options, &within(seconds))?;
+        return Ok(returned.expect("somebody is there"));
+    }
+    Tcp::join_or_return(&[nowhere()], &earlier, rank, 6, key, options, &within(seconds))
+}
+
+/// What a rank knows whose earlier process was told of this line.
+fn was_in(line: &Line) -> EarlierRun {
+    EarlierRun { run: 7, successors: line.clone() }
 }
 
 /// Six ranks; 0, 1 and 3 are lost, so that rank 2 is the root, and rank 3 comes back to it.
@@ -211,8 +223,10 @@ fn check_return_to_the_new_root(options: TcpOptions) {
     drop(ranks.remove(1));
     let foreign = join_again(3, &line, options, b"8", 2).unwrap_err().to_string();
     assert!(foreign.contains("cannot reach rank 0") && foreign.contains("rank 2"), "{foreign}");
-    // Rank 1 comes back too: its label is that of rank 0 no more than any other's.
-    for returning in [3, 1] {
+    let other_key = join_again(0, &line, options, b"8", 30).unwrap_err().to_string();
+    assert!(other_key.contains("rank 2") && other_key.contains("another key"), "{other_key}");
+    // Ranks 1 and 0 come back too: rank 0 has rank 2's label.
+    for returning in [3, 1, 0] {
         let line = line.clone();
         let again = std::thread::spawn(move || {
             let mut again = join_again(returning, &line, options, b"7", 30).unwrap();
@@ -234,12 +248,12 @@ fn check_return_to_the_new_root(options: TcpOptions) {
         assert!(ranks[0].admit(returning, Ok(())));
         ranks.push(again.join().unwrap());
     }
-    works(&mut ranks, 6, 2, &[1, 2, 3, 4, 5]);
-    // Who came back has a voice when that root is lost, too: 1, 3, 4 and 5.
+    works(&mut ranks, 6, 2, &[0, 1, 2, 3, 4, 5]);
+    // Who came back has a voice when that root is lost, too: 0, 1, 3, 4 and 5.
     drop(ranks.remove(0));
-    let (mut ranks, chosen) = roots(succeed(ranks, 5, 20));
-    assert_eq!(chosen, [4; 4]);
-    works(&mut ranks, 6, 4, &[1, 3, 4, 5]);
+    let (mut ranks, chosen) = roots(succeed(ranks, 6, 20));
+    assert_eq!(chosen, [4; 5]);
+    works(&mut ranks, 6, 4, &[0, 1, 3, 4, 5]);
 }
 
 #[test]
@@ -262,7 +276,7 @@ fn a_rank_that_comes_back_while_the_others_meet_anew_is_no_voice() {
             let line = line.clone();
             std::thread::spawn(move || {
                 let (key, options) = (JobKey::of(b"7"), TcpOptions::default());
-                Tcp::join_or_return(&[nowhere()], &line, rank, 4, key, options, &within(6)).map(|_| ())
+                Tcp::join_or_return(&[nowhere()], &was_in(&line), rank, 4, key, options, &within(6)).map(|_| ())
             })
         })
         .into();
@@ -272,4 +286,78 @@ fn a_rank_that_comes_back_while_the_others_meet_anew_is_no_voice() {
         let error = again.join().unwrap().unwrap_err().to_string();
         assert!(error.contains("cannot reach rank 0") && error.contains("rank 1"), "{error}");
     }
+}
+
+#[test]
+fn a_new_rank_0_takes_no_rank_of_a_run_that_goes_on_and_the_rank_finds_its_own() {
+    let (ranks, line) = lined_up(tcp_group(4), &[1, 2]);
+    let (mut ranks, _) = roots(succeed(ranks.into_iter().skip(1).collect(), 4, 20));
+    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    drop(ranks.pop());
+    works(&mut ranks, 4, 1, &[1, 2]);
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::scope(|scope| {
+        let fresh = scope.spawn(|| Tcp::host(listener, 4, JobKey::of(b"7"), &within(5)));
+        let again = scope.spawn(|| {
+            let (key, options) = (JobKey::of(b"7"), TcpOptions::default());
+            let mut again = Tcp::join_or_return(&[address], &was_in(&line), 3, 4, key, options, &within(30)).unwrap();
+            assert_eq!((again.root(), again.notice()), (1, Some(b"notice".to_vec())));
+            again.come_back(b"statement", &within(30)).unwrap();
+            again
+        });
+        let begun = Instant::now();
+        while ranks[0].attendance().back.is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it does not come back");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(ranks[0].admit(3, Ok(())));
+        ranks.push(again.join().unwrap());
+        let missing = fresh.join().unwrap().unwrap_err();
+        assert!(matches!(&missing, Error::Late { missing, .. } if missing == &[1, 2, 3]), "{missing}");
+    });
+    works(&mut ranks, 4, 1, &[1, 2, 3]);
+}
+
+#[test]
+fn ranks_of_a_run_that_is_over_meet_for_the_next_one() {
+    // Where a rank that might have taken over has listened another program does, or nobody.
+    let other = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let line = vec![(1, vec![nowhere().parse().unwrap()]), (2, vec![other.local_addr().unwrap()])];
+    let answers = std::thread::spawn(move || {
+        for stream in other.incoming().take(4) {
+            let _gone = stream.and_then(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+        }
+    });
+    let (key, options) = (JobKey::of(b"7"), TcpOptions::default());
+    let returned = Tcp::return_as_rank_0(&was_in(&line), 5, key, options, &within(20)).unwrap();
+    assert!(returned.is_none(), "a new run may begin");
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut ranks = std::thread::scope(|scope| {
+        let (address, line) = (&address, &line);
+        let join = move |rank| {
+            // One has nothing of an earlier run.
+            let earlier = if rank == 4 { EarlierRun::default() } else { was_in(line) };
+            Tcp::join_or_return(std::slice::from_ref(address), &earlier, rank, 5, key, options, &within(30)).unwrap()
+        };
+        let joining: Vec<_> = (1..5).map(|rank| scope.spawn(move || join(rank))).collect();
+        let mut ranks = vec![Tcp::host(listener, 5, key, &within(30)).unwrap()];
+        ranks.extend(joining.into_iter().map(|thread| thread.join().unwrap()));
+        ranks
+    });
+    works(&mut ranks, 5, 0, &[0, 1, 2, 3, 4]);
+    // Rank 2 asks its own address no more than any other rank that may have led.
+    TcpStream::connect(line[1].1[0]).map(drop).unwrap_or(());
+    answers.join().unwrap();
+}
+
+#[test]
+fn rank_0_ends_with_the_name_of_who_is_there_and_does_not_take_it_in() {
+    let silent = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let line = vec![(2, vec![silent.local_addr().unwrap()])];
+    let options = TcpOptions { greeting: Duration::from_millis(200), ..TcpOptions::default() };
+    let error = Tcp::return_as_rank_0(&was_in(&line), 4, JobKey::of(b"7"), options, &within(1)).unwrap_err();
+    let (said, at) = (error.to_string(), line[0].1[0].to_string());
+    assert!(said.contains("rank 2") && said.contains(&at) && said.contains("another --out"), "{said}");
 }

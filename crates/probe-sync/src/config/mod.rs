@@ -24,7 +24,9 @@ use probe_sync_time::{Duration, NodeId};
 
 pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS, Key, Section};
-pub use self::values::{ClockCounter, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, duration};
+pub use self::values::{
+    ClockCounter, Connections, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, duration,
+};
 use crate::Error;
 
 impl Config {

@@ -15,10 +15,10 @@ use probe_sync_time::{Duration, NodeId};
 
 use super::skew_model::SkewModel;
 use super::values::{
-    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, ClockCounter, FIT_METHODS, InjectedStep, ROUND_MODES, ReferenceChoice,
-    RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step, listening_address,
-    name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference, size, size_text,
-    text_of, tracer_clock, within,
+    CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, CONNECTIONS, ClockCounter, Connections, FIT_METHODS, InjectedStep, ROUND_MODES,
+    ReferenceChoice, RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step,
+    listening_address, name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference,
+    size, size_text, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -196,6 +196,16 @@ settings! {
     successors: u32 = 3; shared "successors" "successors" "N" in Measuring;
     read number; write |c| c.successors.to_string(); check |_| Ok(());
     help "How many ranks may take the place of rank 0 (or --master), one after the other, when it is lost, over TCP; 0: the run ends with it" shown;
+
+    /// How long connections over TCP last.
+    connections: Connections = Connections::Persistent; shared "connections" "connections" "MODE" in Measuring;
+    read |text| choice(text, &CONNECTIONS); write |c| name_of(c.connections, &CONNECTIONS).into();
+    check |c| if c.connections == Connections::PerRound && c.rounds == RoundMode::Local {
+        Err("is per-round, and --rounds local has no rounds; leave one of them out".into())
+    } else { Ok(()) };
+    help "How long ranks over TCP stay connected with rank 0 (or --master): persistent, for the whole run, or per-round, where each comes with its window, takes \
+          the decision and hangs up, so that nothing stands between rounds. Rounds take longer, no window is ended early, and a rank whose process has ended is \
+          named as one that hangs" shown;
 
     /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536 (ranks times nodes).
     share_rounds: Option<bool> = None; shared "share_rounds" "share-rounds" "BOOL" in Measuring;

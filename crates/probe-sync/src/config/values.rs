@@ -44,6 +44,18 @@ impl RoundMode {
 pub(super) const ROUND_MODES: [(&str, RoundMode); 3] =
     [("master", RoundMode::Master), ("timed", RoundMode::Timed), ("local", RoundMode::Local)];
 
+/// How long a connection over TCP lasts.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// As long as the run.
+    Persistent,
+    /// A round: each rank comes to the master with its window, takes the decision, and hangs up.
+    PerRound,
+}
+
+pub(super) const CONNECTIONS: [(&str, Connections); 2] =
+    [("persistent", Connections::Persistent), ("per-round", Connections::PerRound)];
+
 /// Which node is the reference: a number, or `auto`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ReferenceChoice {

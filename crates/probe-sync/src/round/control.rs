@@ -9,6 +9,8 @@
 //!
 //! Time-based rounds have no master, and local windows no rounds: there only the end can be asked for.
 //!
+//! Where connections last for a round nobody hears anything between rounds: what is asked comes to the master with the next window, and no window ends early.
+//!
 //! What it does not do: decide what follows (`decider`).
 
 use std::time::{Duration as StdDuration, Instant};
@@ -19,7 +21,8 @@ use probe_sync_sys::SystemClock;
 use probe_sync_time::{Clock as _, Duration, NodeId, Reference, RoundId, Timestamp};
 
 use super::decider::Decider;
-use super::exchange::{Exchange, Word};
+use super::exchange::Exchange;
+use super::messages::Word;
 use super::node::Node;
 use super::request::{Asked, Request, Requests};
 use super::window::WindowPlan;
@@ -127,6 +130,10 @@ impl Control {
             }
         }
         for asked in self.requests.take() {
+            if asked.request == Request::EndRound && !here.exchange.hears_between_rounds() {
+                asked.refuse(NOBODY_HEARS);
+                continue;
+            }
             self.bring(&asked.request, here)?;
             if self.brought.len() < BROUGHT_MAX {
                 self.brought.push(asked);
@@ -192,7 +199,8 @@ impl Control {
                 return Ok(());
             }
             self.anomaly = Some(now);
-            tracing::warn!("round {} ends early: {what}", here.round_id);
+            let becomes = if here.exchange.hears_between_rounds() { "ends early" } else { "ends in its time" };
+            tracing::warn!("round {} {becomes}: {what}", here.round_id);
         } else {
             tracing::info!("rank {rank} asks: {request}; in round {}", here.round_id);
         }
@@ -201,7 +209,7 @@ impl Control {
 
     /// At the master: ends the window under way on all nodes together, where they have a common clock by now and it does not end as soon by itself.
     fn end_window_soon(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
-        if self.ending == Some(here.round_id) || here.window.closing() {
+        if self.ending == Some(here.round_id) || here.window.closing() || !here.exchange.hears_between_rounds() {
             return Ok(());
         }
         let Some((now, last)) = here.reference_now().zip(here.last) else { return Ok(()) };
@@ -216,6 +224,10 @@ impl Control {
         Ok(())
     }
 }
+
+/// Why no window is ended early.
+const NOBODY_HEARS: &str =
+    "with --connections per-round nobody can be told between rounds that a window ends early: it ends in its time";
 
 /// Requests of this rank that may wait for a decision.
 const BROUGHT_MAX: usize = 256;

@@ -62,7 +62,7 @@ pub(crate) struct Ended<'a> {
 }
 
 /// What the master's own clock says when a window has ended.
-#[derive(Copy, Clone, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MasterTime {
     /// Since the run began.
     pub begun: StdDuration,

@@ -11,99 +11,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{self as collective, Attendance, Collective, Deadline, Frames, Rank, Traffic};
-use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
-use serde::{Deserialize, Serialize};
+use probe_sync_time::{Duration, NodeId, RoundId};
 
-use super::request::Request;
-use super::standby::{Present, Shadow};
-use crate::join::{Back, Joined, Notice, ROOT_SPEAKS_FIRST};
+use super::messages::{Broadcast, Word};
+use super::standby::Present;
+use crate::config::Connections;
+use crate::join::{Joined, Notice, ROOT_SPEAKS_FIRST};
 use crate::measure::account::RankAccount;
 use crate::{Error, wire};
-
-/// What the master sends to all ranks at the end of a round.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Broadcast {
-    /// The solved round, with the decision about the next one.
-    Solved(Box<Told>),
-    /// The run ends here; the window under way was too short to be solved.
-    Ended {
-        /// The round that was not solved.
-        round_id: RoundId,
-    },
-}
-
-/// What a rank is told of a solved round.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Told {
-    /// The round, or this rank's part of it.
-    pub round: GlobalWindowData,
-    /// The nodes that probe again from now on.
-    pub back: Vec<Back>,
-    /// How many ranks take part, the master among them.
-    pub present: u32,
-    /// For the rank that takes the master's place when it is lost.
-    pub shadow: Option<Shadow>,
-    /// For all that could, when it has changed: who is there.
-    pub attendants: Option<Present>,
-}
-
-/// What is said beside the rounds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Word {
-    /// To the master: somebody asks this of the run.
-    Asks(Request),
-    /// From the master: the window of this round ends at this instant (ROUND_END).
-    RoundEnds {
-        /// The round under way.
-        round_id: RoundId,
-        /// On the reference clock.
-        at: Timestamp<Reference>,
-    },
-    /// From the root, where rounds have no master: somebody asked the run to end.
-    RunEnds,
-}
-
-impl Broadcast {
-    /// A solved round, without a shadow.
-    pub fn solved(round: GlobalWindowData, back: Vec<Back>, present: u32) -> Self {
-        Self::Solved(Box::new(Told { round, back, present, shadow: None, attendants: None }))
-    }
-
-    /// What a rank of `node` is told of it, where not everybody is told all.
-    fn part_of(&self, node: NodeId) -> Self {
-        match self {
-            Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone(), told.present),
-            Self::Ended { round_id } => Self::Ended { round_id: *round_id },
-        }
-    }
-
-    /// What the other ranks are told that could take the master's place.
-    fn with_attendants(&self) -> Self {
-        let mut told = self.without_shadow();
-        if let (Self::Solved(own), Self::Solved(told)) = (self, &mut told) {
-            told.attendants.clone_from(&own.attendants);
-        }
-        told
-    }
-
-    /// What ranks are told that do not take the master's place.
-    fn without_shadow(&self) -> Self {
-        match self {
-            Self::Solved(told) => Self::solved(told.round.clone(), told.back.clone(), told.present),
-            Self::Ended { round_id } => Self::Ended { round_id: *round_id },
-        }
-    }
-
-    /// Which round it is about.
-    pub fn round_id(&self) -> RoundId {
-        match self {
-            Self::Solved(told) => told.round.round_id,
-            Self::Ended { round_id } => *round_id,
-        }
-    }
-}
 
 /// One rank's way to the others.
 pub(crate) struct Exchange<'c> {
@@ -114,6 +30,8 @@ pub(crate) struct Exchange<'c> {
     node_of_rank: Vec<NodeId>,
     /// Ranks are told their own part of a round only.
     own_parts: bool,
+    /// Nobody is connected between rounds.
+    per_round: bool,
     /// Who takes the master's place, in this order.
     successors: Vec<Rank>,
     frames: Frames,
@@ -133,6 +51,7 @@ impl<'c> Exchange<'c> {
             participants,
             node_of_rank: joined.plan.node_of_rank.clone(),
             own_parts: !shares_rounds(joined),
+            per_round: joined.config.connections == Connections::PerRound,
             successors: joined.plan.successors.iter().map(|(rank, _)| *rank).collect(),
             frames: Frames::default(),
             round_timeout,
@@ -149,7 +68,9 @@ impl<'c> Exchange<'c> {
     /// Names the rank that is late or gone, or whose bytes are wrong.
     pub fn gather(&mut self, own: Option<&NodeWindowData>, window: Duration) -> Result<Vec<NodeWindowData>, Error> {
         let payload = own.map(wire::encode).unwrap_or_default();
-        let deadline = self.deadline(window);
+        // Who comes to the root anew finds out only then that it hangs, and is to find it out when those do who wait for its word.
+        let comes = self.per_round && !self.at_root();
+        let deadline = if comes { self.deadline_of_the_roots_word(window) } else { self.deadline(window) };
         self.collective.gather(&self.participants, &payload, &mut self.frames, &deadline)?;
         self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
         if self.collective.rank() != self.collective.root() {
@@ -159,7 +80,7 @@ impl<'c> Exchange<'c> {
         present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
-    /// Brings every node's window to every rank. Ranks that are no node take part with nothing. `window` is the length of the windows in force.
+    /// Brings every node's window to every rank; also says which ranks take part. Ranks that are no node take part without one. `window` is the length of the windows in force.
     ///
     /// # Errors
     /// As [`Self::gather`]; also when a window is of another round.
@@ -168,19 +89,41 @@ impl<'c> Exchange<'c> {
         own: Option<&NodeWindowData>,
         round_id: RoundId,
         window: Duration,
-    ) -> Result<Vec<NodeWindowData>, Error> {
-        let payload = own.map(wire::encode).unwrap_or_default();
+    ) -> Result<(Vec<NodeWindowData>, Vec<bool>), Error> {
+        let payload = wire::encode(&own);
         let root = self.at_root();
         let deadline = if root { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
         self.collective.allgather(&payload, &mut self.frames, &deadline)?;
         self.gathered_bytes = self.frames.iter().map(<[u8]>::len).sum();
+        let here = self.frames.iter().map(|bytes| !bytes.is_empty()).collect();
         let present = self.frames.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
-        let windows: Vec<NodeWindowData> =
+        let said: Vec<Option<NodeWindowData>> =
             present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect::<Result<_, _>>()?;
+        let windows: Vec<NodeWindowData> = said.into_iter().flatten().collect();
         match windows.iter().find(|window| window.round_id != round_id) {
             Some(other) => Err(Error::Sequence { expected: round_id, got: other.round_id }),
-            None => Ok(windows),
+            None => Ok((windows, here)),
         }
+    }
+
+    /// In time-based rounds, before the first: those who may take the root's place are told who is there. Given at the root; None elsewhere on ranks that may not.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub fn tell_successors(&mut self, present: Option<&Present>, window: Duration) -> Result<Option<Present>, Error> {
+        if self.successors.is_empty() {
+            return Ok(None);
+        }
+        let deadline = if self.at_root() { self.deadline(window) } else { self.deadline_of_the_roots_word(window) };
+        self.frames.clear();
+        if self.at_root() {
+            for rank in 0..self.collective.size() {
+                self.frames.push(&wire::encode(&present.filter(|_| self.successors.contains(&rank))));
+            }
+        }
+        let mut told = Vec::new();
+        self.collective.scatter(&self.frames, &mut told, &deadline)?;
+        if self.at_root() { Ok(None) } else { wire::decode(&told, self.collective.root()) }
     }
 
     /// Brings the master's word to every rank, its shadow to `standby` alone. Both are given at the master.
@@ -280,9 +223,13 @@ impl<'c> Exchange<'c> {
         !self.successors.is_empty() && !self.at_root() && self.collective.root_has_gone()
     }
 
-    /// At the root, when many ranks were lost at once: the rank around which the others have met without this one.
-    pub fn superseded_by(&mut self) -> Option<Rank> {
-        self.collective.superseded_by()
+    /// At the root, which found so many ranks `here` that were as many `before`: if less than half are left, looks whether the others have met without it.
+    ///
+    /// # Errors
+    /// [`Error::Superseded`] when they have.
+    pub fn check_not_superseded(&mut self, before: u32, here: u32) -> Result<(), Error> {
+        let other = if 2 * here < before { self.collective.superseded_by() } else { None };
+        other.map_or(Ok(()), |rank| Err(Error::Superseded { rank, here, before }))
     }
 
     /// After that: what the master that is lost decided last, for all who have missed it. `last` is what this rank was told last. None where nobody has missed
@@ -322,7 +269,7 @@ impl<'c> Exchange<'c> {
         self.collective.broadcast(&mut agreed, &deadline)?;
         let Some(holder) = wire::decode::<Option<Rank>>(&agreed, root)? else { return Ok(None) };
         let concerned: Vec<bool> = (0..size).map(|rank| [root, holder].contains(&rank)).collect();
-        let held = last.map(|last| wire::encode(&last.without_shadow())).unwrap_or_default();
+        let held = last.map(wire::encode).unwrap_or_default();
         self.collective.gather(&concerned, &held, &mut self.frames, &deadline)?;
         let mut newest = Vec::new();
         if rank == root {
@@ -333,6 +280,19 @@ impl<'c> Exchange<'c> {
         }
         self.collective.broadcast(&mut newest, &deadline)?;
         wire::decode(&newest, root)
+    }
+
+    /// A round is over, and another follows.
+    ///
+    /// # Errors
+    /// When the system refuses what that needs.
+    pub fn round_is_over(&mut self) -> Result<(), Error> {
+        Ok(self.collective.round_is_over()?)
+    }
+
+    /// Whether what the master says between rounds reaches the others.
+    pub fn hears_between_rounds(&self) -> bool {
+        !self.per_round
     }
 
     /// Says something beside the rounds: the root to all, another rank to the root. False where the backend carries no words.

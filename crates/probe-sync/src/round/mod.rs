@@ -17,10 +17,11 @@ mod control;
 pub(crate) mod decider;
 pub(crate) mod exchange;
 pub(crate) mod keeper;
+pub(crate) mod messages;
 pub(crate) mod node;
 pub(crate) mod request;
 mod settle;
-mod standby;
+pub(crate) mod standby;
 mod succession;
 mod window;
 
@@ -36,8 +37,9 @@ use probe_sync_time::{Clock as _, Duration, NodeId, RoundId, System, Timestamp};
 
 use self::control::{Control, Here};
 use self::decider::{Decided, Decider, Ended, MasterTime};
-use self::exchange::{Broadcast, Exchange, Told};
+use self::exchange::Exchange;
 use self::keeper::Keeper;
+use self::messages::{Broadcast, Told};
 use self::node::Node;
 use self::request::{Request, Requests};
 use self::standby::{Present, Shadow, Standby};
@@ -69,6 +71,8 @@ pub(crate) struct Rounds<'c> {
     standby: Option<Box<Standby>>,
     /// On all that could: who is there.
     attendants: Option<Present>,
+    /// In time-based rounds: what the last one was solved of.
+    last_windows: Vec<NodeWindowData>,
     joined: Arc<Joined>,
     control: Control,
     /// Whether the node starts exchanges.
@@ -104,6 +108,8 @@ pub(crate) struct Setup {
     pub own: NodeId,
     pub decider: Option<Box<Decider>>,
     pub keeper: Option<Box<Keeper>>,
+    /// Where this rank could take the master's place, and its rounds do not tell who is there.
+    pub attendants: Option<Present>,
     pub feed: Option<Feed>,
     pub stop: Stop,
     pub pause: Arc<AtomicBool>,
@@ -122,7 +128,7 @@ struct Probing {
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
     pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, setup: Setup) -> Self {
-        let Setup { node, own, decider, keeper, feed, stop, pause, requests } = setup;
+        let Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests } = setup;
         let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
         let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
@@ -137,7 +143,8 @@ impl<'c> Rounds<'c> {
             decider,
             keeper,
             standby: None,
-            attendants: None,
+            attendants,
+            last_windows: Vec::new(),
             joined: Arc::clone(joined),
             control: Control::new(requests, mode),
             probing: Probing::default(),
@@ -172,8 +179,7 @@ impl<'c> Rounds<'c> {
             let mut parts = Parts::default();
             let (own, closed) = self.end_window(&mut parts)?;
             match self.mode {
-                RoundMode::Master => return self.round_of_master(own.as_ref(), closed, &mut parts),
-                RoundMode::Timed => return self.round_of_all(own.as_ref(), closed, &mut parts),
+                RoundMode::Master | RoundMode::Timed => return self.round(own.as_ref(), closed, &mut parts),
                 RoundMode::Local => self.no_round(),
             }
         }
@@ -242,16 +248,15 @@ impl<'c> Rounds<'c> {
     }
 
     /// One round with the master there is, or with the one that takes its place when it is lost meanwhile.
-    fn round_of_master(
-        &mut self,
-        own: Option<&NodeWindowData>,
-        closed: Instant,
-        parts: &mut Parts,
-    ) -> Result<bool, Error> {
+    fn round(&mut self, own: Option<&NodeWindowData>, closed: Instant, parts: &mut Parts) -> Result<bool, Error> {
         let (round_id, mut masters_lost) = (self.round_id, 0);
         // Bounded: every time round there is one rank less to be the master.
         loop {
-            let mut error = match self.round_with_master(own, closed, parts) {
+            let done = match self.mode {
+                RoundMode::Timed => self.round_of_all(own, closed, parts),
+                RoundMode::Master | RoundMode::Local => self.round_with_master(own, closed, parts),
+            };
+            let mut error = match done {
                 Err(error) if self.exchange.master_is_lost(&error) => error,
                 other => return other,
             };
@@ -283,11 +288,7 @@ impl<'c> Rounds<'c> {
             let before = keeper.here();
             let back = keeper.attend(self.round_id, &mut self.exchange)?;
             let here = keeper.here();
-            if 2 * here < before
-                && let Some(rank) = self.exchange.superseded_by()
-            {
-                return Err(Error::Superseded { rank, here, before });
-            }
+            self.exchange.check_not_superseded(before, here)?;
             standby = self.exchange.standby(|rank| keeper.is_steady(rank));
             let attendants = keeper.for_successors();
             if self.stop.raised() && !decider.asked() {
@@ -313,15 +314,24 @@ impl<'c> Rounds<'c> {
         closed: Instant,
         parts: &mut Parts,
     ) -> Result<bool, Error> {
-        let windows = parts.time(Part::Gather, || self.exchange.allgather(own, self.round_id, self.pace.window))?;
+        let allgather = || self.exchange.allgather(own, self.round_id, self.pace.window);
+        let (windows, here) = parts.time(Part::Gather, allgather)?;
         if let Some(keeper) = &mut self.keeper {
+            let before = keeper.here();
             keeper.take_down(self.round_id, &mut self.exchange);
+            self.exchange.check_not_superseded(before, keeper.here())?;
+        }
+        if let Some(attendants) = &mut self.attendants {
+            attendants.away = here.iter().map(|here| !here).collect();
         }
         let solved = self.decide(&windows, closed, None, parts)?;
         let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
         let ended = Broadcast::Ended { round_id: self.round_id };
-        let broadcast = solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), 0));
-        self.follow_and_finish(broadcast, &windows, decided_at, parts)
+        let present = here.iter().filter(|here| **here).count() as u32;
+        let broadcast = solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), present));
+        let goes_on = self.follow_and_finish(broadcast, &windows, decided_at, parts)?;
+        self.last_windows = windows;
+        Ok(goes_on)
     }
 
     /// The next window is as long as this one; the run ends when its time is over or somebody asks.
@@ -366,6 +376,10 @@ impl<'c> Rounds<'c> {
         if !self.follow(broadcast)? {
             return Ok(false);
         }
+        // The end needs the connections of the last round.
+        if !self.ended {
+            self.exchange.round_is_over()?;
+        }
         // Last: a slow disk must not keep this node back from the pace that the others have already.
         if let Some(keeper) = &mut self.keeper {
             let [gathered_bytes, decision_bytes] = self.exchange.message_bytes();
@@ -390,6 +404,9 @@ impl<'c> Rounds<'c> {
     /// When its decision cannot be followed.
     pub fn again(mut self, latest: Broadcast) -> Result<Self, Error> {
         self.follow(latest)?;
+        if !self.ended {
+            self.exchange.round_is_over()?;
+        }
         Ok(self)
     }
 

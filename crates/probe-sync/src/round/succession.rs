@@ -3,18 +3,23 @@
 //! Place in the flow: in the middle of a round, when its gather or its broadcast has failed because the master is lost; the round is then repeated. The ranks that
 //! are left choose (`collective`), whoever knows a round that others have missed tells it, and the new master begins files of its own.
 //!
+//! In time-based rounds every rank solves and has what it needs; who has missed a round is given its windows. Which ranks are there the allgather says.
+//!
 //! What it does not do: keep what the master knows at hand (`standby`).
 
 use std::time::Instant;
 
 use super::Rounds;
-use super::decider::Decider;
-use super::exchange::Broadcast;
+use super::decider::{Decider, MasterTime};
 use super::keeper::Keeper;
+use super::messages::Broadcast;
+use super::standby::Shadow;
 use crate::Error;
+use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::pace::Policy;
 use crate::report::TakenOver;
+use crate::report::parts::Parts;
 
 impl Rounds<'_> {
     /// Settles with the others who is the master now, and what the one before decided last. So many masters were lost in this round before.
@@ -24,21 +29,56 @@ impl Rounds<'_> {
         let present = self.last.as_ref().map_or(self.joined.ranks, |told| told.present as usize);
         let present = present.saturating_sub(lost_before);
         let root = self.exchange.succeed(present, window)?;
-        let last = self.last.as_ref().map(|told| Broadcast::Solved(told.clone()));
+        let last = self.last_broadcast();
         let missed = self.exchange.last_decided(last.as_ref(), present, window)?;
         let missed = missed.filter(|missed| missed.round_id() >= self.round_id);
         if self.exchange.at_root() {
-            let first_round = missed.as_ref().map_or(self.round_id, Broadcast::round_id);
+            let known = self.last.as_ref().filter(|_| self.mode == RoundMode::Timed).map(|told| told.round.round_id);
+            let first_round = missed.as_ref().map(Broadcast::round_id).or(known).unwrap_or(self.round_id);
             self.take_over(TakenOver { from_rank: lost, first_round })?;
         }
         tracing::info!("rank {root} is the master in place of rank {lost} from round {} on", self.round_id);
-        if let Some(missed) = missed {
-            self.keep_missed(&missed);
-            self.follow(missed)?;
+        match missed {
+            Some(missed) if self.mode == RoundMode::Timed => self.solve_missed(missed)?,
+            Some(missed) => {
+                self.keep_missed(&missed);
+                self.follow(missed)?;
+            }
+            None => self.keep_last(),
         }
         // What was asked of the lost one may have been lost with it.
         self.control.ask_again();
         Ok(())
+    }
+
+    /// What this rank was told last, for those who have missed it.
+    fn last_broadcast(&self) -> Option<Broadcast> {
+        let mut told = self.last.clone()?;
+        if self.mode == RoundMode::Timed {
+            // Every rank decides by what it has heard since the first round.
+            told.shadow =
+                Some(Shadow { windows: self.last_windows.clone(), time: MasterTime::default(), requests: Vec::new() });
+        }
+        Some(Broadcast::Solved(told))
+    }
+
+    /// In time-based rounds: solves the round that this rank has missed, of the windows that others have heard.
+    fn solve_missed(&mut self, missed: Broadcast) -> Result<(), Error> {
+        let Broadcast::Solved(mut told) = missed else { return Ok(()) };
+        let Some(Shadow { windows, .. }) = told.shadow.take() else { return Ok(()) };
+        let round_id = self.round_id;
+        let solved = self.decide(&windows, Instant::now(), None, &mut Parts::default())?;
+        self.last_windows = windows;
+        let ended = Broadcast::Ended { round_id };
+        self.follow(solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), told.present)))?;
+        Ok(())
+    }
+
+    /// At the new master of time-based rounds: the last round that all have solved. The one before may have been lost before it was in its files.
+    fn keep_last(&mut self) {
+        if let (RoundMode::Timed, Some(keeper), Some(told)) = (self.mode, &mut self.keeper, &self.last) {
+            keeper.record_missed(&told.round);
+        }
     }
 
     /// At the new master: what the one before decided, and this rank was not told.
@@ -58,8 +98,12 @@ impl Rounds<'_> {
     fn take_over(&mut self, taken_over: TakenOver) -> Result<(), Error> {
         let rank = self.exchange.root();
         let present = self.attendants.take().ok_or(Error::NoStandby { rank, lost: taken_over.from_rank })?;
-        let (decider, begun) =
-            self.standby.take().map_or_else(|| self.decider_of_last(), |standby| standby.take_over());
+        // In time-based rounds every rank has one.
+        let (decider, begun) = match (self.decider.take(), self.standby.take()) {
+            (Some(own), _) => (own, self.begun.0),
+            (None, Some(standby)) => standby.take_over(),
+            (None, None) => self.decider_of_last(),
+        };
         let mut keeper = Box::new(Keeper::take_over(&self.joined, rank, present, taken_over)?);
         keeper.take_down(taken_over.first_round, &mut self.exchange);
         self.exchange.go_on_without_lost(keeper.notice())?;

@@ -209,7 +209,13 @@ impl SessionBuilder {
                 }
                 return result;
             }
-            Meets::Hosts(meeting, size) => meeting.host(size, &deadline)?,
+            Meets::Hosts(meeting, size) => {
+                let earlier = self.config.as_ref().map(|config| kept_successors(&config.out, 0)).unwrap_or_default();
+                match meeting.return_as_rank_0(&earlier, size, &deadline)? {
+                    Some(returned) => returned,
+                    None => meeting.host(size, &deadline)?,
+                }
+            }
             Meets::Joins(id, rank, size) => {
                 let successors =
                     self.config.as_ref().map(|config| kept_successors(&config.out, rank)).unwrap_or_default();

@@ -133,7 +133,8 @@ impl<'c> Session<'c> {
         }
         match self.rounds.advance() {
             Ok(true) => {
-                if let Some(folder) = self.rounds.taken_over_in()
+                if self.joined.config.rounds == RoundMode::Master
+                    && let Some(folder) = self.rounds.taken_over_in()
                     && let Some(requests) = self.requests.take()
                 {
                     self.control = ControlSocket::open(folder, requests);

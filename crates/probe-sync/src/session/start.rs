@@ -13,7 +13,7 @@ use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::clock::{self, Feed, Pages};
-use crate::config::{RoundMode, TracerClockChoice};
+use crate::config::{Connections, RoundMode, TracerClockChoice};
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
@@ -21,9 +21,11 @@ use crate::measure::virtual_clocks::virtual_clock;
 use crate::pace::{Pace, Policy};
 use crate::report::Recorder;
 use crate::round::decider::Decider;
-use crate::round::exchange::{Broadcast, Exchange};
+use crate::round::exchange::Exchange;
 use crate::round::keeper::Keeper;
+use crate::round::messages::Broadcast;
 use crate::round::node::Node;
+use crate::round::standby::Present;
 use crate::round::{Rounds, Setup};
 use crate::store::{ReceivedFiles, RunDirectory, keep_successors};
 use crate::{Config, Error, wire};
@@ -40,8 +42,10 @@ pub(super) fn start<'c>(
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
+    let connections = config.as_ref().map_or(Ok(()), |config| connect_as_asked(config, collective));
     let notice = collective.notice();
     let own = |config: &Config| {
+        connections.clone()?;
         let key_file = key_file.as_ref().map_err(ToString::to_string)?;
         clock::usable(config.clock_counter)?;
         // Who comes back finds who leads now.
@@ -83,21 +87,38 @@ pub(super) fn start<'c>(
     let bound = bound.and_then(Result::ok);
     let node = bound.map(|bound| Node::start(bound.prober, bound.tracer, &joined, rank, None)).transpose()?;
     let decider = decider(&joined, leads, policy);
-    let keeper = claimed.map(|directory| {
-        let recorder = Recorder::begin(Arc::clone(&joined), &hellos, directory, None)?;
-        Ok::<_, Error>(Box::new(Keeper::new(&joined, recorder, hellos)))
-    });
-    let keeper = keeper.transpose()?;
+    let mut keeper = claimed.map(|directory| keeper(&joined, hellos, directory)).transpose()?;
     line_up(collective, &joined);
     let stop = Stop::new(&context.stop);
     let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
     if let Some(keeper) = keeper.as_ref().filter(|_| !context.ends_with_lost_rank) {
         exchange.go_on_without_lost(keeper.notice())?;
     }
+    let attendants = tell_successors(&joined, &mut exchange, keeper.as_deref_mut())?;
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
     let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
-    let rounds = Rounds::new(&joined, exchange, Setup { node, own, decider, keeper, feed, stop, pause, requests });
+    let rounds =
+        Rounds::new(&joined, exchange, Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests });
     Ok((joined, rounds))
+}
+
+/// At the root: what keeps the rounds in this directory.
+fn keeper(joined: &Arc<Joined>, hellos: Vec<Hello>, directory: RunDirectory) -> Result<Box<Keeper>, Error> {
+    let recorder = Recorder::begin(Arc::clone(joined), &hellos, directory, None)?;
+    Ok(Box::new(Keeper::new(joined, recorder, hellos)))
+}
+
+/// Where rounds do not tell it: who is there, for those who may take the master's place.
+fn tell_successors(
+    joined: &Joined,
+    exchange: &mut Exchange<'_>,
+    keeper: Option<&mut Keeper>,
+) -> Result<Option<Present>, Error> {
+    if joined.config.rounds != RoundMode::Timed {
+        return Ok(None);
+    }
+    let present = keeper.and_then(Keeper::for_successors);
+    exchange.tell_successors(present.as_ref(), Pace::configured(&joined.config).window)
 }
 
 /// At the root.
@@ -170,17 +191,25 @@ fn again<'c>(
     let node = node.map(start).transpose()?;
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
     let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
-    let setup = Setup { node, own, decider: None, keeper: None, feed, stop, pause, requests };
+    let setup = Setup { node, own, decider: None, keeper: None, attendants: None, feed, stop, pause, requests };
     let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
     Ok((joined, rounds))
 }
 
-/// Who takes the master's place, for this process and for the next one of this rank. Rank 0 is where the others look first.
+/// Who takes the master's place, for this process and for the next one of this rank.
 fn line_up(collective: &mut dyn Collective, joined: &Joined) {
     let successors = &joined.plan.successors;
     collective.line_up(successors);
-    if joined.config.master == 0 && collective.rank() != probe_sync_collective::ROOT {
-        keep_successors(&joined.config.out, collective.rank(), successors);
+    keep_successors(&joined.config.out, collective.rank(), joined.plan.run, successors);
+}
+
+/// Connections last as long as was asked for.
+fn connect_as_asked(config: &Config, collective: &mut dyn Collective) -> Result<(), String> {
+    match config.connections {
+        Connections::Persistent => Ok(()),
+        Connections::PerRound => {
+            collective.connect_per_round().map_err(|error| format!("--connections per-round: {error}"))
+        }
     }
 }
 
@@ -199,9 +228,9 @@ fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether this rank could take the master's place: only a master has one that others can take, and where the first rank that is lost ends the run nobody does.
+/// Whether this rank could take the master's place: without rounds there is none, and where the first rank that is lost ends the run nobody does.
 fn may_stand_by(config: &Config, context: &Context) -> bool {
-    config.rounds == RoundMode::Master && config.successors > 0 && !context.ends_with_lost_rank
+    config.rounds != RoundMode::Local && config.successors > 0 && !context.ends_with_lost_rank
 }
 
 fn joined(config: Config, plan: Plan, session_key: SessionKey, roster: Roster, collective: &dyn Collective) -> Joined {

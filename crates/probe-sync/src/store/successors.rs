@@ -10,8 +10,18 @@ use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use probe_sync_collective::EarlierRun;
 use probe_sync_files::write_whole;
+use probe_sync_time::RunId;
 use serde::{Deserialize, Serialize};
+
+/// What is kept.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// The run's number.
+    run: u64,
+    successors: Vec<Successor>,
+}
 
 /// One that may take the master's place.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,32 +31,35 @@ struct Successor {
     addresses: Vec<SocketAddr>,
 }
 
-/// What an earlier process of `rank` was told in the run directory `out`: who may have taken the place of rank 0, in their order. Empty where there was none, or where its run has
+/// What an earlier process of `rank` was told in the run directory `out`: which run it was in, and who may have taken the place of rank 0. Nothing where there was none, or where its run has
 /// ended well. A file that cannot be read is logged and counts as none, because rank 0 may be there.
-pub fn kept_successors(out: &Path, rank: usize) -> Vec<(usize, Vec<SocketAddr>)> {
+pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
     let path = place(out, rank);
     match read(&path) {
-        Ok(successors) => successors.into_iter().map(|one| (one.rank, one.addresses)).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Ok(Kept { run, successors }) => {
+            EarlierRun { run, successors: successors.into_iter().map(|one| (one.rank, one.addresses)).collect() }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => EarlierRun::default(),
         Err(error) => {
             tracing::warn!(
                 "cannot read {}: {error}; if rank 0 of the run under way is lost, this rank does not find who took its place. Remove the file for a new run",
                 path.display()
             );
-            Vec::new()
+            EarlierRun::default()
         }
     }
 }
 
 /// Keeps them for the next process of this rank. Where that fails the run goes on: what is lost is a way back.
-pub(crate) fn keep_successors(out: &Path, rank: usize, successors: &[(usize, Vec<SocketAddr>)]) {
+pub(crate) fn keep_successors(out: &Path, rank: usize, run: RunId, successors: &[(usize, Vec<SocketAddr>)]) {
     // Where ranks are not reached by address (MPI) nobody can come back.
     if successors.iter().all(|(_, addresses)| addresses.is_empty()) {
         return forget_successors(out, rank);
     }
     let path = place(out, rank);
     let of = |(rank, addresses): &(usize, Vec<SocketAddr>)| Successor { rank: *rank, addresses: addresses.clone() };
-    let kept = serde_json::to_vec(&successors.iter().map(of).collect::<Vec<_>>()).map_err(|error| error.to_string());
+    let kept = Kept { run: run.0, successors: successors.iter().map(of).collect() };
+    let kept = serde_json::to_vec(&kept).map_err(|error| error.to_string());
     let written = kept.and_then(|text| {
         fs::create_dir_all(out.join(SUCCESSORS_FOLDER)).map_err(|error| error.to_string())?;
         write_whole(&path, &text).map_err(|error| error.to_string())
@@ -68,7 +81,7 @@ fn place(out: &Path, rank: usize) -> PathBuf {
     out.join(SUCCESSORS_FOLDER).join(format!("rank{rank}.json"))
 }
 
-fn read(path: &Path) -> io::Result<Vec<Successor>> {
+fn read(path: &Path) -> io::Result<Kept> {
     let mut text = Vec::new();
     File::open(path)?.take(LONGEST + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LONGEST {
@@ -94,13 +107,15 @@ mod tests {
             (2, vec!["127.0.0.1:4711".parse().expect("an address")]),
             (1, vec!["[fd00::1]:9".parse().expect("an address")]),
         ];
-        assert!(kept_successors(out.path(), 3).is_empty());
-        keep_successors(out.path(), 3, &line);
-        keep_successors(out.path(), 4, &line);
-        assert_eq!(kept_successors(out.path(), 3), line);
-        keep_successors(out.path(), 3, &[]);
-        assert!(kept_successors(out.path(), 3).is_empty());
-        assert_eq!(kept_successors(out.path(), 4), line, "every rank has its own");
+        let none = EarlierRun::default();
+        let kept = EarlierRun { run: u64::MAX, successors: line.clone() };
+        assert_eq!(kept_successors(out.path(), 3), none);
+        keep_successors(out.path(), 3, RunId(u64::MAX), &line);
+        keep_successors(out.path(), 4, RunId(u64::MAX), &line);
+        assert_eq!(kept_successors(out.path(), 3), kept);
+        keep_successors(out.path(), 3, RunId(u64::MAX), &[]);
+        assert_eq!(kept_successors(out.path(), 3), none);
+        assert_eq!(kept_successors(out.path(), 4), kept, "every rank has its own");
         forget_successors(out.path(), 4);
         assert!(!out.path().join(SUCCESSORS_FOLDER).exists());
     }
@@ -110,9 +125,11 @@ mod tests {
         let out = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(out.path().join(SUCCESSORS_FOLDER)).expect("writable");
         let long = vec![b' '; LONGEST as usize + 2];
-        for bytes in [&b""[..], b"[{\"rank\":1", b"[{\"rank\":-1,\"addresses\":[]}]", &long] {
+        for bytes in
+            [&b""[..], b"{\"run\":7,", b"{\"run\":7,\"successors\":[{\"rank\":-1,\"addresses\":[]}]}", b"[]", &long]
+        {
             fs::write(place(out.path(), 1), bytes).expect("writable");
-            assert!(kept_successors(out.path(), 1).is_empty());
+            assert_eq!(kept_successors(out.path(), 1), EarlierRun::default());
         }
     }
 }

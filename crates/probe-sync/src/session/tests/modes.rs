@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{Collective as _, InProcess, Led};
+use probe_sync_collective::{Collective, InProcess, Led};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId, Timestamp};
@@ -33,13 +33,25 @@ pub(super) fn start_some_that_die(
     settings: &[(&str, &str)],
     lives: fn(usize) -> Option<u64>,
 ) -> Vec<Running> {
+    start_over(size, directory, settings, lives, |group| group)
+}
+
+/// As [`start_some_that_die`], each rank over what `way` makes of its end of the group.
+pub(super) fn start_over<C: Collective + Send + 'static>(
+    size: usize,
+    directory: &Path,
+    settings: &[(&str, &str)],
+    lives: fn(usize) -> Option<u64>,
+    way: fn(Led<InProcess>) -> C,
+) -> Vec<Running> {
     let mut config = Config { out: directory.join("out"), ..Config::default() };
     for (key, text) in
         [("inject_skew", "11"), ("skew_offset", "300ms"), ("tracer_clock", "none")].iter().chain(settings)
     {
         config.set(key, text, "test").expect("a setting");
     }
-    let spawn = |mut collective: Led<InProcess>| {
+    let spawn = |end: Led<InProcess>| {
+        let mut collective = way(end);
         let rank = collective.rank();
         let (config, requests, (sender, rounds)) = (config.clone(), Requests::default(), channel());
         let context = Context { requests: requests.clone(), ..Context::default() };

@@ -1,11 +1,14 @@
 //! Runs whose master is lost: who takes its place, and what is kept. Threads with real packets on loopback and virtual clocks.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use probe_sync_collective::{Attendance, Call, Collective, Deadline, Error, Frames, InProcess, Led, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::RoundId;
 
-use super::modes::{LONG, Running, end, start_some_that_die};
+use super::modes::{LONG, Running, end, start_over, start_some_that_die};
 use crate::round::request::Request;
 
 const SETTINGS: [(&str, &str); 3] = [("window", "400ms"), ("fixed", "true"), ("round_timeout", "2s")];
@@ -130,4 +133,140 @@ fn a_minority_without_its_master_knows_that_it_is_one() {
         }
     }
     assert!(folders(directory.path()).is_empty());
+}
+
+/// A rank that does not get what the last allgather of rank 0 brought the others.
+struct Misses {
+    end: Led<InProcess>,
+    /// How many it still gets.
+    left: Option<u64>,
+}
+
+impl Collective for Misses {
+    fn allgather(&mut self, payload: &[u8], frames: &mut Frames, deadline: &Deadline) -> Result<(), Error> {
+        self.end.allgather(payload, frames, deadline)?;
+        match &mut self.left {
+            Some(0) => {
+                self.left = None;
+                Err(Error::Lost { operation: "allgather", rank: self.end.root(), reason: "for this test".to_owned() })
+            }
+            left => {
+                *left = left.map(|left| left - 1);
+                Ok(())
+            }
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        self.end.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.end.size()
+    }
+
+    fn root(&self) -> Rank {
+        self.end.root()
+    }
+
+    fn backend(&self) -> &'static str {
+        self.end.backend()
+    }
+
+    fn gather(&mut self, who: &[bool], payload: &[u8], all: &mut Frames, limit: &Deadline) -> Result<(), Error> {
+        self.end.gather(who, payload, all, limit)
+    }
+
+    fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error> {
+        self.end.broadcast(buffer, deadline)
+    }
+
+    fn call(&mut self, word: &[u8]) -> Result<bool, Error> {
+        self.end.call(word)
+    }
+
+    fn calls(&mut self) -> Result<Vec<Call>, Error> {
+        self.end.calls()
+    }
+
+    fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
+        self.end.go_on_without_lost(notice)
+    }
+
+    fn let_nobody_back(&mut self) {
+        self.end.let_nobody_back();
+    }
+
+    fn attendance(&mut self) -> Attendance {
+        self.end.attendance()
+    }
+
+    fn stand_by(&mut self) -> Result<Option<Vec<SocketAddr>>, Error> {
+        self.end.stand_by()
+    }
+
+    fn line_up(&mut self, successors: &[(Rank, Vec<SocketAddr>)]) {
+        self.end.line_up(successors);
+    }
+
+    fn succeed(&mut self, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+        self.end.succeed(of, late_by, deadline)
+    }
+
+    fn root_has_gone(&mut self) -> bool {
+        self.end.root_has_gone()
+    }
+
+    fn abort(&mut self, reason: &str) {
+        self.end.abort(reason);
+    }
+}
+
+/// Rank 0 is lost after its sixth round, which some have not got: those who know it give them its windows, and all come to the same bytes from then on as before.
+fn check_missed_round(way: fn(Led<InProcess>) -> Misses) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let settings = [&SETTINGS[..], &[("rounds", "timed"), ("duration", "5s")]].concat();
+    let running = start_over(5, directory.path(), &settings, |rank| (rank == 0).then_some(6), way);
+    let (rounds, report) = end(running);
+    let bytes = |rank: usize, from: usize| serde_json::to_vec(&rounds[rank][from..]).expect("JSON");
+    let numbers: Vec<u64> = rounds[4].iter().map(|round| round.round_id.0).collect();
+    assert!(numbers.iter().copied().eq(0..numbers.len() as u64) && numbers.len() >= 9, "{numbers:?}");
+    // A rank that missed the round is told of it in the middle of the next.
+    assert_eq!(rounds[0].len(), 6);
+    for rank in 1..4 {
+        assert!(bytes(rank, 0) == bytes(4, 0), "rank {rank} differs");
+    }
+    let taken_over = report.taken_over.expect("by rank 1");
+    assert_eq!((taken_over.from_rank, taken_over.first_round), (0, RoundId(5)), "the last of rank 0 is kept twice");
+    assert_eq!(report.truth.as_ref().map(|truth| truth.outside_hard_interval), Some(0), "{report:?}");
+    let [folder] = &folders(directory.path())[..] else { panic!("{:?}", folders(directory.path())) };
+    let kept = |folder: &Path| recorded(folder).iter().map(|round| round.round_id.0).collect::<Vec<_>>();
+    assert_eq!(kept(&directory.path().join("out")), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(kept(folder), numbers[5..]);
+    let line = |folder: &Path, place: usize| {
+        let text = std::fs::read_to_string(folder.join("global_windows.jsonl")).expect("rounds");
+        text.lines().nth(place).map(str::to_owned)
+    };
+    assert_eq!(line(folder, 0), line(&directory.path().join("out"), 5), "as rank 0 had it");
+}
+
+#[test]
+fn in_time_based_rounds_every_rank_has_what_it_needs_to_take_over() {
+    check_missed_round(|end| Misses { end, left: None });
+}
+
+#[test]
+fn in_time_based_rounds_who_has_missed_the_last_round_solves_it_of_the_same_windows() {
+    check_missed_round(|end| {
+        let left = [2, 3].contains(&end.rank()).then_some(5);
+        Misses { end, left }
+    });
+}
+
+#[test]
+fn in_time_based_rounds_the_rank_that_takes_over_may_have_missed_the_last_round() {
+    check_missed_round(|end| {
+        let left = (end.rank() == 1).then_some(5);
+        Misses { end, left }
+    });
 }

@@ -1,0 +1,105 @@
+//! Ranks that come back to a group under way, and what becomes of those that have left.
+//!
+//! Place in the flow: the group's side of the `door`, at the root between the operations; and a returning rank's own side.
+//! What it does not do: decide who may come back (whoever calls `admit`).
+
+use super::earlier_run::EarlierRun;
+use super::frame::{Hashed, Kind};
+use super::joining::{self, Joining};
+use super::newcomers::Expected;
+use super::secret::Secret;
+use super::{CONTROL, Group, Tree, WayBack};
+use crate::labels::{exchanged, renamed};
+use crate::{Attendance, Deadline, Error, ROOT, Rank, Wait};
+
+impl Group {
+    /// As [`super::Tcp::return_as_rank_0`]: the group and the rank that is its root.
+    pub(super) fn return_as_rank_0(
+        earlier: &EarlierRun,
+        expected: Expected,
+        deadline: &Deadline,
+    ) -> Result<Option<(Self, Rank)>, Error> {
+        let Some(joining) = joining::return_as_rank_0(earlier, expected, deadline)? else { return Ok(None) };
+        let Joining { mut root, local, root_rank, way, retries, .. } = joining;
+        if expected.options.local {
+            root.take_offers();
+        }
+        let (label, size) = (exchanged(root_rank, ROOT), expected.size);
+        let group = Self::new(label, size, local, vec![root], WayBack::Closed(None))?;
+        let mut group = Self { retries, way: Some(way), ..group };
+        group.hear_notice(root_rank, expected, deadline)?;
+        Ok(Some((group, root_rank)))
+    }
+
+    /// A rank that comes back hears what it must know of the run.
+    pub(super) fn hear_notice(&mut self, root: Rank, expected: Expected, deadline: &Deadline) -> Result<(), Error> {
+        let told = self.receive_from_root(Kind::Back, 0, Wait::begin("coming back", deadline));
+        let notice = told.map_err(|error| if root == expected.root { error } else { renamed(error, root) })?;
+        self.way_back = WayBack::Returning(Some(Secret(notice)));
+        Ok(())
+    }
+
+    /// As [`crate::Collective::attendance`].
+    pub(super) fn who_left_and_who_asks(&mut self) -> Attendance {
+        let returned = if let WayBack::Open(door) = &self.way_back { door.returned() } else { Vec::new() };
+        // Who comes back has its place only because the process that had it is gone.
+        for returned in &returned {
+            let (rank, reason) = (returned.rank(), "its process was started again".to_owned());
+            // In an open group that is no error.
+            let _ = self.peers.lose(rank - 1, Error::Lost { operation: "coming back", rank, reason });
+        }
+        self.note_gone();
+        let back = returned.iter().map(|back| (back.rank(), back.payload().to_vec())).collect();
+        self.asking.extend(returned);
+        Attendance { left: std::mem::take(&mut self.left), back }
+    }
+
+    /// As [`crate::Collective::admit`].
+    pub(super) fn let_back_in(&mut self, rank: Rank, verdict: Result<(), String>) -> bool {
+        let Some(place) = self.asking.iter().position(|asking| asking.rank() == rank) else { return false };
+        let mut asking = self.asking.swap_remove(place);
+        asking.consume();
+        if let Err(reason) = verdict {
+            asking.send_dismissal(&reason);
+            self.leave_place(&asking);
+            return false;
+        }
+        let welcome = self.sequence.to_le_bytes();
+        let told = asking
+            .begin(Kind::Back, 1, (&welcome, &mut Hashed::default()), "coming back")
+            .and_then(|mut frame| asking.send(&mut frame, &welcome, "coming back"));
+        match told {
+            // Where it cannot be watched its end shows at the door.
+            Ok(true) => {
+                self.parted.retain(|(parted, _)| *parted != rank);
+                self.expect(rank);
+                return self.peers.put(rank - 1, asking).is_ok();
+            }
+            Ok(false) => asking.send_dismissal("it does not read what it is told"),
+            // It has gone again, and was not here.
+            Err(_) => {}
+        }
+        self.leave_place(&asking);
+        false
+    }
+
+    /// As [`crate::Collective::come_back`].
+    pub(super) fn take_part_again(&mut self, statement: &[u8], deadline: &Deadline) -> Result<(), Error> {
+        let wait = || Wait::begin("coming back", deadline);
+        self.peers.send(Kind::Back, 0, &[CONTROL], |_| statement, wait())?;
+        let sequence = self.receive_from_root(Kind::Back, 1, wait())?;
+        let what = || format!("{} bytes that are no sequence", sequence.len());
+        let sequence = <[u8; 8]>::try_from(sequence.as_slice()).map_err(|_| Error::Protocol {
+            operation: "coming back",
+            rank: ROOT,
+            what: what(),
+        })?;
+        self.sequence = u64::from_le_bytes(sequence);
+        self.way_back = WayBack::Closed(None);
+        if let Tree::Branch(branch) = &mut self.tree {
+            branch.come_back();
+            branch.prepare(&mut self.peers)?;
+        }
+        Ok(())
+    }
+}

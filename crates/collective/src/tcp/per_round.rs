@@ -1,0 +1,175 @@
+//! Connections that last for a round: each rank comes to the root when its window has ended, proves itself, gives its window, takes the decision, and hangs up.
+//!
+//! Place in the flow: in a star, where it was asked for ([`crate::Collective::connect_per_round`]). The ranks meet as ever, and their connections end for the first time with the first round.
+//! From then on they come to the `door`, with the number that their process has given when it met; who has another number does not have the rank's place. Every rank
+//! comes in a gather, also one that contributes nothing, since it is to take the decision. Who does not come in time is lost, as one that says nothing.
+//!
+//! A rank hangs up first, when it has the decision; the root keeps its end until it sees that, because closing it with something unread would discard the decision. What
+//! a rank says between rounds waits here and goes before its next frame. The root says nothing then: it reaches nobody.
+//!
+//! What it does not do: end in the middle of a round, or in a tree.
+
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use super::between_rounds::PerRound;
+use super::connection::Connection;
+use super::door::{Door, Place};
+use super::frame::Kind;
+use super::greeting::Verdict;
+use super::joining::{Attempt, Joining, RETRY_FIRST, RETRY_LAST, jittered};
+use super::peers::Coming;
+use super::secret::Secret;
+use super::sockets::poll_sockets;
+use super::{CONTROL, Group, Tree, WayBack};
+use crate::{Error, ROOT, Rank, Wait, random_bytes};
+
+impl Group {
+    /// Connections end with each round from now on.
+    ///
+    /// # Errors
+    /// Where the group is a tree.
+    pub fn make_per_round(&mut self) -> Result<(), Error> {
+        if !matches!(self.tree, Tree::Star) {
+            let what = "connections that last for a round".to_owned();
+            let reason =
+                "these ranks form a tree, whose ranks wait for each other: set PROBE_SYNC_TCP_FANOUT=star on all ranks";
+            return Err(Error::Setup { what, reason: reason.to_owned() });
+        }
+        self.per_round = Some(PerRound { way: self.way.clone(), ..PerRound::default() });
+        Ok(())
+    }
+
+    /// Keeps a word until this rank comes for the next round.
+    ///
+    /// # Errors
+    /// When too many wait.
+    pub fn keep_word(&mut self, word: &[u8]) -> Result<bool, Error> {
+        let Some(per_round) = self.per_round.as_mut().filter(|per_round| per_round.way.is_some()) else {
+            return Ok(false);
+        };
+        if per_round.unsaid.len() >= UNSAID_MAX {
+            let reason = format!("{UNSAID_MAX} words wait for the next round already");
+            return Err(Error::Backend { operation: "call", reason });
+        }
+        per_round.unsaid.push(word.to_vec());
+        Ok(true)
+    }
+
+    /// Words of those who have hung up since, each with its place; forgets the connections of those who have by now.
+    pub fn words_of_the_round(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
+        let Some(per_round) = &mut self.per_round else { return Ok(Vec::new()) };
+        if !per_round.parting.is_empty() {
+            let sockets: Vec<_> =
+                per_round.parting.iter().map(|parting| (parting.stream().as_fd(), PollFlags::RDHUP)).collect();
+            let mut ended = poll_sockets(&sockets, Duration::ZERO, "calls")?.into_iter();
+            per_round.parting.retain(|_| ended.next() == Some(false));
+        }
+        Ok(std::mem::take(&mut per_round.heard))
+    }
+
+    /// The round is over: hangs up.
+    pub fn hang_up(&mut self) -> Result<(), Error> {
+        if self.rank != ROOT {
+            self.peers.remove(CONTROL);
+            return Ok(());
+        }
+        self.let_ranks_come()?;
+        let said = self.peers.words()?;
+        let parting = self.peers.part();
+        if let (Some(per_round), WayBack::Open(door)) = (&mut self.per_round, &self.way_back) {
+            per_round.heard.extend(said);
+            per_round.parting.extend(parting);
+            door.part();
+        }
+        Ok(())
+    }
+
+    /// Lets ranks come for rounds, if they may not yet.
+    fn let_ranks_come(&mut self) -> Result<(), Error> {
+        if self.per_round.as_ref().is_none_or(|per_round| per_round.open) {
+            return Ok(());
+        }
+        self.open_door(Secret(Vec::new()))?;
+        let WayBack::Open(door) = &self.way_back else { return Ok(()) };
+        let (connections, bell) = door.open_for_rounds()?;
+        let awaited = self.peers.list().iter().map(Option::is_some).collect();
+        self.peers.wait_for_coming(Coming { connections, bell, awaited })?;
+        if let Some(per_round) = &mut self.per_round {
+            per_round.open = true;
+        }
+        Ok(())
+    }
+
+    /// Opens the door with this notice, where it is closed.
+    pub fn open_door(&mut self, notice: Secret) -> Result<(), Error> {
+        let parts = if let WayBack::Closed(parts) = &mut self.way_back { parts.take() } else { None };
+        if let Some((listener, expected)) = parts {
+            let others = self.peers.list().iter().map(|peer| peer.as_ref().map(Place::of));
+            let places = std::iter::once(None).chain(others).collect();
+            self.way_back = WayBack::Open(Door::open(listener, expected, places, notice, self.files.take())?);
+        }
+        Ok(())
+    }
+
+    /// At the root, before a gather: those who come are let in, and who has not hung up since the round before does it now.
+    pub fn await_ranks(&mut self) -> Result<(), Error> {
+        if let (Some(per_round), WayBack::Open(_)) = (&mut self.per_round, &self.way_back) {
+            // They had a whole window for it.
+            per_round.parting.clear();
+            self.let_ranks_come()?;
+        }
+        Ok(())
+    }
+
+    /// Comes to the root, where this rank has hung up.
+    pub fn connect(&mut self, wait: &mut Wait<'_>) -> Result<(), Error> {
+        let way = self.per_round.as_ref().and_then(|per_round| per_round.way.clone());
+        let Some(way) = way.filter(|_| self.peers.at(CONTROL).is_none()) else { return Ok(()) };
+        let (operation, mut pause) = (wait.operation(), RETRY_FIRST);
+        let mut refused_since: Option<Instant> = None;
+        let lost = |reason: String| Err(Error::Lost { operation, rank: ROOT, reason });
+        loop {
+            match way.attempt(wait)? {
+                Ok(greeted) => return self.say_unsaid(Joining::connection(greeted)),
+                Err(Attempt::Refused(verdict @ Verdict::GoneOn)) => {
+                    return Err(Error::Dismissed { reason: verdict.explain().to_owned() });
+                }
+                // Whoever listens there now is not the process that was the root.
+                Err(other @ (Attempt::Refused(_) | Attempt::AllForeign(_))) => return lost(other.reason()),
+                Err(other @ Attempt::NobodyListens(_)) => {
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= REFUSED_FOR {
+                        return lost(other.reason());
+                    }
+                }
+                Err(Attempt::Foreign(_) | Attempt::Unreachable(_) | Attempt::Failed(_)) => refused_since = None,
+            }
+            let Some(slice) = wait.slice() else { return Err(wait.late(vec![ROOT])) };
+            std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
+            self.retries += 1;
+            pause = (pause * 2).min(RETRY_LAST);
+        }
+    }
+
+    /// Says what waited for this connection.
+    fn say_unsaid(&mut self, mut root: Connection) -> Result<(), Error> {
+        for word in self.per_round.as_mut().map(|per_round| std::mem::take(&mut per_round.unsaid)).unwrap_or_default() {
+            root.say(Kind::Word, 0, &word, "call")?;
+        }
+        self.peers.put(CONTROL, root)
+    }
+
+    /// A rank that is let back in comes for its next rounds as the others do.
+    pub fn expect(&mut self, rank: Rank) {
+        self.peers.expect(rank - 1);
+    }
+}
+
+/// How long the root's address may refuse connections before it is lost: a firewall that is loaded anew refuses for a moment, too.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+/// Words that may wait for the next round.
+const UNSAID_MAX: usize = 256;

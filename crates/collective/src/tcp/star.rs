@@ -1,0 +1,42 @@
+//! A gather in a star: every rank speaks to the root itself.
+//!
+//! Place in the flow: what `tcp` does where there is no tree, whether connections last as long as the run or for a round (`per_round`).
+//! What it does not do: number the operations.
+
+use super::frame::Kind;
+use super::{CONTROL, Group};
+use crate::{Error, Frames, ROOT, Wait};
+
+impl Group {
+    /// Where connections last for a round all ranks come, and those that are no participants with nothing.
+    pub(super) fn gather_in_star(
+        &mut self,
+        participants: &[bool],
+        payload: &[u8],
+        frames: &mut Frames,
+        mut wait: Wait<'_>,
+    ) -> Result<(), Error> {
+        let (sequence, all_come) = (self.sequence, self.per_round.is_some());
+        if self.rank != ROOT {
+            self.connect(&mut wait)?;
+            let part = if participants[self.rank] { payload } else { &[] };
+            let speaks = all_come || participants[self.rank];
+            return if speaks { self.peers.send(Kind::Gather, sequence, &[CONTROL], |_| part, wait) } else { Ok(()) };
+        }
+        self.await_ranks()?;
+        let mut senders = self.peers.members();
+        senders.retain(|&place| all_come || participants[place + 1]);
+        self.peers.receive(Kind::Gather, sequence, &senders, wait)?;
+        frames.push(payload);
+        for place in 0..self.size - 1 {
+            match self.peers.at(place) {
+                Some(peer) if all_come || participants[place + 1] => {
+                    frames.push(if participants[place + 1] { peer.payload() } else { &[] });
+                    peer.consume();
+                }
+                _ => frames.push(&[]),
+            }
+        }
+        Ok(())
+    }
+}
