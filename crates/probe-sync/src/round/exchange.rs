@@ -63,6 +63,8 @@ pub(crate) enum Word {
     },
     /// From the root, where rounds have no master: somebody asked the run to end.
     RunEnds,
+    /// What a caller says to the others.
+    Note(Vec<u8>),
 }
 
 impl Broadcast {

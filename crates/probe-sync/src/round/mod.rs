@@ -18,6 +18,7 @@ pub(crate) mod decider;
 pub(crate) mod exchange;
 pub(crate) mod keeper;
 pub(crate) mod node;
+pub(crate) mod notes;
 pub(crate) mod request;
 mod settle;
 mod standby;
@@ -39,6 +40,7 @@ use self::decider::{Decided, Decider, Ended, MasterTime};
 use self::exchange::{Broadcast, Exchange, Told};
 use self::keeper::Keeper;
 use self::node::Node;
+use self::notes::Notes;
 use self::request::{Request, Requests};
 use self::standby::{Present, Shadow, Standby};
 use self::window::WindowPlan;
@@ -108,6 +110,7 @@ pub(crate) struct Setup {
     pub stop: Stop,
     pub pause: Arc<AtomicBool>,
     pub requests: Requests,
+    pub notes: Notes,
 }
 
 /// Who keeps a node from starting exchanges.
@@ -122,7 +125,7 @@ struct Probing {
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
     pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, setup: Setup) -> Self {
-        let Setup { node, own, decider, keeper, feed, stop, pause, requests } = setup;
+        let Setup { node, own, decider, keeper, feed, stop, pause, requests, notes } = setup;
         let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
         let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
@@ -139,7 +142,7 @@ impl<'c> Rounds<'c> {
             standby: None,
             attendants: None,
             joined: Arc::clone(joined),
-            control: Control::new(requests, mode),
+            control: Control::new(requests, notes, mode),
             probing: Probing::default(),
             feed,
             stop,
