@@ -14,6 +14,7 @@ mod modes;
 mod otlp;
 mod outputs;
 mod recorded;
+mod regional;
 mod regions;
 mod sim;
 mod snapshots;
