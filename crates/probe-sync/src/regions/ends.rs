@@ -7,6 +7,9 @@
 //!
 //! Notes are said again until all is over, so that a master that took a lost one's place hears them too.
 //!
+//! Where a launcher signals all ranks at once and kills them soon after (mpirun), there is no time for one after the other: a rank that is signalled ends both
+//! of its runs at once.
+//!
 //! What it does not do: end a region whose master is lost. Its ranks end by --duration or by a signal of their own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +38,8 @@ enum Said {
     Ended(RegionEnd),
     /// To all: end your regions' runs.
     EndNow,
+    /// To all: all have ended, and so does the masters' run. Each cuts its window at once.
+    EndMasters,
 }
 
 /// What the threads of a master's process tell each other.
@@ -85,7 +90,11 @@ pub(super) struct Watch {
     standing: Arc<Standing>,
     /// Raised, this master's region ends.
     stop_region: Arc<AtomicBool>,
-    /// Raised at the masters' master, the masters' run ends.
+    /// It was raised here, and not by a signal.
+    raised_here: bool,
+    /// A launcher kills soon after a signal.
+    killed_soon: bool,
+    /// Raised, the masters' run ends.
     stop_masters: Arc<AtomicBool>,
     /// This master's place among the masters, which is its region's.
     place: Rank,
@@ -103,11 +112,14 @@ impl Watch {
         standing: &Arc<Standing>,
         [stop_region, stop_masters]: [&Arc<AtomicBool>; 2],
         (place, regions): (Rank, usize),
+        killed_soon: bool,
     ) -> Self {
         Self {
             notes,
             standing: Arc::clone(standing),
             stop_region: Arc::clone(stop_region),
+            raised_here: false,
+            killed_soon,
             stop_masters: Arc::clone(stop_masters),
             place,
             ended: vec![None; regions],
@@ -134,14 +146,18 @@ impl Watch {
         for (rank, note) in self.notes.heard() {
             match wire::decode(&note, rank) {
                 Ok(Said::Ended(end)) if rank < self.ended.len() => self.ended[rank] = Some(end),
-                Ok(Said::EndNow) => self.stop_region.store(true, Ordering::Relaxed),
+                Ok(Said::EndNow) => self.end_region(),
+                Ok(Said::EndMasters) => self.stop_masters.store(true, Ordering::Relaxed),
                 // The masters' run checks what ranks say; a foreign note is no matter of ours.
                 Ok(Said::Ended(_)) | Err(_) => {}
             }
         }
+        if self.is_killed_soon() {
+            self.stop_masters.store(true, Ordering::Relaxed);
+        }
         match masters {
             // Somebody has ended it, so there is nothing more that this region could be put on one timeline with.
-            Some(true) => self.stop_region.store(true, Ordering::Relaxed),
+            Some(true) => self.end_region(),
             Some(false) => {}
             None if self.notes.leads() => self.lead(&away),
             None => {
@@ -155,17 +171,28 @@ impl Watch {
         over
     }
 
+    /// This rank was signalled, and there is no time to end one run after the other.
+    fn is_killed_soon(&self) -> bool {
+        self.killed_soon && !self.raised_here && self.stop_region.load(Ordering::Relaxed)
+    }
+
+    fn end_region(&mut self) {
+        self.raised_here |= !self.stop_region.swap(true, Ordering::Relaxed);
+    }
+
     /// At the masters' master.
     fn lead(&mut self, away: &[Rank]) {
         if !self.ended.iter().flatten().any(|end| end.orderly) {
             return;
         }
         let called = *self.called.get_or_insert_with(Instant::now);
-        self.stop_region.store(true, Ordering::Relaxed);
+        self.end_region();
         let late: Vec<Rank> =
             (0..self.ended.len()).filter(|place| self.ended[*place].is_none() && !away.contains(place)).collect();
         if late.is_empty() {
-            self.stop_masters.store(true, Ordering::Relaxed);
+            if !self.stop_masters.swap(true, Ordering::Relaxed) {
+                self.notes.say(wire::encode(&Said::EndMasters));
+            }
         } else if called.elapsed() > LONGEST {
             if !self.stop_masters.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
@@ -209,7 +236,7 @@ mod tests {
             let one = |place| {
                 let (notes, standing) = (Notes::default(), Arc::<Standing>::default());
                 let stops: [Arc<AtomicBool>; 2] = Default::default();
-                let watch = Watch::new(notes.clone(), &standing, stops.each_ref(), (place, 3));
+                let watch = Watch::new(notes.clone(), &standing, stops.each_ref(), (place, 3), true);
                 (watch, notes, standing, stops)
             };
             Self((0..3).map(one).collect())
@@ -253,7 +280,7 @@ mod tests {
         assert_eq!(three.look(&[]).1, Vec::<usize>::new(), "region 1 goes on");
         three.ended(1, RegionEnd { orderly: false, brought: false });
         three.look(&[]);
-        assert_eq!(three.look(&[]).1, [0]);
+        assert_eq!(three.look(&[]).1, [0, 1, 2]);
         assert_eq!(
             three.0[0].0.ended,
             [Some(ORDERLY), Some(RegionEnd { orderly: false, brought: false }), Some(ORDERLY)]
@@ -268,7 +295,7 @@ mod tests {
         assert_eq!(three.look(&[2]), (vec![], vec![]));
         three.0[0].2.away(vec![2]);
         three.ended(0, ORDERLY);
-        assert_eq!(three.look(&[2]).1, [0], "the lost one is not waited for");
+        assert_eq!(three.look(&[2]).1, [0, 1], "the lost one is not waited for");
     }
 
     #[test]
@@ -281,7 +308,19 @@ mod tests {
         three.look(&[0]);
         assert_eq!(three.look(&[0]), (vec![1, 2], vec![]));
         three.ended(1, ORDERLY);
-        assert_eq!(three.look(&[0]).1, [1]);
+        assert_eq!(three.look(&[0]).1, [1, 2]);
+    }
+
+    #[test]
+    fn a_rank_that_is_killed_soon_after_a_signal_ends_both_runs_at_once() {
+        let mut three = Three::new();
+        three.0[1].3[0].store(true, Ordering::Relaxed);
+        assert_eq!(three.look(&[]), (vec![1], vec![1]));
+        // What another master asks for is no signal.
+        let mut three = Three::new();
+        three.ended(2, ORDERLY);
+        three.look(&[]);
+        assert_eq!(three.look(&[]), (vec![0, 1, 2], vec![]));
     }
 
     #[test]

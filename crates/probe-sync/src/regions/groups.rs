@@ -35,6 +35,8 @@ pub struct Regions {
     /// The job's, at rank 0: held until the end.
     pub(super) directory: Option<RunDirectory>,
     pub(super) context: Context,
+    /// The launcher signals all ranks at once, and kills them soon after.
+    pub(super) killed_soon: bool,
 }
 
 /// A master's end of the group of masters.
@@ -116,7 +118,8 @@ impl Regions {
             among_masters =
                 Some(AmongMasters { group, files: way.id(&ids.masters)?.file_sender(region, masters.len()) });
         }
-        Ok(Self { config, grouping, rank, region, own, among_masters, directory, context: context.clone() })
+        let (context, killed_soon) = (context.clone(), world.signals_reach_all());
+        Ok(Self { config, grouping, rank, region, own, among_masters, directory, context, killed_soon })
     }
 
     /// The name of this rank's region.

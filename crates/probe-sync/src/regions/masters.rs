@@ -120,4 +120,4 @@ pub(super) fn directory(out: &Path) -> PathBuf {
 }
 
 /// The window after the regions have ended.
-const LAST_WINDOW: Duration = Duration::from_ms(250);
+const LAST_WINDOW: Duration = Duration::from_ms(100);

@@ -16,7 +16,7 @@ use probe_sync_collective::{Collective, FileSender};
 use super::ends::{RegionEnd, Standing, Watch};
 use super::groups::{AmongMasters, REGIONS, Regions};
 use super::masters::MastersRun;
-use super::whole::{self, RegionsReport, files_of_region};
+use super::whole::{self, Ends, RegionsReport, files_of_region};
 use crate::report::RunReport;
 use crate::round::request::Request;
 use crate::session::{self, Context, ControlSocket, FilesToRoot, Observer};
@@ -52,7 +52,8 @@ impl Regions {
         context.ends_with_lost_rank = false;
         let Ended { reports, regions } = self.beside_masters(among, config, &context, observer)?;
         // Rank 0 has it.
-        let compose = |directory| whole::compose(&self.config, &self.grouping, &directory, &regions, reports);
+        let ends = Ends { regions: &regions, killed_soon: self.killed_soon };
+        let compose = |directory| whole::compose(&self.config, &self.grouping, &directory, &ends, reports);
         self.directory.take().map(compose).transpose()
     }
 
@@ -81,7 +82,7 @@ impl Regions {
             return Err(error);
         }
         let place = (self.region, self.grouping.regions.len());
-        let watch = Watch::new(notes, &standing, [&context.stop, &stop_masters], place);
+        let watch = Watch::new(notes, &standing, [&context.stop, &stop_masters], place, self.killed_soon);
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let watch = std::thread::Builder::new().name("regions".into()).spawn(move || watch.run()).map_err(cannot)?;
         let control = (self.rank == 0)

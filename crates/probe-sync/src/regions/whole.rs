@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::record::SMOOTHED_OFFSETS;
 use probe_sync_files::AtomicFile;
@@ -39,6 +40,26 @@ pub struct RegionsReport {
     pub masters: Option<RunReport>,
 }
 
+/// How the regions ended, as far as rank 0 has heard.
+pub(super) struct Ends<'a> {
+    pub regions: &'a [Option<RegionEnd>],
+    /// The masters' run, in which it would have heard it, may have ended before.
+    pub killed_soon: bool,
+}
+
+impl Ends<'_> {
+    /// How a region ended, whose files would be in `folder`.
+    fn of(&self, place: usize, folder: &Path) -> Option<RegionEnd> {
+        let until = Instant::now() + UNTIL_KILLED;
+        let there = || folder.join(SMOOTHED_OFFSETS).is_file();
+        while self.killed_soon && self.regions[place].is_none() && !there() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        let seen = RegionEnd { orderly: true, brought: false };
+        self.regions[place].or_else(|| (self.killed_soon && there()).then_some(seen))
+    }
+}
+
 /// Where a region's files are at rank 0.
 struct Found {
     /// Its place among the regions.
@@ -54,7 +75,7 @@ pub(super) fn compose(
     config: &Config,
     grouping: &Grouping,
     directory: &RunDirectory,
-    ended: &[Option<RegionEnd>],
+    ends: &Ends<'_>,
     [region, masters_report]: [Option<RunReport>; 2],
 ) -> Result<RegionsReport, Error> {
     let out = directory.path();
@@ -63,8 +84,9 @@ pub(super) fn compose(
     for (place, one) in grouping.regions.iter().enumerate() {
         let own = out.join(REGIONS).join(&one.name);
         let brought = received(&masters, place, &format!("{REGIONS}/{}", one.name));
-        let folder = if ended[place].is_some_and(|end| end.brought) { brought } else { own };
-        match why_missing(&folder, ended[place], one.ranks[0]) {
+        let end = ends.of(place, &own);
+        let folder = if end.is_some_and(|end| end.brought) { brought } else { own };
+        match why_missing(&folder, end, one.ranks[0]) {
             Some(reason) => missing.push(format!("region {}: {reason}", one.name)),
             None => found.push(Found { place, folder }),
         }
@@ -157,3 +179,7 @@ fn write_truth(
     let document = virtual_clocks::document(config, truth.clocks(), composed.reference, start);
     directory.write_document("truth.json", &format!("{document:#}\n"))
 }
+
+/// How long rank 0 waits for a region's file where a launcher may kill it soon.
+const UNTIL_KILLED: StdDuration = StdDuration::from_millis(500);
+const LOOK: StdDuration = StdDuration::from_millis(10);
