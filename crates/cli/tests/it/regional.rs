@@ -2,6 +2,7 @@
 //!
 //! A process has one virtual clock in all its runs, so `truth.json` of the job's directory says what every node of the composed file truly shows.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -258,6 +259,67 @@ fn a_lost_node_and_a_lost_master_end_no_other_region() {
     let end = seen[1].1;
     assert!(seen[2].1 > end - second && seen[4].1 > end - second, "{seen:?}");
     assert!(seen[3].0 > 0 && seen[3].1 < end - second && seen[5].0 > 0 && seen[5].1 < end - second, "{seen:?}");
+}
+
+#[test]
+fn where_rank_0_is_lost_the_other_regions_end_in_order_and_say_how_to_compose() {
+    let job = Job::new();
+    let mut ranks = job.ranks(&["a", "b", "b", "c", "c"], &["--round-timeout", "2s", "--duration", LONG]);
+    for (run, nodes) in [("regions/b", 2), ("regions/c", 2), ("masters", 3)] {
+        job.wait_for(run, 3 * nodes);
+    }
+    ranks[0].kill().expect("our own child");
+    job.wait_for("regions/b", 9 * 2);
+    // One region ends: the master in rank 0's place ends the others.
+    kill_process(Pid::from_child(&ranks[4]), Signal::TERM).expect("our own child");
+    let outputs: Vec<_> = ranks.into_iter().map(wait).collect();
+    for (rank, output) in outputs.iter().enumerate().skip(1) {
+        assert!(output.status.success(), "rank {rank}: {}", complaint(output));
+        let told = complaint(output).contains("rank 0 was lost, and nobody puts the regions on one timeline");
+        assert_eq!(told, rank == 1, "rank {rank}: {}", complaint(output));
+    }
+    assert!(!job.out().join("offsets.smoothed.jsonl").exists());
+    // As it says.
+    let windows = (0..3).map(|node| job.out().join(format!("masters/windows/node{node}.jsonl")));
+    let masters = job.folder.path().join("masters.jsonl");
+    let mut solve = probe_sync(&["solve", "--out", text(&masters), "--windows"]);
+    solve.args(windows);
+    assert!(output(solve).status.success());
+    let mut compose =
+        probe_sync(&["compose", "--masters", text(&masters), "--out", text(&job.folder.path().join("offsets.jsonl"))]);
+    for (name, node) in [("b", 1), ("c", 2)] {
+        compose.arg(format!("--region={name}={}", job.out().join("regions").join(name).display()));
+        compose.arg(format!("--master={name}={node}"));
+    }
+    let composed = output(compose);
+    assert!(composed.status.success(), "{}", complaint(&composed));
+}
+
+#[test]
+fn a_region_that_rank_0_does_not_see_brings_its_files() {
+    let job = Job::new();
+    let port = free_port().to_string();
+    let key = job.folder.path().join("key");
+    std::fs::write(&key, [7; 40]).expect("writable");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("our own file");
+    let start = |(rank, region): (usize, &str)| {
+        let out = if rank == 0 { job.out() } else { job.folder.path().join(format!("host{rank}/out")) };
+        let mut command =
+            probe_sync(&["run", "--region", region, "--duration", "3s", "--out", text(&out), "--key-file", text(&key)]);
+        command.args(SKEWED).env("RANK", rank.to_string()).env("WORLD_SIZE", "3");
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
+    };
+    let ranks: Vec<_> = ["a", "b", "b"].into_iter().enumerate().map(start).collect();
+    for output in ranks.into_iter().map(wait) {
+        assert!(output.status.success(), "{}", complaint(&output));
+    }
+    check(&job, 3);
+    assert!(
+        job.out().join("snapshots/node1.snapshot_pairs.pb").exists(),
+        "the pairs of b's master, who has brought them"
+    );
+    align_by_rank(&job, &[(0, 0), (1, 1), (2, 2)]);
 }
 
 #[test]

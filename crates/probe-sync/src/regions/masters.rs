@@ -71,6 +71,8 @@ fn measure(
     standing: &Standing,
 ) -> Result<Option<RunReport>, Error> {
     process::block_signals()?;
+    // Its messages count the masters from 0.
+    let _span = tracing::info_span!("masters").entered();
     let result = rounds(config, &mut group, context, begun, standing);
     if let Err(error) = &result
         && !matches!(error, Error::Refused { .. })

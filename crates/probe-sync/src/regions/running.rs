@@ -15,7 +15,7 @@ use probe_sync_collective::{Collective, FileSender};
 
 use super::ends::{RegionEnd, Standing, Watch};
 use super::groups::{AmongMasters, REGIONS, Regions};
-use super::masters::MastersRun;
+use super::masters::{self, MastersRun};
 use super::whole::{self, Ends, RegionsReport, files_of_region};
 use crate::report::RunReport;
 use crate::round::request::Request;
@@ -73,6 +73,7 @@ impl Regions {
             ..Context::default()
         };
         let notes = of_masters.notes.clone();
+        let kept_notes = notes.clone();
         let masters = MastersRun::start(&self.config, group, of_masters, &standing)?;
         if !masters.has_begun() {
             let error = masters.join().err();
@@ -98,6 +99,9 @@ impl Regions {
         let ended = watch
             .join()
             .map_err(|_| Error::SessionThread { reason: "the watch of the regions has panicked".into() })?;
+        if self.rank != 0 && kept_notes.leads() {
+            tracing::warn!("rank 0 was lost, and nobody puts the regions on one timeline: {}", self.how_to_compose());
+        }
         Ok(Ended { reports: [result?, masters?], regions: ended })
     }
 
@@ -107,7 +111,9 @@ impl Regions {
         context: &Context,
         observer: &mut dyn Observer,
     ) -> Result<Option<RunReport>, Error> {
-        let result = session::run(Ok(config), &mut self.own, context, observer);
+        // Its messages count the ranks of the region from 0.
+        let span = tracing::info_span!("region", name = self.region());
+        let result = span.in_scope(|| session::run(Ok(config), &mut self.own, context, observer));
         if let Err(error) = &result
             && !matches!(error, Error::Refused { .. })
         {
@@ -136,6 +142,21 @@ impl Regions {
                 false
             }
         }
+    }
+
+    /// What does by hand what rank 0 would have done.
+    fn how_to_compose(&self) -> String {
+        let (masters, out) = (masters::directory(&self.config.out), self.config.out.display());
+        let whole = self.grouping.regions.iter().zip(0..).map(|(one, place)| {
+            let name = &one.name;
+            format!(" --region {name}={out}/{REGIONS}/{name} --master {name}={place}")
+        });
+        format!(
+            "`probe_sync solve --windows {}/windows/*.jsonl --out masters.jsonl` and `probe_sync compose --masters masters.jsonl{} --out offsets.jsonl` do; the \
+             region of rank 0 needs `probe_sync solve` too",
+            masters.display(),
+            whole.collect::<String>()
+        )
     }
 
     fn config_of_region(&self) -> Config {
