@@ -248,11 +248,6 @@ impl Config {
             (named, "out_neighbors or in_neighbors", numbers),
             (self.inject_step.is_some(), "inject_step", numbers),
             (steps, "skew_model", "steps would step masters, and nothing is composed across that; take another model"),
-            (
-                self.clock_page.is_some(),
-                "clock_page",
-                "would show a region's master's time and not rank 0's: nothing is composed while the regions measure; leave it out",
-            ),
         ];
         refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
     }
@@ -513,7 +508,6 @@ mod tests {
             (("rounds", "timed"), "must be master"),
             (("reference", "1"), "rank 0's node"),
             (("out_neighbors", "1"), "numbers its own"),
-            (("clock_page", "/dev/shm/x"), "nothing is composed"),
         ] {
             check("", &[("PROBE_SYNC_REGION", "a")], &[other], Err(reason));
         }

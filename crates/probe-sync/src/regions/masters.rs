@@ -16,6 +16,7 @@ use probe_sync_time::Duration;
 
 use super::ends::Standing;
 use super::groups::MASTERS;
+use crate::clock::Timeline;
 use crate::config::TracerClockChoice;
 use crate::report::RunReport;
 use crate::session::{Context, Session};
@@ -28,15 +29,20 @@ pub(super) struct MastersRun {
 }
 
 impl MastersRun {
-    /// Starts it. `config` is the job's.
+    /// Starts it. `config` is the job's; `timeline` is told of this master's clock.
     ///
     /// # Errors
     /// When the system has no thread for it.
-    pub fn start(config: &Config, group: Tcp, context: Context, standing: &Arc<Standing>) -> Result<Self, Error> {
+    pub fn start(
+        config: &Config,
+        group: Tcp,
+        context: Context,
+        (standing, timeline): (&Arc<Standing>, Timeline),
+    ) -> Result<Self, Error> {
         let (config, standing) = (of_masters(config), Arc::clone(standing));
         let (tell, begun) = channel();
         let body = move || {
-            let result = measure(config, group, &context, &tell, &standing);
+            let result = measure(config, group, &context, &tell, (&standing, &timeline));
             standing.masters_ended(result.is_ok());
             result
         };
@@ -68,12 +74,12 @@ fn measure(
     mut group: Tcp,
     context: &Context,
     begun: &Sender<()>,
-    standing: &Standing,
+    (standing, timeline): (&Standing, &Timeline),
 ) -> Result<Option<RunReport>, Error> {
     process::block_signals()?;
     // Its messages count the masters from 0.
     let _span = tracing::info_span!("masters").entered();
-    let result = rounds(config, &mut group, context, begun, standing);
+    let result = rounds(config, &mut group, context, begun, (standing, timeline));
     if let Err(error) = &result
         && !matches!(error, Error::Refused { .. })
     {
@@ -87,13 +93,17 @@ fn rounds(
     group: &mut Tcp,
     context: &Context,
     begun: &Sender<()>,
-    standing: &Standing,
+    (standing, timeline): (&Standing, &Timeline),
 ) -> Result<Option<RunReport>, Error> {
     let mut session = Session::start(Ok(config), group, context)?;
     // The region's thread waits for it.
     let _ = begun.send(());
+    let own = session.state().node;
     while session.next_round()?.is_some() {
         standing.away(session.state().away);
+        if let Some(round) = session.round() {
+            timeline.follow(round, own);
+        }
     }
     session.stop()
 }

@@ -11,12 +11,17 @@
 //! Each region is a run like any other, in `OUT/regions/NAME`, and so is the one among the masters, in `OUT/masters`: sockets, threads, rounds and files are
 //! their own, and what holds for a run holds for each. A process has one virtual clock in all of them.
 //!
-//! What it does not do: compose anything while the runs go on; take back a rank that was lost before its region's run began.
+//! While they measure, what the masters' rounds say of a master's clock goes to its region with each round (`clock::above`), so that the global clocks of all
+//! ranks show the reference of all.
+//!
+//! What it does not do: compose the offsets of rounds while the runs go on; take back a rank that was lost.
 
 mod ends;
 mod groups;
 mod masters;
 mod running;
+#[cfg(test)]
+mod tests;
 mod whole;
 
 pub use self::groups::Regions;

@@ -17,6 +17,7 @@ use super::ends::{RegionEnd, Standing, Watch};
 use super::groups::{AmongMasters, REGIONS, Regions};
 use super::masters::{self, MastersRun};
 use super::whole::{self, Ends, RegionsReport, files_of_region};
+use crate::clock::Timeline;
 use crate::report::RunReport;
 use crate::round::request::Request;
 use crate::session::{self, Context, ControlSocket, FilesToRoot, Observer};
@@ -43,6 +44,7 @@ impl Regions {
         let mut context = Context {
             part: Some(self.grouping.part(self.rank)),
             towards_root: Some(self.own.local_ip()),
+            timeline: self.timeline(),
             ..self.context.clone()
         };
         let Some(among) = self.among_masters.take() else {
@@ -74,7 +76,7 @@ impl Regions {
         };
         let notes = of_masters.notes.clone();
         let kept_notes = notes.clone();
-        let masters = MastersRun::start(&self.config, group, of_masters, &standing)?;
+        let masters = MastersRun::start(&self.config, group, of_masters, (&standing, context.timeline.clone()))?;
         if !masters.has_begun() {
             let error = masters.join().err();
             let error =
@@ -142,6 +144,12 @@ impl Regions {
                 false
             }
         }
+    }
+
+    /// At a master: what its region's rounds tell of its clock.
+    fn timeline(&self) -> Timeline {
+        let of_master = || Timeline::of_master(self.config.max_wander_ppm);
+        self.among_masters.as_ref().map_or_else(Timeline::default, |_| of_master())
     }
 
     /// What does by hand what rank 0 would have done.

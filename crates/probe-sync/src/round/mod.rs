@@ -45,7 +45,7 @@ use self::request::{Request, Requests};
 use self::standby::{Present, Shadow, Standby};
 use self::window::WindowPlan;
 use crate::Error;
-use crate::clock::Feed;
+use crate::clock::{Feed, Timeline};
 use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::account::RankAccount;
@@ -77,6 +77,7 @@ pub(crate) struct Rounds<'c> {
     probing: Probing,
     /// Keeps global clocks right, where some are wanted.
     feed: Option<Feed>,
+    timeline: Timeline,
     stop: Stop,
     /// The owner's: raised while the node is to start no exchanges.
     pause: Arc<AtomicBool>,
@@ -111,6 +112,8 @@ pub(crate) struct Setup {
     pub pause: Arc<AtomicBool>,
     pub requests: Requests,
     pub notes: Notes,
+    /// At a region's master: what the run among the masters says of its clock.
+    pub timeline: Timeline,
 }
 
 /// Who keeps a node from starting exchanges.
@@ -125,7 +128,7 @@ struct Probing {
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
     pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, setup: Setup) -> Self {
-        let Setup { node, own, decider, keeper, feed, stop, pause, requests, notes } = setup;
+        let Setup { node, own, decider, keeper, feed, stop, pause, requests, notes, timeline } = setup;
         let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
         let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
@@ -145,6 +148,7 @@ impl<'c> Rounds<'c> {
             control: Control::new(requests, notes, mode),
             probing: Probing::default(),
             feed,
+            timeline,
             stop,
             pause,
             round_id: RoundId::default(),
@@ -301,7 +305,8 @@ impl<'c> Rounds<'c> {
             let ended = Broadcast::Ended { round_id: self.round_id };
             decided = Some(self.decide(&windows, closed, Some(time), parts)?.map_or(ended, |round| {
                 let shadow = standby.map(|_| Shadow { windows: windows.clone(), time, requests });
-                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow, attendants }))
+                let above = self.timeline.with(&round);
+                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow, attendants, above }))
             }));
         }
         let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
@@ -407,7 +412,7 @@ impl<'c> Rounds<'c> {
         let (round, shadow) = (&told.round, told.shadow.take());
         self.ended = round.decision.stop;
         if let Some(feed) = &mut self.feed {
-            feed.follow(round);
+            feed.follow(round, told.above.as_ref());
         }
         if let Some(node) = &mut self.node {
             told.back.iter().for_each(|back| node.meet_again(back));

@@ -12,7 +12,7 @@ use probe_sync_sys::{SystemClock, TracerClock};
 use probe_sync_time::{Clock as _, NodeId, StampSource, System, Timestamp};
 
 use crate::Config;
-use crate::clock::GlobalClock;
+use crate::clock::{GlobalClock, Timeline};
 use crate::join::PartOfJob;
 use crate::round::notes::Notes;
 use crate::round::request::Requests;
@@ -39,6 +39,8 @@ pub struct Context {
     pub part: Option<PartOfJob>,
     /// What the callers of the run's ranks say to each other.
     pub notes: Notes,
+    /// At a region's master: what the run among the masters says of its clock.
+    pub timeline: Timeline,
 }
 
 impl Context {

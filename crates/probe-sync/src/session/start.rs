@@ -97,8 +97,8 @@ pub(super) fn start<'c>(
     }
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
     let pause = Arc::clone(&context.pause);
-    let (requests, notes) = (context.requests.clone(), context.notes.clone());
-    let setup = Setup { node, own, decider, keeper, feed, stop, pause, requests, notes };
+    let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
+    let setup = Setup { node, own, decider, keeper, feed, stop, pause, requests, notes, timeline };
     let rounds = Rounds::new(&joined, exchange, setup);
     Ok((joined, rounds))
 }
@@ -172,8 +172,9 @@ fn again<'c>(
     let start = |(bound, back): (Bound, _)| Node::start(bound.prober, bound.tracer, &joined, rank, Some(back));
     let node = node.map(start).transpose()?;
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
-    let (pause, requests, notes) = (Arc::clone(&context.pause), context.requests.clone(), context.notes.clone());
-    let setup = Setup { node, own, decider: None, keeper: None, feed, stop, pause, requests, notes };
+    let pause = Arc::clone(&context.pause);
+    let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
+    let setup = Setup { node, own, decider: None, keeper: None, feed, stop, pause, requests, notes, timeline };
     let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
     Ok((joined, rounds))
 }
@@ -230,7 +231,7 @@ fn feed(joined: &Joined, rank: usize, context: &Context) -> Result<Option<Feed>,
     let first_of_host = plan.probes_for(rank).is_some() && plan.place_on_host[rank].0 == 0;
     let path = config.clock_page.clone().filter(|_| first_of_host);
     let pages = Pages { own: context.clock.clone(), path };
-    Feed::new(&pages, config, (node, roster.reference), clock_of(joined, node))
+    Feed::new(&pages, config, (node, roster.reference), clock_of(joined, node), context.part.is_some())
 }
 
 /// What a node holds before the peers are known.
