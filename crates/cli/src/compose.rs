@@ -3,6 +3,7 @@
 //! Place in the flow: arguments → `probe_sync::solve::compose_runs` → what it tells. What it does not do: compute.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use probe_sync::solve::{Composed, Region, compose_runs};
 use probe_sync_time::NodeId;
@@ -36,16 +37,17 @@ pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
     for note in &composed.notes {
         tracing::warn!("{note}");
     }
-    output::print(&if arguments.json { document(&composed) } else { summary(&composed, arguments) })
+    output::print(&if arguments.json { document(&composed) } else { summary(&composed, &arguments.out) })
 }
 
-fn summary(composed: &Composed, arguments: &ComposeArgs) -> String {
+/// For people: what was put into `out`.
+pub fn summary(composed: &Composed, out: &Path) -> String {
     let Composed { lines, reference, regions, .. } = composed;
     let nodes: usize = regions.iter().map(|region| region.nodes.1).sum();
     let mut text = format!(
         "{nodes} nodes of {} regions against node {reference} → {lines} lines in {}\n",
         regions.len(),
-        arguments.out.display()
+        out.display()
     );
     for region in regions {
         let (NodeId(first), count) = region.nodes;
@@ -63,7 +65,8 @@ fn summary(composed: &Composed, arguments: &ComposeArgs) -> String {
     text
 }
 
-fn document(composed: &Composed) -> String {
+/// As JSON.
+pub fn document(composed: &Composed) -> String {
     let region = |region: &probe_sync::solve::ComposedRegion| {
         let (first, count) = region.nodes;
         json!({

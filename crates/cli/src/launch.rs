@@ -116,6 +116,15 @@ impl Ranks {
         }
     }
 
+    /// After all ranks have met, and have parted into other groups: over TCP nothing is left of the meeting. MPI stays until the process ends.
+    pub fn met(self) -> Option<Self> {
+        match self {
+            #[cfg(feature = "mpi")]
+            Self::Mpi(_) => Some(self),
+            Self::Tcp(_) => None,
+        }
+    }
+
     /// The local address that leads to the master, where the backend knows it.
     pub fn towards_root(&self) -> Option<IpAddr> {
         match self {

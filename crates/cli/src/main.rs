@@ -18,6 +18,7 @@ mod otlp;
 mod output;
 mod peers;
 mod progress;
+mod regions;
 mod signals;
 mod sim;
 mod started;
@@ -115,7 +116,11 @@ fn measure(
     mpi: Option<Ranks>,
 ) -> anyhow::Result<()> {
     let stop = signals::stop_on_signals()?;
-    let local::Connected { mut ranks, children, config } = local::connect(run.local, config, mpi, &stop)?;
+    let connected = local::connect(run.local, config, mpi, &stop)?;
+    if connected.config.as_ref().is_ok_and(probe_sync::Config::has_regions) {
+        return regions::run(connected, stop, run.json);
+    }
+    let local::Connected { mut ranks, children, config } = connected;
     let mut progress = progress::Progress::new();
     let (towards_root, ends_with_lost_rank) = (ranks.towards_root(), children.is_some());
     let context = probe_sync::Context { stop, towards_root, ends_with_lost_rank, ..Default::default() };

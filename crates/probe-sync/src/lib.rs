@@ -9,7 +9,8 @@
 //! 6. `report` — what the root keeps of a run: shared files, the judge of known truth, metrics, the final report;
 //! 7. `clock` — the global clock and what keeps it right;
 //! 8. `round` — the node's part, the exchange between ranks, the master's part, and the loop that joins them;
-//! 9. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files.
+//! 9. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files;
+//! 10. `regions` — several runs in one job, and one among their masters, put on one timeline by `solve`.
 //!
 //! `error` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
 //!
@@ -25,6 +26,7 @@ pub mod fuzzing;
 mod join;
 mod measure;
 mod pace;
+mod regions;
 pub mod report;
 mod round;
 mod session;
@@ -35,7 +37,7 @@ mod wire;
 pub use clock::GlobalClock;
 pub use config::Config;
 pub use error::Error;
-pub use join::KeyFile;
+pub use join::{KeyFile, PartOfJob};
 pub use measure::counters::Counter;
 pub use measure::snapshots;
 pub use pace::adaptive::PacingReport;
@@ -43,7 +45,9 @@ pub use probe_sync_collective as collective;
 #[cfg(feature = "mpi")]
 pub use probe_sync_mpi as mpi;
 pub use probe_sync_sys::{ReadTracerClock, TracerClock};
+pub use regions::{Regions, RegionsReport};
 pub use report::RunReport;
+pub use round::notes::Notes;
 pub use round::request::{PHASE_MAX, Request, Requests, Since, Ticket};
 pub use session::{
     Context, FilesToRoot, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, ask, run,

@@ -36,6 +36,8 @@ use survey::{EdgeSeen, HostState, Survey};
 pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
     let folder = Folder::new()?;
     let config = arguments.run.configuration_after(&settings(&folder.path.join("out")));
+    // All ranks are looked at together, whatever a job's environment says of their regions.
+    let config = config.map(|config| probe_sync::Config { region: None, region_file: None, ..config });
     let stop = signals::stop_on_signals()?;
     let local::Connected { mut ranks, children, config } = local::connect(arguments.run.local, config, mpi, &stop)?;
     let context = probe_sync::Context {

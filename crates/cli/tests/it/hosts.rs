@@ -137,6 +137,8 @@ fn doctor_looks_at_all_hosts() {
 fn doctor_with_peers_of_one_machine_and_without_ranks() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = probe_sync(&["doctor", "--peers", "--local", "2", "--duration", "1s", "--window", "500ms"]);
+    // Of a job whose ranks are in regions.
+    command.env("PROBE_SYNC_REGION", "a");
     command.env("TMPDIR", folder.path());
     let told = output(command);
     let table = String::from_utf8_lossy(&told.stdout).into_owned();

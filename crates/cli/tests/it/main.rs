@@ -16,6 +16,7 @@ mod outputs;
 mod per_round;
 mod rank_zero_again;
 mod recorded;
+mod regional;
 mod regions;
 mod sim;
 mod snapshots;

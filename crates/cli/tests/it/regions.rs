@@ -93,7 +93,7 @@ fn three(out: &Path, seed: &str, more: &[&str]) -> Vec<Child> {
 }
 
 /// By how much a virtual clock is ahead when the machine's own shows `real_ns`, as `truth.json` documents it.
-fn error_ns(truth: &Value, node: u64, real_ns: f64, epoch_ns: i64) -> f64 {
+pub fn error_ns(truth: &Value, node: u64, real_ns: f64, epoch_ns: i64) -> f64 {
     let clock = &truth["nodes"][node.to_string()];
     let number = |key: &str| clock[key].as_f64().expect("a number");
     let since = real_ns - (clock["t0_ns"].as_i64().expect("a time") - epoch_ns) as f64;
@@ -102,7 +102,7 @@ fn error_ns(truth: &Value, node: u64, real_ns: f64, epoch_ns: i64) -> f64 {
 }
 
 /// What the machine's own clock shows when the node's shows `reading_ns`.
-fn real_ns(truth: &Value, node: u64, reading_ns: f64, epoch_ns: i64) -> f64 {
+pub fn real_ns(truth: &Value, node: u64, reading_ns: f64, epoch_ns: i64) -> f64 {
     (0..20).fold(reading_ns, |real, _| reading_ns - error_ns(truth, node, real, epoch_ns))
 }
 

@@ -22,6 +22,7 @@ use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_global_clock::{Estimate, Map, Pairs, Rate, Source, Status};
 use probe_sync_time::{Clock, Counter, Duration, NodeId, SkewedClock, System, Timestamp};
 
+use super::above::Above;
 use super::counter::{HostCounter, pairs, source, usable};
 use super::forecast::{Forecast, Point};
 use super::{Adjust, GlobalClock, Pages};
@@ -44,6 +45,8 @@ pub(crate) struct Feed {
     readings: VecDeque<Pairs>,
     /// Set anew when the system clock was disturbed.
     steady_since: i64,
+    /// The round's reference is a region's, and readers are shown that of all regions.
+    in_region: bool,
     forecast: Forecast,
     map: Map,
 }
@@ -58,6 +61,7 @@ impl Feed {
         config: &Config,
         (node, reference): (NodeId, NodeId),
         virtual_clock: SkewedClock,
+        in_region: bool,
     ) -> Result<Option<Self>, Error> {
         if pages.own.is_none() && pages.path.is_none() {
             return Ok(None);
@@ -80,6 +84,7 @@ impl Feed {
             adjust: config.clock_adjust,
             readings: VecDeque::from([first]),
             steady_since: first.system,
+            in_region,
             forecast: Forecast::new(config.max_wander_ppm),
             map: Map { source, ..Map::default() },
         }))
@@ -100,8 +105,8 @@ impl Feed {
         self.readings.push_back(now);
     }
 
-    /// Takes a solved round in.
-    pub fn follow(&mut self, round: &GlobalWindowData) {
+    /// Takes a solved round in; in a region with what was broadcast with it of the reference of all, without which it says nothing.
+    pub fn follow(&mut self, round: &GlobalWindowData, above: Option<&Above>) {
         if !self.counter_holds() {
             return;
         }
@@ -112,6 +117,11 @@ impl Feed {
             return;
         }
         let Some((point, pairs)) = self.point(round) else { return };
+        let point = match above {
+            Some(above) => above.lift(point),
+            None if self.in_region => return,
+            None => point,
+        };
         let estimate = self.forecast.estimate(point);
         let expected = FRESH_WINDOWS * round.decision.next_window.as_ns().max(0) + FRESH_NS;
         for _ in 0..PUBLISH_ATTEMPTS {
@@ -265,7 +275,7 @@ mod tests {
         let config = Config { clock_counter: ClockCounter::Raw, ..Config::default() };
         let pages = Pages { own: Some(GlobalClock::new().expect("a page")), path: None };
         let clock = pages.own.clone().expect("as made");
-        let feed = Feed::new(&pages, &config, (NodeId(1), NodeId(0)), SkewedClock::default());
+        let feed = Feed::new(&pages, &config, (NodeId(1), NodeId(0)), SkewedClock::default(), false);
         let mut feed = feed.expect("a page").expect("one is wanted");
         let estimate = feed.forecast.estimate(Point {
             counter: feed.counter.now().as_ns(),

@@ -8,6 +8,7 @@
 //!
 //! What it does not do: keep time on a host that has no session, or survive a restart of the host: the page of an earlier boot is refused.
 
+mod above;
 mod counter;
 mod feed;
 mod forecast;
@@ -22,6 +23,8 @@ use probe_sync_global_clock::{Identity, Map, Page, Pairs, Source, Unusable, WORD
 use probe_sync_sys::{PAGE_WORDS, SharedPage, clock, host};
 use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, Timestamp};
 
+pub(crate) use self::above::Above;
+pub use self::above::Timeline;
 pub use self::counter::HostCounter;
 use self::counter::pairs;
 pub(crate) use self::counter::usable;

@@ -24,6 +24,7 @@ use probe_sync_time::{Duration, NodeId};
 
 pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS, Key, Section};
+pub(crate) use self::values::region_name;
 pub use self::values::{
     ClockCounter, Connections, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, duration,
 };
@@ -154,6 +155,17 @@ impl Config {
         Key::named(name).map(|key| (key.write)(self))
     }
 
+    /// Whether the ranks are in regions, each a run of its own ([`crate::Regions`]).
+    pub fn has_regions(&self) -> bool {
+        self.region_setting().is_some()
+    }
+
+    /// The setting that puts this rank in a region, with its value as text.
+    pub(crate) fn region_setting(&self) -> Option<String> {
+        let file = self.region_file.as_ref().map(|file| format!("--region-file {}", file.display()));
+        self.region.as_ref().map(|name| format!("--region {name}")).or(file)
+    }
+
     fn check(&self) -> Result<(), Error> {
         let wrong = |key: &str, reason: String| Error::Configuration {
             origin: "configuration".into(),
@@ -168,7 +180,8 @@ impl Config {
         for key in KEYS {
             (key.check)(self).map_err(|reason| wrong(key.name, reason))?;
         }
-        let refused = self.packets_refused().or_else(|| self.virtual_clocks_refused());
+        let refused =
+            self.packets_refused().or_else(|| self.virtual_clocks_refused()).or_else(|| self.regions_refused());
         refused.map_or(Ok(()), |(key, reason)| Err(wrong(key, reason.into())))
     }
 
@@ -207,6 +220,36 @@ impl Config {
                 "spacing",
                 "more than half of exchange_timeout; no exchange could finish",
             ),
+        ];
+        refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
+    }
+
+    /// Keys that make no sense with regions, each of which is a run of its own with nodes numbered from 0, and why.
+    fn regions_refused(&self) -> Option<(&'static str, &'static str)> {
+        self.region_setting()?;
+        let named = self.out_neighbors.is_some() || self.in_neighbors.is_some();
+        let numbers = "names nodes of one run, and every region numbers its own; leave it out";
+        let steps = self.skew_model == SkewModel::Steps;
+        let refusals = [
+            (
+                self.region.is_some() && self.region_file.is_some(),
+                "region",
+                "and region_file both say it; leave one of them out",
+            ),
+            (
+                self.master != 0,
+                "master",
+                "leads one run, and every region has one; the first rank of each is its master, leave it out",
+            ),
+            (self.rounds != RoundMode::Master, "rounds", "must be master where there are regions"),
+            (
+                self.reference != ReferenceChoice::Node(NodeId(0)),
+                "reference",
+                "is rank 0's node where there are regions; leave it out",
+            ),
+            (named, "out_neighbors or in_neighbors", numbers),
+            (self.inject_step.is_some(), "inject_step", numbers),
+            (steps, "skew_model", "steps would step masters, and nothing is composed across that; take another model"),
         ];
         refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
     }
@@ -460,6 +503,19 @@ mod tests {
         check("", &[], &[("target_error", "1us"), ("budget_bps", "50")], Err("per minute"));
         check("", &[], &[("target_error", "1us"), ("budget_cpu", "900%"), ("window", "1min")], Err("less budget"));
         check("", &[], &[("skew_model", "sinusoid")], Err("--inject-skew"));
+        let region = ("region", "a");
+        for (other, reason) in [
+            (("region_file", "r.txt"), "leave one of them out"),
+            (("master", "1"), "the first rank of each"),
+            (("rounds", "timed"), "must be master"),
+            (("reference", "1"), "rank 0's node"),
+            (("out_neighbors", "1"), "numbers its own"),
+        ] {
+            check("", &[("PROBE_SYNC_REGION", "a")], &[other], Err(reason));
+        }
+        check("", &[], &[region, ("inject_skew", "1"), ("inject_step", "1@5s:1ms")], Err("inject_step"));
+        check("", &[], &[("region", "a/b")], Err("a/b"));
+        check("region = 'a'", &[("PROBE_SYNC_REGION", "b")], &[], Ok(("region", "b")));
         check("", &[], &[("inject_skew", "1"), ("skew_model", "wild")], Err("constant, sinusoid, steps"));
         check(
             "duration = '8s'",

@@ -18,7 +18,7 @@ use super::values::{
     CLOCK_ADJUSTMENTS, CLOCK_COUNTERS, CONNECTIONS, ClockCounter, Connections, FIT_METHODS, InjectedStep, ROUND_MODES,
     ReferenceChoice, RoundMode, TIMESTAMP_MODES, TracerClockChoice, at_least, choice, duration, injected_step,
     listening_address, name_of, nodes, nodes_text, number, or_auto, or_none, own_address, positive, rate, reference,
-    size, size_text, text_of, tracer_clock, within,
+    region_name, size, size_text, text_of, tracer_clock, within,
 };
 
 /// One key of the configuration.
@@ -212,6 +212,18 @@ settings! {
     read |text| number(text).map(Some); write |c| or_auto(c.share_rounds); check |_| Ok(());
     help "Tell every rank every node's estimate, and not only its own and the reference's: true or false [default: true while ranks times \
           nodes is at most 65536]";
+
+    /// The region that this rank is in; `None` has none, or `region_file` says it.
+    region: Option<String> = None; local "region" "region" "NAME" in Measuring;
+    read |text| region_name(text).map(Some); write |c| or_none(c.region.clone()); check |_| Ok(());
+    help "The region (site, rack) that this rank is in: each region measures itself against its first rank, these measure each other, and at the end \
+          rank 0 puts all on one timeline. Every rank has one, or none has";
+
+    /// The file that names each rank's region; `None` has none.
+    region_file: Option<PathBuf> = None; local "region_file" "region-file" "FILE" in Measuring;
+    read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
+    write |c| or_none(c.region_file.as_ref().map(|path| path.display())); check |_| Ok(());
+    help "The regions of all ranks: a line for each, its name and its ranks, as in: west 0-3,8";
 
     /// The node whose offset is zero.
     reference: ReferenceChoice = ReferenceChoice::Node(NodeId(0)); shared "reference" "reference" "NODE|auto" in Measuring;

@@ -113,6 +113,21 @@ impl std::fmt::Display for InjectedStep {
     }
 }
 
+/// A region's name, which names a folder too.
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub(crate) fn region_name(text: &str) -> Result<String, String> {
+    let usable = |letter: char| letter.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&letter);
+    if text.is_empty() || text.len() > REGION_NAME_MAX || text.starts_with('.') || !text.chars().all(usable) {
+        return Err(format!(
+            "\"{}\" is no name of a region: 1 to {REGION_NAME_MAX} of a-z, A-Z, 0-9, - _ and ., not beginning with a dot",
+            text.escape_debug()
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 /// A duration with its unit, possibly negative, as in `800us`, `2s`, `-1ms`.
 ///
 /// # Errors
@@ -272,3 +287,6 @@ pub(super) const TIMESTAMP_MODES: [(&str, TimestampMode); 4] = [
     ("kernel", TimestampMode::Kernel),
     ("user", TimestampMode::User),
 ];
+
+/// The longest name of a region.
+const REGION_NAME_MAX: usize = 64;

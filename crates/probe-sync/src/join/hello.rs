@@ -13,6 +13,7 @@ use super::key_file::KeyFile;
 use super::launcher::Launched;
 use super::neighbors::Neighbors;
 use super::offer::{Offer, Surroundings};
+use super::part::PartOfJob;
 use super::wish::Wish;
 use crate::Config;
 
@@ -41,10 +42,15 @@ pub struct Hello {
     pub neighbors: Neighbors,
     /// Where others reach it if it is to take the master's place; None where it cannot.
     pub stands_by: Option<Vec<SocketAddr>>,
+    /// The region that it is to be in; None in a run of one group, and in the runs that regions are.
+    pub region: Option<String>,
+    /// Its number among all ranks of the job, where this run is one of several.
+    pub of_job: Option<u32>,
 }
 
 impl Hello {
-    /// What this rank says. `towards_root` is the address of its connection to rank 0, where there is one.
+    /// What this rank says. `towards_root` is the address of its connection to rank 0, where there is one; `part` is its place in a job of several
+    /// runs, which says more than the environment does.
     ///
     /// # Errors
     /// When the configuration names an interface that has no address, or the system does not list the interfaces.
@@ -53,6 +59,7 @@ impl Hello {
         host: &host::Host,
         towards_root: Option<IpAddr>,
         key_file: Option<&KeyFile>,
+        part: Option<&PartOfJob>,
     ) -> Result<Self, String> {
         let own = |identity: &str| config.host.clone().unwrap_or_else(|| identity.to_owned());
         let around = Surroundings {
@@ -69,11 +76,16 @@ impl Hello {
             network_identity: format!("{} {}", own(&host.boot_id), network_namespace()),
             shared_entries: config.shared_entries(),
             host_facts: json!({"host": host, "topology": Topology::detect()}).to_string(),
-            launched: Launched::stated(|name| std::env::var(name).ok()),
+            launched: match part {
+                Some(part) => part.launched.into_iter().collect(),
+                None => Launched::stated(|name| std::env::var(name).ok()),
+            },
             offer: Offer::of(config, &around)?,
             key_fingerprint: key_file.map(KeyFile::fingerprint),
             neighbors: Neighbors::of(config),
             stands_by: None,
+            region: None,
+            of_job: part.map(|part| part.rank),
         })
     }
 }

@@ -15,7 +15,10 @@ mod key_file;
 mod launcher;
 mod neighbors;
 mod offer;
+mod part;
 mod plan;
+mod region_file;
+mod regions;
 mod roster;
 mod wish;
 
@@ -28,7 +31,9 @@ use serde::Serialize;
 pub(crate) use self::back::{Back, Notice, Statement, judge};
 pub(crate) use self::hello::Hello;
 pub use self::key_file::KeyFile;
+pub use self::part::PartOfJob;
 pub(crate) use self::plan::{Plan, ranks};
+pub(crate) use self::regions::{Grouping, Region, agree_on_regions, own_region};
 pub(crate) use self::roster::{Ready, Roster, addresses_seen_from, stamp_errors_ns};
 use crate::config::ReferenceChoice;
 use crate::store::RunDirectory;
@@ -118,7 +123,7 @@ pub(crate) fn agree_on_roster(
 }
 
 /// Gathers every rank's statement, lets the root decide, and brings the decision or the refusal to all.
-fn negotiate<S, D>(
+pub(crate) fn negotiate<S, D>(
     collective: &mut dyn Collective,
     own: Option<&S>,
     deadline: &Deadline,

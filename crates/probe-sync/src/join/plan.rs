@@ -33,6 +33,9 @@ pub struct Plan {
     pub node_of_rank: Vec<NodeId>,
     /// For each node, the rank that probes for it.
     pub rank_of_node: Vec<u32>,
+    /// For each node, the number of its virtual clock: its own, or where the run is one of several that of its rank in the whole job, whose clock is
+    /// the same in all of them.
+    pub clock_numbers: Vec<u32>,
     /// For each rank, its place among the probing ranks of its host and how many those are.
     pub place_on_host: Vec<(u32, u32)>,
     /// For each node, where it probes from.
@@ -80,6 +83,7 @@ pub(super) fn agree(
     drawn_key: SessionKey,
 ) -> Result<Plan, String> {
     refuse_differences(all)?;
+    refuse_regions(all)?;
     let plan = make_plan((config, root), all, run, drawn_key)?;
     let unknown = |node: NodeId| (node.index() >= plan.nodes()).then_some(node);
     if let Some(node) = config.inject_step.and_then(|step| unknown(step.node)) {
@@ -109,7 +113,19 @@ pub(super) fn agree(
     Ok(plan)
 }
 
-fn refuse_differences(all: &[Hello]) -> Result<(), String> {
+/// Regions are made before their runs begin: here somebody names one and the master of the run, which would have made them, does not.
+fn refuse_regions(all: &[Hello]) -> Result<(), String> {
+    let named = all.iter().enumerate().find_map(|(rank, hello)| Some((rank, hello, hello.region.as_ref()?)));
+    named.map_or(Ok(()), |(rank, hello, region)| {
+        Err(format!(
+            "rank {rank} ({}) is in region {region}, and rank 0 is in none: give all ranks a region, by --region, PROBE_SYNC_REGION or --region-file, \
+             or none of them",
+            hello.hostname
+        ))
+    })
+}
+
+pub(super) fn refuse_differences(all: &[Hello]) -> Result<(), String> {
     let first = all.first().ok_or("no rank said hello")?;
     all.iter().enumerate().skip(1).try_for_each(|(rank, other)| refuse_difference(first, rank, other))
 }
@@ -186,10 +202,12 @@ fn make_plan(
     let offering: Vec<Offering<'_>> = probing.iter().map(|hello| (hello.hostname.as_str(), &hello.offer)).collect();
     let (sources, sources_reason) = choice::choose(&offering, loopback)?;
     let edges = graph::given(&probing)?;
+    let clock_numbers = probing.iter().zip(0..).map(|(hello, node)| hello.of_job.unwrap_or(node)).collect();
     Ok(Plan {
         run,
         drawn_key,
         secret: all.iter().all(|hello| hello.key_fingerprint.is_some()),
+        clock_numbers,
         place_on_host,
         sources,
         sources_reason,
@@ -230,12 +248,6 @@ fn successors(most: usize, root: Rank, all: &[Hello], rank_of_node: &[u32]) -> V
 /// ranks state them, whose statements can all be of one job: two ranks of one number have inherited it. Where there is none, nobody's
 /// numbers are known, and none are written. A run of one machine numbers its own ranks then, as `--local` does.
 pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
-    let launchers = hellos.first().into_iter().flat_map(|hello| &hello.launched);
-    let stated = launchers.map(|launched| launched.launcher).find_map(|launcher| one_job(hellos, launcher));
-    let one_machine = hellos.windows(2).all(|pair| pair[0].clock_identity == pair[1].clock_identity);
-    let world_size = hellos.len() as u32;
-    let own = |rank| Launched { launcher: Launcher::Run, rank, world_size, local_rank: None };
-    let own = || if one_machine { (0..world_size).map(own).collect() } else { Vec::new() };
     let record = |(place, launched): (usize, Launched)| RankRecord {
         rank: launched.rank,
         world_size: launched.world_size,
@@ -244,7 +256,19 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
         node_id: plan.node_of_rank[place],
         launcher: Some(launched.launcher),
     };
-    stated.unwrap_or_else(own).into_iter().enumerate().map(record).collect()
+    launched(hellos).into_iter().enumerate().map(record).collect()
+}
+
+/// By rank its place in the one launcher's job; empty where none is known. In a run that is one of several each rank states the one of the whole job.
+pub(super) fn launched(hellos: &[Hello]) -> Vec<Launched> {
+    let launchers = hellos.first().into_iter().flat_map(|hello| &hello.launched);
+    let stated = launchers.map(|launched| launched.launcher).find_map(|launcher| one_job(hellos, launcher));
+    let one_machine = hellos.windows(2).all(|pair| pair[0].clock_identity == pair[1].clock_identity);
+    let whole = hellos.iter().all(|hello| hello.of_job.is_none());
+    let world_size = hellos.len() as u32;
+    let own = |rank| Launched { launcher: Launcher::Run, rank, world_size, local_rank: None };
+    let own = || if one_machine && whole { (0..world_size).map(own).collect() } else { Vec::new() };
+    stated.unwrap_or_else(own)
 }
 
 /// What all ranks state of one launcher, where that can be of one job.
@@ -279,6 +303,8 @@ pub(super) mod tests {
             key_fingerprint: None,
             neighbors: Neighbors::default(),
             stands_by: None,
+            region: None,
+            of_job: None,
         };
         hosts.iter().map(one).collect()
     }

@@ -24,15 +24,21 @@ use serde_json::{Map, Value, json};
 
 use crate::Config;
 use crate::config::SkewModel;
+use crate::join::Joined;
 
-/// The virtual clock of `node` in a run that starts when the real clock shows `start_ns`; the identity without
-/// `--inject-skew`.
-pub(crate) fn virtual_clock(config: &Config, node: NodeId, start_ns: i64) -> SkewedClock {
-    let (Some(seed), true) = (config.inject_skew, node != UNSKEWED) else { return SkewedClock::default() };
+/// The virtual clock of a node of this run.
+pub(crate) fn clock_of(joined: &Joined, node: NodeId) -> SkewedClock {
+    virtual_clock(&joined.config, joined.plan.clock_numbers[node.index()], joined.roster.start.as_ns())
+}
+
+/// The virtual clock of this number, which is its node's unless the run is one of several (`Plan::clock_numbers`), in a run that starts when the real
+/// clock shows `start_ns`; the identity without `--inject-skew`.
+fn virtual_clock(config: &Config, number: u32, start_ns: i64) -> SkewedClock {
+    let (Some(seed), true) = (config.inject_skew, number != UNSKEWED) else { return SkewedClock::default() };
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     // One stream per node: its clock does not depend on how many nodes there are. Models draw after offset and rate, which
     // are therefore the same in all.
-    random.set_stream(u64::from(node.0));
+    random.set_stream(u64::from(number));
     let range = config.skew_offset.as_ns().abs();
     let off_ns = random.random_range(-range..=range);
     let ppm = random.random_range(-config.skew_ppm..=config.skew_ppm);
@@ -41,7 +47,7 @@ pub(crate) fn virtual_clock(config: &Config, node: NodeId, start_ns: i64) -> Ske
         SkewModel::Sinusoid => (Some(wave(&mut random)), Vec::new()),
         SkewModel::Steps => (None, steps(config, start_ns, &mut random)),
     };
-    let injected = config.inject_step.filter(|step| step.node == node);
+    let injected = config.inject_step.filter(|step| step.node.0 == number);
     steps.extend(
         injected.map(|step| Step { at_ns: start_ns.saturating_add(step.after.as_ns()), step_ns: step.step.as_ns() }),
     );
@@ -82,13 +88,14 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    /// The truth of a run of `nodes` nodes; empty without `--inject-skew`.
-    pub(crate) fn of(config: &Config, nodes: usize, reference: NodeId, start: Timestamp<System>) -> Self {
+    /// The truth of a run whose nodes have clocks of these numbers; empty without `--inject-skew`.
+    pub(crate) fn of(config: &Config, numbers: &[u32], reference: NodeId, start: Timestamp<System>) -> Self {
         if config.inject_skew.is_none() {
             return Self::default();
         }
-        let clock = |node| virtual_clock(config, NodeId(node), start.as_ns());
-        Self { clocks: (0..nodes as u32).map(clock).collect(), reference: clock(reference.0) }
+        let clock = |number: &u32| virtual_clock(config, *number, start.as_ns());
+        let reference = numbers.get(reference.index()).map(clock).unwrap_or_default();
+        Self { clocks: numbers.iter().map(clock).collect(), reference }
     }
 
     /// True when the run has virtual clocks.
@@ -147,8 +154,8 @@ fn parameters(clock: &SkewedClock, start_ns: i64) -> Value {
     })
 }
 
-/// The node whose clock is the real one, whoever is the reference.
-const UNSKEWED: NodeId = NodeId(0);
+/// The number of the clock that is the real one, whoever is the reference.
+const UNSKEWED: u32 = 0;
 
 /// Amplitudes of waves, from and to.
 const WAVE_AMP_NS: [f64; 2] = [5_000.0, 50_000.0];
@@ -169,11 +176,11 @@ mod tests {
     fn the_reference_is_true_and_the_others_stay_in_range() {
         let config = Config { inject_skew: Some(7), ..Config::default() };
         assert!(virtual_clock(&config, UNSKEWED, 5).is_identity());
-        assert!(virtual_clock(&Config::default(), NodeId(1), 5).is_identity());
+        assert!(virtual_clock(&Config::default(), 1, 5).is_identity());
         for node in 1..200 {
-            let clock = virtual_clock(&config, NodeId(node), 5);
+            let clock = virtual_clock(&config, node, 5);
             assert!(clock.off_ns.abs() <= 10_000_000 && clock.ppm.abs() <= 50.0 && !clock.is_identity());
-            assert_eq!(clock, virtual_clock(&config, NodeId(node), 5));
+            assert_eq!(clock, virtual_clock(&config, node, 5));
         }
     }
 
@@ -188,7 +195,7 @@ mod tests {
         let window_ns = constant.window().as_ns();
         for node in 1..200 {
             let [plain, swinging, stepping] = [SkewModel::Constant, SkewModel::Sinusoid, SkewModel::Steps]
-                .map(|skew_model| virtual_clock(&Config { skew_model, ..constant.clone() }, NodeId(node), 5));
+                .map(|skew_model| virtual_clock(&Config { skew_model, ..constant.clone() }, node, 5));
             assert!((plain.off_ns, plain.ppm) == (swinging.off_ns, swinging.ppm));
             assert!((plain.off_ns, plain.ppm) == (stepping.off_ns, stepping.ppm));
             assert!(
@@ -207,7 +214,7 @@ mod tests {
     #[test]
     fn the_document_says_what_the_clocks_do() {
         let config = Config { inject_skew: Some(3), skew_model: SkewModel::Sinusoid, ..Config::default() };
-        let mut clock = virtual_clock(&config, NodeId(1), 1_000);
+        let mut clock = virtual_clock(&config, 1, 1_000);
         clock.steps = [(7, 300), (-9, 500)].map(|(step_ns, at_ns)| Step { at_ns: 1_000 + at_ns, step_ns }).to_vec();
         let document =
             document(&config, &[SkewedClock::default(), clock.clone()], NodeId(0), Timestamp::from_ns(1_000));

@@ -24,6 +24,7 @@ use super::decider::Decider;
 use super::exchange::Exchange;
 use super::messages::Word;
 use super::node::Node;
+use super::notes::Notes;
 use super::request::{Asked, Request, Requests};
 use super::window::WindowPlan;
 use crate::Error;
@@ -33,6 +34,7 @@ use crate::measure::stop::Stop;
 /// One rank's side of it.
 pub(super) struct Control {
     requests: Requests,
+    notes: Notes,
     /// What this rank has brought to the master, until a decision is as was asked.
     brought: Vec<Asked>,
     /// The step in this window was told.
@@ -66,7 +68,7 @@ pub(super) struct Here<'a, 'c> {
 
 impl Control {
     /// Of a rank of which this can be asked.
-    pub fn new(requests: Requests, mode: RoundMode) -> Self {
+    pub fn new(requests: Requests, notes: Notes, mode: RoundMode) -> Self {
         match mode {
             // A caller's context serves one session after the other.
             RoundMode::Master => requests.open(),
@@ -77,6 +79,7 @@ impl Control {
         }
         Self {
             requests,
+            notes,
             brought: Vec::new(),
             step_told: None,
             stop_told: false,
@@ -142,6 +145,9 @@ impl Control {
             }
         }
         self.tell_of_own(here)?;
+        for note in self.notes.take(here.exchange.at_root()) {
+            here.exchange.say(&Word::Note(note))?;
+        }
         for (rank, word) in here.exchange.words()? {
             match word {
                 Word::Asks(request) => self.heard(rank, &request, here)?,
@@ -149,6 +155,7 @@ impl Control {
                 // One that comes late: that window has ended.
                 Word::RoundEnds { .. } => {}
                 Word::RunEnds => here.stop.raise(),
+                Word::Note(note) => self.notes.hear(rank, note),
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::request::Request;
 use super::standby::{Present, Shadow};
+use crate::clock::Above;
 use crate::join::Back;
 
 /// What the master sends to all ranks at the end of a round.
@@ -35,6 +36,8 @@ pub(crate) struct Told {
     pub shadow: Option<Shadow>,
     /// For all that could, when it has changed: who is there.
     pub attendants: Option<Present>,
+    /// In a region: what its reference's clock says of the reference of all.
+    pub above: Option<Above>,
 }
 
 /// What is said beside the rounds.
@@ -51,20 +54,26 @@ pub(crate) enum Word {
     },
     /// From the root, where rounds have no master: somebody asked the run to end.
     RunEnds,
+    /// What a caller says to the others.
+    Note(Vec<u8>),
 }
 
 impl Broadcast {
     /// A solved round, without a shadow.
     pub fn solved(round: GlobalWindowData, back: Vec<Back>, present: u32) -> Self {
-        Self::Solved(Box::new(Told { round, back, present, shadow: None, attendants: None }))
+        Self::Solved(Box::new(Told { round, back, present, shadow: None, attendants: None, above: None }))
     }
 
     /// What a rank of `node` is told of it, where not everybody is told all.
     pub fn part_of(&self, node: NodeId) -> Self {
-        match self {
-            Self::Solved(told) => Self::solved(told.round.part_of(node), told.back.clone(), told.present),
-            Self::Ended { round_id } => Self::Ended { round_id: *round_id },
-        }
+        self.of_all(|round| round.part_of(node))
+    }
+
+    /// What everybody is told of it, with this part of the round.
+    fn of_all(&self, part: impl FnOnce(&GlobalWindowData) -> GlobalWindowData) -> Self {
+        let Self::Solved(told) = self else { return Self::Ended { round_id: self.round_id() } };
+        let (back, present, above) = (told.back.clone(), told.present, told.above);
+        Self::Solved(Box::new(Told { round: part(&told.round), back, present, shadow: None, attendants: None, above }))
     }
 
     /// What the other ranks are told that could take the master's place.
@@ -78,10 +87,7 @@ impl Broadcast {
 
     /// What ranks are told that do not take the master's place.
     pub fn without_shadow(&self) -> Self {
-        match self {
-            Self::Solved(told) => Self::solved(told.round.clone(), told.back.clone(), told.present),
-            Self::Ended { round_id } => Self::Ended { round_id: *round_id },
-        }
+        self.of_all(Clone::clone)
     }
 
     /// Which round it is about.

@@ -19,6 +19,7 @@ pub(crate) mod exchange;
 pub(crate) mod keeper;
 pub(crate) mod messages;
 pub(crate) mod node;
+pub(crate) mod notes;
 pub(crate) mod request;
 mod settle;
 pub(crate) mod standby;
@@ -41,19 +42,19 @@ use self::exchange::Exchange;
 use self::keeper::Keeper;
 use self::messages::{Broadcast, Told};
 use self::node::Node;
+use self::notes::Notes;
 use self::request::{Request, Requests};
 use self::standby::{Present, Shadow, Standby};
 use self::window::WindowPlan;
 use crate::Error;
-use crate::clock::Feed;
+use crate::clock::{Feed, Timeline};
 use crate::config::RoundMode;
 use crate::join::Joined;
-use crate::measure::account::RankAccount;
 use crate::measure::prober::end_limit;
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
+use crate::report::Observed;
 use crate::report::parts::{Part, Parts};
-use crate::report::{Observed, RunReport, Stopped};
 
 /// One rank's rounds.
 pub(crate) struct Rounds<'c> {
@@ -79,6 +80,7 @@ pub(crate) struct Rounds<'c> {
     probing: Probing,
     /// Keeps global clocks right, where some are wanted.
     feed: Option<Feed>,
+    timeline: Timeline,
     stop: Stop,
     /// The owner's: raised while the node is to start no exchanges.
     pause: Arc<AtomicBool>,
@@ -114,6 +116,9 @@ pub(crate) struct Setup {
     pub stop: Stop,
     pub pause: Arc<AtomicBool>,
     pub requests: Requests,
+    pub notes: Notes,
+    /// At a region's master: what the run among the masters says of its clock.
+    pub timeline: Timeline,
 }
 
 /// Who keeps a node from starting exchanges.
@@ -128,7 +133,7 @@ struct Probing {
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
     pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, setup: Setup) -> Self {
-        let Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests } = setup;
+        let Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline } = setup;
         let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
         let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
@@ -146,9 +151,10 @@ impl<'c> Rounds<'c> {
             attendants,
             last_windows: Vec::new(),
             joined: Arc::clone(joined),
-            control: Control::new(requests, mode),
+            control: Control::new(requests, notes, mode),
             probing: Probing::default(),
             feed,
+            timeline,
             stop,
             pause,
             round_id: RoundId::default(),
@@ -299,7 +305,8 @@ impl<'c> Rounds<'c> {
             let ended = Broadcast::Ended { round_id: self.round_id };
             decided = Some(self.decide(&windows, closed, Some(time), parts)?.map_or(ended, |round| {
                 let shadow = standby.map(|_| Shadow { windows: windows.clone(), time, requests });
-                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow, attendants }))
+                let above = self.timeline.with(&round);
+                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow, attendants, above }))
             }));
         }
         let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
@@ -421,7 +428,7 @@ impl<'c> Rounds<'c> {
         let (round, shadow) = (&told.round, told.shadow.take());
         self.ended = round.decision.stop;
         if let Some(feed) = &mut self.feed {
-            feed.follow(round);
+            feed.follow(round, told.above.as_ref());
         }
         if let Some(node) = &mut self.node {
             told.back.iter().for_each(|back| node.meet_again(back));
@@ -482,16 +489,5 @@ impl<'c> Rounds<'c> {
     /// Whether the last round has been.
     pub fn ended(&self) -> bool {
         self.ended
-    }
-
-    /// At the root, once: makes and writes the report, without accounts when the run failed. Nothing is kept after this.
-    pub fn report(&mut self, accounts: &[RankAccount], error: Option<String>) -> Option<Result<RunReport, Error>> {
-        let keeper = self.keeper.take()?;
-        let signalled = self.stop.of_caller().load(Ordering::Relaxed);
-        let asked = self.stop.raised() || self.decider.as_ref().is_some_and(|decider| decider.asked());
-        // A signal that the launcher lets a kill follow.
-        let stopped = Stopped { asked, killed_soon: self.exchange.signals_reach_all() && signalled };
-        let pacing = self.decider.as_ref().and_then(|decider| decider.pacing());
-        Some(keeper.report(accounts, stopped, error, pacing))
     }
 }

@@ -63,7 +63,7 @@ impl Node {
     ) -> Result<Self, Error> {
         let Joined { config, plan, session_key, roster, edges, .. } = &**joined;
         let node = setup.node();
-        let clock = virtual_clocks::virtual_clock(config, node, roster.start.as_ns());
+        let clock = virtual_clocks::clock_of(joined, node);
         let own = setup.local_addr();
         let addresses = addresses_seen_from(own, &roster.nodes);
         let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();

@@ -1,7 +1,8 @@
-//! The end of the rounds: probing ends everywhere, and every rank's account goes to the root.
+//! The end of the rounds: probing ends everywhere, every rank's account goes to the root, and the root makes the report.
 //!
-//! Place in the flow: after the last round. What it does not do: write the report.
+//! Place in the flow: after the last round. What it does not do: say what a report holds (`report`).
 
+use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;
 
 use probe_sync_sys::clock;
@@ -11,6 +12,7 @@ use super::node::Node;
 use crate::Error;
 use crate::measure::account::RankAccount;
 use crate::measure::prober::FINISH_LIMIT;
+use crate::report::{RunReport, Stopped};
 
 impl Rounds<'_> {
     /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
@@ -48,5 +50,16 @@ impl Rounds<'_> {
             keeper.take_down(self.round_id, &mut self.exchange);
         }
         Ok(accounts)
+    }
+
+    /// At the root, once: makes and writes the report, without accounts when the run failed. Nothing is kept after this.
+    pub fn report(&mut self, accounts: &[RankAccount], error: Option<String>) -> Option<Result<RunReport, Error>> {
+        let keeper = self.keeper.take()?;
+        let signalled = self.stop.of_caller().load(Ordering::Relaxed);
+        let asked = self.stop.raised() || self.decider.as_ref().is_some_and(|decider| decider.asked());
+        // A signal that the launcher lets a kill follow.
+        let stopped = Stopped { asked, killed_soon: self.exchange.signals_reach_all() && signalled };
+        let pacing = self.decider.as_ref().and_then(|decider| decider.pacing());
+        Some(keeper.report(accounts, stopped, error, pacing))
     }
 }

@@ -8,11 +8,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_sys::TracerClock;
-use probe_sync_time::{NodeId, StampSource};
+use probe_sync_sys::{SystemClock, TracerClock};
+use probe_sync_time::{Clock as _, NodeId, StampSource, System, Timestamp};
 
 use crate::Config;
-use crate::clock::GlobalClock;
+use crate::clock::{GlobalClock, Timeline};
+use crate::join::PartOfJob;
+use crate::round::notes::Notes;
 use crate::round::request::Requests;
 
 /// What a run needs from its caller besides configuration and peers.
@@ -33,6 +35,19 @@ pub struct Context {
     pub clock: Option<GlobalClock>,
     /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the others go on over TCP, and it may come back.
     pub ends_with_lost_rank: bool,
+    /// Where the run is one of several of a job.
+    pub part: Option<PartOfJob>,
+    /// What the callers of the run's ranks say to each other.
+    pub notes: Notes,
+    /// At a region's master: what the run among the masters says of its clock.
+    pub timeline: Timeline,
+}
+
+impl Context {
+    /// When virtual clocks begin: now, or where the run is one of several when those of all did.
+    pub(super) fn start(&self) -> Timestamp<System> {
+        self.part.as_ref().map_or_else(|| SystemClock.now(), |part| part.start)
+    }
 }
 
 /// Told what happens, at rank 0 only.

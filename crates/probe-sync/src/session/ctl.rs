@@ -26,9 +26,12 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::round::request::{Request, Requests, Since};
 
+/// Whether a request may be asked at a socket, or why not.
+pub(crate) type May = fn(&Request) -> Result<(), String>;
+
 /// The socket of a run under way. Dropping it removes it.
 #[derive(Debug)]
-pub(super) struct ControlSocket {
+pub(crate) struct ControlSocket {
     path: PathBuf,
     ended: Arc<AtomicBool>,
 }
@@ -45,7 +48,12 @@ struct Told {
 impl ControlSocket {
     /// Listens in `directory`. None, and a line in the log, where that cannot be: the run does without.
     pub fn open(directory: &Path, requests: Requests) -> Option<Self> {
-        match Self::try_open(directory, requests) {
+        Self::open_for(directory, requests, |_| Ok(()))
+    }
+
+    /// As [`Self::open`]; what `may` refuses is not asked of the run.
+    pub fn open_for(directory: &Path, requests: Requests, may: May) -> Option<Self> {
+        match Self::try_open(directory, requests, may) {
             Ok(socket) => Some(socket),
             Err(error) => {
                 tracing::warn!("probe_sync ctl will not reach this run: {}: {error}", directory.join(NAME).display());
@@ -54,7 +62,7 @@ impl ControlSocket {
         }
     }
 
-    fn try_open(directory: &Path, requests: Requests) -> std::io::Result<Self> {
+    fn try_open(directory: &Path, requests: Requests, may: May) -> std::io::Result<Self> {
         let opened = File::open(directory)?;
         let listener = fork::opened(|| UnixListener::bind(short_path(&opened)))?;
         let (path, ended) = (directory.join(NAME), Arc::new(AtomicBool::new(false)));
@@ -70,7 +78,7 @@ impl ControlSocket {
                     continue;
                 }
                 match fork::opened(|| listener.accept().map(|(stream, _)| stream)) {
-                    Ok(stream) => attend(stream, &requests, &askers),
+                    Ok(stream) => attend(stream, &requests, may, &askers),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     // Without descriptors the socket stays ready.
                     Err(_) => std::thread::sleep(LOOK),
@@ -91,7 +99,7 @@ impl Drop for ControlSocket {
 }
 
 /// Serves an asker on a thread of its own, which may be one that tells it that too many ask; where these are too many, too, its connection is closed.
-fn attend(stream: UnixStream, requests: &Requests, askers: &Arc<AtomicUsize>) {
+fn attend(stream: UnixStream, requests: &Requests, may: May, askers: &Arc<AtomicUsize>) {
     let here = AskerCount(Arc::clone(askers));
     let before = here.0.fetch_add(1, Ordering::Relaxed);
     // Whoever asks badly or goes away is his own problem.
@@ -103,7 +111,7 @@ fn attend(stream: UnixStream, requests: &Requests, askers: &Arc<AtomicUsize>) {
     let body = move || {
         let _here = here;
         let _ = process::block_signals();
-        let _ = if before < ASKERS_MAX { serve(&stream, &requests) } else { refuse(&stream) };
+        let _ = if before < ASKERS_MAX { serve(&stream, &requests, may) } else { refuse(&stream) };
     };
     // Without a thread the asker finds its connection closed.
     let _ = std::thread::Builder::new().name("control asker".into()).spawn(body);
@@ -119,9 +127,10 @@ impl Drop for AskerCount {
 }
 
 /// Hears one asker and answers.
-fn serve(stream: &UnixStream, requests: &Requests) -> std::io::Result<()> {
+fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<()> {
     let line = read_line(stream, ASKER_LIMIT)?;
-    let asked = line.parse::<Request>().map_err(|reason| Error::Request { reason });
+    let asked = line.parse::<Request>().and_then(|request| may(&request).map(|()| request));
+    let asked = asked.map_err(|reason| Error::Request { reason });
     answer(stream, asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)))
 }
 

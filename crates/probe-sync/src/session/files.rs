@@ -29,6 +29,11 @@ pub struct FilesToRoot {
 }
 
 impl FilesToRoot {
+    /// Of a rank whose sender leads to where the directory `out` of `run` is.
+    pub(crate) fn new(sender: FileSender, out: PathBuf, run: RunId, stop: Arc<AtomicBool>) -> Self {
+        Self { sender: Some(sender), out, run, records: Vec::new(), stop }
+    }
+
     /// The run's number, drawn by rank 0; equal on all ranks.
     pub fn run_id(&self) -> RunId {
         self.run

@@ -15,7 +15,7 @@ use super::ctl::ControlSocket;
 use super::start;
 use crate::config::RoundMode;
 use crate::join::Joined;
-use crate::measure::virtual_clocks::virtual_clock;
+use crate::measure::virtual_clocks::clock_of;
 use crate::pace::Policy;
 use crate::report::RunReport;
 use crate::round::Rounds;
@@ -175,14 +175,9 @@ impl<'c> Session<'c> {
 
     /// Whose marks are this process's, for [`crate::MarkWriter`].
     pub fn marked_process(&self) -> MarkedProcess {
-        let Joined { config, plan, roster, ranks, .. } = &*self.joined;
+        let Joined { plan, ranks, .. } = &*self.joined;
         let node = plan.node_of_rank[self.rank];
-        MarkedProcess {
-            rank: self.rank as u32,
-            world_size: *ranks as u32,
-            node,
-            clock: virtual_clock(config, node, roster.start.as_ns()),
-        }
+        MarkedProcess { rank: self.rank as u32, world_size: *ranks as u32, node, clock: clock_of(&self.joined, node) }
     }
 
     /// The run's number, and the node of which this rank takes snapshot pairs.

@@ -21,6 +21,7 @@ mod tests;
 pub use self::beside::{Progress, SessionHandle};
 pub use self::builder::SessionBuilder;
 pub use self::context::{Context, Observer, Started};
+pub(crate) use self::ctl::ControlSocket;
 pub use self::ctl::ask;
 pub use self::files::FilesToRoot;
 pub use self::live::{Session, State};

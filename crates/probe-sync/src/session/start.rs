@@ -8,8 +8,8 @@ use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Deadline};
 use probe_sync_probe::topology;
-use probe_sync_sys::{SystemClock, TracerClock, host};
-use probe_sync_time::{Clock, Duration, Edge, NodeId, SessionKey};
+use probe_sync_sys::{TracerClock, host};
+use probe_sync_time::{Duration, Edge, NodeId, SessionKey};
 
 use super::context::Context;
 use crate::clock::{self, Feed, Pages};
@@ -17,7 +17,7 @@ use crate::config::{Connections, RoundMode, TracerClockChoice};
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
-use crate::measure::virtual_clocks::virtual_clock;
+use crate::measure::virtual_clocks::clock_of;
 use crate::pace::{Pace, Policy};
 use crate::report::Recorder;
 use crate::round::decider::Decider;
@@ -52,7 +52,8 @@ pub(super) fn start<'c>(
         if notice.is_none() {
             check_master(config, collective)?;
         }
-        Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref())
+        check_regions(config, context)?;
+        Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref(), context.part.as_ref())
     };
     let mut hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let key_file = key_file.unwrap_or_default();
@@ -72,7 +73,7 @@ pub(super) fn start<'c>(
     }
     let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok(), context));
     let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
-    let start = SystemClock.now();
+    let start = context.start();
     let claim = || RunDirectory::claim(&config.out);
     let (roster, claimed) =
         join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;
@@ -96,9 +97,10 @@ pub(super) fn start<'c>(
     }
     let attendants = tell_successors(&joined, &mut exchange, keeper.as_deref_mut())?;
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
-    let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
-    let rounds =
-        Rounds::new(&joined, exchange, Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests });
+    let pause = Arc::clone(&context.pause);
+    let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
+    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
+    let rounds = Rounds::new(&joined, exchange, setup);
     Ok((joined, rounds))
 }
 
@@ -190,8 +192,10 @@ fn again<'c>(
     let start = |(bound, back): (Bound, _)| Node::start(bound.prober, bound.tracer, &joined, rank, Some(back));
     let node = node.map(start).transpose()?;
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
-    let (pause, requests) = (Arc::clone(&context.pause), context.requests.clone());
-    let setup = Setup { node, own, decider: None, keeper: None, attendants: None, feed, stop, pause, requests };
+    let pause = Arc::clone(&context.pause);
+    let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
+    let (decider, keeper, attendants) = (None, None, None);
+    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
     let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
     Ok((joined, rounds))
 }
@@ -228,6 +232,16 @@ fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), Stri
     Ok(())
 }
 
+/// Regions are made before their runs begin, and this run may be one of them.
+fn check_regions(config: &Config, context: &Context) -> Result<(), String> {
+    let wrong = |set| {
+        format!(
+            "{set}: the command `probe_sync run` makes regions; a session that a program links has none, leave it out"
+        )
+    };
+    config.region_setting().filter(|_| context.part.is_none()).map_or(Ok(()), |set| Err(wrong(set)))
+}
+
 /// Whether this rank could take the master's place: without rounds there is none, and where the first rank that is lost ends the run nobody does.
 fn may_stand_by(config: &Config, context: &Context) -> bool {
     config.rounds != RoundMode::Local && config.successors > 0 && !context.ends_with_lost_rank
@@ -246,7 +260,7 @@ fn feed(joined: &Joined, rank: usize, context: &Context) -> Result<Option<Feed>,
     let first_of_host = plan.probes_for(rank).is_some() && plan.place_on_host[rank].0 == 0;
     let path = config.clock_page.clone().filter(|_| first_of_host);
     let pages = Pages { own: context.clock.clone(), path };
-    Feed::new(&pages, config, (node, roster.reference), virtual_clock(config, node, roster.start.as_ns()))
+    Feed::new(&pages, config, (node, roster.reference), clock_of(joined, node), context.part.is_some())
 }
 
 /// What a node holds before the peers are known.

@@ -153,8 +153,21 @@ impl Run {
         self.nodes.get(&node).is_some_and(|lines| !lines.lines().is_empty())
     }
 
+    /// It has one node, and nobody to measure it.
+    fn is_alone(&self) -> bool {
+        let reaches = |lines: &NodeLines| lines.lines().iter().any(|line| line.estimate.reachable);
+        self.nodes.len() == 1 && !self.nodes.values().any(reaches)
+    }
+
     fn host(&self, node: NodeId) -> Option<&str> {
         self.header.nodes.iter().find(|record| record.node_id == node)?.hostname.as_deref()
+    }
+
+    /// Until when its reference is the region's.
+    fn until(&self) -> Result<Timestamp<Reference>, Error> {
+        let reference = self.header.reference;
+        let until = self.nodes.get(&reference).and_then(NodeLines::reference_until);
+        until.ok_or_else(|| wrong(&self.path, &format!("has no line of its reference, node {reference}")))
     }
 
     /// Nobody can say on which side of a step of its own clock a reading of a master is.
@@ -182,9 +195,11 @@ struct Whole<'a> {
 impl Whole<'_> {
     fn add(&mut self, region: &Region, run: &Run, master: NodeId) -> Result<(), Error> {
         let reference = run.header.reference;
-        let until = run.nodes.get(&reference).and_then(NodeLines::reference_until);
-        let until =
-            until.ok_or_else(|| wrong(&run.path, &format!("has no line of its reference, node {reference}")))?;
+        if run.is_alone() {
+            self.add_alone(region, run, master);
+            return Ok(());
+        }
+        let until = run.until()?;
         let what = format!("the master of region {}", region.name);
         // What happens to its clock once the region has lost it is no matter of the region's.
         run.refuse_breaks(reference, &what, until)?;
@@ -220,6 +235,17 @@ impl Whole<'_> {
         self.note_out_of_order(&format!("region {}", region.name), run);
         self.regions.push(one);
         Ok(())
+    }
+
+    /// A region of one node, whose run has nobody to measure: its node is as the masters' run measured it.
+    fn add_alone(&mut self, region: &Region, run: &Run, master: NodeId) {
+        let number = NodeId(self.header.len() as u32);
+        if master == self.top.header.reference {
+            self.reference = Some(number);
+        }
+        self.take(number, run.host(run.header.reference), self.top.nodes[&master].lines().to_vec());
+        let name = region.name.clone();
+        self.regions.push(ComposedRegion { name, master, nodes: (number, 1), sigma_ns: None, left_out: 0 });
     }
 
     fn note_left_out(&mut self, one: &ComposedRegion) {
@@ -537,6 +563,20 @@ mod tests {
         check(&first, &[(2, 8, 0)], &[], &["has numbered its own"]);
         check(&first, &[(4, 4, 0)], &[], &["has numbered its own"]);
         check(&first, &[(2, 4, 0), (1, 4, 7)], &[], &["rank 1 of region b is on no node of it"]);
+    }
+
+    #[test]
+    fn a_region_of_one_node_is_as_the_masters_run_measured_it() {
+        let alone = Made { named: &[0], seen: &[], ranks: &[(3, 4, 0)] };
+        let ranks = Made { ranks: &[(0, 4, 0), (1, 4, 1), (2, 4, 2)], ..THREE };
+        for (a, b, expected) in [(&ranks, &alone, [(0, 3), (3, 1)]), (&alone, &ranks, [(0, 1), (1, 3)])] {
+            let (told, header) = composed(a, b).expect("composed");
+            let nodes = told.regions.iter().map(|region| (region.nodes.0.0, region.nodes.1));
+            assert_eq!((nodes.collect::<Vec<_>>(), told.reference), (expected.to_vec(), NodeId(0)));
+            assert_eq!(header.ranks.len(), 4, "{:?}", told.notes);
+            // 4 seconds of 3 nodes, and those of the bends of the masters' lines; 6 of the other.
+            assert!(told.lines >= 18, "{}", told.lines);
+        }
     }
 
     #[test]

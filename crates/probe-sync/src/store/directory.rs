@@ -57,6 +57,14 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::Occupied`] when it holds something else than a finished run; [`Error::File`] names the path.
     pub fn claim(path: &Path) -> Result<Self, Error> {
+        Self::claim_with(path, &PARTS)
+    }
+
+    /// As [`Self::claim`], of a directory that has these folders alone.
+    ///
+    /// # Errors
+    /// As [`Self::claim`].
+    pub fn claim_with(path: &Path, parts: &[&str]) -> Result<Self, Error> {
         let occupied = |reason| Error::Occupied { path: path.into(), reason };
         if path.as_os_str().is_empty() {
             return Err(occupied("is no name; give --out a directory"));
@@ -76,7 +84,7 @@ impl RunDirectory {
                 return Err(occupied("is not empty and holds no run of probe_sync; give --out another directory"));
             }
         }
-        let made = PARTS.iter().try_for_each(|part| {
+        let made = parts.iter().try_for_each(|part| {
             let part = path.join(part);
             claim.folders.add(&part).map_err(Error::file(&part, "create"))
         });

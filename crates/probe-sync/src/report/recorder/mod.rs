@@ -85,7 +85,7 @@ impl Recorder {
         directory.write_document("run.json", &format!("{document:#}\n"))?;
         directory.started();
         let Joined { config, plan, roster, .. } = &*joined;
-        let truth = Truth::of(config, plan.nodes(), roster.reference, roster.start);
+        let truth = Truth::of(config, &plan.clock_numbers, roster.reference, roster.start);
         if truth.is_known() {
             let document = virtual_clocks::document(config, truth.clocks(), roster.reference, roster.start);
             directory.write_document("truth.json", &format!("{document:#}\n"))?;

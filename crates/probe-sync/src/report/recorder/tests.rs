@@ -32,6 +32,7 @@ fn joined(config: Config) -> Arc<Joined> {
         secret: false,
         node_of_rank: (0..NODES).map(NodeId).collect(),
         rank_of_node: (0..NODES).collect(),
+        clock_numbers: (0..NODES).collect(),
         place_on_host: vec![(0, 1); NODES as usize],
         sources: Vec::new(),
         sources_reason: String::new(),

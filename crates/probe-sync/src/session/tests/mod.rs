@@ -57,6 +57,16 @@ fn windows(directory: &Path, node: usize) -> Vec<NodeWindowData> {
 }
 
 #[test]
+fn a_session_that_a_program_links_has_no_region() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = Config { region: Some("a".into()), ..config(directory.path()) };
+    for result in sessions(2, &config, None, to_the_end) {
+        let error = result.expect_err("refused").to_string();
+        assert!(error.contains("--region a") && error.contains("probe_sync run"), "{error}");
+    }
+}
+
+#[test]
 fn every_rank_sees_every_round_and_its_own_state() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = Config {

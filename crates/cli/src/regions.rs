@@ -1,0 +1,80 @@
+//! `probe_sync run --region`: several regions and the run among their masters, in one command.
+//!
+//! Place in the flow: ranks that have met → `probe_sync::Regions` → what it tells. What it does not do: measure, compose.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use probe_sync::collective::{Collective, Deadline, Frames};
+use probe_sync::{Context, Error, Regions, RegionsReport};
+
+use crate::launch::Ranks;
+use crate::local::Connected;
+use crate::{compose, output, progress};
+
+/// Measures in regions and prints, at rank 0.
+///
+/// # Errors
+/// Those of [`Regions`]; regions that are not among the offsets of all.
+pub fn run(connected: Connected, stop: Arc<AtomicBool>, json: bool) -> anyhow::Result<()> {
+    let Connected { mut ranks, children, config } = connected;
+    let mut progress = progress::Progress::new();
+    let context = Context { stop, towards_root: ranks.towards_root(), ..Context::default() };
+    let met = Regions::meet(config, ranks.collective(), &context);
+    let (met, mut world) = match met {
+        Ok(met) => (Ok(met), ranks.met()),
+        Err(error) => {
+            abort(&mut ranks, &error);
+            (Err(error), None)
+        }
+    };
+    let result = met.and_then(|regions| regions.run(&mut progress));
+    progress.finish();
+    let result = match result {
+        // Before the ranks part: mpirun may kill a stopped job while they do.
+        Ok(Some(report)) => print(&report, json),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            world.iter_mut().for_each(|ranks| abort(ranks, &error));
+            Err(error.into())
+        }
+    };
+    let parted = world.as_mut().map_or(Ok(()), |ranks| part(ranks.collective()));
+    drop(world);
+    if let Some(children) = children {
+        children.finish();
+    }
+    result.and(parted)
+}
+
+/// A refusal has reached every rank; anything else the others may not know yet.
+fn abort(ranks: &mut Ranks, error: &Error) {
+    if !matches!(error, Error::Refused { .. }) {
+        ranks.collective().abort(&error.to_string());
+    }
+}
+
+/// Over MPI: waits for the ranks of all regions, which end at different times.
+fn part(world: &mut dyn Collective) -> anyhow::Result<()> {
+    let deadline = Deadline::new(LAST, None);
+    world.gather(&vec![true; world.size()], &[], &mut Frames::default(), &deadline)?;
+    Ok(world.broadcast(&mut Vec::new(), &deadline.extended(ROOT_SPEAKS_FIRST))?)
+}
+
+fn print(report: &RegionsReport, json: bool) -> anyhow::Result<()> {
+    let RegionsReport { out, composed, missing, .. } = report;
+    for note in &composed.notes {
+        tracing::warn!("{note}");
+    }
+    output::print(&if json { compose::document(composed) } else { compose::summary(composed, out) })?;
+    match &missing[..] {
+        [] => Ok(()),
+        missing => anyhow::bail!("not all regions are in {}: {}", out.display(), missing.join("; ")),
+    }
+}
+
+/// So long other regions and rank 0's composing may take after a rank's own run.
+const LAST: Duration = Duration::from_secs(900);
+/// Rank 0 names who is missing.
+const ROOT_SPEAKS_FIRST: Duration = Duration::from_secs(5);

@@ -1,0 +1,230 @@
+//! A region's clocks against the reference of all regions, while they measure.
+//!
+//! Place in the flow: a region's master has two runs in one process. Its run among the masters says what the reference of all shows when the master's own
+//! clock shows x ([`Timeline::follow`], after each of its rounds); the region's round is broadcast with that ([`Above`]); and each rank's feed puts it on top of what
+//! the round says of its own clock ([`Above::lift`]). With m what the master's clock shows, the region's round ties a counter to m, and this ties m to g.
+//!
+//! The two are not of one moment: the line through the masters' last round is followed from x to m, and its interval grows on the way as a clock page's own
+//! does (`forecast`). Hard intervals add, variances add, rates multiply.
+//!
+//! By hand: at x = 10 s the reference of all showed 9.99 s, ± 500 ns, growing by 1 ppm, and goes 50 ppm slower. A region's round of m = 12 s ± 700 ns is at
+//! g = 9.99 + 2 · 0.99995 = 11.9899 s, ± (700 + 500 + 2000) ns.
+//!
+//! Where nobody knows it (no round among the masters yet, the master's clock was set, the master was lost) there is none: readers are told that the clock is
+//! not known yet, or have bounds that grow. What it does not do: say anything of the time before the first round among the masters.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_time::{Duration, NodeId};
+use serde::{Deserialize, Serialize};
+
+use super::forecast::{Forecast, Point};
+
+/// What a master's clock says of the reference of all.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Above {
+    /// When the master's clock showed this, ns,
+    master: i64,
+    /// the reference of all showed this, ns.
+    all: i64,
+    /// The reference's rate against the master's clock, ppm.
+    rate_ppm: f64,
+    /// Standard deviations of both, ns and ppm.
+    sigma: [f64; 2],
+    /// The hard interval: as far below and above `all`, ns.
+    hard: [f64; 2],
+    /// By how much it grows, ppm.
+    growth_ppm: f64,
+}
+
+impl Above {
+    /// A point against the master's clock, against the reference of all.
+    pub(super) fn lift(&self, point: Point) -> Point {
+        let since = point.reference.saturating_sub(self.master);
+        let away = since.saturating_abs() as f64;
+        let rate_ppm = |a: f64, b: f64| a + b + a * b * 1e-6;
+        let moved = Duration::from_ns_f64((since as f64 * self.rate_ppm * 1e-6).round()).as_ns();
+        let grown = |at: usize| point.hard[at] + self.hard[at] + away * self.growth_ppm * 1e-6 + 1.0;
+        let of_line = self.sigma[0].hypot(away * self.sigma[1] * 1e-6);
+        Point {
+            reference: self.all.saturating_add(since).saturating_add(moved),
+            rate_ppm: rate_ppm(point.rate_ppm, self.rate_ppm),
+            sigma: [point.sigma[0].hypot(of_line), point.sigma[1].hypot(self.sigma[1])],
+            hard: [grown(0), grown(1)],
+            ..point
+        }
+    }
+}
+
+/// What the run among the masters says of one master's clock: told by its session, asked by the session of its region. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline(Arc<Mutex<Option<Known>>>);
+
+#[derive(Debug)]
+struct Known {
+    forecast: Forecast,
+    latest: Option<Above>,
+    /// So many rounds are yet to be left out: they may be of the time before the master's clock was set.
+    left_out: u32,
+}
+
+impl Timeline {
+    /// Of a master, by whose settings rates wander.
+    pub(crate) fn of_master(max_wander_ppm: f64) -> Self {
+        let known = Known { forecast: Forecast::new(max_wander_ppm), latest: None, left_out: 0 };
+        Self(Arc::new(Mutex::new(Some(known))))
+    }
+
+    /// A round among the masters, in which this master is `own`.
+    pub(crate) fn follow(&self, round: &GlobalWindowData, own: NodeId) {
+        let mut known = self.known();
+        let Some(known) = known.as_mut() else { return };
+        if round.clock_disturbed(own) {
+            known.forget();
+            return;
+        }
+        known.left_out = known.left_out.saturating_sub(1);
+        let estimate = round.node(own).filter(|own| own.reachable && own.sigma_ns.is_finite());
+        if let (Some(estimate), 0) = (estimate, known.left_out) {
+            let is_reference = own == round.reference && round.carried_by.is_none();
+            known.latest = Some(known.above(round, estimate, is_reference));
+        }
+    }
+
+    /// What is broadcast with a region's round; None where nothing is known of the clock that it is against.
+    pub(crate) fn with(&self, round: &GlobalWindowData) -> Option<Above> {
+        let mut known = self.known();
+        let known = known.as_mut()?;
+        if round.clock_disturbed(round.reference) {
+            known.forget();
+        }
+        known.latest.filter(|_| round.carried_by.is_none())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// The master's clock was set: the round among the masters that is under way, and one that ended a moment before, do not know it.
+    fn forget(&mut self) {
+        (self.latest, self.left_out) = (None, ROUNDS_OF_BEFORE + 1);
+        self.forecast.forget();
+    }
+
+    fn above(&mut self, round: &GlobalWindowData, own: &NodeEstimate, is_reference: bool) -> Above {
+        let all = round.midpoint().as_ns();
+        let master = all.saturating_add(Duration::from_ns_f64(own.offset_ns.round()).as_ns());
+        let rate_ppm = -own.drift_ppm / (1.0 + own.drift_ppm * 1e-6);
+        // As in the feed: offset ≤ bound_hi means that the reference is M − (bound_hi − offset) or later. One more for the rounding.
+        let hard = [own.bound_hi_ns - own.offset_ns, own.offset_ns - own.bound_lo_ns].map(|ns| ns.max(0.0) + 1.0);
+        let sigma = [own.sigma_ns, own.drift_sigma_ppm];
+        if is_reference {
+            return Above { master, all, rate_ppm: 0.0, sigma: [0.0; 2], hard: [0.0; 2], growth_ppm: 0.0 };
+        }
+        let estimate = self.forecast.estimate(Point { counter: master, reference: all, rate_ppm, sigma, hard });
+        Above { master, all, rate_ppm, sigma, hard, growth_ppm: estimate.hard_growth.as_ppm() }
+    }
+}
+
+/// Rounds among the masters that may still come of the time before.
+const ROUNDS_OF_BEFORE: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use probe_sync_estimate::faults::Verdict;
+    use probe_sync_estimate::round::Decision;
+    use probe_sync_time::{RoundId, Timestamp};
+
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    #[test]
+    fn a_point_of_the_region_is_lifted_by_hand() {
+        let above = Above {
+            master: 10 * S,
+            all: 9 * S + 990_000_000,
+            rate_ppm: -50.0,
+            sigma: [30.0, 0.02],
+            hard: [500.0, 400.0],
+            growth_ppm: 1.0,
+        };
+        let point = Point { counter: 77, reference: 12 * S, rate_ppm: 20.0, sigma: [40.0, 0.01], hard: [700.0, 600.0] };
+        let lifted = above.lift(point);
+        assert_eq!((lifted.counter, lifted.reference), (77, 11 * S + 989_900_000));
+        assert!((lifted.rate_ppm - (20.0 - 50.0 - 0.001)).abs() < 1e-9);
+        // The line's own deviation has grown to 50 ns in 2 s.
+        assert!((lifted.sigma[0] - 40.0_f64.hypot(50.0)).abs() < 1e-9);
+        assert_eq!(lifted.hard, [700.0 + 500.0 + 2000.0 + 1.0, 600.0 + 400.0 + 2000.0 + 1.0]);
+        // As wide into the past.
+        assert_eq!(above.lift(Point { reference: 8 * S, ..point }).hard, lifted.hard);
+    }
+
+    fn round(second: i64, offset_ns: f64, disturbed: bool) -> GlobalWindowData {
+        let estimate = |node: u32, offset_ns: f64| NodeEstimate {
+            node_id: NodeId(node),
+            offset_ns,
+            drift_ppm: 0.0,
+            residual: 0.0,
+            reachable: true,
+            converged: true,
+            sigma_ns: 10.0,
+            asymmetry_sigma_ns: 0.0,
+            drift_sigma_ppm: 0.01,
+            bound_lo_ns: offset_ns - 300.0,
+            bound_hi_ns: offset_ns + 500.0,
+            edges_used: 1,
+            edges_excluded: 0,
+        };
+        let invalid = if disturbed { vec![NodeId(1)] } else { Vec::new() };
+        GlobalWindowData {
+            round_id: RoundId(second as u64),
+            reference: NodeId(0),
+            carried_by: None,
+            window_start: Timestamp::from_ns(second * S - S / 2),
+            window_end: Timestamp::from_ns(second * S + S / 2),
+            all_nodes: vec![estimate(0, 0.0), estimate(1, offset_ns)],
+            excluded_edges: Vec::new(),
+            worst_edge: None,
+            asymmetry_sd_ns: 0.0,
+            loops: (0, 0.0),
+            clamped: 0,
+            contradictions: Vec::new(),
+            clock_events: Vec::new(),
+            watch: Verdict { invalid, ..Verdict::default() },
+            decision: Decision::STOP,
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_before_the_first_round_or_of_a_clock_that_was_set() {
+        let timeline = Timeline::of_master(1.0);
+        let told = |timeline: &Timeline| timeline.with(&round(1, 0.0, false));
+        assert_eq!(told(&timeline), None);
+        timeline.follow(&round(2, 1000.0, false), NodeId(1));
+        let above = told(&timeline).expect("a round has been");
+        assert_eq!((above.master - above.all, above.hard), (1000, [501.0, 301.0]));
+        // Somebody set the master's clock: the region's round says so first.
+        let mut of_region = round(3, 0.0, false);
+        of_region.watch.invalid = vec![NodeId(0)];
+        assert_eq!(timeline.with(&of_region), None);
+        for second in [3, 4] {
+            timeline.follow(&round(second, 1000.0, false), NodeId(1));
+            assert_eq!(told(&timeline), None, "it may be of the time before");
+        }
+        timeline.follow(&round(5, 9000.0, false), NodeId(1));
+        assert_eq!(told(&timeline).map(|above| above.master - above.all), Some(9000));
+        // The round among the masters says so first.
+        timeline.follow(&round(6, 9000.0, true), NodeId(1));
+        assert_eq!(told(&timeline), None);
+        // The master was lost: its timeline is carried on by a clock that nobody knows.
+        timeline.follow(&round(9, 0.0, false), NodeId(0));
+        let carried = GlobalWindowData { carried_by: Some(NodeId(1)), ..round(9, 0.0, false) };
+        assert_eq!(timeline.with(&carried), None);
+        assert_eq!(Timeline::default().with(&round(9, 0.0, false)), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! All ranks of a job meet, and part into regions.
+//!
+//! Place in the flow: first. The group in which all ranks have met (MPI, TCP) settles who is in which region and carries the ids by which the members of each
+//! group find each other; then it has done its part. All further groups are TCP's, over MPI too: a master is in two at once, from two threads, which an MPI at
+//! `MPI_THREAD_FUNNELED` does not allow, and over TCP a group goes on without who is lost.
+//!
+//! What it does not do: measure.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use probe_sync_collective::{Collective, Deadline, Error as Failure, FileSender, JobKey, Meeting, Rank, Tcp, UniqueId};
+use probe_sync_sys::interfaces::own_addresses;
+use probe_sync_sys::{SystemClock, host};
+use probe_sync_time::Clock as _;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::join::{Grouping, Hello, KeyFile, agree_on_regions, negotiate, own_region};
+use crate::session::Context;
+use crate::store::RunDirectory;
+use crate::{Config, Error};
+
+/// One rank of a job of several regions: its end of its region's group, and where it is a master of the masters'.
+pub struct Regions {
+    pub(super) config: Config,
+    pub(super) grouping: Grouping,
+    /// Among all ranks of the job.
+    pub(super) rank: Rank,
+    /// The place of its region among the regions.
+    pub(super) region: usize,
+    pub(super) own: Tcp,
+    pub(super) among_masters: Option<AmongMasters>,
+    /// The job's, at rank 0: held until the end.
+    pub(super) directory: Option<RunDirectory>,
+    pub(super) context: Context,
+    /// The launcher signals all ranks at once, and kills them soon after.
+    pub(super) killed_soon: bool,
+}
+
+/// A master's end of the group of masters.
+pub(super) struct AmongMasters {
+    pub group: Tcp,
+    /// To rank 0.
+    pub files: FileSender,
+}
+
+/// What a rank that opens groups brings to the others.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Opened {
+    region: Option<Vec<u8>>,
+    masters: Option<Vec<u8>>,
+}
+
+/// How all groups are found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Ids {
+    /// By region.
+    regions: Vec<Vec<u8>>,
+    masters: Vec<u8>,
+}
+
+/// The meetings that this rank has opened.
+#[derive(Default)]
+struct Meetings {
+    region: Option<Meeting>,
+    masters: Option<Meeting>,
+}
+
+impl Regions {
+    /// Meets the other ranks of the job in `world`, and then those of its region, where it is a master those of the others. `world` has done its part
+    /// afterwards.
+    ///
+    /// A rank whose configuration is unusable, or that has no region, still takes part as it would in a run ([`crate::run()`]), so that all ranks end with the
+    /// same error.
+    ///
+    /// # Errors
+    /// The first error; [`Error::Refused`] on every rank alike, where not all ranks have a region, all have the same, or a file of regions is wrong.
+    pub fn meet(config: Result<Config, Error>, world: &mut dyn Collective, context: &Context) -> Result<Self, Error> {
+        let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&context.stop)));
+        let rank = world.rank();
+        let key_file =
+            config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
+        let own = |config: &Config| {
+            let key_file = key_file.as_ref().map_err(ToString::to_string)?;
+            let hello = Hello::of(config, &host::Host::detect(), context.towards_root, key_file.as_ref(), None)?;
+            Ok(Hello { region: own_region(config, rank, world.size())?, ..hello })
+        };
+        let hello = config.as_ref().map_err(ToString::to_string).and_then(own);
+        let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
+        let claim = || RunDirectory::claim_with(&out, &[SNAPSHOTS]);
+        let now = SystemClock.now();
+        let (grouping, mut directory) = agree_on_regions(world, config.as_ref().ok(), &hello, now, claim, &deadline)?;
+        let (config, key) = (config?, key_file?.map(|file| file.job_key()));
+        let Some((region, place)) = grouping.place(rank) else {
+            return Err(Error::Refused { reason: format!("rank {rank} is in no region") });
+        };
+        let begun = directory.as_mut().map_or(Ok(()), |directory| begin(directory, &grouping));
+        let (mut meetings, mut opened) =
+            (Meetings::default(), begun.map_err(|error| error.to_string()).map(|()| Opened::default()));
+        if opened.is_ok() {
+            let open = Meetings::open(&grouping, (region, place)).map_err(|error| error.to_string());
+            opened = open.map(|open| {
+                meetings = open;
+                meetings.opened()
+            });
+        }
+        let ids = agree_on_ids(world, &grouping, &opened, &deadline)?;
+        let way = Way { key, deadline };
+        let mut own = way.enter(meetings.region, &ids.regions[region], place, &grouping.regions[region].ranks)?;
+        let mut among_masters = None;
+        if place == 0 {
+            let masters: Vec<u32> = grouping.regions.iter().map(|region| region.ranks[0]).collect();
+            let group = way
+                .enter(meetings.masters, &ids.masters, region, &masters)
+                .inspect_err(|error| own.abort(&error.to_string()))?;
+            among_masters =
+                Some(AmongMasters { group, files: way.id(&ids.masters)?.file_sender(region, masters.len()) });
+        }
+        let (context, killed_soon) = (context.clone(), world.signals_reach_all());
+        Ok(Self { config, grouping, rank, region, own, among_masters, directory, context, killed_soon })
+    }
+
+    /// The name of this rank's region.
+    pub fn region(&self) -> &str {
+        &self.grouping.regions[self.region].name
+    }
+}
+
+impl Meetings {
+    /// What this rank opens: the first of a region its region's group, that of the first region the masters' too.
+    fn open(grouping: &Grouping, (region, place): (usize, usize)) -> Result<Self, Failure> {
+        let open = |on_loopback: bool| {
+            let loopback = || vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+            let addresses = if on_loopback { loopback() } else { own_addresses().map_err(|error| failed(&error))? };
+            Meeting::open(&addresses)
+        };
+        let masters = (region, place) == (0, 0);
+        Ok(Self {
+            region: (place == 0).then(|| open(grouping.regions[region].on_loopback)).transpose()?,
+            masters: masters.then(|| open(grouping.masters_on_loopback)).transpose()?,
+        })
+    }
+
+    fn opened(&self) -> Opened {
+        let bytes = |meeting: &Option<Meeting>| meeting.as_ref().map(|meeting| meeting.id().as_bytes().to_vec());
+        Opened { region: bytes(&self.region), masters: bytes(&self.masters) }
+    }
+}
+
+/// How this rank comes into a group.
+struct Way {
+    key: Option<JobKey>,
+    deadline: Deadline,
+}
+
+impl Way {
+    /// The id of a group; with a key file nobody enters by the id alone.
+    fn id(&self, bytes: &[u8]) -> Result<UniqueId, Failure> {
+        let id = UniqueId::from_bytes(bytes)?;
+        Ok(self.key.map_or(id.clone(), |key| id.keyed_by(key)))
+    }
+
+    /// Meets the others of a group of these ranks of the job, at a meeting of its own or by the group's id.
+    fn enter(&self, meeting: Option<Meeting>, id: &[u8], place: Rank, ranks: &[u32]) -> Result<Tcp, Error> {
+        let entered = match (meeting, self.key) {
+            (Some(meeting), Some(key)) => meeting.keyed_by(key).host(ranks.len(), &self.deadline),
+            (Some(meeting), None) => meeting.host(ranks.len(), &self.deadline),
+            (None, _) => self.id(id).and_then(|id| id.join(place, ranks.len(), &self.deadline)),
+        };
+        entered.map_err(|error| among(ranks, error))
+    }
+}
+
+/// Brings the ids of all groups to all ranks, or why one of them is not opened.
+fn agree_on_ids(
+    world: &mut dyn Collective,
+    grouping: &Grouping,
+    opened: &Result<Opened, String>,
+    deadline: &Deadline,
+) -> Result<Ids, Error> {
+    negotiate(world, Some(opened), deadline, |statements: Vec<Option<Result<Opened, String>>>| {
+        let all = statements.into_iter().flatten().enumerate();
+        let all: Vec<Opened> =
+            all.map(|(rank, one)| one.map_err(|reason| format!("rank {rank}: {reason}"))).collect::<Result<_, _>>()?;
+        let of = |region: &crate::join::Region| all.get(region.ranks[0] as usize)?.region.clone();
+        let regions: Option<Vec<Vec<u8>>> = grouping.regions.iter().map(of).collect();
+        let masters = all.first().and_then(|first| first.masters.clone());
+        let (regions, masters) = regions.zip(masters).ok_or("a region's first rank has opened no group")?;
+        Ok(Ids { regions, masters })
+    })
+}
+
+/// Says what the job is, so that later runs know its directory.
+fn begin(directory: &mut RunDirectory, grouping: &Grouping) -> Result<(), Error> {
+    let regions: Vec<_> = grouping
+        .regions
+        .iter()
+        .map(
+            |region| json!({ "name": region.name, "ranks": region.ranks, "out": format!("{REGIONS}/{}", region.name) }),
+        )
+        .collect();
+    let document = json!({
+        "run_id": grouping.job.to_string(), "version": env!("CARGO_PKG_VERSION"), "regions": regions, "masters": MASTERS,
+    });
+    directory.write_document("run.json", &format!("{document:#}\n"))?;
+    directory.started();
+    Ok(())
+}
+
+/// A group's error with the job's ranks in place of the group's.
+fn among(ranks: &[u32], error: Failure) -> Error {
+    let of_job = |rank: Rank| ranks.get(rank).map_or(rank, |rank| *rank as usize);
+    match error {
+        Failure::Late { operation, missing, waited, interrupted } => {
+            let missing = missing.into_iter().map(of_job).collect();
+            Failure::Late { operation, missing, waited, interrupted }.into()
+        }
+        Failure::Lost { operation, rank, reason } => Failure::Lost { operation, rank: of_job(rank), reason }.into(),
+        other => other.into(),
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Failure {
+    Failure::Setup { what: "addresses of this machine".into(), reason: error.to_string() }
+}
+
+/// The folder of the regions' runs in the job's directory.
+pub(super) const REGIONS: &str = "regions";
+/// The folder of the masters' run.
+pub(super) const MASTERS: &str = "masters";
+/// The folder in which alignment looks for snapshot pairs.
+pub(super) const SNAPSHOTS: &str = "snapshots";
+
+/// Ranks have been started already, all of them: they have met once.
+const MEETING_LIMIT: StdDuration = StdDuration::from_secs(60);

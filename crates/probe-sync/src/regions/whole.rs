@@ -1,0 +1,185 @@
+//! All regions on one timeline, when their runs are over.
+//!
+//! Place in the flow: at rank 0, last. The regions' smoothed offsets, where they were written or where they were brought, and those of the masters' run become
+//! `offsets.smoothed.jsonl` of the job's directory by [`compose_runs`], as `probe_sync compose` makes it. Snapshot pairs go beside it under the nodes'
+//! numbers there, and `truth.json` where there is truth: so the directory is one of a run for whoever reads one.
+//!
+//! A region without a file (its master was lost, its run failed) is left out and named. What it does not do: solve such a region's windows.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration as StdDuration, Instant};
+
+use probe_sync_estimate::record::SMOOTHED_OFFSETS;
+use probe_sync_files::AtomicFile;
+use probe_sync_time::NodeId;
+
+use super::ends::RegionEnd;
+use super::groups::{REGIONS, SNAPSHOTS};
+use super::masters;
+use crate::join::Grouping;
+use crate::measure::virtual_clocks::{self, Truth};
+use crate::report::RunReport;
+use crate::solve::{Composed, Region, compose_runs};
+use crate::store::{RunDirectory, received};
+use crate::{Config, Error};
+
+/// What a job of regions has come to.
+#[derive(Clone, Debug)]
+pub struct RegionsReport {
+    /// The job's directory.
+    pub out: PathBuf,
+    /// All regions on one timeline.
+    pub composed: Composed,
+    /// Regions that are not on it, with why and what to do.
+    pub missing: Vec<String>,
+    /// The report of rank 0's region.
+    pub region: Option<RunReport>,
+    /// The report of the run among the masters.
+    pub masters: Option<RunReport>,
+}
+
+/// How the regions ended, as far as rank 0 has heard.
+pub(super) struct Ends<'a> {
+    pub regions: &'a [Option<RegionEnd>],
+    /// The masters' run, in which it would have heard it, may have ended before.
+    pub killed_soon: bool,
+}
+
+impl Ends<'_> {
+    /// How a region ended, whose files would be in `folder`.
+    fn of(&self, place: usize, folder: &Path) -> Option<RegionEnd> {
+        let until = Instant::now() + UNTIL_KILLED;
+        let there = || folder.join(SMOOTHED_OFFSETS).is_file();
+        while self.killed_soon && self.regions[place].is_none() && !there() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        let seen = RegionEnd { orderly: true, brought: false };
+        self.regions[place].or_else(|| (self.killed_soon && there()).then_some(seen))
+    }
+}
+
+/// Where a region's files are at rank 0.
+struct Found {
+    /// Its place among the regions.
+    place: usize,
+    folder: PathBuf,
+}
+
+/// Composes what there is.
+///
+/// # Errors
+/// Those of [`compose_runs`]; [`Error::Regions`] where no region has a file, or this rank is not the masters' master any more.
+pub(super) fn compose(
+    config: &Config,
+    grouping: &Grouping,
+    directory: &RunDirectory,
+    ends: &Ends<'_>,
+    [region, masters_report]: [Option<RunReport>; 2],
+) -> Result<RegionsReport, Error> {
+    let out = directory.path();
+    let masters = masters::directory(out);
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (place, one) in grouping.regions.iter().enumerate() {
+        let own = out.join(REGIONS).join(&one.name);
+        let brought = received(&masters, place, &format!("{REGIONS}/{}", one.name));
+        let end = ends.of(place, &own);
+        let folder = if end.is_some_and(|end| end.brought) { brought } else { own };
+        match why_missing(&folder, end, one.ranks[0]) {
+            Some(reason) => missing.push(format!("region {}: {reason}", one.name)),
+            None => found.push(Found { place, folder }),
+        }
+    }
+    let of = |found: &Found| Region {
+        name: grouping.regions[found.place].name.clone(),
+        run: found.folder.clone(),
+        master: Some(NodeId(found.place as u32)),
+    };
+    let regions: Vec<Region> = found.iter().map(of).collect();
+    if regions.is_empty() {
+        return Err(Error::Regions { path: out.into(), reason: missing.join("; ") });
+    }
+    let composed = compose_runs(&masters, &regions, &out.join(SMOOTHED_OFFSETS))?;
+    for (found, one) in found.iter().zip(&composed.regions) {
+        take_pairs(&found.folder, out, one.nodes)?;
+    }
+    write_truth(config, grouping, directory, &found, &composed)?;
+    Ok(RegionsReport { out: out.into(), composed, missing, region, masters: masters_report })
+}
+
+/// Why a region has no file of its whole run.
+fn why_missing(folder: &Path, end: Option<RegionEnd>, master: u32) -> Option<String> {
+    let solve = "`probe_sync solve --windows` of the windows that it has written makes a file of it, which `probe_sync compose` puts on one timeline \
+                 with the others";
+    match end {
+        None => Some(format!("its master, rank {master}, was lost, or did not say how its run ended; {solve}")),
+        Some(RegionEnd { orderly: false, .. }) => {
+            Some(format!("its run ended in an error, see rank {master}; {solve}"))
+        }
+        Some(_) if !folder.join(SMOOTHED_OFFSETS).is_file() => Some(format!(
+            "{} is not there: the run was too short or too long for it, or its files are on the host of rank {master}; {solve}",
+            folder.join(SMOOTHED_OFFSETS).display()
+        )),
+        Some(_) => None,
+    }
+}
+
+/// A region's files that belong to the whole: names in its run's directory.
+pub(super) fn files_of_region(folder: &Path) -> Vec<String> {
+    let pairs = std::fs::read_dir(folder.join(SNAPSHOTS)).into_iter().flatten().flatten();
+    let pairs = pairs.filter_map(|file| Some(format!("{SNAPSHOTS}/{}", file.file_name().to_str()?)));
+    let mut names: Vec<String> = pairs.filter(|name| pairs_of(name).is_some()).collect();
+    names.sort();
+    names.insert(0, SMOOTHED_OFFSETS.to_owned());
+    names.retain(|name| folder.join(name).is_file());
+    names
+}
+
+/// The node of a file of snapshot pairs, and the rest of the file's name.
+fn pairs_of(name: &str) -> Option<(u32, &str)> {
+    let rest = name.strip_prefix(SNAPSHOTS)?.strip_prefix("/node")?;
+    let (node, ending) = rest.split_once('.')?;
+    ["snapshot_pairs.jsonl", "snapshot_pairs.pb"].contains(&ending).then_some((node.parse().ok()?, ending))
+}
+
+/// Brings a region's snapshot pairs under the numbers that its nodes have in the file of all.
+fn take_pairs(folder: &Path, out: &Path, (NodeId(first), nodes): (NodeId, usize)) -> Result<(), Error> {
+    for name in files_of_region(folder) {
+        let Some((node, ending)) = pairs_of(&name).filter(|(node, _)| (*node as usize) < nodes) else { continue };
+        let to = out.join(format!("{SNAPSHOTS}/node{}.{ending}", first + node));
+        let copy = || {
+            let mut copy = AtomicFile::create(&to)?;
+            io::copy(&mut File::open(folder.join(&name))?, &mut copy)?;
+            copy.commit()
+        };
+        copy().map_err(Error::file(&to, "write"))?;
+    }
+    Ok(())
+}
+
+/// The virtual clocks of all nodes of the file. Ranks share one real clock then, so every rank is a node of its region.
+fn write_truth(
+    config: &Config,
+    grouping: &Grouping,
+    directory: &RunDirectory,
+    found: &[Found],
+    composed: &Composed,
+) -> Result<(), Error> {
+    let of_region = |found: &Found| grouping.regions[found.place].ranks.clone();
+    let mut numbers: Vec<u32> = found.iter().flat_map(of_region).collect();
+    // Masters whose regions are left out stand behind them.
+    let others = composed.regions.iter().skip(found.len());
+    numbers.extend(others.filter_map(|one| grouping.regions.get(one.master.index())).map(|region| region.ranks[0]));
+    let start = grouping.part(0).start;
+    let truth = Truth::of(config, &numbers, composed.reference, start);
+    if !truth.is_known() {
+        return Ok(());
+    }
+    let document = virtual_clocks::document(config, truth.clocks(), composed.reference, start);
+    directory.write_document("truth.json", &format!("{document:#}\n"))
+}
+
+/// How long rank 0 waits for a region's file where a launcher may kill it soon.
+const UNTIL_KILLED: StdDuration = StdDuration::from_millis(500);
+const LOOK: StdDuration = StdDuration::from_millis(10);

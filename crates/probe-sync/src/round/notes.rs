@@ -1,0 +1,67 @@
+//! What the callers of a run's ranks say to each other beside it.
+//!
+//! Place in the flow: a caller says a note here; its rank's round loop brings it to the master, or from the master to all, with the words of the run
+//! (`control`), and whoever hears it finds it here. So callers need no connections of their own, and a master that took a lost one's place hears
+//! them as well.
+//!
+//! What it does not do: look into a note, or keep it for who is away.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use probe_sync_collective::Rank;
+
+/// One rank's notes. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Notes(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    to_say: VecDeque<Vec<u8>>,
+    heard: VecDeque<(Rank, Vec<u8>)>,
+    /// This rank was the master when its rounds looked last.
+    leads: bool,
+}
+
+impl Notes {
+    /// Says a note: the master to all others, another rank to the master. Of more than [`KEPT_MAX`] that wait the oldest is dropped.
+    pub(crate) fn say(&self, note: Vec<u8>) {
+        push(&mut self.lock().to_say, note);
+    }
+
+    /// What was heard since this was last asked, and from whom.
+    pub(crate) fn heard(&self) -> Vec<(Rank, Vec<u8>)> {
+        self.lock().heard.drain(..).collect()
+    }
+
+    /// Whether this rank is the master.
+    pub(crate) fn leads(&self) -> bool {
+        self.lock().leads
+    }
+
+    /// What is to be said, of a rank that is the master now or is not.
+    pub(crate) fn take(&self, leads: bool) -> Vec<Vec<u8>> {
+        let mut kept = self.lock();
+        kept.leads = leads;
+        kept.to_say.drain(..).collect()
+    }
+
+    /// Somebody has said this.
+    pub(crate) fn hear(&self, rank: Rank, note: Vec<u8>) {
+        push(&mut self.lock().heard, (rank, note));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn push<T>(queue: &mut VecDeque<T>, one: T) {
+    if queue.len() >= KEPT_MAX {
+        queue.pop_front();
+    }
+    queue.push_back(one);
+}
+
+/// Notes that wait at most; a caller that nobody asks must not fill the memory.
+const KEPT_MAX: usize = 4096;
