@@ -4,6 +4,9 @@
 //! joins it to the reference, whether the solution used them or not. When the part with the reference is the smaller one it
 //! is that part that is named.
 //!
+//! A node that reports its window and is not heard is named when it is not heard in the next round either: where a host was starved for most of a window, or a
+//! partition began in its middle, nobody knows yet whether it is gone.
+//!
 //! What it does not do: tell a dead node from a dead link to its only peer.
 
 use probe_sync_time::{NodeId, RoundId};
@@ -24,6 +27,8 @@ struct Seen {
     ever: bool,
     /// The first round without it.
     missing_since: Option<RoundId>,
+    /// Whether that was said.
+    named: bool,
 }
 
 /// Who is heard in a round.
@@ -53,23 +58,27 @@ impl Membership {
                 (true, Some(since)) => {
                     heard.missed[node] = view.round.0 - since.0;
                     seen.missing_since = None;
-                    if seen.ever {
-                        heard.back[node] = true;
+                    let named = std::mem::take(&mut seen.named);
+                    heard.back[node] = seen.ever;
+                    if seen.ever && named {
                         returned.push(node);
-                    } else {
+                    } else if named {
                         let missed = heard.missed[node] as f64;
                         verdict.faults.push(fault(FaultKind::JoinedLate, &[node], missed, view.round));
                     }
                 }
-                (false, None) => {
-                    seen.missing_since = Some(view.round);
-                    lost.push(node);
+                (false, missing) => {
+                    let since = *seen.missing_since.get_or_insert(view.round);
+                    let reports = view.reporting.iter().any(|reporting| reporting.index() == node);
+                    if !seen.named && (missing.is_some() || !reports) {
+                        seen.named = true;
+                        lost.push((node, since));
+                    }
                 }
-                (false, Some(_)) => {}
             }
             seen.ever |= heard.now[node];
         }
-        name_lost(view, &part, home, &lost, verdict);
+        name_lost(&part, home, &lost, verdict);
         if !returned.is_empty() {
             verdict.faults.push(fault(FaultKind::Rejoined, &returned, returned.len() as f64, view.round));
         }
@@ -78,16 +87,17 @@ impl Membership {
 }
 
 /// One fault for each part that was cut off; the reference's own part, where that is the smaller one.
-fn name_lost(view: &RoundView<'_>, part: &[usize], home: usize, lost: &[usize], verdict: &mut Verdict) {
+fn name_lost(part: &[usize], home: usize, lost: &[(usize, RoundId)], verdict: &mut Verdict) {
     let at_home: Vec<usize> = (0..part.len()).filter(|node| part[*node] == home).collect();
     let mut left = lost.to_vec();
-    while let Some(&first) = left.first() {
-        let (together, others): (Vec<usize>, Vec<usize>) =
-            left.into_iter().partition(|node| part[*node] == part[first]);
+    while let Some(&(first, since)) = left.first() {
+        let (together, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(node, _)| part[*node] == part[first]);
         left = others;
+        let since = together.iter().map(|(_, since)| *since).fold(since, RoundId::min);
+        let together: Vec<usize> = together.into_iter().map(|(node, _)| node).collect();
         let named = if together.len() > at_home.len() { &at_home } else { &together };
         let kind = if named.len() > 1 { FaultKind::Partition } else { FaultKind::Silent };
-        verdict.faults.push(fault(kind, named, named.len() as f64, view.round));
+        verdict.faults.push(fault(kind, named, named.len() as f64, since));
     }
 }
 

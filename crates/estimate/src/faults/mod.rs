@@ -95,6 +95,7 @@ use crate::window::EdgeAlphaBeta;
 ///         reference_midpoint,
 ///         edges: &edges,
 ///         nodes: &solution.nodes,
+///         reporting: &[],
 ///         excluded: &solution.excluded,
 ///         clock_events: &[],
 ///         unfitted: &[],

@@ -34,6 +34,8 @@ pub struct RoundView<'a> {
     pub edges: &'a [EdgeAlphaBeta],
     /// The solution, in order of node.
     pub nodes: &'a [NodeEstimate],
+    /// Whose own windows are in the round, with exchanges or without.
+    pub reporting: &'a [NodeId],
     /// What `graph` left out of it.
     pub excluded: &'a [(Edge, String)],
     /// What nodes saw of their own clocks.

@@ -121,6 +121,7 @@ impl Solver {
             reference_midpoint,
             edges: &edges,
             nodes: &alone.nodes,
+            reporting: &windows.iter().map(|window| window.node_id).collect::<Vec<_>>(),
             excluded: &alone.excluded,
             clock_events: &clock_events,
             unfitted: &unfitted(windows, nodes),

@@ -33,6 +33,8 @@ struct Change {
     events: Option<fn(u64) -> Events>,
     /// Packets by direction; none are counted without it.
     packets: Option<fn(u64) -> Vec<DirectionCount>>,
+    /// All nodes report their windows, whoever hears them.
+    all_report: bool,
 }
 
 fn normal(random: &mut ChaCha8Rng) -> f64 {
@@ -93,6 +95,7 @@ fn watched_over(nodes: usize, pairs: &[(usize, usize)], seed: u64, change: Chang
             reference_midpoint: Timestamp::from_ns(midpoint),
             edges: &edges,
             nodes: &solution.nodes,
+            reporting: &(0..if change.all_report { nodes as u32 } else { 0 }).map(NodeId).collect::<Vec<_>>(),
             excluded: &solution.excluded,
             clock_events: &change.events.map_or_else(Vec::new, |events| events(round)),
             unfitted: &[],
@@ -609,6 +612,18 @@ fn absence_is_named() {
     check("partition", Change { offset: None, edge: Some(parted), ..Change::default() }, &expected, |edge| {
         far(edge.src) || far(edge.dst)
     });
+}
+
+#[test]
+fn nodes_that_report_are_named_when_they_are_silent_for_two_rounds() {
+    // A starved machine: for one window hardly anybody exchanged anything.
+    let starved = |round: u64, edge: &mut EdgeAlphaBeta| round != BEGIN || edge.src_node_id.0 < 3;
+    let change = Change { edge: Some(starved), all_report: true, ..Change::default() };
+    check("starved", change, &[], |_| false);
+    let silent = |round: u64, edge: &mut EdgeAlphaBeta| !(of(edge, 5) && (BEGIN..BEGIN + 4).contains(&round));
+    let expected = [(FaultKind::Silent, node(5), BEGIN), (FaultKind::Rejoined, node(5), BEGIN + 4)];
+    let change = Change { edge: Some(silent), all_report: true, ..Change::default() };
+    check("silence", change, &expected, touches(5));
 }
 
 #[test]
