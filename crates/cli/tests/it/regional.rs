@@ -5,6 +5,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -277,6 +278,37 @@ fn a_lost_node_and_a_lost_master_end_no_other_region() {
     let end = seen[1].1;
     assert!(seen[2].1 > end - second && seen[4].1 > end - second, "{seen:?}");
     assert!(seen[3].0 > 0 && seen[3].1 < end - second && seen[5].0 > 0 && seen[5].1 < end - second, "{seen:?}");
+}
+
+#[test]
+fn a_region_that_nobody_could_measure_costs_the_others_nothing() {
+    let job = Job::new();
+    let mut ranks = job.ranks(&["a", "a", "b", "b"], &["--round-timeout", "2s", "--duration", "6s"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !job.out().join("regions/b/run.json").is_file() {
+        assert!(Instant::now() < deadline, "region b does not begin");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // In its first window: the rank that is left ends in order, and has nothing to say of anybody.
+    ranks[3].kill().expect("our own child");
+    let outputs: Vec<_> = ranks.into_iter().map(wait).collect();
+    let said = complaint(&outputs[0]);
+    assert_eq!(outputs[0].status.code(), Some(1), "{said}");
+    assert!(said.contains("region b: "), "{said}");
+    // The nodes of a, and b's master as the masters' run knew it.
+    check(&job, 3);
+}
+
+#[test]
+fn a_job_of_which_all_regions_fail_ends_and_says_why() {
+    if Path::new("/dev/nvidiactl").exists() {
+        println!("skipped: this host has an NVIDIA driver, and the regions would not fail");
+        return;
+    }
+    let job = Job::new();
+    let ended = output(job.local("4", "a 0-1\nb 2-3\n", &["--duration", LONG, "--tracer-clock", "cupti"]));
+    let said = complaint(&ended);
+    assert!(!ended.status.success() && said.contains("the run of region b has ended: refused"), "{said}");
 }
 
 #[test]

@@ -4,22 +4,25 @@
 //! clock shows x ([`Timeline::follow`], after each of its rounds); the region's round is broadcast with that ([`Above`]); and each rank's feed puts it on top of what
 //! the round says of its own clock ([`Above::lift`]). With m what the master's clock shows, the region's round ties a counter to m, and this ties m to g.
 //!
-//! The two are not of one moment: the line through the masters' last round is followed from x to m, and its interval grows on the way as a clock page's own
-//! does (`forecast`). Hard intervals add, variances add, rates multiply.
+//! The two are not of one moment: the line through the masters' last round is followed from x to m, and its intervals grow on the way as a clock page's own
+//! do (`forecast`), and by what a system clock may be steered unseen besides: x and m are its readings, where a page counts by a counter that nobody steers.
+//! Hard intervals add, variances add, rates multiply.
 //!
-//! By hand: at x = 10 s the reference of all showed 9.99 s, ± 500 ns, growing by 1 ppm, and goes 50 ppm slower. A region's round of m = 12 s ± 700 ns is at
-//! g = 9.99 + 2 · 0.99995 = 11.9899 s, ± (700 + 500 + 2000) ns.
+//! By hand: at x = 10 s the reference of all showed 9.99 s, ± 500 ns, growing by 4 ppm, and goes 50 ppm slower. A region's round of m = 12 s ± 700 ns is at
+//! g = 9.99 + 2 · 0.99995 = 11.9899 s, ± (700 + 500 + 8000) ns.
 //!
-//! Where nobody knows it (no round among the masters yet, the master's clock was set, the master was lost) there is none: readers are told that the clock is
-//! not known yet, or have bounds that grow. What it does not do: say anything of the time before the first round among the masters.
+//! Where nobody knows it (no round among the masters yet or for some time, their run is over, the master's clock was set, the master was lost) there is none:
+//! readers are told that the clock is not known yet, or have bounds that grow by the counter. What it does not do: say anything of the time before the first round among the masters.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
+use super::feed::{FRESH_NS, FRESH_WINDOWS, UNSEEN_SLEW_PPM};
 use super::forecast::{Forecast, Point};
 
 /// What a master's clock says of the reference of all.
@@ -37,6 +40,8 @@ pub(crate) struct Above {
     hard: [f64; 2],
     /// By how much it grows, ppm.
     growth_ppm: f64,
+    /// By how much the standard deviation of `all` grows, ppm.
+    growth_sigma_ppm: f64,
 }
 
 impl Above {
@@ -46,8 +51,12 @@ impl Above {
         let away = since.saturating_abs() as f64;
         let rate_ppm = |a: f64, b: f64| a + b + a * b * 1e-6;
         let moved = Duration::from_ns_f64((since as f64 * self.rate_ppm * 1e-6).round()).as_ns();
-        let grown = |at: usize| point.hard[at] + self.hard[at] + away * self.growth_ppm * 1e-6 + 1.0;
-        let of_line = self.sigma[0].hypot(away * self.sigma[1] * 1e-6);
+        let grown = |at: usize| {
+            let whole = point.hard[at] + self.hard[at] + away * self.growth_ppm * 1e-6 + 1.0;
+            // It came from another process.
+            if whole >= 0.0 { whole } else { f64::INFINITY }
+        };
+        let of_line = self.sigma[0].hypot(away * self.growth_sigma_ppm * 1e-6);
         Point {
             reference: self.all.saturating_add(since).saturating_add(moved),
             rate_ppm: rate_ppm(point.rate_ppm, self.rate_ppm),
@@ -66,14 +75,19 @@ pub struct Timeline(Arc<Mutex<Option<Known>>>);
 struct Known {
     forecast: Forecast,
     latest: Option<Above>,
-    /// So many rounds are yet to be left out: they may be of the time before the master's clock was set.
+    /// So far from its moment it is used, ns.
+    usable_ns: i64,
+    /// So many rounds among the masters are yet to be left out: they may be of the time before the master's clock was set.
     left_out: u32,
+    /// As many of the region, which does not say so itself.
+    left_out_of_region: u32,
 }
 
 impl Timeline {
     /// Of a master, by whose settings rates wander.
     pub(crate) fn of_master(max_wander_ppm: f64) -> Self {
-        let known = Known { forecast: Forecast::new(max_wander_ppm), latest: None, left_out: 0 };
+        let forecast = Forecast::new(max_wander_ppm);
+        let known = Known { forecast, latest: None, usable_ns: 0, left_out: 0, left_out_of_region: 0 };
         Self(Arc::new(Mutex::new(Some(known))))
     }
 
@@ -83,6 +97,7 @@ impl Timeline {
         let Some(known) = known.as_mut() else { return };
         if round.clock_disturbed(own) {
             known.forget();
+            known.left_out_of_region = REGIONS_ROUNDS_OF_BEFORE;
             return;
         }
         known.left_out = known.left_out.saturating_sub(1);
@@ -90,7 +105,13 @@ impl Timeline {
         if let (Some(estimate), 0) = (estimate, known.left_out) {
             let is_reference = own == round.reference && round.carried_by.is_none();
             known.latest = Some(known.above(round, estimate, is_reference));
+            known.usable_ns = fresh_ns(round);
         }
+    }
+
+    /// The run among the masters is over, in order or not: nobody measures the master's clock against the reference of all any more.
+    pub(crate) fn end(&self) {
+        *self.known() = None;
     }
 
     /// What is broadcast with a region's round; None where nothing is known of the clock that it is against.
@@ -99,8 +120,14 @@ impl Timeline {
         let known = known.as_mut()?;
         if round.clock_disturbed(round.reference) {
             known.forget();
+            known.left_out_of_region = 0;
+        } else if known.left_out_of_region > 0 {
+            known.left_out_of_region -= 1;
+            return None;
         }
-        known.latest.filter(|_| round.carried_by.is_none())
+        let usable = known.usable_ns.max(fresh_ns(round));
+        let near = |above: &Above| round.midpoint().as_ns().saturating_sub(above.master).saturating_abs() <= usable;
+        known.latest.filter(|above| round.carried_by.is_none() && near(above))
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
@@ -123,15 +150,29 @@ impl Known {
         let hard = [own.bound_hi_ns - own.offset_ns, own.offset_ns - own.bound_lo_ns].map(|ns| ns.max(0.0) + 1.0);
         let sigma = [own.sigma_ns, own.drift_sigma_ppm];
         if is_reference {
-            return Above { master, all, rate_ppm: 0.0, sigma: [0.0; 2], hard: [0.0; 2], growth_ppm: 0.0 };
+            // Its own clock: nothing lies between.
+            let (sigma, hard) = ([0.0; 2], [0.0; 2]);
+            return Above { master, all, rate_ppm: 0.0, sigma, hard, growth_ppm: 0.0, growth_sigma_ppm: 0.0 };
         }
         let estimate = self.forecast.estimate(Point { counter: master, reference: all, rate_ppm, sigma, hard });
-        Above { master, all, rate_ppm, sigma, hard, growth_ppm: estimate.hard_growth.as_ppm() }
+        let growth_ppm = estimate.hard_growth.as_ppm() + UNSEEN_SLEW_PPM;
+        // Of an interval with equal ends, steered by any rate up to the largest.
+        let unseen = UNSEEN_SLEW_PPM / 3.0_f64.sqrt();
+        let growth_sigma_ppm = (estimate.growth95.as_ppm() / SIGMAS_95).hypot(unseen);
+        Above { master, all, rate_ppm, sigma, hard, growth_ppm, growth_sigma_ppm }
     }
+}
+
+/// How long a round is good for: as long as a clock page is called synchronised by one.
+fn fresh_ns(round: &GlobalWindowData) -> i64 {
+    FRESH_WINDOWS * (round.window_end - round.window_start).as_ns().max(0) + FRESH_NS
 }
 
 /// Rounds among the masters that may still come of the time before.
 const ROUNDS_OF_BEFORE: u32 = 2;
+
+/// Rounds of the region: the one that is gathered, and the window under way.
+const REGIONS_ROUNDS_OF_BEFORE: u32 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -151,7 +192,8 @@ mod tests {
             rate_ppm: -50.0,
             sigma: [30.0, 0.02],
             hard: [500.0, 400.0],
-            growth_ppm: 1.0,
+            growth_ppm: 4.0,
+            growth_sigma_ppm: 0.02,
         };
         let point = Point { counter: 77, reference: 12 * S, rate_ppm: 20.0, sigma: [40.0, 0.01], hard: [700.0, 600.0] };
         let lifted = above.lift(point);
@@ -159,9 +201,12 @@ mod tests {
         assert!((lifted.rate_ppm - (20.0 - 50.0 - 0.001)).abs() < 1e-9);
         // The line's own deviation has grown to 50 ns in 2 s.
         assert!((lifted.sigma[0] - 40.0_f64.hypot(50.0)).abs() < 1e-9);
-        assert_eq!(lifted.hard, [700.0 + 500.0 + 2000.0 + 1.0, 600.0 + 400.0 + 2000.0 + 1.0]);
+        assert_eq!(lifted.hard, [700.0 + 500.0 + 8000.0 + 1.0, 600.0 + 400.0 + 8000.0 + 1.0]);
         // As wide into the past.
         assert_eq!(above.lift(Point { reference: 8 * S, ..point }).hard, lifted.hard);
+        // What no master says bounds nothing.
+        let spoiled = Above { hard: [f64::NAN, -1e9], ..above };
+        assert_eq!(spoiled.lift(point).hard, [f64::INFINITY; 2]);
     }
 
     fn round(second: i64, offset_ns: f64, disturbed: bool) -> GlobalWindowData {
@@ -198,6 +243,38 @@ mod tests {
             watch: Verdict { invalid, ..Verdict::default() },
             decision: Decision::STOP,
         }
+    }
+
+    #[test]
+    fn a_line_is_used_for_some_windows_and_not_when_the_masters_run_is_over() {
+        let timeline = Timeline::of_master(1.0);
+        timeline.follow(&round(2, 1000.0, false), NodeId(1));
+        timeline.follow(&round(3, 1000.0, false), NodeId(1));
+        // Three windows of 1 s and 2 s.
+        let told = |second: i64| timeline.with(&round(second, 0.0, false));
+        let above = told(7).expect("4 s later");
+        assert_eq!(told(9), None, "6 s later nobody knows what became of the masters' run");
+        // The master's clock may have been steered by 3 ppm meanwhile.
+        let point = Point { counter: 0, reference: 7 * S, rate_ppm: 0.0, sigma: [0.0; 2], hard: [0.0; 2] };
+        assert!(above.lift(point).hard.iter().all(|ns| *ns > 4.0 * 4_000.0), "{above:?}");
+        assert!(above.lift(point).sigma[0] > 4.0 * 1_700.0, "{above:?}");
+        timeline.end();
+        assert_eq!(told(4), None);
+    }
+
+    #[test]
+    fn a_regions_round_of_before_the_masters_clock_was_set_gets_no_line_of_after() {
+        let timeline = Timeline::of_master(1.0);
+        timeline.follow(&round(2, 1000.0, false), NodeId(1));
+        // The region waits for a late rank, so that the masters' run notices first and has four rounds meanwhile.
+        timeline.follow(&round(3, 1000.0, true), NodeId(1));
+        (4..8).for_each(|second| timeline.follow(&round(second, 9000.0, false), NodeId(1)));
+        assert_eq!(timeline.with(&round(3, 0.0, false)), None, "of before");
+        let mut of_region = round(4, 0.0, false);
+        of_region.watch.invalid = vec![NodeId(0)];
+        assert_eq!(timeline.with(&of_region), None, "the window in which it was set");
+        (8..12).for_each(|second| timeline.follow(&round(second, 9000.0, false), NodeId(1)));
+        assert!(timeline.with(&round(11, 0.0, false)).is_some());
     }
 
     #[test]

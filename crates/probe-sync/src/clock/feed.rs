@@ -52,14 +52,15 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// For the pages that are wanted; None where none is.
+    /// For the pages that are wanted; None where none is. `node` is this rank's, and the pages say that they are made by the first of `shown` and show the
+    /// second.
     ///
     /// # Errors
     /// When a page cannot be made.
     pub fn new(
         pages: &Pages,
         config: &Config,
-        (node, reference): (NodeId, NodeId),
+        (node, shown): (NodeId, (NodeId, NodeId)),
         virtual_clock: SkewedClock,
         in_region: bool,
     ) -> Result<Option<Self>, Error> {
@@ -67,9 +68,9 @@ impl Feed {
             return Ok(None);
         }
         let source = source(config.clock_counter)?;
-        let own = pages.own.iter().inspect(|own| own.begin(node, reference, source)).cloned();
+        let own = pages.own.iter().inspect(|own| own.begin(shown.0, shown.1, source)).cloned();
         let shared =
-            pages.path.as_deref().map(|path| GlobalClock::create(path, node, reference, source)).transpose()?;
+            pages.path.as_deref().map(|path| GlobalClock::create(path, shown.0, shown.1, source)).transpose()?;
         let first = pairs(source);
         Ok(Some(Self {
             clocks: own.chain(shared).collect(),
@@ -256,11 +257,11 @@ const READINGS_TO_JUDGE: usize = 5;
 /// A line may fit a few readings by chance.
 const READING_SIGMA_MIN_NS: f64 = 3.0;
 /// A change of the system clock's rate that its watch may miss (`sys::discipline`).
-const UNSEEN_SLEW_PPM: f64 = 3.0;
+pub(super) const UNSEEN_SLEW_PPM: f64 = 3.0;
 /// The next estimate is due within so many windows, and
-const FRESH_WINDOWS: i64 = 3;
+pub(super) const FRESH_WINDOWS: i64 = 3;
 /// so long besides.
-const FRESH_NS: i64 = 2_000_000_000;
+pub(super) const FRESH_NS: i64 = 2_000_000_000;
 /// A bound that excludes nothing: a century.
 const ANYTHING: i64 = i64::MAX / 4;
 
@@ -275,7 +276,7 @@ mod tests {
         let config = Config { clock_counter: ClockCounter::Raw, ..Config::default() };
         let pages = Pages { own: Some(GlobalClock::new().expect("a page")), path: None };
         let clock = pages.own.clone().expect("as made");
-        let feed = Feed::new(&pages, &config, (NodeId(1), NodeId(0)), SkewedClock::default(), false);
+        let feed = Feed::new(&pages, &config, (NodeId(1), (NodeId(1), NodeId(0))), SkewedClock::default(), false);
         let mut feed = feed.expect("a page").expect("one is wanted");
         let estimate = feed.forecast.estimate(Point {
             counter: feed.counter.now().as_ns(),

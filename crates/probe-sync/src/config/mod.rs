@@ -237,6 +237,11 @@ impl Config {
                 "and region_file both say it; leave one of them out",
             ),
             (
+                self.port == u16::MAX,
+                "port",
+                "leaves no next one, which the run among the masters has; take a lower one",
+            ),
+            (
                 self.master != 0,
                 "master",
                 "leads one run, and every region has one; the first rank of each is its master, leave it out",

@@ -17,6 +17,7 @@ use super::launcher::Launched;
 use super::part::PartOfJob;
 use super::region_file::region_of;
 use super::{negotiate, plan};
+use crate::config::region_name;
 use crate::store::RunDirectory;
 use crate::{Config, Error};
 
@@ -103,6 +104,8 @@ fn group(all: &[Hello], job: RunId, start: Timestamp<System>, virtual_clocks: bo
     let mut regions: Vec<Region> = Vec::new();
     for (hello, rank) in all.iter().zip(0..) {
         let Some(name) = &hello.region else { return Err(without_region(all, rank as usize)) };
+        // It becomes a folder's name.
+        region_name(name).map_err(|reason| format!("rank {rank}: {reason}"))?;
         match regions.iter_mut().find(|region| region.name == *name) {
             Some(region) => region.ranks.push(rank),
             None => regions.push(Region { name: name.clone(), ranks: vec![rank], on_loopback: false }),

@@ -3,7 +3,7 @@
 //! Place in the flow: beside a master's two runs. When a region's run has ended in order, for whatever reason (its time is over, a signal to one of its ranks,
 //! `probe_sync ctl`), the job ends: its master says so to the others with a note of the masters' run, and they end theirs. When all have ended that are still
 //! there, the masters' master ends the masters' run. So no line of a region lies behind what the masters know. A region that fails ends nobody else's run, nor
-//! does one whose master is lost.
+//! does one whose master is lost; where all have failed the job is over. A master whose region has failed ends the job when it is signalled.
 //!
 //! Notes are said again until all is over, so that a master that took a lost one's place hears them too.
 //!
@@ -152,7 +152,7 @@ impl Watch {
                 Ok(Said::Ended(_)) | Err(_) => {}
             }
         }
-        if self.is_killed_soon() {
+        if self.is_killed_soon() || own.is_some_and(|end| !end.orderly) && self.is_signalled() {
             self.stop_masters.store(true, Ordering::Relaxed);
         }
         match masters {
@@ -173,7 +173,11 @@ impl Watch {
 
     /// This rank was signalled, and there is no time to end one run after the other.
     fn is_killed_soon(&self) -> bool {
-        self.killed_soon && !self.raised_here && self.stop_region.load(Ordering::Relaxed)
+        self.killed_soon && self.is_signalled()
+    }
+
+    fn is_signalled(&self) -> bool {
+        !self.raised_here && self.stop_region.load(Ordering::Relaxed)
     }
 
     fn end_region(&mut self) {
@@ -182,13 +186,13 @@ impl Watch {
 
     /// At the masters' master.
     fn lead(&mut self, away: &[Rank]) {
-        if !self.ended.iter().flatten().any(|end| end.orderly) {
+        let late: Vec<Rank> =
+            (0..self.ended.len()).filter(|place| self.ended[*place].is_none() && !away.contains(place)).collect();
+        if !late.is_empty() && !self.ended.iter().flatten().any(|end| end.orderly) {
             return;
         }
         let called = *self.called.get_or_insert_with(Instant::now);
         self.end_region();
-        let late: Vec<Rank> =
-            (0..self.ended.len()).filter(|place| self.ended[*place].is_none() && !away.contains(place)).collect();
         if late.is_empty() {
             if !self.stop_masters.swap(true, Ordering::Relaxed) {
                 self.notes.say(wire::encode(&Said::EndMasters));
@@ -233,10 +237,14 @@ mod tests {
 
     impl Three {
         fn new() -> Self {
+            Self::of(true)
+        }
+
+        fn of(killed_soon: bool) -> Self {
             let one = |place| {
                 let (notes, standing) = (Notes::default(), Arc::<Standing>::default());
                 let stops: [Arc<AtomicBool>; 2] = Default::default();
-                let watch = Watch::new(notes.clone(), &standing, stops.each_ref(), (place, 3), true);
+                let watch = Watch::new(notes.clone(), &standing, stops.each_ref(), (place, 3), killed_soon);
                 (watch, notes, standing, stops)
             };
             Self((0..3).map(one).collect())
@@ -285,6 +293,29 @@ mod tests {
             three.0[0].0.ended,
             [Some(ORDERLY), Some(RegionEnd { orderly: false, brought: false }), Some(ORDERLY)]
         );
+    }
+
+    const FAILED: RegionEnd = RegionEnd { orderly: false, brought: false };
+
+    #[test]
+    fn when_all_regions_have_failed_the_job_is_over() {
+        let mut three = Three::new();
+        (0..2).for_each(|place| three.ended(place, FAILED));
+        three.look(&[]);
+        assert_eq!(three.look(&[]).1, Vec::<usize>::new(), "region 2 goes on");
+        three.ended(2, FAILED);
+        three.look(&[]);
+        assert_eq!(three.look(&[]).1, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_master_whose_region_has_failed_ends_the_job_when_it_is_signalled() {
+        let mut three = Three::of(false);
+        three.ended(1, FAILED);
+        three.look(&[]);
+        assert_eq!(three.look(&[]).1, Vec::<usize>::new());
+        three.0[1].3[0].store(true, Ordering::Relaxed);
+        assert_eq!(three.look(&[]).1, [1]);
     }
 
     #[test]

@@ -93,6 +93,9 @@ impl Regions {
         let now = SystemClock.now();
         let (grouping, mut directory) = agree_on_regions(world, config.as_ref().ok(), &hello, now, claim, &deadline)?;
         let (config, key) = (config?, key_file?.map(|file| file.job_key()));
+        if grouping.regions.iter().any(|region| region.ranks.is_empty()) {
+            return Err(nonsense(world.root(), "a region without ranks"));
+        }
         let Some((region, place)) = grouping.place(rank) else {
             return Err(Error::Refused { reason: format!("rank {rank} is in no region") });
         };
@@ -108,7 +111,9 @@ impl Regions {
         }
         let ids = agree_on_ids(world, &grouping, &opened, &deadline)?;
         let way = Way { key, deadline };
-        let mut own = way.enter(meetings.region, &ids.regions[region], place, &grouping.regions[region].ranks)?;
+        let id =
+            ids.regions.get(region).ok_or_else(|| nonsense(world.root(), "ids of fewer regions than there are"))?;
+        let mut own = way.enter(meetings.region, id, place, &grouping.regions[region].ranks)?;
         let mut among_masters = None;
         if place == 0 {
             let masters: Vec<u32> = grouping.regions.iter().map(|region| region.ranks[0]).collect();
@@ -220,6 +225,11 @@ fn among(ranks: &[u32], error: Failure) -> Error {
         Failure::Lost { operation, rank, reason } => Failure::Lost { operation, rank: of_job(rank), reason }.into(),
         other => other.into(),
     }
+}
+
+/// What the root said is not what it can have meant.
+fn nonsense(root: Rank, what: &str) -> Error {
+    Failure::Protocol { operation: "regions", rank: root, what: what.to_owned() }.into()
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Failure {

@@ -80,6 +80,12 @@ fn measure(
     // Its messages count the masters from 0.
     let _span = tracing::info_span!("masters").entered();
     let result = rounds(config, &mut group, context, begun, (standing, timeline));
+    timeline.end();
+    if let Err(error) = &result {
+        tracing::error!(
+            "the run among the masters has ended here: {error}; clocks of this region go on with bounds that grow"
+        );
+    }
     if let Err(error) = &result
         && !matches!(error, Error::Refused { .. })
     {
@@ -120,6 +126,8 @@ fn of_masters(config: &Config) -> Config {
         last_window: config.last_window.or(Some(LAST_WINDOW)),
         tracer_clock: TracerClockChoice::None,
         metrics_listen: None,
+        // The region's run shows the clock.
+        clock_page: None,
         // The region's run has the port that was asked for.
         port: if config.port == 0 { 0 } else { config.port.saturating_add(1) },
         ..config.clone()

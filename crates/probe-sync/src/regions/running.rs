@@ -94,6 +94,9 @@ impl Regions {
         let (leads, mut quiet) = (self.rank == 0, Quiet);
         let result = self.region_run(config, context, if leads { observer } else { &mut quiet });
         drop(control);
+        if let Err(error) = &result {
+            tracing::error!("the run of region {} has ended: {error}; the other regions go on", self.region());
+        }
         let brought = result.is_ok() && self.bring(files);
         standing.region_ended(RegionEnd { orderly: result.is_ok(), brought });
         let masters = masters.join();

@@ -4,7 +4,7 @@
 //! `offsets.smoothed.jsonl` of the job's directory by [`compose_runs`], as `probe_sync compose` makes it. Snapshot pairs go beside it under the nodes'
 //! numbers there, and `truth.json` where there is truth: so the directory is one of a run for whoever reads one.
 //!
-//! A region without a file (its master was lost, its run failed) is left out and named. What it does not do: solve such a region's windows.
+//! A region without a file (its master was lost, its run failed), or whose file cannot be put on that timeline (its master's clock was stepped), is left out and named. What it does not do: solve such a region's windows.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use super::masters;
 use crate::join::Grouping;
 use crate::measure::virtual_clocks::{self, Truth};
 use crate::report::RunReport;
-use crate::solve::{Composed, Region, compose_runs};
+use crate::solve::{Composed, Region, check_region, compose_runs};
 use crate::store::{RunDirectory, received};
 use crate::{Config, Error};
 
@@ -96,6 +96,13 @@ pub(super) fn compose(
         run: found.folder.clone(),
         master: Some(NodeId(found.place as u32)),
     };
+    // One that cannot be used costs the others nothing.
+    found.retain(|one| {
+        let region = of(one);
+        let unusable = check_region(&masters, &region).err();
+        missing.extend(unusable.iter().map(|error| format!("region {}: {error}", region.name)));
+        unusable.is_none()
+    });
     let regions: Vec<Region> = found.iter().map(of).collect();
     if regions.is_empty() {
         return Err(Error::Regions { path: out.into(), reason: missing.join("; ") });

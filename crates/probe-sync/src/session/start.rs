@@ -260,7 +260,11 @@ fn feed(joined: &Joined, rank: usize, context: &Context) -> Result<Option<Feed>,
     let first_of_host = plan.probes_for(rank).is_some() && plan.place_on_host[rank].0 == 0;
     let path = config.clock_page.clone().filter(|_| first_of_host);
     let pages = Pages { own: context.clock.clone(), path };
-    Feed::new(&pages, config, (node, roster.reference), clock_of(joined, node), context.part.is_some())
+    let in_region = context.part.is_some();
+    // A region's own numbers would say of its master that it shows its own time.
+    let ranks_of_job = (NodeId(plan.clock_numbers[node.index()]), NodeId(0));
+    let shown = if in_region { ranks_of_job } else { (node, roster.reference) };
+    Feed::new(&pages, config, (node, shown), clock_of(joined, node), in_region)
 }
 
 /// What a node holds before the peers are known.

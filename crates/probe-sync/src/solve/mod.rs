@@ -39,6 +39,7 @@ use probe_sync_time::{Duration, NodeId};
 pub use self::origin::recorded_reference;
 use self::packets::Packets;
 use self::recording::{Recording, Rounds, TakeLine};
+pub(crate) use self::regions::check_region;
 pub use self::regions::{Composed, ComposedRegion, Region, compose_runs};
 pub use self::selection::Selection;
 pub use self::solved::{MAX_NOTES, Solved};

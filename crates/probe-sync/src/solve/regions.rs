@@ -71,14 +71,7 @@ pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Co
     let read: Vec<(&Region, Run)> =
         regions.iter().map(|region| Ok((region, Run::read(&region.run)?))).collect::<Result<_, Error>>()?;
     let joined = joined(&top, &read)?;
-    let mut whole = Whole {
-        top: &top,
-        header: Vec::new(),
-        reference: None,
-        lines: Vec::new(),
-        regions: Vec::new(),
-        notes: Vec::new(),
-    };
+    let mut whole = Whole::of(&top);
     for ((region, run), master) in read.iter().zip(joined.iter().copied()) {
         whole.add(region, run, master)?;
     }
@@ -91,6 +84,17 @@ pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Co
     let header = OffsetsHeader { meta: true, nodes: header, reference, ranks };
     let lines = write_offsets(out, &header, lines.into_iter())?;
     Ok(Composed { lines, reference, regions, notes })
+}
+
+/// Whether a region can be put on the timeline of the run among the masters, whatever the others are.
+///
+/// # Errors
+/// As [`compose_runs`].
+pub(crate) fn check_region(masters: &Path, region: &Region) -> Result<(), Error> {
+    let top = Run::read(masters)?;
+    let read = [(region, Run::read(&region.run)?)];
+    let joined = joined(&top, &read)?;
+    Whole::of(&top).add(region, &read[0].1, joined[0])
 }
 
 /// A run's smoothed offsets.
@@ -192,7 +196,12 @@ struct Whole<'a> {
     notes: Vec<String>,
 }
 
-impl Whole<'_> {
+impl<'a> Whole<'a> {
+    fn of(top: &'a Run) -> Self {
+        let (header, lines, regions, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { top, header, reference: None, lines, regions, notes }
+    }
+
     fn add(&mut self, region: &Region, run: &Run, master: NodeId) -> Result<(), Error> {
         let reference = run.header.reference;
         if run.is_alone() {
