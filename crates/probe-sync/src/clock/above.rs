@@ -22,8 +22,7 @@ use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::{Duration, NodeId};
 use serde::{Deserialize, Serialize};
 
-use super::feed::{FRESH_NS, FRESH_WINDOWS, UNSEEN_SLEW_PPM};
-use super::forecast::{Forecast, Point};
+use super::forecast::{FRESH_NS, FRESH_WINDOWS, Forecast, Point, UNSEEN_SLEW_PPM};
 
 /// What a master's clock says of the reference of all.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ use probe_sync_time::{Clock, Counter, Duration, NodeId, SkewedClock, System, Tim
 
 use super::above::Above;
 use super::counter::{HostCounter, pairs, source, usable};
-use super::forecast::{Forecast, Point};
+use super::forecast::{FRESH_NS, FRESH_WINDOWS, Forecast, Point, UNSEEN_SLEW_PPM};
 use super::{Adjust, GlobalClock, Pages};
 use crate::Error;
 use crate::config::{ClockCounter, Config};
@@ -256,12 +256,6 @@ const RATE_SPAN_NS: i64 = 10_000_000_000;
 const READINGS_TO_JUDGE: usize = 5;
 /// A line may fit a few readings by chance.
 const READING_SIGMA_MIN_NS: f64 = 3.0;
-/// A change of the system clock's rate that its watch may miss (`sys::discipline`).
-pub(super) const UNSEEN_SLEW_PPM: f64 = 3.0;
-/// The next estimate is due within so many windows, and
-pub(super) const FRESH_WINDOWS: i64 = 3;
-/// so long besides.
-pub(super) const FRESH_NS: i64 = 2_000_000_000;
 /// A bound that excludes nothing: a century.
 const ANYTHING: i64 = i64::MAX / 4;
 

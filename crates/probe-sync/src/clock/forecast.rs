@@ -102,6 +102,15 @@ const WANDER_SHARE: f64 = 0.02;
 /// Two minutes at windows of 4 s, and bounds hardly get better with more.
 const POINTS_MAX: usize = 32;
 
+/// A change of the system clock's rate that its watch may miss (`sys::discipline`).
+pub(super) const UNSEEN_SLEW_PPM: f64 = 3.0;
+
+/// so long besides.
+pub(super) const FRESH_NS: i64 = 2_000_000_000;
+
+/// The next estimate is due within so many windows, and
+pub(super) const FRESH_WINDOWS: i64 = 3;
+
 #[cfg(test)]
 mod tests {
     use super::*;
