@@ -10,6 +10,7 @@
 #
 # Settings come from the environment: HOSTS_NAME (default pshost), HOSTS_FAMILY (4, 6, or 64 for both; 0 leaves link-local addresses
 # only), HOSTS_MTU, HOSTS_SECOND=1 (a second interface on a network of its own), HOSTS_VLAN=1 (addresses on a VLAN of the interface),
+# HOSTS_ULFM=FOLDER (mpirun is Open MPI 5's there, with --with-ft ulfm; more than a few concurrent starts hang in its launcher, so all start at once),
 # HOSTS_TIMEOUT (seconds that mpirun may take, default 300), HOSTS_RANKS (ranks on each host, default 1), HOSTS_LOCAL_ADDRESS=1 (docker0 with the same address on every host).
 #
 # Nothing outside of the namespaces is touched but the neighbour table's limits, which all namespaces of a kernel share: 100 hosts that
@@ -155,6 +156,12 @@ start() {
     [[ -e $state/count && $(cat "$state/count") -ge $count ]] || die "there are no $count hosts; hosts.sh up $count makes them"
     list=$(for ((index = 1; index <= count; index++)); do echo -n "$name$index:$ranks,"; done)
     local -x OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HOSTS_NAME=$name
+    if [[ ${HOSTS_ULFM:-} ]]; then
+        local -x PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH=$HOSTS_ULFM/lib
+        enter "${name}1" "$HOSTS_ULFM/bin/mpirun" --timeout "${HOSTS_TIMEOUT:-300}" --with-ft ulfm -n "$((count * ranks))" -H "${list%,}" \
+            --map-by slot --bind-to none --prtemca plm_ssh_agent "$(readlink -f "$0") rsh" --prtemca plm_ssh_no_tree_spawn 1 \
+            --prtemca plm_ssh_pass_libpath "$HOSTS_ULFM/lib" --mca pml ob1 --mca btl tcp,sm,self -x HOSTS_NAME -x LD_LIBRARY_PATH "$@"
+    fi
     enter "${name}1" mpirun --timeout "${HOSTS_TIMEOUT:-300}" -n "$((count * ranks))" -H "${list%,}" --map-by slot --bind-to none \
         --mca plm_rsh_agent "$(readlink -f "$0") rsh" --mca plm_rsh_no_tree_spawn 1 --mca plm_rsh_num_concurrent 8 \
         --mca btl vader,tcp,self -x HOSTS_NAME "$@"
