@@ -191,8 +191,8 @@ impl Survival {
         let lost_root = self.root;
         let mut why = Error::Minority { operation: SUCCESSION, present: 1, of };
         let after = self.line.iter().position(|rank| *rank == lost_root).map_or(0, |place| place + 1);
-        for successor in self.line.split_off(after) {
-            self.line.push(successor);
+        // The line is kept: the next root may be lost, too.
+        for successor in self.line[after..].to_vec() {
             if self.lost[successor] || self.watch.failed().contains(&successor) {
                 continue;
             }
