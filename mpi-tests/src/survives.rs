@@ -107,7 +107,8 @@ fn another_root(group: &mut MpiCollective, known: &mut Known) -> Result<(), Stri
         known.left.push(root);
         known.left.sort_unstable();
         known.left.dedup();
-        let settled = group.succeed(group.size() - known.left.len(), Duration::from_secs(2), &deadline());
+        let there: Vec<_> = (0..group.size()).map(|rank| rank == root || !known.left.contains(&rank)).collect();
+        let settled = group.succeed(&there, Duration::from_secs(2), &deadline());
         let told = settled.and_then(|_| {
             group.go_on_without_lost(Vec::new())?;
             let mut all = Frames::default();
