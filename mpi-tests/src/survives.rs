@@ -3,7 +3,8 @@
 //! Place in the flow: `mpirun --with-ft ulfm -n 4 probe-sync-mpi-tests survives`, with Open MPI 5. A thread of each rank that is to be lost kills the process
 //! at some moment, so it is lost in the middle of whatever is under way. Every round is a gather, a broadcast, a scatter and an allgather; each rank checks
 //! what it is told, and tells the root what came of its last allgather, which must be the same everywhere.
-//! What it does not do: lose rank 0, which ends the job.
+//! Rank 0 may be lost as well (`--root`), and after it the rank that has taken its place (`--second-root`).
+//! What it does not do: bring a rank back.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,9 @@ pub(crate) struct Options {
     /// Kill rank 0 in place of rank 2.
     #[arg(long)]
     root: bool,
+    /// Kill rank 0 in place of rank 2, and rank 1 in place of the last rank, as long after it has taken rank 0's place.
+    #[arg(long)]
+    second_root: bool,
 }
 
 /// Loses two ranks; an error where the others do not go on as they must.
@@ -38,13 +42,17 @@ pub(crate) fn run(group: &MpiCollective, options: &Options) -> Result<(), String
     fresh.go_on_without_lost(Vec::new()).map_err(text)?;
     fresh.allgather(b"", &mut Frames::default(), &deadline()).map_err(text)?;
     let after = Duration::from_micros(options.after_us);
-    let first = if options.root { ROOT } else { 2 };
+    let victims = match options {
+        Options { second_root: true, .. } => [ROOT, SECOND_ROOT],
+        Options { root: true, .. } => [ROOT, last],
+        _ => [2, last],
+    };
     match fresh.rank() {
-        rank if rank == first => end_after(after),
-        rank if rank == last => end_after(3 * after),
+        rank if rank == victims[0] => end_after(after),
+        rank if rank == last && rank == victims[1] => end_after(3 * after),
         _ => {}
     }
-    let outcome = rounds(&mut fresh, [first, last], options);
+    let outcome = rounds(&mut fresh, victims, options);
     if let Err(reason) = &outcome {
         eprintln!("rank {}: {reason}", fresh.rank());
         fresh.abort(reason);
@@ -58,7 +66,7 @@ struct Known {
     rounds: u64,
     /// What came of the last allgather.
     gathered: Vec<u8>,
-    /// At the root.
+    /// All of them at the root, elsewhere the roots.
     left: Vec<Rank>,
     /// Rounds after all had left.
     more: u32,
@@ -72,6 +80,9 @@ fn rounds(group: &mut MpiCollective, victims: [Rank; 2], options: &Options) -> R
             Ok(false) => {}
             Err(Failed::Round(Error::Lost { rank, .. })) if rank == group.root() && rank != group.rank() => {
                 another_root(group, &mut known)?;
+                if options.second_root && group.rank() == SECOND_ROOT {
+                    end_after(Duration::from_micros(options.after_us));
+                }
             }
             Err(Failed::Round(error)) => return Err(error.to_string()),
             Err(Failed::Wrong(reason)) => return Err(reason),
@@ -93,7 +104,11 @@ fn another_root(group: &mut MpiCollective, known: &mut Known) -> Result<(), Stri
     // Bounded: every time round there is one rank less.
     loop {
         let root = group.root();
-        let settled = group.succeed(group.size() - known.left.len(), Duration::from_secs(2), &deadline());
+        known.left.push(root);
+        known.left.sort_unstable();
+        known.left.dedup();
+        let there: Vec<_> = (0..group.size()).map(|rank| rank == root || !known.left.contains(&rank)).collect();
+        let settled = group.succeed(&there, Duration::from_secs(2), &deadline());
         let told = settled.and_then(|_| {
             group.go_on_without_lost(Vec::new())?;
             let mut all = Frames::default();
@@ -181,6 +196,8 @@ fn text(error: Error) -> String {
 
 /// More than one piece on the board, and more than the first part between leaders.
 const LONG: usize = 100_000;
+
+const SECOND_ROOT: Rank = 1;
 
 const ROUNDS_AFTER: u32 = 50;
 

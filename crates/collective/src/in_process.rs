@@ -209,7 +209,7 @@ impl Collective for InProcess {
         self.shared.lock().line = successors.iter().map(|(rank, _)| *rank).collect();
     }
 
-    fn succeed(&mut self, of: usize, _late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, there: &[bool], _late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         const OPERATION: &str = "succession";
         let mut wait = Wait::begin(OPERATION, deadline);
         let lost = self.root;
@@ -229,7 +229,8 @@ impl Collective for InProcess {
                 state = self.shared.sleep(state, slice);
                 continue;
             }
-            let present = state.electing.len();
+            let present = state.electing.iter().filter(|rank| there.get(**rank) == Some(&true)).count();
+            let of = there.iter().filter(|there| **there).count();
             if 2 * present <= of {
                 return Err(Error::Minority { operation: OPERATION, present, of });
             }

@@ -160,8 +160,10 @@ impl<C: Collective> Collective for Led<C> {
         self.inner.line_up(&line);
     }
 
-    fn succeed(&mut self, of: usize, late_by: std::time::Duration, deadline: &Deadline) -> Result<Rank, Error> {
-        let successor = self.inner.succeed(of, late_by, deadline);
+    fn succeed(&mut self, there: &[bool], late_by: std::time::Duration, deadline: &Deadline) -> Result<Rank, Error> {
+        let by_place: Vec<bool> =
+            (0..there.len()).map(|place| there.get(self.exchanged(place)) == Some(&true)).collect();
+        let successor = self.inner.succeed(&by_place, late_by, deadline);
         Ok(self.exchanged(self.own(successor)?))
     }
 

@@ -389,13 +389,13 @@ pub trait Collective {
     /// After that, the same on all ranks: who takes the root's place, in this order, and where each is reached.
     fn line_up(&mut self, _successors: &[(Rank, Vec<SocketAddr>)]) {}
 
-    /// The root is lost, and an operation has failed for that: settles with the ranks that are left who takes its place. More than half of the `of` ranks
-    /// that took part last, the lost root among them, must find each other; who finds more than half waits no longer than `late_by` for the rest. Afterwards they
-    /// begin anew: what failed is repeated, with the new root.
+    /// The root is lost, and an operation has failed for that: settles with the ranks that are left who takes its place. More than half of those who
+    /// took part last (`there`, for each rank whether it did, the lost root among them) must find each other, and nobody else counts: two groups are never more than half of the same ranks.
+    /// Who finds more than half waits no longer than `late_by` for the rest. Afterwards they begin anew: what failed is repeated, with the new root.
     ///
     /// # Errors
     /// [`Error::Minority`] when too few find each other; also when the backend has only one root.
-    fn succeed(&mut self, _of: usize, _late_by: Duration, _deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, _there: &[bool], _late_by: Duration, _deadline: &Deadline) -> Result<Rank, Error> {
         Err(Error::Backend { operation: "succession", reason: format!("{} groups have only one root", self.backend()) })
     }
 

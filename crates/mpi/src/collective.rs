@@ -333,11 +333,11 @@ impl Collective for MpiCollective {
         self.rootless || self.survival.as_ref().is_some_and(Survival::root_has_failed)
     }
 
-    fn succeed(&mut self, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, there: &[bool], late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         let (Some(survival), None) = (&mut self.survival, &self.failed) else {
             return Err(self.unusable("succession"));
         };
-        let settled = survival.succeed(self.operations, of, late_by, deadline);
+        let settled = survival.succeed(self.operations, there, late_by, deadline);
         let (root, next) = settled.map_err(|error| self.remember(error))?;
         (self.operations, self.rootless) = (next, false);
         let rebuilt = self.rebuild(deadline).and_then(|rebuilt| {

@@ -176,7 +176,7 @@ impl Survival {
         self.rank != self.root && self.watch.failed().contains(&self.root)
     }
 
-    /// The root is lost: settles with those who are left who takes its place. Of the `of` ranks that were there last more than half must come; who is not there `late_by` after that is
+    /// The root is lost: settles with those who are left who takes its place. Of the ranks that were `there` last more than half must come; who is not there `late_by` after that is
     /// lost, too. All come with the number of their next operation; returned are the new root and the number of the first operation with it.
     ///
     /// # Errors
@@ -184,22 +184,23 @@ impl Survival {
     pub fn succeed(
         &mut self,
         at: u64,
-        of: usize,
+        there: &[bool],
         late_by: Duration,
         deadline: &Deadline,
     ) -> Result<(Rank, u64), Error> {
         let lost_root = self.root;
+        let of = there.iter().filter(|there| **there).count();
         let mut why = Error::Minority { operation: SUCCESSION, present: 1, of };
         let after = self.line.iter().position(|rank| *rank == lost_root).map_or(0, |place| place + 1);
-        for successor in self.line.split_off(after) {
-            self.line.push(successor);
+        // The line is kept: the next root may be lost, too.
+        for successor in self.line[after..].to_vec() {
             if self.lost[successor] || self.watch.failed().contains(&successor) {
                 continue;
             }
             // So that time is left for the next.
             let limit = deadline.halved();
             let attempt = if successor == self.rank {
-                self.host_the_rest(at, of, late_by, &limit)
+                self.host_the_rest(at, there, late_by, &limit)
             } else {
                 self.watch.tell(successor, &self.own_position(at));
                 self.hear_root(successor, &limit, &limit)
@@ -240,7 +241,8 @@ impl Survival {
         if 2 * present < of {
             // It is this rank that was away, and the others look for another root, or have one.
             let others_say = Deadline::new(MINORITY_LIMIT, None);
-            let more = self.hear_all(at, &others_say, |there, _, _| 2 * (there + present - 1) >= of)?;
+            let more =
+                self.hear_all(at, &others_say, |heard, _, _| 2 * (heard.positions().count() + present - 1) >= of)?;
             heard.join(more);
             let present = heard.positions().count();
             if 2 * present < of {
@@ -251,11 +253,20 @@ impl Survival {
     }
 
     /// At the first of the line: takes the lost root's place.
-    fn host_the_rest(&mut self, at: u64, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Resume, Error> {
-        let enough =
-            |present: usize, missing: usize, waited: Duration| missing == 0 || (2 * present > of && waited >= late_by);
+    fn host_the_rest(
+        &mut self,
+        at: u64,
+        there: &[bool],
+        late_by: Duration,
+        deadline: &Deadline,
+    ) -> Result<Resume, Error> {
+        let voices = |heard: &Heard| heard.positions().filter(|(rank, _)| there.get(*rank) == Some(&true)).count();
+        let of = there.iter().filter(|there| **there).count();
+        let enough = |heard: &Heard, missing: usize, waited: Duration| {
+            missing == 0 || (2 * voices(heard) > of && waited >= late_by)
+        };
         let heard = self.hear_all(at, deadline, enough)?;
-        let present = heard.positions().count();
+        let present = voices(&heard);
         if 2 * present <= of {
             return Err(Error::Minority { operation: SUCCESSION, present, of });
         }
@@ -276,12 +287,12 @@ impl Survival {
         self.others().into_iter().filter(missing).collect()
     }
 
-    /// Hears of the others until `enough(present, missing, waited)` says so, or the time is over.
+    /// Hears of the others until `enough(heard, missing, waited)` says so, or the time is over.
     fn hear_all(
         &self,
         at: u64,
         deadline: &Deadline,
-        enough: impl Fn(usize, usize, Duration) -> bool,
+        enough: impl Fn(&Heard, usize, Duration) -> bool,
     ) -> Result<Heard, Error> {
         let (begun, mut wait) = (Instant::now(), Wait::begin(RECOVERY, deadline));
         let size = self.lost.len();
@@ -304,7 +315,7 @@ impl Survival {
                 }
             }
             self.watch.failed().into_iter().for_each(|rank| heard.failed[rank] = true);
-            if enough(heard.positions().count(), self.missing(&heard).len(), begun.elapsed()) {
+            if enough(&heard, self.missing(&heard).len(), begun.elapsed()) {
                 return Ok(heard);
             }
             let Some(slice) = wait.slice() else { return Ok(heard) };

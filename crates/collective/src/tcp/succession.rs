@@ -6,8 +6,9 @@
 //!
 //! Ranks that may take the root's place listen from the start ([`Collective::stand_by`]), and all know them, in their order ([`Collective::line_up`]). When the root
 //! is lost each rank goes down that line: where it stands itself it hosts, else it joins. A rank at whose port nobody listens is passed over at once, one that does not answer after
-//! half of the time that is left. Who hosts waits for all that took part last; when the time is over, more than half of them suffice, and fewer are told so and part. Then it says that the
-//! group stands. So there cannot be two groups: a rank is in one at a time, and more than half is in at most one.
+//! half of the time that is left, and so is one that did not take part last. Who hosts waits for all that took part last; when the time is over, more than half of them suffice, and fewer are
+//! told so and part. Whoever else comes is refused: the root had gone on without it, and may lead the others still. Then the host says that the
+//! group stands. So of those who were told the same round there cannot be two groups: a rank is in one at a time, and more than half is in at most one.
 //!
 //! By hand, 5 ranks, line 1, 2, 3. Rank 0 is lost, and rank 1 hangs. Ranks 2, 3 and 4 join rank 1, in vain; then rank 2 hosts, 3 and 4 join: 3 of 5, and rank 2 is the root. A rank 1 that wakes
 //! hosts alone: 1 of 5.
@@ -170,10 +171,11 @@ impl Tcp {
     fn host_the_rest(
         &self,
         listener: TcpListener,
-        of: usize,
+        there: &[bool],
         late_by: Duration,
         limit: &Deadline,
     ) -> Result<Group, Error> {
+        let of = voices(there);
         let expected = self.expected.around(self.rank);
         // Those who join wait until the limit: the word that the group stands must reach them before.
         let mut wait = Wait::begin_early(OPERATION, limit);
@@ -189,9 +191,9 @@ impl Tcp {
             let ready = poll_sockets(&sockets, slice, OPERATION)?;
             for proven in newcomers.advance(&ready[1..], |_| false)? {
                 match proven.errand {
-                    Errand::Place => {}
+                    Errand::Place if was_there(there, self.rank_beside(proven.rank)) => {}
                     // Its voice is not one of those that were there last.
-                    Errand::Return | Errand::Round => {
+                    Errand::Place | Errand::Return | Errand::Round => {
                         proven.refuse(Verdict::NotUnderWay);
                         continue;
                     }
@@ -223,6 +225,11 @@ impl Tcp {
             group.offer_local()?;
         }
         Ok(group)
+    }
+
+    /// The rank with this label in a group that this rank leads.
+    fn rank_beside(&self, label: Rank) -> Rank {
+        exchanged(self.rank, label)
     }
 
     /// Joins the rank that takes the root's place, and waits until it says that the group stands.
@@ -345,16 +352,19 @@ impl Collective for Tcp {
         self.successors.iter().find(other).map(|(rank, _)| *rank)
     }
 
-    fn succeed(&mut self, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+    fn succeed(&mut self, there: &[bool], late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         let lost = self.root;
-        let mut why = Error::Minority { operation: OPERATION, present: 1, of };
+        let mut why = Error::Minority { operation: OPERATION, present: 1, of: voices(there) };
         let line = std::mem::take(&mut self.successors);
         let after = line.iter().position(|(rank, _)| *rank == lost).map_or(0, |place| place + 1);
         for (place, (successor, addresses)) in line.iter().enumerate().skip(after) {
             // So that time is left for the next.
             let limit = deadline.halved();
             let attempt = if *successor == self.rank {
-                self.standing.take().map(|listener| self.host_the_rest(listener, of, late_by, &limit))
+                self.standing.take().map(|listener| self.host_the_rest(listener, there, late_by, &limit))
+            } else if !was_there(there, *successor) {
+                // It would count those of an earlier round, whom the root had gone on with.
+                None
             } else {
                 somebody_listens(addresses).then(|| self.join_the_rest(*successor, addresses, &limit))
             };
@@ -393,6 +403,15 @@ impl Collective for Tcp {
     fn abort(&mut self, reason: &str) {
         self.group.abort(reason);
     }
+}
+
+fn was_there(there: &[bool], rank: Rank) -> bool {
+    there.get(rank) == Some(&true)
+}
+
+/// How many ranks took part last.
+fn voices(there: &[bool]) -> usize {
+    there.iter().filter(|there| **there).count()
 }
 
 /// Whether a port is open at one of these addresses: where all refuse the process has ended.

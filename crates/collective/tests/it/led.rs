@@ -58,7 +58,7 @@ fn the_next_rank_takes_the_masters_place_and_gathers_without_it() {
         for mut rank in ranks {
             scope.spawn(move || {
                 let own = rank.rank();
-                assert_eq!(rank.succeed(4, Duration::from_secs(5), &within(20)).unwrap(), 3);
+                assert_eq!(rank.succeed(&[true; 4], Duration::from_secs(5), &within(20)).unwrap(), 3);
                 assert_eq!(rank.root(), 3);
                 let mut frames = Frames::default();
                 // Neither rank 0 nor the master that is lost need take part.

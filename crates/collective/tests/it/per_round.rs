@@ -258,7 +258,7 @@ fn the_loss_of_the_root_between_rounds_is_seen_and_the_next_root_is_visited_for_
             scope.spawn(move || {
                 let lost = part(&mut rank, b"here", &within(60)).unwrap_err();
                 assert!(matches!(lost, Error::Lost { rank: 0, .. }), "{lost}");
-                assert_eq!(rank.succeed(4, Duration::from_secs(5), &within(20)).unwrap(), 1);
+                assert_eq!(rank.succeed(&[true; 4], Duration::from_secs(5), &within(20)).unwrap(), 1);
                 rank
             })
         };

@@ -32,12 +32,17 @@ fn lined_up(mut ranks: Vec<Tcp>, line: &[Rank]) -> (Vec<Tcp>, Line) {
     (ranks, successors)
 }
 
-/// All of these ranks look for a new root at the same time.
+/// All of these ranks look for a new root at the same time, where all ranks took part last.
 fn succeed(ranks: Vec<Tcp>, of: usize, seconds: u64) -> Vec<(Tcp, Result<Rank, Error>)> {
+    succeed_of(ranks.into_iter().map(|rank| (rank, vec![true; of])).collect(), seconds)
+}
+
+/// The same, where each has its own word on who took part last.
+fn succeed_of(ranks: Vec<(Tcp, Vec<bool>)>, seconds: u64) -> Vec<(Tcp, Result<Rank, Error>)> {
     std::thread::scope(|scope| {
-        let succeed = |mut rank: Tcp| {
+        let succeed = |(mut rank, there): (Tcp, Vec<bool>)| {
             scope.spawn(move || {
-                let root = rank.succeed(of, Duration::from_secs(seconds) / 4, &within(seconds));
+                let root = rank.succeed(&there, Duration::from_secs(seconds) / 4, &within(seconds));
                 (rank, root)
             })
         };
@@ -84,6 +89,11 @@ fn works(ranks: &mut [Tcp], size: usize, root: Rank, here: &[Rank]) {
     });
 }
 
+/// All of so many ranks took part but these.
+fn all_but(size: usize, away: &[Rank]) -> Vec<bool> {
+    (0..size).map(|rank| !away.contains(&rank)).collect()
+}
+
 fn roots(results: Vec<(Tcp, Result<Rank, Error>)>) -> (Vec<Tcp>, Vec<Rank>) {
     results.into_iter().map(|(rank, root)| (rank, root.unwrap())).unzip()
 }
@@ -102,7 +112,7 @@ fn the_next_in_line_is_the_root_and_then_the_next() {
     ranks[root].go_on_without_lost(b"notice".to_vec()).unwrap();
     works(&mut ranks, 6, 2, &[1, 2, 3, 4, 5]);
     drop(ranks.remove(root));
-    let (mut ranks, chosen) = roots(succeed(ranks, 5, 20));
+    let (mut ranks, chosen) = roots(succeed_of(ranks.into_iter().map(|rank| (rank, all_but(6, &[0]))).collect(), 20));
     assert_eq!(chosen, [1; 4]);
     works(&mut ranks, 6, 1, &[1, 3, 4, 5]);
 }
@@ -118,6 +128,34 @@ fn a_successor_that_hangs_is_passed_over_and_finds_itself_alone_when_it_wakes() 
     let [(_, woken)] = &succeed(vec![hangs], 5, 2)[..] else { panic!("one rank") };
     assert!(matches!(woken, Err(Error::Minority { present: 1, of: 5, .. })), "{woken:?}");
     works(&mut ranks, 5, 2, &[2, 3, 4]);
+}
+
+#[test]
+fn whoever_the_last_round_was_without_is_no_voice_and_leads_nobody() {
+    for line in [&[1, 2][..], &[3, 1, 2]] {
+        let mut ranks = group(5, line);
+        let cut_off = ranks.split_off(3);
+        // The root goes on without ranks 3 and 4, which do not hear of it.
+        std::thread::scope(|scope| {
+            for rank in &mut ranks {
+                scope.spawn(|| {
+                    let (mut frames, mut told) = (Frames::default(), b"decided".to_vec());
+                    let patience = within(if rank.rank() == 0 { 1 } else { 20 });
+                    rank.gather(&[true; 5], b"window", &mut frames, &patience).unwrap();
+                    rank.broadcast(&mut told, &within(20)).unwrap();
+                });
+            }
+        });
+        let left: Vec<Rank> = ranks[0].attendance().left.into_iter().map(|(rank, _)| rank).collect();
+        assert_eq!(left, [3, 4]);
+        // Now rank 2 is cut off from ranks 0 and 1, too. It took part last with those two, the others with all.
+        let apart = vec![(ranks.remove(2), all_but(5, &[3, 4]))];
+        let apart = apart.into_iter().chain(cut_off.into_iter().map(|rank| (rank, vec![true; 5])));
+        for (rank, outcome) in succeed_of(apart.collect(), 8) {
+            let apart = matches!(outcome, Err(Error::Minority { .. } | Error::Dismissed { .. }));
+            assert!(apart, "line {line:?}, rank {}: {outcome:?}", rank.rank());
+        }
+    }
 }
 
 #[test]

@@ -207,15 +207,15 @@ impl<'c> Exchange<'c> {
         lost && root != self.collective.rank() && !self.successors.is_empty()
     }
 
-    /// Settles with the others, of the `present` that took part last, who is the master in place of one that is lost.
+    /// Settles with the others that took part last (`there`, for each rank), who is the master in place of one that is lost.
     ///
     /// # Errors
     /// When too few find each other.
-    pub fn succeed(&mut self, present: usize, window: Duration) -> Result<Rank, Error> {
+    pub fn succeed(&mut self, there: &[bool], window: Duration) -> Result<Rank, Error> {
         // Ranks that the master told of the round still notice its loss a window after those that it did not.
         let late_by = 2 * nanos(window) + NOTICED_APART;
         let deadline = Deadline::new(4 * late_by, Some(Arc::clone(&self.stop)));
-        Ok(self.collective.succeed(present, late_by, &deadline)?)
+        Ok(self.collective.succeed(there, late_by, &deadline)?)
     }
 
     /// Whether the master has hung up: this rank need not wait for the end of its window to learn it.
@@ -240,7 +240,7 @@ impl<'c> Exchange<'c> {
     pub fn last_decided(
         &mut self,
         last: Option<&Broadcast>,
-        of: usize,
+        there: &[bool],
         window: Duration,
     ) -> Result<Option<Broadcast>, Error> {
         let at_root = self.at_root();
@@ -260,7 +260,8 @@ impl<'c> Exchange<'c> {
                 }
             }
             // Who answers here is in no other group.
-            let here = self.frames.iter().filter(|bytes| !bytes.is_empty()).count();
+            let here = self.frames.iter().zip(there).filter(|(bytes, there)| **there && !bytes.is_empty()).count();
+            let of = there.iter().filter(|there| **there).count();
             if 2 * here <= of {
                 return Err(collective::Error::Minority { operation: "succession", present: here, of }.into());
             }

@@ -2,6 +2,7 @@
 //!
 //! Place in the flow: `exchange` carries it; `round` and `control` say and hear it. What it does not do: travel.
 
+use probe_sync_collective::Rank;
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,8 @@ pub(crate) struct Told {
     pub round: GlobalWindowData,
     /// The nodes that probe again from now on.
     pub back: Vec<Back>,
-    /// How many ranks take part, the master among them.
-    pub present: u32,
+    /// Ranks that take no part. Only those who do can have another master when this one is lost.
+    pub away: Vec<Rank>,
     /// For the rank that takes the master's place when it is lost; in time-based rounds for those that have missed the round.
     pub shadow: Option<Shadow>,
     /// For all that could, when it has changed: who is there.
@@ -60,8 +61,8 @@ pub(crate) enum Word {
 
 impl Broadcast {
     /// A solved round, without a shadow.
-    pub fn solved(round: GlobalWindowData, back: Vec<Back>, present: u32) -> Self {
-        Self::Solved(Box::new(Told { round, back, present, shadow: None, attendants: None, above: None }))
+    pub fn solved(round: GlobalWindowData, back: Vec<Back>, away: Vec<Rank>) -> Self {
+        Self::Solved(Box::new(Told { round, back, away, shadow: None, attendants: None, above: None }))
     }
 
     /// What a rank of `node` is told of it, where not everybody is told all.
@@ -72,8 +73,8 @@ impl Broadcast {
     /// What everybody is told of it, with this part of the round.
     fn of_all(&self, part: impl FnOnce(&GlobalWindowData) -> GlobalWindowData) -> Self {
         let Self::Solved(told) = self else { return Self::Ended { round_id: self.round_id() } };
-        let (back, present, above) = (told.back.clone(), told.present, told.above);
-        Self::Solved(Box::new(Told { round: part(&told.round), back, present, shadow: None, attendants: None, above }))
+        let (back, away, above) = (told.back.clone(), told.away.clone(), told.above);
+        Self::Solved(Box::new(Told { round: part(&told.round), back, away, shadow: None, attendants: None, above }))
     }
 
     /// What the other ranks are told that could take the master's place.

@@ -255,7 +255,7 @@ impl<'c> Rounds<'c> {
 
     /// One round with the master there is, or with the one that takes its place when it is lost meanwhile.
     fn round(&mut self, own: Option<&NodeWindowData>, closed: Instant, parts: &mut Parts) -> Result<bool, Error> {
-        let (round_id, mut masters_lost) = (self.round_id, 0);
+        let (round_id, mut masters_lost) = (self.round_id, Vec::new());
         // Bounded: every time round there is one rank less to be the master.
         loop {
             let done = match self.mode {
@@ -267,13 +267,18 @@ impl<'c> Rounds<'c> {
                 other => return other,
             };
             // The next one may be lost while it takes over.
-            while let Err(next) = self.go_on_without_master(&error, masters_lost) {
+            loop {
+                let lost = self.exchange.root();
+                let Err(next) = self.go_on_without_master(&error, &masters_lost) else {
+                    masters_lost.push(lost);
+                    break;
+                };
                 if !self.exchange.master_is_lost(&next) {
                     return Err(next);
                 }
-                (error, masters_lost) = (next, masters_lost + 1);
+                masters_lost.push(lost);
+                error = next;
             }
-            masters_lost += 1;
             if self.ended || self.round_id != round_id {
                 return Ok(!self.ended);
             }
@@ -296,7 +301,7 @@ impl<'c> Rounds<'c> {
             let here = keeper.here();
             self.exchange.check_not_superseded(before, here)?;
             standby = self.exchange.standby(|rank| keeper.is_steady(rank));
-            let attendants = keeper.for_successors();
+            let (attendants, away) = (keeper.for_successors(), keeper.away());
             if self.stop.raised() && !decider.asked() {
                 decider.take(&Request::Stop);
             }
@@ -306,7 +311,7 @@ impl<'c> Rounds<'c> {
             decided = Some(self.decide(&windows, closed, Some(time), parts)?.map_or(ended, |round| {
                 let shadow = standby.map(|_| Shadow { windows: windows.clone(), time, requests });
                 let above = self.timeline.with(&round);
-                Broadcast::Solved(Box::new(Told { round: *round, back, present: here, shadow, attendants, above }))
+                Broadcast::Solved(Box::new(Told { round: *round, back, away, shadow, attendants, above }))
             }));
         }
         let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
@@ -334,8 +339,8 @@ impl<'c> Rounds<'c> {
         let solved = self.decide(&windows, closed, None, parts)?;
         let decided_at = self.node.as_ref().map(|node| (node.id(), node.now()));
         let ended = Broadcast::Ended { round_id: self.round_id };
-        let present = here.iter().filter(|here| **here).count() as u32;
-        let broadcast = solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), present));
+        let away = (0..here.len()).filter(|rank| !here[*rank]).collect();
+        let broadcast = solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), away));
         let goes_on = self.follow_and_finish(broadcast, &windows, decided_at, parts)?;
         self.last_windows = windows;
         Ok(goes_on)

@@ -9,6 +9,8 @@
 
 use std::time::Instant;
 
+use probe_sync_collective::Rank;
+
 use super::Rounds;
 use super::decider::{Decider, MasterTime};
 use super::keeper::Keeper;
@@ -22,15 +24,16 @@ use crate::report::TakenOver;
 use crate::report::parts::Parts;
 
 impl Rounds<'_> {
-    /// Settles with the others who is the master now, and what the one before decided last. So many masters were lost in this round before.
-    pub(super) fn go_on_without_master(&mut self, error: &Error, lost_before: usize) -> Result<(), Error> {
+    /// Settles with the others who is the master now, and what the one before decided last. These masters were lost in this round before.
+    pub(super) fn go_on_without_master(&mut self, error: &Error, lost_before: &[Rank]) -> Result<(), Error> {
         let (lost, window) = (self.exchange.root(), self.pace.window);
         tracing::warn!("{error}; looking for another master among the ranks that are left");
-        let present = self.last.as_ref().map_or(self.joined.ranks, |told| told.present as usize);
-        let present = present.saturating_sub(lost_before);
-        let root = self.exchange.succeed(present, window)?;
+        let away = self.last.as_ref().map_or(&[][..], |told| &told.away);
+        let there: Vec<bool> =
+            (0..self.joined.ranks).map(|rank| !away.contains(&rank) && !lost_before.contains(&rank)).collect();
+        let root = self.exchange.succeed(&there, window)?;
         let last = self.last_broadcast();
-        let missed = self.exchange.last_decided(last.as_ref(), present, window)?;
+        let missed = self.exchange.last_decided(last.as_ref(), &there, window)?;
         let missed = missed.filter(|missed| missed.round_id() >= self.round_id);
         if self.exchange.at_root() {
             let known = self.last.as_ref().filter(|_| self.mode == RoundMode::Timed).map(|told| told.round.round_id);
@@ -70,7 +73,7 @@ impl Rounds<'_> {
         let solved = self.decide(&windows, Instant::now(), None, &mut Parts::default())?;
         self.last_windows = windows;
         let ended = Broadcast::Ended { round_id };
-        self.follow(solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), told.present)))?;
+        self.follow(solved.map_or(ended, |round| Broadcast::solved(*round, Vec::new(), told.away)))?;
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::steps::{self, Count, Runner};
 
 /// What `--only` can ask for here.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    [SUITE, KILLED, ROOT_KILLED, ROOTS_KILLED, STOPPED, ROOT_STOPPED]
+    [SUITE, KILLED, ROOT_KILLED, ROOTS_KILLED, ROOTS_IN_TURN, STOPPED, ROOT_STOPPED]
         .into_iter()
         .chain(SURVIVES.iter().map(|(name, ..)| *name))
 }
@@ -44,6 +44,7 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     runner.check(STOPPED, || stopped(root, "2", "14s"));
     runner.check(ROOT_STOPPED, || stopped(root, "0", "22s"));
     runner.check(ROOTS_KILLED, || roots_killed(root, "6", &["0", "1"], 2));
+    runner.check(ROOTS_IN_TURN, || roots_killed_in_turn(root));
 }
 
 /// A run of four ranks of which rank 2 is killed: it is named, rounds go on, the report says so, and the run ends well.
@@ -107,6 +108,35 @@ fn roots_killed(root: &Path, ranks: &str, killed: &[&str], next: u64) -> Result<
         "the rounds are {all:?}, from {after:?} on of the new master"
     );
     run.read_again(root, &all, next)
+}
+
+/// Rank 0 is killed, and rank 1 once it has led for two rounds: rank 2 takes its place, no round is missing, and the run ends well.
+fn roots_killed_in_turn(root: &Path) -> Result<()> {
+    let mut run = Run::start(root, "5", "14s")?;
+    run.await_rounds(3)?;
+    let led_for = |run: &Run, rank: u64, rounds: usize| {
+        let folder = run.second_master(rank)?;
+        Ok(folder.is_some_and(|folder| rounds_in(&folder).is_ok_and(|there| there.len() >= rounds)))
+    };
+    run.kill("0")?;
+    run.await_until("two rounds of rank 1", |run| led_for(run, 1, 2))?;
+    run.kill("1")?;
+    run.await_until("two rounds of rank 2", |run| led_for(run, 2, 2))?;
+    let (status, output) = run.end()?;
+    ensure!(status, "the run has failed:\n{output}");
+    let folder = run.second_master(2)?.context("its folder was there")?;
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(folder.join("report.json"))?)?;
+    let from = &report["taken_over"]["from_rank"];
+    ensure!(from == 1, "the report says that rank 2 took the place of rank {from}");
+    let mut all = rounds_in(&run.out)?;
+    for folder in [run.second_master(1)?.context("its folder was there")?, folder] {
+        let after = rounds_in(&folder)?;
+        // What the one before decided last may have reached nobody.
+        all.retain(|round| Some(round) < after.first());
+        all.extend(after);
+    }
+    ensure!(all.iter().copied().eq(0..all.len() as u64), "the rounds are {all:?}");
+    Ok(())
 }
 
 /// A rank is stopped and never wakes: it alone is named, rounds go on, and the job ends well although its process hangs.
@@ -326,7 +356,8 @@ const ROOT_KILLED: &str = "ULFM, run of 4 ranks, rank 0 killed";
 const STOPPED: &str = "ULFM, run of 4 ranks, rank 2 stopped";
 const ROOT_STOPPED: &str = "ULFM, run of 4 ranks, rank 0 stopped";
 const ROOTS_KILLED: &str = "ULFM, run of 6 ranks, ranks 0 and 1 killed together";
-const SURVIVES: [(&str, &str, &[&str]); 7] = [
+const ROOTS_IN_TURN: &str = "ULFM, run of 5 ranks, rank 0 killed, then rank 1";
+const SURVIVES: [(&str, &str, &[&str]); 9] = [
     ("ULFM, killed in operations, one host", "4", &[]),
     ("ULFM, killed in operations, hosts of 1", "5", &["--ranks-per-host", "1"]),
     ("ULFM, killed in operations, hosts of 2", "6", &["--ranks-per-host", "2"]),
@@ -334,6 +365,8 @@ const SURVIVES: [(&str, &str, &[&str]); 7] = [
     ("ULFM, root killed in operations, one host", "5", &["--root"]),
     ("ULFM, root killed in operations, hosts of 1", "5", &["--root", "--ranks-per-host", "1"]),
     ("ULFM, root killed in operations, hosts of 3", "7", &["--root", "--ranks-per-host", "3", "--after-us", "3500"]),
+    ("ULFM, root and the next killed in operations, one host", "5", &["--second-root"]),
+    ("ULFM, root and the next killed in operations, hosts of 1", "5", &["--second-root", "--ranks-per-host", "1"]),
 ];
 
 const FOLDER: &str = "target/ulfm";

@@ -209,8 +209,8 @@ impl Collective for Misses {
         self.end.line_up(successors);
     }
 
-    fn succeed(&mut self, of: usize, late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
-        self.end.succeed(of, late_by, deadline)
+    fn succeed(&mut self, there: &[bool], late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
+        self.end.succeed(there, late_by, deadline)
     }
 
     fn root_has_gone(&mut self) -> bool {
