@@ -42,20 +42,12 @@ impl Group {
         Ok(())
     }
 
-    /// Keeps a word until this rank comes for the next round.
-    ///
-    /// # Errors
-    /// When too many wait.
-    pub fn keep_word(&mut self, word: &[u8]) -> Result<bool, Error> {
-        let Some(per_round) = self.per_round.as_mut().filter(|per_round| per_round.way.is_some()) else {
-            return Ok(false);
-        };
-        if per_round.unsaid.len() >= UNSAID_MAX {
-            let reason = format!("{UNSAID_MAX} words wait for the next round already");
-            return Err(Error::Backend { operation: "call", reason });
-        }
+    /// Keeps a word until this rank comes for the next round; false where too many wait.
+    pub fn keep_word(&mut self, word: &[u8]) -> bool {
+        let way = self.per_round.as_mut().filter(|per_round| per_round.way.is_some());
+        let Some(per_round) = way.filter(|per_round| per_round.unsaid.len() < UNSAID_MAX) else { return false };
         per_round.unsaid.push(word.to_vec());
-        Ok(true)
+        true
     }
 
     /// Words of those who have hung up since, each with its place; forgets the connections of those who have by now.
