@@ -140,8 +140,8 @@ fn whoever_the_last_round_was_without_is_no_voice_and_leads_nobody() {
             for rank in &mut ranks {
                 scope.spawn(|| {
                     let (mut frames, mut told) = (Frames::default(), b"decided".to_vec());
-                    let patience = within(if rank.rank() == 0 { 1 } else { 20 });
-                    rank.gather(&[true; 5], b"window", &mut frames, &patience).unwrap();
+                    let deadline = within(if rank.rank() == 0 { 1 } else { 20 });
+                    rank.gather(&[true; 5], b"window", &mut frames, &deadline).unwrap();
                     rank.broadcast(&mut told, &within(20)).unwrap();
                 });
             }
