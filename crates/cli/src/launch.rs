@@ -22,6 +22,7 @@ use probe_sync_sys::interfaces::own_addresses;
 use probe_sync_sys::process::allow_open_files;
 
 use crate::output::Usage;
+use crate::status::Status;
 
 /// This process's place among the ranks, connected.
 pub enum Ranks {
@@ -125,6 +126,18 @@ impl Ranks {
         }
     }
 
+    /// Parts from the others. Returned are ranks whose processes hang and keep the launcher from ending the job, each with its number.
+    pub fn leave(self) -> Vec<usize> {
+        match self {
+            #[cfg(feature = "mpi")]
+            Self::Mpi(mpi) => {
+                let (group, master) = mpi.into_parts();
+                group.leave().into_iter().map(|place| Led::place(master, place, usize::MAX)).collect()
+            }
+            Self::Tcp(_) => Vec::new(),
+        }
+    }
+
     /// The local address that leads to the master, where the backend knows it.
     pub fn towards_root(&self) -> Option<IpAddr> {
         match self {
@@ -133,6 +146,19 @@ impl Ranks {
             Self::Tcp(tcp) => Some(tcp.inner().local_ip()),
         }
     }
+}
+
+/// Ends the job with this status where processes hang that would keep it from ending. All must be said before.
+pub fn end_job_of_hung(hung: &[usize], status: Status) {
+    if hung.is_empty() {
+        return;
+    }
+    let numbers = hung.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    tracing::warn!("all is done; the process of rank(s) {numbers} still hangs, and the job is ended for that");
+    #[cfg(feature = "mpi")]
+    probe_sync::mpi::end_job(status as i32);
+    #[cfg(not(feature = "mpi"))]
+    let _ = status;
 }
 
 /// Lets this process have a descriptor for each rank: any may come to be the master, which needs them.

@@ -118,7 +118,9 @@ fn measure(
     let stop = signals::stop_on_signals()?;
     let connected = local::connect(run.local, config, mpi, &stop)?;
     if connected.config.as_ref().is_ok_and(probe_sync::Config::has_regions) {
-        return regions::run(connected, stop, run.json);
+        let (result, hung) = regions::run(connected, stop, run.json);
+        end_for(&hung, &result);
+        return result;
     }
     let local::Connected { mut ranks, children, config } = connected;
     let mut progress = progress::Progress::new();
@@ -143,11 +145,19 @@ fn measure(
             Err(error.into())
         }
     };
-    drop(ranks);
+    let hung = ranks.leave();
     if let Some(children) = children {
         children.finish();
     }
+    end_for(&hung, &result);
     result
+}
+
+/// Where processes hang to the end, says how this one ends, and ends the job with that.
+fn end_for(hung: &[usize], result: &anyhow::Result<()>) {
+    if !hung.is_empty() {
+        launch::end_job_of_hung(hung, result.as_ref().err().map_or(Status::Done, said));
+    }
 }
 
 /// Refuses to call a run done whose files lack what was measured. What was removed because it was asked for is no lack.
@@ -227,6 +237,11 @@ const FAULTS_SHOWN: usize = 20;
 
 /// Says why and how it ended. A refusal reaches every rank alike: one of them speaks.
 fn failed(error: &anyhow::Error) -> ExitCode {
+    said(error).into()
+}
+
+/// Says it, and which status that is.
+fn said(error: &anyhow::Error) -> Status {
     let status = Status::of(error);
     let everywhere = matches!(error.downcast_ref(), Some(probe_sync::Error::Refused { .. }));
     let for_others = error.chain().find_map(|cause| cause.downcast_ref::<started::Started>());
@@ -235,7 +250,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         // A closed standard error leaves nobody to tell.
         let _ = writeln!(std::io::stderr(), "probe_sync: {rank}{}", status::told(error));
     }
-    status.into()
+    status
 }
 
 /// Help, version, or a wrong command line. Under mpirun all ranks say the same; rank 0 speaks.

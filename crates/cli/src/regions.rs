@@ -13,11 +13,11 @@ use crate::launch::Ranks;
 use crate::local::Connected;
 use crate::{compose, output, progress};
 
-/// Measures in regions and prints, at rank 0.
+/// Measures in regions and prints, at rank 0. Also says which ranks hang to the end ([`Ranks::leave`]).
 ///
 /// # Errors
 /// Those of [`Regions`]; regions that are not among the offsets of all.
-pub fn run(connected: Connected, stop: Arc<AtomicBool>, json: bool) -> anyhow::Result<()> {
+pub fn run(connected: Connected, stop: Arc<AtomicBool>, json: bool) -> (anyhow::Result<()>, Vec<usize>) {
     let Connected { mut ranks, children, config } = connected;
     let mut progress = progress::Progress::new();
     let context = Context { stop, towards_root: ranks.towards_root(), ..Context::default() };
@@ -41,11 +41,11 @@ pub fn run(connected: Connected, stop: Arc<AtomicBool>, json: bool) -> anyhow::R
         }
     };
     let parted = world.as_mut().map_or(Ok(()), |ranks| part(ranks.collective()));
-    drop(world);
+    let hung = world.map(Ranks::leave).unwrap_or_default();
     if let Some(children) = children {
         children.finish();
     }
-    result.and(parted)
+    (result.and(parted), hung)
 }
 
 /// A refusal has reached every rank; anything else the others may not know yet.

@@ -31,6 +31,11 @@ impl<C: Collective> Led<C> {
         Self { inner, master }
     }
 
+    /// The backend's end, and the master.
+    pub fn into_parts(self) -> (C, Rank) {
+        (self.inner, self.master)
+    }
+
     /// The backend's end.
     pub fn inner(&self) -> &C {
         &self.inner

@@ -410,7 +410,7 @@ pub trait Collective {
     }
 
     /// On all ranks, before they say anything else: connections between ranks are to last for a round, from the first [`Self::round_is_over`] on. Until then they stand.
-    /// A rank that is no participant of a gather waits in it for its connection, and what [`Self::call`] says there comes with the next gather; at the root it says nothing.
+    /// A rank that is no participant of a gather waits in it for its connection, and what [`Self::call`] says there comes with the next gather, and is not taken (false) where too much waits; at the root it says nothing.
     ///
     /// # Errors
     /// [`Error::Setup`] where the backend cannot.

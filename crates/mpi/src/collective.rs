@@ -188,17 +188,38 @@ impl MpiCollective {
         self.parts.take().map_or(Ok(()), PartsOfRank::free)
     }
 
-    /// The launcher waits for all processes of the job: one that hangs would keep it from ending.
-    fn end_those_who_hang(&self, session: &Session) {
-        let Some(survival) = self.survival.as_ref().filter(|_| session.owns_mpi() && self.rank == self.root()) else {
-            return;
-        };
-        let hung = survival.alone_with_hung(LEAVING_LIMIT);
-        if !hung.is_empty() {
-            let numbers = hung.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            tracing::warn!("all is done; the process of rank(s) {numbers} still hangs, and the job is ended for that");
-            session::end_job(0);
+    /// Lets go of the group, as dropping it does. The launcher waits for all processes of the job, so one that hangs keeps it from ending: returned at the root, where MPI is ours and goes on after
+    /// a loss, are those that hang when all others have ended, or seconds later. Who has nothing more to do or to say ends the job then, with its own status ([`crate::end_job`]).
+    pub fn leave(mut self) -> Vec<Rank> {
+        self.let_go(true)
+    }
+
+    /// Parts from the others, on the normal path; which ranks hang then, where that is asked.
+    fn let_go(&mut self, asks_who_hangs: bool) -> Vec<Rank> {
+        if self.parts.is_none() {
+            return Vec::new();
         }
+        if self.failed.is_some() || self.rootless || std::thread::panicking() {
+            // The window and the communicators stay until the process ends.
+            std::mem::forget(self.parts.take());
+            return Vec::new();
+        }
+        let parted = self.part();
+        match (parted, self.session.take()) {
+            // MPI_Finalize would wait for ranks that are gone (Open MPI 5.0.11 does).
+            (Ok(()), Some(session)) if self.lost_any() => {
+                let asks = asks_who_hangs && session.owns_mpi() && self.rank == self.root();
+                let survival = self.survival.as_ref().filter(|_| asks);
+                return survival.map(|survival| survival.alone_with_hung(LEAVING_LIMIT)).unwrap_or_default();
+            }
+            (Ok(()), Some(session)) => session.finish(),
+            (Ok(()), None) => {}
+            (Err(error), _) => {
+                tracing::warn!(rank = self.rank, %error, "the last gather and broadcast failed; MPI is not finalised");
+                std::mem::forget(self.parts.take());
+            }
+        }
+        Vec::new()
     }
 
     /// Ranks are gone without which the group goes on.
@@ -361,25 +382,7 @@ impl Collective for MpiCollective {
 
 impl Drop for MpiCollective {
     fn drop(&mut self) {
-        if self.failed.is_some() || self.rootless || std::thread::panicking() {
-            // The window and the communicators stay until the process ends.
-            std::mem::forget(self.parts.take());
-            return;
-        }
-        let parted = self.part();
-        match (parted, self.session.take()) {
-            // MPI_Finalize would wait for ranks that are gone (Open MPI 5.0.11 does).
-            (Ok(()), Some(session)) if self.lost_any() => {
-                self.end_those_who_hang(&session);
-                drop(session);
-            }
-            (Ok(()), Some(session)) => session.finish(),
-            (Ok(()), None) => {}
-            (Err(error), _) => {
-                tracing::warn!(rank = self.rank, %error, "the last gather and broadcast failed; MPI is not finalised");
-                std::mem::forget(self.parts.take());
-            }
-        }
+        self.let_go(false);
     }
 }
 

@@ -31,4 +31,4 @@ mod words;
 
 pub use beside::MpiMessages;
 pub use collective::{MpiCollective, MpiOptions};
-pub use session::abort_job;
+pub use session::{abort_job, end_job};

@@ -89,7 +89,7 @@ pub fn abort_job() {
 }
 
 /// Ends the whole job, with this exit code where the launcher passes it on. Returns only when MPI is not running.
-pub(crate) fn end_job(code: i32) {
+pub fn end_job(code: i32) {
     if environment::is_initialized() && !environment::is_finalized() {
         // MPICH's launcher drops what it has not forwarded yet when a rank aborts; the reason is in there.
         std::thread::sleep(FORWARDING);

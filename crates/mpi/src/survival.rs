@@ -193,7 +193,8 @@ impl Survival {
         let mut why = Error::Minority { operation: SUCCESSION, present: 1, of };
         let after = self.line.iter().position(|rank| *rank == lost_root).map_or(0, |place| place + 1);
         // The line is kept: the next root may be lost, too.
-        for successor in self.line[after..].to_vec() {
+        let line = self.line.clone();
+        for &successor in line.iter().skip(after) {
             if self.lost[successor] || self.watch.failed().contains(&successor) {
                 continue;
             }

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use blake3::Hash;
@@ -176,7 +177,7 @@ pub(super) fn return_as_rank_0(
             if wait.interrupted() {
                 return Err(wait.late(vec![successor]));
             }
-            return Err(not_taken_in(successor, its, &attempt.reason()));
+            return Err(not_taken_in(successor, its, &attempt.reason(), earlier.kept_in.as_deref()));
         };
         std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
         retries += 1;
@@ -184,13 +185,19 @@ pub(super) fn return_as_rank_0(
     }
 }
 
-fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str) -> Error {
+fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str, kept_in: Option<&Path>) -> Error {
+    let new_run = kept_in.map_or_else(String::new, |file| {
+        format!(
+            ". {} says so: where that run is over, remove it, and those of the other ranks, to begin a new run",
+            file.display()
+        )
+    });
     let at: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     Error::Setup {
         what: format!("coming back as rank 0 to rank {successor} at {}", at.join(" or ")),
         reason: format!(
             "an earlier process of rank 0 was in a run that may go on with rank {successor} as its master, which does not take this one in: {reason}. \
-             Start this process as its earlier one was, end the processes of that run, or give this one another --out"
+             Start this process as its earlier one was, end the processes of that run, or give this one another --out{new_run}"
         ),
     }
 }

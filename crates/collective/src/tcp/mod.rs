@@ -379,7 +379,7 @@ impl Collective for Group {
         check_word(self.rank, word)?;
         self.check_failed("call")?;
         if self.per_round.is_some() {
-            return self.keep_word(word);
+            return Ok(self.keep_word(word));
         }
         if self.rank == ROOT {
             self.peers.all().try_for_each(|peer| peer.say(Kind::Word, 0, word, "call"))?;

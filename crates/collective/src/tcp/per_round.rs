@@ -4,7 +4,8 @@
 //! From then on they come to the `door`, with the number that their process has given when it met; who has another number does not have the rank's place. Every rank
 //! comes in a gather, also one that contributes nothing, since it is to take the decision. Who does not come in time is lost, as one that says nothing.
 //!
-//! A rank hangs up first, when it has the decision; the root keeps its end until it sees that, because closing it with something unread would discard the decision. What
+//! A rank hangs up when it has the decision. The root says that nothing more comes once all have been told, usually before the ranks hang up: so it is its host that remembers most of these
+//! connections for a while (TIME_WAIT). It keeps its end until it sees that the rank has hung up, because closing it with something unread would discard the decision. What
 //! a rank says between rounds waits here and goes before its next frame. The root says nothing then: it reaches nobody.
 //!
 //! What it does not do: end in the middle of a round, or in a tree.
@@ -42,20 +43,12 @@ impl Group {
         Ok(())
     }
 
-    /// Keeps a word until this rank comes for the next round.
-    ///
-    /// # Errors
-    /// When too many wait.
-    pub fn keep_word(&mut self, word: &[u8]) -> Result<bool, Error> {
-        let Some(per_round) = self.per_round.as_mut().filter(|per_round| per_round.way.is_some()) else {
-            return Ok(false);
-        };
-        if per_round.unsaid.len() >= UNSAID_MAX {
-            let reason = format!("{UNSAID_MAX} words wait for the next round already");
-            return Err(Error::Backend { operation: "call", reason });
-        }
+    /// Keeps a word until this rank comes for the next round; false where too many wait.
+    pub fn keep_word(&mut self, word: &[u8]) -> bool {
+        let way = self.per_round.as_mut().filter(|per_round| per_round.way.is_some());
+        let Some(per_round) = way.filter(|per_round| per_round.unsaid.len() < UNSAID_MAX) else { return false };
         per_round.unsaid.push(word.to_vec());
-        Ok(true)
+        true
     }
 
     /// Words of those who have hung up since, each with its place; forgets the connections of those who have by now.

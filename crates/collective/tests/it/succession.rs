@@ -140,8 +140,8 @@ fn whoever_the_last_round_was_without_is_no_voice_and_leads_nobody() {
             for rank in &mut ranks {
                 scope.spawn(|| {
                     let (mut frames, mut told) = (Frames::default(), b"decided".to_vec());
-                    let patience = within(if rank.rank() == 0 { 1 } else { 20 });
-                    rank.gather(&[true; 5], b"window", &mut frames, &patience).unwrap();
+                    let deadline = within(if rank.rank() == 0 { 1 } else { 20 });
+                    rank.gather(&[true; 5], b"window", &mut frames, &deadline).unwrap();
                     rank.broadcast(&mut told, &within(20)).unwrap();
                 });
             }
@@ -247,7 +247,7 @@ fn join_again(rank: Rank, line: &Line, options: TcpOptions, key: &[u8], seconds:
 
 /// What a rank knows whose earlier process was told of this line.
 fn was_in(line: &Line) -> EarlierRun {
-    EarlierRun { run: 7, successors: line.clone() }
+    EarlierRun { run: 7, successors: line.clone(), kept_in: Some("out/successors/rank0.json".into()) }
 }
 
 /// Six ranks; 0, 1 and 3 are lost, so that rank 2 is the root, and rank 3 comes back to it.
@@ -398,4 +398,5 @@ fn rank_0_ends_with_the_name_of_who_is_there_and_does_not_take_it_in() {
     let error = Tcp::return_as_rank_0(&was_in(&line), 4, JobKey::of(b"7"), options, &within(1)).unwrap_err();
     let (said, at) = (error.to_string(), line[0].1[0].to_string());
     assert!(said.contains("rank 2") && said.contains(&at) && said.contains("another --out"), "{said}");
+    assert!(said.contains("out/successors/rank0.json") && said.contains("to begin a new run"), "{said}");
 }

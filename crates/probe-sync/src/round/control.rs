@@ -128,8 +128,8 @@ impl Control {
     /// When the backend has failed.
     pub fn look(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if std::mem::take(&mut self.again) {
-            for request in self.brought.iter().map(|asked| asked.request.clone()).collect::<Vec<_>>() {
-                self.bring(&request, here)?;
+            for asked in std::mem::take(&mut self.brought) {
+                self.ask(asked, here)?;
             }
         }
         for asked in self.requests.take() {
@@ -137,17 +137,10 @@ impl Control {
                 asked.refuse(NOBODY_HEARS);
                 continue;
             }
-            self.bring(&asked.request, here)?;
-            if self.brought.len() < BROUGHT_MAX {
-                self.brought.push(asked);
-            } else {
-                asked.refuse("too much was asked that was not decided yet");
-            }
+            self.ask(asked, here)?;
         }
         self.tell_of_own(here)?;
-        for note in self.notes.take(here.exchange.at_root()) {
-            here.exchange.say(&Word::Note(note))?;
-        }
+        self.say_notes(here)?;
         for (rank, word) in here.exchange.words()? {
             match word {
                 Word::Asks(request) => self.heard(rank, &request, here)?,
@@ -161,31 +154,62 @@ impl Control {
         Ok(())
     }
 
-    /// What this rank has to tell by itself.
-    fn tell_of_own(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
-        let stepped = here.node.filter(|node| node.stepped()).map(Node::id);
-        if let (RoundMode::Master, Some(node)) = (here.mode, stepped)
-            && self.step_told.replace(here.round_id) != Some(here.round_id)
-        {
-            self.bring(&Request::Anomaly(format!("the system clock of node {node} was stepped")), here)?;
-        }
-        // A node tells with its window that it was asked to end the run; where there are no windows to tell it with, this does.
-        let silent = here.mode == RoundMode::Local || here.node.is_none();
-        if silent && here.stop.raised() && !std::mem::replace(&mut self.stop_told, true) {
-            self.bring(&Request::Stop, here)?;
+    /// Brings to the master what somebody waits for; refused where too much is on the way.
+    fn ask(&mut self, asked: Asked, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        if self.brought.len() < BROUGHT_MAX && self.bring(&asked.request, here)? {
+            self.brought.push(asked);
+        } else {
+            asked.refuse("too much was asked that was not decided yet");
         }
         Ok(())
     }
 
-    /// Brings a request to the master.
-    fn bring(&mut self, request: &Request, here: &mut Here<'_, '_>) -> Result<(), Error> {
-        if here.exchange.at_root() {
-            return self.heard(here.exchange.root(), request, here);
-        }
-        if !here.exchange.say(&Word::Asks(request.clone()))? && !std::mem::replace(&mut self.mute, true) {
-            tracing::warn!("only rank 0 of this run can be asked for anything: its ranks carry nothing between rounds");
+    /// Says what callers have noted. Where no more is taken before the next round the rest waits here.
+    fn say_notes(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        let at_root = here.exchange.at_root();
+        let keeps_rest = !at_root && !here.exchange.hears_between_rounds();
+        let mut notes = self.notes.take(at_root).into_iter();
+        while let Some(note) = notes.next() {
+            let note = Word::Note(note);
+            if !here.exchange.say(&note)? && keeps_rest {
+                let Word::Note(note) = note else { break };
+                self.notes.put_back(std::iter::once(note).chain(notes).collect());
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// What this rank has to tell by itself; again where it was not taken.
+    fn tell_of_own(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
+        let stepped = here.node.filter(|node| node.stepped()).map(Node::id);
+        if let (RoundMode::Master, Some(node)) = (here.mode, stepped)
+            && self.step_told != Some(here.round_id)
+            && self.bring(&Request::Anomaly(format!("the system clock of node {node} was stepped")), here)?
+        {
+            self.step_told = Some(here.round_id);
+        }
+        // A node tells with its window that it was asked to end the run; where there are no windows to tell it with, this does.
+        let silent = here.mode == RoundMode::Local || here.node.is_none();
+        if silent && here.stop.raised() && !self.stop_told {
+            self.stop_told = self.bring(&Request::Stop, here)?;
+        }
+        Ok(())
+    }
+
+    /// Brings a request to the master. False where no more is taken before the next round.
+    fn bring(&mut self, request: &Request, here: &mut Here<'_, '_>) -> Result<bool, Error> {
+        if here.exchange.at_root() {
+            return self.heard(here.exchange.root(), request, here).map(|()| true);
+        }
+        let said = here.exchange.say(&Word::Asks(request.clone()))?;
+        if !here.exchange.hears_between_rounds() {
+            return Ok(said);
+        }
+        if !said && !std::mem::replace(&mut self.mute, true) {
+            tracing::warn!("only rank 0 of this run can be asked for anything: its ranks carry nothing between rounds");
+        }
+        Ok(true)
     }
 
     /// At the root: somebody asks.

@@ -46,6 +46,14 @@ impl Notes {
         kept.to_say.drain(..).collect()
     }
 
+    /// Notes that could not be said yet come before those that follow.
+    pub(crate) fn put_back(&self, notes: Vec<Vec<u8>>) {
+        let mut kept = self.lock();
+        for note in std::mem::take(&mut kept.to_say).into_iter().rev().chain(notes.into_iter().rev()).take(KEPT_MAX) {
+            kept.to_say.push_front(note);
+        }
+    }
+
     /// Somebody has said this.
     pub(crate) fn hear(&self, rank: Rank, note: Vec<u8>) {
         push(&mut self.lock().heard, (rank, note));

@@ -36,9 +36,11 @@ struct Successor {
 pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
     let path = place(out, rank);
     match read(&path) {
-        Ok(Kept { run, successors }) => {
-            EarlierRun { run, successors: successors.into_iter().map(|one| (one.rank, one.addresses)).collect() }
-        }
+        Ok(Kept { run, successors }) => EarlierRun {
+            run,
+            successors: successors.into_iter().map(|one| (one.rank, one.addresses)).collect(),
+            kept_in: Some(path),
+        },
         Err(error) if error.kind() == io::ErrorKind::NotFound => EarlierRun::default(),
         Err(error) => {
             tracing::warn!(
@@ -108,14 +110,15 @@ mod tests {
             (1, vec!["[fd00::1]:9".parse().expect("an address")]),
         ];
         let none = EarlierRun::default();
-        let kept = EarlierRun { run: u64::MAX, successors: line.clone() };
+        let kept =
+            |rank| EarlierRun { run: u64::MAX, successors: line.clone(), kept_in: Some(place(out.path(), rank)) };
         assert_eq!(kept_successors(out.path(), 3), none);
         keep_successors(out.path(), 3, RunId(u64::MAX), &line);
         keep_successors(out.path(), 4, RunId(u64::MAX), &line);
-        assert_eq!(kept_successors(out.path(), 3), kept);
+        assert_eq!(kept_successors(out.path(), 3), kept(3));
         keep_successors(out.path(), 3, RunId(u64::MAX), &[]);
         assert_eq!(kept_successors(out.path(), 3), none);
-        assert_eq!(kept_successors(out.path(), 4), kept, "every rank has its own");
+        assert_eq!(kept_successors(out.path(), 4), kept(4), "every rank has its own");
         forget_successors(out.path(), 4);
         assert!(!out.path().join(SUCCESSORS_FOLDER).exists());
     }

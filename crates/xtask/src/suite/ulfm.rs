@@ -17,7 +17,7 @@ use crate::steps::{self, Count, Runner};
 
 /// What `--only` can ask for here.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    [SUITE, KILLED, ROOT_KILLED, ROOTS_KILLED, ROOTS_IN_TURN, STOPPED, ROOT_STOPPED]
+    [SUITE, KILLED, ROOT_KILLED, ROOTS_KILLED, ROOTS_IN_TURN, STOPPED, ROOT_STOPPED, STOPPED_UNWRITTEN]
         .into_iter()
         .chain(SURVIVES.iter().map(|(name, ..)| *name))
 }
@@ -43,6 +43,7 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     runner.check(ROOT_KILLED, || roots_killed(root, "4", &["0"], 1));
     runner.check(STOPPED, || stopped(root, "2", "14s"));
     runner.check(ROOT_STOPPED, || stopped(root, "0", "22s"));
+    runner.check(STOPPED_UNWRITTEN, || stopped_and_not_written(root));
     runner.check(ROOTS_KILLED, || roots_killed(root, "6", &["0", "1"], 2));
     runner.check(ROOTS_IN_TURN, || roots_killed_in_turn(root));
 }
@@ -173,6 +174,22 @@ fn stopped(root: &Path, rank: &str, duration: &str) -> Result<()> {
         "a true offset outside of its interval: {}",
         report["truth"]
     );
+    Ok(())
+}
+
+/// A rank hangs to the end, and the report cannot be written: the job ends, with that error and its status.
+fn stopped_and_not_written(root: &Path) -> Result<()> {
+    let mut run = Run::start(root, RANKS, "10s")?;
+    run.await_rounds(3)?;
+    run.signal("2", Signal::STOP)?;
+    std::fs::create_dir(run.out.join("report.json"))?;
+    let (status, output) = run.end()?;
+    let said = output.find("could not be written all the time").zip(output.find("rank(s) 2 still hangs"));
+    ensure!(
+        said.is_some_and(|(error, end)| error < end),
+        "it does not say why it failed and then ends the job:\n{output}"
+    );
+    ensure!(!status, "the report is not there, and the job ended as if all were well:\n{output}");
     Ok(())
 }
 
@@ -355,6 +372,7 @@ const KILLED: &str = "ULFM, run of 4 ranks, rank 2 killed";
 const ROOT_KILLED: &str = "ULFM, run of 4 ranks, rank 0 killed";
 const STOPPED: &str = "ULFM, run of 4 ranks, rank 2 stopped";
 const ROOT_STOPPED: &str = "ULFM, run of 4 ranks, rank 0 stopped";
+const STOPPED_UNWRITTEN: &str = "ULFM, run of 4 ranks, rank 2 stopped, report not written";
 const ROOTS_KILLED: &str = "ULFM, run of 6 ranks, ranks 0 and 1 killed together";
 const ROOTS_IN_TURN: &str = "ULFM, run of 5 ranks, rank 0 killed, then rank 1";
 const SURVIVES: [(&str, &str, &[&str]); 9] = [
