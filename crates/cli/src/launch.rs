@@ -87,9 +87,9 @@ impl Ranks {
         if rank >= size || size > MAX_RANKS {
             bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
         }
-        // Those after another master are not kept.
         let master = config.map_or(0, |config| config.master as usize);
         let mut earlier = config.map(|config| probe_sync::kept_successors(&config.out, rank)).unwrap_or_default();
+        // They are kept by rank, and a group with another master knows its ranks by their places.
         earlier.successors.iter_mut().for_each(|(rank, _)| *rank = Led::place(master, *rank, size));
         let place = (Led::place(master, rank, size), size);
         let met = meet(place, &earlier, stop, config, master).map_err(|error| {

@@ -69,8 +69,8 @@ impl Membership {
                 }
                 (false, missing) => {
                     let since = *seen.missing_since.get_or_insert(view.round);
-                    let reports = view.reporting.iter().any(|reporting| reporting.index() == node);
-                    if !seen.named && (missing.is_some() || !reports) {
+                    let reports = || view.reporting.iter().any(|reporting| reporting.index() == node);
+                    if !seen.named && (missing.is_some() || !reports()) {
                         seen.named = true;
                         lost.push((node, since));
                     }
