@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use serde_json::Value;
 
-use crate::support::{complaint, free_port, lines, output, probe_sync, wait, wait_for_lines};
+use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait, wait_for_lines};
 
 /// One rank of a run over TCP on loopback, by its environment.
 pub fn rank(port: u16, rank: usize, size: usize, arguments: &[&str]) -> Command {
@@ -17,6 +17,18 @@ pub fn rank(port: u16, rank: usize, size: usize, arguments: &[&str]) -> Command 
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// Ranks that meet on this machine and record in `out`, with these settings besides; and what starts a rank of theirs again.
+pub fn started(out: &Path, size: usize, settings: &[&str]) -> (impl Fn(usize) -> Child + use<>, Vec<Child>) {
+    let port = free_port();
+    let arguments: Vec<String> = settings.iter().chain(&["--out", text(out)]).map(|&word| word.to_owned()).collect();
+    let start = move |r: usize| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        rank(port, r, size, &arguments).spawn().expect("starts")
+    };
+    let ranks = (0..size).map(&start).collect();
+    (start, ranks)
 }
 
 /// Sends a signal to a process of this test.
@@ -279,10 +291,7 @@ fn latest_round(out: &Path) -> usize {
 fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
-    let arguments = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--out", out.to_str().expect("UTF-8")];
-    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    let (start, mut ranks) = started(&out, 4, &["--window", "500ms", "--fixed", "--inject-skew", "3"]);
     wait_for_round(&out, 2);
     signal(&ranks[2], Signal::KILL);
     wait(ranks.remove(2));
@@ -341,25 +350,18 @@ fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
 
 /// Ranks 0, 1 and 3 of four, whose reference, node 2, was killed after some rounds; and what starts a rank of theirs.
 fn four_ranks_that_lose_their_reference(out: &Path) -> (impl Fn(usize) -> Child, Vec<Child>) {
-    let port = free_port();
-    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2", "--out"];
-    let arguments: Vec<String> =
-        settings.into_iter().chain([out.to_str().expect("UTF-8")]).map(str::to_owned).collect();
-    let start = move |r: usize| {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        rank(port, r, 4, &arguments).spawn().expect("starts")
-    };
-    let mut ranks: Vec<Child> = (0..4).map(&start).collect();
+    let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2"];
+    let (start, mut ranks) = started(out, 4, &settings);
     wait_for_round(out, 6);
     signal(&ranks[2], Signal::KILL);
     wait(ranks.remove(2));
     (start, ranks)
 }
 
-/// What `solve` makes of the windows that these ranks have recorded, and says of it.
-fn solved_again(out: &Path, knots: &str) -> (PathBuf, String) {
+/// What `solve` makes of the windows that four ranks have recorded, and says of it.
+pub fn solved_again(out: &Path, knots: &str, reference: &str) -> (PathBuf, String) {
     let solved = out.join("again.jsonl");
-    let mut command = probe_sync(&["solve", "--knots", knots, "--reference", "2", "--windows"]);
+    let mut command = probe_sync(&["solve", "--knots", knots, "--reference", reference, "--windows"]);
     command.args((0..4).map(|node| out.join(format!("windows/node{node}.jsonl")))).arg("--out").arg(&solved);
     let done = output(command);
     assert!(done.status.success(), "{}", complaint(&done));
@@ -402,7 +404,7 @@ fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() 
 
 /// The recorded windows, solved again, know the rounds without the reference, and agree with what the run said of them.
 fn check_solved_again(out: &Path, since: u64) {
-    let (solved, table) = solved_again(out, "rounds");
+    let (solved, table) = solved_again(out, "rounds", "2");
     assert!(table.contains("more rounds without the reference"), "{table}");
     let known = |path: &Path| -> std::collections::BTreeMap<(u64, u64), [f64; 2]> {
         let lines = lines(path).into_iter().filter(|line| line["reachable"] == true);
@@ -419,6 +421,24 @@ fn check_solved_again(out: &Path, since: u64) {
         compared += 1;
     }
     assert!(compared >= 9, "{compared} estimates of rounds that were carried");
+}
+
+/// How far from its line, ns, `align` puts events of a trace of `node`: one in the middle of each window, on its own clock, of these lines' times and offsets.
+pub fn aligned_off_ns(out: &Path, node: &str, middles: &[(i64, f64)]) -> Vec<f64> {
+    let own = |(at, offset): &(i64, f64)| (at + *offset as i64) as f64 / 1e3;
+    let event = |line| serde_json::json!({"ph": "X", "pid": 1, "tid": 1, "name": "step", "ts": own(line), "dur": 1.0});
+    let trace = serde_json::json!({"traceEvents": middles.iter().map(event).collect::<Vec<_>>()});
+    let [raw, aligned] = ["raw.json", "aligned.json"].map(|name| out.with_file_name(name));
+    std::fs::write(&raw, trace.to_string()).expect("writable");
+    let align = ["align", "--node", node, "--run-dir", text(out), "--trace", text(&raw), "--output", text(&aligned)];
+    let done = output(probe_sync(&align));
+    assert!(done.status.success(), "{}", complaint(&done));
+    let written: Value = serde_json::from_slice(&std::fs::read(&aligned).expect("written")).expect("JSON");
+    let events = written["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
+    let base = written["baseTimeNanoseconds"].as_i64().unwrap_or(0);
+    let times: Vec<f64> = events.map(|event| event["ts"].as_f64().expect("µs") * 1e3).collect();
+    assert_eq!(times.len(), middles.len());
+    middles.iter().zip(times).map(|((middle, _), time)| (time - (middle - base) as f64).abs()).collect()
 }
 
 /// A virtual clock goes on in the process that comes back, so the true map of the reference's own trace is the identity all the time.
@@ -447,25 +467,10 @@ fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
             (ns("window_start_ns").midpoint(ns("window_end_ns")), number("offset_ns"), number("sigma_ns"))
         })
         .collect();
-    // One event in the middle of every window that reached it, on its own clock, and its offset there.
-    let own = |(at, offset, _): &(i64, f64, f64)| at + *offset as i64;
-    let event = |line| serde_json::json!({"ph": "X", "pid": 1, "tid": 1, "name": "step", "ts": own(line) as f64 / 1e3, "dur": 1.0});
-    let trace = serde_json::json!({"traceEvents": middles.iter().map(event).collect::<Vec<_>>()});
-    let [raw, aligned] = ["raw.json", "aligned.json"].map(|name| directory.path().join(name));
-    std::fs::write(&raw, trace.to_string()).expect("writable");
-    let mut command = probe_sync(&["align", "--node", "2", "--run-dir", out.to_str().expect("UTF-8")]);
-    command.arg("--trace").arg(&raw).arg("--output").arg(&aligned);
-    let done = output(command);
-    assert!(done.status.success(), "{}", complaint(&done));
-    let written: Value = serde_json::from_slice(&std::fs::read(&aligned).expect("written")).expect("JSON");
-    let events = written["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
-    let base = written["baseTimeNanoseconds"].as_i64().unwrap_or(0);
-    let times: Vec<f64> = events.map(|event| event["ts"].as_f64().expect("µs") * 1e3).collect();
-    assert_eq!(times.len(), middles.len());
+    let lines: Vec<(i64, f64)> = middles.iter().map(|(at, offset, _)| (*at, *offset)).collect();
     let mut moved = 0;
-    for (line, time) in middles.iter().zip(times) {
+    for (line, off) in middles.iter().zip(aligned_off_ns(&out, "2", &lines)) {
         // A double of Unix microseconds has steps of 250 ns.
-        let off = (time - (line.0 - base) as f64).abs();
         assert!(off < 600.0 + 4.0 * line.2, "{line:?}: {off} ns from where its line says");
         moved += usize::from(line.1 != 0.0);
     }
@@ -475,7 +480,7 @@ fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
 
 /// The smoother knows better than a carried timeline what was between two rounds with the reference: one line for a time, one after the other.
 fn check_solved_in_order(out: &Path) {
-    let (solved, table) = solved_again(out, "500ms");
+    let (solved, table) = solved_again(out, "500ms", "2");
     assert!(!table.contains("more rounds without the reference"), "{table}");
     for node in 0..4 {
         let lines: Vec<Value> = lines(&solved).into_iter().filter(|line| line["node_id"] == node).collect();
@@ -492,10 +497,7 @@ fn check_solved_in_order(out: &Path) {
 fn ranks_that_come_back_together_find_each_other_and_one_may_come_back_twice() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
-    let arguments = ["--window", "500ms", "--fixed", "--out", out.to_str().expect("UTF-8")];
-    let start = |r: usize| rank(port, r, 3, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..3).map(start).collect();
+    let (start, mut ranks) = started(&out, 3, &["--window", "500ms", "--fixed"]);
     let absences = || {
         let metrics = std::fs::read_to_string(out.join("metrics.prom")).unwrap_or_default();
         let line = metrics.lines().find_map(|line| line.strip_prefix("probe_sync_ranks_away ").map(str::to_owned));

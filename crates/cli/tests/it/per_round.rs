@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::faults::{check_loss_of_rank_zero, rank, signal, wait_for_round, written_report};
+use crate::faults::{check_loss_of_rank_zero, rank, signal, started, wait_for_round, written_report};
 use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait};
 
 /// TCP connections of a process, those that are closed on its side left out; its listeners are none.
@@ -46,11 +46,8 @@ fn ctl(out: &Path, asks: &[&str]) -> std::process::Output {
 fn no_connection_stands_between_rounds_and_what_is_asked_comes_with_the_next() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
     let settings = ["--connections", "per-round", "--window", "500ms", "--fixed", "--inject-skew", "3"];
-    let arguments = [&settings[..], &["--out", text(&out)]].concat();
-    let start = |r: usize| rank(port, r, 5, &arguments).spawn().expect("starts");
-    let ranks: Vec<Child> = (0..5).map(start).collect();
+    let (_, ranks) = started(&out, 5, &settings);
     for round in [1, 3, 5] {
         wait_for_round(&out, round);
         wait_until_none_stands(&ranks);
@@ -83,11 +80,8 @@ fn no_connection_stands_between_rounds_and_what_is_asked_comes_with_the_next() {
 fn a_killed_rank_is_named_and_the_process_after_it_comes_back() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
     let settings = ["--connections", "per-round", "--window", "500ms", "--fixed", "--round-timeout", "1s"];
-    let arguments = [&settings[..], &["--inject-skew", "3", "--out", text(&out)]].concat();
-    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    let (start, mut ranks) = started(&out, 4, &[&settings[..], &["--inject-skew", "3"]].concat());
     wait_for_round(&out, 2);
     signal(&ranks[2], Signal::KILL);
     wait(ranks.remove(2));

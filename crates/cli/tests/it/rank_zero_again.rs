@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::faults::{rank, signal, wait_for_round, written_report};
+use crate::faults::{rank, signal, started, wait_for_round, written_report};
 use crate::support::{complaint, free_port, lines, text, wait};
 
 const SETTINGS: [&str; 7] = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--round-timeout", "3s"];
@@ -38,10 +38,7 @@ fn away(folder: &Path, count: usize) -> bool {
 fn check_return(mode: &[&str]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
-    let arguments = [&SETTINGS[..], mode, &["--out", text(&out)]].concat();
-    let start = |r: usize| rank(port, r, 4, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..4).map(start).collect();
+    let (start, mut ranks) = started(&out, 4, &[&SETTINGS[..], mode].concat());
     wait_for_round(&out, 4);
     signal(&ranks[0], Signal::KILL);
     ranks[0].wait().expect("our own child");
@@ -133,10 +130,7 @@ fn rank_0_with_another_out_takes_no_rank_of_the_run_that_goes_on() {
 fn another_master_that_is_started_again_comes_back_to_the_rank_that_took_its_place() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
-    let arguments = [&SETTINGS[..], &["--master", "2", "--out", text(&out)]].concat();
-    let start = |r: usize| rank(port, r, 5, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..5).map(start).collect();
+    let (start, mut ranks) = started(&out, 5, &[&SETTINGS[..], &["--master", "2"]].concat());
     wait_for_round(&out, 4);
     for (lost, rest) in [(2, 0), (1, 0)] {
         signal(&ranks[lost], Signal::KILL);
@@ -168,10 +162,7 @@ fn another_master_that_is_started_again_comes_back_to_the_rank_that_took_its_pla
 fn ranks_that_are_all_started_again_begin_a_new_run() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
-    let arguments = [&SETTINGS[..], &["--out", text(&out)]].concat();
-    let start = |r: usize| rank(port, r, 3, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..3).map(start).collect();
+    let (start, mut ranks) = started(&out, 3, &SETTINGS);
     wait_for_round(&out, 2);
     for rank in &ranks {
         signal(rank, Signal::KILL);

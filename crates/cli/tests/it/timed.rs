@@ -1,14 +1,16 @@
 //! `--rounds timed` without rank 0: the next rank takes its place, because every rank has what it needs.
 
 use std::path::Path;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::faults::{check_loss_of_rank_zero, rank, second_masters, signal, wait_for_round, written_report};
-use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait};
+use crate::faults::{
+    aligned_off_ns, check_loss_of_rank_zero, second_masters, signal, solved_again, started, wait_for_round,
+    written_report,
+};
+use crate::support::{complaint, lines, output, probe_sync, text, wait};
 
 const TIMED: [&str; 2] = ["--rounds", "timed"];
 
@@ -29,27 +31,10 @@ fn check_read_again(out: &Path, folder: &Path) {
             (middle, line["offset_ns"].as_f64().expect("a number"))
         })
         .collect();
-    let event = |(at, offset): &(i64, f64)| serde_json::json!({"ph": "X", "pid": 1, "tid": 1, "name": "step", "ts": (*at + *offset as i64) as f64 / 1e3, "dur": 1.0});
-    let trace = serde_json::json!({"traceEvents": middles.iter().map(event).collect::<Vec<_>>()});
-    let [raw, aligned] = ["raw.json", "aligned.json"].map(|name| out.join(name));
-    std::fs::write(&raw, trace.to_string()).expect("writable");
-    let align = ["align", "--node", "3", "--run-dir", text(out), "--trace", text(&raw), "--output", text(&aligned)];
-    let done = output(probe_sync(&align));
-    assert!(done.status.success(), "{}", complaint(&done));
-    let written: Value = serde_json::from_slice(&std::fs::read(&aligned).expect("written")).expect("JSON");
-    let base = written["baseTimeNanoseconds"].as_i64().unwrap_or(0);
-    let events = written["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
-    let times: Vec<f64> = events.map(|event| event["ts"].as_f64().expect("µs") * 1e3).collect();
-    assert!(times.len() == middles.len() && times.len() >= 10, "{} of {}", times.len(), middles.len());
-    for ((middle, _), time) in middles.iter().zip(times) {
-        let off = (time - (middle - base) as f64).abs();
-        assert!(off < 20_000.0, "{off} ns from where its line says");
-    }
-    let solved = out.join("again.jsonl");
-    let mut solve = probe_sync(&["solve", "--knots", "rounds", "--reference", "0", "--windows"]);
-    solve.args((0..4).map(|node| out.join(format!("windows/node{node}.jsonl")))).arg("--out").arg(&solved);
-    let done = output(solve);
-    assert!(done.status.success(), "{}", complaint(&done));
+    let offs = aligned_off_ns(out, "3", &middles);
+    assert!(offs.len() >= 10, "{offs:?}");
+    assert!(offs.iter().all(|off| *off < 20_000.0), "{offs:?} ns from where their lines say");
+    let (solved, _) = solved_again(out, "rounds", "0");
     let last = lines(&solved).iter().filter_map(|line| line["round_id"].as_u64()).max();
     assert!(last >= first.iter().filter_map(|line| line["round_id"].as_u64()).max().map(|last| last - 1), "{last:?}");
 }
@@ -88,11 +73,8 @@ fn the_next_rank_goes_on_in_time_based_rounds_with_connections_for_a_round() {
 fn lost_ranks_are_named_and_do_not_come_back_and_masters_may_be_lost_one_after_the_other() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
-    let port = free_port();
     let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--round-timeout", "3s"];
-    let arguments = [&settings[..], &TIMED, &["--out", text(&out)]].concat();
-    let start = |r: usize| rank(port, r, 5, &arguments).spawn().expect("starts");
-    let mut ranks: Vec<Child> = (0..5).map(start).collect();
+    let (start, mut ranks) = started(&out, 5, &[&settings[..], &TIMED].concat());
     wait_for_round(&out, 4);
     // Another than rank 0: the others go on, and its process is told to come in the next run.
     signal(&ranks[4], Signal::KILL);
