@@ -18,6 +18,7 @@ use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{RewriteOptions, refuse_other_ending};
 use crate::model::{ClockPair, PS_PER_NS, Picoseconds};
 use crate::outputs;
+use crate::provenance;
 
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -90,8 +91,11 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
     } else {
         vec![Vec::new(); outputs.len()]
     };
-    let options =
-        RewriteOptions { base_ns: common_base(&calibrated.traces)?, annotate: settings.annotate, snapshots: &[] };
+    let options = RewriteOptions {
+        base_ns: common_base(&calibrated.traces)?,
+        annotate: settings.annotate,
+        ..RewriteOptions::default()
+    };
     Ok(Aligning { calibrated, outputs, options, snapshots, next: 0, _folders: folders })
 }
 
@@ -136,7 +140,8 @@ impl<'a> Iterator for Aligning<'a> {
         let output = self.outputs.get(self.next)?;
         let calibrated = &self.calibrated.traces[self.next];
         let several = self.outputs.len() > 1;
-        let options = RewriteOptions { snapshots: &self.snapshots[self.next], ..self.options };
+        let metadata = provenance::of_trace(self.calibrated, calibrated);
+        let options = RewriteOptions { snapshots: &self.snapshots[self.next], metadata: &metadata, ..self.options };
         let written = write(calibrated, output, &options, several);
         let aligned = written.map(|stats| Aligned { calibrated, output: output.clone(), stats });
         self.next = if aligned.is_ok() { self.next + 1 } else { self.outputs.len() };
@@ -157,7 +162,7 @@ fn write(
     let mut counting = Counting::new(map, clock.as_ref(), *measured);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
     let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
-    stats.notes.splice(0..0, notes.iter().cloned());
+    stats.notes.splice(0..0, notes.iter().chain(&rewritten.notes).cloned());
     outputs::write_statistics(output, several, &stats)?;
     Ok(stats)
 }

@@ -20,6 +20,7 @@ mod nodes;
 mod outputs;
 mod parts;
 pub mod protobuf;
+mod provenance;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
