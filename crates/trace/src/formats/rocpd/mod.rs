@@ -10,6 +10,8 @@ mod catalog;
 mod copy;
 mod facts;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
