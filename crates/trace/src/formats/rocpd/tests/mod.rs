@@ -95,9 +95,12 @@ impl Cell {
     }
 }
 
-/// All tables of a database: definition, columns, rows in their order.
+/// All tables of a database.
 #[derive(Clone, Debug, PartialEq)]
-struct Content(BTreeMap<String, (String, Vec<String>, Vec<Vec<Cell>>)>);
+struct Content(BTreeMap<String, Filled>);
+
+/// A table's definition, columns, and rows in their order.
+type Filled = (String, Vec<String>, Vec<Vec<Cell>>);
 
 /// What stands in a database, seen by a connection of its own.
 fn content(path: &Path) -> Content {
@@ -107,7 +110,7 @@ fn content(path: &Path) -> Content {
     let tables = tables.map(|table| {
         let (name, sql) = table.expect("a name and a definition");
         let mut all = connection.prepare(&format!("SELECT * FROM {}", catalog::quoted(&name))).expect("a table");
-        let columns: Vec<String> = all.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = all.column_names().map(str::to_owned).collect();
         let count = columns.len();
         let rows = all.query_map([], |row| (0..count).map(|at| row.get_ref(at).map(Cell::of)).collect()).expect("rows");
         let rows = rows.collect::<Result<Vec<Vec<Cell>>, _>>().expect("rows");
