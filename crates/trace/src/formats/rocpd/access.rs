@@ -185,4 +185,5 @@ pub(super) const MAGIC: &[u8] = b"SQLite format 3\0";
 const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// The longest row that is read; the profiler's are below a kilobyte, with a long environment some hundred.
 const LONGEST_ROW: i32 = 256 << 20;
-const READING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+/// How a file is opened that nothing is written to.
+pub(super) const READING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);

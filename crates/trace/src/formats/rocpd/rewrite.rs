@@ -15,7 +15,7 @@ use probe_sync_files::AtomicFile;
 use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::access::{Readable, guard, wrong};
+use super::access::{READING, Readable, guard, wrong};
 use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
 use super::copy::Copying;
 use crate::Error;
@@ -288,14 +288,13 @@ impl Making {
         for view in schema::canonical_views(&present) {
             connection.execute_batch(&view.sql).map_err(failed)?;
         }
-        let (broken, dangling) = check(&connection).map_err(|problem| wrong(&self.output, "checking it", &problem))?;
-        if let Some(broken) = broken {
-            let problem =
-                format!("what was written is not what it should be ({broken}); an input is damaged, or the disk is");
-            return Err(Error::Database { path: self.output, problem });
-        }
-        self.notes.extend(dangling);
         connection.close().map_err(|(_, problem)| wrong(&self.output, "closing it", &problem))?;
+        let unfinished = self.file.unfinished().unwrap_or(&self.output);
+        let dangling = check(unfinished).map_err(|problem| match problem {
+            Unfit::Refused(problem) => wrong(&self.output, "checking it", &problem),
+            Unfit::Broken(problem) => Error::Database { path: self.output.clone(), problem },
+        })?;
+        self.notes.extend(dangling);
         let written =
             self.file.file().and_then(|file| file.metadata()).map_err(Error::io(&self.output, "look at"))?.len();
         self.file.commit().map_err(Error::io(&self.output, "write"))?;
@@ -303,11 +302,43 @@ impl Making {
     }
 }
 
-/// What SQLite finds wrong with what was written, and rows that refer to rows which are not there: those come from the input.
-fn check(connection: &Connection) -> rusqlite::Result<(Option<String>, Option<String>)> {
-    let said: String = connection.query_row("PRAGMA main.quick_check(1)", [], |row| row.get(0))?;
-    let broken = Some(said).filter(|said| said != "ok");
-    let mut statement = connection.prepare("PRAGMA main.foreign_key_check")?;
+/// What was written is not what it should be.
+enum Unfit {
+    /// SQLite did not look at it.
+    Refused(rusqlite::Error),
+    /// SQLite found this.
+    Broken(String),
+}
+
+/// What SQLite finds wrong with what was written; else what is to be told of rows that refer to rows which are not there: those come
+/// from the input. The two checks read the file side by side.
+fn check(written: &Path) -> Result<Option<String>, Unfit> {
+    std::thread::scope(|scope| {
+        let references = scope.spawn(|| dangling(written));
+        let broken = structure(written);
+        let dangling = references.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match broken.map_err(Unfit::Refused)?.as_str() {
+            "ok" => dangling.map_err(Unfit::Refused),
+            said => Err(Unfit::Broken(format!(
+                "what was written is not what it should be ({said}); an input is damaged, or the disk is"
+            ))),
+        }
+    })
+}
+
+/// `ok`, or the first thing that is wrong with pages and rows.
+fn structure(written: &Path) -> rusqlite::Result<String> {
+    let connection = Connection::open_with_flags(written, READING)?;
+    guard(&connection)?;
+    connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
+    connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+}
+
+/// How many rows refer to rows that are not there, and the first, in words.
+fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
+    let connection = Connection::open_with_flags(written, READING)?;
+    guard(&connection)?;
+    let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
     let mut rows = statement.query([])?;
     let (mut count, mut first) = (0_u64, None);
     while let Some(row) = rows.next()? {
@@ -316,11 +347,10 @@ fn check(connection: &Connection) -> rusqlite::Result<(Option<String>, Option<St
             first = Some((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, String>(2)?));
         }
     }
-    let dangling = first.map(|(table, row, parent)| {
+    Ok(first.map(|(table, row, parent)| {
         let row = row.map_or_else(String::new, |row| format!(", row {row}"));
         format!("{count} rows refer to rows that are not there, as in the input: the first is table {table}{row}, of {parent}")
-    });
-    Ok((broken, dangling))
+    }))
 }
 
 /// A half output is thrown away, so nothing has to be undone; CHECKs were the writer's business. All but the last are said of the output
