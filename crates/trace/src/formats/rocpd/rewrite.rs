@@ -334,7 +334,7 @@ fn structure(written: &Path) -> rusqlite::Result<String> {
     connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
 }
 
-/// How many rows refer to rows that are not there, and the first, in words.
+/// How many references lead to rows that are not there, and the first, in words.
 fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     let connection = Connection::open_with_flags(written, READING)?;
     guard(&connection)?;
@@ -349,7 +349,7 @@ fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     }
     Ok(first.map(|(table, row, parent)| {
         let row = row.map_or_else(String::new, |row| format!(", row {row}"));
-        format!("{count} rows refer to rows that are not there, as in the input: the first is table {table}{row}, of {parent}")
+        format!("{count} references lead to rows that are not there, as in the input: the first is of table {table}{row}, to {parent}")
     }))
 }
 
