@@ -15,7 +15,9 @@ use std::path::PathBuf;
 
 use crate::Error;
 use crate::clocks::MarkFiles;
-use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
+use crate::collectives::{
+    CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join,
+};
 use crate::formats::{FactOptions, TraceFormat, detect};
 use crate::model::{Identity, MappedTime, TraceFacts};
 
@@ -98,7 +100,24 @@ pub(crate) fn read(
     number_parts(&mut traces)?;
     traces.iter_mut().for_each(name);
     traces.sort_by_key(|trace| (trace.node, trace.part));
+    join_communicators(&mut traces);
     Ok(traces)
+}
+
+/// Names the communicators of different processes alike that are surely one. Roots are ranks: a trace's place in a list is none.
+fn join_communicators(traces: &mut [NodeTrace]) {
+    let mut processes: Vec<Process<'_>> = Vec::new();
+    for trace in traces.iter_mut().filter(|trace| !trace.facts.merged) {
+        let TraceFacts { identity, communicators, collectives, .. } = &mut trace.facts;
+        processes.push(Process {
+            rank: identity.rank.unwrap_or(trace.part),
+            is_known: identity.rank.is_some() || trace.settled_by != SettledBy::Nothing,
+            world_size: identity.world_size,
+            communicators,
+            parts: collectives,
+        });
+    }
+    join(&mut processes);
 }
 
 /// What tells traces apart: their ranks, else their nodes while these are free, else the next free number.

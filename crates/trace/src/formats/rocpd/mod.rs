@@ -7,8 +7,11 @@
 
 mod access;
 mod catalog;
+mod collectives;
 mod copy;
+mod environment;
 mod facts;
+mod markers;
 mod rewrite;
 
 use std::path::Path;
