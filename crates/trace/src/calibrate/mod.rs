@@ -140,7 +140,8 @@ impl Clocks {
     }
 
     fn clock(&self, index: usize, trace: &NodeTrace, timeline: Timeline<'_>) -> Result<NodeClock, Error> {
-        let made = node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_ref(), timeline);
+        let made =
+            node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_ref(), timeline);
         made.map_err(|error| of_trace(trace, error))
     }
 }

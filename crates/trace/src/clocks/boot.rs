@@ -15,7 +15,9 @@ use crate::model::{ClockPair, Picoseconds, TraceClock, TraceFacts};
 pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseconds)>) -> Result<bool, String> {
     let Some(Snapshots { pairs, clock, .. }) = given.filter(|given| !given.pairs.is_empty()) else { return Ok(false) };
     if let Some(clock) = clock.as_ref().filter(|clock| !NAMES.contains(&clock.as_str())) {
-        return Err(format!("the snapshot pairs are of the clock {clock}, and its times are on CLOCK_BOOTTIME (boottime)"));
+        return Err(format!(
+            "the snapshot pairs are of the clock {clock}, and its times are on CLOCK_BOOTTIME (boottime)"
+        ));
     }
     let Some(span) = span else { return Ok(true) };
     let readings = || pairs.iter().map(|pair: &ClockPair| pair.tracer_ps);
@@ -37,9 +39,9 @@ pub(super) fn refusal(facts: &TraceFacts) -> Option<String> {
     facts.span?;
     match facts.clock {
         TraceClock::System => None,
-        TraceClock::Boot => {
-            Some(format!("its times are on CLOCK_BOOTTIME, and nothing says what the system clock showed meanwhile. {REMEDY}"))
-        }
+        TraceClock::Boot => Some(format!(
+            "its times are on CLOCK_BOOTTIME, and nothing says what the system clock showed meanwhile. {REMEDY}"
+        )),
         TraceClock::SeveralBoot => Some(SEVERAL.to_owned()),
     }
 }
@@ -75,7 +77,9 @@ mod tests {
         for clock in [None, Some("boottime"), Some("rocprofiler")] {
             assert_eq!(fit(Some(&pairs(6999, 7011, clock)), span), Ok(true));
         }
-        for (first, last, expected) in [(6400, 6410, true), (6399, 6409, false), (7600, 7700, true), (7601, 7700, false)] {
+        for (first, last, expected) in
+            [(6400, 6410, true), (6399, 6409, false), (7600, 7700, true), (7601, 7700, false)]
+        {
             assert_eq!(fit(Some(&pairs(first, last, None)), span).is_ok(), expected, "{first} {last}");
         }
         assert_eq!(fit(None, span), Ok(false));

@@ -115,8 +115,7 @@ impl Joined {
             _ => {}
         }
         let Instance::Communicator { signature, .. } = &mut label.instance else { return };
-        label.instance =
-            Instance::Order { group: Some(self.key.clone()), signature: std::mem::take(signature) };
+        label.instance = Instance::Order { group: Some(self.key.clone()), signature: std::mem::take(signature) };
     }
 }
 
@@ -144,7 +143,13 @@ impl Job {
     }
 
     /// The job's ranks of a communicator in the order of its own ranks, where the members are surely all of it that is here.
-    fn one(&self, processes: &[Process<'_>], size: Option<u32>, profile: &Profile, members: &[Member]) -> Option<Vec<u32>> {
+    fn one(
+        &self,
+        processes: &[Process<'_>],
+        size: Option<u32>,
+        profile: &Profile,
+        members: &[Member],
+    ) -> Option<Vec<u32>> {
         let places: BTreeSet<usize> = members.iter().map(|member| member.place).collect();
         if places.len() < members.len() || members.len() < 2 {
             return None;
@@ -152,7 +157,8 @@ impl Job {
         let Some(size) = size else {
             // Nobody says who has which rank in it: the job's numbers are all there is.
             let reaches = highest(profile).is_some_and(|rank| rank + 1 == self.size);
-            let certain = self.whole && reaches && members.len() == self.users && members.iter().all(|member| member.only);
+            let certain =
+                self.whole && reaches && members.len() == self.users && members.iter().all(|member| member.only);
             return certain.then(|| (0..self.size).collect());
         };
         let mut ranks = BTreeMap::new();
@@ -167,7 +173,8 @@ impl Job {
             (true, true) => Some(ranks.into_values().collect()),
             // Whoever is not here has the rank that is left, where all others have that of the job.
             (true, false) => {
-                let same = self.stated && members.len() == self.users && ranks.iter().all(|(own, of_job)| own == of_job);
+                let same =
+                    self.stated && members.len() == self.users && ranks.iter().all(|(own, of_job)| own == of_job);
                 same.then(|| (0..size).collect())
             }
             (false, true) => (self.stated && self.whole).then(|| ranks.into_values().collect()),

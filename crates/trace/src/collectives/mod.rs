@@ -29,8 +29,8 @@ mod tests;
 
 pub(crate) use self::check::{CheckOptions, check};
 pub use self::check::{CheckReport, Outcome};
-pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::communicators::{Process, join};
+pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::table;
 

@@ -139,7 +139,10 @@ impl<'a> Matcher<'a, '_> {
             (Ok(_), Instance::Order { group: Some(group), .. }) => self.in_group(group, key.kind, &mut bucket),
             (Ok(_), Instance::Communicator { .. }) if self.nodes.len() < 2 => self.found.unpaired += bucket.drain(),
             (Ok(_), Instance::Communicator { .. }) => {
-                self.mark_bucket(&mut bucket, "its communicator is known by a handle of its process alone, which may be any of the others'");
+                self.mark_bucket(
+                    &mut bucket,
+                    "its communicator is known by a handle of its process alone, which may be any of the others'",
+                );
             }
             (Ok(rule), Instance::Order { group: None, signature }) => {
                 self.order(&rule, signature, key.kind, &mut bucket);

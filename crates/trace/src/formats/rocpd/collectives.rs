@@ -214,7 +214,12 @@ impl Collector {
             "CommInitRank" | "CommInitRankConfig" | "CommInitRankScalable" if self.made.len() < COMMUNICATORS_MAX => {
                 self.made.push(Made { address: call.communicator, size: call.size, rank: call.rank });
             }
-            "CommInitRank" | "CommInitRankConfig" | "CommInitRankScalable" | "CommInitAll" | "CommSplit" | "CommShrink"
+            "CommInitRank"
+            | "CommInitRankConfig"
+            | "CommInitRankScalable"
+            | "CommInitAll"
+            | "CommSplit"
+            | "CommShrink"
             | "CommGrow" => self.made_otherwise = true,
             _ => {
                 if let Some((kind, recipients)) = kind_of(bare, &call) {

@@ -42,7 +42,10 @@ impl Environment {
             let Some(rank) = number(name) else { continue };
             let size = sizes.iter().find_map(number);
             if size.is_some_and(|size| rank >= size) {
-                found.notes.push(format!("the environment states {name} {rank} of {} ranks; it is left out", size.unwrap_or(0)));
+                found.notes.push(format!(
+                    "the environment states {name} {rank} of {} ranks; it is left out",
+                    size.unwrap_or(0)
+                ));
                 continue;
             }
             match first {
@@ -81,9 +84,17 @@ struct Variables {
 const KNOWN: [Variables; 5] = [
     Variables { launcher: Some(Launcher::Torchrun), rank: "RANK", sizes: &["WORLD_SIZE"] },
     Variables { launcher: Some(Launcher::OpenMpi), rank: "OMPI_COMM_WORLD_RANK", sizes: &["OMPI_COMM_WORLD_SIZE"] },
-    Variables { launcher: None, rank: "PMIX_RANK", sizes: &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] },
+    Variables {
+        launcher: None,
+        rank: "PMIX_RANK",
+        sizes: &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"],
+    },
     Variables { launcher: None, rank: "PMI_RANK", sizes: &["PMI_SIZE"] },
-    Variables { launcher: Some(Launcher::Slurm), rank: "SLURM_PROCID", sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"] },
+    Variables {
+        launcher: Some(Launcher::Slurm),
+        rank: "SLURM_PROCID",
+        sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+    },
 ];
 
 #[cfg(test)]
@@ -121,10 +132,15 @@ mod tests {
     fn torch_is_believed_first_and_what_differs_is_told() {
         use Launcher::{OpenMpi, Torchrun};
         let both = r#"{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "RANK": "3", "WORLD_SIZE": "8"}"#;
-        check(both, Some((Some(Torchrun), 3, Some(8))), &["RANK 3 of 8 and OMPI_COMM_WORLD_RANK 1 of 2: RANK is taken"]);
+        check(
+            both,
+            Some((Some(Torchrun), 3, Some(8))),
+            &["RANK 3 of 8 and OMPI_COMM_WORLD_RANK 1 of 2: RANK is taken"],
+        );
         let agreed = r#"{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "RANK": "3", "WORLD_SIZE": "8"}"#;
         check(agreed, Some((Some(Torchrun), 3, Some(8))), &[]);
-        let impossible = r#"{"RANK": "8", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}"#;
+        let impossible =
+            r#"{"RANK": "8", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}"#;
         check(impossible, Some((Some(OpenMpi), 1, Some(2))), &["RANK 8 of 8 ranks; it is left out"]);
     }
 

@@ -106,7 +106,8 @@ fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Er
         return Ok(nodes.len());
     }
     let Environment { rank, world_size, launcher, notes } = environment.unwrap_or_default();
-    facts.identity.guid = processes.pop_first().or_else(|| database.catalog.writers.first().map(|writer| writer.guid.clone()));
+    facts.identity.guid =
+        processes.pop_first().or_else(|| database.catalog.writers.first().map(|writer| writer.guid.clone()));
     (facts.identity.rank, facts.identity.world_size, facts.identity.launcher) = (rank, world_size, launcher);
     facts.notes.extend(notes);
     Ok(nodes.len())
@@ -153,8 +154,7 @@ impl<'a> Database<'a> {
     ) -> Result<(), Error> {
         let Some(table) = self.table(writer, base) else { return Ok(()) };
         let columns: Vec<String> = columns.iter().map(|column| table.column("t", column)).collect();
-        let statement =
-            format!("SELECT {}, {} FROM {} t", table.row("t"), columns.join(", "), quoted(&table.name));
+        let statement = format!("SELECT {}, {} FROM {} t", table.row("t"), columns.join(", "), quoted(&table.name));
         self.each(&table.name, &statement, take)
     }
 
@@ -190,7 +190,11 @@ impl<'a> Database<'a> {
         );
         let (name, extra) = (table.column("t", "name_id"), table.column("t", EXTRA));
         // Most rows have neither; names are asked for where some name is a marker at all.
-        let filter = if names.is_empty() { format!("WHERE length({message}) > 2 OR length({extra}) > 2") } else { String::new() };
+        let filter = if names.is_empty() {
+            format!("WHERE length({message}) > 2 OR length({extra}) > 2")
+        } else {
+            String::new()
+        };
         let statement = format!(
             "SELECT {}, {}, {name}, {message}, {extra} FROM {} t {join} {filter}",
             table.row("t"),
@@ -333,3 +337,6 @@ const EXTRA: &str = "extdata";
 const NAMES_MAX: usize = 1_000_000;
 /// Longer names of hosts and processes are cut.
 const TEXT_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

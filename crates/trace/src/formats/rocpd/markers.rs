@@ -84,8 +84,10 @@ impl Markers {
 
     /// What was not kept, in words.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        let left_out = (self.left_out > 0).then(|| format!("{} markers beyond the first million were left out", self.left_out));
-        let unreadable = (self.unreadable > 0).then(|| format!("{} clock markers carry no readable time", self.unreadable));
+        let left_out =
+            (self.left_out > 0).then(|| format!("{} markers beyond the first million were left out", self.left_out));
+        let unreadable =
+            (self.unreadable > 0).then(|| format!("{} clock markers carry no readable time", self.unreadable));
         left_out.into_iter().chain(unreadable)
     }
 }
