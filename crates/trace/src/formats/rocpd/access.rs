@@ -182,7 +182,7 @@ fn length(path: &Path) -> Result<(u64, Option<std::time::SystemTime>), Error> {
 /// What every database begins with.
 pub(super) const MAGIC: &[u8] = b"SQLite format 3\0";
 /// How long a writer may hold a database locked before it is refused.
-const LOCKED_FOR: Duration = Duration::from_secs(10);
+const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// The longest row that is read; the profiler's are below a kilobyte, with a long environment some hundred.
 const LONGEST_ROW: i32 = 256 << 20;
 const READING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);

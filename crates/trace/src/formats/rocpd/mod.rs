@@ -13,6 +13,8 @@ mod environment;
 mod facts;
 mod markers;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 

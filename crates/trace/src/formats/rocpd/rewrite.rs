@@ -323,6 +323,7 @@ fn check(connection: &Connection) -> rusqlite::Result<(Option<String>, Option<St
     Ok((broken, dangling))
 }
 
-/// A half output is thrown away, so nothing has to be undone; CHECKs were the writer's business.
-const SETTINGS: &str = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; \
-                        PRAGMA cache_size = -32768; PRAGMA ignore_check_constraints = ON";
+/// A half output is thrown away, so nothing has to be undone; CHECKs were the writer's business. All but the last are said of the output
+/// alone: without a name they would hold for attached inputs, too, and lock them.
+const SETTINGS: &str = "PRAGMA main.journal_mode = OFF; PRAGMA main.synchronous = OFF; PRAGMA main.locking_mode = EXCLUSIVE; \
+                        PRAGMA main.cache_size = -32768; PRAGMA ignore_check_constraints = ON";
