@@ -94,8 +94,7 @@ fn edges(done: &Output, report: &Path) -> ([(u64, u64); 2], u64) {
 
 #[test]
 fn pairs_or_collectives_repair_boot_clocks_that_differ_by_hours() {
-    for (name, nodes, raw) in
-        [("a_2node", 2, [(48, 24), (12, 6)]), ("b_4node_offset_drift", 4, [(160, 120), (80, 45)])]
+    for (name, nodes, raw) in [("a_2node", 2, [(48, 24), (12, 6)]), ("b_4node_offset_drift", 4, [(160, 120), (80, 45)])]
     {
         let Some(set) = Set::find(name, nodes) else { return };
         let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -124,6 +123,24 @@ fn pairs_or_collectives_repair_boot_clocks_that_differ_by_hours() {
 }
 
 #[test]
+fn collectives_alone_put_databases_on_the_references_boot_clock_and_say_so() {
+    let Some(set) = Set::find("a_2node", 2) else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let aligned = [scratch.path().join("aligned")];
+    let done = set.run("align", &["--nodes", "0", "1", "--from-collectives"], &[("--output", &aligned)]);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let written: Vec<PathBuf> = (0..2).map(|node| aligned[0].join(format!("node{node}_results.db"))).collect();
+    for database in &written {
+        let bytes = std::fs::read(database).expect("written");
+        let told = b"probe_sync_timelineboot clock of node 0";
+        assert!(bytes.windows(told.len()).any(|window| window == told), "{}", database.display());
+    }
+    let report = [scratch.path().join("check.json")];
+    let done = run("check", &written, &["--nodes", "0", "1"], &[("--json", &report)]);
+    assert_eq!(edges(&done, &report[0]), ([(48, 0), (12, 0)], 0), "{}", complaint(&done));
+}
+
+#[test]
 fn roots_are_nobodys_where_no_fact_says_whose_trace_is_whose() {
     let Some(set) = Set::find("b_4node_offset_drift", 4) else { return };
     let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -139,10 +156,12 @@ fn what_does_not_tie_a_boot_clock_is_refused_with_what_would() {
     let Some(set) = Set::find("b_4node_offset_drift", 4) else { return };
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let (pairs, offsets) = (set.all_pairs(scratch.path()), [set.offsets()]);
-    let refused = |pairs: &[PathBuf]| set.refused(&["--assume-order"], &[("--offsets", &offsets), ("--snapshots", pairs)]);
+    let refused =
+        |pairs: &[PathBuf]| set.refused(&["--assume-order"], &[("--offsets", &offsets), ("--snapshots", pairs)]);
 
     let alone = set.refused(&["--assume-order"], &[("--offsets", &offsets)]);
-    let parts = ["node0_results.db", "on CLOCK_BOOTTIME", "--tracer-clock boottime", "--snapshots", "--from-collectives"];
+    let parts =
+        ["node0_results.db", "on CLOCK_BOOTTIME", "--tracer-clock boottime", "--snapshots", "--from-collectives"];
     assert!(parts.iter().all(|part| alone.contains(part)), "{alone}");
     let as_system = set.refused(&["--assume-order", "--realtime-only"], &[("--offsets", &offsets)]);
     assert!(as_system.contains("on CLOCK_BOOTTIME"), "{as_system}");

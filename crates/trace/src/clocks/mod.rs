@@ -261,14 +261,9 @@ fn usable_pairs(
         Judged::Nothing => Vec::new(),
         Judged::Apart(pairs) => pairs,
     };
-    let applies = |pairs: &[ClockPair]| match facts.span {
-        Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
-        // All planes are on a raw clock: the pairs are theirs.
-        None => !pairs.is_empty() && facts.since_boot.is_empty(),
-    };
     let (mut markers, bracketed): (Vec<ClockPair>, Vec<ClockPair>) =
         facts.pairs.iter().partition(|pair| pair.kind == PairKind::Marker);
-    let bracketed = if applies(&bracketed) { bracketed } else { Vec::new() };
+    let bracketed = if applies(facts, &bracketed) { bracketed } else { Vec::new() };
     let near = markers.iter().chain(&bracketed).all(near_system);
     if !markers.is_empty() && markers.len() < pairs::FEWEST_MARKERS && near {
         let count = markers.len();
@@ -280,16 +275,14 @@ fn usable_pairs(
     pairs.extend(of_marks);
     let of_trace = !pairs.is_empty();
     let given = snapshots.map_or(&[][..], |snapshots| &snapshots.pairs);
-    let of_snapshots = match facts.clock {
-        TraceClock::System => applies(given),
-        TraceClock::Boot | TraceClock::SeveralBoot => match boot::fit(snapshots, facts.span) {
-            Ok(fit) => fit,
-            Err(reason) if of_trace => {
-                notes.push(format!("{reason}; the trace's own markers are used"));
-                false
-            }
-            Err(reason) => return Err(format!("{reason}. {}", boot::REMEDY)),
-        },
+    let of_snapshots = match boot::fit(snapshots, facts.span) {
+        _ if facts.clock == TraceClock::System => applies(facts, given),
+        Ok(fit) => fit,
+        Err(reason) if of_trace => {
+            notes.push(format!("{reason}; the trace's own markers are used"));
+            false
+        }
+        Err(reason) => return Err(format!("{reason}. {}", boot::REMEDY)),
     };
     if of_snapshots {
         pairs.extend_from_slice(given);
@@ -301,6 +294,15 @@ fn usable_pairs(
         (true, true) => Tie::SnapshotsAndTrace,
     };
     Ok((pairs, tie))
+}
+
+/// Whether pairs are on the file's timeline.
+fn applies(facts: &TraceFacts, pairs: &[ClockPair]) -> bool {
+    match facts.span {
+        Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
+        // All planes are on a raw clock: the pairs are theirs.
+        None => !pairs.is_empty() && facts.since_boot.is_empty(),
+    }
 }
 
 fn near_system(pair: &ClockPair) -> bool {

@@ -328,7 +328,7 @@ fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
 
 /// Traces, nodes and ranks that a refusal names.
 const MOST_NAMED: usize = 8;
-/// What to do where a trace is numbered by torch.distributed and the run by somebody else.
-const OTHER_NUMBERING: &str = "What a profiler writes is torch's rank, and another launcher may number the same hosts otherwise: \
+/// What to do where a trace is numbered by one launcher and the run by another.
+const OTHER_NUMBERING: &str = "What a profiler writes is torch's rank, or that of the launcher that its database names, and another may number the same hosts otherwise: \
                                set RANK and WORLD_SIZE of the job for the ranks of the run too, or let the program put an event \
                                probe_sync.rank#3/8, with the run's rank and number of ranks, into the trace. ";

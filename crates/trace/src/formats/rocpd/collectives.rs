@@ -16,7 +16,7 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use super::catalog::{Table, Writer, quoted};
-use super::facts::{Database, GUID, REGION, STRING};
+use super::reading::{Database, GUID, REGION, STRING};
 use crate::Error;
 use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Recipients, Replicas,

@@ -1,11 +1,18 @@
 //! What names and messages say of clocks and ranks: the project's own markers, marks, and those that a pattern finds.
 //!
-//! Place in the flow: under `facts`, which shows names of regions and samples and the messages of their events. A marker with ONE
-//! number, `clkmark#<true time>`, states no time of its node's clock and is none. What it does not do: read tables.
+//! Place in the flow: under `facts`. A marker is the name of a region, or the message of a region's or sample's event. One with ONE
+//! number, `clkmark#<true time>`, states no time of its node's clock and is none. What it does not do: judge whether they fit a clock.
+
+use std::collections::{HashMap, HashSet};
 
 use probe_sync_estimate::record::parse_mark_name;
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
 use serde::Deserialize;
 
+use super::catalog::{Table, Writer, quoted};
+use super::reading::{Database, STRING, join_event};
+use crate::Error;
 use crate::formats::rank_marker;
 use crate::model::{ClockPair, MarkStamp, MarkToken, PairKind, Picoseconds};
 
@@ -57,6 +64,90 @@ impl Marker {
     }
 }
 
+/// The strings of a writer that are markers, by number, and what else may be one.
+pub(super) struct Names<'a> {
+    known: HashMap<i64, Marker>,
+    pattern: Option<&'a regex::Regex>,
+}
+
+/// Reads the strings that are markers; `pattern` as in [`Marker::of`].
+///
+/// # Errors
+/// A table cannot be read.
+pub(super) fn names<'a>(
+    database: &Database<'_>,
+    writer: &Writer,
+    pattern: Option<&'a regex::Regex>,
+) -> Result<Names<'a>, Error> {
+    let mut known = HashMap::new();
+    database.rows(writer, STRING, &["id", "string"], &mut |row| {
+        if let (ValueRef::Integer(number), ValueRef::Text(name)) = (row.get_ref(1)?, row.get_ref(2)?)
+            && known.len() < MARKERS_MAX
+            && let Some(marker) = Marker::of(name, pattern)
+        {
+            known.insert(number, marker);
+        }
+        Ok(())
+    })?;
+    Ok(Names { known, pattern })
+}
+
+/// Takes the markers among a table's rows in; the numbers of these rows.
+///
+/// # Errors
+/// The table cannot be read.
+pub(super) fn read(
+    database: &Database<'_>,
+    (writer, table, start): (&Writer, &Table, &str),
+    names: &Names<'_>,
+    markers: &mut Markers,
+) -> Result<HashSet<i64>, Error> {
+    let event = database.table(writer, "rocpd_event");
+    let (join, message) = event.map_or_else(
+        || (String::new(), "NULL".to_owned()),
+        |event| (join_event(table, event, "event_id"), event.column("e", EXTRA)),
+    );
+    let (row, extra) = (table.row("t"), table.column("t", EXTRA));
+    // Most rows have neither; names are asked for where some name is a marker at all.
+    let messages = format!("WHERE length({message}) > 2 OR length({extra}) > 2");
+    let filter = if names.known.is_empty() { messages.as_str() } else { "" };
+    let (start, name) = (table.column("t", start), table.column("t", "name_id"));
+    let from = quoted(&table.name);
+    let statement = format!("SELECT {row}, {start}, {name}, {message}, {extra} FROM {from} t {join} {filter}");
+    let mut rows = HashSet::new();
+    database.each(&table.name, &statement, &mut |row| {
+        if let (Some(marker), ValueRef::Integer(start)) = (names.marker(row)?, row.get_ref(1)?)
+            && start != 0
+        {
+            markers.take(marker, start);
+            if rows.len() < MARKERS_MAX {
+                rows.insert(row.get(0)?);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+impl Names<'_> {
+    /// What a row's name, or else a message beside it, is.
+    fn marker(&self, row: &Row<'_>) -> rusqlite::Result<Option<Marker>> {
+        if let ValueRef::Integer(number) = row.get_ref(2)?
+            && let Some(marker) = self.known.get(&number)
+        {
+            return Ok(Some(*marker));
+        }
+        for at in [3, 4] {
+            if let ValueRef::Text(json) | ValueRef::Blob(json) = row.get_ref(at)?
+                && let Some(marker) = Marker::of_message(json, self.pattern)
+            {
+                return Ok(Some(marker));
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// What the markers of a database say.
 #[derive(Debug, Default)]
 pub(super) struct Markers {
@@ -92,6 +183,7 @@ impl Markers {
     }
 }
 
+const EXTRA: &str = "extdata";
 /// The markers of this project.
 const MARKER: &[u8] = b"probe_sync.clock#";
 /// The markers of the data sets: true time, then the node's.

@@ -12,6 +12,7 @@ mod copy;
 mod environment;
 mod facts;
 mod markers;
+mod reading;
 mod rewrite;
 #[cfg(test)]
 mod tests;

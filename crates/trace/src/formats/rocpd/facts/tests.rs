@@ -65,32 +65,32 @@ impl Database {
         self.suffix[1..].replace('_', "-")
     }
 
-    fn event(&mut self, extra: Value) -> i64 {
+    fn event(&mut self, extra: &Value) -> i64 {
         self.events += 1;
         self.insert("rocpd_event", "id, guid, extdata", params![self.events, self.guid(), extra]);
         self.events
     }
 
-    fn name(&self, name: Value) -> i64 {
+    fn name(&self, name: &Value) -> i64 {
         self.insert("rocpd_string", "guid, string", params![self.guid(), name]);
         self.connection.last_insert_rowid()
     }
 
     fn call(&mut self, name: &str, start: i64, end: i64, arguments: Arguments<'_>) {
-        let event = self.event(Value::Text("{}".to_owned()));
+        let event = self.event(&Value::Text("{}".to_owned()));
         for (position, (name, value)) in arguments.iter().enumerate() {
             let row = params![self.guid(), event, position as i64, "int", name, value];
             self.insert("rocpd_arg", "guid, event_id, position, type, name, value", row);
         }
-        self.region(Value::Text(name.to_owned()), start.into(), end.into(), Some(event));
+        self.region(&Value::Text(name.to_owned()), [start.into(), end.into()], Some(event));
     }
 
-    fn region(&mut self, name: Value, start: Value, end: Value, event: Option<i64>) {
+    fn region(&mut self, name: &Value, [start, end]: [Value; 2], event: Option<i64>) {
         let row = params![self.guid(), 7, 1, 1, start, end, self.name(name), event];
         self.insert("rocpd_region", "guid, nid, pid, tid, start, \"end\", name_id, event_id", row);
     }
 
-    fn sample(&mut self, at: i64, extra: Value) {
+    fn sample(&mut self, at: i64, extra: &Value) {
         let event = self.event(extra);
         self.insert("rocpd_sample", "guid, track_id, timestamp, event_id", params![self.guid(), 1, at, event]);
     }
@@ -144,8 +144,8 @@ fn a_database_says_whose_it_is_and_when_it_ran() {
     let mut database = process(folder.path(), 3, "gpu-07", &torch(3, 8));
     database.call("hipLaunchKernel", 1_000, 2_000, &[]);
     database.call("hipFree", 0, 9_000, &[]);
-    database.sample(500, text(r#"{"message": "probe_sync.clock#1700000000000000000"}"#));
-    database.sample(600, text(r#"{"message": "clkmark#1700000000000000001"}"#));
+    database.sample(500, &text(r#"{"message": "probe_sync.clock#1700000000000000000"}"#));
+    database.sample(600, &text(r#"{"message": "clkmark#1700000000000000001"}"#));
     let facts = database.facts().expect("facts");
     assert_eq!(facts.identity.hostname.as_deref(), Some("gpu-07"));
     assert_eq!((facts.identity.rank, facts.identity.world_size), (Some(3), Some(8)));
@@ -188,7 +188,7 @@ fn hostile_rows_are_refused_by_name_or_left_alone() {
         }
     };
     let region =
-        |database: &mut Database, start: Value, end: Value| database.region(text("ncclAllReduce"), start, end, None);
+        |database: &mut Database, start: Value, end: Value| database.region(&text("ncclAllReduce"), [start, end], None);
     let wrong = "row 2: start, end must hold whole numbers of nanoseconds";
     check(&|database| region(database, text("soon"), 30.into()), Err(wrong));
     check(&|database| region(database, Value::Real(30.5), 31.into()), Err(wrong));
@@ -201,12 +201,12 @@ fn hostile_rows_are_refused_by_name_or_left_alone() {
     for extra in
         [text("no JSON"), text("{\"message\": 7}"), message(b"{\"message\": \"\xff\xfe\"}"), Value::Null, 12.into()]
     {
-        check(&|database| database.sample(15, extra.clone()), ordinary);
+        check(&|database| database.sample(15, &extra), ordinary);
     }
     check(
         &|database| {
             let name = Value::Blob(b"nccl\xff\x00AllReduce".to_vec());
-            database.region(name, 15.into(), 16.into(), None);
+            database.region(&name, [15.into(), 16.into()], None);
             let statement = format!(
                 "INSERT INTO \"rocpd_string{0}\" (id, string) VALUES (99, CAST(x'6e63636cff416c6c' AS TEXT)); \
                  INSERT INTO \"rocpd_region{0}\" (start, \"end\", name_id) VALUES (12, 13, 99)",
@@ -247,6 +247,54 @@ fn rows_of_several_machines_are_on_several_clocks() {
     };
     let refused = calibrate(&request).expect_err("two clocks").to_string();
     assert!(refused.contains("rows of several machines"), "{refused}");
+}
+
+#[test]
+fn a_trace_with_markers_needs_no_pairs_and_says_which_it_does_not_use() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    // The machine was started an hour before 1.7·10¹⁸ ns.
+    let boot = |second: i64| 3_600_000_000_000 + second * 1_000_000_000;
+    let system = |second: i64| 1_700_000_000_000_000_000 + second * 1_000_000_000;
+    for second in 0..20 {
+        let marker = format!(r#"{{"message": "probe_sync.clock#{}"}}"#, system(second));
+        database.sample(boot(second) + 5_000, &text(&marker));
+    }
+    database.call("work", boot(3), boot(4), &[]);
+    let written = |name: &str, content: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("written");
+        path
+    };
+    let row = |second: i64| format!("0,{},0\n", system(second));
+    let offsets = written("offsets.csv", format!("node,node_realtime_ns,offset_vs_node0_ns\n{}{}", row(0), row(20)));
+    let pair = format!(
+        r#"{{"sys_clock_ns": {}, "tracer_clock_ns": {}, "bracket_ns": 100, "tracer_clock": "monotonic"}}"#,
+        system(3),
+        boot(3)
+    );
+    let pairs = written("pairs.jsonl", pair);
+    let request = |snapshots: Vec<PathBuf>| Request {
+        traces: vec![database.path.clone()],
+        nodes: vec![0],
+        clocks: ClockSource::Offsets(offsets.clone()),
+        snapshots,
+        ..Request::default()
+    };
+    for snapshots in [Vec::new(), vec![pairs]] {
+        let given = !snapshots.is_empty();
+        let calibrated = calibrate(&request(snapshots)).expect("tied by markers");
+        assert_eq!(calibrated.timeline, "system clock of node 0");
+        let trace = &calibrated.traces[0];
+        let at = trace.map.as_ref().expect("a map").map(i128::from(boot(3)) * 1000).time_ps;
+        let early = i128::from(system(3)) * 1000 - at;
+        assert!((0..6_000_000).contains(&early), "{early} ps early");
+        let told = trace
+            .notes
+            .iter()
+            .any(|note| note.contains("of the clock monotonic") && note.contains("own markers are used"));
+        assert_eq!(told, given, "{:?}", trace.notes);
+    }
 }
 
 #[test]
