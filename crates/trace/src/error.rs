@@ -89,6 +89,14 @@ pub enum Error {
         /// Which plane, its span, that of the pairs, and what to do.
         problem: String,
     },
+    /// A node's trace is on a clock that nothing ties to the system clock.
+    #[error("node {node}: {problem}")]
+    Untied {
+        /// The node.
+        node: u32,
+        /// Which clock, what the pairs at hand are of, and what to do.
+        problem: String,
+    },
     /// No time map can be made for a node.
     #[error("node {node}: {source}")]
     Clock {

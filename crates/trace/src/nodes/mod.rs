@@ -11,11 +11,11 @@ mod known;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::clocks::MarkFiles;
-use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
+use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join};
 use crate::formats::{FactOptions, TraceFormat, detect};
 use crate::model::{Identity, MappedTime, TraceFacts};
 
@@ -95,25 +95,74 @@ pub(crate) fn read(
     if !unsettled.is_empty() {
         return Err(Error::Nodes { problem: known.unsettled(&unsettled, paths.len()) });
     }
+    refuse_repeated(&traces)?;
     number_parts(&mut traces)?;
     traces.iter_mut().for_each(name);
     traces.sort_by_key(|trace| (trace.node, trace.part));
+    join_communicators(&mut traces);
     Ok(traces)
+}
+
+/// Names the communicators of different processes alike that are surely one. Roots are ranks: a trace's place in a list is none.
+fn join_communicators(traces: &mut [NodeTrace]) {
+    let mut processes: Vec<Process<'_>> = Vec::new();
+    for trace in traces.iter_mut().filter(|trace| !trace.facts.merged) {
+        let TraceFacts { identity, communicators, collectives, .. } = &mut trace.facts;
+        processes.push(Process {
+            rank: identity.rank.unwrap_or(trace.part),
+            // Of several traces of a node one has its number, which then is none of a rank.
+            is_known: identity.rank.is_some() || trace.settled_by != SettledBy::Nothing && trace.part == trace.node,
+            world_size: identity.world_size,
+            communicators,
+            parts: collectives,
+        });
+    }
+    join(&mut processes);
+}
+
+/// One process's trace counts once. Its globally unique number and its host tell processes apart, and nothing else does: numbers of processes
+/// and machines repeat on other hosts, and a process that was started again has its predecessor's.
+///
+/// # Errors
+/// Names both files.
+fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
+    let mut seen: BTreeMap<(&str, Option<&str>), &Path> = BTreeMap::new();
+    for NodeTrace { path, facts, .. } in traces {
+        let Identity { guid: Some(guid), hostname, .. } = &facts.identity else { continue };
+        if let Some(other) = seen.insert((guid, hostname.as_deref()), path) {
+            let (one, two) = (other.display(), path.display());
+            let problem = format!("{one} and {two} are both of the process {guid}: give one of them");
+            return Err(Error::Nodes { problem });
+        }
+    }
+    Ok(())
 }
 
 /// What tells traces apart: their ranks, else their nodes while these are free, else the next free number.
 fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
     let mut taken: BTreeMap<u32, PathBuf> = BTreeMap::new();
-    for trace in traces.iter_mut() {
-        let Some(rank) = trace.facts.identity.rank else { continue };
-        trace.part = rank;
-        if let Some(other) = taken.insert(rank, trace.path.clone()) {
-            let problem = format!("{} and {} are both of rank {rank}", other.display(), trace.path.display());
-            return Err(Error::Nodes { problem });
+    let mut later = Vec::new();
+    for (index, trace) in traces.iter_mut().enumerate() {
+        let Some(rank) = trace.facts.identity.rank else {
+            later.push(index);
+            continue;
+        };
+        match taken.get(&rank) {
+            // A process that a rank starts inherits its variables, and one that is started again has its rank.
+            Some(_) if trace.facts.identity.guid.is_some() => later.push(index),
+            Some(other) => {
+                let problem = format!("{} and {} are both of rank {rank}", other.display(), trace.path.display());
+                return Err(Error::Nodes { problem });
+            }
+            None => {
+                trace.part = rank;
+                taken.insert(rank, trace.path.clone());
+            }
         }
     }
     let mut free = 0;
-    for trace in traces.iter_mut().filter(|trace| trace.facts.identity.rank.is_none()) {
+    for index in later {
+        let trace = &mut traces[index];
         let wanted = (trace.settled_by != SettledBy::Nothing && !taken.contains_key(&trace.node)).then_some(trace.node);
         // Ends: as many numbers are taken as there are traces.
         while wanted.is_none() && taken.contains_key(&free) {

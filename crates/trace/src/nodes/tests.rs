@@ -219,6 +219,20 @@ fn a_rank_of_another_launcher_gives_no_trace_to_a_node() {
 }
 
 #[test]
+fn a_stored_rank_is_compared_with_those_of_its_own_launcher() {
+    let run = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
+    let launchers = [Some(Launcher::Torchrun), Some(Launcher::OpenMpi), Some(Launcher::Slurm), None];
+    for (stored, recorded) in launchers.iter().flat_map(|stored| launchers.map(|recorded| (*stored, recorded))) {
+        let run = numbered_by(recorded, run.clone());
+        let identity =
+            crate::model::Identity { rank: Some(1), world_size: Some(2), launcher: stored, ..Default::default() };
+        let settled = run.settle(Path::new("1_results.db"), &identity).expect("nothing disagrees");
+        let expected = Some(1).filter(|_| stored.is_some() && stored == recorded);
+        assert_eq!(settled.map(|settled| settled.node), expected, "{stored:?} {recorded:?}");
+    }
+}
+
+#[test]
 fn a_rank_of_another_launcher_decides_among_the_nodes_of_the_traces_host() {
     // Two nodes per host: whichever of them it is, their clock is one.
     let known = with_ranks(on_hosts(&["a", "a", "b", "b"]), &[("a", 0), ("a", 1), ("b", 2), ("b", 3)]);

@@ -7,8 +7,12 @@
 
 mod access;
 mod catalog;
+mod collectives;
 mod copy;
+mod environment;
 mod facts;
+mod markers;
+mod reading;
 mod rewrite;
 #[cfg(test)]
 mod tests;
