@@ -1,3 +1,5 @@
 //! Checks of databases as SQLite and rocprofv3's readers see them.
 
+mod faults;
 mod schema;
+mod writer;

@@ -1,0 +1,1 @@
+//! Kills, forks, full and frozen disks.
