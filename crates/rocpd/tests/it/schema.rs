@@ -7,7 +7,7 @@ use probe_sync_rocpd::schema::{self, BASE_TABLES, Version, View};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
-const FACTS: &str = include_str!("../../fixtures/schema_3.txt");
+pub(crate) const FACTS: &str = include_str!("../../fixtures/schema_3.txt");
 const GUID: &str = "000003ce-5d4c-7a2f-9d08-acd3eb0a98a1";
 
 /// A database in memory with the tables of the given guids and all views.

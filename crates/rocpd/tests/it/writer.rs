@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use probe_sync_rocpd::schema;
 use probe_sync_rocpd::writer::{
     Agent, AgentKind, Argument, CodeObject, CounterDefinition, CounterValue, End, Error, Journal, Kernel, KernelSymbol,
     Links, MemoryCopy, Process, Region, Report, Sample, Settings, Writer,
@@ -43,7 +44,7 @@ pub(crate) fn check_alone(path: &Path) {
 }
 
 /// Some of everything, with sums that the views must give.
-fn record_all(writer: &Writer, count: i64) {
+pub(crate) fn record_all(writer: &Writer, count: i64) {
     let names = ["step", "MARKER_RANGE", "KERNEL_DISPATCH", "MEMORY_COPY_HOST_TO_DEVICE", "MEMORY_COPY", "rss", "hit"];
     let [step, marker, dispatch, to_device, copy, rss, hit] = names.map(|name| writer.intern(name));
     let thread = writer.thread(100, Some("main"));
@@ -276,4 +277,45 @@ fn a_panic_leaves_a_whole_file() {
     assert_eq!(number(&read(&path), "SELECT count(*) FROM regions"), 1);
     check_whole(&path);
     check_alone(&path);
+}
+
+/// What rocprofv3's reader of 2026 demands of a database before it opens it; the tables' definitions are compared in `schema`.
+#[test]
+fn a_file_holds_what_rocprofv3s_reader_of_2026_demands() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let writer = Writer::open(settings(folder.path()), Process::current()).expect("a writer");
+    record_all(&writer, 10);
+    let path = writer.finish().expect("a report").path;
+    check_alone(&path);
+    let connection = read(&path);
+    let texts = |query: &str| -> Vec<String> {
+        let mut statement = connection.prepare(query).expect(query);
+        let rows = statement.query_map([], |row| row.get(0)).expect(query);
+        rows.collect::<Result<_, _>>().expect(query)
+    };
+    let objects = |kind: &str| {
+        texts(&format!(
+            "SELECT name FROM sqlite_master WHERE type = '{kind}' AND name NOT GLOB 'sqlite_*' ORDER BY name"
+        ))
+    };
+    assert_eq!((objects("index"), objects("trigger")), (vec![], vec![]));
+    let suffix = texts("SELECT value FROM rocpd_metadata WHERE tag = 'uuid'").concat();
+    let guid = texts("SELECT value FROM rocpd_metadata WHERE tag = 'guid'").concat();
+    assert_eq!(suffix, schema::suffix_of(&guid));
+    let mut expected: Vec<String> = schema::BASE_TABLES.iter().map(|base| format!("{base}{suffix}")).collect();
+    expected.sort();
+    assert_eq!(objects("table"), expected);
+    // Views may be missing, and none may be there that it does not know.
+    let mut known: Vec<&str> = crate::schema::FACTS.lines().filter_map(|line| line.strip_prefix("view ")).collect();
+    known.iter_mut().for_each(|line| *line = line.split(' ').next().unwrap_or(line));
+    assert!(objects("view").iter().all(|view| known.contains(&view.as_str())), "{:?}", objects("view"));
+    let tags = texts("SELECT tag FROM rocpd_metadata ORDER BY id");
+    let demanded =
+        ["schema_version", "schema_version_major", "schema_version_minor", "schema_version_patch", "uuid", "guid"];
+    for tag in demanded {
+        assert_eq!(tags.iter().filter(|found| *found == tag).count(), 1, "{tag}: {tags:?}");
+    }
+    assert_eq!(texts("SELECT value FROM rocpd_metadata WHERE tag = 'schema_version'"), ["3.0.0"]);
+    let guids = texts("SELECT DISTINCT guid FROM regions UNION SELECT DISTINCT guid FROM kernels");
+    assert_eq!(guids, [guid]);
 }
