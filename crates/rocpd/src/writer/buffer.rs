@@ -94,6 +94,17 @@ impl Buffer {
         true
     }
 
+    /// Lets nothing more in; gives how many events are in it.
+    pub fn close(&self) -> usize {
+        let close = |half: &Mutex<Half>| {
+            half.lock().map_or(0, |mut half| {
+                half.closed = true;
+                half.events.len()
+            })
+        };
+        self.halves.iter().map(close).sum()
+    }
+
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }

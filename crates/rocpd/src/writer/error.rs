@@ -45,8 +45,8 @@ pub enum Error {
     },
     /// The file system has not answered in time.
     #[error(
-        "{path}: the file system has not answered for {waited:?}; {committed} events are in the file, up to {open} more may \
-         come into it if it answers, {dropped} were dropped"
+        "{path}: the file system has not answered for {waited:?}; {committed} events are in the file, {open} more come into it \
+         if it answers before the process ends, {dropped} were dropped"
     )]
     Stalled {
         /// The file.
@@ -55,7 +55,7 @@ pub enum Error {
         waited: Duration,
         /// Events committed so far.
         committed: u64,
-        /// Events taken and not committed.
+        /// Events taken and not committed; with the others these are all that were recorded.
         open: u64,
         /// Events dropped so far.
         dropped: u64,

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::buffer::{Buffer, Put};
@@ -92,7 +92,7 @@ impl Writer {
         let id = self.define(|definitions| definitions.thread(tid, name));
         let buffer = Arc::new(Buffer::new(id, self.settings.buffer_events));
         if !self.forked() {
-            self.shared.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&buffer));
+            self.shared.buffers().push(Arc::clone(&buffer));
         }
         ThreadRecorder { buffer, shared: Arc::clone(&self.shared) }
     }
@@ -155,13 +155,17 @@ impl Writer {
         let waited = self.settings.finish_timeout + GRACE;
         reports.recv_timeout(waited).map_err(|why| match why {
             RecvTimeoutError::Disconnected => Error::Ended { path },
-            RecvTimeoutError::Timeout => Error::Stalled {
-                path,
-                waited,
-                committed: self.shared.committed.load(Ordering::Acquire),
-                open: self.shared.open.load(Ordering::Acquire),
-                dropped: self.dropped(),
-            },
+            RecvTimeoutError::Timeout => {
+                // Its thread is in the file system and takes nothing; after this nothing comes in, so the three numbers are all.
+                let buffered: usize = self.shared.buffers().iter().map(|buffer| buffer.close()).sum();
+                Error::Stalled {
+                    path,
+                    waited,
+                    committed: self.shared.committed.load(Ordering::Acquire),
+                    open: self.shared.open.load(Ordering::Acquire) + buffered as u64,
+                    dropped: self.dropped(),
+                }
+            }
         })
     }
 
@@ -194,6 +198,10 @@ impl Drop for Writer {
 }
 
 impl Shared {
+    fn buffers(&self) -> MutexGuard<'_, Vec<Arc<Buffer>>> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wake(&self) {
         if let Some(flusher) = self.flusher.get() {
             flusher.unpark();

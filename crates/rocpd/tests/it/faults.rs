@@ -3,7 +3,7 @@
 //! Processes to kill, and one with a small disk of its own, are this test's program again, told by a variable what to do.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use probe_sync_rocpd::writer::{Journal, Process, Region, Report, Settings, ThreadRecorder, Writer};
@@ -15,11 +15,14 @@ use crate::writer::{check_alone, check_whole, number, read};
 const ROLE: &str = "PROBE_SYNC_ROCPD_ROLE";
 const FOLDER: &str = "PROBE_SYNC_ROCPD_FOLDER";
 
+/// What a process says that has done all of its part.
+const PLAYED: &str = "role played";
+
 const KILLS: u64 = 50;
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// This program, playing a role; with `around` it is started by a shell that makes its surroundings.
-fn role(role: &str, folder: &Path, around: Option<&str>) -> Command {
+pub(crate) fn role(role: &str, folder: &Path, around: Option<&str>) -> Command {
     let program = std::env::current_exe().expect("this program");
     let mut command = match around {
         Some(script) => {
@@ -34,6 +37,11 @@ fn role(role: &str, folder: &Path, around: Option<&str>) -> Command {
     command
 }
 
+pub(crate) fn check_played(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(PLAYED), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 #[ignore = "started by the tests of this file"]
 fn plays_a_role() {
@@ -42,8 +50,10 @@ fn plays_a_role() {
         "record until killed" => record_until_killed(&folder),
         "fill the disk" => fill_the_disk(&folder),
         "fill the disk and make room" => fill_and_make_room(&folder),
+        "read meanwhile" => crate::writer::read_meanwhile(&folder),
         other => panic!("{other}"),
     }
+    println!("{PLAYED}");
 }
 
 fn opened(settings: Settings) -> (Writer, ThreadRecorder, Region) {
@@ -158,7 +168,6 @@ fn fill_the_disk(folder: &Path) {
     assert!(report.dropped > 0 && report.failures > 0, "{report:?}");
     assert!(report.problem.as_deref().is_some_and(|problem| problem.contains("full")), "{report:?}");
     check_counts(&report, kept, recorded);
-    println!("role played");
 }
 
 /// A full disk that has room again: everything that was kept gets in, and the count of the rest is in the file.
@@ -191,7 +200,6 @@ fn fill_and_make_room(folder: &Path) {
     check_counts(&report, kept, recorded);
     assert_eq!(dropped_in_file(&report.path), report.dropped);
     check_alone(&report.path);
-    println!("role played");
 }
 
 /// In a file system of 32 MiB that only this process sees.

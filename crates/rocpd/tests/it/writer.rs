@@ -1,6 +1,7 @@
 //! What the writer has written, read by SQLite: every row, while it writes and afterwards.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use probe_sync_rocpd::schema;
@@ -170,35 +171,39 @@ fn a_place_that_takes_no_file_is_named() {
     assert!(refused.to_string().contains(&file.display().to_string()), "{refused}");
 }
 
-/// Reads what a second process would, again and again, until the last row is there.
+/// Rows that the reader of another process waits for.
+pub(crate) const READ_MEANWHILE: i64 = 30_000;
+
+/// What the reader does: looks again and again, until the last row is there.
+pub(crate) fn read_meanwhile(path: &Path) {
+    let reader = read(path);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut before = 0;
+    while before < READ_MEANWHILE {
+        let now = number(&reader, "SELECT count(*) FROM regions");
+        assert!(now >= before, "committed rows stay");
+        assert!(Instant::now() < deadline, "{now} of {READ_MEANWHILE} rows could be read");
+        before = now;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A second process sees all that was recorded before the writer is told to end.
 fn read_while_written(journal: Journal) {
-    const EVENTS: i64 = 30_000;
     let folder = tempfile::tempdir().expect("a folder");
     let flush_interval = Duration::from_millis(50);
     let own = Settings { journal: Some(journal), flush_interval, flush_rows: 1_000, ..settings(folder.path()) };
     let writer = Writer::open(own, Process::current()).expect("a writer");
     let (name, category) = (writer.intern("step"), writer.intern("MARKER_RANGE"));
     let thread = writer.thread(1, None);
-    for at in 0..EVENTS {
+    let reader = crate::faults::role("read meanwhile", writer.path(), None).stdout(Stdio::piped()).spawn();
+    for at in 0..READ_MEANWHILE {
         thread.region(Region { start_ns: at, end_ns: at + 1, name, category, ..Region::default() });
     }
-    let reader = read(writer.path());
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut before = 0;
-    loop {
-        let now = number(&reader, "SELECT count(*) FROM regions");
-        assert!(now >= before, "committed rows stay");
-        before = now;
-        if now == EVENTS {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{now} of {EVENTS} rows could be read");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    drop(reader);
+    crate::faults::check_played(&reader.expect("a child").wait_with_output().expect("our own child"));
     let report = writer.finish().expect("a report");
-    assert_eq!((report.events, report.dropped), (EVENTS as u64, 0));
-    assert!(report.commits >= 2 * EVENTS as u64 / 1_000, "{report:?}");
+    assert_eq!((report.events, report.dropped), (READ_MEANWHILE as u64, 0));
+    assert!(report.commits >= 2 * READ_MEANWHILE as u64 / 1_000, "{report:?}");
     check_whole(&report.path);
 }
 
