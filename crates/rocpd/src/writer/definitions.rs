@@ -48,7 +48,7 @@ pub struct Agent {
 }
 
 /// Something that kernels are loaded from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeObject {
     /// Where it was loaded to.
     pub agent: AgentId,
@@ -57,7 +57,7 @@ pub struct CodeObject {
 }
 
 /// A kernel.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSymbol {
     /// What it was loaded from.
     pub code_object: CodeObjectId,
@@ -110,6 +110,9 @@ pub(super) struct Definitions {
 
 impl Definitions {
     pub fn string(&mut self, text: &str) -> StringId {
+        if text.is_empty() {
+            return StringId::default();
+        }
         if let Some(id) = self.strings.get(text) {
             return *id;
         }
@@ -135,9 +138,9 @@ impl Definitions {
         id
     }
 
-    pub fn track(&mut self, name: &str, thread: i64) -> TrackId {
-        let (id, name) = (TrackId(self.next()), self.string(name));
-        self.new.push(Definition::Track { id, name, thread });
+    pub fn track(&mut self, name: &str, thread: i64) -> u32 {
+        let (id, name) = (self.next(), self.string(name));
+        self.new.push(Definition::Track { id: TrackId(id), name, thread });
         id
     }
 

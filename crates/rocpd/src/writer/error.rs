@@ -19,6 +19,14 @@ pub enum Error {
         /// The keys that are replaced.
         known: &'static str,
     },
+    /// The process has a guid that its tables cannot be named after.
+    #[error("{path}: the guid {guid:?} is none: letters, digits and hyphens are; `Process::current` makes one")]
+    Guid {
+        /// The file, which has not been made.
+        path: PathBuf,
+        /// The guid as it was given.
+        guid: String,
+    },
     /// A file of that name is there; it is never replaced.
     #[error(
         "{path}: there is a file of that name already, and it is not replaced; move it away or choose another output"

@@ -3,36 +3,36 @@
 //! Place in the flow: made by the program, moved into a buffer, from there into rows. Names are ids of strings that the writer holds, so
 //! that an event without arguments needs no memory of its own. Times are ns of CLOCK_BOOTTIME.
 
-/// A string of the database.
+/// A string of the database; the default is the empty one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StringId(pub(super) u32);
 
 /// A GPU or CPU.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentId(pub(super) u32);
 
-/// A hardware queue.
+/// A hardware queue; the default is rocprofv3's "Default Queue".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueId(pub(super) u32);
 
-/// A stream of the program.
+/// A stream of the program; the default is rocprofv3's "Default Stream".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamId(pub(super) u32);
 
 /// A code object, which kernels are loaded from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeObjectId(pub(super) u32);
 
 /// A kernel's symbol.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelId(pub(super) u32);
 
 /// The definition of a counter.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterId(pub(super) u32);
 
 /// A row that samples and counters are drawn on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrackId(pub(super) u32);
 
 /// How an event belongs to others: a kernel has the `stack_id` of the call that launched it.
@@ -75,12 +75,12 @@ pub struct Region {
     pub links: Links,
     /// Its arguments, in their order.
     pub arguments: Box<[Argument]>,
-    /// JSON; a marker has its text in `message`.
+    /// JSON; a marker has its text in it ([`message`]).
     pub extdata: Option<Box<str>>,
 }
 
 /// A kernel that ran.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// When it began.
     pub start_ns: i64,
@@ -110,8 +110,29 @@ pub struct Kernel {
     pub grid: [u32; 3],
 }
 
+impl Kernel {
+    /// A kernel on a device, all else zero or the default.
+    pub fn new(kernel: KernelId, agent: AgentId) -> Self {
+        Self {
+            start_ns: 0,
+            end_ns: 0,
+            kernel,
+            category: StringId::default(),
+            region: StringId::default(),
+            agent,
+            queue: QueueId::default(),
+            stream: StreamId::default(),
+            dispatch_id: 0,
+            links: Links::default(),
+            segment_sizes: [0; 2],
+            workgroup: [0; 3],
+            grid: [0; 3],
+        }
+    }
+}
+
 /// One side of a copy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
     /// Whose memory.
     pub agent: AgentId,
@@ -120,7 +141,7 @@ pub struct End {
 }
 
 /// A copy of memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryCopy {
     /// When it began.
     pub start_ns: i64,
@@ -142,8 +163,25 @@ pub struct MemoryCopy {
     pub links: Links,
 }
 
+impl MemoryCopy {
+    /// A copy from one place to another, all else zero or the default.
+    pub fn new(source: End, destination: End) -> Self {
+        Self {
+            start_ns: 0,
+            end_ns: 0,
+            name: StringId::default(),
+            category: StringId::default(),
+            source,
+            destination,
+            size: 0,
+            stream: None,
+            links: Links::default(),
+        }
+    }
+}
+
 /// The value of a counter at one time.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CounterValue {
     /// When it was read.
     pub at_ns: i64,
@@ -158,7 +196,7 @@ pub struct CounterValue {
 }
 
 /// Something that happened at one time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// When.
     pub at_ns: i64,
@@ -170,6 +208,18 @@ pub struct Sample {
     pub links: Links,
     /// JSON.
     pub extdata: Option<Box<str>>,
+}
+
+impl Sample {
+    /// Something on a row at a time, all else zero or the default.
+    pub fn new(track: TrackId, at_ns: i64) -> Self {
+        Self { at_ns, track, category: StringId::default(), links: Links::default(), extdata: None }
+    }
+}
+
+/// The JSON by which rocprofv3's readers know a marker's text.
+pub fn message(text: &str) -> Option<Box<str>> {
+    Some(serde_json::json!({ "message": text }).to_string().into())
 }
 
 /// Any of them, in a buffer.
@@ -198,5 +248,16 @@ impl Event {
             Self::Region(Region { extdata, .. }) | Self::Sample(Sample { extdata, .. }) => extdata.as_deref(),
             Self::Kernel(_) | Self::MemoryCopy(_) | Self::Counter(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Event;
+
+    /// What `Settings::buffer_events` says of memory.
+    #[test]
+    fn an_event_is_no_larger_than_said() {
+        assert!(size_of::<Event>() <= 120, "{}", size_of::<Event>());
     }
 }

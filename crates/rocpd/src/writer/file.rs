@@ -92,6 +92,7 @@ fn fill(path: &Path, journal: Journal, process: &Process) -> rusqlite::Result<(C
         transaction.execute(&view.sql, [])?;
     }
     add_process(&transaction, &suffix, process)?;
+    add_defaults(&transaction, &suffix, process)?;
     transaction.commit()?;
     Ok((connection, journal))
 }
@@ -130,6 +131,18 @@ fn add_process(connection: &Connection, suffix: &str, process: &Process) -> rusq
     let environment = serde_json::to_string(&process.environment).unwrap_or_else(|_| "{}".to_owned());
     let (pid, parent) = (process.pid, process.parent_pid);
     connection.execute(&row, params![pid, id, parent, process.start_ns, process.command, environment])?;
+    Ok(())
+}
+
+/// What events refer to that name nothing: the empty string, and rocprofv3's default queue and stream.
+fn add_defaults(connection: &Connection, suffix: &str, process: &Process) -> rusqlite::Result<()> {
+    let string = quoted(&format!("rocpd_string{suffix}"));
+    connection.execute(&format!("INSERT INTO {string} (id, string) VALUES (0, '')"), [])?;
+    for (base, name) in [("rocpd_info_queue", "Default Queue"), ("rocpd_info_stream", "Default Stream")] {
+        let table = quoted(&format!("{base}{suffix}"));
+        let sql = format!("INSERT INTO {table} (id, nid, pid, name) VALUES (0, ?1, ?2, ?3)");
+        connection.execute(&sql, params![process.node_id(), process.pid, name])?;
+    }
     Ok(())
 }
 

@@ -93,6 +93,8 @@ impl<'c> Flusher<'c> {
         process: &Process,
         journal: Journal,
     ) -> rusqlite::Result<Self> {
+        // A transaction of no row would never end.
+        let settings = Settings { flush_rows: settings.flush_rows.max(1), ..settings };
         let suffix = schema::suffix_of(&process.guid);
         let report = Report {
             path: shared.path.clone(),

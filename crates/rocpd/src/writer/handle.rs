@@ -37,9 +37,10 @@ impl Writer {
     /// Makes the file with all its tables, and starts the writer's thread.
     ///
     /// # Errors
-    /// The name has an unknown key, a file of that name is there, or it cannot be made; what was made of it is removed.
+    /// The name has an unknown key, the guid is none, a file of that name is there, or it cannot be made; what was made of it is removed.
     pub fn open(settings: Settings, process: Process) -> Result<Self, Error> {
         let path = pattern::expand(&settings.output, &process)?;
+        process.check(&path)?;
         let Made { connection, path, journal } = file::make(path, settings.journal, &process)?;
         let shared = Arc::new(Shared {
             path: path.clone(),
@@ -129,7 +130,7 @@ impl Writer {
 
     /// A row for samples and counters, below a thread.
     pub fn track(&self, name: &str, thread: &ThreadRecorder) -> TrackId {
-        self.define(|definitions| definitions.track(name, thread.buffer.thread))
+        TrackId(self.define(|definitions| definitions.track(name, thread.buffer.thread)))
     }
 
     /// Commits what there is, ends the file, and says what became of all events.
@@ -173,12 +174,12 @@ impl Writer {
         std::process::id() != self.shared.owner
     }
 
-    fn define_new<Id: Copy + Default>(&self, id: fn(u32) -> Id, definition: impl FnOnce(Id) -> Definition) -> Id {
-        self.define(|definitions| {
-            let id = id(definitions.next());
-            definitions.new.push(definition(id));
-            id
-        })
+    fn define_new<Id: Copy>(&self, id: fn(u32) -> Id, definition: impl FnOnce(Id) -> Definition) -> Id {
+        id(self.define(|definitions| {
+            let number = definitions.next();
+            definitions.new.push(definition(id(number)));
+            number
+        }))
     }
 
     fn define<T: Default>(&self, with: impl FnOnce(&mut Definitions) -> T) -> T {

@@ -41,7 +41,7 @@ pub use definitions::{Agent, AgentKind, CodeObject, CounterDefinition, KernelSym
 pub use error::Error;
 pub use event::{
     AgentId, Argument, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryCopy, QueueId,
-    Region, Sample, StreamId, StringId, TrackId,
+    Region, Sample, StreamId, StringId, TrackId, message,
 };
 pub use file::DROPPED_TAG;
 pub use file_system::Journal;

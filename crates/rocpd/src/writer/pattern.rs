@@ -11,14 +11,13 @@ use super::process::Process;
 
 /// The path with all keys replaced.
 pub(super) fn expand(output: &Path, process: &Process) -> Result<PathBuf, Error> {
-    let pattern = output.to_string_lossy();
-    let refused = |problem: String| Error::Pattern { pattern: pattern.clone().into_owned(), problem, known: KNOWN };
+    let refused = |problem: String| Error::Pattern { pattern: output.display().to_string(), problem, known: KNOWN };
+    let mut rest = output.to_str().ok_or_else(|| refused("is not UTF-8".to_owned()))?;
     let mut path = String::new();
-    let mut rest: &str = &pattern;
     while let Some(at) = rest.find(['%', '{']) {
         path += &rest[..at];
         rest = &rest[at..];
-        let (value, length) = next_key(rest, process).map_err(&refused)?;
+        let (value, length) = next_key(rest, process).map_err(refused)?;
         path += &value;
         rest = &rest[length..];
     }

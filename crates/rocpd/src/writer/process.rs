@@ -8,6 +8,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use super::error::Error;
 
 /// A process and its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +56,15 @@ impl Process {
         };
         process.guid = process.new_guid();
         process
+    }
+
+    /// Refuses a guid that cannot be part of a table's name.
+    pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if !self.guid.is_empty() && self.guid.bytes().all(good) {
+            return Ok(());
+        }
+        Err(Error::Guid { path: path.to_owned(), guid: self.guid.clone() })
     }
 
     /// The first of these variables that is set.

@@ -18,7 +18,7 @@ pub struct Settings {
     /// Rows after which is committed before the interval has passed.
     pub flush_rows: usize,
     /// Events that a thread's buffer holds while the file system is slower than the program; what comes when it is full is dropped and
-    /// counted. A buffer takes 240 bytes of memory per event once it has been full.
+    /// counted. A thread takes 120 bytes of memory per event that has been in it at once, and its arguments.
     pub buffer_events: usize,
     /// How long `finish` goes on trying when the disk is full or does not answer.
     pub finish_timeout: Duration,

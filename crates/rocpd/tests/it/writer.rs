@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use probe_sync_rocpd::schema;
 use probe_sync_rocpd::writer::{
     Agent, AgentKind, Argument, CodeObject, CounterDefinition, CounterValue, End, Error, Journal, Kernel, KernelSymbol,
-    Links, MemoryCopy, Process, Region, Report, Sample, Settings, Writer,
+    Links, MemoryCopy, Process, Region, Report, Sample, Settings, Writer, message,
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -65,36 +65,33 @@ pub(crate) fn record_all(writer: &Writer, count: i64) {
         let links = Links { stack_id: at, ..Links::default() };
         let region = Region { start_ns: at, end_ns: at + 3, name: step, category: marker, links, ..Region::default() };
         let argument = Argument { kind: "int".into(), name: "count".into(), value: at.to_string() };
-        let extdata = Some(r#"{"message":"m"}"#.into());
+        let extdata = message("m");
         assert!(thread.region(Region { arguments: Box::new([argument]), extdata, ..region }));
         assert!(thread.kernel(Kernel {
             start_ns: at,
             end_ns: at + 5,
-            kernel,
             category: dispatch,
             region: step,
-            agent: gpu,
             queue,
             stream,
             dispatch_id: at,
             links,
             workgroup: [64, 1, 1],
             grid: [256, 2, 1],
-            ..Kernel::default()
+            ..Kernel::new(kernel, gpu)
         }));
         assert!(thread.memory_copy(MemoryCopy {
             start_ns: at,
             end_ns: at + 7,
             name: to_device,
             category: copy,
-            source: End { agent: cpu, address: 1 },
-            destination: End { agent: gpu, address: 2 },
             size: 1024,
             stream: Some(stream),
             links,
+            ..MemoryCopy::new(End { agent: cpu, address: 1 }, End { agent: gpu, address: 2 })
         }));
         assert!(thread.counter(CounterValue { at_ns: at, track, counter, category: rss, value: at as f64 }));
-        assert!(thread.sample(Sample { at_ns: at, track, category: hit, ..Sample::default() }));
+        assert!(thread.sample(Sample { category: hit, ..Sample::new(track, at) }));
     }
 }
 
@@ -159,6 +156,37 @@ fn a_file_that_is_there_is_never_replaced() {
     let second = Writer::open(settings(folder.path()), Process::current()).expect_err("refused");
     assert!(matches!(&second, Error::Exists { path: named } if *named == path), "{second}");
     assert_eq!(std::fs::read(&path).expect("the file"), before);
+}
+
+#[test]
+fn events_that_name_nothing_refer_to_the_defaults() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let writer =
+        Writer::open(Settings { flush_rows: 0, ..settings(folder.path()) }, Process::current()).expect("a writer");
+    let thread = writer.thread(1, None);
+    let agent = writer.agent(Agent::default());
+    let code_object = writer.code_object(CodeObject { agent, uri: String::new() });
+    let (kernel_name, display_name) = (String::new(), "k".to_owned());
+    let kernel = writer.kernel_symbol(KernelSymbol { code_object, kernel_name, display_name });
+    assert!(thread.region(Region { name: writer.intern(""), ..Region::default() }));
+    assert!(thread.kernel(Kernel::new(kernel, agent)));
+    let report = writer.finish().expect("a report");
+    check_whole(&report.path);
+    let connection = read(&report.path);
+    assert_eq!(number(&connection, "SELECT count(*) FROM regions WHERE name = '' AND category = ''"), 1);
+    let query = "SELECT count(*) FROM kernels WHERE queue = 'Default Queue' AND stream = 'Default Stream'";
+    assert_eq!(number(&connection, query), 1);
+}
+
+#[test]
+fn a_guid_that_is_none_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for guid in ["", "a\"b", "a b"] {
+        let process = Process { guid: guid.to_owned(), ..Process::current() };
+        let refused = Writer::open(settings(folder.path()), process).expect_err("refused");
+        assert!(matches!(refused, Error::Guid { .. }), "{refused}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing was made");
 }
 
 #[test]
