@@ -78,6 +78,9 @@ pub(super) struct Flusher<'c> {
     pending_rows: usize,
     definitions: Vec<Definition>,
     spare: Vec<Event>,
+    /// How often the buffers are looked at.
+    poll: Duration,
+    /// When what is committed was taken.
     last_flush: Instant,
     retry_at: Option<Instant>,
     /// As it stands in the file.
@@ -113,6 +116,7 @@ impl<'c> Flusher<'c> {
             metadata: quoted(&format!("rocpd_metadata{suffix}")),
             process_row: quoted(&format!("rocpd_info_process{suffix}")),
             shared,
+            poll: (settings.flush_interval / 10).clamp(POLL_MIN, POLL_MAX),
             settings,
             connection,
             pending: VecDeque::new(),
@@ -128,7 +132,7 @@ impl<'c> Flusher<'c> {
 
     /// Until it is told to end.
     pub fn run(mut self) -> Report {
-        let poll = (self.settings.flush_interval / 10).clamp(POLL_MIN, POLL_MAX);
+        let poll = self.poll;
         while !self.shared.closing.load(Ordering::Acquire) {
             self.take(false);
             self.flush(false);
@@ -175,7 +179,9 @@ impl<'c> Flusher<'c> {
         if self.retry_at.is_some_and(|at| Instant::now() < at) {
             return false;
         }
-        let due = all || self.last_flush.elapsed() >= self.settings.flush_interval;
+        // Two looks early: one for the next, which is late by then, and one for the commit itself.
+        let begin = Instant::now();
+        let due = all || begin.duration_since(self.last_flush) + 2 * self.poll >= self.settings.flush_interval;
         while self.pending_rows >= self.settings.flush_rows || (due && self.anything()) {
             if let Err(error) = self.commit() {
                 self.report.failures += 1;
@@ -186,7 +192,7 @@ impl<'c> Flusher<'c> {
             self.retry_at = None;
         }
         if due {
-            self.last_flush = Instant::now();
+            self.last_flush = begin;
         }
         true
     }

@@ -274,6 +274,43 @@ fn threads_do_not_lose_events() {
     check_whole(&report.path);
 }
 
+/// Names as programs have them, and threads that come and go: everything is written as it was given.
+#[test]
+fn odd_names_and_short_threads_are_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let writer = Writer::open(settings(folder.path()), Process::current()).expect("a writer");
+    let long = "x".repeat(100_000);
+    let names = [
+        "it's",
+        "\"quoted\"",
+        "a\0b",
+        "%s; DROP TABLE rocpd_string",
+        "\u{1f600}\u{301}",
+        "\n\t\\",
+        &long,
+        "void f<int>(T*)",
+    ];
+    for (at, text) in names.iter().enumerate() {
+        let thread = writer.thread(at as i64, Some(text));
+        let (name, extdata) = (writer.intern(text), message(text));
+        let argument =
+            Argument { kind: (*text).to_owned().into(), name: (*text).to_owned().into(), value: (*text).to_owned() };
+        assert!(thread.region(Region { name, extdata, arguments: Box::new([argument]), ..Region::default() }));
+    }
+    let report = writer.finish().expect("a report");
+    let connection = read(&report.path);
+    let query = "SELECT R.name, T.name, A.type, A.name, A.value, json_extract(R.extdata, '$.message') FROM regions R
+                 JOIN threads T ON T.tid = R.tid JOIN region_args A ON A.id = R.id ORDER BY R.tid";
+    let mut statement = connection.prepare(query).expect(query);
+    let rows = statement.query_map([], |row| (0..6).map(|at| row.get::<_, String>(at)).collect::<Result<Vec<_>, _>>());
+    let rows: Vec<Vec<String>> = rows.expect(query).collect::<Result<_, _>>().expect(query);
+    assert_eq!(rows.len(), names.len());
+    for (cells, text) in rows.iter().zip(names) {
+        assert!(cells.iter().all(|cell| cell == text), "{text:?}: {cells:?}");
+    }
+    check_whole(&report.path);
+}
+
 /// One buffer of four events and a writer that comes late: what did not fit is counted, in the report and in the file.
 #[test]
 fn what_finds_no_room_is_counted() {
