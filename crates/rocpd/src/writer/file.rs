@@ -163,8 +163,8 @@ fn set_journal(connection: &Connection, mode: &str) -> rusqlite::Result<String> 
     connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0))
 }
 
-/// How long a commit waits for a reader, with a rollback journal.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a commit waits for a reader, with a rollback journal, before it is begun anew; well below the end's own patience.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Enough for all pages that a transaction changes.
 const CACHE_KIB: u32 = 16 << 10;

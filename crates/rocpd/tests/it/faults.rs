@@ -47,7 +47,8 @@ pub(crate) fn check_played(output: &Output) {
 fn plays_a_role() {
     let folder = PathBuf::from(std::env::var(FOLDER).expect("a folder"));
     match std::env::var(ROLE).expect("a role").as_str() {
-        "record until killed" => record_until_killed(&folder),
+        "record until killed" => record_until_killed(&folder, Journal::WriteAhead),
+        "record until killed, with a rollback journal" => record_until_killed(&folder, Journal::Rollback),
         "fill the disk" => fill_the_disk(&folder),
         "fill the disk and make room" => fill_and_make_room(&folder),
         "read meanwhile" => crate::writer::read_meanwhile(&folder),
@@ -67,9 +68,9 @@ fn at(folder: &Path) -> PathBuf {
     folder.join("results.db")
 }
 
-fn record_until_killed(folder: &Path) {
-    let flush_interval = Duration::from_millis(5);
-    let own = Settings { output: at(folder), flush_interval, flush_rows: 500, ..Settings::default() };
+fn record_until_killed(folder: &Path, journal: Journal) {
+    let (flush_interval, journal) = (Duration::from_millis(5), Some(journal));
+    let own = Settings { output: at(folder), flush_interval, flush_rows: 500, journal, ..Settings::default() };
     let (writer, thread, region) = opened(own);
     let mut next = 0;
     loop {
@@ -258,6 +259,27 @@ fn stalled(journal: Journal) {
 fn a_stalled_file_drops_and_counts() {
     stalled(Journal::WriteAhead);
     stalled(Journal::Rollback);
+}
+
+/// The lock is still held when the time is over: what could not be committed is dropped, and the report says so and why.
+#[test]
+fn an_end_that_is_in_vain_counts_what_it_gives_up() {
+    for journal in [Journal::WriteAhead, Journal::Rollback] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let finish_timeout = Duration::from_millis(100);
+        let own = Settings { output: at(folder.path()), finish_timeout, journal: Some(journal), ..Settings::default() };
+        let (writer, thread, region) = opened(own);
+        let other = Connection::open(writer.path()).expect("a database");
+        other.busy_timeout(DEADLINE).expect("a number");
+        other.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+        assert_eq!(record(&thread, &region, 1_000), 1_000);
+        let report = writer.finish().expect("a report");
+        assert_eq!((report.events, report.dropped, report.stands_alone), (0, 1_000, false), "{report:?}");
+        assert!(report.problem.as_deref().is_some_and(|problem| problem.contains("locked")), "{report:?}");
+        other.execute_batch("ROLLBACK").expect("the lock");
+        drop(other);
+        check_counts(&report, 1_000, 1_000);
+    }
 }
 
 /// A reader that stays: the file keeps its log, nothing of it is lost, and the report says so.
