@@ -163,7 +163,7 @@ fn set_journal(connection: &Connection, mode: &str) -> rusqlite::Result<String> 
     connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0))
 }
 
-/// How long a commit waits for a reader, with a rollback journal, before it is begun anew; well below the end's own patience.
+/// How long a commit waits for a reader, with a rollback journal, before it is begun anew; well below what the end itself waits.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Enough for all pages that a transaction changes.
