@@ -37,6 +37,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     if arguments.no_correction {
         (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
     }
+    request.skip_bad = arguments.skip_bad;
     let calibrated = calibrate(&request)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -104,6 +105,7 @@ fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request
         markers,
         realtime_only: arguments.realtime_only,
         timeline: if arguments.timeline == "tracer" { OutputClock::Tracer } else { OutputClock::System },
+        skip_bad: false,
         outputs: outputs.to_vec(),
     })
 }

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use crate::support::{complaint, output, probe_sync};
 
 /// A set, and how many nodes it has.
-struct Set {
+pub struct Set {
     folder: PathBuf,
-    nodes: usize,
+    pub nodes: usize,
 }
 
 impl Set {
     /// None, with a message, where the real inputs are not.
-    fn find(name: &str, nodes: usize) -> Option<Set> {
+    pub fn find(name: &str, nodes: usize) -> Option<Set> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/rocpd").join(name);
         if folder.is_dir() {
             return Some(Set { folder, nodes });
@@ -25,11 +25,11 @@ impl Set {
         None
     }
 
-    fn databases(&self) -> Vec<PathBuf> {
+    pub fn databases(&self) -> Vec<PathBuf> {
         (0..self.nodes).map(|node| self.folder.join(format!("node{node}_results.db"))).collect()
     }
 
-    fn offsets(&self) -> PathBuf {
+    pub fn offsets(&self) -> PathBuf {
         self.folder.join("offsets.csv")
     }
 
@@ -52,7 +52,7 @@ impl Set {
         path
     }
 
-    fn all_pairs(&self, to: &Path) -> Vec<PathBuf> {
+    pub fn all_pairs(&self, to: &Path) -> Vec<PathBuf> {
         (0..self.nodes).map(|node| self.pairs(node, "boottime", to)).collect()
     }
 
@@ -69,7 +69,8 @@ impl Set {
     }
 }
 
-fn run(command: &str, traces: &[PathBuf], flags: &[&str], files: &[(&str, &[PathBuf])]) -> Output {
+/// A command on these traces.
+pub fn run(command: &str, traces: &[PathBuf], flags: &[&str], files: &[(&str, &[PathBuf])]) -> Output {
     let mut command = probe_sync(&[&[command], flags].concat());
     command.arg("--traces").args(traces);
     for (flag, values) in files {

@@ -24,6 +24,7 @@ use crate::nodes::{self, NodeTrace};
 use length::length;
 use measured::Measured;
 use source::Source;
+use traces::Traces;
 
 pub use calibrated::{Calibrated, CalibratedTrace};
 pub use request::{ClockSource, OutputClock, Request};
@@ -57,7 +58,7 @@ pub use request::{ClockSource, OutputClock, Request};
 /// has no map then, and a note says so.
 pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
-    let (paths, mut traces) = traces::read(request, &source)?;
+    let Traces { paths, read: mut traces, left_out } = traces::read(request, &source)?;
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| {
             trace.facts.pairs.clear();
@@ -73,10 +74,11 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         method: source.method(),
         timeline: String::new(),
         notes: Vec::new(),
-        warnings: Vec::new(),
+        warnings: left_out.iter().map(|bad| format!("left out: {bad}")).collect(),
         collectives: None,
         has_source: !matches!(source, Source::Nothing),
-        inputs: request.snapshots.clone(),
+        // Those that were left out are nobody's outputs either.
+        inputs: request.snapshots.iter().chain(&paths).cloned().collect(),
     };
     let offsets = match (source.offsets(wanted(&source, &traces, &snapshots))?, &source) {
         (Some(offsets), Source::Offsets(survey)) => {

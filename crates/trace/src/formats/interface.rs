@@ -94,6 +94,8 @@ pub enum Evidence<'a> {
 pub struct FactOptions {
     /// Further clock markers: event names that match, with the system time, ns, in the group named `system_ns`.
     pub markers: Option<regex::Regex>,
+    /// Look for damage everywhere, not only where facts are: what is read later is then whole, as far as the format can tell.
+    pub thorough: bool,
     /// Where parts of collectives go that are too many for memory; traces that are read with clones of one value share a file.
     pub spill: Spill,
 }

@@ -7,6 +7,7 @@
 //! What it does not do: read offsets or pairs (`clocks`), rewrite.
 
 mod known;
+mod reading;
 #[cfg(test)]
 mod tests;
 
@@ -16,11 +17,12 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::clocks::MarkFiles;
 use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join};
-use crate::formats::{FactOptions, TraceFormat, detect};
+use crate::formats::{FactOptions, TraceFormat};
 use crate::model::{Identity, MappedTime, TraceFacts};
 
 pub(crate) use known::KnownNodes;
 pub use known::SettledBy;
+use reading::read_all;
 
 /// One rank's trace.
 #[derive(Clone, Debug)]
@@ -48,9 +50,11 @@ pub(crate) struct Said<'a> {
     pub(crate) nodes: &'a [u32],
     /// The traces are in the order of the nodes.
     pub(crate) in_order: bool,
+    /// Traces that cannot be read are left out.
+    pub(crate) skip_bad: bool,
 }
 
-/// Reads the facts of all traces and settles whose they are.
+/// Reads the facts of all traces and settles whose they are; with them, why others were left out, where that is allowed.
 ///
 /// # Errors
 /// Names the traces that cannot be read, have no node, or contradict the caller or the run, and says which flags settle it.
@@ -60,17 +64,25 @@ pub(crate) fn read(
     known: &KnownNodes,
     marks: &MarkFiles,
     options: &FactOptions,
-) -> Result<Vec<NodeTrace>, Error> {
+) -> Result<(Vec<NodeTrace>, Vec<Error>), Error> {
     let in_order: Vec<u32> = if said.in_order { known.in_order(paths.len())? } else { Vec::new() };
     if !(said.nodes.is_empty() || said.nodes.len() == paths.len()) {
         let problem = format!("{} traces, but {} node numbers", paths.len(), said.nodes.len());
         return Err(Error::Request { problem });
     }
     let mut traces: Vec<NodeTrace> = Vec::with_capacity(paths.len());
-    let mut unsettled = Vec::new();
-    for (index, path) in paths.iter().enumerate() {
-        let format = detect(path)?;
-        let mut facts = format.read_facts(path, options)?;
+    let (mut unsettled, mut left_out) = (Vec::new(), Vec::new());
+    for ((index, path), read) in paths.iter().enumerate().zip(read_all(paths, options, said.skip_bad)) {
+        let (format, mut facts) = match read {
+            Some(Ok(facts)) => facts,
+            Some(Err(bad)) if said.skip_bad => {
+                left_out.push(bad);
+                continue;
+            }
+            Some(Err(bad)) => return Err(bad),
+            // After one that could not be read.
+            None => continue,
+        };
         marks.join(path, &mut facts)?;
         facts.identity.take_rank_of_process();
         let listed = said.nodes.get(index).map(|node| (*node, SettledBy::Caller));
@@ -100,7 +112,7 @@ pub(crate) fn read(
     traces.iter_mut().for_each(name);
     traces.sort_by_key(|trace| (trace.node, trace.part));
     join_communicators(&mut traces);
-    Ok(traces)
+    Ok((traces, left_out))
 }
 
 /// Names the communicators of different processes alike that are surely one. Roots are ranks: a trace's place in a list is none.

@@ -42,8 +42,8 @@ impl Traces {
 
     fn read(&self, said: &Said<'_>, known: &KnownNodes) -> Result<Vec<NodeTrace>, String> {
         let folder = format!("{}/", self.folder.path().display());
-        read(&self.paths, said, known, &MarkFiles::default(), &FactOptions::default())
-            .map_err(|error| error.to_string().replace(&folder, ""))
+        let read = read(&self.paths, said, known, &MarkFiles::default(), &FactOptions::default());
+        read.map(|(traces, _)| traces).map_err(|error| error.to_string().replace(&folder, ""))
     }
 
     /// Node, part and name of every trace, in the order given.
@@ -82,10 +82,10 @@ fn numbered_by(launcher: Option<Launcher>, mut known: KnownNodes) -> KnownNodes 
     known
 }
 
-const NOTHING_SAID: Said<'_> = Said { nodes: &[], in_order: false };
+const NOTHING_SAID: Said<'_> = Said { nodes: &[], in_order: false, skip_bad: false };
 
 fn named(nodes: &[u32]) -> Said<'_> {
-    Said { nodes, in_order: false }
+    Said { nodes, in_order: false, skip_bad: false }
 }
 
 fn by_host(host: &str) -> SettledBy {
@@ -370,7 +370,7 @@ fn as_many_numbers_as_traces_are_wanted() {
 
 #[test]
 fn the_order_counts_only_where_the_caller_says_so() {
-    let in_order = Said { nodes: &[], in_order: true };
+    let in_order = Said { nodes: &[], in_order: true, skip_bad: false };
     let known = KnownNodes { nodes: [0, 3, 7].into(), ..KnownNodes::default() };
     let settled = Traces::new(&[("x", None), ("", Some((1, 9))), ("", None)]).settled(&in_order, &known);
     let nodes: Vec<_> = settled.into_iter().map(|(node, _, _, by)| (node, by)).collect();
