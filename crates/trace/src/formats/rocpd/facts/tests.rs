@@ -233,20 +233,22 @@ fn no_cut_and_no_changed_byte_panics() {
         Rocpd.read_facts(&path, &FactOptions::default()).map(|facts| facts.events).map_err(|error| error.to_string())
     };
     assert_eq!(read(&whole), Ok(100));
+    let named = |bytes: &[u8]| {
+        if let Err(said) = read(bytes) {
+            assert!(said.contains("bent_results.db"), "{said}");
+        }
+    };
     // A prime step meets every kind of page and every place in a row.
     for at in (0..whole.len()).step_by(97) {
         for flip in [0x01, 0x80, 0xff] {
             let mut bent = whole.clone();
             bent[at] ^= flip;
-            if let Err(said) = read(&bent) {
-                assert!(said.contains("bent_results.db"), "{said}");
-            }
+            named(&bent);
         }
     }
-    for end in (0..whole.len()).step_by(1009) {
-        let said = read(&whole[..end]).expect_err("cut short");
-        assert!(said.contains("bent_results.db"), "{said}");
-    }
+    // A page that no row of interest is on may be missing.
+    (0..whole.len()).step_by(1009).for_each(|end| named(&whole[..end]));
+    assert!(read(&whole[..whole.len() / 2]).is_err());
 }
 
 #[test]
