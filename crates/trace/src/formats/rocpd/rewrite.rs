@@ -9,13 +9,14 @@
 //! What it does not do: choose maps.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::AtomicFile;
 use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::access::{READING, Readable, guard, wrong};
+use super::access::{READING, Readable, guard, structure, wrong};
 use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
 use super::copy::Copying;
 use crate::Error;
@@ -127,7 +128,8 @@ impl Making {
         })
     }
 
-    /// Copies a database into the output.
+    /// Copies a database into the output. That it is whole is looked up meanwhile: reading rows does not show all damage, and what is
+    /// written from it is in order.
     fn add(
         &mut self,
         path: &Path,
@@ -136,10 +138,30 @@ impl Making {
         foreign: Foreign,
     ) -> Result<RewriteStats, Error> {
         let readable = Readable::find(path)?;
-        let catalog = self.copying.attach(&readable, path)?;
+        let length = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
+        std::thread::scope(|scope| {
+            let whole = scope.spawn(|| readable.expect_whole());
+            self.copying.attach(&readable, path)?;
+            let stats = self.copy(path, map, tags, foreign)?;
+            self.copying.detach(path)?;
+            whole.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok(RewriteStats { bytes_read: length, ..stats })
+        })
+    }
+
+    /// Copies the attached database, as it is at one moment.
+    fn copy(
+        &mut self,
+        path: &Path,
+        map: &mut MapFunction<'_>,
+        tags: &[(String, String)],
+        foreign: Foreign,
+    ) -> Result<RewriteStats, Error> {
+        let output = self.output.clone();
+        let failed = |problem: rusqlite::Error| wrong(&output, "writing it", &problem);
+        self.copying.connection().execute_batch("BEGIN").map_err(failed)?;
+        let catalog = self.copying.catalog(path)?;
         self.admit(path, &catalog, tags)?;
-        let begun = self.copying.connection().execute_batch("BEGIN");
-        begun.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
         let mut stats = RewriteStats::default();
         for table in &catalog.tables {
             let of_table = self.copying.table(path, table, map)?;
@@ -157,10 +179,7 @@ impl Making {
         for writer in &catalog.writers {
             self.tag(&format!("{METADATA}{}", writer.suffix), tags)?;
         }
-        let ended = self.copying.connection().execute_batch("COMMIT");
-        ended.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
-        self.copying.detach(path)?;
-        stats.bytes_read = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
+        self.copying.connection().execute_batch("COMMIT").map_err(failed)?;
         Ok(stats)
     }
 
@@ -316,7 +335,7 @@ fn check(written: &Path) -> Result<Option<String>, Unfit> {
     std::thread::scope(|scope| {
         let references = scope.spawn(|| dangling(written));
         let broken = structure(written);
-        let dangling = references.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let dangling = references.join().unwrap_or_else(|panic| resume_unwind(panic));
         match broken.map_err(Unfit::Refused)?.as_str() {
             "ok" => dangling.map_err(Unfit::Refused),
             said => Err(Unfit::Broken(format!(
@@ -324,14 +343,6 @@ fn check(written: &Path) -> Result<Option<String>, Unfit> {
             ))),
         }
     })
-}
-
-/// `ok`, or the first thing that is wrong with pages and rows.
-fn structure(written: &Path) -> rusqlite::Result<String> {
-    let connection = Connection::open_with_flags(written, READING)?;
-    guard(&connection)?;
-    connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
-    connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
 }
 
 /// How many references lead to rows that are not there, and the first, in words.

@@ -9,10 +9,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use super::access::{Readable, wrong};
+use super::access::Readable;
 use super::catalog::Catalog;
 use super::collectives;
 use super::environment::Environment;
@@ -27,24 +26,13 @@ use crate::model::{TraceClock, TraceFacts};
 /// # Errors
 /// Names file, table and row.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
-    let connection = Readable::find(path)?.connect()?;
-    let catalog = Catalog::read(&connection, "main", path)?;
+    let readable = Readable::find(path)?;
     if options.thorough {
-        expect_whole(&connection, path)?;
+        readable.expect_whole()?;
     }
+    let connection = readable.connect()?;
+    let catalog = Catalog::read(&connection, "main", path)?;
     of_database(&Database { path, connection: &connection, catalog: &catalog }, options)
-}
-
-/// Refuses pages and rows that SQLite finds damaged anywhere; CHECKs were the writer's business.
-fn expect_whole(connection: &Connection, path: &Path) -> Result<(), Error> {
-    let failed = |problem: rusqlite::Error| wrong(path, "checking it", &problem);
-    connection.execute_batch("PRAGMA ignore_check_constraints = ON").map_err(failed)?;
-    let said: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
-    if said == "ok" {
-        return Ok(());
-    }
-    let problem = format!("is damaged ({said}); copy it again from its node, or leave it out");
-    Err(Error::Database { path: path.to_owned(), problem })
 }
 
 fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFacts, Error> {
