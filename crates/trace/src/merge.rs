@@ -121,7 +121,12 @@ fn write(
     let mut counts: Vec<Counting<'_>> = Vec::with_capacity(traces.len());
     for calibrated in traces {
         let CalibratedTrace { map, clock, measured, .. } = calibrated;
-        counts.push(Counting::new(map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured));
+        counts.push(Counting::new(
+            calibrated.trace.facts.clock,
+            map.as_ref().unwrap_or(&identity),
+            clock.as_ref(),
+            *measured,
+        ));
     }
     let mut maps: Vec<_> = counts.iter_mut().map(|count| |time: Picoseconds| count.map(time)).collect();
     let mut inputs: Vec<MergeInput<'_>> = traces
