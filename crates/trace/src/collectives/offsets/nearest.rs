@@ -61,11 +61,14 @@ pub(super) fn nearest<'a>(
     operations: &(impl Iterator<Item = (&'a Order, &'a [Visit])> + Clone),
     middle_ns: i64,
 ) -> Option<Vec<Option<Clock>>> {
-    let stays: usize = operations.clone().map(|(_, stays)| stays.len()).sum();
-    for _ in 0..SWEEPS_MAX.min(WORK_MAX / stays.max(1)) {
+    let mut work = 0;
+    for _ in 0..SWEEPS_MAX {
         let mut broken = false;
         for (order, stays) in operations.clone() {
-            broken |= satisfy(&mut clocks, order, stays, middle_ns);
+            broken |= satisfy(&mut clocks, order, stays, middle_ns, &mut work);
+            if work > WORK_MAX {
+                return None;
+            }
         }
         if !broken {
             return Some(clocks);
@@ -75,7 +78,7 @@ pub(super) fn nearest<'a>(
 }
 
 /// Moves the clocks onto the orders of one operation that are broken; whether any was.
-fn satisfy(clocks: &mut [Option<Clock>], order: &Order, stays: &[Visit], middle_ns: i64) -> bool {
+fn satisfy(clocks: &mut [Option<Clock>], order: &Order, stays: &[Visit], middle_ns: i64, work: &mut usize) -> bool {
     let begins = |visit: &&Visit| match order {
         Order::AllToAll | Order::To(_) => true,
         Order::From(root) => visit.node == *root,
@@ -90,11 +93,10 @@ fn satisfy(clocks: &mut [Option<Clock>], order: &Order, stays: &[Visit], middle_
         Order::Exchange(_) => false,
     };
     let mut broken = false;
+    let mut latest = latest_two(clocks, stays.iter().filter(begins), middle_ns);
+    *work += 2 * stays.len();
     for end in stays.iter().filter(ends) {
-        let start = |visit: &Visit| Some(clocks[visit.node].as_ref()?.on_reference(visit.start, middle_ns));
-        let starts = stays.iter().filter(begins).filter(|visit| visit.node != end.node);
-        let latest = starts.filter_map(|visit| Some((start(visit)?, visit.node))).max_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((from, first)) = latest else { continue };
+        let Some((from, first)) = latest.into_iter().flatten().find(|(_, node)| *node != end.node) else { continue };
         let Some(to) = clocks[end.node].as_ref().map(|clock| clock.on_reference(end.end, middle_ns)) else { continue };
         let weight = |node: usize, x: f64| clocks[node].as_ref().map_or(0.0, |clock| clock.weight(x));
         let weights = weight(first, from) + weight(end.node, to);
@@ -106,8 +108,32 @@ fn satisfy(clocks: &mut [Option<Clock>], order: &Order, stays: &[Visit], middle_
             clocks[node].iter_mut().for_each(|clock| clock.shift(x, step));
         }
         broken = true;
+        latest = latest_two(clocks, stays.iter().filter(begins), middle_ns);
+        *work += stays.len();
     }
     broken
+}
+
+/// The latest start on the reference's clock and its node, and the latest of another node.
+fn latest_two<'a>(
+    clocks: &[Option<Clock>],
+    starts: impl Iterator<Item = &'a Visit>,
+    middle_ns: i64,
+) -> [Option<(f64, usize)>; 2] {
+    let mut latest: [Option<(f64, usize)>; 2] = [None; 2];
+    for visit in starts {
+        let Some(clock) = &clocks[visit.node] else { continue };
+        let at = clock.on_reference(visit.start, middle_ns);
+        // A node has one stay in an operation.
+        let place = latest.iter().position(|known| known.is_none_or(|(other, _)| at > other));
+        if place == Some(0) {
+            latest[1] = latest[0];
+        }
+        if let Some(place) = place {
+            latest[place] = Some((at, visit.node));
+        }
+    }
+    latest
 }
 
 /// What is broken is moved so far beyond its edge that rounding to ns does not break it again, and that the search ends.
@@ -115,7 +141,7 @@ const MARGIN_NS: f64 = 10.0;
 /// Passes over all operations.
 const SWEEPS_MAX: usize = 1000;
 /// Stays looked at in all passes: some seconds.
-const WORK_MAX: usize = 50_000_000;
+const WORK_MAX: usize = 200_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -157,6 +183,21 @@ mod tests {
         let stays = vec![visit(0, second + 800, second + 900), visit(1, second, second + 500)];
         let found = moved(&[(0.0, 0.0); 2], &[(Order::AllToAll, stays)]).expect("possible");
         assert!((found[1].1 * 1000.0 / -307.0 - 1.0).abs() < 0.01 && found[1].0.abs() < 4.0, "{found:?}");
+    }
+
+    #[test]
+    fn the_latest_starts_are_of_two_nodes() {
+        let clocks: Vec<Option<Clock>> =
+            (0..4).map(|node| (node != 3).then(|| Clock::new(0.0, 0.0, [1.0; 2]))).collect();
+        let check = |starts: [i64; 4], expected: [Option<(f64, usize)>; 2]| {
+            let stays: Vec<Visit> = (0..4).map(|node| visit(node, starts[node], 100)).collect();
+            assert_eq!(latest_two(&clocks, stays.iter(), 0), expected, "{starts:?}");
+        };
+        // Node 3 has no clock.
+        check([1, 2, 3, 9], [Some((3.0, 2)), Some((2.0, 1))]);
+        check([3, 2, 1, 9], [Some((3.0, 0)), Some((2.0, 1))]);
+        check([2, 3, 1, 9], [Some((3.0, 1)), Some((2.0, 0))]);
+        assert_eq!(latest_two(&clocks, [visit(1, 5, 6)].iter(), 0), [Some((5.0, 1)), None]);
     }
 
     #[test]
