@@ -19,7 +19,7 @@ use probe_sync_estimate::series::{Axis, OffsetSample};
 use crate::Error;
 use crate::clocks::{MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, node_clock, own_span};
 use crate::collectives::{CollectiveOffsets, MapTime};
-use crate::model::TraceClock;
+use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{self, NodeTrace};
 use length::length;
 use measured::Measured;
@@ -88,7 +88,8 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         (Some(offsets), _) => offsets,
         (None, Source::Collectives) => {
             let found = offsets_of_collectives(&traces, &snapshots)?;
-            let offsets = as_offsets(&found);
+            let mut offsets = as_offsets(&found);
+            share_boot_clocks(&mut offsets, &mut traces, &snapshots);
             calibrated.collectives = Some(found);
             offsets
         }
@@ -322,6 +323,41 @@ fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     offsets
 }
 
+/// Gives a trace in which no collective tells of its clock that of another trace of its host: processes of one boot share its clock.
+/// `snapshots` are in the traces' order; where pairs tie a trace to the system clock, its offsets are of that.
+fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots: &[Option<Snapshots>]) {
+    let on_boot_clock = |(trace, pairs): (&NodeTrace, &Option<Snapshots>)| {
+        let TraceFacts { identity, clock, pairs: own, brackets, span, .. } = &trace.facts;
+        let untied = *clock == TraceClock::Boot && own.is_empty() && brackets.is_empty() && pairs.is_none();
+        Some((identity.hostname.clone()?, span.filter(|_| untied)?.0))
+    };
+    let places: Vec<Option<(String, Picoseconds)>> = traces.iter().zip(snapshots).map(on_boot_clock).collect();
+    let is_known = |part: u32| part == offsets.reference || offsets.nodes.contains_key(&part);
+    let known: Vec<bool> = traces.iter().map(|trace| is_known(trace.part)).collect();
+    for at in (0..traces.len()).filter(|at| !known[*at]) {
+        let Some((host, start)) = &places[at] else { continue };
+        let same = |place: &Option<(String, Picoseconds)>| {
+            place.as_ref().is_some_and(|(other, first)| other == host && (first - start).abs() < ONE_BOOT_PS)
+        };
+        let Some(other) = (0..traces.len()).find(|other| known[*other] && same(&places[*other])) else { continue };
+        let of_reference = OffsetSample {
+            drift_ppm: Some(0.0),
+            drift_sigma_ppm: Some(0.0),
+            sigma_ns: Some(0.0),
+            ..OffsetSample::bare(0, 0.0)
+        };
+        let samples = offsets.nodes.get(&traces[other].part).cloned().unwrap_or_else(|| vec![of_reference]);
+        offsets.nodes.insert(traces[at].part, samples);
+        let note = format!(
+            "no collective tells of its clock; it is that of {}, of the same host",
+            traces[other].path.display()
+        );
+        traces[at].facts.notes.push(note);
+    }
+}
+
+/// Traces of one host that begin so far apart, ps on CLOCK_BOOTTIME, may be of two boots.
+const ONE_BOOT_PS: Picoseconds = 3_600_000_000_000_000;
 /// In the place of a file's name.
 const OF_COLLECTIVES: &str = "collectives";
 const UNUSED_SNAPSHOTS: &str =

@@ -21,9 +21,14 @@
 //! Nodes that always end late bias it, so `sigma_ns` is never below what a truth anywhere in the interval would have (its
 //! width/√12).
 //!
-//! What it does not do: use rooted or point-to-point operations (one direction only), or ambiguous ones.
+//! An estimate that breaks an operation all the same is moved to the nearest that breaks none (`nearest`).
+//!
+//! What it does not do: bound clocks by rooted or point-to-point operations (one direction only), or use ambiguous ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod nearest;
+mod used;
+
+use std::collections::BTreeSet;
 
 use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, StampNoise, fit};
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
@@ -31,11 +36,12 @@ use probe_sync_estimate::window::EdgeAlphaBeta;
 use probe_sync_time::{Edge, Exchange, NodeId, StampSource, Timestamp};
 use serde::Serialize;
 
+use self::nearest::Clock;
+use self::used::{Ordered, Used, Visit};
 use super::NodeCollectives;
-use super::matching::{MatchOptions, Matching, Operation, Order, match_operations};
+use super::matching::{MatchOptions, Matching, Order, match_operations};
 use super::report::span;
 use crate::Error;
-use crate::model::{PS_PER_NS, Picoseconds};
 
 /// What may be assumed about the clocks.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -160,9 +166,9 @@ pub(crate) fn from_collectives(
     let problem = |problem: &str| Error::Collectives { problem: problem.to_owned() };
     let reference = nodes.iter().position(|node| node.node == options.reference);
     let reference = reference.ok_or_else(|| problem("the reference node has no trace"))?;
-    let mut used = Used::new(VISITS_MAX);
+    let mut used = Used::new(used::VISITS_MAX);
     let matching = match_operations(nodes, options.matching, &mut |operation| used.take(nodes, operation));
-    let Used { visits, step, .. } = used;
+    let Used { visits, directed, step, .. } = used;
     let span_ns = window(&visits, reference)
         .ok_or_else(|| problem("no all-to-all operation of the reference node is surely shared with another node"))?;
     let middle = i128::midpoint(span_ns[0].into(), span_ns[1].into()) as i64;
@@ -199,64 +205,33 @@ pub(crate) fn from_collectives(
     notes.extend(excluded.take(NOTES_MAX));
     let drifts = drift_bounds(nodes.len(), reference, &edges, options.max_skew);
     let estimates = solution.nodes.iter().zip(nodes).zip(drifts);
+    let mut found: Vec<NodeOffset> = estimates.map(|((estimate, node), drift)| offset(estimate, node, drift)).collect();
+    break_none(&mut found, reference, &visits, &directed, middle);
     Ok(CollectiveOffsets {
         reference: options.reference,
         reference_time_ns: middle,
         span_ns,
         operations: visits.len(),
         pairs: edges.len(),
-        nodes: estimates.map(|((estimate, node), drift)| offset(estimate, node, drift)).collect(),
+        nodes: found,
         notes,
     })
 }
 
-/// One node's stay in an operation on its own clock, ns.
-#[derive(Copy, Clone, Debug)]
-struct Visit {
-    node: usize,
-    /// The latest start of its parts, rounded down.
-    start: i64,
-    /// The earliest end, rounded up.
-    end: i64,
-}
-
-/// The operations that are used: all, or evenly spread ones where all would not fit into memory. Bounds stay certain with
-/// fewer of them; they only get wider.
-struct Used {
-    /// Stays that are held at most.
-    most: usize,
-    visits: Vec<Vec<Visit>>,
-    held: usize,
-    seen: usize,
-    /// Every so many-th is used, as a power of two.
-    step: u32,
-}
-
-impl Used {
-    fn new(most: usize) -> Self {
-        Self { most, visits: Vec::new(), held: 0, seen: 0, step: 0 }
-    }
-
-    fn take(&mut self, nodes: &[NodeCollectives<'_>], operation: &Operation<'_>) {
-        if operation.order != Order::AllToAll {
-            return;
-        }
-        self.seen += 1;
-        if !(self.seen - 1).is_multiple_of(1 << self.step) {
-            return;
-        }
-        let Some(stays) = visits(nodes, operation) else { return };
-        self.held += stays.len();
-        self.visits.push(stays);
-        if self.held > self.most {
-            self.step += 1;
-            let mut place = 0;
-            self.visits.retain(|_| {
-                place += 1;
-                place % 2 == 1
-            });
-            self.held = self.visits.iter().map(Vec::len).sum();
-        }
+/// Moves the estimates, where they break an operation, to the nearest that break none.
+fn break_none(found: &mut [NodeOffset], reference: usize, visits: &[Vec<Visit>], directed: &[Ordered], middle_ns: i64) {
+    let clock = |(place, node): (usize, &NodeOffset)| {
+        let stated = node.sigma_ns.zip(node.drift_sigma_ppm).map(|(offset, drift)| [offset, drift * 1e-6]);
+        let sigma = if place == reference { [0.0; 2] } else { stated? };
+        node.reachable.then(|| Clock::new(node.offset_ns, node.drift_ppm * 1e-6, sigma))
+    };
+    let clocks = found.iter().enumerate().map(clock).collect();
+    let all = visits.iter().map(|stays| (&Order::AllToAll, &stays[..]));
+    let operations = all.chain(directed.iter().map(|ordered| (&ordered.order, &ordered.stays[..])));
+    let Some(clocks) = nearest::nearest(clocks, &operations, middle_ns) else { return };
+    for (node, clock) in found.iter_mut().zip(clocks) {
+        let Some(clock) = clock else { continue };
+        (node.offset_ns, node.drift_ppm) = (clock.offset_ns(), clock.rate() * 1e6);
     }
 }
 
@@ -274,27 +249,6 @@ fn left_out(matching: &Matching, step: u32) -> Vec<String> {
         notes.push(format!("{} parts could not be kept or read back, and are not used", matching.lost));
     }
     notes
-}
-
-/// The stays of an operation's nodes; None where a time is out of range.
-fn visits(nodes: &[NodeCollectives<'_>], operation: &Operation<'_>) -> Option<Vec<Visit>> {
-    let mut found: BTreeMap<usize, (Picoseconds, Picoseconds)> = BTreeMap::new();
-    for part in &operation.parts {
-        let map = nodes[part.node].map;
-        let (start, end) = (map(part.start_ps).at, map(part.end_ps).at);
-        let stay = found.entry(part.node).or_insert((start, end));
-        *stay = (stay.0.max(start), stay.1.min(end));
-    }
-    let visit = |(node, (start, end)): (usize, (Picoseconds, Picoseconds))| {
-        let end = -((-end).div_euclid(PS_PER_NS));
-        Some(Visit { node, start: bounded(start.div_euclid(PS_PER_NS))?, end: bounded(end)? })
-    };
-    found.into_iter().map(visit).collect()
-}
-
-/// Times whose differences fit into i64.
-fn bounded(ns: i128) -> Option<i64> {
-    i64::try_from(ns).ok().filter(|ns| ns.unsigned_abs() < TIME_MAX_NS)
 }
 
 /// First start and last end on the reference's clock.
@@ -458,9 +412,6 @@ fn named(nodes: &[NodeCollectives<'_>], edge: Edge) -> String {
 /// Nodes of one operation up to which every pair is an edge: 2016 edges.
 const ALL_PAIRS_NODES: usize = 64;
 
-/// Times beyond this many ns from the epoch (146 years) are refused, so that differences fit into i64.
-const TIME_MAX_NS: u64 = 1 << 62;
-
 /// The bias of a pair's ends as a share of the margin, before loops say more.
 const ASYMMETRY_PRIOR: f64 = 0.3;
 
@@ -475,9 +426,6 @@ const NORMAL_MAD: f64 = 1.4826;
 
 /// Ends scatter by at least this share of the margin, whatever a few of them say.
 const SCATTER_MIN: f64 = 0.1;
-
-/// Stays that are held at most: 100 MB.
-const VISITS_MAX: usize = 1 << 22;
 
 /// Pairs that are named, per kind of note.
 const NOTES_MAX: usize = 16;

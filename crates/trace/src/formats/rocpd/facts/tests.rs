@@ -219,6 +219,39 @@ fn hostile_rows_are_refused_by_name_or_left_alone() {
 }
 
 #[test]
+fn no_cut_and_no_changed_byte_panics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "gpu-07", &torch(0, 2));
+    for turn in 0..50 {
+        database.call("ncclAllReduce", 100 * turn + 1, 100 * turn + 50, SUM);
+        database.sample(100 * turn + 60, &text(r#"{"message": "probe_sync.clock#1700000000000000000"}"#));
+    }
+    let whole = std::fs::read(&database.path).expect("a database");
+    let path = folder.path().join("bent_results.db");
+    let read = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("written");
+        Rocpd.read_facts(&path, &FactOptions::default()).map(|facts| facts.events).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(&whole), Ok(100));
+    let named = |bytes: &[u8]| {
+        if let Err(said) = read(bytes) {
+            assert!(said.contains("bent_results.db"), "{said}");
+        }
+    };
+    // A prime step meets every kind of page and every place in a row.
+    for at in (0..whole.len()).step_by(97) {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut bent = whole.clone();
+            bent[at] ^= flip;
+            named(&bent);
+        }
+    }
+    // A page that no row of interest is on may be missing.
+    (0..whole.len()).step_by(1009).for_each(|end| named(&whole[..end]));
+    assert!(read(&whole[..whole.len() / 2]).is_err());
+}
+
+#[test]
 fn a_damaged_environment_costs_the_rank_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let facts = process(folder.path(), 0, "a", "{\"RANK\": ").facts().expect("facts");
@@ -452,6 +485,44 @@ fn without_the_calls_that_made_it_a_communicator_is_one_where_it_reaches_all() {
     // Whose root 1 is, no order of a list says.
     let unknown = judged(&ranks("silent", &silent, &["0", "1"], 1));
     assert_eq!((unknown.edges, unknown.unordered_parts), (0, 4), "{unknown:?}");
+}
+
+#[test]
+fn collectives_alone_give_a_helper_its_hosts_boot_clock() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hour = 3_600_000_000_000;
+    let mut databases: Vec<Database> = Vec::new();
+    for (rank, ahead) in [(0, hour), (1, 5 * hour)] {
+        let mut database = process(folder.path(), rank, &format!("host{rank}"), &torch(rank, 2));
+        let made = [("comm", "0x55d0"), ("nranks", "2"), ("myrank", &rank.to_string())];
+        database.call("ncclCommInitRank", ahead + 1, ahead + 2, &made);
+        for turn in 1..20 {
+            let at = ahead + 100_000_000 * turn;
+            database.call("ncclAllReduce", at, at + 20_000, SUM);
+        }
+        databases.push(database);
+    }
+    // Helpers of both ranks; one of another boot of the second host; one of a host that is not known otherwise.
+    for (number, host, at) in
+        [(10, "host0", hour), (11, "host1", 5 * hour), (12, "host1", 9 * hour), (13, "host2", hour)]
+    {
+        let mut helper = process(folder.path(), number, host, "{}");
+        helper.call("work", at, at + 1_000, &[]);
+        databases.push(helper);
+    }
+    let traces: Vec<PathBuf> = databases.iter().map(|database| database.path.clone()).collect();
+    let request = Request { traces, clocks: ClockSource::Collectives, ..Request::default() };
+    let calibrated = calibrate(&request).expect("two ranks");
+    assert_eq!(calibrated.timeline, "boot clock of node 0");
+    let mapped = |name: &str, at: i64| {
+        let trace = calibrated.traces.iter().find(|trace| trace.trace.path.ends_with(name)).expect("it is there");
+        trace.map.as_ref().map(|map| map.map(i128::from(at) * 1000).time_ps / 1000)
+    };
+    assert_eq!(mapped("10_results.db", hour + 7), Some(i128::from(hour + 7)));
+    let (helper, rank) = (mapped("11_results.db", 5 * hour + 7), mapped("1_results.db", 5 * hour + 7));
+    assert_eq!(helper, rank);
+    assert!(helper.is_some_and(|at| (at - i128::from(hour) - 7).abs() < 30_000), "{helper:?}");
+    assert_eq!((mapped("12_results.db", 9 * hour), mapped("13_results.db", hour)), (None, None));
 }
 
 #[test]
