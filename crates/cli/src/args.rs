@@ -43,6 +43,9 @@ pub enum Command {
     /// Put the traces of all nodes into one file, on one clock
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Merge(MergeArgs),
+    /// Write traces of any format as Perfetto, in one pass; on the reference clock where one is known
+    #[command(after_long_help = guide(CONVERT_GUIDE))]
+    Convert(ConvertArgs),
     /// Prove or disprove that no collective ends before a peer has begun
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
@@ -312,6 +315,42 @@ pub struct MergeArgs {
     pub validate: bool,
 }
 
+/// Flags of `convert`: those of `rocpd convert`, and where the clocks are learnt from.
+#[derive(Args, Debug)]
+#[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
+pub struct ConvertArgs {
+    /// What to convert; without offsets times stay as they are
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The formats to write
+    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz"])]
+    pub output_format: Vec<String>,
+    /// The first part of the outputs' names
+    #[arg(short = 'o', long, value_name = "NAME", env = "ROCPD_OUTPUT_NAME", default_value = "out")]
+    pub output_file: String,
+    /// The directory of the outputs, which is made
+    #[arg(short = 'd', long, value_name = "DIR", env = "ROCPD_OUTPUT_PATH", default_value = "./rocpd-output-data")]
+    pub output_path: PathBuf,
+    /// Leave out what is before: ns on the clock of the output, or a share of what the traces span (30%)
+    #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
+    pub start: Option<probe_sync_trace::Bound>,
+    /// Leave out what is after
+    #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
+    pub end: Option<probe_sync_trace::Bound>,
+    /// Leave out what is before the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub start_marker: Option<String>,
+    /// Leave out what is after the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub end_marker: Option<String>,
+    /// true: only events that lie in the window whole; false: those too that reach into it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub inclusive: bool,
+    /// Leave out arguments of events
+    #[arg(long)]
+    pub without_args: bool,
+}
+
 /// Flags of `check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
@@ -412,6 +451,17 @@ Beside an output lies its alignment_stats.json, for several in a folder of that 
 corrections, uncertainty.
 Times end on the clock of the reference node, which the offsets state (node 0 where they do not).
 An output that is a link is followed; a pipe or a device is written through, without statistics beside it.";
+
+/// What `convert --help` teaches after the flags.
+const CONVERT_GUIDE: &str = "\
+EXAMPLES
+  probe_sync convert -i rank*.pt.trace.json.gz -f pftrace -d traces -o job --run-dir probe_sync_out
+                                             all ranks in traces/job_results.pftrace, on one clock
+  probe_sync convert -i rank0.pt.trace.json.gz -f pftrace --start 30% --end 40%
+
+Slices of a row that overlap without nesting go to further rows below it: none is dropped, none is shortened. Traces are read once,
+however many formats are written, and memory does not grow with them; what has to wait for its turn is in TMPDIR.
+Without --run-dir, --offsets or --from-collectives each trace keeps its own clock.";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod clock;
+mod convert;
 mod days;
 mod documents;
 mod faults;

@@ -22,8 +22,8 @@ use crate::Error;
 
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use interface::{
-    Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteOptions,
-    RewriteStats, TraceFormat,
+    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
+    PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub use kineto::Kineto;
 pub use xspace::XSpace;
