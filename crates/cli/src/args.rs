@@ -295,7 +295,7 @@ pub struct MergeArgs {
     /// What to merge
     #[command(flatten)]
     pub input: TraceArgs,
-    /// The file to write: combined.xplane.pb or combined.json.gz
+    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
     /// Merge nodes without known clocks too, unchanged and marked so
@@ -310,6 +310,9 @@ pub struct MergeArgs {
     /// Keep each event's correction
     #[arg(long)]
     pub annotate: bool,
+    /// Leave out tables and views of databases that are not rocprofv3's; without this such a database is refused
+    #[arg(long)]
+    pub drop_foreign: bool,
     /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,

@@ -42,10 +42,14 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
         allow_uncalibrated: arguments.allow_uncalibrated || arguments.no_correction,
         annotate: arguments.annotate,
+        drop_foreign: arguments.drop_foreign,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
     for (calibrated, stats) in calibrated.traces.iter().zip(&report.traces) {
         crate::output::print(&summary(&calibrated.trace, &arguments.output, stats))?;
+    }
+    for note in &report.notes {
+        crate::output::print(&format!("{note}\n"))?;
     }
     if arguments.validate { print_verdict(&calibrated, &check(&calibrated)) } else { Ok(()) }
 }

@@ -93,6 +93,15 @@ impl AtomicFile {
         Ok(writer.get_mut())
     }
 
+    /// Where the file is until it is whole, for libraries that open files by name; `None` for a pipe or device. What is written there
+    /// by another way than this must be written before the commit.
+    pub fn unfinished(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Beside { partial, .. } => partial.as_ref().map(Partial::at),
+            Place::Through => None,
+        }
+    }
+
     /// Waits until the disk has the content, then gives the file its name.
     ///
     /// # Errors

@@ -42,6 +42,11 @@ impl Partial {
         Ok((Partial { at, renamed: false }, file))
     }
 
+    /// Where it is until then.
+    pub(crate) fn at(&self) -> &Path {
+        &self.at
+    }
+
     /// Gives the file its name.
     ///
     /// # Errors

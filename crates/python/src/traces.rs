@@ -97,7 +97,7 @@ pub fn merge(
             return Err(Failure::config(format!("plane_layout={other:?}: give \"xprof\" or \"gpu-tracks\"")).into());
         }
     };
-    let settings = MergeSettings { layout, allow_uncalibrated, annotate };
+    let settings = MergeSettings { layout, allow_uncalibrated, annotate, ..MergeSettings::default() };
     let request = asked.request(vec![output.clone()])?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let calibrated = calibrate(&request)?;

@@ -28,7 +28,13 @@ fn repeat(real: &Path, output: &Path, size: u64) -> Outcome<()> {
     let mut maps: Vec<_> = (0..size.div_ceil(once)).map(later).collect();
     let mut inputs: Vec<MergeInput<'_>> = Vec::new();
     for (copy, map) in (0..).zip(&mut maps) {
-        inputs.push(MergeInput { path: real.to_path_buf(), part: copy, name: String::new(), map });
+        inputs.push(MergeInput {
+            path: real.to_path_buf(),
+            part: copy,
+            name: String::new(),
+            map,
+            metadata: Vec::new(),
+        });
     }
     Kineto.merge(&mut inputs, output, &MergeOptions::default())?;
     Ok(())

@@ -7,6 +7,8 @@
 //!
 //! What it does not do: make maps; print.
 
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::NewFolders;
@@ -18,6 +20,7 @@ use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{RewriteOptions, refuse_other_ending};
 use crate::model::{ClockPair, PS_PER_NS, Picoseconds};
 use crate::outputs;
+use crate::provenance;
 
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +43,8 @@ pub struct Aligned<'a> {
     pub stats: AlignmentStats,
 }
 
-/// Traces being aligned: every [`Iterator::next`] writes one, and nothing is written before.
+/// Traces being aligned, as many at once as there are processors: nothing is written before the first [`Iterator::next`], and
+/// after an error no further ones are begun.
 #[derive(Debug)]
 #[must_use = "traces are written as the iterator is driven"]
 pub struct Aligning<'a> {
@@ -50,12 +54,14 @@ pub struct Aligning<'a> {
     /// By trace: what is written into its output.
     snapshots: Vec<Vec<ClockPair>>,
     next: usize,
+    /// Written already, not yet told.
+    done: VecDeque<Result<Aligned<'a>, Error>>,
     /// Removes an output folder into which nothing came.
     _folders: NewFolders,
 }
 
 /// Aligns every trace into `output`: a file for a single trace, else a directory, which is made. Each output appears when it is
-/// whole, and its statistics with it; after an error there is nothing more, and what was written before stays.
+/// whole, and its statistics with it; after an error nothing more is begun, and what is written stays.
 ///
 /// ```
 /// use probe_sync_trace::{AlignSettings, ClockSource, Request, align, calibrate};
@@ -90,9 +96,12 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
     } else {
         vec![Vec::new(); outputs.len()]
     };
-    let options =
-        RewriteOptions { base_ns: common_base(&calibrated.traces)?, annotate: settings.annotate, snapshots: &[] };
-    Ok(Aligning { calibrated, outputs, options, snapshots, next: 0, _folders: folders })
+    let options = RewriteOptions {
+        base_ns: common_base(&calibrated.traces)?,
+        annotate: settings.annotate,
+        ..RewriteOptions::default()
+    };
+    Ok(Aligning { calibrated, outputs, options, snapshots, next: 0, done: VecDeque::new(), _folders: folders })
 }
 
 /// The pairs that belong into a trace's output: those taken while it was recorded, and a minute around.
@@ -133,14 +142,35 @@ impl<'a> Iterator for Aligning<'a> {
     type Item = Result<Aligned<'a>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let output = self.outputs.get(self.next)?;
-        let calibrated = &self.calibrated.traces[self.next];
-        let several = self.outputs.len() > 1;
-        let options = RewriteOptions { snapshots: &self.snapshots[self.next], ..self.options };
-        let written = write(calibrated, output, &options, several);
-        let aligned = written.map(|stats| Aligned { calibrated, output: output.clone(), stats });
-        self.next = if aligned.is_ok() { self.next + 1 } else { self.outputs.len() };
+        if self.done.is_empty() {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let batch = self.next..self.outputs.len().min(self.next + processors);
+            self.next = batch.end;
+            let this = &*self;
+            let done = std::thread::scope(|scope| {
+                let writers: Vec<_> = batch.map(|trace| scope.spawn(move || this.write(trace))).collect();
+                writers.into_iter().map(|writer| writer.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+            });
+            self.done = done;
+        }
+        let aligned = self.done.pop_front()?;
+        if aligned.is_err() {
+            self.next = self.outputs.len();
+            self.done.clear();
+        }
         Some(aligned)
+    }
+}
+
+impl<'a> Aligning<'a> {
+    /// Writes one of the traces and its statistics.
+    fn write(&self, trace: usize) -> Result<Aligned<'a>, Error> {
+        let calibrated = &self.calibrated.traces[trace];
+        let output = &self.outputs[trace];
+        let metadata = provenance::of_trace(self.calibrated, calibrated);
+        let options = RewriteOptions { snapshots: &self.snapshots[trace], metadata: &metadata, ..self.options };
+        let stats = write(calibrated, output, &options, self.outputs.len() > 1)?;
+        Ok(Aligned { calibrated, output: output.clone(), stats })
     }
 }
 
@@ -157,7 +187,7 @@ fn write(
     let mut counting = Counting::new(map, clock.as_ref(), *measured);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
     let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
-    stats.notes.splice(0..0, notes.iter().cloned());
+    stats.notes.splice(0..0, notes.iter().chain(&rewritten.notes).cloned());
     outputs::write_statistics(output, several, &stats)?;
     Ok(stats)
 }

@@ -29,6 +29,14 @@ pub enum Error {
         /// What is wrong, as a sentence without a full stop.
         problem: String,
     },
+    /// A database is not what it should be, or cannot be read or written.
+    #[error("{path}: {problem}")]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// Which table and row, what is wrong, and what to do.
+        problem: String,
+    },
     /// The traces and the nodes do not go together.
     #[error("{problem}")]
     Nodes {

@@ -21,6 +21,7 @@ mod nodes;
 mod outputs;
 mod parts;
 pub mod protobuf;
+mod provenance;
 pub mod write;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};

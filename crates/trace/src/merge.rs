@@ -12,9 +12,10 @@ use serde::Serialize;
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::{MergeInput, MergeOptions, PlaneLayout, TraceFormat, refuse_other_ending};
+use crate::formats::{MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, refuse_other_ending};
 use crate::model::Picoseconds;
 use crate::outputs;
+use crate::provenance;
 
 /// What to do beside mapping and joining.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct MergeSettings {
     pub allow_uncalibrated: bool,
     /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
     pub annotate: bool,
+    /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
+    pub drop_foreign: bool,
 }
 
 /// What merging did.
@@ -36,6 +39,8 @@ pub struct MergeReport {
     pub base_ns: i64,
     /// Traces whose clock is not known.
     pub uncalibrated: Vec<String>,
+    /// What the user should know of the output.
+    pub notes: Vec<String>,
 }
 
 /// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics are beside it.
@@ -80,10 +85,15 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
             format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
         return Err(calibrated.no_clock(problem));
     }
-    let metadata = metadata(calibrated, &uncalibrated);
-    let options = MergeOptions { base_ns: None, annotate: settings.annotate, layout: settings.layout, metadata };
-    let (base_ns, stats) = write(format, traces, output, &options)?;
-    let report = MergeReport { traces: stats, base_ns, uncalibrated };
+    let options = MergeOptions {
+        base_ns: None,
+        annotate: settings.annotate,
+        layout: settings.layout,
+        metadata: provenance::of_job(calibrated, &uncalibrated),
+        drop_foreign: settings.drop_foreign,
+    };
+    let (merged, stats) = write(format, calibrated, output, &options)?;
+    let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }
@@ -99,13 +109,14 @@ fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Er
     }
 }
 
-/// Writes the output; its base, and what was done to each trace.
+/// Writes the output; what the format says of it, and what was done to each trace.
 fn write(
     format: &dyn TraceFormat,
-    traces: &[CalibratedTrace],
+    calibrated: &Calibrated,
     output: &Path,
     options: &MergeOptions,
-) -> Result<(i64, Vec<AlignmentStats>), Error> {
+) -> Result<(MergeStats, Vec<AlignmentStats>), Error> {
+    let traces = &calibrated.traces;
     let identity = TimeMap::identity();
     let mut counts: Vec<Counting<'_>> = Vec::with_capacity(traces.len());
     for calibrated in traces {
@@ -116,18 +127,19 @@ fn write(
     let mut inputs: Vec<MergeInput<'_>> = traces
         .iter()
         .zip(&mut maps)
-        .map(|(CalibratedTrace { trace, .. }, map)| MergeInput {
-            path: trace.path.clone(),
-            part: trace.part,
-            name: trace.name.clone(),
+        .map(|(of_trace, map)| MergeInput {
+            path: of_trace.trace.path.clone(),
+            part: of_trace.trace.part,
+            name: of_trace.trace.name.clone(),
             map,
+            metadata: provenance::of_trace(calibrated, of_trace),
         })
         .collect();
     let merged = format.merge(&mut inputs, output, options)?;
     let stats = counts.into_iter().zip(&merged.inputs).zip(traces).map(|((count, input), calibrated)| {
         let mut stats =
             AlignmentStats { events: input.events, base_ns: Some(merged.base_ns), ..count.stats(&calibrated.trace) };
-        stats.notes.splice(0..0, calibrated.notes.iter().cloned());
+        stats.notes.splice(0..0, calibrated.notes.iter().chain(&input.notes).cloned());
         if calibrated.map.is_none() {
             // Unchanged times on an unknown clock: zero would be a claim.
             stats.uncertainty_ns = f64::INFINITY;
@@ -135,24 +147,6 @@ fn write(
         }
         stats
     });
-    Ok((merged.base_ns, stats.collect()))
-}
-
-fn metadata(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(String, String)> {
-    let mut pairs = vec![
-        ("probe_sync_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-        ("probe_sync_method".to_owned(), calibrated.method.to_owned()),
-        ("probe_sync_timeline".to_owned(), calibrated.timeline.clone()),
-    ];
-    for CalibratedTrace { trace, map, .. } in &calibrated.traces {
-        let middle = trace.facts.span.map(|(first, last)| first + (last - first) / 2);
-        if let (Some(map), Some(middle)) = (map, middle) {
-            let sigma = map.map(middle).sigma_ns;
-            pairs.push((format!("probe_sync_sigma_ns {}", trace.name), format!("{sigma:.1}")));
-        }
-    }
-    if !uncalibrated.is_empty() {
-        pairs.push(("probe_sync_uncalibrated".to_owned(), uncalibrated.join(", ")));
-    }
-    pairs
+    let stats = stats.collect();
+    Ok((merged, stats))
 }

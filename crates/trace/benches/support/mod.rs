@@ -98,8 +98,20 @@ impl Bench {
             let (mut first, mut second) = (map.cursor(), map.cursor());
             let (mut first, mut second) = (|time| first.map(time).time_ps, |time| second.map(time).time_ps);
             let mut inputs = [
-                MergeInput { path: input.to_owned(), part: 0, name: "node0".to_owned(), map: &mut first },
-                MergeInput { path: input.to_owned(), part: 1, name: "node1".to_owned(), map: &mut second },
+                MergeInput {
+                    path: input.to_owned(),
+                    part: 0,
+                    name: "node0".to_owned(),
+                    map: &mut first,
+                    metadata: Vec::new(),
+                },
+                MergeInput {
+                    path: input.to_owned(),
+                    part: 1,
+                    name: "node1".to_owned(),
+                    map: &mut second,
+                    metadata: Vec::new(),
+                },
             ];
             Ok(self.format.merge(&mut inputs, output, &MergeOptions::default()).map(|_| ())?)
         })

@@ -162,10 +162,12 @@ pub struct RewriteOptions<'a> {
     /// Pairs of readings of the node's tracer clock and system clock that the output keeps, where the format can and the input
     /// has none: on the node's own clocks, not mapped, as programs expect that read such pairs.
     pub snapshots: &'a [ClockPair],
+    /// Written into the output as text, where the format has a place for it: method, clock, uncertainty, versions.
+    pub metadata: &'a [(String, String)],
 }
 
 /// What rewriting one trace did.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RewriteStats {
     /// Events, as the format counts them: in Kineto all, in XSpace those with a time.
     pub events: u64,
@@ -183,6 +185,8 @@ pub struct RewriteStats {
     pub bytes_read: u64,
     /// Bytes written, before packing; 0 for one of several inputs of a merge.
     pub bytes_written: u64,
+    /// What the user should know of the output.
+    pub notes: Vec<String>,
 }
 
 /// One trace of a merge.
@@ -195,6 +199,8 @@ pub struct MergeInput<'a> {
     pub name: String,
     /// From the trace's timeline to the one that all share.
     pub map: &'a mut MapFunction<'a>,
+    /// Written into its part of the output as text, where parts have a place for it; what is said of all of them is in [`MergeOptions`].
+    pub metadata: Vec<(String, String)>,
 }
 
 impl MergeInput<'_> {
@@ -215,6 +221,8 @@ pub struct MergeOptions {
     pub layout: PlaneLayout,
     /// Written into the output as text: method, uncertainty, versions.
     pub metadata: Vec<(String, String)>,
+    /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
+    pub drop_foreign: bool,
 }
 
 /// How the planes of an XSpace are laid out.
@@ -240,6 +248,8 @@ pub struct MergeStats {
     pub headers_left_out: u64,
     /// Bytes written, before packing.
     pub bytes_written: u64,
+    /// What the user should know of the output.
+    pub notes: Vec<String>,
 }
 
 const RANK_MARKER: &[u8] = b"probe_sync.rank#";

@@ -12,6 +12,8 @@
 pub(crate) mod gzip;
 mod interface;
 mod kineto;
+#[cfg(feature = "rocpd")]
+mod rocpd;
 mod xspace;
 
 use std::fs::File;
@@ -26,6 +28,8 @@ pub use interface::{
     PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub use kineto::Kineto;
+#[cfg(feature = "rocpd")]
+pub use rocpd::Rocpd;
 pub use xspace::XSpace;
 
 /// The format of a file: by its name where a format knows it, else by its first bytes, unpacked where they are gzip.
@@ -49,11 +53,7 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
         return Ok(format);
     }
     let spaces = head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(&head).iter().all(u8::is_ascii_whitespace);
-    let problem = if spaces {
-        "holds nothing but spaces at its beginning"
-    } else {
-        "begins like neither JSON nor an XSpace protobuf"
-    };
+    let problem = if spaces { "holds nothing but spaces at its beginning" } else { NONE_OF_OURS };
     Err(Error::malformed(path, 0, problem))
 }
 
@@ -84,9 +84,18 @@ fn plain_name(path: &Path) -> String {
 
 /// All formats, in the order in which they are asked: a file of text may begin with a line feed, which is also the tag of an
 /// XSpace's first field.
+#[cfg(feature = "rocpd")]
+pub const FORMATS: [&dyn TraceFormat; 3] = [&Kineto, &XSpace, &Rocpd];
+/// All formats of a build without databases, in the order in which they are asked.
+#[cfg(not(feature = "rocpd"))]
 pub const FORMATS: [&dyn TraceFormat; 2] = [&Kineto, &XSpace];
 
 const HEAD_BYTES: usize = 4096;
+#[cfg(feature = "rocpd")]
+const NONE_OF_OURS: &str = "begins like neither JSON nor an XSpace protobuf nor a SQLite database";
+#[cfg(not(feature = "rocpd"))]
+const NONE_OF_OURS: &str =
+    "begins like neither JSON nor an XSpace protobuf; databases are read by a build with the feature rocpd";
 
 #[cfg(test)]
 mod tests {

@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 19] = [
+const MAY_IMPORT: [(&str, &[&str]); 20] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -101,7 +101,8 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
             "probe-sync-mpi",
         ],
     ),
-    ("probe-sync-trace", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate"]),
+    ("probe-sync-rocpd", &["probe-sync-time", "probe-sync-files"]),
+    ("probe-sync-trace", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-rocpd"]),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
     ("probe-sync-python", ALL),

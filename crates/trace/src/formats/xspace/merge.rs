@@ -36,7 +36,8 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
         let mut fresh = |id| line_ids.unique(id);
         let link_addend = u64::from(input.part) << LINK_SHIFT;
         let renaming = Renaming { planes: &planes, line_ids: &mut fresh, link_addend };
-        let rewriting = RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate, snapshots: &[] };
+        let rewriting =
+            RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate, ..RewriteOptions::default() };
         let rewriter = Rewriter::open(&input.path, outline, rewriting, Some(renaming), &mut sink, input.map)?;
         stats.inputs.push(rewriter.run(outline)?);
     }

@@ -8,7 +8,8 @@ fn check_refused(name: &str, text: &[u8], offset: u64, problem: &str) {
     let (input, output) = (folder.path().join(name), folder.path().join("out.json"));
     std::fs::write(&input, text).unwrap();
     let mut identity = |time| time;
-    let node = MergeInput { path: input.clone(), part: 0, name: String::new(), map: &mut identity };
+    let node =
+        MergeInput { path: input.clone(), part: 0, name: String::new(), map: &mut identity, metadata: Vec::new() };
     let errors = [
         read_facts(&input, &FactOptions::default()).map(|_| ()).unwrap_err(),
         rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time).map(|_| ()).unwrap_err(),

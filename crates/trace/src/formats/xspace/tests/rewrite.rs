@@ -74,7 +74,7 @@ fn markers_of_all_nodes_agree_after_mapping_with_the_exact_offsets() {
         for node in 0.. {
             let Ok(bytes) = std::fs::read(folder.join(format!("node{node}.xplane.pb"))) else { break };
             let offset = exact_offset(&folder, node);
-            let options = RewriteOptions { base_ns: Some(START_NS), annotate: true, snapshots: &[] };
+            let options = RewriteOptions { base_ns: Some(START_NS), annotate: true, ..RewriteOptions::default() };
             let moved = Files::new().rewritten(&bytes, &options, &mut |time| time - offset(time));
             raw.push(marker_median_ns(&bytes));
             aligned.push(marker_median_ns(&moved));

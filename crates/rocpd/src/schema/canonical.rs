@@ -1,0 +1,51 @@
+//! The views over the tables at hand, as statements.
+//!
+//! Place in the flow: last of `schema`; asks which tables and columns there are, picks the shapes of the schema, and leaves out what
+//! cannot be made.
+//! What it does not do: look at a database; what is there is asked of the caller.
+
+use super::shape::Shape;
+use super::union::quoted;
+use super::views::VIEWS;
+use super::views_by_track::VIEWS_BY_TRACK;
+
+/// A view to create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// Its name.
+    pub name: &'static str,
+    /// The query alone.
+    pub select: String,
+    /// `CREATE VIEW …`, without a semicolon.
+    pub sql: String,
+}
+
+/// The views of rocprofv3's schema over the given tables, each after those that it reads.
+///
+/// `present` says whether a table, named without suffix, has a column. A view is left out when a table or key that it needs is not
+/// there; a column of a later version is left out, any other that is missing is NULL, so that names and order stay. Tables of schema
+/// 4 (`track_id` in place of nid, pid and tid) have other views.
+pub fn canonical_views(present: &dyn Fn(&str, &str) -> bool) -> Vec<View> {
+    let shapes = if present("rocpd_region", "track_id") { VIEWS_BY_TRACK } else { VIEWS };
+    let mut views: Vec<View> = Vec::new();
+    for shape in shapes {
+        let select = match shape {
+            Shape::Joined(joined) => joined.select(present),
+            Shape::Over { tables, query, .. } => all_there(tables, &views, present).then(|| (*query).to_owned()),
+        };
+        if let Some(select) = select {
+            let name = shape.name();
+            let sql = format!("CREATE VIEW {} AS {select}", quoted(name));
+            views.push(View { name, select, sql });
+        }
+    }
+    views
+}
+
+/// Whether all tables have their column and all views have been made.
+fn all_there(tables: &[(&str, &str)], views: &[View], present: &dyn Fn(&str, &str) -> bool) -> bool {
+    tables.iter().all(|(table, column)| match *column {
+        "" => views.iter().any(|view| view.name == *table),
+        column => present(table, column),
+    })
+}

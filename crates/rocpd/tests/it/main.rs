@@ -1,0 +1,3 @@
+//! Checks of databases as SQLite and rocprofv3's readers see them.
+
+mod schema;

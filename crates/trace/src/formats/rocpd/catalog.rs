@@ -1,0 +1,298 @@
+//! What tables a database of rocprofv3 has, which of their columns are times, and what else stands in it.
+//!
+//! Place in the flow: read once per database; `facts` and `copy` go by it. A process writes tables named
+//! `rocpd_region_<its uuid>` and so on; a merged database has those of many. Which uuids there are follows from the tables
+//! `rocpd_metadata<uuid>`.
+//!
+//! One rule for all versions of the schema: in every table `rocpd_*` the columns `start`, `end`, `timestamp`, `init` and `fini` are
+//! times. Versions add tables and columns, and branches have carried different ones under one number, so columns decide.
+//! What it does not do: read rows, but those of the metadata.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use probe_sync_rocpd::schema;
+use rusqlite::Connection;
+use rusqlite::types::ValueRef;
+
+use super::access::wrong;
+use crate::Error;
+
+/// What a database holds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Catalog {
+    /// Tables that follow the rule, in the order of the file.
+    pub(super) tables: Vec<Table>,
+    /// Tables of other programs, in the order of the file.
+    pub(super) foreign: Vec<Table>,
+    /// Indexes that somebody made: name, table, definition.
+    pub(super) indexes: Vec<Index>,
+    /// Views that are not the profiler's, by name.
+    pub(super) foreign_views: Vec<String>,
+    /// Each process that wrote here.
+    pub(super) writers: Vec<Writer>,
+}
+
+/// A process's tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Writer {
+    /// What its tables' names end in.
+    pub(super) suffix: String,
+    /// Its globally unique number, in letters.
+    pub(super) guid: String,
+    /// The schema of its tables: `3`, `3.0.4`.
+    pub(super) version: String,
+    /// The clock that its times were brought to by an alignment.
+    pub(super) aligned_to: Option<String>,
+}
+
+/// A table.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// Its name.
+    pub(super) name: String,
+    /// Its name without the uuid: `rocpd_region`.
+    pub(super) base: String,
+    /// What its name ends in; empty where it ends in no writer's.
+    pub(super) suffix: String,
+    /// Its definition.
+    pub(super) sql: String,
+    /// Names of its columns.
+    pub(super) columns: Vec<String>,
+    /// Which of them are times, by place.
+    pub(super) times: Vec<usize>,
+    /// Which of them is another name of the row's number.
+    pub(super) rowid: Option<usize>,
+}
+
+/// An index.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    pub(super) name: String,
+    pub(super) table: String,
+    pub(super) sql: String,
+}
+
+impl Catalog {
+    /// Reads what `schema` (`main`, or the name under which a file is attached) of a connection holds.
+    ///
+    /// # Errors
+    /// It holds no tables of rocprofv3, or some are missing, or of a version that is not known; it has triggers, virtual tables or
+    /// generated columns, which no profiler writes and which would run on reading or copying.
+    pub(super) fn read(connection: &Connection, schema: &str, path: &Path) -> Result<Catalog, Error> {
+        let entries = entries(connection, schema).map_err(|problem| wrong(path, "reading what it holds", &problem))?;
+        let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
+        let mut catalog = Catalog::default();
+        let suffixes: Vec<String> = entries
+            .iter()
+            .filter(|entry| entry.kind == "table")
+            .filter_map(|entry| entry.name.strip_prefix(METADATA).map(str::to_owned))
+            .collect();
+        if suffixes.is_empty() {
+            return refuse("is a SQLite database, but not of rocprofv3: it has no table rocpd_metadata".to_owned());
+        }
+        let canonical = canonical_names();
+        for entry in entries {
+            match entry.kind.as_str() {
+                "table" if entry.name.starts_with("sqlite_") => {}
+                "table" => {
+                    let ours = entry.name.starts_with(PREFIX);
+                    let table = Table::read(connection, schema, path, entry, &suffixes)?;
+                    if ours { &mut catalog.tables } else { &mut catalog.foreign }.push(table);
+                }
+                // Those that SQLite makes for UNIQUE and keys have no definition.
+                "index" if entry.sql.is_empty() => {}
+                "index" => catalog.indexes.push(Index { name: entry.name, table: entry.table, sql: entry.sql }),
+                // The profiler's own: they are written anew, whatever stands in them.
+                "view" if entry.name.starts_with(PREFIX) || canonical.contains(&entry.name.as_str()) => {}
+                "view" => catalog.foreign_views.push(entry.name),
+                kind => {
+                    let (name, table) = (entry.name, entry.table);
+                    return refuse(format!(
+                        "{kind} {name} on {table}: no profiler writes one, and copying would run it; DROP {} {name} in a copy of the file first",
+                        kind.to_uppercase()
+                    ));
+                }
+            }
+        }
+        for suffix in suffixes {
+            catalog.writers.push(Writer::read(connection, schema, path, suffix)?);
+        }
+        catalog.refuse_incomplete(path)?;
+        Ok(catalog)
+    }
+
+    /// The tables of one base name, of all processes.
+    pub(super) fn of_base<'a>(&'a self, base: &'a str) -> impl Iterator<Item = &'a Table> {
+        self.tables.iter().filter(move |table| table.base == base)
+    }
+
+    /// Every writer has the tables without which its rows mean nothing, and all are of one version.
+    fn refuse_incomplete(&self, path: &Path) -> Result<(), Error> {
+        let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
+        for Writer { suffix, version, .. } in &self.writers {
+            for base in REQUIRED {
+                if !self.of_base(base).any(|table| table.suffix == *suffix) {
+                    return refuse(format!(
+                        "has no table {base}{suffix}: the database is not whole, or is of a schema that is not known; write it again"
+                    ));
+                }
+            }
+            let first = &self.writers[0].version;
+            if version != first {
+                return refuse(format!(
+                    "holds tables of schema {first} and of schema {version}: merge them with --schema"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Writer {
+    fn read(connection: &Connection, schema: &str, path: &Path, suffix: String) -> Result<Writer, Error> {
+        let table = format!("{METADATA}{suffix}");
+        let failed = |problem: rusqlite::Error| wrong(path, &format!("reading the table {table}"), &problem);
+        let mut statement =
+            connection.prepare(&format!("SELECT tag, value FROM {schema}.{}", quoted(&table))).map_err(failed)?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        let mut writer = Writer { suffix, guid: String::new(), version: String::new(), aligned_to: None };
+        while let Some(row) = rows.next().map_err(failed)? {
+            let value = row.get_ref(1).map_err(failed).map(text)?.unwrap_or_default();
+            match row.get_ref(0).map_err(failed).map(text)?.as_deref() {
+                Some("guid") => writer.guid = value,
+                Some("schema_version") => writer.version = value,
+                Some(ALIGNED_TO) => writer.aligned_to = Some(value),
+                _ => {}
+            }
+        }
+        if writer.guid.is_empty() {
+            // Its tables are told from others by it all the same.
+            writer.guid = writer.suffix.trim_start_matches('_').replace('_', "-");
+        }
+        let major = writer.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        if !matches!(major, Some(3 | 4)) {
+            let stated = if writer.version.is_empty() { "no schema_version" } else { writer.version.as_str() };
+            let problem = format!("the table {table} states {stated}; schemas 3 and 4 are known");
+            return Err(Error::Database { path: path.to_owned(), problem });
+        }
+        Ok(writer)
+    }
+}
+
+impl Table {
+    fn read(
+        connection: &Connection,
+        schema: &str,
+        path: &Path,
+        Entry { name, sql, .. }: Entry,
+        suffixes: &[String],
+    ) -> Result<Table, Error> {
+        let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
+        let begins = sql.trim_start().get(..VIRTUAL.len()).unwrap_or_default();
+        if begins.eq_ignore_ascii_case(VIRTUAL) {
+            return refuse(format!(
+                "the table {name} is virtual: it would run on reading; drop it in a copy of the file first"
+            ));
+        }
+        let (columns, rowid) = columns(connection, schema, path, &name)?;
+        let ours = name.starts_with(PREFIX);
+        let is_time = |column: &String| ours && TIMES.iter().any(|time| column.eq_ignore_ascii_case(time));
+        let times: Vec<usize> = (0..columns.len()).filter(|at| is_time(&columns[*at])).collect();
+        let suffix = suffixes.iter().filter(|suffix| name.ends_with(suffix.as_str())).max_by_key(|suffix| suffix.len());
+        let suffix = suffix.filter(|_| ours).cloned().unwrap_or_default();
+        let base = name[..name.len() - suffix.len()].to_owned();
+        Ok(Table { base, suffix, sql, columns, times, rowid, name })
+    }
+
+    /// The columns' names for a statement, in order.
+    pub(super) fn list(&self) -> String {
+        self.columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A table's columns, and which of them is the row's number.
+fn columns(
+    connection: &Connection,
+    schema: &str,
+    path: &Path,
+    name: &str,
+) -> Result<(Vec<String>, Option<usize>), Error> {
+    let failed = |problem: rusqlite::Error| wrong(path, &format!("reading the columns of {name}"), &problem);
+    let mut statement = connection
+        .prepare("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?1, ?2) ORDER BY cid")
+        .map_err(failed)?;
+    let mut rows = statement.query([name, schema]).map_err(failed)?;
+    let (mut columns, mut keys) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next().map_err(failed)? {
+        let column: String = row.get(0).map_err(failed)?;
+        let (declared, key, hidden): (String, i64, i64) =
+            (row.get(1).map_err(failed)?, row.get(2).map_err(failed)?, row.get(3).map_err(failed)?);
+        if hidden != 0 {
+            let problem = format!(
+                "the column {column} of the table {name} is generated: it would run on reading; write the values into a plain column"
+            );
+            return Err(Error::Database { path: path.to_owned(), problem });
+        }
+        if key != 0 {
+            keys.push((columns.len(), declared.eq_ignore_ascii_case("INTEGER")));
+        }
+        columns.push(column);
+    }
+    // A key of one whole number is the row's number itself.
+    let rowid = match keys[..] {
+        [(at, true)] => Some(at),
+        _ => None,
+    };
+    Ok((columns, rowid))
+}
+
+/// What `sqlite_master` lists.
+fn entries(connection: &Connection, schema: &str) -> rusqlite::Result<Vec<Entry>> {
+    let mut statement = connection.prepare(&format!("SELECT type, name, tbl_name, sql FROM {schema}.sqlite_master"))?;
+    let entries = statement.query_map([], |row| {
+        let text = |at: usize| row.get_ref(at).map(|value| text(value).unwrap_or_default());
+        Ok(Entry { kind: text(0)?, name: text(1)?, table: text(2)?, sql: text(3)? })
+    })?;
+    entries.collect()
+}
+
+/// The profiler's own views, of all schemas.
+fn canonical_names() -> BTreeSet<&'static str> {
+    let [by_ids, by_tracks] =
+        [false, true].map(|tracks| schema::canonical_views(&|_, column| tracks || column != "track_id"));
+    by_ids.iter().chain(&by_tracks).map(|view| view.name).collect()
+}
+
+/// A row of `sqlite_master`.
+struct Entry {
+    kind: String,
+    name: String,
+    table: String,
+    sql: String,
+}
+
+/// A name as a statement wants it.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn text(value: ValueRef<'_>) -> Option<String> {
+    match value {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Null => None,
+    }
+}
+
+const PREFIX: &str = "rocpd_";
+pub(super) const METADATA: &str = "rocpd_metadata";
+/// Columns that are times, in every table of the profiler.
+const TIMES: [&str; 5] = ["start", "end", "timestamp", "init", "fini"];
+/// Tables that every version has, and without which rows mean nothing.
+const REQUIRED: [&str; 6] =
+    ["rocpd_string", "rocpd_info_node", "rocpd_info_process", "rocpd_event", "rocpd_region", "rocpd_kernel_dispatch"];
+const VIRTUAL: &str = "CREATE VIRTUAL";
+/// Under this tag of the metadata is the clock that the times of an aligned database are on.
+pub(super) const ALIGNED_TO: &str = "probe_sync_timeline";

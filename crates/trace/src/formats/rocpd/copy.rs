@@ -1,0 +1,254 @@
+//! Tables of one database into another, their times through a map, every other cell as it is.
+//!
+//! Place in the flow: under `rewrite`, for one input or many. The input is attached to the output's connection, so that SQLite moves the
+//! rows itself and no cell passes through another type: a table without times goes over record by record, and in one with
+//! times each statement `INSERT … SELECT` takes the new times from a function that hands them out in the order of the rows. They were
+//! read and mapped just before, [`ROWS`] rows at a time, so memory does not grow with the table.
+//!
+//! Definitions of tables come from the input and are run; an authorizer lets them make that one table and nothing else, so a
+//! `CREATE TABLE … AS SELECT` or a second statement is refused. CHECKs are not evaluated: what stands in the input stays.
+//! What it does not do: views, tags.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::functions::FunctionFlags;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, params};
+
+use super::access::{Readable, wrong};
+use super::catalog::{Catalog, Index, Table, quoted};
+use crate::Error;
+use crate::formats::{MapFunction, RewriteStats};
+use crate::model::{PS_PER_NS, Picoseconds};
+
+/// A database in the making.
+pub(super) struct Copying {
+    connection: Connection,
+    mapped: Arc<Mutex<Batch>>,
+}
+
+/// Times of some rows, in the order in which the copying statement asks for them.
+#[derive(Default)]
+struct Batch {
+    /// Old and new.
+    times: Vec<(i64, i64)>,
+    next: usize,
+}
+
+impl Batch {
+    /// The new time in the place of the next one that is set.
+    fn take(&mut self, old: i64) -> Option<i64> {
+        let (known, new) = *self.times.get(self.next)?;
+        self.next += 1;
+        (known == old).then_some(new)
+    }
+}
+
+impl Copying {
+    /// Begins with a connection on an empty file.
+    pub(super) fn new(connection: Connection) -> rusqlite::Result<Copying> {
+        let mapped = Arc::new(Mutex::new(Batch::default()));
+        let shared = Arc::clone(&mapped);
+        connection.create_scalar_function(MAPPED, 1, FunctionFlags::SQLITE_DIRECTONLY, move |context| match context
+            .get_raw(0)
+        {
+            ValueRef::Null => Ok(None),
+            ValueRef::Integer(0) => Ok(Some(0)),
+            ValueRef::Integer(old) => {
+                let new = shared.lock().unwrap_or_else(PoisonError::into_inner).take(old);
+                new.map(Some).ok_or_else(changed)
+            }
+            _ => Err(changed()),
+        })?;
+        Ok(Copying { connection, mapped })
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The connection, when all is copied.
+    pub(super) fn into_connection(self) -> Connection {
+        self.connection
+    }
+
+    /// Attaches an input, and what it holds; [`Self::detach`] is to follow.
+    pub(super) fn attach(&self, input: &Readable, path: &Path) -> Result<Catalog, Error> {
+        let attached = self.connection.execute("ATTACH ?1 AS src", [input.uri()]);
+        attached.map_err(|problem| wrong(path, "opening it", &problem))?;
+        Catalog::read(&self.connection, "src", path)
+    }
+
+    pub(super) fn detach(&self, path: &Path) -> Result<(), Error> {
+        let detached = self.connection.execute("DETACH src", []).map(drop);
+        detached.map_err(|problem| wrong(path, "closing it", &problem))
+    }
+
+    /// Makes a table as the attached input defines it, and fills it.
+    pub(super) fn table(
+        &mut self,
+        path: &Path,
+        table: &Table,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        let doing = format!("copying the table {}", table.name);
+        let failed = |problem: rusqlite::Error| wrong(path, &doing, &problem);
+        self.define(&table.sql, &table.name).map_err(failed)?;
+        let stats = if table.times.is_empty() {
+            let name = quoted(&table.name);
+            self.connection
+                .execute(&format!("INSERT INTO main.{name} SELECT * FROM src.{name}"), [])
+                .map_err(failed)?;
+            RewriteStats::default()
+        } else {
+            self.timed(path, table, map)?
+        };
+        self.sequence(&table.name).map_err(failed)?;
+        Ok(stats)
+    }
+
+    /// Makes an index as the attached input defines it.
+    pub(super) fn index(&mut self, path: &Path, index: &Index) -> Result<(), Error> {
+        let failed = |problem: rusqlite::Error| {
+            wrong(path, &format!("making the index {} on {}", index.name, index.table), &problem)
+        };
+        self.define(&index.sql, &index.table).map_err(failed)
+    }
+
+    /// Runs the definition of a table, or of an index on it, which may do nothing else.
+    fn define(&mut self, sql: &str, table: &str) -> rusqlite::Result<()> {
+        let table = table.to_owned();
+        self.connection.authorizer(Some(move |context: AuthContext<'_>| {
+            let of_main = context.database_name.is_none_or(|name| name == "main");
+            let allowed = match context.action {
+                AuthAction::CreateTable { table_name } => table_name == table || table_name == SEQUENCE,
+                AuthAction::CreateIndex { table_name, .. } => table_name == table,
+                AuthAction::Insert { table_name } | AuthAction::Update { table_name, .. } => table_name == MASTER,
+                AuthAction::Read { table_name, .. } => table_name == MASTER || table_name == table,
+                AuthAction::Reindex { .. } | AuthAction::Transaction { .. } => true,
+                _ => false,
+            };
+            if of_main && allowed { Authorization::Allow } else { Authorization::Deny }
+        }))?;
+        let made = self.connection.execute(sql, []).map(drop);
+        self.connection.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
+        made
+    }
+
+    /// Fills a table that has times.
+    fn timed(&self, path: &Path, table: &Table, map: &mut MapFunction<'_>) -> Result<RewriteStats, Error> {
+        let failed = |problem: rusqlite::Error| wrong(path, &format!("copying the table {}", table.name), &problem);
+        let [reading, writing] = statements(table);
+        let mut reading = self.connection.prepare(&reading).map_err(failed)?;
+        let mut writing = self.connection.prepare(&writing).map_err(failed)?;
+        let mut stats = RewriteStats::default();
+        let mut first = Some(i64::MIN);
+        while let Some(from) = first {
+            let mut batch = Batch::default();
+            let (mut count, mut last) = (0, from);
+            let mut rows = reading.query([from]).map_err(failed)?;
+            while let Some(row) = rows.next().map_err(failed)? {
+                last = row.get(0).map_err(failed)?;
+                count += 1;
+                let set = batch.times.len();
+                for (place, at) in table.times.iter().enumerate() {
+                    let cell = || format!("table {}, row {last}, column {}", table.name, table.columns[*at]);
+                    let value = row.get_ref(place + 1).map_err(failed)?;
+                    let moved = moved(value, map).map_err(|problem| at_cell(path, &cell(), problem))?;
+                    batch.times.extend(moved);
+                }
+                stats.events += u64::from(batch.times.len() > set);
+                stats.untimed += u64::from(batch.times.len() == set);
+            }
+            drop(rows);
+            if count > 0 {
+                *self.mapped.lock().unwrap_or_else(PoisonError::into_inner) = batch;
+                writing.execute(params![from, last]).map_err(failed)?;
+            }
+            first = if count == ROWS { last.checked_add(1) } else { None };
+        }
+        Ok(stats)
+    }
+
+    /// The number from which the table's next row would count, as it was.
+    fn sequence(&self, table: &str) -> rusqlite::Result<()> {
+        let exists = |schema: &str| -> rusqlite::Result<bool> {
+            let found = format!("SELECT count(*) FROM {schema}.sqlite_master WHERE name = 'sqlite_sequence'");
+            self.connection.query_row(&found, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
+        };
+        if exists("src")? && exists("main")? {
+            self.connection.execute("DELETE FROM main.sqlite_sequence WHERE name = ?1", [table])?;
+            self.connection.execute(
+                "INSERT INTO main.sqlite_sequence (name, seq) SELECT name, seq FROM src.sqlite_sequence WHERE name = ?1",
+                [table],
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What reads the times of some rows, and what copies these rows with the times that came of them.
+fn statements(table: &Table) -> [String; 2] {
+    let name = quoted(&table.name);
+    let row = table.rowid.map_or_else(|| "rowid".to_owned(), |at| quoted(&table.columns[at]));
+    let times: Vec<String> = table.times.iter().map(|at| quoted(&table.columns[*at])).collect();
+    let cells = table.columns.iter().enumerate().map(|(at, column)| {
+        let column = quoted(column);
+        if table.times.contains(&at) { format!("{MAPPED}({column})") } else { column }
+    });
+    let (times, cells, columns) = (times.join(", "), cells.collect::<Vec<_>>().join(", "), table.list());
+    [
+        format!("SELECT {row}, {times} FROM src.{name} WHERE {row} >= ?1 ORDER BY {row} LIMIT {ROWS}"),
+        // A row's number is a column, or it is no cell and may be another.
+        format!(
+            "INSERT INTO main.{name} ({columns}) SELECT {cells} FROM src.{name} WHERE {row} BETWEEN ?1 AND ?2 ORDER BY {row}"
+        ),
+    ]
+}
+
+/// A cell's time, old and new; none where it is not set.
+fn moved(value: ValueRef<'_>, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
+    let Some(old) = time(value)? else { return Ok(None) };
+    let new = through(map, old).ok_or_else(|| format!("{old} ns leaves the range of times on the common clock"))?;
+    Ok(Some((old, new)))
+}
+
+fn changed() -> rusqlite::Error {
+    rusqlite::Error::UserFunctionError("the table changed while it was read".into())
+}
+
+/// A time that is set, ns; 0 and NULL mean that it is not.
+pub(super) fn time(value: ValueRef<'_>) -> Result<Option<i64>, String> {
+    match value {
+        ValueRef::Integer(0) | ValueRef::Null => Ok(None),
+        ValueRef::Integer(time) => Ok(Some(time)),
+        other => Err(format!("holds {} where a time in ns belongs", other.data_type().to_string().to_lowercase())),
+    }
+}
+
+/// A time on the new clock, rounded to a nanosecond, which keeps the order of times.
+fn through(map: &mut MapFunction<'_>, old: i64) -> Option<i64> {
+    let at = Picoseconds::from(old) * PS_PER_NS;
+    let new = map(at);
+    // What the map leaves alone stays what it is.
+    if new == at {
+        Some(old)
+    } else {
+        i64::try_from((new + PS_PER_NS / 2).div_euclid(PS_PER_NS)).ok().filter(|new| *new != 0)
+    }
+}
+
+/// A cell that is not what it should be.
+pub(super) fn at_cell(path: &Path, place: &str, problem: impl Into<String>) -> Error {
+    Error::Database { path: path.to_owned(), problem: format!("{place}: {}", problem.into()) }
+}
+
+/// Rows whose times are held at once.
+const ROWS: usize = 1 << 15;
+/// The function that hands out new times.
+const MAPPED: &str = "probe_sync_mapped";
+const MASTER: &str = "sqlite_master";
+/// SQLite makes it with the first table that counts its rows.
+const SEQUENCE: &str = "sqlite_sequence";

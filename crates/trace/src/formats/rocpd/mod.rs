@@ -1,0 +1,69 @@
+//! Databases of rocprofv3 (rocpd: SQLite, a file per process or merged): facts, rewriting and merging.
+//!
+//! Place in the flow: [`Rocpd`] is the format behind the interface of [`super`]. `access` opens a file so that nothing in it runs,
+//! `catalog` knows its tables and which columns are times, `facts` fills `model::TraceFacts`, `copy` moves tables with their times through a map, `rewrite` makes the output of
+//! one input or many. A time is nanoseconds of the writing node's CLOCK_BOOTTIME; 0 and NULL mean that it is not set.
+//! What it does not do: decide what the map is.
+
+mod access;
+mod catalog;
+mod copy;
+mod facts;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use super::{
+    Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats, TraceFormat,
+};
+use crate::Error;
+use crate::model::TraceFacts;
+
+/// Databases of rocprofv3.
+#[derive(Copy, Clone, Debug)]
+pub struct Rocpd;
+
+impl TraceFormat for Rocpd {
+    fn name(&self) -> &'static str {
+        "rocpd"
+    }
+
+    fn profiler_endings(&self) -> &'static [&'static str] {
+        &["_results.db"]
+    }
+
+    fn output_ending(&self) -> &'static str {
+        ".db"
+    }
+
+    fn packs_outputs(&self) -> bool {
+        false
+    }
+
+    fn detect(&self, evidence: Evidence<'_>) -> bool {
+        match evidence {
+            Evidence::Name(name) => name.ends_with(".db"),
+            Evidence::Head(head) => head.starts_with(access::MAGIC),
+        }
+    }
+
+    fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+        facts::read_facts(path, options)
+    }
+
+    fn rewrite(
+        &self,
+        input: &Path,
+        output: &Path,
+        options: &RewriteOptions<'_>,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        rewrite::rewrite(input, output, options, map)
+    }
+
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+        rewrite::merge(inputs, output, options)
+    }
+}

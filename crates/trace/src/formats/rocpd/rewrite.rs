@@ -1,0 +1,359 @@
+//! One database or many into one, each through its map.
+//!
+//! Place in the flow: `align` and `merge` come here; both make a new database by `copy`, so that an aligned database and its part of a
+//! merged one are equal. The profiler's views are written anew by `rocpd::schema`, over the tables of all processes: its own multiply
+//! rows where two processes have one number. What was done stands in the tags `probe_sync_*` of each process's metadata, by which a
+//! second alignment is refused.
+//!
+//! The output is made beside its name, without a journal, because a half one is thrown away; checked by SQLite; then renamed.
+//! What it does not do: choose maps.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use probe_sync_files::AtomicFile;
+use probe_sync_rocpd::schema;
+use rusqlite::{Connection, OpenFlags, params};
+
+use super::access::{READING, Readable, guard, wrong};
+use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
+use super::copy::Copying;
+use crate::Error;
+use crate::formats::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
+
+/// Writes `input` to `output`.
+///
+/// # Errors
+/// Names file, table and row.
+pub(super) fn rewrite(
+    input: &Path,
+    output: &Path,
+    options: &RewriteOptions<'_>,
+    map: &mut MapFunction<'_>,
+) -> Result<RewriteStats, Error> {
+    refuse_annotations(options.annotate)?;
+    let mut making = Making::create(output, input)?;
+    let mut stats = making.add(input, map, options.metadata, Foreign::Copied)?;
+    let (bytes, notes) = making.finish()?;
+    stats.bytes_written = bytes;
+    stats.notes.extend(notes);
+    Ok(stats)
+}
+
+/// Writes all inputs into one database.
+///
+/// # Errors
+/// Names file, table and row; two inputs of one process, or of different schemas; tables of other programs that are not to be
+/// dropped.
+pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
+    refuse_annotations(options.annotate)?;
+    let Some(first) = inputs.first().map(|input| input.path.clone()) else {
+        return Err(Error::Request { problem: "there are no databases to merge".to_owned() });
+    };
+    let foreign = if options.drop_foreign { Foreign::Dropped } else { Foreign::Refused };
+    let mut making = Making::create(output, &first)?;
+    let mut stats = MergeStats::default();
+    for input in inputs.iter_mut() {
+        stats.inputs.push(making.add(&input.path, &mut *input.map, &input.metadata, foreign)?);
+    }
+    let (bytes, notes) = making.finish()?;
+    stats.bytes_written = bytes;
+    stats.notes = notes;
+    Ok(stats)
+}
+
+fn refuse_annotations(annotate: bool) -> Result<(), Error> {
+    if annotate {
+        let problem = "--annotate: the tables of a database have no column for corrections; leave it out".to_owned();
+        return Err(Error::Request { problem });
+    }
+    Ok(())
+}
+
+/// What becomes of tables that are not the profiler's.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Foreign {
+    Copied,
+    Dropped,
+    Refused,
+}
+
+/// A database in the making.
+struct Making {
+    output: PathBuf,
+    file: AtomicFile,
+    copying: Copying,
+    /// By base name: the columns of its tables, and the file that has them first.
+    columns: BTreeMap<String, (Vec<String>, PathBuf)>,
+    /// By base name: what the names of its tables end in.
+    suffixes: BTreeMap<String, Vec<String>>,
+    /// Which file a process's tables came from.
+    sources: BTreeMap<String, PathBuf>,
+    version: Option<(String, PathBuf)>,
+    notes: Vec<String>,
+}
+
+impl Making {
+    /// Begins an output whose pages and letters are as in `like`.
+    fn create(output: &Path, like: &Path) -> Result<Making, Error> {
+        let pages = Readable::find(like)?.connect()?;
+        let failed = |problem: rusqlite::Error| wrong(like, "reading its settings", &problem);
+        let setting = |name: &str| pages.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0));
+        let page_size = setting("page_size").map_err(failed)?;
+        let encoding = setting("encoding").map_err(failed)?;
+        let file = AtomicFile::create_seekable(output).map_err(Error::io(output, "create"))?;
+        let failed = |problem: rusqlite::Error| wrong(output, "beginning it", &problem);
+        let open = || -> rusqlite::Result<Connection> {
+            let flags =
+                OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(file.unfinished().unwrap_or(output), flags)?;
+            guard(&connection)?;
+            for (name, value) in [("page_size", page_size), ("encoding", encoding)] {
+                connection.pragma_update(None, name, value)?;
+            }
+            connection.execute_batch(SETTINGS)?;
+            Ok(connection)
+        };
+        let copying = open().and_then(Copying::new).map_err(failed)?;
+        Ok(Making {
+            output: output.to_owned(),
+            file,
+            copying,
+            columns: BTreeMap::new(),
+            suffixes: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            version: None,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Copies a database into the output.
+    fn add(
+        &mut self,
+        path: &Path,
+        map: &mut MapFunction<'_>,
+        tags: &[(String, String)],
+        foreign: Foreign,
+    ) -> Result<RewriteStats, Error> {
+        let readable = Readable::find(path)?;
+        let catalog = self.copying.attach(&readable, path)?;
+        self.admit(path, &catalog, tags)?;
+        let begun = self.copying.connection().execute_batch("BEGIN");
+        begun.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
+        let mut stats = RewriteStats::default();
+        for table in &catalog.tables {
+            let of_table = self.copying.table(path, table, map)?;
+            stats.events += of_table.events;
+            stats.untimed += of_table.untimed;
+            self.suffixes.entry(table.base.clone()).or_default().push(table.suffix.clone());
+        }
+        self.foreign(path, &catalog, foreign, map)?;
+        for index in &catalog.indexes {
+            let of_ours = catalog.tables.iter().any(|table| table.name == index.table);
+            if of_ours || foreign == Foreign::Copied {
+                self.copying.index(path, index)?;
+            }
+        }
+        for writer in &catalog.writers {
+            self.tag(&format!("{METADATA}{}", writer.suffix), tags)?;
+        }
+        let ended = self.copying.connection().execute_batch("COMMIT");
+        ended.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
+        self.copying.detach(path)?;
+        stats.bytes_read = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
+        Ok(stats)
+    }
+
+    /// Refuses a database that does not go with those before it.
+    fn admit(&mut self, path: &Path, catalog: &Catalog, tags: &[(String, String)]) -> Result<(), Error> {
+        let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
+        for writer in &catalog.writers {
+            if let Some(clock) = &writer.aligned_to
+                && tags.iter().any(|(tag, _)| tag == ALIGNED_TO)
+            {
+                return refuse(format!(
+                    "is aligned already, to the {clock}; give the database that the profiler wrote"
+                ));
+            }
+            if let Some(other) = self.sources.insert(writer.suffix.clone(), path.to_owned()) {
+                let other = other.display();
+                return refuse(format!(
+                    "is of the process {} as {other} is: one may be a copy of the other; give one of them",
+                    writer.guid
+                ));
+            }
+            match &self.version {
+                Some((version, other)) if *version != writer.version => {
+                    let other = other.display();
+                    return refuse(format!(
+                        "is of schema {}, {other} of {version}: only equal ones are merged",
+                        writer.version
+                    ));
+                }
+                Some(_) => {}
+                None => self.version = Some((writer.version.clone(), path.to_owned())),
+            }
+        }
+        self.equal_columns(path, catalog)
+    }
+
+    /// Refuses tables whose columns are not those of the same tables before them: versions have carried different ones under one number.
+    fn equal_columns(&mut self, path: &Path, catalog: &Catalog) -> Result<(), Error> {
+        for table in &catalog.tables {
+            let known = self.columns.entry(table.base.clone());
+            let (columns, other) = known.or_insert_with(|| (table.columns.clone(), path.to_owned()));
+            if *columns != table.columns {
+                let differs = table.columns.iter().zip(columns.iter()).find(|(one, other)| one != other);
+                let differs = differs.map_or_else(
+                    || format!("{} columns and {}", table.columns.len(), columns.len()),
+                    |(one, other)| format!("column {one} where there is {other}"),
+                );
+                let problem = format!(
+                    "the table {} differs from that of {}, under one number of the schema: {differs}",
+                    table.name,
+                    other.display()
+                );
+                return Err(Error::Database { path: path.to_owned(), problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is not the profiler's: copied as it is, dropped, or refused.
+    fn foreign(
+        &mut self,
+        path: &Path,
+        catalog: &Catalog,
+        foreign: Foreign,
+        map: &mut MapFunction<'_>,
+    ) -> Result<(), Error> {
+        if let Some(view) = catalog.foreign_views.first() {
+            let (path, count) = (path.display(), catalog.foreign_views.len());
+            self.notes
+                .push(format!("{path}: {count} views that are not of the known schemas ({view} first) are left out"));
+        }
+        let all: Vec<&str> = catalog.foreign.iter().map(|table| table.name.as_str()).collect();
+        match foreign {
+            Foreign::Copied => {
+                for table in &catalog.foreign {
+                    self.copying.table(path, table, map)?;
+                }
+                Ok(())
+            }
+            Foreign::Dropped if !all.is_empty() => {
+                self.notes.push(format!(
+                    "{}: tables that are not the profiler's are left out: {}",
+                    path.display(),
+                    all.join(", ")
+                ));
+                Ok(())
+            }
+            Foreign::Refused if !all.is_empty() => {
+                let problem = format!(
+                    "holds tables that are not the profiler's ({}), and other databases may hold them under the same names; --drop-foreign leaves them out",
+                    all.join(", ")
+                );
+                Err(Error::Database { path: path.to_owned(), problem })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn tag(&self, table: &str, tags: &[(String, String)]) -> Result<(), Error> {
+        let insert = || -> rusqlite::Result<()> {
+            let mut insert = self
+                .copying
+                .connection()
+                .prepare(&format!("INSERT INTO main.{} (tag, value) VALUES (?1, ?2)", quoted(table)))?;
+            for (tag, value) in tags {
+                insert.execute(params![tag, value])?;
+            }
+            Ok(())
+        };
+        insert().map_err(|problem| wrong(&self.output, &format!("writing tags into {table}"), &problem))
+    }
+
+    /// Writes the views, checks what was written, and gives the file its name; its length and what is worth telling.
+    fn finish(mut self) -> Result<(u64, Vec<String>), Error> {
+        let failed = |problem: rusqlite::Error| wrong(&self.output, "writing its views", &problem);
+        let connection = self.copying.into_connection();
+        for (base, suffixes) in self.suffixes.iter().filter(|(_, suffixes)| suffixes.iter().any(|one| !one.is_empty()))
+        {
+            let suffixes: Vec<&str> = suffixes.iter().map(String::as_str).collect();
+            connection.execute_batch(&schema::union_view(base, &suffixes)).map_err(failed)?;
+        }
+        let present = |base: &str, column: &str| {
+            self.columns.get(base).is_some_and(|(columns, _)| columns.iter().any(|known| known == column))
+        };
+        for view in schema::canonical_views(&present) {
+            connection.execute_batch(&view.sql).map_err(failed)?;
+        }
+        connection.close().map_err(|(_, problem)| wrong(&self.output, "closing it", &problem))?;
+        let unfinished = self.file.unfinished().unwrap_or(&self.output);
+        let dangling = check(unfinished).map_err(|problem| match problem {
+            Unfit::Refused(problem) => wrong(&self.output, "checking it", &problem),
+            Unfit::Broken(problem) => Error::Database { path: self.output.clone(), problem },
+        })?;
+        self.notes.extend(dangling);
+        let written =
+            self.file.file().and_then(|file| file.metadata()).map_err(Error::io(&self.output, "look at"))?.len();
+        self.file.commit().map_err(Error::io(&self.output, "write"))?;
+        Ok((written, self.notes))
+    }
+}
+
+/// What was written is not what it should be.
+enum Unfit {
+    /// SQLite did not look at it.
+    Refused(rusqlite::Error),
+    /// SQLite found this.
+    Broken(String),
+}
+
+/// What SQLite finds wrong with what was written; else what is to be told of rows that refer to rows which are not there: those come
+/// from the input. The two checks read the file side by side.
+fn check(written: &Path) -> Result<Option<String>, Unfit> {
+    std::thread::scope(|scope| {
+        let references = scope.spawn(|| dangling(written));
+        let broken = structure(written);
+        let dangling = references.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match broken.map_err(Unfit::Refused)?.as_str() {
+            "ok" => dangling.map_err(Unfit::Refused),
+            said => Err(Unfit::Broken(format!(
+                "what was written is not what it should be ({said}); an input is damaged, or the disk is"
+            ))),
+        }
+    })
+}
+
+/// `ok`, or the first thing that is wrong with pages and rows.
+fn structure(written: &Path) -> rusqlite::Result<String> {
+    let connection = Connection::open_with_flags(written, READING)?;
+    guard(&connection)?;
+    connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
+    connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+}
+
+/// How many rows refer to rows that are not there, and the first, in words.
+fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
+    let connection = Connection::open_with_flags(written, READING)?;
+    guard(&connection)?;
+    let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
+    let mut rows = statement.query([])?;
+    let (mut count, mut first) = (0_u64, None);
+    while let Some(row) = rows.next()? {
+        count += 1;
+        if first.is_none() {
+            first = Some((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, String>(2)?));
+        }
+    }
+    Ok(first.map(|(table, row, parent)| {
+        let row = row.map_or_else(String::new, |row| format!(", row {row}"));
+        format!("{count} rows refer to rows that are not there, as in the input: the first is table {table}{row}, of {parent}")
+    }))
+}
+
+/// A half output is thrown away, so nothing has to be undone; CHECKs were the writer's business. All but the last are said of the output
+/// alone: without a name they would hold for attached inputs, too, and lock them.
+const SETTINGS: &str = "PRAGMA main.journal_mode = OFF; PRAGMA main.synchronous = OFF; PRAGMA main.locking_mode = EXCLUSIVE; \
+                        PRAGMA main.cache_size = -32768; PRAGMA ignore_check_constraints = ON";

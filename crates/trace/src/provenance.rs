@@ -1,0 +1,51 @@
+//! What an output says of how it came about: method, clock, uncertainty, versions.
+//!
+//! Place in the flow: between `calibrate` and the formats that have a place for such text, in `align` and `merge`.
+//! What it does not do: write it.
+
+use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::model::Picoseconds;
+
+/// Of all traces of a merge.
+pub(crate) fn of_job(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(String, String)> {
+    let mut pairs = of_calibration(calibrated);
+    for trace in &calibrated.traces {
+        if let Some(sigma) = sigma(trace) {
+            pairs.push((format!("probe_sync_sigma_ns {}", trace.trace.name), sigma));
+        }
+    }
+    if !uncalibrated.is_empty() {
+        pairs.push(("probe_sync_uncalibrated".to_owned(), uncalibrated.join(", ")));
+    }
+    pairs
+}
+
+/// Of one trace, written alone or as a part of a merge. One whose clock is not known is on no common timeline, and says none.
+pub(crate) fn of_trace(calibrated: &Calibrated, trace: &CalibratedTrace) -> Vec<(String, String)> {
+    let name = trace.trace.name.clone();
+    if trace.map.is_none() {
+        return vec![version(), ("probe_sync_uncalibrated".to_owned(), name)];
+    }
+    let mut pairs = of_calibration(calibrated);
+    pairs.push(("probe_sync_name".to_owned(), name));
+    pairs.extend(sigma(trace).map(|sigma| ("probe_sync_sigma_ns".to_owned(), sigma)));
+    pairs
+}
+
+fn of_calibration(calibrated: &Calibrated) -> Vec<(String, String)> {
+    vec![
+        version(),
+        ("probe_sync_method".to_owned(), calibrated.method.to_owned()),
+        ("probe_sync_timeline".to_owned(), calibrated.timeline.clone()),
+    ]
+}
+
+fn version() -> (String, String) {
+    ("probe_sync_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())
+}
+
+/// How sure a trace's map is in its middle, ns.
+fn sigma(CalibratedTrace { trace, map, .. }: &CalibratedTrace) -> Option<String> {
+    let middle = trace.facts.span.map(|(first, last): (Picoseconds, Picoseconds)| first + (last - first) / 2)?;
+    map.as_ref().map(|map| format!("{:.1}", map.map(middle).sigma_ns))
+}
