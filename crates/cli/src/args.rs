@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use probe_sync::config::{Config, KEYS, Key};
 
+use crate::convert_guide::CONVERT_GUIDE;
 use crate::status::help;
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
@@ -349,6 +350,12 @@ pub struct ConvertArgs {
     /// true: only events that lie in the window whole; false: those too that reach into it
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub inclusive: bool,
+    /// Databases: rows of devices are HSA queues; without it the HIP streams that the program submitted to
+    #[arg(long)]
+    pub group_by_queue: bool,
+    /// Databases: numbers of devices are those of the node (absolute), those that the process may use (relative), or count per type
+    #[arg(long, value_name = "HOW", default_value = "relative", value_parser = ["absolute", "relative", "type-relative"])]
+    pub agent_index_value: String,
     /// Leave out arguments of events
     #[arg(long)]
     pub without_args: bool,
@@ -454,17 +461,6 @@ Beside an output lies its alignment_stats.json, for several in a folder of that 
 corrections, uncertainty.
 Times end on the clock of the reference node, which the offsets state (node 0 where they do not).
 An output that is a link is followed; a pipe or a device is written through, without statistics beside it.";
-
-/// What `convert --help` teaches after the flags.
-const CONVERT_GUIDE: &str = "\
-EXAMPLES
-  probe_sync convert -i rank*.pt.trace.json.gz -f pftrace -d traces -o job --run-dir probe_sync_out
-                                             all ranks in traces/job_results.pftrace, on one clock
-  probe_sync convert -i rank0.pt.trace.json.gz -f pftrace --start 30% --end 40%
-
-Slices of a row that overlap without nesting go to further rows below it: none is dropped, none is shortened. Traces are read once,
-however many formats are written, and memory does not grow with them; what has to wait for its turn is in TMPDIR.
-Without --run-dir, --offsets or --from-collectives each trace keeps its own clock.";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\

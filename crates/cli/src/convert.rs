@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use probe_sync_trace::write::OutputFormat;
-use probe_sync_trace::{Bound, ConvertReport, ConvertSettings, Converted, Output, Window, convert};
+use probe_sync_trace::{AgentIndex, Bound, ConvertReport, ConvertSettings, Converted, Output, Window, convert};
 
 use crate::args::ConvertArgs;
 use crate::traces::{calibrate, request};
@@ -28,7 +28,14 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         end: bound(&arguments.end, &arguments.end_marker),
         inclusive: arguments.inclusive,
     };
-    let report = convert(&calibrated, &outputs, &ConvertSettings { window, without_args: arguments.without_args })?;
+    let agent_index = match arguments.agent_index_value.as_str() {
+        "absolute" => AgentIndex::Absolute,
+        "type-relative" => AgentIndex::TypeRelative,
+        _ => AgentIndex::Relative,
+    };
+    let (without_args, group_by_queue) = (arguments.without_args, arguments.group_by_queue);
+    let settings = ConvertSettings { window, without_args, group_by_queue, agent_index };
+    let report = convert(&calibrated, &outputs, &settings)?;
     crate::output::print(&text(&report))
 }
 

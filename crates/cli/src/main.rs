@@ -8,6 +8,7 @@ mod args;
 mod clock;
 mod compose;
 mod convert;
+mod convert_guide;
 mod ctl;
 mod doctor;
 mod launch;

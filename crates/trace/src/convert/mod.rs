@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::ChunkStats;
+use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
 use crate::model::{PS_PER_NS, Picoseconds};
 use crate::outputs;
 use crate::write::{self, Chunk, Meta, OutputFormat, Sorter, TraceWriter, WriteReport};
@@ -43,6 +43,18 @@ pub struct ConvertSettings {
     pub window: Window,
     /// Leave arguments of events out.
     pub without_args: bool,
+    /// Databases: rows of devices are queues; else streams.
+    pub group_by_queue: bool,
+    /// Databases: how devices are numbered in their names.
+    pub agent_index: AgentIndex,
+}
+
+impl ConvertSettings {
+    /// What all readers are told alike.
+    fn wanted(&self) -> ChunkOptions {
+        let Self { without_args, group_by_queue, agent_index, .. } = *self;
+        ChunkOptions { args: !without_args, group_by_queue, agent_index, ..ChunkOptions::default() }
+    }
 }
 
 /// What came of a conversion.
@@ -155,7 +167,7 @@ fn read(
     let CalibratedTrace { trace, map, notes, clock, measured, .. } = calibrated;
     let identity = TimeMap::identity();
     let mut counting = Counting::new(map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured);
-    let options = options::of(calibrated, part, !settings.without_args);
+    let options = options::of(calibrated, part, &settings.wanted());
     let inclusive = settings.window.inclusive;
     let keep = |start, end| window_ns.is_none_or(|window| window::keeps(window, inclusive, start, end));
     let read = trace

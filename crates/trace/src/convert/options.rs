@@ -5,9 +5,9 @@
 use crate::calibrate::CalibratedTrace;
 use crate::formats::ChunkOptions;
 
-/// For the trace that is the `part`-th of the conversion.
-pub(super) fn of(calibrated: &CalibratedTrace, part: usize, args: bool) -> ChunkOptions {
+/// For the trace that is the `part`-th of the conversion; `wanted` is the same for all.
+pub(super) fn of(calibrated: &CalibratedTrace, part: usize, wanted: &ChunkOptions) -> ChunkOptions {
     let identity = &calibrated.trace.facts.identity;
     let host = identity.hostname.clone().unwrap_or_default();
-    ChunkOptions { part: part as u32, host, rank: identity.rank, args }
+    ChunkOptions { part: part as u32, host, rank: identity.rank, ..wanted.clone() }
 }

@@ -7,6 +7,7 @@ use probe_sync_estimate::series::TimeMap;
 
 use crate::Error;
 use crate::calibrate::CalibratedTrace;
+use crate::formats::ChunkOptions;
 use crate::model::{PS_PER_NS, Picoseconds};
 use crate::write::{Chunk, StringId};
 
@@ -106,7 +107,7 @@ fn markers(name: &str, flag: &str, traces: &[CalibratedTrace]) -> Result<Vec<i64
         let map = calibrated.map.as_ref().unwrap_or(&identity);
         let mut times = Vec::new();
         let trace = &calibrated.trace;
-        let options = super::options::of(calibrated, part, false);
+        let options = super::options::of(calibrated, part, &ChunkOptions::default());
         trace.format.read_chunks(&trace.path, &options, &mut |time| map.map(time).time_ps, &mut |chunk| {
             collect(chunk, name, &mut times);
             Ok(())

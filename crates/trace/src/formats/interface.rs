@@ -103,6 +103,22 @@ pub struct ChunkOptions {
     pub rank: Option<u32>,
     /// Whether arguments are wanted.
     pub args: bool,
+    /// Rows of devices are queues; else they are the streams that the program submitted to. Formats that know one of the two do not look at it.
+    pub group_by_queue: bool,
+    /// How devices are numbered in their names.
+    pub agent_index: AgentIndex,
+}
+
+/// How devices are numbered.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum AgentIndex {
+    /// Among all of the host.
+    Absolute,
+    /// Among those that the process may use.
+    #[default]
+    Relative,
+    /// Among those of its type.
+    TypeRelative,
 }
 
 /// What reading a file's chunks came to.

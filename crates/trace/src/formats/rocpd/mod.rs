@@ -7,16 +7,19 @@
 
 mod access;
 mod catalog;
+mod chunks;
 mod copy;
 mod facts;
 mod rewrite;
+mod rows;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
 use super::{
-    Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats, TraceFormat,
+    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
+    RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -65,5 +68,15 @@ impl TraceFormat for Rocpd {
 
     fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
         rewrite::merge(inputs, output, options)
+    }
+
+    fn read_chunks(
+        &self,
+        path: &Path,
+        options: &ChunkOptions,
+        map: &mut MapFunction<'_>,
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        chunks::read_chunks(path, options, map, sink)
     }
 }
