@@ -232,10 +232,11 @@ impl OpenOutput {
     }
 }
 
-/// The sink's refusals, with the file's name.
+/// A writer's refusals, with the file's name.
 fn with_path(path: &Path, error: Error) -> Error {
     match error {
         Error::Sink { source } => Error::io(path, "write")(source),
+        Error::Chunk { problem } => Error::Chunk { problem: format!("for {}: {problem}", path.display()) },
         other => other,
     }
 }
