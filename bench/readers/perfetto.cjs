@@ -139,11 +139,12 @@ async function main() {
       for (const error of inside(result, 2)) throw new Error(String(error));
   }
   for (const result of call(port, FINALIZE)) for (const error of inside(result, 2)) if (error.length) throw new Error(String(error));
-  const rows = query(port, "select name, value from stats where severity = 'error' and value > 0 order by name");
+  const rows = query(port, "select name, value from stats where severity in ('error', 'data_loss') and value > 0 order by name");
   const errors = {};
   for (let at = 0; at < rows.length; at += 2) errors[rows[at]] = (errors[rows[at]] ?? 0) + Number(rows[at + 1]);
   const [slices, flows] = ['slice', 'flow'].map((table) => Number(query(port, `select count(*) from ${table}`)[0]));
-  console.log(JSON.stringify({ slices, flows, errors }));
+  const ns = Number(query(port, 'select coalesce(sum(dur), 0) from slice')[0]);
+  console.log(JSON.stringify({ slices, flows, ns, errors }));
 }
 
 main().then(() => process.exit(0), (error) => { console.error(String(error)); process.exit(1); });

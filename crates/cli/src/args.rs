@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use probe_sync::config::{Config, KEYS, Key};
 
+use crate::convert_guide::CONVERT_GUIDE;
 use crate::status::help;
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
@@ -43,6 +44,9 @@ pub enum Command {
     /// Put the traces of all nodes into one file, on one clock
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Merge(MergeArgs),
+    /// Write traces of any format as Perfetto, in one pass; on the reference clock where one is known
+    #[command(after_long_help = guide(CONVERT_GUIDE))]
+    Convert(ConvertArgs),
     /// Prove or disprove that no collective ends before a peer has begun
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
@@ -319,6 +323,48 @@ pub struct MergeArgs {
     /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,
+}
+
+/// Flags of `convert`: those of `rocpd convert`, and where the clocks are learnt from.
+#[derive(Args, Debug)]
+#[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
+pub struct ConvertArgs {
+    /// What to convert; without offsets times stay as they are
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The formats to write
+    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz"])]
+    pub output_format: Vec<String>,
+    /// The first part of the outputs' names
+    #[arg(short = 'o', long, value_name = "NAME", env = "ROCPD_OUTPUT_NAME", default_value = "out")]
+    pub output_file: String,
+    /// The directory of the outputs, which is made
+    #[arg(short = 'd', long, value_name = "DIR", env = "ROCPD_OUTPUT_PATH", default_value = "./rocpd-output-data")]
+    pub output_path: PathBuf,
+    /// Leave out what is before: ns on the clock of the output, or a share of what the traces span (30%)
+    #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
+    pub start: Option<probe_sync_trace::Bound>,
+    /// Leave out what is after
+    #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
+    pub end: Option<probe_sync_trace::Bound>,
+    /// Leave out what is before the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub start_marker: Option<String>,
+    /// Leave out what is after the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub end_marker: Option<String>,
+    /// true: only events that lie in the window whole; false: those too that reach into it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub inclusive: bool,
+    /// Databases: rows of devices are HSA queues; without it the HIP streams that the program submitted to
+    #[arg(long)]
+    pub group_by_queue: bool,
+    /// Databases: numbers of devices are those of the node (absolute), those that the process may use (relative), or count per type
+    #[arg(long, value_name = "HOW", default_value = "relative", value_parser = ["absolute", "relative", "type-relative"])]
+    pub agent_index_value: String,
+    /// Leave out arguments of events
+    #[arg(long)]
+    pub without_args: bool,
 }
 
 /// Flags of `check`.

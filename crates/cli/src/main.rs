@@ -7,6 +7,8 @@
 mod args;
 mod clock;
 mod compose;
+mod convert;
+mod convert_guide;
 mod ctl;
 mod doctor;
 mod launch;
@@ -101,6 +103,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Compose(arguments) => compose::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Align(arguments) => traces::run_align(arguments),
+        Command::Convert(arguments) => convert::run(arguments),
         Command::Merge(arguments) => traces::run_merge(arguments),
         Command::Check(arguments) => traces::run_check(arguments),
         Command::Sim(arguments) => sim::run(arguments),

@@ -70,7 +70,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
 }
 
 /// Calls the library and prints what it says of no trace in particular.
-fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
+pub(crate) fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
     let calibrated = probe_sync_trace::calibrate(request)?;
     if let Some(found) = &calibrated.collectives {
         crate::output::print(&found.text())?;
@@ -84,7 +84,7 @@ fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
     Ok(calibrated)
 }
 
-fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request> {
+pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request> {
     if arguments.traces.is_empty() && arguments.run_dir.is_none() {
         return Err(anyhow::anyhow!(NO_TRACES).context(Usage));
     }

@@ -97,6 +97,18 @@ pub enum Error {
         /// Which clock, what the pairs at hand are of, and what to do.
         problem: String,
     },
+    /// A chunk of events does not hold together.
+    #[error("a chunk of events: {problem}")]
+    Chunk {
+        /// Which table and row, and what is wrong.
+        problem: String,
+    },
+    /// An output does not take what is written.
+    #[error("cannot write the output: {source}")]
+    Sink {
+        /// What it said.
+        source: std::io::Error,
+    },
     /// No time map can be made for a node.
     #[error("node {node}: {source}")]
     Clock {

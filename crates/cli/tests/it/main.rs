@@ -3,6 +3,7 @@
 mod adaptive;
 mod boot_clock;
 mod clock;
+mod convert;
 mod databases;
 mod days;
 mod documents;

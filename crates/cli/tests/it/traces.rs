@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::{complaint, output, probe_sync};
 
 /// The folder of real inputs; absent from a fresh clone that stands alone.
-fn data() -> Option<PathBuf> {
+pub(crate) fn data() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     if path.is_dir() {
         return Some(path);
@@ -17,7 +17,7 @@ fn data() -> Option<PathBuf> {
     None
 }
 
-fn traces(set: &Path) -> Vec<PathBuf> {
+pub(crate) fn traces(set: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(set)
         .expect("a data set")
         .map(|entry| entry.expect("an entry").path())

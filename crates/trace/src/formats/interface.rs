@@ -3,6 +3,7 @@
 //! Place in the flow: implemented by each format's folder, called through the list of formats by `align`, `merge` and whoever
 //! reads facts. What it does not do: know which formats there are.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::model::{ClockPair, Picoseconds, TraceFacts};
 use crate::parts::Spill;
+use crate::write::Chunk;
 
 /// One format of trace files.
 ///
@@ -69,6 +71,65 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     /// # Errors
     /// Names file and byte.
     fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error>;
+
+    /// Gives a file's events as chunks, every time through `map`, in the order of the file. Tracks are numbered from 0 on over the
+    /// chunks of the file; a later chunk may declare the tracks of an earlier one's events.
+    ///
+    /// # Errors
+    /// Names file and byte; [`Error::Request`] for formats that cannot yet; what `sink` refuses.
+    fn read_chunks(
+        &self,
+        path: &Path,
+        _options: &ChunkOptions,
+        _map: &mut MapFunction<'_>,
+        _sink: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        let problem = format!("{}: traces of the format {} cannot be converted", path.display(), self.name());
+        Err(Error::Request { problem })
+    }
+}
+
+/// Where chunks go.
+pub type ChunkSink<'a> = dyn FnMut(&Chunk) -> Result<(), Error> + 'a;
+
+/// What a reader of chunks is told beyond the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChunkOptions {
+    /// What tells the trace from the others of the output: ids of flows that belong to the file are made with it.
+    pub part: u32,
+    /// The host that wrote it, where known.
+    pub host: String,
+    /// Its rank in the job, where known.
+    pub rank: Option<u32>,
+    /// Whether arguments are wanted.
+    pub args: bool,
+    /// Rows of devices are queues; else they are the streams that the program submitted to. Formats that know one of the two do not look at it.
+    pub group_by_queue: bool,
+    /// How devices are numbered in their names.
+    pub agent_index: AgentIndex,
+}
+
+/// How devices are numbered.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum AgentIndex {
+    /// Among all of the host.
+    Absolute,
+    /// Among those that the process may use.
+    #[default]
+    Relative,
+    /// Among those of its type.
+    TypeRelative,
+}
+
+/// What reading a file's chunks came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ChunkStats {
+    /// Events that were given.
+    pub events: u64,
+    /// Events without a time, which were left out.
+    pub untimed: u64,
+    /// Events of phases that are not carried, by phase.
+    pub other_phases: BTreeMap<char, u64>,
 }
 
 impl PartialEq for dyn TraceFormat + '_ {

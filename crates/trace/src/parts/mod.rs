@@ -23,6 +23,7 @@ use crate::model::time::Picoseconds;
 use runs::{Merge, Run, merged};
 use spill::Record;
 pub use spill::Spill;
+pub(crate) use spill::nameless;
 
 /// The parts of one trace.
 #[derive(Clone, Debug, Default)]

@@ -101,7 +101,7 @@ impl Drop for Region {
 }
 
 /// A file that nobody else can open and that is gone with its last user.
-fn nameless() -> io::Result<File> {
+pub(crate) fn nameless() -> io::Result<File> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("probe_sync_parts.{}.{number}", std::process::id());

@@ -52,10 +52,11 @@ pub fn install(runner: &mut Runner, root: &Path) {
 
 const PYTHON: &str = "target/readers/venv/bin/python";
 
-const CHECKS: [(&str, &str); 3] = [
+const CHECKS: [(&str, &str); 4] = [
     ("readers, xprof", "xprof_hosts.py"),
     ("readers, HolisticTraceAnalysis", "hta_ranks.py"),
     ("readers, Perfetto", "perfetto_counts.py"),
+    ("readers, Perfetto on converted traces", "perfetto_convert.py"),
 ];
 
 /// Above the script's own deadline, which is what normally ends it.

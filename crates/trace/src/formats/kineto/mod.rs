@@ -15,6 +15,7 @@
 //! what the map is.
 
 mod base;
+mod chunks;
 mod collectives;
 mod decimal;
 mod document;
@@ -30,8 +31,8 @@ mod tracks;
 use std::path::Path;
 
 use super::{
-    BYTE_ORDER_MARK, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions,
-    RewriteStats, TraceFormat,
+    BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
+    MergeStats, RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -84,6 +85,16 @@ impl TraceFormat for Kineto {
 
     fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
         merge::merge(inputs, output, options)
+    }
+
+    fn read_chunks(
+        &self,
+        path: &Path,
+        options: &ChunkOptions,
+        map: &mut MapFunction<'_>,
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        chunks::read_chunks(path, options, map, sink)
     }
 }
 

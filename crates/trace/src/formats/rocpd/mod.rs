@@ -7,6 +7,7 @@
 
 mod access;
 mod catalog;
+mod chunks;
 mod collectives;
 mod copy;
 mod environment;
@@ -15,13 +16,15 @@ mod lift;
 mod markers;
 mod reading;
 mod rewrite;
+mod rows;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
 use super::{
-    Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats, TraceFormat,
+    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
+    RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -70,5 +73,15 @@ impl TraceFormat for Rocpd {
 
     fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
         rewrite::merge(inputs, output, options)
+    }
+
+    fn read_chunks(
+        &self,
+        path: &Path,
+        options: &ChunkOptions,
+        map: &mut MapFunction<'_>,
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        chunks::read_chunks(path, options, map, sink)
     }
 }

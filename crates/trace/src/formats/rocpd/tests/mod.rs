@@ -1,5 +1,6 @@
 //! Whole databases: shared ones where they are at hand, made ones for every rule, broken ones for every refusal.
 
+mod chunks;
 mod exact;
 mod journals;
 mod refusals;

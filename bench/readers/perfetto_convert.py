@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Perfetto's trace processor must find in converted traces what is in their sources, and no error of any kind.
+
+    target/readers/venv/bin/python bench/readers/perfetto_convert.py
+
+Place in the flow: a step of `cargo xtask test`, after install.py. Each set of real Kineto traces and of databases is converted to Perfetto's
+protobuf and to JSON. Of the sources, read by Python's own JSON with exact decimals and by SQL, are counted: slices, moments, the sum of
+all lengths in ns, and the arrows of flows (ends of one id less one). The trace processor must find the same in the protobuf, with no error and no loss of data
+in its statistics. Of the JSON it must find the same numbers of slices; it reads its lengths as doubles and ends a flow at its first
+end, so these are not compared.
+
+What it does not do: look at the order of times; crates/cli/tests/it/convert.rs compares them with what align writes.
+"""
+
+import collections
+import decimal
+import gzip
+import json
+import pathlib
+import sqlite3
+import subprocess
+import sys
+
+from common import DATA, LIMIT_S, PROGRAM, fresh_folder, require, skip
+from perfetto_counts import need_processor, processor
+
+
+def truth(traces):
+    """Slices and moments, ns of all slices together, and arrows of flows."""
+    slices, total = 0, 0
+    ends = collections.Counter()
+    for number, trace in enumerate(traces):
+        text = gzip.decompress(trace.read_bytes()).decode("utf-8", "replace")
+        for event in json.loads(text, strict=False, parse_float=decimal.Decimal)["traceEvents"]:
+            phase = event.get("ph")
+            if phase in ("X", "i", "I"):
+                slices += 1
+                total += int(decimal.Decimal(event.get("dur", 0)) * 1000)
+            elif phase in ("s", "t", "f"):
+                ends[number, event.get("cat"), event["name"], event["id"]] += 1
+    return slices, total, sum(count - 1 for count in ends.values())
+
+
+def truth_of_databases(databases):
+    """The same of databases, by SQL; flows are the rows of one stack id in one process."""
+    slices, total, arrows = 0, 0, 0
+    for database in databases:
+        connection = sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True)
+        one = lambda sql: connection.execute(sql).fetchone()
+        tables = [f"rocpd_{name}" for name in ("region", "kernel_dispatch", "memory_copy", "memory_allocate")]
+        for table in tables:
+            count, length = one(f'SELECT count(*), coalesce(sum("end" - start), 0) FROM {table}')
+            slices, total = slices + count, total + length
+        slices += one("SELECT count(*) FROM rocpd_sample")[0]
+        events = " UNION ALL ".join(f"SELECT guid, event_id FROM {table}" for table in tables)
+        arrows += one(
+            f"""SELECT coalesce(sum(ends - 1), 0) FROM (SELECT count(*) AS ends FROM ({events}) AS own
+                JOIN rocpd_event AS event ON event.id = own.event_id AND event.guid = own.guid
+                WHERE event.stack_id != 0 GROUP BY event.guid, event.stack_id)"""
+        )[0]
+    return slices, total, arrows
+
+
+def found(folder, trace):
+    """The same of a converted trace, and the errors and losses that the trace processor counted."""
+    script = pathlib.Path(__file__).with_name("perfetto.cjs")
+    done = subprocess.run(["node", script, folder, trace], capture_output=True, text=True, timeout=LIMIT_S)
+    require(done.returncode == 0, f"the trace processor refuses {trace.name}: {done.stderr.strip()[-500:]}")
+    answer = json.loads(done.stdout)
+    return (answer["slices"], answer["ns"], answer["flows"]), answer["errors"]
+
+
+def main():
+    need_processor()
+    kineto = [(traces, truth) for path in (DATA / "torch").glob("*") if (traces := sorted(path.glob("*.json.gz")))]
+    databases = [(traces, truth_of_databases) for path in (DATA / "rocpd").glob("*") if (traces := sorted(path.glob("*.db")))]
+    if not kineto or not databases:
+        skip("the data of real traces (../shared/data) is not here")
+    folder = processor()
+    with fresh_folder() as work:
+        for traces, count in sorted(kineto, key=lambda one: one[0]) + sorted(databases, key=lambda one: one[0]):
+            name = traces[0].parent.name
+            command = [PROGRAM, "convert", "-f", "pftrace", "json", "-d", work, "-o", name, "-i", *traces]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+            require(done.returncode == 0, f"convert ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+            expected = count(traces)
+            results = pathlib.Path(work) / f"{name}_results"
+            seen, errors = found(folder, results.with_suffix(".pftrace"))
+            print(f"{name}: {expected} in the sources, {seen} in the pftrace, errors {errors}")
+            require(expected[0] > 0 and seen == expected, "slices, lengths or flows differ")
+            require(not errors, f"errors: {errors}")
+            in_json, errors = found(folder, results.with_suffix(".json"))
+            require(in_json[0] == expected[0], f"the JSON has {in_json[0]} slices")
+            lost = {name: count for name, count in errors.items() if "flow" not in name}
+            require(not lost, f"errors of the JSON: {lost}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

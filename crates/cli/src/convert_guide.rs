@@ -1,0 +1,16 @@
+//! What `convert --help` teaches.
+//!
+//! Place in the flow: under `args`. What it does not do: parse.
+
+/// What `convert --help` teaches after the flags.
+pub(crate) const CONVERT_GUIDE: &str = "\
+EXAMPLES
+  probe_sync convert -i rank*.pt.trace.json.gz -f pftrace -d traces -o job --run-dir probe_sync_out
+                                             all ranks in traces/job_results.pftrace, on one clock
+  probe_sync convert -i rank0.pt.trace.json.gz -f pftrace --start 30% --end 40%
+  probe_sync convert -i node*/*_results.db -f pftrace json.gz --group-by-queue
+                                             databases of rocprofv3, their kernels on HSA queues
+
+Slices of a row that overlap without nesting go to further rows below it: none is dropped, none is shortened. Traces are read once,
+however many formats are written, and memory does not grow with them; what has to wait for its turn is in TMPDIR.
+Without --run-dir, --offsets or --from-collectives each trace keeps its own clock.";

@@ -1,0 +1,139 @@
+//! `convert` on real traces: what is in the outputs against what `align` writes of the same traces.
+//!
+//! Perfetto's own reader on the same outputs: `bench/readers/perfetto_convert.py`.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::support::{complaint, output, probe_sync};
+use crate::traces::{data, traces};
+
+/// Name, start and length of a span, ns.
+type Span = (String, i128, i128);
+
+/// A number of microseconds with up to three digits after the point, as it stands in the file: doubles would round it.
+fn ns(number: &Value) -> i128 {
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    format!("{whole}{fraction:0<3}").parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// All spans of files in Chrome's JSON.
+fn spans(paths: &[PathBuf]) -> Vec<Span> {
+    let mut found = Vec::new();
+    for path in paths {
+        let mut bytes = std::fs::read(path).expect("a file");
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            let mut unpacked = Vec::new();
+            flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut unpacked).expect("gzip");
+            bytes = unpacked;
+        }
+        let document: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let base = i128::from(document["baseTimeNanoseconds"].as_i64().unwrap_or(0));
+        for event in document["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X") {
+            let name = event["name"].as_str().expect("a name").to_owned();
+            found.push((name, base + ns(&event["ts"]), ns(&event["dur"])));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn convert(arguments: &[&str], traces: &[PathBuf], folder: &Path) -> Output {
+    let mut command = probe_sync(&["convert", "-o", "job", "-d"]);
+    command.arg(folder).args(arguments).arg("-i").args(traces);
+    output(command)
+}
+
+#[test]
+fn several_formats_are_written_in_one_pass_with_the_times_of_align() {
+    let Some(data) = data() else { return };
+    let set = data.join("torch/b_4node_offset_drift");
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let (raw, offsets) = (traces(&set), set.join("offsets.csv"));
+    let clocks = ["--assume-order", "--offsets", offsets.to_str().expect("UTF-8")];
+    let mut align = probe_sync(&["align", "--output"]);
+    align.arg(scratch.path().join("aligned")).args(clocks).arg("--traces").args(&raw);
+    let aligned = output(align);
+    assert!(aligned.status.success(), "{}", complaint(&aligned));
+    let formats = ["-f", "pftrace", "json", "json.gz"];
+    let done = convert(&[&clocks[..], &formats].concat(), &raw, &scratch.path().join("new/folder"));
+    assert!(done.status.success(), "{}", complaint(&done));
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(said.matches("10720 slices, 8 instants, 800 ends of flows").count(), 3, "{said}");
+    let at = |name: &str| scratch.path().join("new/folder").join(name);
+    let expected = spans(&traces(&scratch.path().join("aligned")));
+    assert_eq!(expected.len(), 10720);
+    for name in ["job_results.json", "job_results.json.gz"] {
+        assert_eq!(spans(&[at(name)]), expected, "{name}: as align has them, to the nanosecond");
+    }
+    // What it wrote is a trace of ours again, and a second conversion changes no time.
+    let again = convert(&["-f", "json"], &[at("job_results.json")], &scratch.path().join("again"));
+    assert!(again.status.success(), "{}", complaint(&again));
+    assert_eq!(spans(&[scratch.path().join("again/job_results.json")]), expected);
+    let report: Value =
+        serde_json::from_slice(&std::fs::read(at("job_results.pftrace.alignment_stats.json")).expect("a report"))
+            .expect("JSON");
+    assert_eq!(report["outputs"][0]["report"]["slices"], 10720);
+}
+
+#[test]
+fn windows_leave_out_what_is_outside() {
+    let Some(data) = data() else { return };
+    let raw = traces(&data.join("torch/a_2node_noskew"));
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let all = spans(&raw);
+    let window = |arguments: &[&str]| {
+        let done = convert(&[&["-f", "json"], arguments].concat(), &raw, scratch.path());
+        assert!(done.status.success(), "{arguments:?}: {}", complaint(&done));
+        (spans(&[scratch.path().join("job_results.json")]), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let middle = all[all.len() / 2].1;
+    let (whole, said) = window(&["--start", &middle.to_string()]);
+    let expected: Vec<Span> = all.iter().filter(|span| span.1 >= middle).cloned().collect();
+    assert_eq!(whole, expected);
+    assert!(said.contains("outside of the window"), "{said}");
+    let (part, _) = window(&["--end", &middle.to_string(), "--inclusive", "false"]);
+    assert_eq!(part, all.iter().filter(|span| span.1 <= middle).cloned().collect::<Vec<_>>());
+    let (half, _) = window(&["--start", "25%", "--end", "75%"]);
+    assert!(!half.is_empty() && half.len() < all.len());
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_leaves_nothing() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let (good, bad) = (scratch.path().join("good.json"), scratch.path().join("bad.json"));
+    let event = r#"{"ph":"X","pid":1,"tid":1,"ts":5,"dur":2,"name":"a"}"#;
+    let twice = r#"{"ph":"X","pid":1,"tid":1,"ts":9,"dur":2,"name":"twice"}"#;
+    let write = |path: &Path, last: &str| {
+        let text = format!("{{\"traceEvents\":[{event},{twice},{twice},{last}],\"baseTimeNanoseconds\":0}}");
+        std::fs::write(path, text).expect("writable");
+    };
+    write(&good, event);
+    write(&bad, r#"{"ph":"X","pid":1,"tid":1,"ts":5,"dur":-2,"name":"a"}"#);
+    let folder = scratch.path().join("out");
+    let check = |arguments: &[&str], trace: &Path, status: i32, part: &str| {
+        let done = convert(arguments, &[trace.to_owned()], &folder);
+        assert_eq!(done.status.code(), Some(status), "{arguments:?}: {}", complaint(&done));
+        assert!(complaint(&done).contains(part), "{arguments:?}: {}", complaint(&done));
+        assert!(!folder.exists(), "{arguments:?}");
+    };
+    check(&["-f", "json"], &bad, 1, "ends before it begins");
+    check(&["-f", "otf3"], &good, 2, "otf3");
+    check(&["-f", "json", "--start", "9", "--end", "8"], &good, 2, "not after its start");
+    check(&["-f", "json", "--start", "half"], &good, 2, "neither nanoseconds nor a percentage");
+    check(&["-f", "json", "--start-marker", "none"], &good, 2, "no trace has an event named none");
+    check(&["-f", "json", "--start-marker", "twice"], &good, 2, "2 events named twice");
+    check(&["-f", "json", "--start-marker", "a", "--start", "5"], &good, 2, "cannot be used with");
+    // An output that is the input.
+    let same = convert(&["-f", "json"], std::slice::from_ref(&good), scratch.path());
+    assert!(same.status.success(), "{}", complaint(&same));
+    let result = scratch.path().join("job_results.json");
+    let kept = std::fs::read(&result).expect("the output");
+    let over = convert(&["-f", "json"], std::slice::from_ref(&result), scratch.path());
+    assert_eq!(over.status.code(), Some(2), "{}", complaint(&over));
+    assert_eq!(std::fs::read(&result).expect("the output"), kept);
+}

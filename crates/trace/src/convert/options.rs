@@ -1,0 +1,13 @@
+//! What a reader of chunks is told of a trace.
+//!
+//! Place in the flow: between a calibrated trace and its format. What it does not do: read.
+
+use crate::calibrate::CalibratedTrace;
+use crate::formats::ChunkOptions;
+
+/// For the trace that is the `part`-th of the conversion; `wanted` is the same for all.
+pub(super) fn of(calibrated: &CalibratedTrace, part: usize, wanted: &ChunkOptions) -> ChunkOptions {
+    let identity = &calibrated.trace.facts.identity;
+    let host = identity.hostname.clone().unwrap_or_default();
+    ChunkOptions { part: part as u32, host, rank: identity.rank, ..wanted.clone() }
+}

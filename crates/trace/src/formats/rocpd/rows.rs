@@ -1,0 +1,166 @@
+//! The kinds of events in a database, and the statement that reads each with its names.
+//!
+//! Place in the flow: under `chunks`. Versions of the schema differ in columns, so a column that a table has not is read as NULL; from 4.x
+//! on rows name a track, which names the thread. Rows come in the order of their events, as their arguments do.
+//! What it does not do: read.
+
+use super::catalog::{Table, quoted};
+
+/// A kind of events.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Calls of APIs and markers.
+    Region,
+    /// Kernels.
+    Dispatch,
+    /// Copies of memory.
+    Copy,
+    /// Allocations of memory, and their ends.
+    Allocation,
+    /// Moments.
+    Sample,
+}
+
+impl Kind {
+    /// All of them, in the order in which they are read.
+    pub(super) const ALL: [Kind; 5] = [Self::Region, Self::Dispatch, Self::Copy, Self::Allocation, Self::Sample];
+
+    /// The table's name without the uuid.
+    pub(super) fn base(self) -> &'static str {
+        match self {
+            Self::Region => "rocpd_region",
+            Self::Dispatch => "rocpd_kernel_dispatch",
+            Self::Copy => "rocpd_memory_copy",
+            Self::Allocation => "rocpd_memory_allocate",
+            Self::Sample => "rocpd_sample",
+        }
+    }
+
+    /// Columns that are shown as arguments.
+    pub(super) fn shown(self) -> &'static [&'static str] {
+        match self {
+            Self::Region | Self::Sample => &[],
+            Self::Dispatch => &[
+                "dispatch_id",
+                "private_segment_size",
+                "group_segment_size",
+                "workgroup_size_x",
+                "workgroup_size_y",
+                "workgroup_size_z",
+                "grid_size_x",
+                "grid_size_y",
+                "grid_size_z",
+            ],
+            Self::Copy => &["size", "src_agent_id", "dst_agent_id", "src_address", "dst_address"],
+            Self::Allocation => &["size", "address", "type", "level"],
+        }
+    }
+}
+
+/// A column of a table under its alias, or NULL where the table has none of this name.
+pub(super) fn column(table: &Table, alias: &str, name: &str) -> String {
+    let found = table.columns.iter().find(|column| column.eq_ignore_ascii_case(name));
+    found.map_or_else(|| "NULL".to_owned(), |column| format!("{alias}.{}", quoted(column)))
+}
+
+/// The statement that reads a kind's table; columns by the constants below, then those that are shown.
+pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<&'a Table>) -> String {
+    let own = |name: &str| column(table, "R", name);
+    let mut joins = String::new();
+    let mut join = |base: &str, alias: &str, on: &str| match of(base) {
+        Some(other) if on != "NULL" => {
+            joins.push_str(&format!(" LEFT JOIN {} AS {alias} ON {alias}.id = {on}", quoted(&other.name)));
+            true
+        }
+        _ => false,
+    };
+    let event = own("event_id");
+    let has_event = join("rocpd_event", "E", &event);
+    let of_event = |name: &str| match of("rocpd_event") {
+        Some(events) if has_event => column(events, "E", name),
+        _ => "NULL".to_owned(),
+    };
+    let category = if join("rocpd_string", "C", &of_event("category_id")) { "C.string" } else { "NULL" };
+    let has_track = join("rocpd_track", "T", &own("track_id"));
+    let of_track = |name: &str| match of("rocpd_track") {
+        Some(tracks) if has_track => column(tracks, "T", name),
+        _ => "NULL".to_owned(),
+    };
+    let name = match kind {
+        Kind::Dispatch if join("rocpd_info_kernel_symbol", "K", &own("kernel_id")) => {
+            "coalesce(nullif(K.display_name, ''), K.kernel_name)".to_owned()
+        }
+        Kind::Allocation => own("type"),
+        Kind::Sample if join("rocpd_string", "S", &of_track("name_id")) => "S.string".to_owned(),
+        _ if join("rocpd_string", "S", &own("name_id")) => "S.string".to_owned(),
+        _ => "NULL".to_owned(),
+    };
+    let either = |one: String, other: String| match (one.as_str(), other.as_str()) {
+        ("NULL", _) => other,
+        (_, "NULL") => one,
+        _ => format!("coalesce({one}, {other})"),
+    };
+    // A copy is drawn where a device took part: at what it goes to, else at what it comes from.
+    let agent = match (kind, of("rocpd_info_agent")) {
+        (Kind::Copy, Some(agents)) => {
+            let (to, from) = (own("dst_agent_id"), own("src_agent_id"));
+            let agents = quoted(&agents.name);
+            format!(
+                "CASE WHEN (SELECT type FROM {agents} WHERE id = {to}) = 'GPU' THEN {to} ELSE coalesce({from}, {to}) END"
+            )
+        }
+        _ => own("agent_id"),
+    };
+    let (start, end) =
+        if kind == Kind::Sample { (own("timestamp"), own("timestamp")) } else { (own("start"), own("end")) };
+    let columns = [
+        own("id"),
+        start,
+        end,
+        name,
+        category.to_owned(),
+        event.clone(),
+        of_event("stack_id"),
+        either(own("tid"), of_track("tid")),
+        agent,
+        own("queue_id"),
+        own("stream_id"),
+        format!("coalesce(nullif({}, '{{}}'), {})", of_event("extdata"), own("extdata")),
+    ];
+    let shown = kind.shown().iter().map(|name| own(name));
+    let columns: Vec<String> = columns.into_iter().chain(shown).collect();
+    let order = if event == "NULL" { String::new() } else { format!(" ORDER BY {event}") };
+    format!("SELECT {} FROM {} AS R{joins}{order}", columns.join(", "), quoted(&table.name))
+}
+
+/// The statement that reads what was counted: start and end of the kernel, its agent, which counter, and its value over all instances.
+pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
+    let (of_value, of_kernel) = (|name| column(values, "P", name), |name| column(dispatches, "R", name));
+    format!(
+        "SELECT {}, {}, {}, {}, total({}) FROM {} AS P JOIN {} AS R ON {} = {} GROUP BY R.id, {}",
+        of_kernel("start"),
+        of_kernel("end"),
+        of_kernel("agent_id"),
+        of_value("pmc_id"),
+        of_value("value"),
+        quoted(&values.name),
+        quoted(&dispatches.name),
+        of_kernel("event_id"),
+        of_value("event_id"),
+        of_value("pmc_id"),
+    )
+}
+
+pub(super) const ID: usize = 0;
+pub(super) const START: usize = 1;
+pub(super) const END: usize = 2;
+pub(super) const NAME: usize = 3;
+pub(super) const CATEGORY: usize = 4;
+pub(super) const EVENT: usize = 5;
+pub(super) const STACK: usize = 6;
+pub(super) const THREAD: usize = 7;
+pub(super) const AGENT: usize = 8;
+pub(super) const QUEUE: usize = 9;
+pub(super) const STREAM: usize = 10;
+pub(super) const EXTRA: usize = 11;
+pub(super) const FIRST_SHOWN: usize = 12;

@@ -1,0 +1,262 @@
+//! What chunks of a database hold, against SQL over it.
+
+use super::*;
+use crate::formats::{AgentIndex, ChunkOptions};
+use crate::write::{Chunk, FlowEnd, Sorter, TrackKind, Value as Argument};
+
+/// Everything of a database as one chunk, in the order of time; times through a shift.
+fn read(path: &Path, options: &ChunkOptions, shift_ns: i64) -> Result<(Chunk, u64), Error> {
+    let mut sorter = Sorter::default();
+    let mut map = |time: Picoseconds| time + Picoseconds::from(shift_ns) * 1000;
+    let stats = Rocpd.read_chunks(path, options, &mut map, &mut |chunk| sorter.push(chunk, |_, _| true))?;
+    let (mut sorted, mut chunk, mut more) = (sorter.finish(0)?, Chunk::default(), Chunk::default());
+    assert!(sorted.next(&mut chunk)?);
+    chunk.check(0)?;
+    assert!(!sorted.next(&mut more)?, "it fits into one chunk");
+    Ok((chunk, stats.untimed))
+}
+
+fn with_args() -> ChunkOptions {
+    ChunkOptions { args: true, ..ChunkOptions::default() }
+}
+
+/// Slices and the sum of their lengths by kind, moments, arguments and arrows, as SQL finds them.
+fn by_sql(path: &Path) -> (usize, i64, usize, usize, usize) {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("a database");
+    let number =
+        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).expect("a number").unwrap_or(0);
+    let tables = ["region", "kernel_dispatch", "memory_copy", "memory_allocate"].map(|table| format!("rocpd_{table}"));
+    let count = tables.iter().map(|table| number(&format!("SELECT count(*) FROM {table}"))).sum::<i64>();
+    let length = tables.iter().map(|table| number(&format!("SELECT sum(\"end\" - start) FROM {table}"))).sum::<i64>();
+    let events: Vec<String> = tables.iter().map(|table| format!("SELECT event_id FROM {table}")).collect();
+    let arrows = number(&format!(
+        "SELECT sum(n - 1) FROM (SELECT count(*) AS n FROM rocpd_event WHERE stack_id != 0 AND id IN ({}) GROUP BY guid, stack_id)",
+        events.join(" UNION ALL ")
+    ));
+    let (samples, args) = (number("SELECT count(*) FROM rocpd_sample"), number("SELECT count(*) FROM rocpd_arg"));
+    (count as usize, length, samples as usize, args as usize, arrows as usize)
+}
+
+#[test]
+fn chunks_hold_what_sql_finds() {
+    for set in ["a_2node", "b_4node_offset_drift", "c_real_mi350_1node", "c_real_mi350_1node_2"] {
+        for path in shared(set) {
+            let (chunk, untimed) = read(&path, &with_args(), 1000).expect("read");
+            let (slices, length, samples, args, arrows) = by_sql(&path);
+            let found: i64 =
+                chunk.slices.end_ns.iter().zip(&chunk.slices.start_ns).map(|(end, start)| end - start).sum();
+            assert_eq!(
+                (chunk.slices.track.len(), found, chunk.instants.track.len(), untimed),
+                (slices, length, samples, 0)
+            );
+            let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
+            chunk
+                .slices
+                .flow
+                .iter()
+                .filter(|flow| flow.id != 0)
+                .for_each(|flow| *ends.entry(flow.id).or_default() += 1);
+            assert_eq!(ends.values().map(|count| count - 1).sum::<usize>(), arrows, "{}", path.display());
+            let texts = |name: &str| chunk.args.key.iter().filter(|key| chunk.strings.text(**key) == name).count();
+            assert!(args == 0 || texts("sendbuff") > 0, "{}", path.display());
+            let (shifted, _) = read(&path, &with_args(), 0).expect("read");
+            let moved = shifted.slices.start_ns.iter().map(|start| start + 1000);
+            assert!(moved.eq(chunk.slices.start_ns.iter().copied()), "every time went through the map");
+        }
+    }
+}
+
+/// A process of pid 9 with a region that launches a kernel, an argument, a counted value and a moment without a time.
+fn one(path: &Path, guid: &str) {
+    let text = |text: &str| Value::from(text.to_owned());
+    let n = |number: i64| Value::from(number);
+    let rows: Rows<'_> = &[
+        ("rocpd_string", &[("id", n(1)), ("string", text("hipLaunchKernel"))]),
+        ("rocpd_string", &[("id", n(2)), ("string", text("MARKER_CORE_RANGE_API"))]),
+        (
+            "rocpd_info_process",
+            &[("id", n(9)), ("nid", n(7)), ("pid", n(9)), ("command", text("/usr/bin/train --fast"))],
+        ),
+        ("rocpd_info_thread", &[("id", n(9)), ("nid", n(7)), ("pid", n(9)), ("tid", n(9)), ("name", text("main"))]),
+        (
+            "rocpd_info_agent",
+            &[
+                ("id", n(3)),
+                ("nid", n(7)),
+                ("pid", n(9)),
+                ("type", text("GPU")),
+                ("absolute_index", n(4)),
+                ("logical_index", n(2)),
+                ("type_index", n(0)),
+                ("name", text("gfx942")),
+            ],
+        ),
+        ("rocpd_info_queue", &[("id", n(5)), ("nid", n(7)), ("pid", n(9)), ("name", text("Queue 5"))]),
+        ("rocpd_info_stream", &[("id", n(6)), ("nid", n(7)), ("pid", n(9)), ("name", text("Stream 6"))]),
+        (
+            "rocpd_info_pmc",
+            &[
+                ("id", n(1)),
+                ("nid", n(7)),
+                ("pid", n(9)),
+                ("agent_id", n(3)),
+                ("name", text("SQ_WAVES")),
+                ("symbol", text("SQ_WAVES")),
+            ],
+        ),
+        ("rocpd_event", &[("id", n(1)), ("category_id", n(1)), ("stack_id", n(40))]),
+        ("rocpd_event", &[("id", n(2)), ("category_id", n(1)), ("stack_id", n(40))]),
+        (
+            "rocpd_event",
+            &[("id", n(3)), ("category_id", n(2)), ("stack_id", n(0)), ("extdata", text("{\"message\":\"step 3\"}"))],
+        ),
+        (
+            "rocpd_region",
+            &[
+                ("id", n(1)),
+                ("nid", n(7)),
+                ("pid", n(9)),
+                ("tid", n(9)),
+                ("start", n(100)),
+                ("end", n(200)),
+                ("name_id", n(1)),
+                ("event_id", n(1)),
+            ],
+        ),
+        (
+            "rocpd_region",
+            &[
+                ("id", n(2)),
+                ("nid", n(7)),
+                ("pid", n(9)),
+                ("tid", n(9)),
+                ("start", n(90)),
+                ("end", n(300)),
+                ("name_id", n(1)),
+                ("event_id", n(3)),
+            ],
+        ),
+        (
+            "rocpd_region",
+            &[
+                ("id", n(3)),
+                ("nid", n(7)),
+                ("pid", n(9)),
+                ("tid", n(9)),
+                ("start", n(90)),
+                ("end", n(0)),
+                ("name_id", n(1)),
+            ],
+        ),
+        (
+            "rocpd_arg",
+            &[
+                ("id", n(1)),
+                ("event_id", n(1)),
+                ("position", n(0)),
+                ("type", text("int")),
+                ("name", text("grid")),
+                ("value", text("64")),
+            ],
+        ),
+        (
+            "rocpd_kernel_dispatch",
+            &[
+                ("id", n(1)),
+                ("nid", n(7)),
+                ("pid", n(9)),
+                ("tid", n(9)),
+                ("agent_id", n(3)),
+                ("kernel_id", n(1)),
+                ("dispatch_id", n(1)),
+                ("queue_id", n(5)),
+                ("stream_id", n(6)),
+                ("start", n(150)),
+                ("end", n(180)),
+                ("workgroup_size_x", n(1)),
+                ("workgroup_size_y", n(1)),
+                ("workgroup_size_z", n(1)),
+                ("grid_size_x", n(64)),
+                ("grid_size_y", n(1)),
+                ("grid_size_z", n(1)),
+                ("event_id", n(2)),
+            ],
+        ),
+        ("rocpd_pmc_event", &[("id", n(1)), ("event_id", n(2)), ("pmc_id", n(1)), ("value", Value::from(2.5))]),
+        ("rocpd_pmc_event", &[("id", n(2)), ("event_id", n(2)), ("pmc_id", n(1)), ("value", Value::from(4.0))]),
+    ];
+    drop(made(path, guid, "", rows));
+}
+
+#[test]
+fn rows_of_a_database_become_tracks_flows_and_values() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("one_results.db");
+    one(&path, "00000545-b497-7dea-bd43-ec1fa8b02134");
+    for (group_by_queue, agent_index, row, agent) in [
+        (false, AgentIndex::Relative, "Stream 6", "Agent-2 (GPU gfx942)"),
+        (true, AgentIndex::Absolute, "Queue 5", "Agent-4 (GPU gfx942)"),
+        (true, AgentIndex::TypeRelative, "Queue 5", "GPU-0 (GPU gfx942)"),
+    ] {
+        let options = ChunkOptions { rank: Some(2), group_by_queue, agent_index, ..with_args() };
+        let (chunk, untimed) = read(&path, &options, 0).expect("read");
+        let labels: Vec<String> = chunk.tracks.iter().map(|track| track.label()).collect();
+        assert_eq!(labels, ["gpu-1 rank 2 pid 9 train", "main", agent, row, "SQ_WAVES"]);
+        assert_eq!(untimed, 1, "the region that never ended");
+        let names: Vec<&str> = chunk.slices.name.iter().map(|name| chunk.strings.text(*name)).collect();
+        assert_eq!(names, ["step 3", "hipLaunchKernel", ""], "a marker is called what it says");
+        assert_eq!((chunk.slices.track[1].0, chunk.slices.track[2].0), (1, 3));
+        assert_eq!(chunk.slices.flow[0].id, 0);
+        assert_eq!(chunk.slices.flow[1].id, chunk.slices.flow[2].id);
+        assert_eq!((chunk.slices.flow[1].end, chunk.slices.flow[2].end), (FlowEnd::Out, FlowEnd::In));
+        let range = chunk.slices.args[1];
+        assert_eq!((range.count, chunk.strings.text(chunk.args.key[range.first as usize])), (1, "grid"));
+        assert!(matches!(chunk.args.value[range.first as usize], Argument::Text(id) if chunk.strings.text(id) == "64"));
+        // Both instances of the counter together, from the kernel's start until its end.
+        assert_eq!((chunk.counters.time_ns.clone(), chunk.counters.value.clone()), (vec![150, 180], vec![6.5, 0.0]));
+        assert!(matches!(chunk.tracks[4].kind, TrackKind::Counter { .. }));
+    }
+}
+
+#[test]
+fn processes_of_one_pid_stay_apart_in_a_merged_database() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| scratch.path().join(name);
+    one(&at("a.db"), "00000545-b497-7dea-bd43-ec1fa8b02134");
+    one(&at("b.db"), "00000545-b497-7dea-bd43-ec1fa8b02135");
+    let mut maps = [|time| time, |time| time];
+    let mut inputs: Vec<MergeInput<'_>> = [at("a.db"), at("b.db")]
+        .into_iter()
+        .zip(&mut maps)
+        .map(|(path, map)| MergeInput { path, part: 0, name: String::new(), metadata: Vec::new(), map })
+        .collect();
+    merge(&mut inputs, &at("all.db"), &MergeOptions::default()).expect("merged");
+    let (chunk, _) = read(&at("all.db"), &ChunkOptions::default(), 0).expect("read");
+    let processes: Vec<&str> = chunk
+        .tracks
+        .iter()
+        .filter_map(|track| match &track.kind {
+            TrackKind::Process(process) => Some(process.guid.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(processes, ["00000545-b497-7dea-bd43-ec1fa8b02134", "00000545-b497-7dea-bd43-ec1fa8b02135"]);
+    assert_eq!(chunk.tracks.len(), 10);
+    let flows: std::collections::BTreeSet<u64> =
+        chunk.slices.flow.iter().map(|flow| flow.id).filter(|id| *id != 0).collect();
+    assert_eq!((chunk.slices.track.len(), flows.len()), (6, 2), "stack ids are of a process");
+    assert!(chunk.args.key.is_empty());
+}
+
+#[test]
+fn a_row_that_ends_before_it_begins_is_named() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("bad.db");
+    drop(made(&path, "00000545-b497-7dea-bd43-ec1fa8b02134", "", &[("rocpd_region", &region(50, 40))]));
+    let said = read(&path, &ChunkOptions::default(), 0).expect_err("refused").to_string();
+    assert!(said.contains("the row 1 of the table rocpd_region") && said.contains("ends before it begins"), "{said}");
+    let path = scratch.path().join("text.db");
+    drop(made(&path, "00000545-b497-7dea-bd43-ec1fa8b02134", "", &[("rocpd_region", &region("soon".to_owned(), 40))]));
+    let said = read(&path, &ChunkOptions::default(), 0).expect_err("refused").to_string();
+    assert!(said.contains("reading the table rocpd_region"), "{said}");
+}

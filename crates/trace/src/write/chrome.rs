@@ -1,0 +1,442 @@
+//! Chrome's JSON (`.json`): microseconds with three digits after the point, since `baseTimeNanoseconds`.
+//!
+//! Place in the flow: one of the formats behind [`super::TraceWriter`]; it is the third dialect of `formats::kineto`, which reads it
+//! back to the nanosecond. Viewers tell rows apart by two numbers, pid and tid, and know no devices below processes: a process keeps
+//! its pid where no other has it and gets a free number otherwise, a thread likewise, and what is below a device is a row named after
+//! both. Overlapping slices of a row go to lanes, since readers drop what neither nests nor follows. Numbers above 2^53 are texts,
+//! because readers take numbers for doubles. What it does not do: sort, pack.
+
+use std::collections::HashSet;
+use std::io::Write;
+
+use foldhash::fast::FixedState;
+
+use super::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind, Value};
+use super::flows::Waiting;
+use super::lanes::{Lanes, Place};
+use super::order::{Row, in_order};
+use super::report::{Meta, WriteReport};
+use super::sink::Sink;
+use super::strings::StringId;
+use crate::Error;
+
+/// A trace in the making.
+#[derive(Debug)]
+pub(super) struct Chrome<W> {
+    sink: Sink<W>,
+    base_ns: i64,
+    tracks: Vec<Known>,
+    taken_pids: HashSet<i64, FixedState>,
+    taken_tids: HashSet<(i64, i64), FixedState>,
+    lanes: Lanes,
+    /// By lane: the number that its events have as their tid.
+    lane_tids: Vec<i64>,
+    next_free: i64,
+    any_event: bool,
+    waiting: Waiting,
+    taken: Vec<Flow>,
+    report: WriteReport,
+}
+
+/// What is kept of a track.
+#[derive(Clone, Debug)]
+struct Known {
+    pid: i64,
+    tid: i64,
+    name: String,
+    /// Its name, after those of the devices that it is below.
+    shown: String,
+    is_process: bool,
+    is_device: bool,
+    parent: Option<TrackId>,
+}
+
+impl<W: Write> Chrome<W> {
+    pub(super) fn open(sink: W, meta: &Meta) -> Self {
+        let mut sink = Sink::new(sink);
+        let out = sink.buffer();
+        out.extend_from_slice(b"{\n\"displayTimeUnit\": \"ns\",\n\"baseTimeNanoseconds\": ");
+        put_integer(out, meta.base_ns);
+        for (name, text) in &meta.metadata {
+            out.extend_from_slice(b",\n");
+            put_text(out, name);
+            out.extend_from_slice(b": ");
+            put_text(out, text);
+        }
+        out.extend_from_slice(b",\n\"traceEvents\": [");
+        Self {
+            sink,
+            base_ns: meta.base_ns,
+            tracks: Vec::new(),
+            taken_pids: HashSet::default(),
+            taken_tids: HashSet::default(),
+            lanes: Lanes::default(),
+            lane_tids: Vec::new(),
+            next_free: FREE_FROM,
+            any_event: false,
+            waiting: Waiting::default(),
+            taken: Vec::new(),
+            report: WriteReport::default(),
+        }
+    }
+
+    pub(super) fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        chunk.check(self.tracks.len())?;
+        self.declare(&chunk.tracks)?;
+        for row in in_order(chunk) {
+            match row {
+                Row::Flow(row) => {
+                    self.waiting.at(chunk.flows.time_ns[row]);
+                    self.waiting.add(chunk, row);
+                    self.report.flow_ends += 1;
+                }
+                Row::Slice(row) => self.slice(chunk, row)?,
+                Row::Instant(row) => self.instant(chunk, row)?,
+                Row::Counter(row) => self.counter(chunk, row)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<(WriteReport, W), Error> {
+        self.sink.buffer().extend_from_slice(b"\n]\n}\n");
+        self.report.unbound_flow_ends = self.waiting.finish();
+        self.report.tracks = self.tracks.len() as u64;
+        let (inner, bytes) = self.sink.finish()?;
+        self.report.bytes = bytes;
+        Ok((self.report, inner))
+    }
+
+    fn slice(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
+        let slices = &chunk.slices;
+        let (track, start, end) = (slices.track[row], slices.start_ns[row], slices.end_ns[row]);
+        while self.lanes.ended(start).is_some() {}
+        let place = self.lanes.place(track.0, start, end);
+        if place.new {
+            self.open_lane(track, place)?;
+        }
+        self.waiting.at(start);
+        self.report.flow_ends += u64::from(slices.flow[row].id != 0);
+        self.waiting.take(slices, row, &mut self.taken);
+        self.report.slices += 1;
+        let on = (self.tracks[track.0 as usize].pid, self.lane_tids[place.lane as usize]);
+        let base_ns = self.base_ns;
+        let out = self.event();
+        put_head(out, b"X", on, start, base_ns);
+        out.extend_from_slice(b",\"dur\":");
+        put_microseconds(out, i128::from(end) - i128::from(start));
+        put_names(out, chunk, slices.name[row], slices.category[row]);
+        put_args(out, chunk, slices.args[row]);
+        out.push(b'}');
+        let taken = std::mem::take(&mut self.taken);
+        for flow in &taken {
+            let out = self.event();
+            put_head(out, if flow.end == FlowEnd::Out { b"s" } else { b"f" }, on, start, base_ns);
+            out.extend_from_slice(b",\"cat\":\"flow\",\"name\":\"flow\",\"id\":\"0x");
+            out.extend_from_slice(format!("{:x}\"", flow.id).as_bytes());
+            out.extend_from_slice(if flow.end == FlowEnd::Out { b"}" } else { b",\"bp\":\"e\"}" });
+        }
+        self.taken = taken;
+        self.sink.settle()
+    }
+
+    fn instant(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
+        let instants = &chunk.instants;
+        self.report.instants += 1;
+        let known = &self.tracks[instants.track[row].0 as usize];
+        let (on, base_ns) = ((known.pid, known.tid), self.base_ns);
+        let out = self.event();
+        put_head(out, b"i", on, instants.time_ns[row], base_ns);
+        out.extend_from_slice(b",\"s\":\"t\"");
+        put_names(out, chunk, instants.name[row], instants.category[row]);
+        put_args(out, chunk, instants.args[row]);
+        out.push(b'}');
+        self.sink.settle()
+    }
+
+    fn counter(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
+        let counters = &chunk.counters;
+        self.report.counters += 1;
+        let known = self.tracks[counters.track[row].0 as usize].clone();
+        let base_ns = self.base_ns;
+        let out = self.event();
+        put_head(out, b"C", (known.pid, known.tid), counters.time_ns[row], base_ns);
+        out.extend_from_slice(b",\"name\":");
+        put_text(out, &known.shown);
+        out.extend_from_slice(b",\"args\":{\"value\":");
+        put_float(out, counters.value[row]);
+        out.extend_from_slice(b"}}");
+        self.sink.settle()
+    }
+
+    /// Where the next event goes, after the comma that parts it from the one before.
+    #[inline]
+    fn event(&mut self) -> &mut Vec<u8> {
+        let separator: &[u8] = if self.any_event { b",\n" } else { b"\n" };
+        self.any_event = true;
+        let out = self.sink.buffer();
+        out.extend_from_slice(separator);
+        out
+    }
+
+    fn declare(&mut self, tracks: &[Track]) -> Result<(), Error> {
+        let before = self.tracks.len();
+        for track in tracks {
+            let is_process = matches!(track.kind, TrackKind::Process(_));
+            let is_device = matches!(track.kind, TrackKind::Agent);
+            let (parent, name) = (track.parent, track.label());
+            let shown = name.clone();
+            self.tracks.push(Known { pid: NONE, tid: NONE, name, shown, is_process, is_device, parent });
+        }
+        self.lanes.add_rows(tracks.len());
+        for (index, track) in tracks.iter().enumerate() {
+            if let TrackKind::Process(process) = &track.kind {
+                let pid = self.number_of_process(process.pid);
+                self.tracks[before + index].pid = pid;
+            }
+        }
+        for (index, track) in tracks.iter().enumerate() {
+            let (process, names) = self.above(before + index);
+            let pid = match process {
+                Some(process) => self.tracks[process].pid,
+                None => self.number_of_process(NONE),
+            };
+            let is_process = matches!(track.kind, TrackKind::Process(_));
+            let tid = match track.kind {
+                TrackKind::Process(_) => pid,
+                TrackKind::Thread { tid } => self.number_of_row(pid, tid),
+                _ => self.number_of_row(pid, NONE),
+            };
+            let shown = if is_process { self.tracks[before + index].name.clone() } else { names };
+            let known = Known { pid, tid, shown, ..self.tracks[before + index].clone() };
+            self.tracks[before + index] = known.clone();
+            if known.is_process {
+                self.metadata("process_name", &known, &known.shown)?;
+                self.order("process_sort_index", &known, before + index)?;
+            } else if !matches!(track.kind, TrackKind::Counter { .. }) {
+                self.metadata("thread_name", &known, &known.shown)?;
+                self.order("thread_sort_index", &known, before + index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process that a track is below, and its name after those of the devices between.
+    fn above(&self, index: usize) -> (Option<usize>, String) {
+        let mut names = vec![self.tracks[index].name.as_str()];
+        let mut at = index;
+        for _ in 0..TREE_DEPTH_MAX {
+            if self.tracks[at].is_process {
+                break;
+            }
+            let Some(parent) = self.tracks[at].parent else { break };
+            at = parent.0 as usize;
+            if self.tracks[at].is_device {
+                names.push(&self.tracks[at].name);
+            }
+        }
+        names.reverse();
+        let process = self.tracks[at].is_process.then_some(at);
+        (process, names.join(" "))
+    }
+
+    /// A pid of its own for a process, the one it wants if that is free.
+    fn number_of_process(&mut self, wanted: i64) -> i64 {
+        let usable = (0..FREE_FROM).contains(&wanted) && self.taken_pids.insert(wanted);
+        if usable { wanted } else { self.free() }
+    }
+
+    /// A tid of its own for a row of a process.
+    fn number_of_row(&mut self, pid: i64, wanted: i64) -> i64 {
+        let usable = (0..FREE_FROM).contains(&wanted) && self.taken_tids.insert((pid, wanted));
+        if usable { wanted } else { self.free() }
+    }
+
+    fn free(&mut self) -> i64 {
+        self.next_free += 1;
+        self.next_free - 1
+    }
+
+    fn open_lane(&mut self, track: TrackId, place: Place) -> Result<(), Error> {
+        debug_assert_eq!(place.lane as usize, self.lane_tids.len(), "lanes are numbered as they are opened");
+        let mut known = self.tracks[track.0 as usize].clone();
+        if place.of_row > 0 {
+            self.report.lanes += 1;
+            known.tid = self.free();
+            known.shown = format!("{} (lane {})", known.shown, place.of_row + 1);
+            self.metadata("thread_name", &known, &known.shown)?;
+            self.order("thread_sort_index", &known, track.0 as usize)?;
+        }
+        self.lane_tids.push(known.tid);
+        Ok(())
+    }
+
+    fn metadata(&mut self, what: &str, known: &Known, name: &str) -> Result<(), Error> {
+        let out = self.event();
+        out.extend_from_slice(b"{\"ph\":\"M\",\"ts\":0.000,\"pid\":");
+        put_integer(out, known.pid);
+        out.extend_from_slice(b",\"tid\":");
+        put_integer(out, known.tid);
+        out.extend_from_slice(b",\"name\":");
+        put_text(out, what);
+        out.extend_from_slice(b",\"args\":{\"name\":");
+        put_text(out, name);
+        out.extend_from_slice(b"}}");
+        self.sink.settle()
+    }
+
+    fn order(&mut self, what: &str, known: &Known, index: usize) -> Result<(), Error> {
+        let out = self.event();
+        out.extend_from_slice(b"{\"ph\":\"M\",\"ts\":0.000,\"pid\":");
+        put_integer(out, known.pid);
+        out.extend_from_slice(b",\"tid\":");
+        put_integer(out, known.tid);
+        out.extend_from_slice(b",\"name\":");
+        put_text(out, what);
+        out.extend_from_slice(b",\"args\":{\"sort_index\":");
+        put_integer(out, index as i64);
+        out.extend_from_slice(b"}}");
+        self.sink.settle()
+    }
+}
+
+/// Everything of an event before what is its own.
+#[inline]
+fn put_head(out: &mut Vec<u8>, phase: &[u8], (pid, tid): (i64, i64), time: i64, base_ns: i64) {
+    out.extend_from_slice(b"{\"ph\":\"");
+    out.extend_from_slice(phase);
+    out.extend_from_slice(b"\",\"pid\":");
+    put_integer(out, pid);
+    out.extend_from_slice(b",\"tid\":");
+    put_integer(out, tid);
+    out.extend_from_slice(b",\"ts\":");
+    put_microseconds(out, i128::from(time) - i128::from(base_ns));
+}
+
+#[inline]
+fn put_names(out: &mut Vec<u8>, chunk: &Chunk, name: StringId, category: StringId) {
+    if category != StringId::EMPTY {
+        out.extend_from_slice(b",\"cat\":");
+        put_text(out, chunk.strings.text(category));
+    }
+    out.extend_from_slice(b",\"name\":");
+    put_text(out, chunk.strings.text(name));
+}
+
+fn put_args(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange) {
+    if range.count == 0 {
+        return;
+    }
+    out.extend_from_slice(b",\"args\":");
+    let mut separator = b'{';
+    for index in range.first as usize..(range.first + range.count) as usize {
+        out.push(separator);
+        separator = b',';
+        put_text(out, chunk.strings.text(chunk.args.key[index]));
+        out.push(b':');
+        match chunk.args.value[index] {
+            Value::Integer(value) if value.unsigned_abs() <= EXACT_MAX => put_integer(out, value),
+            Value::Integer(value) => put_text(out, &value.to_string()),
+            Value::Float(value) => put_float(out, value),
+            Value::Boolean(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
+            Value::Text(id) => put_text(out, chunk.strings.text(id)),
+            Value::Json(id) => put_json(out, chunk.strings.text(id)),
+        }
+    }
+    out.push(b'}');
+}
+
+/// A number of nanoseconds as microseconds.
+#[inline]
+fn put_microseconds(out: &mut Vec<u8>, ns: i128) {
+    if ns < 0 {
+        out.push(b'-');
+    }
+    let magnitude = ns.unsigned_abs() as u64;
+    put_unsigned(out, magnitude / 1000);
+    let rest = (magnitude % 1000) as u32;
+    out.extend_from_slice(&[b'.', b'0' + (rest / 100) as u8, b'0' + (rest / 10 % 10) as u8, b'0' + (rest % 10) as u8]);
+}
+
+#[inline]
+fn put_integer(out: &mut Vec<u8>, value: i64) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    put_unsigned(out, value.unsigned_abs());
+}
+
+#[inline]
+fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0_u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// JSON has no infinity and no NaN.
+fn put_float(out: &mut Vec<u8>, value: f64) {
+    if value.is_finite() {
+        // Both digits and exponents as JSON reads them.
+        out.extend_from_slice(format!("{value:?}").as_bytes());
+    } else {
+        put_text(out, &value.to_string());
+    }
+}
+
+/// An array or object as it is, but for control characters inside its strings, which profilers write and JSON forbids.
+fn put_json(out: &mut Vec<u8>, json: &str) {
+    if json.bytes().all(|byte| byte >= 0x20) {
+        out.extend_from_slice(json.as_bytes());
+        return;
+    }
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        if byte < 0x20 && in_string {
+            out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+        } else {
+            out.push(byte);
+        }
+        in_string ^= byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+    }
+}
+
+/// A JSON string.
+#[inline]
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut copied = 0;
+    for (index, &byte) in bytes.iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&bytes[copied..index]);
+        copied = index + 1;
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            _ => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+        }
+    }
+    out.extend_from_slice(&bytes[copied..]);
+    out.push(b'"');
+}
+
+/// Numbers from here on are given to what has none or shares one; readers want them below 2^32.
+const FREE_FROM: i64 = 1 << 31;
+/// What is no number of a process or thread.
+const NONE: i64 = -1;
+/// The largest whole number up to which a double has all of them.
+const EXACT_MAX: u64 = 1 << 53;
+/// How many tracks above a track are looked at.
+const TREE_DEPTH_MAX: usize = 16;

@@ -1,0 +1,64 @@
+//! Ends of flows that wait for the slice that they belong to.
+//!
+//! Place in the flow: under the writers; an end that was recorded apart belongs to the innermost slice that begins at its time on
+//! its track. Only ends of one time wait, so what is kept is small. What it does not do: join ends.
+
+use crate::write::chunk::{Chunk, Flow, Slices, TrackId};
+
+/// Ends of one time.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    time_ns: i64,
+    ends: Vec<(TrackId, Flow)>,
+    /// Ends at whose time no slice began on their track.
+    unbound: u64,
+}
+
+impl Waiting {
+    /// Says what time it is now: those of another time have no slice any more.
+    #[inline]
+    pub(super) fn at(&mut self, time_ns: i64) {
+        if time_ns != self.time_ns {
+            self.unbound += self.ends.len() as u64;
+            self.ends.clear();
+            self.time_ns = time_ns;
+        }
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, chunk: &Chunk, row: usize) {
+        self.ends.push((chunk.flows.track[row], chunk.flows.flow[row]));
+    }
+
+    /// Moves the ends of a slice to `taken`, its own included; none of the others where a slice within it begins with it.
+    #[inline]
+    pub(super) fn take(&mut self, slices: &Slices, row: usize, taken: &mut Vec<Flow>) {
+        taken.clear();
+        if slices.flow[row].id != 0 {
+            taken.push(slices.flow[row]);
+        }
+        if !self.ends.is_empty() && is_innermost(slices, row) {
+            let track = slices.track[row];
+            self.ends.retain(|(of, flow)| {
+                if *of == track {
+                    taken.push(*flow);
+                }
+                *of != track
+            });
+        }
+    }
+
+    /// How many ends found no slice.
+    pub(super) fn finish(&mut self) -> u64 {
+        self.unbound += self.ends.len() as u64;
+        self.ends.clear();
+        self.unbound
+    }
+}
+
+/// Whether no later slice of the track begins at the same time.
+fn is_innermost(slices: &Slices, row: usize) -> bool {
+    let (track, start) = (slices.track[row], slices.start_ns[row]);
+    let same_start = (row + 1..slices.track.len()).take_while(|&later| slices.start_ns[later] == start);
+    same_start.into_iter().all(|later| slices.track[later] != track)
+}

@@ -1,0 +1,114 @@
+//! Traces as streams of chunks, written in the formats of viewers: [`open`] → [`TraceWriter::write`] as often as wanted →
+//! [`TraceWriter::finish`].
+//!
+//! Place in the flow: after the maps. Readers ([`TraceFormat::read_chunks`](crate::formats::TraceFormat::read_chunks)) give chunks in
+//! the order of their files, [`Sorter`] brings them into the order of time with memory that is bounded (it goes to disk), and any number
+//! of writers take each chunk. A writer is pure but for its output, which is anything that takes bytes; it keeps no state beside its own.
+//! Memory is bounded by the chunk and by the number of tracks.
+//!
+//! What it does not do: open files, map times, decide what is shown.
+
+mod chrome;
+mod chunk;
+mod flows;
+mod lanes;
+mod order;
+mod perfetto;
+mod perfetto_fields;
+mod records;
+mod report;
+mod sink;
+mod sorter;
+mod strings;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+
+use crate::Error;
+
+pub use chunk::{
+    ArgRange, Args, Chunk, Counters, Flow, FlowEnd, FlowPoints, Instants, Process, Slices, Track, TrackId, TrackKind,
+    Value,
+};
+pub use report::{Meta, WriteReport};
+pub use sorter::{Sorted, Sorter};
+pub use strings::{StringId, Strings};
+
+/// The formats of streaming writers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// Perfetto's protobuf.
+    Perfetto,
+    /// Chrome's JSON, with times in microseconds since `baseTimeNanoseconds`.
+    ChromeJson,
+}
+
+/// A trace in the making. Dropped without [`TraceWriter::finish`] it leaves an output that is not whole.
+#[derive(Debug)]
+#[must_use = "an output is whole only when it was finished"]
+pub struct TraceWriter<W: Write>(Format<W>);
+
+#[derive(Debug)]
+enum Format<W> {
+    Perfetto(Box<perfetto::Perfetto<W>>),
+    Chrome(Box<chrome::Chrome<W>>),
+}
+
+/// Begins a trace.
+///
+/// ```
+/// use probe_sync_trace::write::{self, ArgRange, Chunk, Flow, Meta, OutputFormat, Process, Track, TrackId, TrackKind};
+///
+/// let mut chunk = Chunk::default();
+/// let process = Process { pid: 4711, host: "gpu-07".into(), rank: Some(3), ..Process::default() };
+/// chunk.tracks.push(Track { parent: None, kind: TrackKind::Process(process), name: "train".into() });
+/// chunk.tracks.push(Track { parent: Some(TrackId(0)), kind: TrackKind::Thread { tid: 4711 }, name: "main".into() });
+/// let (name, category) = (chunk.strings.intern("all_reduce"), chunk.strings.intern("nccl"));
+/// chunk.slices.track.push(TrackId(1));
+/// chunk.slices.start_ns.push(1_795_187_183_203_286_272);
+/// chunk.slices.end_ns.push(1_795_187_183_203_291_272);
+/// chunk.slices.name.push(name);
+/// chunk.slices.category.push(category);
+/// chunk.slices.flow.push(Flow::default());
+/// chunk.slices.args.push(ArgRange::default());
+///
+/// let mut writer = write::open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
+/// writer.write(&chunk)?;
+/// let (report, bytes) = writer.finish()?;
+/// assert_eq!((report.slices, report.bytes), (1, bytes.len() as u64));
+/// # Ok::<(), probe_sync_trace::Error>(())
+/// ```
+pub fn open<W: Write>(format: OutputFormat, sink: W, meta: &Meta) -> TraceWriter<W> {
+    TraceWriter(match format {
+        OutputFormat::Perfetto => Format::Perfetto(Box::new(perfetto::Perfetto::open(sink, meta))),
+        OutputFormat::ChromeJson => Format::Chrome(Box::new(chrome::Chrome::open(sink, meta))),
+    })
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// Writes a chunk. Chunks that are sorted by time, longer slices first, give the smallest output with the fewest lanes; any order
+    /// is written whole.
+    ///
+    /// # Errors
+    /// [`Error::Chunk`] where the chunk does not hold together, with table and row; [`Error::Sink`] where the output fails. The output
+    /// is not whole after that.
+    pub fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        match &mut self.0 {
+            Format::Perfetto(writer) => writer.write(chunk),
+            Format::Chrome(writer) => writer.write(chunk),
+        }
+    }
+
+    /// Ends the trace; what was written, and the output.
+    ///
+    /// # Errors
+    /// [`Error::Sink`].
+    pub fn finish(self) -> Result<(WriteReport, W), Error> {
+        match self.0 {
+            Format::Perfetto(writer) => writer.finish(),
+            Format::Chrome(writer) => writer.finish(),
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! Perfetto's protobuf (`.pftrace`), written event by event.
+//!
+//! Place in the flow: one of the formats behind [`super::TraceWriter`]. Reference: `protos/perfetto/trace` of Perfetto, of which the
+//! fields used are listed in `perfetto_fields`; the messages are few and flat, and encoding them by hand needs a third of the time of
+//! building structs first. What makes a slice small: names are interned, times count from the event before (an incremental clock of
+//! the sequence), and tracks have small numbers of their own, which also keeps processes of equal pids apart. An event that is
+//! earlier than the one before it states its time in full; after many such a new sequence is begun. Texts that were interned are
+//! forgotten, and a new sequence is begun, when they become many.
+//! What it does not do: sort (the reader of this format does), ring buffers, packets of other data sources.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+
+use foldhash::fast::FixedState;
+
+use super::chunk::{ArgRange, Chunk, Flow, Track, TrackId, TrackKind, Value};
+use super::flows::Waiting;
+use super::lanes::{Lanes, Place};
+use super::order::{Row, in_order};
+use super::perfetto_fields as field;
+use super::report::{Meta, WriteReport};
+use super::sink::Sink;
+use super::strings::StringId;
+use crate::Error;
+use crate::protobuf::{put_bytes, put_number, put_varint};
+
+/// A trace in the making.
+#[derive(Debug)]
+pub(super) struct Perfetto<W> {
+    sink: Sink<W>,
+    tracks: Vec<Known>,
+    lanes: Lanes,
+    /// By lane: what its events name as their track.
+    lane_uuids: Vec<u64>,
+    next_uuid: u64,
+    /// Processes and tids that have a track: Perfetto takes a second one for the same thread, and its slices for overlapping ones.
+    threads: HashSet<(u64, i64), FixedState>,
+    sequence: Sequence,
+    waiting: Waiting,
+    taken: Vec<Flow>,
+    report: WriteReport,
+}
+
+/// What is kept of a track.
+#[derive(Debug)]
+struct Known {
+    uuid: u64,
+    name: String,
+    /// The pid of the process that it belongs to.
+    pid: Option<i64>,
+}
+
+impl<W: Write> Perfetto<W> {
+    pub(super) fn open(sink: W, _meta: &Meta) -> Self {
+        Self {
+            sink: Sink::new(sink),
+            tracks: Vec::new(),
+            lanes: Lanes::default(),
+            lane_uuids: Vec::new(),
+            next_uuid: 1,
+            threads: HashSet::default(),
+            sequence: Sequence::default(),
+            waiting: Waiting::default(),
+            taken: Vec::new(),
+            report: WriteReport::default(),
+        }
+    }
+
+    pub(super) fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        chunk.check(self.tracks.len())?;
+        refuse_early(chunk)?;
+        self.declare(&chunk.tracks)?;
+        self.sequence.next_chunk(chunk);
+        for row in in_order(chunk) {
+            match row {
+                Row::Flow(row) => {
+                    self.waiting.at(chunk.flows.time_ns[row]);
+                    self.waiting.add(chunk, row);
+                    self.report.flow_ends += 1;
+                }
+                Row::Slice(row) => self.slice(chunk, row)?,
+                Row::Instant(row) => self.instant(chunk, row)?,
+                Row::Counter(row) => self.counter(chunk, row)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<(WriteReport, W), Error> {
+        self.end_until(i64::MAX)?;
+        self.report.unbound_flow_ends = self.waiting.finish();
+        let (inner, bytes) = self.sink.finish()?;
+        self.report.bytes = bytes;
+        self.report.tracks = self.tracks.len() as u64;
+        Ok((self.report, inner))
+    }
+
+    fn slice(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
+        let slices = &chunk.slices;
+        let (track, start, end) = (slices.track[row], slices.start_ns[row], slices.end_ns[row]);
+        self.end_until(start)?;
+        let place = self.lanes.place(track.0, start, end);
+        if place.new {
+            self.open_lane(track, place)?;
+        }
+        self.waiting.at(start);
+        self.report.flow_ends += u64::from(slices.flow[row].id != 0);
+        self.waiting.take(slices, row, &mut self.taken);
+        self.report.slices += 1;
+        let event = Event {
+            kind: field::SLICE_BEGIN,
+            track: self.lane_uuids[place.lane as usize],
+            time: start,
+            name: slices.name[row],
+            category: slices.category[row],
+            args: slices.args[row],
+        };
+        self.sequence.event(self.sink.buffer(), chunk, &event, &self.taken);
+        self.sink.settle()
+    }
+
+    fn instant(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
+        let instants = &chunk.instants;
+        self.report.instants += 1;
+        let event = Event {
+            kind: field::INSTANT,
+            track: self.tracks[instants.track[row].0 as usize].uuid,
+            time: instants.time_ns[row],
+            name: instants.name[row],
+            category: instants.category[row],
+            args: instants.args[row],
+        };
+        self.sequence.event(self.sink.buffer(), chunk, &event, &[]);
+        self.sink.settle()
+    }
+
+    fn counter(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
+        let counters = &chunk.counters;
+        self.report.counters += 1;
+        let track = self.tracks[counters.track[row].0 as usize].uuid;
+        self.sequence.value(self.sink.buffer(), track, counters.time_ns[row], counters.value[row]);
+        self.sink.settle()
+    }
+
+    /// Ends what ends until `time`.
+    #[inline]
+    fn end_until(&mut self, time: i64) -> Result<(), Error> {
+        while let Some((end, lane)) = self.lanes.ended(time) {
+            self.sequence.end(self.sink.buffer(), self.lane_uuids[lane as usize], end);
+            self.sink.settle()?;
+        }
+        Ok(())
+    }
+
+    /// The first lane of a row is the track itself; further ones are tracks below it.
+    fn open_lane(&mut self, track: TrackId, place: Place) -> Result<(), Error> {
+        debug_assert_eq!(place.lane as usize, self.lane_uuids.len(), "lanes are numbered as they are opened");
+        let known = &self.tracks[track.0 as usize];
+        if place.of_row == 0 {
+            self.lane_uuids.push(known.uuid);
+            return Ok(());
+        }
+        self.report.lanes += 1;
+        let mut body = Vec::new();
+        put_number(&mut body, field::DESCRIPTOR_UUID, self.next_uuid);
+        put_number(&mut body, field::DESCRIPTOR_PARENT, known.uuid);
+        let name = format!("{} (lane {})", known.name, place.of_row + 1);
+        put_bytes(&mut body, field::DESCRIPTOR_NAME, name.as_bytes());
+        put_number(&mut body, field::DESCRIPTOR_RANK, u64::from(place.of_row));
+        put_number(&mut body, field::DESCRIPTOR_MERGE, field::NEVER_MERGE);
+        self.lane_uuids.push(self.next_uuid);
+        self.next_uuid += 1;
+        self.sequence.descriptor(self.sink.buffer(), &body);
+        self.sink.settle()
+    }
+
+    fn declare(&mut self, tracks: &[Track]) -> Result<(), Error> {
+        let before = self.tracks.len();
+        for track in tracks {
+            self.tracks.push(Known { uuid: self.next_uuid, name: track.label(), pid: None });
+            self.next_uuid += 1;
+        }
+        self.lanes.add_rows(tracks.len());
+        // Tracks may stand before the tracks that they are below: one pass per level.
+        for _ in 0..tracks.len() {
+            let mut changed = false;
+            for (index, track) in tracks.iter().enumerate() {
+                let pid = match (&track.kind, track.parent) {
+                    (TrackKind::Process(process), _) => Some(process.pid),
+                    (_, Some(parent)) => self.tracks[parent.0 as usize].pid,
+                    (_, None) => None,
+                };
+                changed |= self.tracks[before + index].pid != pid;
+                self.tracks[before + index].pid = pid;
+            }
+            if !changed {
+                break;
+            }
+        }
+        // Perfetto takes a thread for one of the process of its pid that was described last: each process with all below it, then.
+        let root = |mut track: TrackId| {
+            for _ in 0..TREE_DEPTH_MAX {
+                match track.0.checked_sub(before as u32).and_then(|index| tracks[index as usize].parent) {
+                    Some(parent) => track = parent,
+                    None => break,
+                }
+            }
+            track
+        };
+        let mut order: Vec<(TrackId, usize)> =
+            (0..tracks.len()).map(|index| (root(TrackId((before + index) as u32)), index)).collect();
+        order.sort_by_key(|(root, index)| (*root, *root != TrackId((before + index) as u32), *index));
+        for (_, index) in order {
+            let body = self.described(before + index, &tracks[index]);
+            self.sequence.descriptor(self.sink.buffer(), &body);
+            self.sink.settle()?;
+        }
+        Ok(())
+    }
+
+    /// A TrackDescriptor. Numbers of processes and threads that Perfetto cannot hold make a plain track of its name.
+    fn described(&mut self, index: usize, track: &Track) -> Vec<u8> {
+        let process = track.parent.map_or(0, |parent| self.tracks[parent.0 as usize].uuid);
+        let is_first = !matches!(track.kind, TrackKind::Thread { tid } if !self.threads.insert((process, tid)));
+        let known = &self.tracks[index];
+        let mut body = Vec::new();
+        put_number(&mut body, field::DESCRIPTOR_UUID, known.uuid);
+        if let Some(parent) = track.parent {
+            put_number(&mut body, field::DESCRIPTOR_PARENT, self.tracks[parent.0 as usize].uuid);
+        }
+        let system_number =
+            |number: i64| i32::try_from(number).ok().filter(|number| *number > 0).map(|number| number as u64);
+        let mut inner = Vec::new();
+        match &track.kind {
+            TrackKind::Process(process) => {
+                put_number(&mut inner, field::PROCESS_PID, system_number(process.pid).unwrap_or(0));
+                put_bytes(&mut inner, field::PROCESS_NAME, known.name.as_bytes());
+                put_bytes(&mut body, field::DESCRIPTOR_PROCESS, &inner);
+            }
+            TrackKind::Thread { tid } => match (known.pid.and_then(system_number), system_number(*tid)) {
+                (Some(pid), Some(tid)) if is_first => {
+                    put_number(&mut inner, field::THREAD_PID, pid);
+                    put_number(&mut inner, field::THREAD_TID, tid);
+                    put_bytes(&mut inner, field::THREAD_NAME, known.name.as_bytes());
+                    put_bytes(&mut body, field::DESCRIPTOR_THREAD, &inner);
+                }
+                _ => put_bytes(&mut body, field::DESCRIPTOR_NAME, known.name.as_bytes()),
+            },
+            TrackKind::Counter { unit } => {
+                put_bytes(&mut body, field::DESCRIPTOR_NAME, known.name.as_bytes());
+                put_bytes(&mut inner, field::COUNTER_UNIT_NAME, unit.as_bytes());
+                put_bytes(&mut body, field::DESCRIPTOR_COUNTER, &inner);
+            }
+            TrackKind::Agent | TrackKind::Queue | TrackKind::Stream => {
+                put_bytes(&mut body, field::DESCRIPTOR_NAME, known.name.as_bytes());
+            }
+        }
+        put_number(&mut body, field::DESCRIPTOR_CHILD_ORDER, field::BY_RANK);
+        put_number(&mut body, field::DESCRIPTOR_RANK, index as u64);
+        put_number(&mut body, field::DESCRIPTOR_MERGE, field::NEVER_MERGE);
+        body
+    }
+}
+
+/// Perfetto's times are unsigned.
+fn refuse_early(chunk: &Chunk) -> Result<(), Error> {
+    let columns = [&chunk.slices.start_ns, &chunk.instants.time_ns, &chunk.counters.time_ns];
+    for (table, column) in ["slices", "instants", "counters"].into_iter().zip(columns) {
+        if let Some(row) = column.iter().position(|time| *time < 0) {
+            let problem =
+                format!("{table}: row {row}: a time before the clock's zero cannot stand in a Perfetto trace");
+            return Err(Error::Chunk { problem });
+        }
+    }
+    Ok(())
+}
+
+/// One event with a name.
+struct Event {
+    kind: u64,
+    track: u64,
+    time: i64,
+    name: StringId,
+    category: StringId,
+    args: ArgRange,
+}
+
+/// A packet sequence: what its packets need not repeat.
+#[derive(Debug, Default)]
+struct Sequence {
+    /// 0: none was begun.
+    id: u64,
+    /// Where the incremental clock stands.
+    clock: i64,
+    /// Events in a row that were earlier than it.
+    behind: u32,
+    names: Interned,
+    categories: Interned,
+    keys: Interned,
+    /// InternedData, TrackEvent and TracePacket under construction.
+    fresh: Vec<u8>,
+    event: Vec<u8>,
+    packet: Vec<u8>,
+    inner: Vec<u8>,
+}
+
+impl Sequence {
+    /// Forgets the numbers of the last chunk's texts; all texts where they have become many.
+    fn next_chunk(&mut self, chunk: &Chunk) {
+        let tables = [&mut self.names, &mut self.categories, &mut self.keys];
+        if tables.iter().map(|table| table.bytes).sum::<usize>() > INTERNED_BYTES_MAX {
+            self.behind = BEHIND_MAX;
+        }
+        for table in tables {
+            table.of_chunk.clear();
+            table.of_chunk.resize(chunk.strings.count(), 0);
+        }
+    }
+
+    /// Begins a sequence whose clock starts at `time`.
+    fn begin(&mut self, out: &mut Vec<u8>, time: i64) {
+        self.id += 1;
+        (self.clock, self.behind) = (time, 0);
+        for table in [&mut self.names, &mut self.categories, &mut self.keys] {
+            table.forget();
+        }
+        let clock = |id: u64, incremental: bool| {
+            let mut clock = Vec::new();
+            put_number(&mut clock, field::CLOCK_ID, id);
+            put_number(&mut clock, field::CLOCK_TIME, time as u64);
+            if incremental {
+                put_number(&mut clock, field::CLOCK_IS_INCREMENTAL, 1);
+            }
+            clock
+        };
+        let (mut snapshot, mut defaults) = (Vec::new(), Vec::new());
+        put_bytes(&mut snapshot, field::SNAPSHOT_CLOCKS, &clock(field::INCREMENTAL_CLOCK, true));
+        put_bytes(&mut snapshot, field::SNAPSHOT_CLOCKS, &clock(field::TRACE_CLOCK, false));
+        put_number(&mut defaults, field::PACKET_CLOCK, field::INCREMENTAL_CLOCK);
+        self.packet.clear();
+        put_number(&mut self.packet, field::PACKET_SEQUENCE, self.id);
+        put_number(&mut self.packet, field::PACKET_FLAGS, field::STATE_CLEARED);
+        put_bytes(&mut self.packet, field::PACKET_CLOCK_SNAPSHOT, &snapshot);
+        put_bytes(&mut self.packet, field::PACKET_DEFAULTS, &defaults);
+        put_number(&mut self.packet, field::PACKET_IS_FIRST, 1);
+        put_bytes(out, field::TRACE_PACKET, &self.packet);
+    }
+
+    /// Begins a packet at a time; its event follows.
+    #[inline]
+    fn at(&mut self, out: &mut Vec<u8>, time: i64) {
+        if self.id == 0 || self.behind >= BEHIND_MAX {
+            self.begin(out, time);
+        }
+        self.packet.clear();
+        if time >= self.clock {
+            put_number(&mut self.packet, field::PACKET_TIME, (time - self.clock) as u64);
+            (self.clock, self.behind) = (time, 0);
+        } else {
+            put_number(&mut self.packet, field::PACKET_TIME, time as u64);
+            put_number(&mut self.packet, field::PACKET_CLOCK, field::TRACE_CLOCK);
+            self.behind += 1;
+        }
+        put_number(&mut self.packet, field::PACKET_SEQUENCE, self.id);
+        put_number(&mut self.packet, field::PACKET_FLAGS, field::NEEDS_STATE);
+    }
+
+    #[inline]
+    fn event(&mut self, out: &mut Vec<u8>, chunk: &Chunk, event: &Event, flows: &[Flow]) {
+        self.at(out, event.time);
+        self.fresh.clear();
+        self.event.clear();
+        put_number(&mut self.event, field::EVENT_TYPE, event.kind);
+        put_number(&mut self.event, field::EVENT_TRACK, event.track);
+        if event.category != StringId::EMPTY {
+            let id = self.categories.number(&mut self.fresh, field::INTERNED_CATEGORY, chunk, event.category);
+            put_number(&mut self.event, field::EVENT_CATEGORY_ID, id);
+        }
+        let id = self.names.number(&mut self.fresh, field::INTERNED_NAME, chunk, event.name);
+        put_number(&mut self.event, field::EVENT_NAME_ID, id);
+        for flow in flows {
+            put_fixed64(&mut self.event, field::EVENT_FLOW, flow.id);
+        }
+        for index in event.args.first..event.args.first + event.args.count {
+            self.argument(chunk, index as usize);
+        }
+        if !self.fresh.is_empty() {
+            put_bytes(&mut self.packet, field::PACKET_INTERNED, &self.fresh);
+        }
+        put_bytes(&mut self.packet, field::PACKET_EVENT, &self.event);
+        put_bytes(out, field::TRACE_PACKET, &self.packet);
+    }
+
+    fn argument(&mut self, chunk: &Chunk, index: usize) {
+        let id = self.keys.number(&mut self.fresh, field::INTERNED_KEY, chunk, chunk.args.key[index]);
+        self.inner.clear();
+        put_number(&mut self.inner, field::ARGUMENT_KEY_ID, id);
+        let text = |id| chunk.strings.text(id).as_bytes();
+        match chunk.args.value[index] {
+            Value::Integer(value) => put_number(&mut self.inner, field::ARGUMENT_INTEGER, value as u64),
+            Value::Float(value) => put_fixed64(&mut self.inner, field::ARGUMENT_FLOAT, value.to_bits()),
+            Value::Boolean(value) => put_number(&mut self.inner, field::ARGUMENT_BOOLEAN, u64::from(value)),
+            // Perfetto has a field for JSON, but its trace processor ends (v52) at a null in it.
+            Value::Text(id) | Value::Json(id) => put_bytes(&mut self.inner, field::ARGUMENT_TEXT, text(id)),
+        }
+        put_bytes(&mut self.event, field::EVENT_ARGUMENT, &self.inner);
+    }
+
+    #[inline]
+    fn end(&mut self, out: &mut Vec<u8>, track: u64, time: i64) {
+        self.at(out, time);
+        self.event.clear();
+        put_number(&mut self.event, field::EVENT_TYPE, field::SLICE_END);
+        put_number(&mut self.event, field::EVENT_TRACK, track);
+        put_bytes(&mut self.packet, field::PACKET_EVENT, &self.event);
+        put_bytes(out, field::TRACE_PACKET, &self.packet);
+    }
+
+    fn value(&mut self, out: &mut Vec<u8>, track: u64, time: i64, value: f64) {
+        self.at(out, time);
+        self.event.clear();
+        put_number(&mut self.event, field::EVENT_TYPE, field::COUNTER);
+        put_number(&mut self.event, field::EVENT_TRACK, track);
+        put_fixed64(&mut self.event, field::EVENT_FLOAT_VALUE, value.to_bits());
+        put_bytes(&mut self.packet, field::PACKET_EVENT, &self.event);
+        put_bytes(out, field::TRACE_PACKET, &self.packet);
+    }
+
+    /// Descriptors need no clock and no texts, so that they hold for all sequences.
+    fn descriptor(&mut self, out: &mut Vec<u8>, body: &[u8]) {
+        self.packet.clear();
+        put_number(&mut self.packet, field::PACKET_SEQUENCE, self.id.max(1));
+        put_bytes(&mut self.packet, field::PACKET_DESCRIPTOR, body);
+        put_bytes(out, field::TRACE_PACKET, &self.packet);
+    }
+}
+
+/// Texts of one kind that the sequence refers back to.
+#[derive(Debug, Default)]
+struct Interned {
+    numbers: HashMap<Box<str>, u32, FixedState>,
+    bytes: usize,
+    /// By number in the chunk's table; 0: not looked up yet.
+    of_chunk: Vec<u32>,
+}
+
+impl Interned {
+    /// The sequence's number of a text; a new one is stated in `fresh`.
+    #[inline]
+    fn number(&mut self, fresh: &mut Vec<u8>, kind: u32, chunk: &Chunk, id: StringId) -> u64 {
+        let known = self.of_chunk[id.0 as usize];
+        if known != 0 {
+            return u64::from(known);
+        }
+        let text = chunk.strings.text(id);
+        let number = match self.numbers.get(text) {
+            Some(number) => *number,
+            None => {
+                let number = self.numbers.len() as u32 + 1;
+                self.numbers.insert(text.into(), number);
+                self.bytes += text.len() + ENTRY_BYTES;
+                let mut entry = Vec::with_capacity(text.len() + 16);
+                put_number(&mut entry, field::INTERNED_ID, u64::from(number));
+                put_bytes(&mut entry, field::INTERNED_TEXT, text.as_bytes());
+                put_bytes(fresh, kind, &entry);
+                number
+            }
+        };
+        self.of_chunk[id.0 as usize] = number;
+        u64::from(number)
+    }
+
+    fn forget(&mut self) {
+        self.numbers.clear();
+        self.bytes = 0;
+        self.of_chunk.fill(0);
+    }
+}
+
+fn put_fixed64(out: &mut Vec<u8>, number: u32, value: u64) {
+    put_varint(out, u64::from(number) << 3 | 1);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Interned texts are forgotten beyond this; with what the map takes per entry.
+const INTERNED_BYTES_MAX: usize = 16 << 20;
+/// What a map's entry takes beside its text, about.
+const ENTRY_BYTES: usize = 48;
+/// How deep tracks are below each other at most; deeper ones are described all the same, in another order.
+const TREE_DEPTH_MAX: usize = 16;
+/// Events in a row whose time is stated in full before a new sequence is begun.
+const BEHIND_MAX: u32 = 64;

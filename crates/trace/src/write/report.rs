@@ -1,0 +1,35 @@
+//! What a writer is told before the first chunk, and what it says after the last.
+//!
+//! Place in the flow: between whoever converts and the writers. What it does not do: write.
+
+use serde::Serialize;
+
+/// What a writer is told before the first chunk.
+#[derive(Clone, Debug, Default)]
+pub struct Meta {
+    /// Where times that a format counts from a base begin, ns on the chunks' clock.
+    pub base_ns: i64,
+    /// What is known of the whole trace, as names and texts, for formats that have a place for it.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// What was written.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WriteReport {
+    /// Tracks that were declared.
+    pub tracks: u64,
+    /// Slices; each is in the output with its whole length.
+    pub slices: u64,
+    /// Moments.
+    pub instants: u64,
+    /// Values of counters.
+    pub counters: u64,
+    /// Ends of flows.
+    pub flow_ends: u64,
+    /// Those of them at whose time no slice began on their track; they are not in the output.
+    pub unbound_flow_ends: u64,
+    /// Tracks that were added because slices of a row overlap without nesting.
+    pub lanes: u64,
+    /// Bytes that the output was given.
+    pub bytes: u64,
+}

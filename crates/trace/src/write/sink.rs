@@ -1,0 +1,51 @@
+//! Where a writer's bytes go: a buffer before any [`Write`], and a count.
+//!
+//! Place in the flow: under every writer of this folder. What it does not do: files, gzip.
+
+use std::io::Write;
+
+use crate::Error;
+
+/// A buffered output that counts.
+#[derive(Debug)]
+pub(super) struct Sink<W> {
+    inner: W,
+    buffer: Vec<u8>,
+    bytes: u64,
+}
+
+impl<W: Write> Sink<W> {
+    pub(super) fn new(inner: W) -> Self {
+        Self { inner, buffer: Vec::with_capacity(2 * BUFFER_BYTES), bytes: 0 }
+    }
+
+    /// Where to append; [`Self::settle`] afterwards.
+    #[inline]
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Hands on what was appended once it is much.
+    #[inline]
+    pub(super) fn settle(&mut self) -> Result<(), Error> {
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands on everything; the output and how many bytes it was given.
+    pub(super) fn finish(mut self) -> Result<(W, u64), Error> {
+        self.flush()?;
+        self.inner.flush().map_err(|source| Error::Sink { source })?;
+        Ok((self.inner, self.bytes))
+    }
+
+    #[cold]
+    fn flush(&mut self) -> Result<(), Error> {
+        self.inner.write_all(&self.buffer).map_err(|source| Error::Sink { source })?;
+        self.bytes += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Bytes that are handed on at a time.
+const BUFFER_BYTES: usize = 128 << 10;

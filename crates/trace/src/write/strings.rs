@@ -1,0 +1,118 @@
+//! The texts of a chunk, each held once where it is interned.
+//!
+//! Place in the flow: under [`super::Chunk`]; readers intern names, writers look them up. A table belongs to one chunk, so that memory
+//! does not grow with a trace. What it does not do: remember texts of earlier chunks; writers whose format can refer back do.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+/// A text of the chunk's own table.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StringId(pub u32);
+
+impl StringId {
+    /// The empty text, which every table has.
+    pub const EMPTY: StringId = StringId(0);
+}
+
+/// Texts by number, from 0 on; number 0 is the empty one.
+#[derive(Clone, Debug)]
+pub struct Strings {
+    text: String,
+    ends: Vec<u32>,
+    /// Numbers of interned texts, by their hash.
+    interned: HashTable<u32>,
+}
+
+impl Default for Strings {
+    fn default() -> Self {
+        Self { text: String::new(), ends: vec![0], interned: HashTable::new() }
+    }
+}
+
+impl Strings {
+    /// How many there are; at least one.
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// All bytes together: what bounds a chunk.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The text of a number; empty where the table has no such number.
+    #[inline]
+    pub fn text(&self, id: StringId) -> &str {
+        let index = id.0 as usize;
+        let Some(&end) = self.ends.get(index) else { return "" };
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.text[start as usize..end as usize]
+    }
+
+    /// The number of a text, the same for the same text: for names, categories and keys.
+    ///
+    /// # Panics
+    /// When a chunk's texts exceed 4 GiB; readers end a chunk at a few megabytes.
+    #[inline]
+    pub fn intern(&mut self, text: &str) -> StringId {
+        if text.is_empty() {
+            return StringId::EMPTY;
+        }
+        let hash = HASHER.hash_one(text);
+        let (texts, ends) = (&self.text, &self.ends);
+        let of = |index: u32| &texts[ends[index as usize - 1] as usize..ends[index as usize] as usize];
+        if let Some(found) = self.interned.find(hash, |&index| of(index) == text) {
+            return StringId(*found);
+        }
+        let id = self.push(text);
+        let (texts, ends) = (&self.text, &self.ends);
+        let of = |index: u32| &texts[ends[index as usize - 1] as usize..ends[index as usize] as usize];
+        self.interned.insert_unique(hash, id.0, |&index| HASHER.hash_one(of(index)));
+        id
+    }
+
+    /// A new number for a text that is hardly there twice: for values.
+    ///
+    /// # Panics
+    /// As [`Self::intern`].
+    pub fn push(&mut self, text: &str) -> StringId {
+        self.text.push_str(text);
+        let end = u32::try_from(self.text.len()).expect("readers end a chunk long before 4 GiB of text");
+        self.ends.push(end);
+        StringId(self.ends.len() as u32 - 1)
+    }
+
+    /// Empties the table and keeps its memory.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.ends.truncate(1);
+        self.interned.clear();
+    }
+}
+
+/// Deterministic: numbers must not depend on a run.
+const HASHER: FixedState = FixedState::with_seed(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_one_number() {
+        let mut strings = Strings::default();
+        let names: Vec<String> = (0..1000).map(|index| format!("name {}", index % 100)).collect();
+        let ids: Vec<StringId> = names.iter().map(|name| strings.intern(name)).collect();
+        assert_eq!(strings.count(), 101);
+        assert!(names.iter().zip(&ids).all(|(name, id)| strings.text(*id) == name));
+        assert_eq!((strings.intern(""), strings.text(StringId(5000))), (StringId::EMPTY, ""));
+        let pushed = strings.push("name 1");
+        assert_ne!(pushed, strings.intern("name 1"));
+        strings.clear();
+        assert_eq!((strings.count(), strings.bytes()), (1, 0));
+        let again = strings.intern("other");
+        assert_eq!(strings.text(again), "other");
+    }
+}
