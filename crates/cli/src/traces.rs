@@ -43,6 +43,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
         allow_uncalibrated: arguments.allow_uncalibrated || arguments.no_correction,
         annotate: arguments.annotate,
+        schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;

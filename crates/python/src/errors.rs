@@ -94,7 +94,7 @@ impl Failure {
         let kind = match error {
             Error::Request { .. } => Kind::Config,
             Error::Io { .. } => Kind::File,
-            Error::Malformed { .. } | Error::Line { .. } => Kind::Damaged,
+            Error::Malformed { .. } | Error::Line { .. } | Error::Database { .. } => Kind::Damaged,
             _ => Kind::Refused,
         };
         Self { kind, text: error.to_string() }

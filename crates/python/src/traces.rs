@@ -80,7 +80,8 @@ pub fn align(
 
 /// Puts all traces into one file; the result as JSON.
 #[pyfunction]
-#[pyo3(signature = (asked, output, *, allow_uncalibrated, plane_layout, annotate, validate))]
+#[pyo3(signature = (asked, output, *, allow_uncalibrated, plane_layout, annotate, skip_bad, schema, drop_foreign, validate))]
+#[expect(clippy::too_many_arguments, reason = "the keywords of the Python function")]
 pub fn merge(
     py: Python<'_>,
     asked: Asked,
@@ -88,6 +89,9 @@ pub fn merge(
     allow_uncalibrated: bool,
     plane_layout: &str,
     annotate: bool,
+    skip_bad: bool,
+    schema: Option<String>,
+    drop_foreign: bool,
     validate: bool,
 ) -> PyResult<String> {
     let layout = match plane_layout {
@@ -97,11 +101,12 @@ pub fn merge(
             return Err(Failure::config(format!("plane_layout={other:?}: give \"xprof\" or \"gpu-tracks\"")).into());
         }
     };
-    let settings = MergeSettings { layout, allow_uncalibrated, annotate, ..MergeSettings::default() };
-    let request = asked.request(vec![output.clone()])?;
+    let settings = MergeSettings { layout, allow_uncalibrated, annotate, schema, drop_foreign };
+    let request = Request { skip_bad, ..asked.request(vec![output.clone()])? };
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
-        let calibrated = calibrate(&request)?;
+        let mut calibrated = calibrate(&request)?;
         let report = probe_sync_trace::merge(&calibrated, &output, settings).map_err(refused)?;
+        calibrated.notes.extend(report.notes);
         let rows = calibrated.traces.iter().zip(&report.traces);
         let rows: Vec<Value> = rows.map(|(calibrated, stats)| row(calibrated, None, stats)).collect();
         let own = json!({"traces": rows, "base_ns": report.base_ns, "uncalibrated": report.uncalibrated});
@@ -157,6 +162,7 @@ impl Asked {
             markers,
             realtime_only: self.realtime_only,
             timeline,
+            skip_bad: false,
             outputs,
         })
     }

@@ -118,6 +118,23 @@ class Made(Folder):
         self.assertEqual(done.traces[1].stats.correction_ns, (-2.5e6, -2.5e6, -2.5e6))
         self.assertEqual((done.largest_correction_ns, done.timeline), (-2.5e6, "system clock of node 0"))
 
+    def test_a_bad_trace_is_left_out_on_request(self):
+        bad = self.folder / "bad.json"
+        bad.write_text('{"traceEvents": [')
+        asked = {"nodes": [0, 2, 1], "offsets": self.offsets, "output": self.folder / "all.json"}
+        traces = [self.traces[0], bad, self.traces[1]]
+        with self.assertRaisesRegex(probe_sync.DamagedTrace, "bad.json"):
+            probe_sync.merge(traces, **asked)
+        done = probe_sync.merge(traces, skip_bad=True, **asked)
+        self.assertEqual(len(done.traces), 2)
+        self.assertIn("bad.json", done.warnings[0])
+
+    def test_a_database_that_is_none_is_damaged(self):
+        bad = self.folder / "node0_results.db"
+        bad.write_bytes(b"SQLite format 3\0" + bytes(500))
+        with self.assertRaisesRegex(probe_sync.DamagedTrace, "node0_results.db"):
+            probe_sync.check(bad)
+
     def test_times_of_any_shape(self):
         offsets = probe_sync.Offsets(self.offsets)
         times = np.array([[10_000_000, 20_000_000], [30_000_000, 90_000_000]])

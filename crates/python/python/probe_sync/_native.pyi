@@ -170,7 +170,16 @@ def align(
     progress: Callable[[float], object] | None,
 ) -> str: ...
 def merge(
-    asked: dict[str, Any], output: str, *, allow_uncalibrated: bool, plane_layout: str, annotate: bool, validate: bool
+    asked: dict[str, Any],
+    output: str,
+    *,
+    allow_uncalibrated: bool,
+    plane_layout: str,
+    annotate: bool,
+    skip_bad: bool,
+    schema: str | None,
+    drop_foreign: bool,
+    validate: bool,
 ) -> str: ...
 def check(asked: dict[str, Any], *, report: str | None) -> str: ...
 def solve(recording: dict[str, Any], out: str) -> str: ...

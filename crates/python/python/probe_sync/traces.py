@@ -71,11 +71,16 @@ def merge(
     allow_uncalibrated: bool = False,
     plane_layout: str = "xprof",
     annotate: bool = False,
+    skip_bad: bool = False,
+    schema: str | None = None,
+    drop_foreign: bool = False,
     validate: bool = False,
 ) -> MergeResult:
     """Puts the traces of all nodes into one file, on one clock. Clocks and errors are as in `align`.
 
     `allow_uncalibrated` merges nodes without known clocks too, unchanged and marked so; `plane_layout` is "xprof" or "gpu-tracks".
+    `skip_bad` leaves out traces that cannot be read, and warns of each. Of databases, `schema="3.0.0"` adds to those of schema 3 the tags that newer readers
+    want, and `drop_foreign` leaves out tables that are not rocprofv3's.
     """
     asked = _asked(
         traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
@@ -87,6 +92,9 @@ def merge(
             allow_uncalibrated=allow_uncalibrated,
             plane_layout=plane_layout,
             annotate=annotate,
+            skip_bad=skip_bad,
+            schema=schema,
+            drop_foreign=drop_foreign,
             validate=validate,
         )
     )

@@ -178,6 +178,8 @@ pub struct MergeOptions {
     pub layout: PlaneLayout,
     /// Written into the output as text: method, uncertainty, versions.
     pub metadata: Vec<(String, String)>,
+    /// The schema that databases are to have; None: that which all have.
+    pub schema: Option<String>,
     /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
     pub drop_foreign: bool,
 }

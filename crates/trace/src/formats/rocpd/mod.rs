@@ -11,6 +11,7 @@ mod collectives;
 mod copy;
 mod environment;
 mod facts;
+mod lift;
 mod markers;
 mod reading;
 mod rewrite;

@@ -19,6 +19,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use super::access::{READING, Readable, guard, structure, wrong};
 use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
 use super::copy::Copying;
+use super::lift::{expect_liftable, lift};
 use crate::Error;
 use crate::formats::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
 
@@ -53,6 +54,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     };
     let foreign = if options.drop_foreign { Foreign::Dropped } else { Foreign::Refused };
     let mut making = Making::create(output, &first)?;
+    making.lifted_to.clone_from(&options.schema);
     let mut stats = MergeStats::default();
     for input in inputs.iter_mut() {
         stats.inputs.push(making.add(&input.path, &mut *input.map, &input.metadata, foreign)?);
@@ -90,6 +92,8 @@ struct Making {
     suffixes: BTreeMap<String, Vec<String>>,
     /// Which file a process's tables came from.
     sources: BTreeMap<String, PathBuf>,
+    /// The schema that all are lifted to.
+    lifted_to: Option<String>,
     version: Option<(String, PathBuf)>,
     notes: Vec<String>,
 }
@@ -123,6 +127,7 @@ impl Making {
             columns: BTreeMap::new(),
             suffixes: BTreeMap::new(),
             sources: BTreeMap::new(),
+            lifted_to: None,
             version: None,
             notes: Vec::new(),
         })
@@ -177,6 +182,9 @@ impl Making {
             }
         }
         for writer in &catalog.writers {
+            if self.lifted_to.as_ref().is_some_and(|wanted| *wanted != writer.version) {
+                lift(self.copying.connection(), writer).map_err(failed)?;
+            }
             self.tag(&format!("{METADATA}{}", writer.suffix), tags)?;
         }
         self.copying.connection().execute_batch("COMMIT").map_err(failed)?;
@@ -186,6 +194,9 @@ impl Making {
     /// Refuses a database that does not go with those before it.
     fn admit(&mut self, path: &Path, catalog: &Catalog, tags: &[(String, String)]) -> Result<(), Error> {
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
+        if let Some(wanted) = &self.lifted_to {
+            expect_liftable(path, catalog, wanted)?;
+        }
         for writer in &catalog.writers {
             if let Some(clock) = &writer.aligned_to
                 && tags.iter().any(|(tag, _)| tag == ALIGNED_TO)
@@ -202,10 +213,11 @@ impl Making {
                 ));
             }
             match &self.version {
+                Some(_) if self.lifted_to.is_some() => {}
                 Some((version, other)) if *version != writer.version => {
                     let other = other.display();
                     return refuse(format!(
-                        "is of schema {}, {other} of {version}: only equal ones are merged",
+                        "is of schema {}, {other} of {version}: only equal ones are merged; --schema 3.0.0 makes 3 so",
                         writer.version
                     ));
                 }
