@@ -41,6 +41,9 @@ impl Readable {
     /// It is none, it is damaged, or a program that writes it holds it locked for longer than [`LOCKED_FOR`].
     pub(super) fn find(path: &Path) -> Result<Readable, Error> {
         expect_magic(path)?;
+        if !sidecars(path).any(|beside| beside.exists()) {
+            expect_length(path)?;
+        }
         let in_place = Readable { named: path.to_owned(), opened: path.to_owned(), _copy: None };
         let problem = match in_place.probe() {
             Ok(()) => return Ok(in_place),
@@ -182,6 +185,27 @@ fn expect_magic(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Refuses a file that is shorter than it says: its last pages may be of tables that nobody asks for.
+fn expect_length(path: &Path) -> Result<(), Error> {
+    let mut head = Vec::with_capacity(HEADER_BYTES);
+    let file = File::open(path).map_err(Error::io(path, "open"))?;
+    let length = file.metadata().map_err(Error::io(path, "look at"))?.len();
+    file.take(HEADER_BYTES as u64).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
+    let number = |at: usize| head.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_be_bytes);
+    let page = head.get(16..18).map_or(0, |two| u64::from(two[0]) << 8 | u64::from(two[1]));
+    // 65536 does not fit its two bytes.
+    let page = if page == 1 { 1 << 16 } else { page };
+    // Old writers do not count pages; the number then belongs to an earlier change.
+    let counted = number(CHANGES_AT) == number(COUNTED_AT);
+    let stated = u64::from(number(PAGES_AT)) * page;
+    if counted && length < stated {
+        let problem =
+            format!("is cut short: it has {length} bytes of {stated}; copy it again from its node, or leave it out");
+        return Err(Error::Database { path: path.to_owned(), problem });
+    }
+    Ok(())
+}
+
 /// Whether SQLite wants to write before it can read.
 fn needs_writing(problem: &rusqlite::Error) -> bool {
     matches!(problem.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
@@ -204,6 +228,11 @@ fn length(path: &Path) -> Result<(u64, Option<std::time::SystemTime>), Error> {
 
 /// What every database begins with.
 pub(super) const MAGIC: &[u8] = b"SQLite format 3\0";
+/// The header of a database, and where it states how often it was changed, its pages, and at which change these were counted.
+const HEADER_BYTES: usize = 100;
+const CHANGES_AT: usize = 24;
+const PAGES_AT: usize = 28;
+const COUNTED_AT: usize = 92;
 /// How long a writer may hold a database locked before it is refused.
 const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// The longest row that is read; the profiler's are below a kilobyte, with a long environment some hundred.

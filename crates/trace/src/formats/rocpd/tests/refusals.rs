@@ -57,10 +57,13 @@ fn damaged_files_are_refused() {
         drop(connection);
         std::fs::read(path).expect("a file")
     };
-    check("cut short", &["damaged or cut short"], |path| {
-        let bytes = whole(path);
-        std::fs::write(path, &bytes[..bytes.len() / 2]).expect("a file");
-    });
+    for keep in [|length| length / 2, |length| length - 1] {
+        let keep: fn(usize) -> usize = keep;
+        check("cut short", &["is cut short: it has"], |path| {
+            let bytes = whole(path);
+            std::fs::write(path, &bytes[..keep(bytes.len())]).expect("a file");
+        });
+    }
     check("pages overwritten", &["damaged"], |path| {
         let mut bytes = whole(path);
         let end = bytes.len();
