@@ -38,6 +38,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("scenario", scenarios::scenario),
     ("xspace", traces::xspace),
     ("kineto", traces::kineto),
+    ("rocpd", traces::rocpd),
     ("trace_format", traces::trace_format),
     ("offsets", traces::offsets),
     ("snapshot_files", traces::snapshot_files),

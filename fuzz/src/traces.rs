@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use probe_sync_trace::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_trace::formats::{
-    FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, TraceFormat, XSpace, detect,
+    FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, Rocpd, TraceFormat, XSpace, detect,
 };
 use probe_sync_trace::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
 use regex::Regex;
@@ -57,6 +57,24 @@ pub fn kineto(data: &[u8]) {
     });
 }
 
+/// A database of rocprofv3, as the bytes of its file.
+pub fn rocpd(data: &[u8]) {
+    with_directory(|directory| {
+        let (input, output) = (directory.join("in.db"), directory.join("out.db"));
+        write(&input, data);
+        let Some(facts) = accepted(&Rocpd, &input) else { return };
+        if Rocpd.rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time).is_ok() {
+            let again = Rocpd.read_facts(&output, &options()).expect("it reads what it wrote");
+            assert_eq!(told(&again), told(&facts), "the identity changed something");
+        }
+        move_and_merge(&Rocpd, &input, &output);
+        let (mut one, path) = (shifted, input.clone());
+        if Rocpd.rewrite(&path, &output, &RewriteOptions::default(), &mut one).is_ok() {
+            assert!(Rocpd.read_facts(&output, &options()).is_ok(), "refuses what it moved");
+        }
+    });
+}
+
 /// All facts but each part of a collective: their number.
 fn told(facts: &TraceFacts) -> String {
     let TraceFacts {
@@ -71,10 +89,12 @@ fn told(facts: &TraceFacts) -> String {
         collectives,
         groups,
         merged,
+        clock,
         has_snapshot_plane,
+        communicators,
         notes,
     } = facts;
-    let (planes, clocks) = ((merged, has_snapshot_plane), (pairs, marks, brackets));
+    let (planes, clocks) = ((merged, has_snapshot_plane, clock, communicators.len()), (pairs, marks, brackets));
     format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
 }
 
@@ -93,8 +113,8 @@ fn move_and_merge(format: &dyn TraceFormat, input: &Path, output: &Path) {
     }
     let (mut one, mut two) = (shifted, |time| time);
     let mut inputs = [
-        MergeInput { path: input.to_owned(), part: 0, name: "node0".into(), map: &mut two },
-        MergeInput { path: input.to_owned(), part: 1, name: "node1".into(), map: &mut one },
+        MergeInput { path: input.to_owned(), part: 0, name: "node0".into(), map: &mut two, metadata: Vec::new() },
+        MergeInput { path: input.to_owned(), part: 1, name: "node1".into(), map: &mut one, metadata: Vec::new() },
     ];
     if format.merge(&mut inputs, output, &MergeOptions::default()).is_ok() {
         assert!(format.read_facts(output, &options()).is_ok(), "refuses what it merged");

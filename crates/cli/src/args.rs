@@ -311,7 +311,13 @@ pub struct MergeArgs {
     /// Keep each event's correction
     #[arg(long)]
     pub annotate: bool,
-    /// Leave out tables and views of databases that are not rocprofv3's; without this such a database is refused
+    /// Leave out traces that cannot be read, and say which; without this one bad file refuses all
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// The schema that the databases are to have: 3.0.0 adds to those of 3 the tags that newer readers of rocprofv3 want
+    #[arg(long, value_name = "VERSION")]
+    pub schema: Option<String>,
+    /// Leave out tables of databases that are not rocprofv3's; without this such a database is refused
     #[arg(long)]
     pub drop_foreign: bool,
     /// Check happens-before on the merged clock

@@ -37,11 +37,13 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     if arguments.no_correction {
         (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
     }
+    request.skip_bad = arguments.skip_bad;
     let calibrated = calibrate(&request)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
         allow_uncalibrated: arguments.allow_uncalibrated || arguments.no_correction,
         annotate: arguments.annotate,
+        schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
@@ -104,6 +106,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         markers,
         realtime_only: arguments.realtime_only,
         timeline: if arguments.timeline == "tracer" { OutputClock::Tracer } else { OutputClock::System },
+        skip_bad: false,
         outputs: outputs.to_vec(),
     })
 }
@@ -131,7 +134,7 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
 
 fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
     let correction = stats.correction_ns.map_or_else(
-        || "no times".to_owned(),
+        || if stats.times > 0 { "put on another clock" } else { "no times" }.to_owned(),
         |[least, median, most]| {
             let text = crate::table::signed;
             format!("moved by {} (median {}, to {})", text(least), text(median), text(most))

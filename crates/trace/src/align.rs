@@ -184,7 +184,7 @@ fn write(
     let CalibratedTrace { trace, map, notes, clock, measured, .. } = calibrated;
     let map = map.as_ref().expect("align refuses traces without a map before it writes");
     refuse_other_ending(trace.format, output)?;
-    let mut counting = Counting::new(map, clock.as_ref(), *measured);
+    let mut counting = Counting::new(trace.facts.clock, map, clock.as_ref(), *measured);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
     let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
     stats.notes.splice(0..0, notes.iter().chain(&rewritten.notes).cloned());

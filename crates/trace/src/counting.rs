@@ -7,7 +7,7 @@ use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;
 
 use crate::clocks::{NodeClock, Span, Tie};
-use crate::model::{Picoseconds, UNIX_TIME_MIN_PS};
+use crate::model::{Picoseconds, TraceClock, UNIX_TIME_MIN_PS};
 use crate::nodes::{NodeTrace, SettledBy};
 
 /// What aligning a trace did: the content of `alignment_stats.json`.
@@ -29,7 +29,7 @@ pub struct AlignmentStats {
     pub extrapolated_before: u64,
     /// Times after the end of its last window, or after the last pair.
     pub extrapolated_after: u64,
-    /// Smallest, median and largest correction (new time minus old), ns.
+    /// Smallest, median and largest correction (new time minus old), ns; None where times went from one clock to another.
     pub correction_ns: Option<[f64; 3]>,
     /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is not known.
     pub uncertainty_ns: f64,
@@ -44,6 +44,8 @@ pub(crate) struct Counting<'a> {
     cursor: Cursor<'a>,
     /// For times on a clock that counts from the machine's start.
     raw: Option<Cursor<'a>>,
+    /// All times are on such a clock.
+    of_boot: bool,
     /// When the node was measured, and how the trace's times get to its clock.
     measured: Option<(&'a NodeClock, Span)>,
     stats: AlignmentStats,
@@ -55,9 +57,10 @@ pub(crate) struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    /// A count of nothing yet.
-    pub(crate) fn new(map: &'a TimeMap, clock: Option<&'a NodeClock>, measured: Option<Span>) -> Self {
+    /// A count of nothing yet, of a trace on this clock.
+    pub(crate) fn new(of: TraceClock, map: &'a TimeMap, clock: Option<&'a NodeClock>, measured: Option<Span>) -> Self {
         Self {
+            of_boot: of != TraceClock::System,
             cursor: map.cursor(),
             raw: clock.and_then(|clock| clock.raw.as_ref()).map(|raw| raw.map.cursor()),
             measured: clock.zip(measured),
@@ -72,7 +75,7 @@ impl<'a> Counting<'a> {
     /// Maps a time.
     pub(crate) fn map(&mut self, time: Picoseconds) -> Picoseconds {
         let raw = self.raw.as_mut().filter(|_| time < UNIX_TIME_MIN_PS);
-        let converted = raw.is_some();
+        let converted = self.of_boot || raw.is_some();
         let mapped = raw.unwrap_or(&mut self.cursor).map(time);
         // From one clock to another is no correction: decades would hide the microseconds.
         if !converted {

@@ -101,6 +101,14 @@ pub enum Error {
         /// What it said.
         source: std::io::Error,
     },
+    /// A node's trace is on a clock that nothing ties to the system clock.
+    #[error("node {node}: {problem}")]
+    Untied {
+        /// The node.
+        node: u32,
+        /// Which clock, what the pairs at hand are of, and what to do.
+        problem: String,
+    },
     /// No time map can be made for a node.
     #[error("node {node}: {source}")]
     Clock {

@@ -18,7 +18,7 @@ use crate::outputs;
 use crate::provenance;
 
 /// What to do beside mapping and joining.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeSettings {
     /// How XSpace planes are laid out.
     pub layout: PlaneLayout,
@@ -26,6 +26,8 @@ pub struct MergeSettings {
     pub allow_uncalibrated: bool,
     /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
     pub annotate: bool,
+    /// The schema that databases are to have; None: that which all have.
+    pub schema: Option<String>,
     /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
     pub drop_foreign: bool,
 }
@@ -90,6 +92,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         annotate: settings.annotate,
         layout: settings.layout,
         metadata: provenance::of_job(calibrated, &uncalibrated),
+        schema: settings.schema,
         drop_foreign: settings.drop_foreign,
     };
     let (merged, stats) = write(format, calibrated, output, &options)?;
@@ -121,7 +124,12 @@ fn write(
     let mut counts: Vec<Counting<'_>> = Vec::with_capacity(traces.len());
     for calibrated in traces {
         let CalibratedTrace { map, clock, measured, .. } = calibrated;
-        counts.push(Counting::new(map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured));
+        counts.push(Counting::new(
+            calibrated.trace.facts.clock,
+            map.as_ref().unwrap_or(&identity),
+            clock.as_ref(),
+            *measured,
+        ));
     }
     let mut maps: Vec<_> = counts.iter_mut().map(|count| |time: Picoseconds| count.map(time)).collect();
     let mut inputs: Vec<MergeInput<'_>> = traces

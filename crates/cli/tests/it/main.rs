@@ -1,8 +1,10 @@
 //! The command as its users run it: real processes, real packets on loopback, real signals.
 
 mod adaptive;
+mod boot_clock;
 mod clock;
 mod convert;
+mod databases;
 mod days;
 mod documents;
 mod faults;

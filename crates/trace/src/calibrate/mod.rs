@@ -19,10 +19,12 @@ use probe_sync_estimate::series::{Axis, OffsetSample};
 use crate::Error;
 use crate::clocks::{MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, node_clock, own_span};
 use crate::collectives::{CollectiveOffsets, MapTime};
+use crate::model::TraceClock;
 use crate::nodes::{self, NodeTrace};
 use length::length;
 use measured::Measured;
 use source::Source;
+use traces::Traces;
 
 pub use calibrated::{Calibrated, CalibratedTrace};
 pub use request::{ClockSource, OutputClock, Request};
@@ -56,7 +58,7 @@ pub use request::{ClockSource, OutputClock, Request};
 /// has no map then, and a note says so.
 pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
-    let (paths, mut traces) = traces::read(request, &source)?;
+    let Traces { paths, read: mut traces, left_out } = traces::read(request, &source)?;
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| {
             trace.facts.pairs.clear();
@@ -72,10 +74,11 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         method: source.method(),
         timeline: String::new(),
         notes: Vec::new(),
-        warnings: Vec::new(),
+        warnings: left_out.iter().map(|bad| format!("left out: {bad}")).collect(),
         collectives: None,
         has_source: !matches!(source, Source::Nothing),
-        inputs: request.snapshots.clone(),
+        // Those that were left out are nobody's outputs either.
+        inputs: request.snapshots.iter().chain(&paths).cloned().collect(),
     };
     let offsets = match (source.offsets(wanted(&source, &traces, &snapshots))?, &source) {
         (Some(offsets), Source::Offsets(survey)) => {
@@ -130,8 +133,18 @@ impl Clocks {
         if self.by_part { trace.part } else { trace.node }
     }
 
+    /// Whether the reference's trace stays on its boot clock, since the offsets relate those.
+    fn on_boot_clock(&self, traces: &[NodeTrace]) -> Result<bool, Error> {
+        let reference = |(_, trace): &(usize, &NodeTrace)| self.number(trace) == self.offsets.reference;
+        let Some((index, trace)) = traces.iter().enumerate().find(reference) else { return Ok(false) };
+        let boot = self.offsets.of_own_clocks && trace.facts.clock == TraceClock::Boot;
+        Ok(boot && self.clock(index, trace, Timeline::Host)?.tie == Tie::Assumed)
+    }
+
     fn clock(&self, index: usize, trace: &NodeTrace, timeline: Timeline<'_>) -> Result<NodeClock, Error> {
-        node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_ref(), timeline)
+        let made =
+            node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_ref(), timeline);
+        made.map_err(|error| of_trace(trace, error))
     }
 }
 
@@ -164,6 +177,7 @@ fn make_maps(
     }
     let (timeline, clock_name) = match &tracer {
         Some(map) => (Timeline::Tracer(Some(map)), "tracer clock"),
+        None if clocks.on_boot_clock(&traces)? => (Timeline::Host, "boot clock"),
         None => (Timeline::Host, "system clock"),
     };
     calibrated.timeline = format!("{clock_name} of node {reference}");
@@ -270,12 +284,21 @@ fn of_marks(tie: Tie, bounds: &MarkBounds) -> String {
     )
 }
 
-/// What the collectives say, with every trace seen on its node's own system clock.
+/// A refusal of a trace's clock with its file: a node may have many.
+fn of_trace(trace: &NodeTrace, error: Error) -> Error {
+    match error {
+        Error::Untied { problem, .. } => Error::Nodes { problem: format!("{}: {problem}", trace.path.display()) },
+        error => error,
+    }
+}
+
+/// What the collectives say, with every trace seen on its node's own system clock, or on its boot clock where nothing ties the two.
 fn offsets_of_collectives(traces: &[NodeTrace], snapshots: &[Option<Snapshots>]) -> Result<CollectiveOffsets, Error> {
-    let none = Offsets::new(OF_COLLECTIVES, Axis::Reference);
+    let none = Offsets { of_own_clocks: true, ..Offsets::new(OF_COLLECTIVES, Axis::Reference) };
     let own = traces.iter().zip(snapshots).map(|(trace, snapshots)| {
         // As its own reference: the map ends at the node's own system clock.
-        node_clock(&trace.facts, &none, none.reference, snapshots.as_ref(), Timeline::Host)
+        let made = node_clock(&trace.facts, &none, none.reference, snapshots.as_ref(), Timeline::Host);
+        made.map_err(|error| of_trace(trace, error))
     });
     let own: Vec<NodeClock> = own.collect::<Result<_, Error>>()?;
     let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(calibrated::look(clock))).collect();
@@ -285,6 +308,7 @@ fn offsets_of_collectives(traces: &[NodeTrace], snapshots: &[Option<Snapshots>])
 /// The same as offsets by rank.
 fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     let mut offsets = Offsets::new(OF_COLLECTIVES, Axis::Reference);
+    offsets.of_own_clocks = true;
     offsets.reference = found.reference;
     for node in found.nodes.iter().filter(|node| node.reachable) {
         let sample = OffsetSample {

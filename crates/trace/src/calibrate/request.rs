@@ -28,6 +28,8 @@ pub struct Request {
     pub realtime_only: bool,
     /// The clock on which times are afterwards.
     pub timeline: OutputClock,
+    /// Leave out traces that cannot be read, and say so, instead of refusing all.
+    pub skip_bad: bool,
     /// What is going to be written: not taken for traces of the run's directory.
     pub outputs: Vec<PathBuf>,
 }

@@ -13,8 +13,18 @@ use crate::formats::{FORMATS, FactOptions};
 use crate::nodes::{self, NodeTrace};
 use crate::outputs;
 
-/// The paths in the caller's order, and the traces in order of nodes.
-pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, Vec<NodeTrace>), Error> {
+/// The traces of a request.
+pub(super) struct Traces {
+    /// In the caller's order.
+    pub(super) paths: Vec<PathBuf>,
+    /// In order of nodes.
+    pub(super) read: Vec<NodeTrace>,
+    /// Why others were left out, where that is allowed.
+    pub(super) left_out: Vec<Error>,
+}
+
+/// Reads what all traces say and settles whose they are.
+pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> {
     let markers = request.markers.clone();
     if markers.as_ref().is_some_and(|regex| !regex.capture_names().flatten().any(|name| name == "system_ns")) {
         let problem =
@@ -34,10 +44,13 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<(Vec<PathBuf>, 
             return Err(Error::Request { problem });
         }
     };
-    let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order };
-    let options = FactOptions { markers, ..FactOptions::default() };
-    let traces = nodes::read(&paths, &said, &source.known(), &source.marks()?, &options)?;
-    Ok((paths, traces))
+    let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order, skip_bad: request.skip_bad };
+    let options = FactOptions { markers, thorough: request.skip_bad, ..FactOptions::default() };
+    let (read, mut left_out) = nodes::read(&paths, &said, &source.known(), &source.marks()?, &options)?;
+    if read.is_empty() && !left_out.is_empty() {
+        return Err(left_out.swap_remove(0));
+    }
+    Ok(Traces { paths, read, left_out })
 }
 
 /// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from the run. What is worth telling of

@@ -5,8 +5,9 @@
 //!
 //! Where brackets around marks show that R is S (`brackets`), that is the map. Where nothing ties R to S, R is taken as S all the same: Kineto's absolute times and XSpace's Unix start are on CLOCK_REALTIME as
 //! long as that clock ran evenly during the trace. Kineto fits ONE straight line from the TSC to CLOCK_REALTIME, so under
-//! wander or a step only pairs can tell. What it does not do: read or write traces.
+//! wander or a step only pairs can tell. A trace on the boot clock is never taken so (`boot`). What it does not do: read or write traces.
 
+mod boot;
 mod brackets;
 mod lines;
 mod marks;
@@ -34,7 +35,7 @@ use probe_sync_estimate::series::{MapChain, OffsetMap, Place, TimeMap};
 use serde::Serialize;
 
 use crate::Error;
-use crate::model::{ClockPair, MappedTime, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};
+use crate::model::{ClockPair, MappedTime, PairKind, Picoseconds, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
 use brackets::Judged;
 use pairs::{Residuals, TracerMap, tracer_map};
 
@@ -158,7 +159,8 @@ impl NodeClock {
 ///
 /// # Errors
 /// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] when no map runs through its offsets or
-/// pairs; [`Error::Planes`] for planes on a raw clock that no pairs tie to the system clock.
+/// pairs; [`Error::Planes`] for planes on a raw clock that no pairs tie to the system clock; [`Error::Untied`] for a trace on the boot
+/// clock that nothing ties to it, unless the offsets are of the traces' own clocks.
 pub fn node_clock(
     facts: &TraceFacts,
     offsets: &Offsets,
@@ -169,7 +171,14 @@ pub fn node_clock(
     let mut notes = Vec::new();
     let wrong = |source| Error::Clock { node, source };
     let of_planes = planes::pairs(facts, snapshots).map_err(|problem| Error::Planes { node, problem })?;
-    let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes);
+    let untied = |problem| Error::Untied { node, problem };
+    let (pairs, tie) = usable_pairs(facts, snapshots, &mut notes).map_err(untied)?;
+    if tie == Tie::Assumed
+        && !(offsets.of_own_clocks && facts.clock == TraceClock::Boot)
+        && let Some(problem) = boot::refusal(facts)
+    {
+        return Err(untied(problem));
+    }
     let offset_map = offsets.map(node)?;
     let steps = offset_map.as_ref().map(|found| found.map.breaks()).unwrap_or_default();
     let steady = match brackets::judge(&facts.brackets) {
@@ -211,7 +220,7 @@ pub fn node_clock(
         let clock = of_planes.clock.map_or_else(|| UNNAMED_CLOCK.to_owned(), |clock| format!("of the clock {clock}"));
         notes.push(format!("{count} planes ({name} first) are on a raw clock; {pairs} pairs {clock} tie it"));
     }
-    if tie == Tie::Assumed && facts.span.is_some() {
+    if tie == Tie::Assumed && facts.span.is_some() && facts.clock == TraceClock::System {
         notes.push(
             "the trace's times are taken as CLOCK_REALTIME: nothing in it or beside it says otherwise".to_owned(),
         );
@@ -224,7 +233,7 @@ pub fn node_clock(
 
 /// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
 pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Option<Span> {
-    let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new());
+    let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new()).ok()?;
     let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
     let least = pairs.iter().map(ahead).min().unwrap_or(0);
     let most = pairs.iter().map(ahead).max().unwrap_or(0);
@@ -237,22 +246,24 @@ pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Opt
 
 /// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a trace on Unix time a run's pairs of
 /// a raw clock are the ordinary case.
-fn usable_pairs(facts: &TraceFacts, snapshots: Option<&Snapshots>, notes: &mut Vec<String>) -> (Vec<ClockPair>, Tie) {
+///
+/// # Errors
+/// Those of [`boot::fit`], where the trace has no pairs of its own.
+fn usable_pairs(
+    facts: &TraceFacts,
+    snapshots: Option<&Snapshots>,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<ClockPair>, Tie), String> {
     let of_marks = match brackets::judge(&facts.brackets) {
         // What other pairs say of R is less.
-        Judged::Steady { ahead_ps: 0 } => return (Vec::new(), Tie::SameClock),
-        Judged::Steady { .. } => return (Vec::new(), Tie::SteadyClock),
+        Judged::Steady { ahead_ps: 0 } => return Ok((Vec::new(), Tie::SameClock)),
+        Judged::Steady { .. } => return Ok((Vec::new(), Tie::SteadyClock)),
         Judged::Nothing => Vec::new(),
         Judged::Apart(pairs) => pairs,
     };
-    let applies = |pairs: &[ClockPair]| match facts.span {
-        Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
-        // All planes are on a raw clock: the pairs are theirs.
-        None => !pairs.is_empty() && facts.since_boot.is_empty(),
-    };
     let (mut markers, bracketed): (Vec<ClockPair>, Vec<ClockPair>) =
         facts.pairs.iter().partition(|pair| pair.kind == PairKind::Marker);
-    let bracketed = if applies(&bracketed) { bracketed } else { Vec::new() };
+    let bracketed = if applies(facts, &bracketed) { bracketed } else { Vec::new() };
     let near = markers.iter().chain(&bracketed).all(near_system);
     if !markers.is_empty() && markers.len() < pairs::FEWEST_MARKERS && near {
         let count = markers.len();
@@ -264,7 +275,15 @@ fn usable_pairs(facts: &TraceFacts, snapshots: Option<&Snapshots>, notes: &mut V
     pairs.extend(of_marks);
     let of_trace = !pairs.is_empty();
     let given = snapshots.map_or(&[][..], |snapshots| &snapshots.pairs);
-    let of_snapshots = applies(given);
+    let of_snapshots = match boot::fit(snapshots, facts.span) {
+        _ if facts.clock == TraceClock::System => applies(facts, given),
+        Ok(fit) => fit,
+        Err(reason) if of_trace => {
+            notes.push(format!("{reason}; the trace's own markers are used"));
+            false
+        }
+        Err(reason) => return Err(format!("{reason}. {}", boot::REMEDY)),
+    };
     if of_snapshots {
         pairs.extend_from_slice(given);
     }
@@ -274,7 +293,16 @@ fn usable_pairs(facts: &TraceFacts, snapshots: Option<&Snapshots>, notes: &mut V
         (false, true) => Tie::Snapshots,
         (true, true) => Tie::SnapshotsAndTrace,
     };
-    (pairs, tie)
+    Ok((pairs, tie))
+}
+
+/// Whether pairs are on the file's timeline.
+fn applies(facts: &TraceFacts, pairs: &[ClockPair]) -> bool {
+    match facts.span {
+        Some(span) => !pairs.is_empty() && !is_elsewhere(pairs, span),
+        // All planes are on a raw clock: the pairs are theirs.
+        None => !pairs.is_empty() && facts.since_boot.is_empty(),
+    }
 }
 
 fn near_system(pair: &ClockPair) -> bool {

@@ -34,6 +34,8 @@ pub struct Offsets {
     pub timeline_steps: Vec<Step>,
     /// Whose clock their times are on.
     pub axis: Axis,
+    /// They relate the clocks that traces were written on, where nothing ties those to system clocks.
+    pub of_own_clocks: bool,
     /// Per node in order of time, reachable rounds only.
     pub nodes: BTreeMap<u32, Vec<OffsetSample>>,
     /// Steps of a node's clock that the run saw, beside those that its lines state.
@@ -53,6 +55,7 @@ impl Offsets {
             carried: false,
             timeline_steps: Vec::new(),
             axis,
+            of_own_clocks: false,
             nodes: BTreeMap::new(),
             steps: BTreeMap::new(),
             broken: BTreeMap::new(),

@@ -16,6 +16,7 @@
 //! What it does not do: read files, or decide which time map is right.
 
 mod check;
+mod communicators;
 mod groups;
 mod matching;
 mod offsets;
@@ -28,6 +29,7 @@ mod tests;
 
 pub(crate) use self::check::{CheckOptions, check};
 pub use self::check::{CheckReport, Outcome};
+pub(crate) use self::communicators::{Process, join};
 pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::table;

@@ -69,7 +69,7 @@ pub(super) fn part(
     let (name, replicas) = match &instance {
         Instance::Hlo { op, .. } => (op.clone(), together()),
         Instance::Sequence { .. } => ("collective".to_owned(), Replicas::Absent),
-        Instance::Order { signature, .. } => {
+        Instance::Communicator { signature, .. } | Instance::Order { signature, .. } => {
             (signature.split(' ').next().unwrap_or_default().to_owned(), Replicas::Absent)
         }
     };

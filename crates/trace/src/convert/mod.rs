@@ -166,7 +166,7 @@ fn read(
 ) -> Result<Converted, Error> {
     let CalibratedTrace { trace, map, notes, clock, measured, .. } = calibrated;
     let identity = TimeMap::identity();
-    let mut counting = Counting::new(map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured);
+    let mut counting = Counting::new(trace.facts.clock, map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured);
     let options = options::of(calibrated, part, &settings.wanted());
     let inclusive = settings.window.inclusive;
     let keep = |start, end| window_ns.is_none_or(|window| window::keeps(window, inclusive, start, end));

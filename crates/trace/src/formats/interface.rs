@@ -155,6 +155,8 @@ pub enum Evidence<'a> {
 pub struct FactOptions {
     /// Further clock markers: event names that match, with the system time, ns, in the group named `system_ns`.
     pub markers: Option<regex::Regex>,
+    /// Look for damage everywhere, not only where facts are: what is read later is then whole, as far as the format can tell.
+    pub thorough: bool,
     /// Where parts of collectives go that are too many for memory; traces that are read with clones of one value share a file.
     pub spill: Spill,
 }
@@ -237,6 +239,8 @@ pub struct MergeOptions {
     pub layout: PlaneLayout,
     /// Written into the output as text: method, uncertainty, versions.
     pub metadata: Vec<(String, String)>,
+    /// The schema that databases are to have; None: that which all have.
+    pub schema: Option<String>,
     /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
     pub drop_foreign: bool,
 }

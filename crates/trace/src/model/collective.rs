@@ -118,6 +118,14 @@ pub enum Instance {
         /// The group.
         group: GroupKey,
     },
+    /// A communicator by the writing process's own handle, which says nothing on another rank: never matched as it is, but where
+    /// the traces together tell which handles are one (`collectives::communicators`), it becomes an [`Self::Order`].
+    Communicator {
+        /// Its number among the process's ([`crate::model::TraceFacts::communicators`]).
+        number: u32,
+        /// Name, type and number of elements, equal on all ranks.
+        signature: String,
+    },
     /// Only a group and what the operation looks like: order within them is all there is.
     Order {
         /// The group, where the trace names one.
@@ -125,6 +133,17 @@ pub enum Instance {
         /// Name, type and shape of the data.
         signature: String,
     },
+}
+
+/// A communicator, as far as one process knows it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Communicator {
+    /// Whether the operations name it; the others of a process share one place here, whichever they are in.
+    pub named: bool,
+    /// Its number of ranks, where stated.
+    pub size: Option<u32>,
+    /// The process's rank in it, where stated.
+    pub rank: Option<u32>,
 }
 
 /// A process group as the trace names it.

@@ -7,12 +7,14 @@
 pub(crate) mod collective;
 pub(crate) mod time;
 
-pub use probe_sync_estimate::record::{MarkToken, MarksHeader};
+pub use probe_sync_estimate::record::{Launcher, MarkToken, MarksHeader};
 use serde::Serialize;
 
 use crate::parts::CollectiveParts;
 
-pub use self::collective::{CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, Recipients, Replicas};
+pub use self::collective::{
+    CollectiveEvent, CollectiveKind, Communicator, Device, GroupKey, Instance, Label, Recipients, Replicas,
+};
 pub use self::time::Picoseconds;
 pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS};
 
@@ -23,6 +25,8 @@ pub struct TraceFacts {
     pub identity: Identity,
     /// The file holds the traces of several nodes already: which part is whose is not in it.
     pub merged: bool,
+    /// Which clock of its node its times are on.
+    pub clock: TraceClock,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
     /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own
@@ -45,8 +49,23 @@ pub struct TraceFacts {
     /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.
     /// It tells whether an operation without a group could belong to another group.
     pub groups: Vec<GroupKey>,
+    /// The communicators in which the writing process took part, where it knows them by handles of its own, by the number that
+    /// [`Instance::Communicator`] bears.
+    pub communicators: Vec<Communicator>,
     /// Things worth telling the user: lines left out, odd values; bounded by the format's reader.
     pub notes: Vec<String>,
+}
+
+/// Which clock of its node a file's times are on.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum TraceClock {
+    /// The system clock, as its format says; where nothing ties the two, R is taken as S.
+    #[default]
+    System,
+    /// `CLOCK_BOOTTIME`, which counts from the machine's start and says nothing of any other clock.
+    Boot,
+    /// The boot clocks of several machines: rows of many databases in one.
+    SeveralBoot,
 }
 
 /// A plane whose events are on a clock that counts from the machine's start.
@@ -63,10 +82,15 @@ pub struct PlaneSpan {
 pub struct Identity {
     /// Host name.
     pub hostname: Option<String>,
-    /// Rank in the job: what the profiler says, which is torch.distributed's number, else what a marker says.
+    /// Rank in the job: what the profiler says, else what a marker says.
     pub rank: Option<u32>,
+    /// Whose number the profiler's rank is; None where it says none, or that of a launcher that runs do not record.
+    pub launcher: Option<Launcher>,
     /// Ranks in the job.
     pub world_size: Option<u32>,
+    /// The globally unique number of the process, where its profiler gives one: neither its number nor its machine's, which other hosts
+    /// and later processes have too.
+    pub guid: Option<String>,
     /// Rank and number of ranks that the program itself has put into the trace, as an event `probe_sync.rank#3/8`.
     pub marked_rank: Option<(u32, u32)>,
     /// The process of the run's session that wrote it, as its marks prove; none until a run's files are looked at.

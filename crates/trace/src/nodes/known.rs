@@ -8,8 +8,8 @@
 //! - the caller's word, unless a recorded fact says otherwise.
 //!
 //! **Whose numbers.** Two launchers may number the same hosts differently, in jobs of one size: Slurm's rank 1 may be on the host of
-//! torchrun's rank 5. What a profiler writes is torch.distributed's number, which torchrun's `RANK` gives; it is looked for among
-//! such ranks alone. What a program itself writes (`probe_sync.rank#3/8`) is meant for the run's ranks, whoever numbered them. A rank
+//! torchrun's rank 5. What a profiler writes is torch.distributed's number, which torchrun's `RANK` gives, or that of the launcher whose variables it
+//! has stored; it is looked for among ranks of the same launcher alone. What a program itself writes (`probe_sync.rank#3/8`) is meant for the run's ranks, whoever numbered them. A rank
 //! of another launcher decides only among the nodes of the trace's own host.
 //!
 //! What it does not do: read files.
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use probe_sync_estimate::record::{Launcher, MarksHeader, RankRecord};
+use probe_sync_estimate::record::{MarksHeader, RankRecord};
 
 use crate::Error;
 use crate::clocks::process;
@@ -246,15 +246,14 @@ impl KnownNodes {
 
     /// Where the run recorded the ranks of the trace that are in the run's own numbering: the program's word, then the profiler's.
     fn believed(&self, identity: &Identity) -> Vec<&RankRecord> {
-        let of_torch = |record: &&RankRecord| record.launcher == Some(Launcher::Torchrun);
         let marked = identity.marked_rank.and_then(|rank| self.recorded(rank));
-        let profiled = self.profiled(identity).filter(of_torch);
+        let profiled = self.profiled(identity).filter(|record| is_of_launcher(record, identity));
         marked.into_iter().chain(profiled).collect()
     }
 
     /// Where the run recorded a rank of the profiler's number, which is not in that numbering.
     fn of_other_launcher(&self, identity: &Identity) -> Option<&RankRecord> {
-        self.profiled(identity).filter(|record| record.launcher != Some(Launcher::Torchrun))
+        self.profiled(identity).filter(|record| !is_of_launcher(record, identity))
     }
 
     /// Where the run recorded a rank of the profiler's number.
@@ -269,6 +268,11 @@ impl KnownNodes {
         let record = found.next()?;
         found.next().is_none().then_some(record)
     }
+}
+
+/// Whether a run's rank and a profiler's are numbers of one launcher.
+fn is_of_launcher(record: &RankRecord, identity: &Identity) -> bool {
+    identity.launcher.is_some() && record.launcher == identity.launcher
 }
 
 fn disagree(path: &Path, one: &str, other: &str) -> Error {
@@ -324,7 +328,7 @@ fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
 
 /// Traces, nodes and ranks that a refusal names.
 const MOST_NAMED: usize = 8;
-/// What to do where a trace is numbered by torch.distributed and the run by somebody else.
-const OTHER_NUMBERING: &str = "What a profiler writes is torch's rank, and another launcher may number the same hosts otherwise: \
+/// What to do where a trace is numbered by one launcher and the run by another.
+const OTHER_NUMBERING: &str = "What a profiler writes is torch's rank, or that of the launcher that its database names, and another may number the same hosts otherwise: \
                                set RANK and WORLD_SIZE of the job for the ranks of the run too, or let the program put an event \
                                probe_sync.rank#3/8, with the run's rank and number of ranks, into the trace. ";

@@ -7,20 +7,22 @@
 //! What it does not do: read offsets or pairs (`clocks`), rewrite.
 
 mod known;
+mod reading;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::clocks::MarkFiles;
-use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, from_collectives};
-use crate::formats::{FactOptions, TraceFormat, detect};
+use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join};
+use crate::formats::{FactOptions, TraceFormat};
 use crate::model::{Identity, MappedTime, TraceFacts};
 
 pub(crate) use known::KnownNodes;
 pub use known::SettledBy;
+use reading::read_all;
 
 /// One rank's trace.
 #[derive(Clone, Debug)]
@@ -48,9 +50,11 @@ pub(crate) struct Said<'a> {
     pub(crate) nodes: &'a [u32],
     /// The traces are in the order of the nodes.
     pub(crate) in_order: bool,
+    /// Traces that cannot be read are left out.
+    pub(crate) skip_bad: bool,
 }
 
-/// Reads the facts of all traces and settles whose they are.
+/// Reads the facts of all traces and settles whose they are; with them, why others were left out, where that is allowed.
 ///
 /// # Errors
 /// Names the traces that cannot be read, have no node, or contradict the caller or the run, and says which flags settle it.
@@ -60,17 +64,25 @@ pub(crate) fn read(
     known: &KnownNodes,
     marks: &MarkFiles,
     options: &FactOptions,
-) -> Result<Vec<NodeTrace>, Error> {
+) -> Result<(Vec<NodeTrace>, Vec<Error>), Error> {
     let in_order: Vec<u32> = if said.in_order { known.in_order(paths.len())? } else { Vec::new() };
     if !(said.nodes.is_empty() || said.nodes.len() == paths.len()) {
         let problem = format!("{} traces, but {} node numbers", paths.len(), said.nodes.len());
         return Err(Error::Request { problem });
     }
     let mut traces: Vec<NodeTrace> = Vec::with_capacity(paths.len());
-    let mut unsettled = Vec::new();
-    for (index, path) in paths.iter().enumerate() {
-        let format = detect(path)?;
-        let mut facts = format.read_facts(path, options)?;
+    let (mut unsettled, mut left_out) = (Vec::new(), Vec::new());
+    for ((index, path), read) in paths.iter().enumerate().zip(read_all(paths, options, said.skip_bad)) {
+        let (format, mut facts) = match read {
+            Some(Ok(facts)) => facts,
+            Some(Err(bad)) if said.skip_bad => {
+                left_out.push(bad);
+                continue;
+            }
+            Some(Err(bad)) => return Err(bad),
+            // After one that could not be read.
+            None => continue,
+        };
         marks.join(path, &mut facts)?;
         facts.identity.take_rank_of_process();
         let listed = said.nodes.get(index).map(|node| (*node, SettledBy::Caller));
@@ -95,25 +107,74 @@ pub(crate) fn read(
     if !unsettled.is_empty() {
         return Err(Error::Nodes { problem: known.unsettled(&unsettled, paths.len()) });
     }
+    refuse_repeated(&traces)?;
     number_parts(&mut traces)?;
     traces.iter_mut().for_each(name);
     traces.sort_by_key(|trace| (trace.node, trace.part));
-    Ok(traces)
+    join_communicators(&mut traces);
+    Ok((traces, left_out))
+}
+
+/// Names the communicators of different processes alike that are surely one. Roots are ranks: a trace's place in a list is none.
+fn join_communicators(traces: &mut [NodeTrace]) {
+    let mut processes: Vec<Process<'_>> = Vec::new();
+    for trace in traces.iter_mut().filter(|trace| !trace.facts.merged) {
+        let TraceFacts { identity, communicators, collectives, .. } = &mut trace.facts;
+        processes.push(Process {
+            rank: identity.rank.unwrap_or(trace.part),
+            // Of several traces of a node one has its number, which then is none of a rank.
+            is_known: identity.rank.is_some() || trace.settled_by != SettledBy::Nothing && trace.part == trace.node,
+            world_size: identity.world_size,
+            communicators,
+            parts: collectives,
+        });
+    }
+    join(&mut processes);
+}
+
+/// One process's trace counts once. Its globally unique number and its host tell processes apart, and nothing else does: numbers of processes
+/// and machines repeat on other hosts, and a process that was started again has its predecessor's.
+///
+/// # Errors
+/// Names both files.
+fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
+    let mut seen: BTreeMap<(&str, Option<&str>), &Path> = BTreeMap::new();
+    for NodeTrace { path, facts, .. } in traces {
+        let Identity { guid: Some(guid), hostname, .. } = &facts.identity else { continue };
+        if let Some(other) = seen.insert((guid, hostname.as_deref()), path) {
+            let (one, two) = (other.display(), path.display());
+            let problem = format!("{one} and {two} are both of the process {guid}: give one of them");
+            return Err(Error::Nodes { problem });
+        }
+    }
+    Ok(())
 }
 
 /// What tells traces apart: their ranks, else their nodes while these are free, else the next free number.
 fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
     let mut taken: BTreeMap<u32, PathBuf> = BTreeMap::new();
-    for trace in traces.iter_mut() {
-        let Some(rank) = trace.facts.identity.rank else { continue };
-        trace.part = rank;
-        if let Some(other) = taken.insert(rank, trace.path.clone()) {
-            let problem = format!("{} and {} are both of rank {rank}", other.display(), trace.path.display());
-            return Err(Error::Nodes { problem });
+    let mut later = Vec::new();
+    for (index, trace) in traces.iter_mut().enumerate() {
+        let Some(rank) = trace.facts.identity.rank else {
+            later.push(index);
+            continue;
+        };
+        match taken.get(&rank) {
+            // A process that a rank starts inherits its variables, and one that is started again has its rank.
+            Some(_) if trace.facts.identity.guid.is_some() => later.push(index),
+            Some(other) => {
+                let problem = format!("{} and {} are both of rank {rank}", other.display(), trace.path.display());
+                return Err(Error::Nodes { problem });
+            }
+            None => {
+                trace.part = rank;
+                taken.insert(rank, trace.path.clone());
+            }
         }
     }
     let mut free = 0;
-    for trace in traces.iter_mut().filter(|trace| trace.facts.identity.rank.is_none()) {
+    for index in later {
+        let trace = &mut traces[index];
         let wanted = (trace.settled_by != SettledBy::Nothing && !taken.contains_key(&trace.node)).then_some(trace.node);
         // Ends: as many numbers are taken as there are traces.
         while wanted.is_none() && taken.contains_key(&free) {

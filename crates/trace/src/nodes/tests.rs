@@ -42,8 +42,8 @@ impl Traces {
 
     fn read(&self, said: &Said<'_>, known: &KnownNodes) -> Result<Vec<NodeTrace>, String> {
         let folder = format!("{}/", self.folder.path().display());
-        read(&self.paths, said, known, &MarkFiles::default(), &FactOptions::default())
-            .map_err(|error| error.to_string().replace(&folder, ""))
+        let read = read(&self.paths, said, known, &MarkFiles::default(), &FactOptions::default());
+        read.map(|(traces, _)| traces).map_err(|error| error.to_string().replace(&folder, ""))
     }
 
     /// Node, part and name of every trace, in the order given.
@@ -82,10 +82,10 @@ fn numbered_by(launcher: Option<Launcher>, mut known: KnownNodes) -> KnownNodes 
     known
 }
 
-const NOTHING_SAID: Said<'_> = Said { nodes: &[], in_order: false };
+const NOTHING_SAID: Said<'_> = Said { nodes: &[], in_order: false, skip_bad: false };
 
 fn named(nodes: &[u32]) -> Said<'_> {
-    Said { nodes, in_order: false }
+    Said { nodes, in_order: false, skip_bad: false }
 }
 
 fn by_host(host: &str) -> SettledBy {
@@ -215,6 +215,20 @@ fn a_rank_of_another_launcher_gives_no_trace_to_a_node() {
         // The caller's word stands: no fact is against it.
         let said = Traces::new(&[torch]).read(&named(&[0]), &run).expect("the caller knows");
         assert_eq!((said[0].node, said[0].facts.notes.len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_stored_rank_is_compared_with_those_of_its_own_launcher() {
+    let run = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
+    let launchers = [Some(Launcher::Torchrun), Some(Launcher::OpenMpi), Some(Launcher::Slurm), None];
+    for (stored, recorded) in launchers.iter().flat_map(|stored| launchers.map(|recorded| (*stored, recorded))) {
+        let run = numbered_by(recorded, run.clone());
+        let identity =
+            crate::model::Identity { rank: Some(1), world_size: Some(2), launcher: stored, ..Default::default() };
+        let settled = run.settle(Path::new("1_results.db"), &identity).expect("nothing disagrees");
+        let expected = Some(1).filter(|_| stored.is_some() && stored == recorded);
+        assert_eq!(settled.map(|settled| settled.node), expected, "{stored:?} {recorded:?}");
     }
 }
 
@@ -356,7 +370,7 @@ fn as_many_numbers_as_traces_are_wanted() {
 
 #[test]
 fn the_order_counts_only_where_the_caller_says_so() {
-    let in_order = Said { nodes: &[], in_order: true };
+    let in_order = Said { nodes: &[], in_order: true, skip_bad: false };
     let known = KnownNodes { nodes: [0, 3, 7].into(), ..KnownNodes::default() };
     let settled = Traces::new(&[("x", None), ("", Some((1, 9))), ("", None)]).settled(&in_order, &known);
     let nodes: Vec<_> = settled.into_iter().map(|(node, _, _, by)| (node, by)).collect();

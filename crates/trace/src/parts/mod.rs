@@ -153,6 +153,11 @@ impl CollectiveParts {
         &self.labels[number as usize]
     }
 
+    /// Changes what parts are, once [`Self::close`] was called: what the traces together tell of them.
+    pub(crate) fn relabel(&mut self, mut change: impl FnMut(&mut Label)) {
+        self.labels.iter_mut().for_each(|label| change(Arc::make_mut(label)));
+    }
+
     /// The parts of these labels, in order of number, start, end and place in the file.
     pub(crate) fn cursor(&self, labels: &[u32]) -> Cursor<'_> {
         let mut cursor = Cursor { parts: self, merge: Merge::new(&self.runs, &self.held, labels), head: None };
@@ -254,6 +259,7 @@ fn label_bytes(label: &Label) -> usize {
     let instance = match &label.instance {
         Instance::Hlo { module, op } => module.len() + op.len(),
         Instance::Sequence { group: key } => group(key),
+        Instance::Communicator { signature, .. } => signature.len(),
         Instance::Order { group: key, signature } => signature.len() + key.as_ref().map_or(0, group),
     };
     // Lists of groups are shared by all labels of an operation.

@@ -412,6 +412,7 @@ fn instance_text(instance: &Instance, operation: &Operation<'_>) -> String {
             format!("{module}, run {}{turn}", operation.number)
         }
         Instance::Sequence { group } => format!("group {}, number {}", group.name, operation.number),
+        Instance::Communicator { signature, .. } => format!("{signature} in a communicator of its own"),
         Instance::Order { group, signature } => {
             let group = group.as_ref().map_or_else(String::new, |group| format!("group {}, ", group.name));
             format!("{group}{signature}, place {}", operation.turn)

@@ -137,6 +137,13 @@ impl<'a> Matcher<'a, '_> {
             (Ok(rule), Instance::Hlo { .. }) => self.hlo(&rule, key.kind, &mut bucket),
             (Ok(_), Instance::Sequence { group, .. }) => self.sequence(group, key.kind, &mut bucket),
             (Ok(_), Instance::Order { group: Some(group), .. }) => self.in_group(group, key.kind, &mut bucket),
+            (Ok(_), Instance::Communicator { .. }) if self.nodes.len() < 2 => self.found.unpaired += bucket.drain(),
+            (Ok(_), Instance::Communicator { .. }) => {
+                self.mark_bucket(
+                    &mut bucket,
+                    "its communicator is known by a handle of its process alone, which may be any of the others'",
+                );
+            }
             (Ok(rule), Instance::Order { group: None, signature }) => {
                 self.order(&rule, signature, key.kind, &mut bucket);
             }
@@ -461,6 +468,7 @@ fn is_ordered(kind: &CollectiveKind) -> bool {
 /// Name, and shape where only it identifies the operation.
 fn described(label: &Label) -> String {
     match &label.instance {
+        Instance::Communicator { signature, .. } => signature.clone(),
         Instance::Order { signature, .. } if signature.contains(&label.name) => signature.clone(),
         Instance::Order { signature, .. } => format!("{} {signature}", label.name),
         Instance::Sequence { group, .. } => format!("{} in group {}", label.name, group.name),

@@ -30,7 +30,9 @@ impl Rule {
     /// What the programs of these lanes state; or why that is not certain.
     pub(super) fn of(instance: &Instance, replicas: &Replicas, lanes: &Lanes) -> Result<Self, &'static str> {
         match (replicas, instance) {
-            (Replicas::Absent, Instance::Sequence { .. } | Instance::Order { .. }) => Ok(Self::NoProgram),
+            (Replicas::Absent, Instance::Sequence { .. } | Instance::Communicator { .. } | Instance::Order { .. }) => {
+                Ok(Self::NoProgram)
+            }
             (Replicas::Absent | Replicas::Unknown, _) => Err(NOT_HELD),
             (Replicas::Groups(groups), _) => match &groups[..] {
                 [mesh] => one_mesh(mesh, lanes),

@@ -17,7 +17,7 @@ use super::document::{Document, Event, Item};
 use super::merge::MERGED_KEY;
 use crate::Error;
 use crate::formats::{FactOptions, rank_marker};
-use crate::model::{ClockPair, GroupKey, Identity, MarkStamp, PairKind, Picoseconds, TraceFacts};
+use crate::model::{ClockPair, GroupKey, Identity, Launcher, MarkStamp, PairKind, Picoseconds, TraceFacts};
 
 /// Reads a trace's facts in one pass.
 ///
@@ -186,6 +186,7 @@ impl<'a> Reader<'a> {
     fn distributed(&mut self, info: &Value) {
         let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
         self.identity.rank = number(&info["rank"]);
+        self.identity.launcher = self.identity.rank.map(|_| Launcher::Torchrun);
         self.identity.world_size = number(&info["world_size"]);
         for group in info["pg_config"].as_array().into_iter().flatten() {
             let name = match &group["pg_name"] {

@@ -78,6 +78,21 @@ impl Readable {
         uri
     }
 
+    /// Looks through all pages and rows, as they were committed; CHECKs were the writer's business.
+    ///
+    /// # Errors
+    /// Says what is damaged.
+    pub(super) fn expect_whole(&self) -> Result<(), Error> {
+        let check = || structure(&self.opened);
+        match check().map_err(|problem| wrong(&self.named, "checking it", &problem))?.as_str() {
+            "ok" => Ok(()),
+            said => {
+                let problem = format!("is damaged ({said}); copy it again from its node, or leave it out");
+                Err(Error::Database { path: self.named.clone(), problem })
+            }
+        }
+    }
+
     fn probe(&self) -> rusqlite::Result<()> {
         let connection = Connection::open_with_flags(&self.opened, READING)?;
         guard(&connection)?;
@@ -108,6 +123,14 @@ impl Readable {
         guard(&connection)?;
         connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))
     }
+}
+
+/// `ok`, or the first thing that is wrong with pages and rows.
+pub(super) fn structure(path: &Path) -> rusqlite::Result<String> {
+    let connection = Connection::open_with_flags(path, READING)?;
+    guard(&connection)?;
+    connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
+    connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
 }
 
 /// Takes every power from what stands in a database, and bounds what it may cost.

@@ -74,10 +74,14 @@ impl Copying {
         self.connection
     }
 
-    /// Attaches an input, and what it holds; [`Self::detach`] is to follow.
-    pub(super) fn attach(&self, input: &Readable, path: &Path) -> Result<Catalog, Error> {
-        let attached = self.connection.execute("ATTACH ?1 AS src", [input.uri()]);
-        attached.map_err(|problem| wrong(path, "opening it", &problem))?;
+    /// Attaches an input; [`Self::detach`] is to follow.
+    pub(super) fn attach(&self, input: &Readable, path: &Path) -> Result<(), Error> {
+        let attached = self.connection.execute("ATTACH ?1 AS src", [input.uri()]).map(drop);
+        attached.map_err(|problem| wrong(path, "opening it", &problem))
+    }
+
+    /// What the attached input holds.
+    pub(super) fn catalog(&self, path: &Path) -> Result<Catalog, Error> {
         Catalog::read(&self.connection, "src", path)
     }
 

@@ -8,8 +8,13 @@
 mod access;
 mod catalog;
 mod chunks;
+mod collectives;
 mod copy;
+mod environment;
 mod facts;
+mod lift;
+mod markers;
+mod reading;
 mod rewrite;
 mod rows;
 #[cfg(test)]

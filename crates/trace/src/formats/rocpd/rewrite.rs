@@ -9,15 +9,17 @@
 //! What it does not do: choose maps.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::AtomicFile;
 use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::access::{READING, Readable, guard, wrong};
+use super::access::{READING, Readable, guard, structure, wrong};
 use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
 use super::copy::Copying;
+use super::lift::{expect_liftable, lift};
 use crate::Error;
 use crate::formats::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
 
@@ -52,6 +54,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     };
     let foreign = if options.drop_foreign { Foreign::Dropped } else { Foreign::Refused };
     let mut making = Making::create(output, &first)?;
+    making.lifted_to.clone_from(&options.schema);
     let mut stats = MergeStats::default();
     for input in inputs.iter_mut() {
         stats.inputs.push(making.add(&input.path, &mut *input.map, &input.metadata, foreign)?);
@@ -89,6 +92,8 @@ struct Making {
     suffixes: BTreeMap<String, Vec<String>>,
     /// Which file a process's tables came from.
     sources: BTreeMap<String, PathBuf>,
+    /// The schema that all are lifted to.
+    lifted_to: Option<String>,
     version: Option<(String, PathBuf)>,
     notes: Vec<String>,
 }
@@ -122,12 +127,14 @@ impl Making {
             columns: BTreeMap::new(),
             suffixes: BTreeMap::new(),
             sources: BTreeMap::new(),
+            lifted_to: None,
             version: None,
             notes: Vec::new(),
         })
     }
 
-    /// Copies a database into the output.
+    /// Copies a database into the output. That it is whole is looked up meanwhile: reading rows does not show all damage, and what is
+    /// written from it is in order.
     fn add(
         &mut self,
         path: &Path,
@@ -136,10 +143,30 @@ impl Making {
         foreign: Foreign,
     ) -> Result<RewriteStats, Error> {
         let readable = Readable::find(path)?;
-        let catalog = self.copying.attach(&readable, path)?;
+        let length = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
+        std::thread::scope(|scope| {
+            let whole = scope.spawn(|| readable.expect_whole());
+            self.copying.attach(&readable, path)?;
+            let stats = self.copy(path, map, tags, foreign)?;
+            self.copying.detach(path)?;
+            whole.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok(RewriteStats { bytes_read: length, ..stats })
+        })
+    }
+
+    /// Copies the attached database, as it is at one moment.
+    fn copy(
+        &mut self,
+        path: &Path,
+        map: &mut MapFunction<'_>,
+        tags: &[(String, String)],
+        foreign: Foreign,
+    ) -> Result<RewriteStats, Error> {
+        let output = self.output.clone();
+        let failed = |problem: rusqlite::Error| wrong(&output, "writing it", &problem);
+        self.copying.connection().execute_batch("BEGIN").map_err(failed)?;
+        let catalog = self.copying.catalog(path)?;
         self.admit(path, &catalog, tags)?;
-        let begun = self.copying.connection().execute_batch("BEGIN");
-        begun.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
         let mut stats = RewriteStats::default();
         for table in &catalog.tables {
             let of_table = self.copying.table(path, table, map)?;
@@ -155,18 +182,21 @@ impl Making {
             }
         }
         for writer in &catalog.writers {
+            if self.lifted_to.as_ref().is_some_and(|wanted| *wanted != writer.version) {
+                lift(self.copying.connection(), writer).map_err(failed)?;
+            }
             self.tag(&format!("{METADATA}{}", writer.suffix), tags)?;
         }
-        let ended = self.copying.connection().execute_batch("COMMIT");
-        ended.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
-        self.copying.detach(path)?;
-        stats.bytes_read = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
+        self.copying.connection().execute_batch("COMMIT").map_err(failed)?;
         Ok(stats)
     }
 
     /// Refuses a database that does not go with those before it.
     fn admit(&mut self, path: &Path, catalog: &Catalog, tags: &[(String, String)]) -> Result<(), Error> {
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
+        if let Some(wanted) = &self.lifted_to {
+            expect_liftable(path, catalog, wanted)?;
+        }
         for writer in &catalog.writers {
             if let Some(clock) = &writer.aligned_to
                 && tags.iter().any(|(tag, _)| tag == ALIGNED_TO)
@@ -183,10 +213,11 @@ impl Making {
                 ));
             }
             match &self.version {
+                Some(_) if self.lifted_to.is_some() => {}
                 Some((version, other)) if *version != writer.version => {
                     let other = other.display();
                     return refuse(format!(
-                        "is of schema {}, {other} of {version}: only equal ones are merged",
+                        "is of schema {}, {other} of {version}: only equal ones are merged; --schema 3.0.0 makes 3 so",
                         writer.version
                     ));
                 }
@@ -316,7 +347,7 @@ fn check(written: &Path) -> Result<Option<String>, Unfit> {
     std::thread::scope(|scope| {
         let references = scope.spawn(|| dangling(written));
         let broken = structure(written);
-        let dangling = references.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let dangling = references.join().unwrap_or_else(|panic| resume_unwind(panic));
         match broken.map_err(Unfit::Refused)?.as_str() {
             "ok" => dangling.map_err(Unfit::Refused),
             said => Err(Unfit::Broken(format!(
@@ -326,15 +357,7 @@ fn check(written: &Path) -> Result<Option<String>, Unfit> {
     })
 }
 
-/// `ok`, or the first thing that is wrong with pages and rows.
-fn structure(written: &Path) -> rusqlite::Result<String> {
-    let connection = Connection::open_with_flags(written, READING)?;
-    guard(&connection)?;
-    connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
-    connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-}
-
-/// How many rows refer to rows that are not there, and the first, in words.
+/// How many references lead to rows that are not there, and the first, in words.
 fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     let connection = Connection::open_with_flags(written, READING)?;
     guard(&connection)?;
@@ -349,7 +372,7 @@ fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     }
     Ok(first.map(|(table, row, parent)| {
         let row = row.map_or_else(String::new, |row| format!(", row {row}"));
-        format!("{count} rows refer to rows that are not there, as in the input: the first is table {table}{row}, of {parent}")
+        format!("{count} references lead to rows that are not there, as in the input: the first is of table {table}{row}, to {parent}")
     }))
 }
 

@@ -204,6 +204,47 @@ fn databases_that_do_not_go_together_are_not_merged() {
 }
 
 #[test]
+fn schema_3_is_lifted_on_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, two] = ["one.db", "two.db"].map(|name| folder.path().join(name));
+    drop(made(&one, GUID, "", &[("rocpd_region", &region(10, 20))]));
+    let connection = made(&two, OTHER_GUID, "", &[]);
+    let table = format!("rocpd_metadata{}", schema::suffix_of(OTHER_GUID));
+    connection
+        .execute_batch(&format!("UPDATE \"{table}\" SET value = '3.0.0' WHERE tag = 'schema_version'"))
+        .expect("a tag");
+    drop(connection);
+    let output = folder.path().join("merged.db");
+    let lifted = |wanted: &str| {
+        let mut maps = [later(0), later(0)];
+        let [first, second] = &mut maps;
+        let mut parts = [
+            MergeInput { path: one.clone(), part: 0, name: String::new(), map: first, metadata: tags() },
+            MergeInput { path: two.clone(), part: 1, name: String::new(), map: second, metadata: tags() },
+        ];
+        let options = MergeOptions { schema: Some(wanted.to_owned()), ..MergeOptions::default() };
+        merge(&mut parts, &output, &options).map_err(|refused| refused.to_string())
+    };
+    let refused = lifted("4.1.0").expect_err("nothing becomes that");
+    assert!(refused.contains("only 3 can be made 3.0.0"), "{refused}");
+    lifted("3.0.0").expect("lifted");
+    let connection = Connection::open(&output).expect("a database");
+    let count = |tag: &str, value: &str| -> i64 {
+        let sql = "SELECT count(*) FROM rocpd_metadata WHERE tag = ?1 AND value LIKE ?2";
+        connection.query_row(sql, [tag, value], |row| row.get(0)).expect("a count")
+    };
+    assert_eq!((count("schema_version", "3.0.0"), count("schema_version", "%")), (2, 2));
+    // The other had its own tags, right or wrong.
+    assert_eq!((count("schema_version_major", "3"), count("schema_creation_time", "20__-__-__ __:__:__")), (1, 1));
+    let changed = Connection::open(&one).expect("a database");
+    changed
+        .execute_batch(&format!("ALTER TABLE \"rocpd_region{}\" ADD COLUMN more", schema::suffix_of(GUID)))
+        .expect("a column");
+    let refused = lifted("3.0.0").expect_err("other tables under one number");
+    assert!(refused.contains("rocpd_region_") && refused.contains("not as in schema 3.0.0"), "{refused}");
+}
+
+#[test]
 fn corrections_have_no_column() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("input.db");

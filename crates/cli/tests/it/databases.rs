@@ -1,0 +1,103 @@
+//! `align` and `merge` of databases of rocprofv3, on sets whose clocks are known exactly.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::boot_clock::{Set, run};
+use crate::support::{complaint, text};
+
+/// By process: how much later than the true time its markers are stamped, ns. The tracer stamps some microseconds after the program has read the
+/// time.
+fn delays(database: &Path) -> BTreeMap<String, Vec<i64>> {
+    let connection = Connection::open(database).expect("a database");
+    let sql = "SELECT s.guid, s.timestamp, e.extdata FROM rocpd_sample s JOIN rocpd_event e ON e.id = s.event_id AND e.guid = s.guid";
+    let mut statement = connection.prepare(sql).expect("its views");
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?)));
+    let mut delays: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for row in rows.expect("rows") {
+        let (guid, stamped, extdata) = row.expect("a row");
+        let extdata: Value = serde_json::from_str(&extdata).expect("JSON");
+        let truth =
+            extdata["message"].as_str().and_then(|message| message.strip_prefix("clkmark#")?.parse::<i64>().ok());
+        delays.entry(guid).or_default().extend(truth.map(|truth| stamped - truth));
+    }
+    delays
+}
+
+/// Every process's markers are as late as those of the others, and by no more than a tracer takes.
+fn check_truth(delays: &BTreeMap<String, Vec<i64>>, nodes: usize) {
+    assert_eq!(delays.len(), nodes);
+    let median = |delays: &Vec<i64>| {
+        let mut sorted = delays.clone();
+        sorted.sort_unstable();
+        sorted[sorted.len() / 2]
+    };
+    let medians: Vec<i64> = delays.values().map(median).collect();
+    let spread = medians.iter().max().expect("nodes") - medians.iter().min().expect("nodes");
+    assert!(spread <= 3_000, "{medians:?} ns");
+    let all = delays.values().flatten();
+    assert!(all.clone().count() >= 10 * nodes && all.clone().all(|delay| (0..20_000).contains(delay)), "{delays:?}");
+}
+
+#[test]
+fn databases_of_all_nodes_are_on_one_clock_alone_and_together() {
+    for (name, nodes) in [("a_2node", 2), ("b_4node_offset_drift", 4)] {
+        let Some(set) = Set::find(name, nodes) else { return };
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let (pairs, offsets) = (set.all_pairs(scratch.path()), [set.offsets()]);
+        let clocks: [(&str, &[PathBuf]); 2] = [("--offsets", &offsets), ("--snapshots", &pairs)];
+        let together = [scratch.path().join("all.db")];
+        let alone = [scratch.path().join("aligned")];
+        for (command, output) in [("merge", &together), ("align", &alone)] {
+            let files = [&clocks[..], &[("--output", &output[..])]].concat();
+            let done = run(command, &set.databases(), &["--assume-order", "--validate"], &files);
+            assert!(done.status.success(), "{}", complaint(&done));
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert_eq!(said.matches("put on another clock").count(), nodes, "{said}");
+        }
+        check_truth(&delays(&together[0]), nodes);
+        let mut each = BTreeMap::new();
+        for node in 0..nodes {
+            each.extend(delays(&alone[0].join(format!("node{node}_results.db"))));
+        }
+        assert_eq!(each, delays(&together[0]));
+        // Once more would be wrong by decades.
+        let again = run(
+            "align",
+            &[alone[0].join("node1_results.db")],
+            &["--nodes", "1"],
+            &[("--offsets", &offsets), ("--output", &[scratch.path().join("again.db")])],
+        );
+        assert!(!again.status.success() && complaint(&again).contains("aligned already"), "{}", complaint(&again));
+    }
+}
+
+#[test]
+fn one_bad_database_of_many_is_named_and_may_be_left_out() {
+    let Some(set) = Set::find("b_4node_offset_drift", 4) else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let (pairs, offsets) = (set.all_pairs(scratch.path()), [set.offsets()]);
+    let mut databases = set.databases();
+    let whole = std::fs::read(&databases[2]).expect("a database");
+    databases[2] = scratch.path().join("node2_results.db");
+    // Where no fact is looked for: a page of arguments.
+    let mut damaged = whole.clone();
+    let middle = whole.len() / 8192 * 4096;
+    damaged[middle..middle + 4096].fill(0x5a);
+    for bad in [&whole[..whole.len() / 2], &damaged[..]] {
+        std::fs::write(&databases[2], bad).expect("written");
+        let output = [scratch.path().join("all.db")];
+        let files: [(&str, &[PathBuf]); 3] = [("--offsets", &offsets), ("--snapshots", &pairs), ("--output", &output)];
+        let refused = run("merge", &databases, &["--assume-order"], &files);
+        assert_eq!(refused.status.code(), Some(1), "{}", complaint(&refused));
+        assert!(complaint(&refused).contains(text(&databases[2])) && !output[0].exists(), "{}", complaint(&refused));
+        let done = run("merge", &databases, &["--assume-order", "--skip-bad"], &files);
+        let said = complaint(&done);
+        assert!(done.status.success() && said.contains("left out") && said.contains(text(&databases[2])), "{said}");
+        check_truth(&delays(&output[0]), 3);
+        std::fs::remove_file(&output[0]).expect("written");
+    }
+}

@@ -1,0 +1,121 @@
+//! The buffer between a thread of the program and the writer's thread; neither ever waits for the other.
+//!
+//! Place in the flow: `ThreadRecorder` puts events in, the flusher takes all of them out at once. There are two halves, each behind a
+//! lock that is only tried: the flusher holds one of them at a time, for the exchange of two pointers, so the other is free then. Other
+//! threads of the program may use the same recorder and hold a half for as long as one event takes to be put in; they are waited for
+//! by a bounded number of tries. So an event costs one exchange of an atomic word and one copy, and no call of the system.
+//! In a forked child a half may stay locked for ever; the same tries end there, and the event is dropped.
+//! What it does not do: order events of the two halves. Rows of a database have none.
+
+use std::hint;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::event::Event;
+
+/// A bounded buffer of events of one thread.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    /// The id that the thread's rows have.
+    pub thread: i64,
+    /// Events that a half holds.
+    room: usize,
+    halves: [Mutex<Half>; HALVES],
+    /// No more events will come.
+    ended: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Half {
+    events: Vec<Event>,
+    closed: bool,
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It is in the buffer.
+    Kept,
+    /// It is, and the flusher should come before its time.
+    KeptHalfFull,
+    /// There was no room for it, or no writer any more.
+    Dropped,
+}
+
+impl Buffer {
+    /// `capacity` events in all; their memory is taken once, and is touched as it fills.
+    pub fn new(thread: i64, capacity: usize) -> Self {
+        let room = capacity.div_ceil(HALVES).max(1);
+        let half = || Mutex::new(Half { events: Vec::with_capacity(room), closed: false });
+        Self { thread, room, halves: [half(), half()], ended: AtomicBool::new(false) }
+    }
+
+    pub fn put(&self, event: Event) -> Put {
+        for _ in 0..TRIES {
+            for half in &self.halves {
+                // A panic cannot happen while it is held, so it is never poisoned.
+                let Ok(mut half) = half.try_lock() else { continue };
+                if half.closed {
+                    return Put::Dropped;
+                }
+                let held = half.events.len();
+                if held == self.room {
+                    continue;
+                }
+                half.events.push(event);
+                return if held + 1 == self.room.div_ceil(2) { Put::KeptHalfFull } else { Put::Kept };
+            }
+            if self.full() {
+                return Put::Dropped;
+            }
+            hint::spin_loop();
+        }
+        Put::Dropped
+    }
+
+    /// Whether both halves could be seen to be full.
+    fn full(&self) -> bool {
+        self.halves.iter().all(|half| half.try_lock().is_ok_and(|half| half.events.len() == self.room))
+    }
+
+    /// Exchanges the contents of a half for an empty vector of its size; true if there was any.
+    ///
+    /// With `close`, nothing comes in after it.
+    pub fn take(&self, half: usize, into: &mut Vec<Event>, close: bool) -> bool {
+        // Before the lock, which is held for an exchange only.
+        into.clear();
+        into.reserve_exact(self.room);
+        let Ok(mut half) = self.halves[half].lock() else { return false };
+        half.closed |= close;
+        if half.events.is_empty() {
+            return false;
+        }
+        std::mem::swap(&mut half.events, into);
+        true
+    }
+
+    /// Lets nothing more in; gives how many events are in it.
+    pub fn close(&self) -> usize {
+        let close = |half: &Mutex<Half>| {
+            half.lock().map_or(0, |mut half| {
+                half.closed = true;
+                half.events.len()
+            })
+        };
+        self.halves.iter().map(close).sum()
+    }
+
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// While one is exchanged the other takes events.
+pub(super) const HALVES: usize = 2;
+
+/// Far more than the few tens of instructions for which another thread holds a half.
+const TRIES: usize = 2_000;

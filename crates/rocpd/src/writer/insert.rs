@@ -1,0 +1,367 @@
+//! Rows of events and definitions, many in one statement.
+//!
+//! Place in the flow: called by the flusher inside of a transaction. A statement of SQLite with AUTOINCREMENT reads and writes its
+//! sequence's row once, however many rows it inserts, so rows go in [`ROWS`] at a time.
+//! What it does not do: begin or end transactions, or decide what is tried again.
+
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Statement, params};
+
+use super::definitions::Definition;
+use super::event::{Argument, CounterValue, Event, Kernel, Links, MemoryCopy, Region, Sample};
+use super::process::Process;
+use crate::schema::quoted;
+
+/// All that inserts into one database.
+pub(super) struct Inserter<'c> {
+    events: Table<'c>,
+    /// Events with JSON of their own; the others have the column's default, which saves a copy of each.
+    told_events: Table<'c>,
+    arguments: Table<'c>,
+    regions: Table<'c>,
+    kernels: Table<'c>,
+    copies: Table<'c>,
+    samples: Table<'c>,
+    values: Table<'c>,
+    connection: &'c Connection,
+    suffix: String,
+    node: i64,
+    pid: i64,
+    /// The id of the event before the next.
+    event: i64,
+}
+
+impl<'c> Inserter<'c> {
+    pub fn new(connection: &'c Connection, suffix: &str, process: &Process) -> rusqlite::Result<Self> {
+        let table = |base: &str, columns: &[&str]| Table::new(connection, &format!("{base}{suffix}"), columns);
+        Ok(Self {
+            events: table("rocpd_event", &EVENT_COLUMNS[..5])?,
+            told_events: table("rocpd_event", &EVENT_COLUMNS)?,
+            arguments: table("rocpd_arg", &["event_id", "position", "type", "name", "value"])?,
+            regions: table("rocpd_region", &["nid", "pid", "tid", "start", "end", "name_id", "event_id"])?,
+            kernels: table("rocpd_kernel_dispatch", &KERNEL_COLUMNS)?,
+            copies: table("rocpd_memory_copy", &COPY_COLUMNS)?,
+            samples: table("rocpd_sample", &["track_id", "timestamp", "event_id"])?,
+            values: table("rocpd_pmc_event", &["event_id", "pmc_id", "value"])?,
+            connection,
+            suffix: suffix.to_owned(),
+            node: process.node_id(),
+            pid: i64::from(process.pid),
+            event: 0,
+        })
+    }
+
+    /// The id of the last event, to go back to when a transaction fails.
+    pub fn last_event(&self) -> i64 {
+        self.event
+    }
+
+    /// Forgets events after `event`.
+    pub fn go_back(&mut self, event: i64) {
+        self.event = event;
+    }
+
+    /// Inserts events with their threads; gives the number of rows.
+    pub fn events<'e>(&mut self, events: impl Iterator<Item = &'e (i64, Event)> + Clone) -> rusqlite::Result<u64> {
+        self.plan(events.clone());
+        let before = self.event;
+        let mut rows = 0;
+        for (thread, event) in events {
+            rows += event.rows() as u64;
+            match event {
+                Event::Region(region) => self.region(*thread, region)?,
+                Event::Kernel(kernel) => self.kernel(*thread, kernel)?,
+                Event::MemoryCopy(copy) => self.copy(*thread, copy)?,
+                Event::Counter(value) => self.value(value)?,
+                Event::Sample(sample) => self.sample(sample)?,
+            }
+        }
+        debug_assert!(self.event >= before, "ids only grow");
+        Ok(rows)
+    }
+
+    /// Tells each table how many rows come.
+    fn plan<'e>(&mut self, events: impl Iterator<Item = &'e (i64, Event)>) {
+        let [mut all, mut told, mut arguments, mut regions, mut kernels, mut copies, mut samples, mut values] = [0; 8];
+        for (_, event) in events {
+            all += 1;
+            told += usize::from(event.extdata().is_some());
+            match event {
+                Event::Region(region) => {
+                    regions += 1;
+                    arguments += region.arguments.len();
+                }
+                Event::Kernel(_) => kernels += 1,
+                Event::MemoryCopy(_) => copies += 1,
+                Event::Counter(_) => {
+                    samples += 1;
+                    values += 1;
+                }
+                Event::Sample(_) => samples += 1,
+            }
+        }
+        self.events.plan(all - told);
+        self.told_events.plan(told);
+        self.arguments.plan(arguments);
+        self.regions.plan(regions);
+        self.kernels.plan(kernels);
+        self.copies.plan(copies);
+        self.samples.plan(samples);
+        self.values.plan(values);
+    }
+
+    /// The event of a row; gives its id.
+    fn event(&mut self, category: u32, links: &Links, extdata: Option<&str>) -> rusqlite::Result<i64> {
+        self.event += 1;
+        let Links { stack_id, parent_stack_id, correlation_id } = *links;
+        let cells = [self.event, category.into(), stack_id, parent_stack_id, correlation_id].map(Int);
+        match extdata {
+            None => self.events.row(&cells)?,
+            Some(json) => {
+                let [id, category, stack, parent, correlation] = cells;
+                self.told_events.row(&[id, category, stack, parent, correlation, Text(json)])?;
+            }
+        }
+        Ok(self.event)
+    }
+
+    fn region(&mut self, thread: i64, region: &Region) -> rusqlite::Result<()> {
+        let event = self.event(region.category.0, &region.links, region.extdata.as_deref())?;
+        let (start, end) = (region.start_ns, region.end_ns);
+        let name = region.name.0.into();
+        self.regions.row(&[Int(self.node), Int(self.pid), Int(thread), Int(start), Int(end), Int(name), Int(event)])?;
+        for (at, Argument { kind, name, value }) in region.arguments.iter().enumerate() {
+            self.arguments.row(&[Int(event), Int(at as i64), Text(kind), Text(name), Text(value)])?;
+        }
+        Ok(())
+    }
+
+    fn kernel(&mut self, thread: i64, kernel: &Kernel) -> rusqlite::Result<()> {
+        let event = self.event(kernel.category.0, &kernel.links, None)?;
+        let [scratch, local] = kernel.segment_sizes.map(i64::from);
+        let [workgroup_x, workgroup_y, workgroup_z] = kernel.workgroup.map(i64::from);
+        let [grid_x, grid_y, grid_z] = kernel.grid.map(i64::from);
+        self.kernels.row(&[
+            Int(self.node),
+            Int(self.pid),
+            Int(thread),
+            Int(kernel.agent.0.into()),
+            Int(kernel.kernel.0.into()),
+            Int(kernel.dispatch_id),
+            Int(kernel.queue.0.into()),
+            Int(kernel.stream.0.into()),
+            Int(kernel.start_ns),
+            Int(kernel.end_ns),
+            Int(scratch),
+            Int(local),
+            Int(workgroup_x),
+            Int(workgroup_y),
+            Int(workgroup_z),
+            Int(grid_x),
+            Int(grid_y),
+            Int(grid_z),
+            Int(kernel.region.0.into()),
+            Int(event),
+        ])
+    }
+
+    fn copy(&mut self, thread: i64, copy: &MemoryCopy) -> rusqlite::Result<()> {
+        let event = self.event(copy.category.0, &copy.links, None)?;
+        let MemoryCopy { source, destination, .. } = copy;
+        self.copies.row(&[
+            Int(self.node),
+            Int(self.pid),
+            Int(thread),
+            Int(copy.start_ns),
+            Int(copy.end_ns),
+            Int(copy.name.0.into()),
+            Int(destination.agent.0.into()),
+            Int(destination.address),
+            Int(source.agent.0.into()),
+            Int(source.address),
+            Int(copy.size),
+            copy.stream.map_or(Null, |stream| Int(stream.0.into())),
+            Int(event),
+        ])
+    }
+
+    fn value(&mut self, value: &CounterValue) -> rusqlite::Result<()> {
+        let event = self.event(value.category.0, &Links::default(), None)?;
+        self.samples.row(&[Int(value.track.0.into()), Int(value.at_ns), Int(event)])?;
+        self.values.row(&[Int(event), Int(value.counter.0.into()), Real(value.value)])
+    }
+
+    fn sample(&mut self, sample: &Sample) -> rusqlite::Result<()> {
+        let event = self.event(sample.category.0, &sample.links, sample.extdata.as_deref())?;
+        self.samples.row(&[Int(sample.track.0.into()), Int(sample.at_ns), Int(event)])
+    }
+
+    /// Inserts what events refer to.
+    pub fn definitions(&mut self, definitions: &[Definition]) -> rusqlite::Result<()> {
+        definitions.iter().try_for_each(|definition| self.definition(definition))
+    }
+
+    fn definition(&mut self, definition: &Definition) -> rusqlite::Result<()> {
+        let (node, pid) = (self.node, self.pid);
+        match definition {
+            Definition::String(id, text) => self.define("rocpd_string", "id, string", params![id.0, text]),
+            Definition::Thread { id, tid, name } => {
+                let columns = "id, nid, pid, tid, name";
+                self.define("rocpd_info_thread", columns, params![id, node, pid, tid, name])
+            }
+            Definition::Agent(id, agent) => {
+                let columns =
+                    "id, nid, pid, type, absolute_index, logical_index, type_index, name, product_name, vendor_name";
+                let kind = agent.kind.text();
+                let (absolute, logical, of_type) = (agent.absolute_index, agent.logical_index, agent.type_index);
+                let (name, product, vendor) = (&agent.name, &agent.product_name, &agent.vendor_name);
+                let values = params![id.0, node, pid, kind, absolute, logical, of_type, name, product, vendor];
+                self.define("rocpd_info_agent", columns, values)
+            }
+            Definition::Queue(id, name) => {
+                self.define("rocpd_info_queue", "id, nid, pid, name", params![id.0, node, pid, name])
+            }
+            Definition::Stream(id, name) => {
+                self.define("rocpd_info_stream", "id, nid, pid, name", params![id.0, node, pid, name])
+            }
+            Definition::CodeObject(id, object) => {
+                let values = params![id.0, node, pid, object.agent.0, object.uri];
+                self.define("rocpd_info_code_object", "id, nid, pid, agent_id, uri", values)
+            }
+            Definition::Kernel(id, kernel) => {
+                let columns = "id, nid, pid, code_object_id, kernel_name, display_name";
+                let values = params![id.0, node, pid, kernel.code_object.0, kernel.kernel_name, kernel.display_name];
+                self.define("rocpd_info_kernel_symbol", columns, values)
+            }
+            Definition::Counter(id, counter) => {
+                let columns = "id, nid, pid, agent_id, name, symbol, description, units, value_type";
+                let agent = counter.agent.map(|agent| agent.0);
+                let (name, symbol, description) = (&counter.name, &counter.symbol, &counter.description);
+                let values = params![id.0, node, pid, agent, name, symbol, description, counter.units, "ABS"];
+                self.define("rocpd_info_pmc", columns, values)
+            }
+            Definition::Track { id, name, thread } => {
+                self.define("rocpd_track", "id, nid, pid, tid, name_id", params![id.0, node, pid, thread, name.0])
+            }
+        }
+    }
+
+    fn define(&self, base: &str, columns: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+        let places = vec!["?"; values.len()].join(", ");
+        let sql = format!("INSERT INTO {} ({columns}) VALUES ({places})", quoted(&format!("{base}{}", self.suffix)));
+        self.connection.prepare_cached(&sql)?.execute(values).map(|_| ())
+    }
+}
+
+/// A table that rows are inserted into.
+struct Table<'c> {
+    many: Statement<'c>,
+    one: Statement<'c>,
+    width: usize,
+    /// Rows that go into full statements still.
+    full: usize,
+    /// Rows that the statement has been given.
+    given: usize,
+}
+
+impl<'c> Table<'c> {
+    fn new(connection: &'c Connection, name: &str, columns: &[&str]) -> rusqlite::Result<Self> {
+        let row = format!("({})", vec!["?"; columns.len()].join(", "));
+        let names: Vec<String> = columns.iter().map(|column| quoted(column)).collect();
+        let insert = |rows: usize| {
+            let rows = vec![row.as_str(); rows].join(", ");
+            connection.prepare(&format!("INSERT INTO {} ({}) VALUES {rows}", quoted(name), names.join(", ")))
+        };
+        Ok(Self { many: insert(ROWS)?, one: insert(1)?, width: columns.len(), full: 0, given: 0 })
+    }
+
+    fn plan(&mut self, rows: usize) {
+        self.full = rows - rows % ROWS;
+        self.given = 0;
+    }
+
+    fn row(&mut self, cells: &[Cell<'_>]) -> rusqlite::Result<()> {
+        debug_assert_eq!(cells.len(), self.width, "a value for each column");
+        let many = self.full > 0;
+        let statement = if many { &mut self.many } else { &mut self.one };
+        let first = self.given * self.width + 1;
+        for (at, cell) in cells.iter().enumerate() {
+            statement.raw_bind_parameter(first + at, cell)?;
+        }
+        if !many {
+            return statement.raw_execute().map(|_| ());
+        }
+        self.given += 1;
+        if self.given == ROWS {
+            self.given = 0;
+            self.full -= ROWS;
+            self.many.raw_execute()?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Cell<'a> {
+    Null,
+    Int(i64),
+    Real(f64),
+    Text(&'a str),
+}
+
+use Cell::{Int, Null, Real, Text};
+
+impl ToSql for Cell<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Null => ValueRef::Null,
+            Int(value) => ValueRef::Integer(*value),
+            Real(value) => ValueRef::Real(*value),
+            Text(text) => ValueRef::Text(text.as_bytes()),
+        }))
+    }
+}
+
+const EVENT_COLUMNS: [&str; 6] = ["id", "category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata"];
+
+const KERNEL_COLUMNS: [&str; 20] = [
+    "nid",
+    "pid",
+    "tid",
+    "agent_id",
+    "kernel_id",
+    "dispatch_id",
+    "queue_id",
+    "stream_id",
+    "start",
+    "end",
+    "private_segment_size",
+    "group_segment_size",
+    "workgroup_size_x",
+    "workgroup_size_y",
+    "workgroup_size_z",
+    "grid_size_x",
+    "grid_size_y",
+    "grid_size_z",
+    "region_name_id",
+    "event_id",
+];
+
+const COPY_COLUMNS: [&str; 13] = [
+    "nid",
+    "pid",
+    "tid",
+    "start",
+    "end",
+    "name_id",
+    "dst_agent_id",
+    "dst_address",
+    "src_agent_id",
+    "src_address",
+    "size",
+    "stream_id",
+    "event_id",
+];
+
+/// Rows of one statement; SQLite takes 32 766 values, and beyond some tens of rows nothing is gained.
+const ROWS: usize = 64;

@@ -1,0 +1,51 @@
+//! Writes a database as rocprofv3 does, while the process runs: one per process, readable while it grows.
+//!
+//! Place in the flow: the end of a recorder. [`Writer::open`] makes the file; a [`ThreadRecorder`] per thread takes events from the
+//! program and returns at once; a thread of the writer's own moves them into the database, a transaction per interval or number of
+//! rows ([`Settings`]); [`Writer::finish`] ends it and gives a [`Report`].
+//!
+//! A call never waits for the file system: an event goes into a buffer of its thread, and where that is full because the disk is full or
+//! does not answer, the event is dropped and counted, in the report and in the file (tag [`DROPPED_TAG`]). What has been committed
+//! survives the end of the process at any moment. In a forked child a writer takes events and writes none: its file is its parent's.
+//!
+//! What it does not do: read a clock for events (times are given, on CLOCK_BOOTTIME as rocprofv3's), replace a file, or lock callers out.
+//!
+//! ```
+//! use probe_sync_rocpd::writer::{Process, Region, Settings, Writer};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let settings = Settings { output: folder.path().join("%hostname%/%pid%_results.db"), ..Settings::default() };
+//! let writer = Writer::open(settings, Process::current())?;
+//! let (name, category) = (writer.intern("step"), writer.intern("MARKER_RANGE"));
+//! let thread = writer.thread(1, Some("main"));
+//! thread.region(Region { name, category, start_ns: 1_000, end_ns: 3_500, ..Region::default() });
+//! let report = writer.finish()?;
+//! assert_eq!((report.events, report.dropped), (1, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod buffer;
+mod definitions;
+mod error;
+mod event;
+mod file;
+mod file_system;
+mod flusher;
+mod handle;
+mod insert;
+mod pattern;
+mod process;
+mod settings;
+
+pub use definitions::{Agent, AgentKind, CodeObject, CounterDefinition, KernelSymbol};
+pub use error::Error;
+pub use event::{
+    AgentId, Argument, CodeObjectId, CounterId, CounterValue, End, Kernel, KernelId, Links, MemoryCopy, QueueId,
+    Region, Sample, StreamId, StringId, TrackId, message,
+};
+pub use file::DROPPED_TAG;
+pub use file_system::Journal;
+pub use flusher::Report;
+pub use handle::{ThreadRecorder, Writer};
+pub use process::Process;
+pub use settings::Settings;

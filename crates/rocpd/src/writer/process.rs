@@ -1,0 +1,143 @@
+//! Which process a database is of: its node, its guid, its launcher's variables.
+//!
+//! Place in the flow: given to `Writer::open`; rows of `rocpd_info_node` and `rocpd_info_process`, and the suffix of all tables.
+//! The guid is shaped as rocprofv3's: a UUID of version 7, whose first part is the start in milliseconds of CLOCK_BOOTTIME, the rest a
+//! hash of host, boot, pid and start, so that processes with one pid on several hosts, or one after the other, differ.
+//! What it does not do: store the whole environment. Variables that name rank, job and devices are kept, others may be secrets.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use super::error::Error;
+
+/// A process and its node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Process {
+    /// The node's name.
+    pub hostname: String,
+    /// `/etc/machine-id`, or what stands for it; cloned images share it.
+    pub machine_id: String,
+    /// uname: kernel name, release, version, machine, domain.
+    pub system: [String; 5],
+    /// Its number on the node.
+    pub pid: u32,
+    /// Its parent's.
+    pub parent_pid: u32,
+    /// When it began to record, in ns of CLOCK_BOOTTIME.
+    pub start_ns: i64,
+    /// Its command line.
+    pub command: String,
+    /// Variables to keep.
+    pub environment: BTreeMap<String, String>,
+    /// What tells it from every other process, as `01234567-89ab-7…`.
+    pub guid: String,
+}
+
+impl Process {
+    /// This process.
+    pub fn current() -> Self {
+        let name = rustix::system::uname();
+        let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+        let hostname = text(name.nodename());
+        let line = fs::read("/proc/self/cmdline").unwrap_or_default();
+        let command: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let mut process = Self {
+            machine_id: machine_id().unwrap_or_else(|| hostname.clone()),
+            hostname,
+            system: [name.sysname(), name.release(), name.version(), name.machine(), name.domainname()].map(text),
+            pid: std::process::id(),
+            parent_pid: std::os::unix::process::parent_id(),
+            start_ns: boottime_ns(),
+            command: command.join(" ").trim_end().to_owned(),
+            environment: KEPT.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect(),
+            guid: String::new(),
+        };
+        process.guid = process.new_guid();
+        process
+    }
+
+    /// Refuses a guid that cannot be part of a table's name.
+    pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if !self.guid.is_empty() && self.guid.bytes().all(good) {
+            return Ok(());
+        }
+        Err(Error::Guid { path: path.to_owned(), guid: self.guid.clone() })
+    }
+
+    /// The first of these variables that is set.
+    pub(super) fn variable(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|name| self.environment.get(*name).cloned())
+    }
+
+    /// The number of the node in its tables: what rocprofv3 makes of the machine-id, 32 bits of a hash.
+    pub(super) fn node_id(&self) -> i64 {
+        i64::from(self.node_hash() as u32)
+    }
+
+    /// The hash itself.
+    pub(super) fn node_hash(&self) -> i64 {
+        hash(&self.machine_id) as i64
+    }
+
+    fn new_guid(&self) -> String {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let seed = (&self.hostname, &self.machine_id, boot, self.pid, self.parent_pid, self.start_ns);
+        let (first, second) = (hash(&(&seed, 0)), hash(&(&seed, 1)));
+        let milliseconds = (self.start_ns / 1_000_000) as u64 & 0xffff_ffff_ffff;
+        let (high, low) = (milliseconds >> 16, milliseconds & 0xffff);
+        // Version 7 and variant 10, as RFC 9562 has them.
+        let (version, variant) = (0x7000 | first & 0x0fff, 0x8000 | (first >> 12) & 0x3fff);
+        format!("{high:08x}-{low:04x}-{version:04x}-{variant:04x}-{:012x}", second & 0xffff_ffff_ffff)
+    }
+}
+
+/// Now, on the clock of rocprofv3's times.
+pub(super) fn boottime_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+fn machine_id() -> Option<String> {
+    let text = fs::read_to_string("/etc/machine-id").ok()?;
+    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Who the process is in its job, and which devices it sees.
+const KEPT: [&str; 27] = [
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MV2_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_SIZE",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURMD_NODENAME",
+    "FLUX_TASK_RANK",
+    "FLUX_JOB_ID",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES",
+];

@@ -1,0 +1,206 @@
+//! Which communicators of different processes are one, where each process knows them by handles of its own.
+//!
+//! Place in the flow: after all traces are read, before anything is matched. A profiler of NCCL calls records the communicator as an
+//! address, which is local to its process: it tells communicators apart there, and nothing elsewhere. What is known beside is how many
+//! ranks it has and which of them the process is (where the calls that made it are in the trace), and what was done in it. From
+//! that a communicator of one process is that of another only where no other assignment is possible:
+//!
+//! - **All ranks of the job.** A communicator as large as the job has every rank in it. Where each process has one such communicator in
+//!   which the same was done, these are one.
+//! - **Some ranks.** Where the traces of all ranks are here, and of the communicators of one size in which the same was done each
+//!   place (0, 1, …) is taken by exactly one process, these are one. Two pairs of ranks that did the same are not told apart, and
+//!   one in which nothing was done leaves all of its size open: a trace may have lost what was.
+//! - **Unknown size**, since a trace begins later: where every process has one communicator and all did the same in it, down to a
+//!   root as high as the number of processes allows, it has at least as many ranks as there are processes, and these are one. Who
+//!   has which rank in it is then known only where all processes state their rank of the job; else its roots are nobody's.
+//!
+//! "The same" is each kind of collective, with type, number of elements and root, equally often. Messages are left out of it: one rank's
+//! send is another's receive. Where the size of the job is not stated, the processes that used any communicator count as all.
+//! All else stays [`Instance::Communicator`], and `matching` says so of it. What it does not do: look at times.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{CollectiveKind, Communicator, GroupKey, Instance, Label};
+use crate::parts::CollectiveParts;
+
+/// What one process brings.
+pub(crate) struct Process<'a> {
+    /// Its rank in the job, or what tells it from the others.
+    pub(crate) rank: u32,
+    /// That is a fact, not a place in a list.
+    pub(crate) is_known: bool,
+    /// Ranks in the job, where it says so.
+    pub(crate) world_size: Option<u32>,
+    /// What it knows of its communicators.
+    pub(crate) communicators: &'a [Communicator],
+    /// What was done in them.
+    pub(crate) parts: &'a mut CollectiveParts,
+}
+
+/// Names the communicators that are surely one alike in the labels of all processes.
+pub(crate) fn join(processes: &mut [Process<'_>]) {
+    let users: Vec<usize> = (0..processes.len()).filter(|place| !processes[*place].communicators.is_empty()).collect();
+    let Some(job) = Job::of(processes, &users) else { return };
+    let mut candidates: Classes = BTreeMap::new();
+    let mut unnamed = false;
+    for place in users {
+        let Process { communicators, parts, .. } = &processes[place];
+        let mut profiles = profiles(parts);
+        for (number, communicator) in (0..).zip(*communicators) {
+            unnamed |= !communicator.named;
+            let profile = profiles.remove(&number).unwrap_or_default();
+            let member = Member { place, number, rank: communicator.rank, only: communicators.len() == 1 };
+            candidates.entry((communicator.size, profile)).or_default().push(member);
+        }
+    }
+    // Operations that name no communicator may be of any.
+    if unnamed {
+        return;
+    }
+    let unused: BTreeSet<u32> =
+        candidates.keys().filter(|(_, profile)| profile.is_empty()).filter_map(|(size, _)| *size).collect();
+    let mut joined: BTreeMap<(usize, u32), Joined> = BTreeMap::new();
+    for (count, ((size, profile), members)) in candidates.into_iter().enumerate() {
+        let open = size.is_some_and(|size| size < job.size && unused.contains(&size));
+        let Some(ranks) = job.one(processes, size, &profile, &members).filter(|_| !open) else { continue };
+        let name = format!("communicator {count} of {} ranks", ranks.len());
+        let known = size.is_some() || members.iter().all(|member| processes[member.place].is_known);
+        let key = GroupKey { name, size: u32::try_from(ranks.len()).ok(), ranks: Some(ranks).filter(|_| known) };
+        for member in members {
+            let rank = processes[member.place].rank;
+            let own = key.ranks.iter().flatten().position(|of_job| *of_job == rank);
+            joined.insert((member.place, member.number), Joined { key: key.clone(), own: own.map(|own| own as u32) });
+        }
+    }
+    for (place, process) in processes.iter_mut().enumerate() {
+        process.parts.relabel(|label| {
+            let Instance::Communicator { number, .. } = &label.instance else { return };
+            if let Some(found) = joined.get(&(place, *number)) {
+                found.name(label);
+            }
+        });
+    }
+}
+
+/// Communicators that may be one: by size, and what was done in them.
+type Classes = BTreeMap<(Option<u32>, Profile), Vec<Member>>;
+/// How often each kind of collective was done, by name, kind and signature.
+type Profile = BTreeMap<(String, CollectiveKind, String), u64>;
+
+/// A process's communicator.
+struct Member {
+    place: usize,
+    number: u32,
+    rank: Option<u32>,
+    /// It is the only one of its process.
+    only: bool,
+}
+
+/// A communicator of all its members.
+struct Joined {
+    key: GroupKey,
+    /// The process's own rank in it.
+    own: Option<u32>,
+}
+
+impl Joined {
+    fn name(&self, label: &mut Label) {
+        match &mut label.kind {
+            // The peer is stated, and the other end is the process itself.
+            CollectiveKind::PointToPoint { source, destination } => {
+                let own = if source.is_none() { source } else { destination };
+                *own = own.or(self.own);
+            }
+            CollectiveKind::FromRoot(root) | CollectiveKind::ToRoot(root) if self.key.ranks.is_none() => *root = None,
+            _ => {}
+        }
+        let Instance::Communicator { signature, .. } = &mut label.instance else { return };
+        label.instance = Instance::Order { group: Some(self.key.clone()), signature: std::mem::take(signature) };
+    }
+}
+
+/// The job's ranks, as far as the traces are of them.
+struct Job {
+    size: u32,
+    /// Its size is stated, not counted.
+    stated: bool,
+    /// The traces of all ranks are here, each once.
+    whole: bool,
+    users: usize,
+}
+
+impl Job {
+    /// None where the processes do not agree on its size, or two of them are of one rank: then nothing is certain.
+    fn of(processes: &[Process<'_>], users: &[usize]) -> Option<Job> {
+        let sizes: BTreeSet<u32> = users.iter().filter_map(|place| processes[*place].world_size).collect();
+        let ranks: BTreeSet<u32> = users.iter().map(|place| processes[*place].rank).collect();
+        if sizes.len() > 1 || ranks.len() < users.len() || users.len() < 2 {
+            return None;
+        }
+        let size = sizes.first().copied().unwrap_or(u32::try_from(users.len()).ok()?);
+        let whole = size as usize == users.len() && ranks.last().is_some_and(|last| *last < size);
+        Some(Job { size, stated: !sizes.is_empty(), whole, users: users.len() })
+    }
+
+    /// The job's ranks of a communicator in the order of its own ranks, where the members are surely all of it that is here.
+    fn one(
+        &self,
+        processes: &[Process<'_>],
+        size: Option<u32>,
+        profile: &Profile,
+        members: &[Member],
+    ) -> Option<Vec<u32>> {
+        let places: BTreeSet<usize> = members.iter().map(|member| member.place).collect();
+        if places.len() < members.len() || members.len() < 2 {
+            return None;
+        }
+        let Some(size) = size else {
+            // Nobody says who has which rank in it: the job's numbers are all there is.
+            let reaches = highest(profile).is_some_and(|rank| rank + 1 == self.size);
+            let certain =
+                self.whole && reaches && members.len() == self.users && members.iter().all(|member| member.only);
+            return certain.then(|| (0..self.size).collect());
+        };
+        let mut ranks = BTreeMap::new();
+        for member in members {
+            let own = member.rank.filter(|rank| *rank < size)?;
+            if ranks.insert(own, processes[member.place].rank).is_some() {
+                return None;
+            }
+        }
+        let all = ranks.len() == size as usize;
+        match (size == self.size, all) {
+            (true, true) => Some(ranks.into_values().collect()),
+            // Whoever is not here has the rank that is left, where all others have that of the job.
+            (true, false) => {
+                let same =
+                    self.stated && members.len() == self.users && ranks.iter().all(|(own, of_job)| own == of_job);
+                same.then(|| (0..size).collect())
+            }
+            (false, true) => (self.stated && self.whole).then(|| ranks.into_values().collect()),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The highest root that a profile names.
+fn highest(profile: &Profile) -> Option<u32> {
+    let root = |kind: &CollectiveKind| match kind {
+        CollectiveKind::FromRoot(root) | CollectiveKind::ToRoot(root) => *root,
+        _ => None,
+    };
+    profile.keys().filter_map(|(_, kind, _)| root(kind)).max()
+}
+
+/// What was done in each communicator of a process, messages left out.
+fn profiles(parts: &CollectiveParts) -> BTreeMap<u32, Profile> {
+    let mut found: BTreeMap<u32, Profile> = BTreeMap::new();
+    for (_, label, count) in parts.labels() {
+        let Instance::Communicator { number, signature } = &label.instance else { continue };
+        if !matches!(label.kind, CollectiveKind::PointToPoint { .. }) {
+            let key = (label.name.clone(), label.kind.clone(), signature.clone());
+            *found.entry(*number).or_default().entry(key).or_default() += count;
+        }
+    }
+    found
+}

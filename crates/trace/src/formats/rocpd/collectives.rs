@@ -1,0 +1,427 @@
+//! A process's part in collective operations: its calls of NCCL or RCCL, with their arguments.
+//!
+//! Place in the flow: under `facts`; `collectives` (the crate's) judges. Calls are regions named `nccl…`; their arguments are rows of
+//! `rocpd_arg` of the same event. A communicator is an address in its process: here it tells the process's communicators apart, and
+//! `collectives::communicators` says which of other processes they are. What makes a communicator says how many ranks it has; where the
+//! address that it states is not the one that calls use, all that were made alike are told by their number.
+//!
+//! A call inside `ncclGroupStart` and `ncclGroupEnd` only takes note of an operation, which is issued at the group's end: it ends when
+//! the group ends. A call may return before its operation has run; so where kernels of NCCL are in the database, these are the parts,
+//! and calls are not looked at. Where there are none, calls are all there is, and a note says what that means.
+//! What it does not do: pair anything between ranks.
+
+use std::collections::HashMap;
+
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+
+use super::catalog::{Table, Writer, quoted};
+use super::reading::{Database, GUID, REGION, STRING};
+use crate::Error;
+use crate::model::{
+    CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Recipients, Replicas,
+    TraceFacts,
+};
+use crate::parts::{CollectiveParts, Spill};
+
+/// What was found so far.
+pub(super) struct Collector {
+    parts: CollectiveParts,
+    communicators: Vec<Communicator>,
+    /// By the address that calls state; empty for calls that state none.
+    numbers: HashMap<Vec<u8>, u32>,
+    made: Vec<Made>,
+    /// Some were made by calls that do not say how many ranks they have.
+    made_otherwise: bool,
+    /// Kernels are the parts; calls only say which communicators there are.
+    of_kernels: bool,
+    calls: u64,
+    untimed: u64,
+    /// The track whose calls are being read, its open groups, and the operations in them.
+    track: (i64, i64),
+    depth: u32,
+    grouped: Vec<CollectiveEvent>,
+}
+
+/// A call that made a communicator.
+struct Made {
+    address: Vec<u8>,
+    size: Option<u32>,
+    rank: Option<u32>,
+}
+
+/// A call with its arguments.
+#[derive(Default)]
+struct Call {
+    row: i64,
+    name: String,
+    track: (i64, i64),
+    start: Option<i64>,
+    end: Option<i64>,
+    count: Vec<u8>,
+    datatype: Vec<u8>,
+    communicator: Vec<u8>,
+    root: Option<u32>,
+    peer: Option<u32>,
+    size: Option<u32>,
+    rank: Option<u32>,
+}
+
+/// Takes the calls, or else the kernels, of one writer in.
+///
+/// # Errors
+/// A table cannot be read.
+pub(super) fn read(database: &Database<'_>, writer: &Writer, collector: &mut Collector) -> Result<(), Error> {
+    collector.of_kernels = has_kernels(database, writer)?;
+    read_calls(database, writer, collector)?;
+    if collector.of_kernels { read_kernels(database, writer, collector) } else { Ok(()) }
+}
+
+fn read_calls(database: &Database<'_>, writer: &Writer, collector: &mut Collector) -> Result<(), Error> {
+    let (Some(region), Some(string)) = (database.table(writer, REGION), database.table(writer, STRING)) else {
+        return Ok(());
+    };
+    let arg = database.table(writer, "rocpd_arg");
+    let mut call = Call { row: i64::MIN, ..Call::default() };
+    let mut any = false;
+    database.each(&region.name, &calls(region, string, arg), &mut |row| {
+        let number = row.get(0)?;
+        if !any || number != call.row {
+            if any {
+                collector.call(std::mem::take(&mut call));
+            }
+            any = true;
+            call = Call::of(row, number)?;
+        }
+        call.argument(row)
+    })?;
+    if any {
+        collector.call(call);
+    }
+    collector.end_of_track();
+    Ok(())
+}
+
+/// The statement that reads calls, each with a row per argument, by thread and time.
+fn calls(region: &Table, string: &Table, arg: Option<&Table>) -> String {
+    let (join, name, value) = match arg {
+        Some(arg) => {
+            let guid = if region.has(GUID) && arg.has(GUID) { "AND a.\"guid\" = t.\"guid\"" } else { "" };
+            let join = format!("LEFT JOIN {} a ON a.\"event_id\" = t.\"event_id\" {guid}", quoted(&arg.name));
+            (join, arg.column("a", "name"), arg.column("a", "value"))
+        }
+        None => (String::new(), "NULL".to_owned(), "NULL".to_owned()),
+    };
+    let thread = if region.has("tid") { region.column("t", "tid") } else { region.column("t", "track_id") };
+    let process = region.column("t", "pid");
+    let row = region.row("t");
+    format!(
+        "SELECT {row}, {process}, {thread}, {}, {}, s.\"string\", {name}, {value} FROM {} t CROSS JOIN {} s {join} \
+         WHERE s.\"id\" = t.\"name_id\" AND (s.\"string\" GLOB 'nccl*' OR s.\"string\" GLOB 'rccl*') \
+         ORDER BY {process}, {thread}, {}, {row}",
+        region.column("t", "start"),
+        region.column("t", "end"),
+        quoted(&region.name),
+        quoted(&string.name),
+        region.column("t", "start"),
+    )
+}
+
+/// Whether there is a dispatch of a kernel that NCCL or RCCL made.
+fn has_kernels(database: &Database<'_>, writer: &Writer) -> Result<bool, Error> {
+    let of = |base: &str| database.table(writer, base);
+    let (Some(dispatch), Some(symbol)) = (of("rocpd_kernel_dispatch"), of("rocpd_info_kernel_symbol")) else {
+        return Ok(false);
+    };
+    let mut found = false;
+    database.each(&dispatch.name, &format!("{} LIMIT 1", kernels(dispatch, symbol)), &mut |_| {
+        found = true;
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The statement that reads dispatches of kernels of NCCL or RCCL.
+fn kernels(dispatch: &Table, symbol: &Table) -> String {
+    let (display, full) = (symbol.column("s", "display_name"), symbol.column("s", "kernel_name"));
+    let guid = if dispatch.has(GUID) && symbol.has(GUID) { "AND s.\"guid\" = t.\"guid\"" } else { "" };
+    format!(
+        "SELECT coalesce({display}, {full}), {}, {} FROM {} t CROSS JOIN {} s WHERE s.\"id\" = t.\"kernel_id\" {guid} \
+         AND ({display} LIKE '%nccl%' OR {display} LIKE '%rccl%' OR {full} LIKE '%nccl%' OR {full} LIKE '%rccl%')",
+        dispatch.column("t", "start"),
+        dispatch.column("t", "end"),
+        quoted(&dispatch.name),
+        quoted(&symbol.name),
+    )
+}
+
+/// Takes the dispatches of kernels whose name says that NCCL or RCCL made them.
+fn read_kernels(database: &Database<'_>, writer: &Writer, collector: &mut Collector) -> Result<(), Error> {
+    let of = |base: &str| database.table(writer, base);
+    let (Some(dispatch), Some(symbol)) = (of("rocpd_kernel_dispatch"), of("rocpd_info_kernel_symbol")) else {
+        return Ok(());
+    };
+    let statement = kernels(dispatch, symbol);
+    database.each(&dispatch.name, &statement, &mut |row| {
+        let name = bytes(row, 0)?;
+        // Of what the template was made for nothing is needed, and parameters are no name.
+        let name: String = String::from_utf8_lossy(&name).chars().take_while(|c| *c != '(').take(TEXT_MAX).collect();
+        collector.kernel(name.trim_end_matches(".kd").to_owned(), time(row, 1)?, time(row, 2)?);
+        Ok(())
+    })
+}
+
+impl Collector {
+    pub(super) fn new(spill: &Spill) -> Collector {
+        Collector {
+            parts: CollectiveParts::new(spill),
+            communicators: Vec::new(),
+            numbers: HashMap::new(),
+            made: Vec::new(),
+            made_otherwise: false,
+            of_kernels: false,
+            calls: 0,
+            untimed: 0,
+            track: (0, 0),
+            depth: 0,
+            grouped: Vec::new(),
+        }
+    }
+
+    fn kernel(&mut self, name: String, start: Option<i64>, end: Option<i64>) {
+        let (Some(start), Some(end)) = (start, end) else {
+            self.untimed += 1;
+            return;
+        };
+        let kind = kind_of_kernel(&name);
+        // Which communicator it ran in, no row says: only where calls name one alone is it that.
+        let only = self.communicators.len() == 1;
+        let number = if only { Some(0) } else { self.number(&[]) };
+        let Some(number) = number else { return self.parts.leave_out(1) };
+        let instance = Instance::Communicator { number, signature: name.clone() };
+        self.parts.push(part(Label { name, kind, instance, replicas: Replicas::Absent, device: None }, start, end));
+    }
+
+    fn call(&mut self, call: Call) {
+        if call.track != self.track {
+            self.end_of_track();
+            self.track = call.track;
+        }
+        let bare = call.name.trim_start_matches("nccl").trim_start_matches("rccl");
+        match bare {
+            "GroupStart" => self.depth += 1,
+            "GroupEnd" => self.end_of_group(call.end),
+            "CommInitRank" | "CommInitRankConfig" | "CommInitRankScalable" if self.made.len() < COMMUNICATORS_MAX => {
+                self.made.push(Made { address: call.communicator, size: call.size, rank: call.rank });
+            }
+            "CommInitRank"
+            | "CommInitRankConfig"
+            | "CommInitRankScalable"
+            | "CommInitAll"
+            | "CommSplit"
+            | "CommShrink"
+            | "CommGrow" => self.made_otherwise = true,
+            _ => {
+                if let Some((kind, recipients)) = kind_of(bare, &call) {
+                    self.operation(call, kind, recipients);
+                }
+            }
+        }
+    }
+
+    fn operation(&mut self, call: Call, kind: CollectiveKind, recipients: Recipients) {
+        let number = self.number(&call.communicator);
+        if self.of_kernels {
+            return;
+        }
+        self.calls += 1;
+        let (Some(start), Some(end)) = (call.start, call.end) else {
+            self.untimed += 1;
+            return;
+        };
+        let Some(number) = number else { return self.parts.leave_out(1) };
+        let (datatype, count) = (String::from_utf8_lossy(&call.datatype), String::from_utf8_lossy(&call.count));
+        // A send's counterpart has another name.
+        let look = if matches!(kind, CollectiveKind::PointToPoint { .. }) { "message" } else { call.name.as_str() };
+        let signature = format!("{look} type {datatype} count {count}");
+        let instance = Instance::Communicator { number, signature };
+        let label = Label { name: call.name, kind, instance, replicas: Replicas::Absent, device: None };
+        let event = CollectiveEvent { recipients, ..part(label, start, end) };
+        if self.depth == 0 {
+            self.parts.push(event);
+        } else if self.grouped.len() < GROUPED_MAX {
+            self.grouped.push(event);
+        } else {
+            self.parts.leave_out(1);
+        }
+    }
+
+    /// The number of a communicator; None beyond those that are remembered.
+    fn number(&mut self, address: &[u8]) -> Option<u32> {
+        if let Some(known) = self.numbers.get(address) {
+            return Some(*known);
+        }
+        if self.communicators.len() >= COMMUNICATORS_MAX {
+            return None;
+        }
+        let next = self.communicators.len() as u32;
+        self.numbers.insert(address.to_owned(), next);
+        self.communicators.push(Communicator { named: !address.is_empty(), size: None, rank: None });
+        Some(next)
+    }
+
+    /// The operations of the outermost group end with it.
+    fn end_of_group(&mut self, end: Option<i64>) {
+        self.depth = self.depth.saturating_sub(1);
+        if self.depth > 0 {
+            return;
+        }
+        let Some(end) = end else { return self.end_of_track() };
+        for mut event in self.grouped.drain(..) {
+            event.end_ps = event.end_ps.max(Picoseconds::from(end) * PS_PER_NS);
+            self.parts.push(event);
+        }
+    }
+
+    /// A group whose end is not in the trace: when its operations ended is not known.
+    fn end_of_track(&mut self) {
+        self.parts.leave_out(self.grouped.len() as u64);
+        self.grouped.clear();
+        self.depth = 0;
+    }
+
+    pub(super) fn finish(mut self, facts: &mut TraceFacts) {
+        self.state_sizes();
+        self.parts.close();
+        if self.untimed > 0 {
+            facts.notes.push(format!("{} collectives have no start or no end", self.untimed));
+        }
+        if self.calls > 0 {
+            facts.notes.push(format!(
+                "{} collectives are judged by their calls, since no kernel of NCCL or RCCL is in the database: a call that returns \
+                 before its operation has run looks like broken causality; trace kernels too",
+                self.calls
+            ));
+        }
+        facts.notes.extend(self.parts.left_out_note());
+        (facts.collectives, facts.communicators) = (self.parts, self.communicators);
+    }
+
+    /// Sizes and ranks of the communicators, as the calls that made them say.
+    fn state_sizes(&mut self) {
+        let by_address = self.made.iter().any(|made| self.numbers.contains_key(&made.address));
+        if by_address {
+            let mut unused = Vec::new();
+            for made in &self.made {
+                let Some(number) = self.numbers.get(&made.address) else {
+                    // Nothing was done in it.
+                    unused.push(Communicator { named: true, size: made.size, rank: made.rank });
+                    continue;
+                };
+                let known = &mut self.communicators[*number as usize];
+                let again = known.size.is_some() && (known.size, known.rank) != (made.size, made.rank);
+                // An address that was used again for another communicator stands for none.
+                (known.size, known.rank) = if again { (None, None) } else { (made.size, made.rank) };
+                known.named &= !again;
+            }
+            self.communicators.extend(unused);
+            return;
+        }
+        // The addresses are those of variables. Which is which does not matter where all were made alike.
+        let Some(first) = self.made.first().map(|made| (made.size, made.rank)) else { return };
+        let alike = self.made.iter().all(|made| (made.size, made.rank) == first) && !self.made_otherwise;
+        if alike && self.made.len() >= self.communicators.len() {
+            let (size, rank) = first;
+            self.communicators.iter_mut().for_each(|known| (known.size, known.rank) = first);
+            self.communicators.resize(self.made.len(), Communicator { named: true, size, rank });
+        }
+    }
+}
+
+impl Call {
+    fn of(row: &Row<'_>, number: i64) -> rusqlite::Result<Call> {
+        let track = (integer(row, 1)?.unwrap_or(0), integer(row, 2)?.unwrap_or(0));
+        let name = String::from_utf8_lossy(&bytes(row, 5)?).chars().take(TEXT_MAX).collect();
+        Ok(Call { row: number, track, start: time(row, 3)?, end: time(row, 4)?, name, ..Call::default() })
+    }
+
+    fn argument(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        let value = bytes(row, 7)?;
+        match &bytes(row, 6)?[..] {
+            b"count" | b"sendcount" | b"recvcount" => self.count = value,
+            b"datatype" => self.datatype = value,
+            b"comm" | b"newcomm" => self.communicator = value,
+            b"root" => self.root = number(&value),
+            b"peer" => self.peer = number(&value),
+            b"nranks" => self.size = number(&value),
+            b"myrank" | b"rank" => self.rank = number(&value),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What a call orders; None for calls that are no operation.
+fn kind_of(bare: &str, call: &Call) -> Option<(CollectiveKind, Recipients)> {
+    let kind = match bare {
+        "AllReduce" | "AllGather" | "ReduceScatter" | "AllToAll" | "AlltoAll" => CollectiveKind::AllToAll,
+        "AllToAllv" | "AlltoAllv" => return Some((CollectiveKind::AllToAll, Recipients::Unknown)),
+        "Broadcast" | "Bcast" | "Scatter" => CollectiveKind::FromRoot(call.root),
+        "Reduce" | "Gather" => CollectiveKind::ToRoot(call.root),
+        "Send" => CollectiveKind::PointToPoint { source: None, destination: call.peer },
+        "Recv" => CollectiveKind::PointToPoint { source: call.peer, destination: None },
+        _ => return None,
+    };
+    Some((kind, Recipients::All))
+}
+
+/// What a kernel orders, as far as its name says; roots and peers are not in it.
+fn kind_of_kernel(name: &str) -> CollectiveKind {
+    let has = |part: &str| name.contains(part);
+    if has("AllReduce") || has("AllGather") || has("ReduceScatter") {
+        CollectiveKind::AllToAll
+    } else if has("Broadcast") {
+        CollectiveKind::FromRoot(None)
+    } else if has("Reduce") {
+        CollectiveKind::ToRoot(None)
+    } else {
+        CollectiveKind::Unknown
+    }
+}
+
+fn part(label: Label, start: i64, end: i64) -> CollectiveEvent {
+    let ps = |time: i64| Picoseconds::from(time) * PS_PER_NS;
+    CollectiveEvent { label, number: 0, start_ps: ps(start), end_ps: ps(end), recipients: Recipients::All }
+}
+
+/// A time that is set; whether it is one at all, all tables' times were looked at for before.
+fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
+    integer(row, at).map(|time| time.filter(|time| *time != 0))
+}
+
+fn integer(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
+    match row.get_ref(at)? {
+        ValueRef::Integer(number) => Ok(Some(number)),
+        _ => Ok(None),
+    }
+}
+
+/// Text or number as text, not longer than anything that is needed.
+fn bytes(row: &Row<'_>, at: usize) -> rusqlite::Result<Vec<u8>> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Text(text) | ValueRef::Blob(text) => text[..text.len().min(TEXT_MAX)].to_vec(),
+        ValueRef::Integer(number) => number.to_string().into_bytes(),
+        _ => Vec::new(),
+    })
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+/// Communicators of a process that are remembered.
+const COMMUNICATORS_MAX: usize = 10_000;
+/// Operations of one group that are held until it ends.
+const GROUPED_MAX: usize = 100_000;
+/// Longer names and values are cut.
+const TEXT_MAX: usize = 1024;

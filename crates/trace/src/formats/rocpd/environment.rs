@@ -1,0 +1,153 @@
+//! Which rank of its job a process is, by the environment that the profiler has stored.
+//!
+//! Place in the flow: under `facts`. rocprofv3 stores the variables of the process as one JSON object (those whose value holds a
+//! semicolon are left out). Ranks are looked for in the variables of torch.distributed first, then of the launchers that a run of
+//! `probe_sync` records, then of others, whose numbers are compared with nobody's. What it does not do: settle nodes.
+
+use probe_sync_estimate::record::Launcher;
+use serde_json::{Map, Value};
+
+/// What an environment says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Environment {
+    pub(super) rank: Option<u32>,
+    pub(super) world_size: Option<u32>,
+    /// Whose numbers these are; None for launchers that runs do not record.
+    pub(super) launcher: Option<Launcher>,
+    /// Worth telling the user.
+    pub(super) notes: Vec<String>,
+}
+
+impl Environment {
+    /// Reads the JSON object, as bytes of the database.
+    pub(super) fn read(json: &[u8]) -> Environment {
+        let note = |text: String| Environment { notes: vec![text], ..Environment::default() };
+        match serde_json::from_slice::<Value>(json) {
+            Ok(Value::Object(variables)) => Environment::of(&variables),
+            Ok(_) => note("the stored environment is no JSON object; no rank is read from it".to_owned()),
+            Err(error) => note(format!("the stored environment is not understood ({error}); no rank is read from it")),
+        }
+    }
+
+    fn of(variables: &Map<String, Value>) -> Environment {
+        let number = |name: &&str| -> Option<u32> {
+            match variables.get(*name)? {
+                Value::String(text) => text.trim().parse().ok(),
+                other => other.as_u64().and_then(|number| u32::try_from(number).ok()),
+            }
+        };
+        let mut found = Environment::default();
+        let mut first: Option<(&str, u32, Option<u32>)> = None;
+        for Variables { launcher, rank: name, sizes } in &KNOWN {
+            let Some(rank) = number(name) else { continue };
+            let size = sizes.iter().find_map(number);
+            if size.is_some_and(|size| rank >= size) {
+                found.notes.push(format!(
+                    "the environment states {name} {rank} of {} ranks; it is left out",
+                    size.unwrap_or(0)
+                ));
+                continue;
+            }
+            match first {
+                None => {
+                    first = Some((name, rank, size));
+                    (found.rank, found.world_size, found.launcher) = (Some(rank), size, *launcher);
+                }
+                Some((one, believed, of)) if believed != rank || of.zip(size).is_some_and(|(of, size)| of != size) => {
+                    let of = |size: Option<u32>| size.map_or_else(String::new, |size| format!(" of {size}"));
+                    found.notes.push(format!(
+                        "the environment states {one} {believed}{} and {name} {rank}{}: {one} is taken",
+                        of(found.world_size),
+                        of(size)
+                    ));
+                }
+                Some(_) => {
+                    // A library's number that is the launcher's too.
+                    found.launcher = found.launcher.or(*launcher);
+                    found.world_size = found.world_size.or(size);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The variables of one launcher.
+struct Variables {
+    launcher: Option<Launcher>,
+    rank: &'static str,
+    /// The number of ranks, in the order in which they are asked.
+    sizes: &'static [&'static str],
+}
+
+/// In the order in which they are believed. `SLURM_NTASKS` may be that of the allocation, so the step's number comes first.
+const KNOWN: [Variables; 5] = [
+    Variables { launcher: Some(Launcher::Torchrun), rank: "RANK", sizes: &["WORLD_SIZE"] },
+    Variables { launcher: Some(Launcher::OpenMpi), rank: "OMPI_COMM_WORLD_RANK", sizes: &["OMPI_COMM_WORLD_SIZE"] },
+    Variables {
+        launcher: None,
+        rank: "PMIX_RANK",
+        sizes: &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"],
+    },
+    Variables { launcher: None, rank: "PMI_RANK", sizes: &["PMI_SIZE"] },
+    Variables {
+        launcher: Some(Launcher::Slurm),
+        rank: "SLURM_PROCID",
+        sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str, expected: Option<(Option<Launcher>, u32, Option<u32>)>, notes: &[&str]) {
+        let found = Environment::read(json.as_bytes());
+        let rank = found.rank.map(|rank| (found.launcher, rank, found.world_size));
+        assert_eq!(rank, expected, "{json}");
+        assert_eq!(found.notes.len(), notes.len(), "{:?}", found.notes);
+        assert!(found.notes.iter().zip(notes).all(|(note, part)| note.contains(part)), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn every_launcher_states_its_rank() {
+        use Launcher::{OpenMpi, Slurm, Torchrun};
+        check(r#"{"RANK": "3", "WORLD_SIZE": "8"}"#, Some((Some(Torchrun), 3, Some(8))), &[]);
+        check(r#"{"RANK": 3, "WORLD_SIZE": 8}"#, Some((Some(Torchrun), 3, Some(8))), &[]);
+        check(r#"{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}"#, Some((Some(OpenMpi), 1, Some(2))), &[]);
+        check(r#"{"PMIX_RANK": "1"}"#, Some((None, 1, None)), &[]);
+        check(r#"{"PMI_RANK": "5", "PMI_SIZE": "6"}"#, Some((None, 5, Some(6))), &[]);
+        let slurm = r#"{"SLURM_PROCID": "5", "SLURM_NTASKS": "64", "SLURM_STEP_NUM_TASKS": "6"}"#;
+        check(slurm, Some((Some(Slurm), 5, Some(6))), &[]);
+        check(r#"{"SLURM_PROCID": "5", "SLURM_NTASKS": "64"}"#, Some((Some(Slurm), 5, Some(64))), &[]);
+        let library = r#"{"PMIX_RANK": "5", "SLURM_PROCID": "5", "SLURM_NTASKS": "64"}"#;
+        check(library, Some((Some(Slurm), 5, Some(64))), &[]);
+        let batch = r#"{"PMI_RANK": "5", "PMI_SIZE": "6", "SLURM_PROCID": "0", "SLURM_NTASKS": "6"}"#;
+        check(batch, Some((None, 5, Some(6))), &["PMI_RANK 5 of 6 and SLURM_PROCID 0 of 6: PMI_RANK is taken"]);
+        check(r#"{"RANK": "x", "PATH": "/bin"}"#, None, &[]);
+        check("{}", None, &[]);
+    }
+
+    #[test]
+    fn torch_is_believed_first_and_what_differs_is_told() {
+        use Launcher::{OpenMpi, Torchrun};
+        let both = r#"{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "RANK": "3", "WORLD_SIZE": "8"}"#;
+        check(
+            both,
+            Some((Some(Torchrun), 3, Some(8))),
+            &["RANK 3 of 8 and OMPI_COMM_WORLD_RANK 1 of 2: RANK is taken"],
+        );
+        let agreed = r#"{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "RANK": "3", "WORLD_SIZE": "8"}"#;
+        check(agreed, Some((Some(Torchrun), 3, Some(8))), &[]);
+        let impossible =
+            r#"{"RANK": "8", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}"#;
+        check(impossible, Some((Some(OpenMpi), 1, Some(2))), &["RANK 8 of 8 ranks; it is left out"]);
+    }
+
+    #[test]
+    fn what_is_no_environment_is_told() {
+        check("not JSON", None, &["is not understood"]);
+        check("[1]", None, &["no JSON object"]);
+        assert_eq!(Environment::read(b"{\"RANK\": \"\xff\"}").rank, None);
+    }
+}

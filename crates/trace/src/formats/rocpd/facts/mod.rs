@@ -1,0 +1,130 @@
+//! What a database says of itself: process, host and rank, span, clock markers, collectives.
+//!
+//! Place in the flow: fills `model::TraceFacts`; `environment` knows launchers' variables, `markers` names, `collectives` calls of
+//! NCCL. A database is known by the guid of its process and by its host: numbers of processes and machines repeat on other hosts. Its
+//! times are on CLOCK_BOOTTIME until an alignment has put them on another clock and said so. SQLite scans; what passes through here is
+//! what may be a marker or a collective.
+//! What it does not do: judge.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+
+use rusqlite::types::ValueRef;
+
+use super::access::Readable;
+use super::catalog::Catalog;
+use super::collectives;
+use super::environment::Environment;
+use super::markers::{self, Markers};
+use super::reading::{Database, GUID, REGION};
+use crate::Error;
+use crate::formats::FactOptions;
+use crate::model::{TraceClock, TraceFacts};
+
+/// Reads a database's facts.
+///
+/// # Errors
+/// Names file, table and row.
+pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+    let readable = Readable::find(path)?;
+    if options.thorough {
+        readable.expect_whole()?;
+    }
+    let connection = readable.connect()?;
+    let catalog = Catalog::read(&connection, "main", path)?;
+    of_database(&Database { path, connection: &connection, catalog: &catalog }, options)
+}
+
+fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFacts, Error> {
+    let mut facts = TraceFacts::default();
+    let nodes = identity(database, &mut facts)?;
+    let aligned = database.catalog.writers.iter().any(|writer| writer.aligned_to.is_some());
+    facts.clock = match nodes {
+        _ if aligned => TraceClock::System,
+        0 | 1 => TraceClock::Boot,
+        _ => TraceClock::SeveralBoot,
+    };
+    let mut found = Markers::default();
+    let mut collector = collectives::Collector::new(&options.spill);
+    let mut of_markers: HashMap<&str, HashSet<i64>> = HashMap::new();
+    for writer in &database.catalog.writers {
+        let names = markers::names(database, writer, options.markers.as_ref())?;
+        for (base, start) in [(REGION, "start"), (SAMPLE, "timestamp")] {
+            let Some(table) = database.table(writer, base) else { continue };
+            let rows = markers::read(database, (writer, table, start), &names, &mut found)?;
+            of_markers.entry(&table.name).or_default().extend(rows);
+        }
+        collectives::read(database, writer, &mut collector)?;
+    }
+    for table in database.catalog.tables.iter().filter(|table| !table.times.is_empty()) {
+        let times = database.times(table, of_markers.get(table.name.as_str()))?;
+        if table.base.starts_with(INFO) {
+            continue;
+        }
+        facts.events += times.rows;
+        facts.span = facts.span.into_iter().chain(times.span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    }
+    facts.notes.extend(found.notes());
+    facts.identity.marked_rank = found.rank;
+    if let (None, Some((rank, world_size))) = (facts.identity.rank, found.rank) {
+        (facts.identity.rank, facts.identity.world_size) = (Some(rank), Some(world_size));
+    }
+    (facts.pairs, facts.marks) = (found.pairs, found.marks);
+    collector.finish(&mut facts);
+    Ok(facts)
+}
+
+/// Whose the database is; how many nodes wrote into it.
+fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Error> {
+    let (mut nodes, mut hosts, mut processes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut environment = None;
+    for writer in &database.catalog.writers {
+        database.rows(writer, "rocpd_info_node", &["hostname", "machine_id", GUID], &mut |row| {
+            let host = text(row.get_ref(1)?);
+            // Equal machines are told apart by their hosts, and equal hosts by their machines.
+            nodes.insert((host.clone(), text(row.get_ref(2)?)));
+            hosts.extend(host);
+            processes.extend(text(row.get_ref(3)?));
+            Ok(())
+        })?;
+        database.rows(writer, "rocpd_info_process", &["environment", GUID], &mut |row| {
+            processes.extend(text(row.get_ref(2)?));
+            if let ValueRef::Text(json) | ValueRef::Blob(json) = row.get_ref(1)? {
+                environment.get_or_insert_with(|| Environment::read(json));
+            }
+            Ok(())
+        })?;
+    }
+    facts.merged = processes.len() > 1 || database.catalog.writers.len() > 1;
+    if hosts.len() == 1 {
+        facts.identity.hostname = hosts.pop_first();
+    }
+    if facts.merged {
+        return Ok(nodes.len());
+    }
+    let Environment { rank, world_size, launcher, notes } = environment.unwrap_or_default();
+    facts.identity.guid =
+        processes.pop_first().or_else(|| database.catalog.writers.first().map(|writer| writer.guid.clone()));
+    (facts.identity.rank, facts.identity.world_size, facts.identity.launcher) = (rank, world_size, launcher);
+    facts.notes.extend(notes);
+    Ok(nodes.len())
+}
+
+/// Text as it is, what is no UTF-8 of it replaced.
+fn text(value: ValueRef<'_>) -> Option<String> {
+    match value {
+        ValueRef::Text(bytes) if !bytes.is_empty() => {
+            Some(String::from_utf8_lossy(bytes).chars().take(TEXT_MAX).collect())
+        }
+        _ => None,
+    }
+}
+
+/// Tables that describe and hold no events.
+const INFO: &str = "rocpd_info_";
+const SAMPLE: &str = "rocpd_sample";
+/// Longer names of hosts and processes are cut.
+const TEXT_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

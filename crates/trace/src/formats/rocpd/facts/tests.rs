@@ -1,0 +1,513 @@
+//! Facts of databases that are made here, hostile ones included, and what the facts of several together come to.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, params};
+
+use crate::formats::{FactOptions, Rocpd, TraceFormat};
+use crate::model::{Communicator, Launcher, PairKind, TraceClock, TraceFacts};
+use crate::{CheckReport, ClockSource, Request, calibrate, check};
+
+/// A database as rocprofv3 writes it, with the columns that are read.
+struct Database {
+    path: PathBuf,
+    connection: Connection,
+    suffix: String,
+    events: i64,
+}
+
+/// A call's arguments.
+type Arguments<'a> = &'a [(&'a str, &'a str)];
+
+impl Database {
+    fn new(path: PathBuf, guid: &str, host: &str, environment: &str) -> Database {
+        let suffix = format!("_{}", guid.replace('-', "_"));
+        let connection = Connection::open(&path).expect("a database");
+        connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY").expect("set");
+        let definitions = [
+            "rocpd_metadata (id INTEGER PRIMARY KEY, tag TEXT, value TEXT)",
+            "rocpd_string (id INTEGER PRIMARY KEY, guid TEXT, string TEXT)",
+            "rocpd_info_node (id INTEGER PRIMARY KEY, guid TEXT, hash BIGINT, machine_id TEXT, hostname TEXT)",
+            "rocpd_info_process (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, init BIGINT, fini BIGINT, start BIGINT, \
+             \"end\" BIGINT, command TEXT, environment JSONB, extdata JSONB)",
+            "rocpd_event (id INTEGER PRIMARY KEY, guid TEXT, extdata JSONB)",
+            "rocpd_arg (id INTEGER PRIMARY KEY, guid TEXT, event_id INTEGER, position INTEGER, type TEXT, name TEXT, value TEXT)",
+            "rocpd_region (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER, start BIGINT, \"end\" BIGINT, \
+             name_id INTEGER, event_id INTEGER, extdata JSONB)",
+            "rocpd_sample (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER, timestamp BIGINT, event_id INTEGER, extdata JSONB)",
+            "rocpd_info_kernel_symbol (id INTEGER PRIMARY KEY, guid TEXT, kernel_name TEXT, display_name TEXT)",
+            "rocpd_kernel_dispatch (id INTEGER PRIMARY KEY, guid TEXT, kernel_id INTEGER, start BIGINT, \"end\" BIGINT, event_id INTEGER)",
+        ];
+        for definition in definitions {
+            let (name, columns) = definition.split_once(' ').expect("a name");
+            connection.execute_batch(&format!("CREATE TABLE \"{name}{suffix}\" {columns}")).expect("a table");
+        }
+        let database = Database { path, connection, suffix, events: 0 };
+        let uuid = database.suffix.clone();
+        for (tag, value) in [("schema_version", "3"), ("uuid", uuid.as_str()), ("guid", guid)] {
+            database.insert("rocpd_metadata", "tag, value", params![tag, value]);
+        }
+        // All machines are clones, and every process has the first number.
+        database.insert("rocpd_info_node", "id, guid, hash, machine_id, hostname", params![7, guid, 7, "0101", host]);
+        let process = params![1, guid, 7, 1, 5, 0, environment];
+        database.insert("rocpd_info_process", "id, guid, nid, pid, start, \"end\", environment", process);
+        database
+    }
+
+    fn insert(&self, base: &str, columns: &str, values: &[&dyn rusqlite::ToSql]) {
+        let places: Vec<String> = (1..=values.len()).map(|at| format!("?{at}")).collect();
+        let statement = format!("INSERT INTO \"{base}{}\" ({columns}) VALUES ({})", self.suffix, places.join(", "));
+        self.connection.execute(&statement, values).expect("a row");
+    }
+
+    fn guid(&self) -> String {
+        self.suffix[1..].replace('_', "-")
+    }
+
+    fn event(&mut self, extra: &Value) -> i64 {
+        self.events += 1;
+        self.insert("rocpd_event", "id, guid, extdata", params![self.events, self.guid(), extra]);
+        self.events
+    }
+
+    fn name(&self, name: &Value) -> i64 {
+        self.insert("rocpd_string", "guid, string", params![self.guid(), name]);
+        self.connection.last_insert_rowid()
+    }
+
+    fn call(&mut self, name: &str, start: i64, end: i64, arguments: Arguments<'_>) {
+        let event = self.event(&Value::Text("{}".to_owned()));
+        for (position, (name, value)) in arguments.iter().enumerate() {
+            let row = params![self.guid(), event, position as i64, "int", name, value];
+            self.insert("rocpd_arg", "guid, event_id, position, type, name, value", row);
+        }
+        self.region(&Value::Text(name.to_owned()), [start.into(), end.into()], Some(event));
+    }
+
+    fn region(&mut self, name: &Value, [start, end]: [Value; 2], event: Option<i64>) {
+        let row = params![self.guid(), 7, 1, 1, start, end, self.name(name), event];
+        self.insert("rocpd_region", "guid, nid, pid, tid, start, \"end\", name_id, event_id", row);
+    }
+
+    fn sample(&mut self, at: i64, extra: &Value) {
+        let event = self.event(extra);
+        self.insert("rocpd_sample", "guid, track_id, timestamp, event_id", params![self.guid(), 1, at, event]);
+    }
+
+    fn kernel(&self, name: &str, start: i64, end: i64) {
+        self.insert("rocpd_info_kernel_symbol", "guid, kernel_name, display_name", params![self.guid(), "k.kd", name]);
+        let kernel = self.connection.last_insert_rowid();
+        self.insert(
+            "rocpd_kernel_dispatch",
+            "guid, kernel_id, start, \"end\"",
+            params![self.guid(), kernel, start, end],
+        );
+    }
+
+    fn facts(&self) -> Result<TraceFacts, String> {
+        Rocpd.read_facts(&self.path, &FactOptions::default()).map_err(|error| error.to_string())
+    }
+}
+
+/// The database of one process of several.
+fn process(folder: &Path, number: u32, host: &str, environment: &str) -> Database {
+    let guid = format!("0000{number:04}-aaaa-7bbb-8ccc-0123456789ab");
+    Database::new(folder.join(format!("{number}_results.db")), &guid, host, environment)
+}
+
+fn torch(rank: u32, of: u32) -> String {
+    format!(r#"{{"RANK": "{rank}", "WORLD_SIZE": "{of}"}}"#)
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+/// Collectives of all databases, judged as they are.
+fn judged(databases: &[Database]) -> CheckReport {
+    let traces = databases.iter().map(|database| database.path.clone()).collect();
+    let calibrated = calibrate(&Request { traces, ..Request::default() }).expect("facts");
+    check(&calibrated).result
+}
+
+/// Edges, broken ones, and ambiguous instances.
+fn counts(report: &CheckReport) -> (usize, usize, usize) {
+    (report.edges, report.broken, report.ambiguous_instances)
+}
+
+const SUM: Arguments<'static> = &[("count", "64"), ("datatype", "7"), ("comm", "0x55d0")];
+
+#[test]
+fn a_database_says_whose_it_is_and_when_it_ran() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 3, "gpu-07", &torch(3, 8));
+    database.call("hipLaunchKernel", 1_000, 2_000, &[]);
+    database.call("hipFree", 0, 9_000, &[]);
+    database.sample(500, &text(r#"{"message": "probe_sync.clock#1700000000000000000"}"#));
+    database.sample(600, &text(r#"{"message": "clkmark#1700000000000000001"}"#));
+    let facts = database.facts().expect("facts");
+    assert_eq!(facts.identity.hostname.as_deref(), Some("gpu-07"));
+    assert_eq!((facts.identity.rank, facts.identity.world_size), (Some(3), Some(8)));
+    assert_eq!(facts.identity.launcher, Some(Launcher::Torchrun));
+    assert_eq!(facts.identity.guid.as_deref(), Some("00000003-aaaa-7bbb-8ccc-0123456789ab"));
+    // The marker at 500 is none of the program's events, and neither is the process's start at 5.
+    assert_eq!((facts.events, facts.span, facts.clock), (4, Some((600_000, 9_000_000)), TraceClock::Boot));
+    let pairs: Vec<_> = facts.pairs.iter().map(|pair| (pair.tracer_ps, pair.system_ns, pair.kind)).collect();
+    assert_eq!(pairs, [(500_000, 1_700_000_000_000_000_000, PairKind::Marker)]);
+    assert!(!facts.merged && facts.notes.is_empty(), "{:?}", facts.notes);
+}
+
+#[test]
+fn markers_are_names_and_messages() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    database.call("probe_sync.clock#70", 50, 60, &[]);
+    database.call("now=71", 51, 60, &[]);
+    database.call("probe_sync.rank#1/2", 52, 60, &[]);
+    database.call("work", 53, 54, &[]);
+    let markers = Some(regex::Regex::new(r"^now=(?<system_ns>\d+)$").expect("a pattern"));
+    let facts = Rocpd.read_facts(&database.path, &FactOptions { markers, ..FactOptions::default() }).expect("facts");
+    let times: Vec<_> = facts.pairs.iter().map(|pair| (pair.tracer_ps, pair.system_ns)).collect();
+    assert_eq!(times, [(50_000, 70), (51_000, 71)]);
+    assert_eq!((facts.identity.marked_rank, facts.identity.rank), (Some((1, 2)), Some(1)));
+    assert_eq!(facts.span, Some((53_000, 54_000)));
+}
+
+#[test]
+fn hostile_rows_are_refused_by_name_or_left_alone() {
+    let check = |fill: &dyn Fn(&mut Database), expected: Result<Option<(i128, i128)>, &str>| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut database = process(folder.path(), 0, "a", "{}");
+        database.call("work", 10, 20, &[]);
+        fill(&mut database);
+        match (database.facts(), expected) {
+            (Ok(found), Ok(span)) => assert_eq!(found.span, span),
+            (Err(said), Err(part)) => assert!(said.contains(part) && said.contains("0_results.db"), "{said}"),
+            (found, expected) => panic!("{found:?} for {expected:?}"),
+        }
+    };
+    let region =
+        |database: &mut Database, start: Value, end: Value| database.region(&text("ncclAllReduce"), [start, end], None);
+    let wrong = "row 2: start, end must hold whole numbers of nanoseconds";
+    check(&|database| region(database, text("soon"), 30.into()), Err(wrong));
+    check(&|database| region(database, Value::Real(30.5), 31.into()), Err(wrong));
+    check(&|database| region(database, 30.into(), Value::Blob(vec![1])), Err(wrong));
+    let ordinary = Ok(Some((10_000, 20_000)));
+    check(&|database| region(database, Value::Null, 0.into()), ordinary);
+    let whole = (i128::from(i64::MIN) * 1000, i128::from(i64::MAX) * 1000);
+    check(&|database| region(database, i64::MIN.into(), i64::MAX.into()), Ok(Some(whole)));
+    let message = |bytes: &[u8]| Value::Blob(bytes.to_vec());
+    for extra in
+        [text("no JSON"), text("{\"message\": 7}"), message(b"{\"message\": \"\xff\xfe\"}"), Value::Null, 12.into()]
+    {
+        check(&|database| database.sample(15, &extra), ordinary);
+    }
+    check(
+        &|database| {
+            let name = Value::Blob(b"nccl\xff\x00AllReduce".to_vec());
+            database.region(&name, [15.into(), 16.into()], None);
+            let statement = format!(
+                "INSERT INTO \"rocpd_string{0}\" (id, string) VALUES (99, CAST(x'6e63636cff416c6c' AS TEXT)); \
+                 INSERT INTO \"rocpd_region{0}\" (start, \"end\", name_id) VALUES (12, 13, 99)",
+                database.suffix
+            );
+            database.connection.execute_batch(&statement).expect("a row");
+        },
+        ordinary,
+    );
+}
+
+#[test]
+fn a_damaged_environment_costs_the_rank_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let facts = process(folder.path(), 0, "a", "{\"RANK\": ").facts().expect("facts");
+    assert_eq!((facts.identity.rank, facts.identity.hostname.as_deref()), (None, Some("a")));
+    assert!(facts.notes[0].contains("the stored environment is not understood"), "{:?}", facts.notes);
+}
+
+#[test]
+fn rows_of_several_machines_are_on_several_clocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", &torch(0, 2));
+    database.call("work", 10, 20, &[]);
+    let other = "00000009-aaaa-7bbb-8ccc-0123456789ab";
+    database.insert("rocpd_info_node", "id, guid, machine_id, hostname", params![8, other, "0101", "b"]);
+    database.insert("rocpd_info_process", "id, guid, environment", params![2, other, torch(1, 2)]);
+    let facts = database.facts().expect("facts");
+    assert!(facts.merged && facts.identity.rank.is_none() && facts.identity.hostname.is_none());
+    assert_eq!(facts.clock, TraceClock::SeveralBoot);
+    let offsets = folder.path().join("offsets.csv");
+    std::fs::write(&offsets, "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n").expect("written");
+    let request = Request {
+        traces: vec![database.path],
+        nodes: vec![0],
+        clocks: ClockSource::Offsets(offsets),
+        ..Request::default()
+    };
+    let refused = calibrate(&request).expect_err("two clocks").to_string();
+    assert!(refused.contains("rows of several machines"), "{refused}");
+}
+
+#[test]
+fn a_trace_with_markers_needs_no_pairs_and_says_which_it_does_not_use() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    // The machine was started an hour before 1.7·10¹⁸ ns.
+    let boot = |second: i64| 3_600_000_000_000 + second * 1_000_000_000;
+    let system = |second: i64| 1_700_000_000_000_000_000 + second * 1_000_000_000;
+    for second in 0..20 {
+        let marker = format!(r#"{{"message": "probe_sync.clock#{}"}}"#, system(second));
+        database.sample(boot(second) + 5_000, &text(&marker));
+    }
+    database.call("work", boot(3), boot(4), &[]);
+    let written = |name: &str, content: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("written");
+        path
+    };
+    let row = |second: i64| format!("0,{},0\n", system(second));
+    let offsets = written("offsets.csv", format!("node,node_realtime_ns,offset_vs_node0_ns\n{}{}", row(0), row(20)));
+    let pair = format!(
+        r#"{{"sys_clock_ns": {}, "tracer_clock_ns": {}, "bracket_ns": 100, "tracer_clock": "monotonic"}}"#,
+        system(3),
+        boot(3)
+    );
+    let pairs = written("pairs.jsonl", pair);
+    let request = |snapshots: Vec<PathBuf>| Request {
+        traces: vec![database.path.clone()],
+        nodes: vec![0],
+        clocks: ClockSource::Offsets(offsets.clone()),
+        snapshots,
+        ..Request::default()
+    };
+    for snapshots in [Vec::new(), vec![pairs]] {
+        let given = !snapshots.is_empty();
+        let calibrated = calibrate(&request(snapshots)).expect("tied by markers");
+        assert_eq!(calibrated.timeline, "system clock of node 0");
+        let trace = &calibrated.traces[0];
+        let at = trace.map.as_ref().expect("a map").map(i128::from(boot(3)) * 1000).time_ps;
+        let early = i128::from(system(3)) * 1000 - at;
+        assert!((0..6_000_000).contains(&early), "{early} ps early");
+        let told = trace
+            .notes
+            .iter()
+            .any(|note| note.contains("of the clock monotonic") && note.contains("own markers are used"));
+        assert_eq!(told, given, "{:?}", trace.notes);
+    }
+}
+
+#[test]
+fn equal_numbers_of_processes_and_machines_are_told_apart_by_host_and_guid() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Five hosts, all process 1 of machine 0101; the last rank was started again, and has a helper that inherited its variables.
+    let mut databases: Vec<Database> =
+        (0..5).map(|rank| process(folder.path(), rank, &format!("host{rank}"), &torch(rank, 5))).collect();
+    databases.push(process(folder.path(), 5, "host4", &torch(4, 5)));
+    for database in &mut databases[..5] {
+        database.call("ncclCommInitRank", 1, 2, &[("newcomm", "0x7ffe"), ("nranks", "5"), ("myrank", "0")]);
+    }
+    databases[5].call("work", 10, 20, &[]);
+    let traces: Vec<PathBuf> = databases.iter().map(|database| database.path.clone()).collect();
+    let calibrated = calibrate(&Request { traces, ..Request::default() }).expect("six processes");
+    let mut parts: Vec<u32> = calibrated.traces.iter().map(|trace| trace.trace.part).collect();
+    parts.sort_unstable();
+    assert_eq!(parts, [0, 1, 2, 3, 4, 5]);
+    let copy = folder.path().join("copy_results.db");
+    std::fs::copy(&databases[2].path, &copy).expect("copied");
+    let twice = Request { traces: vec![databases[2].path.clone(), copy], ..Request::default() };
+    let refused = calibrate(&twice).expect_err("one process twice").to_string();
+    assert!(refused.contains("are both of the process 00000002-") && refused.contains("copy_results.db"), "{refused}");
+}
+
+#[test]
+fn communicators_are_told_apart_by_handle_and_sized_by_the_calls_that_made_them() {
+    let made = |calls: &[(&str, Arguments<'_>)]| -> Vec<Communicator> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut database = process(folder.path(), 0, "a", "{}");
+        for (at, (name, arguments)) in calls.iter().enumerate() {
+            database.call(name, 10 * at as i64 + 1, 10 * at as i64 + 5, arguments);
+        }
+        database.facts().expect("facts").communicators
+    };
+    let of = |size: Option<u32>, rank: Option<u32>| Communicator { named: true, size, rank };
+    let used = ("ncclAllReduce", SUM);
+    let other: (&str, Arguments<'_>) = ("ncclAllReduce", &[("comm", "0x66")]);
+    let init = |address: &'static str, size: &'static str, rank: &'static str| {
+        [("comm", address), ("nranks", size), ("myrank", rank)]
+    };
+    let (world, pair) = (init("0x55d0", "4", "2"), init("0x66", "2", "1"));
+    let (first, second) = (("ncclCommInitRankConfig", &world[..]), ("ncclCommInitRank", &pair[..]));
+    assert_eq!(made(&[used, other]), [of(None, None), of(None, None)]);
+    assert_eq!(made(&[first, second, used, other]), [of(Some(4), Some(2)), of(Some(2), Some(1))]);
+    assert_eq!(made(&[first, second, used]), [of(Some(4), Some(2)), of(Some(2), Some(1))], "one of them unused");
+    // Addresses of variables: which is which is not known where they were not made alike.
+    let elsewhere = [init("0x7ffe10", "4", "2"), init("0x7ffe18", "4", "2"), init("0x7ffe18", "2", "2")];
+    let calls: Vec<(&str, Arguments<'_>)> = elsewhere.iter().map(|call| ("ncclCommInitRank", &call[..])).collect();
+    assert_eq!(made(&[calls[0], used]), [of(Some(4), Some(2))]);
+    assert_eq!(made(&[calls[0], calls[1], used, other]), [of(Some(4), Some(2)); 2]);
+    assert_eq!(made(&[calls[0], calls[2], used, other]), [of(None, None); 2]);
+    assert_eq!(made(&[calls[0], used, other]), [of(None, None); 2], "more are used than were made");
+    let split: (&str, Arguments<'_>) = ("ncclCommSplit", &[("comm", "0x55d0")]);
+    assert_eq!(made(&[calls[0], split, used]), [of(None, None)]);
+    // An address that was given to a second communicator.
+    let again = init("0x55d0", "2", "0");
+    assert!(!made(&[first, used, ("ncclCommInitRank", &again[..])])[0].named);
+    assert!(!made(&[("ncclAllReduce", &[])])[0].named);
+    assert_eq!(made(&[("ncclGroupStart", &[]), ("ncclCommDestroy", SUM), ("ncclGetVersion", &[])]), []);
+}
+
+/// Four ranks with a communicator of all and one of each pair, {0, 1} and {2, 3}, at the same addresses.
+fn pairs(folder: &Path, in_pair: &dyn Fn(u32) -> u32) -> Vec<Database> {
+    let ranks = (0..4).map(|rank: u32| {
+        let mut database = process(folder, rank, &format!("host{rank}"), &torch(rank, 4));
+        let (own, place) = (rank.to_string(), (rank % 2).to_string());
+        database.call("ncclCommInitRank", 1, 2, &[("comm", "0x55d0"), ("nranks", "4"), ("myrank", &own)]);
+        database.call("ncclCommInitRank", 3, 4, &[("comm", "0x66"), ("nranks", "2"), ("myrank", &place)]);
+        database.call("ncclAllReduce", 100, 200, SUM);
+        for turn in 0..in_pair(rank) {
+            let at = 1000 * i64::from(turn + 1);
+            database.call("ncclAllReduce", at, at + 100, &[("count", "64"), ("datatype", "7"), ("comm", "0x66")]);
+        }
+        database
+    });
+    ranks.collect()
+}
+
+#[test]
+fn communicators_of_all_ranks_are_one_and_smaller_ones_where_nothing_else_is_possible() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        path
+    };
+    // The pairs did it three times and five times: 4 edges in the communicator of all, 2 in each of eight in the pairs.
+    let told = pairs(&at("told"), &|rank| if rank < 2 { 3 } else { 5 });
+    assert_eq!(counts(&judged(&told)), (4 + 2 * 8, 0, 0));
+    // They did the same: {0, 3} and {1, 2} would fit as well.
+    let alike = pairs(&at("alike"), &|_| 3);
+    assert_eq!(counts(&judged(&alike)), (4, 0, 3));
+    // A rank is missing: its pair's other half is nobody's, and whose the complete one is nothing proves.
+    assert_eq!(counts(&judged(&told[..3])).0, 3);
+}
+
+#[test]
+fn messages_and_roots_go_by_ranks_in_the_communicator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Ranks of the communicator are those of the job turned around.
+    let ranks: Vec<Database> = (0..3)
+        .map(|rank: u32| {
+            let mut database = process(folder.path(), rank, &format!("host{rank}"), &torch(rank, 3));
+            let own = 2 - rank;
+            let made = [("comm", "0x55d0"), ("nranks", "3"), ("myrank", &own.to_string())];
+            database.call("ncclCommInitRank", 1, 2, &made);
+            let with = |name: &'static str, value: &'static str| [SUM, &[(name, value)]].concat();
+            // From rank 2 of the communicator, which is 0 of the job: it begins late.
+            let begin = if rank == 0 { 500 } else { 100 };
+            database.call("ncclBroadcast", begin, if rank == 0 { 900 } else { 400 }, &with("root", "2"));
+            match rank {
+                0 => database.call("ncclSend", 2_000, 2_100, &with("peer", "0")),
+                2 => database.call("ncclRecv", 1_000, 1_900, &with("peer", "2")),
+                _ => {}
+            }
+            database
+        })
+        .collect();
+    // Both receivers of the broadcast ended before it began, and so did the receiver of the message.
+    let report = judged(&ranks);
+    assert_eq!(counts(&report), (3, 3, 0), "{report:?}");
+}
+
+#[test]
+fn without_the_calls_that_made_it_a_communicator_is_one_where_it_reaches_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ranks = |name: &str, environment: &dyn Fn(u32) -> String, roots: &[&str], handles: usize| -> Vec<Database> {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        let one = |rank: u32| {
+            let mut database = process(&path, rank, &format!("host{rank}"), &environment(rank));
+            for (at, root) in roots.iter().enumerate() {
+                database.call(
+                    "ncclBroadcast",
+                    100 * at as i64 + 1,
+                    100 * at as i64 + 50,
+                    &[SUM, &[("root", root)]].concat(),
+                );
+            }
+            for handle in 1..handles {
+                database.call("ncclAllReduce", 5_000, 5_100, &[("comm", &format!("0x{handle}"))]);
+            }
+            database
+        };
+        (0..2).map(one).collect()
+    };
+    let stated = |rank: u32| torch(rank, 2);
+    let silent = |_| "{}".to_owned();
+    assert_eq!(counts(&judged(&ranks("all", &stated, &["0", "1"], 1))), (2, 0, 0));
+    // Root 1 was never named: it may be two communicators of one rank each.
+    assert_eq!(counts(&judged(&ranks("unreached", &stated, &["0", "0"], 1))), (0, 0, 2));
+    assert_eq!(counts(&judged(&ranks("two", &stated, &["0", "1"], 2))).0, 0);
+    assert_eq!(counts(&judged(&ranks("of_more", &|rank| torch(rank, 4), &["0", "1"], 1))).0, 0);
+    // Whose root 1 is, no order of a list says.
+    let unknown = judged(&ranks("silent", &silent, &["0", "1"], 1));
+    assert_eq!((unknown.edges, unknown.unordered_parts), (0, 4), "{unknown:?}");
+}
+
+#[test]
+fn calls_in_a_group_last_until_it_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ranks: Vec<Database> = (0..2)
+        .map(|rank: u32| {
+            let mut database = process(folder.path(), rank, &format!("host{rank}"), &torch(rank, 2));
+            database.call(
+                "ncclCommInitRank",
+                1,
+                2,
+                &[("comm", "0x55d0"), ("nranks", "2"), ("myrank", &rank.to_string())],
+            );
+            // The call returns at once; rank 1 comes to it later.
+            let start = 100 + 500 * i64::from(rank);
+            database.call("ncclGroupStart", start, start + 1, &[]);
+            database.call("ncclAllReduce", start + 2, start + 3, SUM);
+            database.call("ncclGroupEnd", start + 4, 1_000, &[]);
+            database
+        })
+        .collect();
+    assert_eq!(counts(&judged(&ranks)), (2, 0, 0));
+    // The end of a group is not there.
+    let mut open = process(folder.path(), 9, "a", "{}");
+    open.call("ncclGroupStart", 10, 11, &[]);
+    open.call("ncclAllReduce", 12, 13, SUM);
+    let facts = open.facts().expect("facts");
+    assert_eq!((facts.collectives.len(), facts.collectives.left_out()), (0, 1));
+}
+
+#[test]
+fn where_kernels_are_in_the_database_calls_are_not_judged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ranks: Vec<Database> = (0..2)
+        .map(|rank: u32| {
+            let mut database = process(folder.path(), rank, &format!("host{rank}"), &torch(rank, 2));
+            database.call(
+                "ncclCommInitRank",
+                1,
+                2,
+                &[("comm", "0x55d0"), ("nranks", "2"), ("myrank", &rank.to_string())],
+            );
+            // Calls return before the other rank's have begun; kernels wait for each other.
+            let start = 100 + 500 * i64::from(rank);
+            database.call("ncclAllReduce", start, start + 3, SUM);
+            database.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", start + 4, 1_000);
+            database.kernel("Cijk_Ailk", start + 4, 1_000);
+            database
+        })
+        .collect();
+    assert_eq!(counts(&judged(&ranks)), (2, 0, 0));
+    let mut several = process(folder.path(), 9, "a", "{}");
+    several.call("ncclAllReduce", 1, 2, SUM);
+    several.call("ncclAllReduce", 3, 4, &[("comm", "0x66")]);
+    several.kernel("ncclDevKernel_Generic", 5, 6);
+    let facts = several.facts().expect("facts");
+    assert_eq!((facts.collectives.len(), facts.communicators.iter().filter(|known| !known.named).count()), (1, 1));
+}

@@ -1,0 +1,70 @@
+//! A database of one schema as one of another, where that adds nothing but tags.
+//!
+//! Place in the flow: between `copy` and the checks of a merge, on request only. Schema 3, of ROCm 7.0, and 3.0.0 have the same tables;
+//! readers of 2026 want three numbers and a time of creation among the tags. Branches have carried other tables under one number,
+//! so the columns decide. What it does not do: add tables or columns.
+
+use std::path::Path;
+
+use probe_sync_rocpd::schema::{self, Version};
+use rusqlite::{Connection, params};
+
+use super::catalog::{Catalog, METADATA, Writer, quoted};
+use crate::Error;
+
+/// Refuses a database that cannot be of the wanted schema.
+///
+/// # Errors
+/// Says what it lacks, or which schemas can be had.
+pub(super) fn expect_liftable(path: &Path, catalog: &Catalog, wanted: &str) -> Result<(), Error> {
+    let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
+    let Some(other) = catalog.writers.iter().find(|writer| writer.version != wanted) else { return Ok(()) };
+    let version = &other.version;
+    if (version.as_str(), wanted) != (Version::Three.text(), Version::ThreeZeroZero.text()) {
+        return refuse(format!("is of schema {version}, and --schema {wanted}: only 3 can be made 3.0.0"));
+    }
+    for (base, columns) in
+        known_columns().map_err(|problem| super::access::wrong(path, "comparing its tables", &problem))?
+    {
+        for table in catalog.of_base(base) {
+            if table.columns != columns {
+                let name = &table.name;
+                return refuse(format!(
+                    "the table {name} is not as in schema 3.0.0, whatever its number says: leave --schema out"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes the tags of the wanted schema into a copied database.
+pub(super) fn lift(connection: &Connection, writer: &Writer) -> rusqlite::Result<()> {
+    let table = quoted(&format!("{METADATA}{}", writer.suffix));
+    let created: String = connection.query_row("SELECT datetime('now')", [], |row| row.get(0))?;
+    for (tag, value) in schema::tags(Version::ThreeZeroZero, &writer.suffix, &writer.guid, &created) {
+        let known = connection.execute(
+            &format!("UPDATE main.{table} SET value = ?2 WHERE tag = ?1 AND tag = 'schema_version'"),
+            params![tag, value],
+        )?;
+        if known == 0 {
+            let insert = format!(
+                "INSERT INTO main.{table} (tag, value) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM main.{table} WHERE tag = ?1)"
+            );
+            connection.execute(&insert, params![tag, value])?;
+        }
+    }
+    Ok(())
+}
+
+/// The columns of each table of schema 3 and 3.0.0.
+fn known_columns() -> rusqlite::Result<Vec<(&'static str, Vec<String>)>> {
+    let connection = Connection::open_in_memory()?;
+    let tables = schema::tables("", "");
+    tables.iter().try_for_each(|table| connection.execute_batch(&table.sql))?;
+    let columns = |name: &str| -> rusqlite::Result<Vec<String>> {
+        let statement = connection.prepare(&format!("SELECT * FROM {}", quoted(name)))?;
+        Ok(statement.column_names().map(str::to_owned).collect())
+    };
+    tables.iter().map(|table| Ok((table.base, columns(&table.name)?))).collect()
+}

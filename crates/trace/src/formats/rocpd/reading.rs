@@ -1,0 +1,154 @@
+//! A database being read: its rows by writer and base name, and the times of its tables.
+//!
+//! Place in the flow: under `facts` and `collectives`. SQLite scans; what is asked for passes through here. A column that a version lacks
+//! reads as NULL. What it does not do: understand rows.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use rusqlite::{Connection, Row};
+
+use super::access::wrong;
+use super::catalog::{Catalog, Table, Writer, quoted};
+use crate::Error;
+use crate::model::{PS_PER_NS, Picoseconds};
+
+/// A database being read.
+pub(super) struct Database<'a> {
+    pub(super) path: &'a Path,
+    pub(super) connection: &'a Connection,
+    pub(super) catalog: &'a Catalog,
+}
+
+/// First and last time of a table, and in how many rows there is one.
+#[derive(Default)]
+pub(super) struct Times {
+    pub(super) rows: u64,
+    pub(super) span: Option<(Picoseconds, Picoseconds)>,
+}
+
+impl<'a> Database<'a> {
+    /// A writer's table of this base name.
+    pub(super) fn table(&self, writer: &Writer, base: &str) -> Option<&'a Table> {
+        self.catalog.tables.iter().find(|table| table.base == base && table.suffix == writer.suffix)
+    }
+
+    /// Runs a statement, and shows its rows.
+    pub(super) fn each(
+        &self,
+        table: &str,
+        statement: &str,
+        take: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), Error> {
+        let run = |take: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>| -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare(statement)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                take(row)?;
+            }
+            Ok(())
+        };
+        run(take).map_err(|problem| wrong(self.path, &format!("reading the table {table}"), &problem))
+    }
+
+    /// Shows a writer's rows: number and columns, NULL for those that the table lacks; none where there is no such table.
+    pub(super) fn rows(
+        &self,
+        writer: &Writer,
+        base: &str,
+        columns: &[&str],
+        take: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), Error> {
+        let Some(table) = self.table(writer, base) else { return Ok(()) };
+        let columns: Vec<String> = columns.iter().map(|column| table.column("t", column)).collect();
+        let statement = format!("SELECT {}, {} FROM {} t", table.row("t"), columns.join(", "), quoted(&table.name));
+        self.each(&table.name, &statement, take)
+    }
+
+    /// The times of a table, those of `except` left out of the span.
+    pub(super) fn times(&self, table: &Table, except: Option<&HashSet<i64>>) -> Result<Times, Error> {
+        let columns: Vec<String> = table.times.iter().map(|at| format!("t.{}", quoted(&table.columns[*at]))).collect();
+        let row = table.row("t");
+        let each = |form: &str| columns.iter().map(|column| form.replace('?', column)).collect::<Vec<_>>();
+        let no_time = each("typeof(?) NOT IN ('integer', 'null')").join(" OR ");
+        let set = each("coalesce(?, 0) <> 0").join(" OR ");
+        let (first, last) = (each("min(nullif(?, 0))").join(", "), each("max(nullif(?, 0))").join(", "));
+        let statement = format!(
+            "SELECT min(CASE WHEN {no_time} THEN {row} END), sum({set}), {first}, {last} FROM {} t",
+            quoted(&table.name)
+        );
+        let (mut times, mut wrong_at) = (Times::default(), None);
+        self.each(&table.name, &statement, &mut |found| {
+            wrong_at = found.get::<_, Option<i64>>(0)?;
+            if wrong_at.is_none() {
+                times.rows = found.get::<_, Option<i64>>(1)?.unwrap_or(0).unsigned_abs();
+                for at in 0..2 * columns.len() {
+                    times.add(found.get(at + 2)?);
+                }
+            }
+            Ok(())
+        })?;
+        if let Some(at) = wrong_at {
+            return Err(self.no_time(table, at));
+        }
+        if let Some(except) = except.filter(|except| !except.is_empty()) {
+            times.span = None;
+            let statement = format!("SELECT {row}, {} FROM {} t", columns.join(", "), quoted(&table.name));
+            self.each(&table.name, &statement, &mut |found| {
+                if !except.contains(&found.get(0)?) {
+                    for at in 0..columns.len() {
+                        times.add(found.get::<_, Option<i64>>(at + 1)?.filter(|time| *time != 0));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(times)
+    }
+
+    /// The refusal of a row in which something else stands where a time belongs.
+    fn no_time(&self, table: &Table, at: i64) -> Error {
+        let names: Vec<&str> = table.times.iter().map(|column| table.columns[*column].as_str()).collect();
+        let problem = format!(
+            "the table {}, row {at}: {} must hold whole numbers of nanoseconds, and one does not; correct the row in a copy of the file",
+            table.name,
+            names.join(", ")
+        );
+        Error::Database { path: self.path.to_owned(), problem }
+    }
+}
+
+impl Times {
+    fn add(&mut self, time: Option<i64>) {
+        let Some(time) = time.map(|time| Picoseconds::from(time) * PS_PER_NS) else { return };
+        let (first, last) = self.span.unwrap_or((time, time));
+        self.span = Some((first.min(time), last.max(time)));
+    }
+}
+
+impl Table {
+    /// A row's number, for a statement that knows the table by this name.
+    pub(super) fn row(&self, name: &str) -> String {
+        let column = self.rowid.map_or_else(|| "rowid".to_owned(), |at| quoted(&self.columns[at]));
+        format!("{name}.{column}")
+    }
+
+    /// A column, for a statement that knows the table by this name; NULL where there is none.
+    pub(super) fn column(&self, name: &str, column: &str) -> String {
+        if self.has(column) { format!("{name}.{}", quoted(column)) } else { "NULL".to_owned() }
+    }
+
+    pub(super) fn has(&self, column: &str) -> bool {
+        self.columns.iter().any(|known| known == column)
+    }
+}
+
+/// The event of a row `t`, as `e`: numbers of events repeat in merged files, so the guid counts where there is one.
+pub(super) fn join_event(table: &Table, event: &Table, by: &str) -> String {
+    let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };
+    format!("LEFT JOIN {} e ON e.\"id\" = {} {guid}", quoted(&event.name), table.column("t", by))
+}
+
+pub(super) const REGION: &str = "rocpd_region";
+pub(super) const STRING: &str = "rocpd_string";
+pub(super) const GUID: &str = "guid";
