@@ -134,7 +134,11 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
 
 fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
     let correction = stats.correction_ns.map_or_else(
-        || if stats.times > 0 { "put on another clock" } else { "no times" }.to_owned(),
+        || {
+            let moved =
+                if stats.uncertainty_ns.is_infinite() { "left on their own clock" } else { "put on another clock" };
+            if stats.times > 0 { moved } else { "no times" }.to_owned()
+        },
         |[least, median, most]| {
             let text = crate::table::signed;
             format!("moved by {} (median {}, to {})", text(least), text(median), text(most))

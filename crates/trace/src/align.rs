@@ -21,6 +21,7 @@ use crate::formats::{RewriteOptions, refuse_other_ending};
 use crate::model::{ClockPair, PS_PER_NS, Picoseconds};
 use crate::outputs;
 use crate::provenance;
+use crate::workers::workers;
 
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub struct Aligned<'a> {
     pub stats: AlignmentStats,
 }
 
-/// Traces being aligned, as many at once as there are processors: nothing is written before the first [`Iterator::next`], and
+/// Traces being aligned, several at once: nothing is written before the first [`Iterator::next`], and
 /// after an error no further ones are begun.
 #[derive(Debug)]
 #[must_use = "traces are written as the iterator is driven"]
@@ -143,8 +144,7 @@ impl<'a> Iterator for Aligning<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done.is_empty() {
-            let processors = std::thread::available_parallelism().map_or(1, usize::from);
-            let batch = self.next..self.outputs.len().min(self.next + processors);
+            let batch = self.next..self.outputs.len().min(self.next + workers());
             self.next = batch.end;
             let this = &*self;
             let done = std::thread::scope(|scope| {

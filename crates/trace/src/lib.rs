@@ -22,6 +22,7 @@ mod outputs;
 mod parts;
 pub mod protobuf;
 mod provenance;
+mod workers;
 pub mod write;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};

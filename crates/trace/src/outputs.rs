@@ -3,6 +3,8 @@
 //! Place in the flow: between the maps and the writing of `align`, `merge` and `check`. Beside an output is
 //! `NAME.alignment_stats.json`; those of several aligned traces are in a folder of their own. What it does not do: write traces.
 
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::NewFolders;
@@ -39,8 +41,9 @@ pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec
     }
     let folders = NewFolders::create(output).map_err(Error::io(output, "create"))?;
     let mut all: Vec<PathBuf> = Vec::new();
-    for calibrated in traces {
-        let path = output.join(calibrated.trace.path.file_name().unwrap_or_default());
+    let names = names(&traces.iter().map(|calibrated| calibrated.trace.path.as_path()).collect::<Vec<_>>());
+    for name in names {
+        let path = output.join(name);
         if all.contains(&path) {
             let problem = format!("two outputs would be {}; align them one by one", path.display());
             return Err(Error::Request { problem });
@@ -48,6 +51,29 @@ pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec
         all.push(path);
     }
     Ok((all, folders))
+}
+
+/// Names for the outputs of these inputs: their own, and where two have one name the folders by which they differ before it, as in
+/// `hostA.1_results.db`.
+fn names(inputs: &[&Path]) -> Vec<OsString> {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_owned();
+    let distinct: BTreeSet<OsString> = inputs.iter().map(|path| name(path)).collect();
+    if distinct.len() == inputs.len() {
+        return inputs.iter().map(|path| name(path)).collect();
+    }
+    let absolute: Vec<PathBuf> =
+        inputs.iter().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())).collect();
+    let shared = |depth: usize| {
+        absolute.windows(2).all(|pair| pair[0].components().nth(depth) == pair[1].components().nth(depth))
+    };
+    let above = (0..)
+        .take_while(|depth| shared(*depth) && absolute.iter().all(|path| path.components().count() > depth + 1))
+        .count();
+    let named = |path: &PathBuf| {
+        let parts: Vec<OsString> = path.components().skip(above).map(|part| part.as_os_str().to_owned()).collect();
+        parts.join(OsStr::new("."))
+    };
+    absolute.iter().map(named).collect()
 }
 
 /// One file under two names; a file that does not exist is nobody's.
@@ -91,3 +117,21 @@ pub(crate) fn write_json(path: &Path, document: &impl Serialize) -> Result<(), E
 /// What is beside every file that this program wrote.
 const STATISTICS: &str = "alignment_stats.json";
 const STATISTICS_FOLDER: &str = "alignment_stats";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_of_one_name_are_told_apart_by_their_folders() {
+        let check = |inputs: &[&str], expected: &[&str]| {
+            let inputs: Vec<&Path> = inputs.iter().map(Path::new).collect();
+            assert_eq!(names(&inputs), expected);
+        };
+        check(&["a/1.db", "a/2.db"], &["1.db", "2.db"]);
+        check(&["/t/hostA/1.db", "/t/hostB/1.db"], &["hostA.1.db", "hostB.1.db"]);
+        check(&["/t/hostA/x/1.db", "/t/hostB/1.db", "/t/hostB/2.db"], &["hostA.x.1.db", "hostB.1.db", "hostB.2.db"]);
+        // One file twice stays one name, and is refused.
+        check(&["/t/1.db", "/t/1.db"], &["1.db", "1.db"]);
+    }
+}

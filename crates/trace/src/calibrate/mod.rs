@@ -59,6 +59,7 @@ pub use request::{ClockSource, OutputClock, Request};
 pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
     let Traces { paths, read: mut traces, left_out } = traces::read(request, &source)?;
+    refuse_aligned(&traces, !matches!(source, Source::Nothing) || !request.snapshots.is_empty())?;
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| {
             trace.facts.pairs.clear();
@@ -105,6 +106,19 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let measured = source.survey().map(|survey| Measured::new(survey, request.extrapolate));
     make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request, measured)?;
     Ok(calibrated)
+}
+
+/// Refuses clocks for times that are on the common clock already: they would be corrected a second time.
+fn refuse_aligned(traces: &[NodeTrace], clocks: bool) -> Result<(), Error> {
+    let aligned = traces.iter().find_map(|trace| Some((trace, trace.facts.aligned_to.as_ref()?)));
+    match aligned.filter(|_| clocks) {
+        Some((trace, clock)) => {
+            let path = trace.path.display();
+            let problem = format!("{path}: is aligned already, to the {clock}; give the trace that the profiler wrote");
+            Err(Error::Nodes { problem })
+        }
+        None => Ok(()),
+    }
 }
 
 /// The offsets that the traces need.

@@ -27,6 +27,8 @@ pub struct TraceFacts {
     pub merged: bool,
     /// Which clock of its node its times are on.
     pub clock: TraceClock,
+    /// The clock that this program has put its times on already, where the file says so: they are on it, and on no node's own.
+    pub aligned_to: Option<String>,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
     /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own

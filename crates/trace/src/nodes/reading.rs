@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::Error;
 use crate::formats::{FactOptions, TraceFormat, detect};
 use crate::model::TraceFacts;
+use crate::workers::workers;
 
 /// A trace's format and what it says.
 pub(super) type Facts = (&'static dyn TraceFormat, TraceFacts);
@@ -31,7 +32,7 @@ pub(super) fn read_all(paths: &[PathBuf], options: &FactOptions, go_on: bool) ->
         }
         done
     };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(paths.len());
+    let workers = workers().min(paths.len());
     let mut all: Vec<Option<Result<Facts, Error>>> = paths.iter().map(|_| None).collect();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();

@@ -5,8 +5,8 @@
 //! functions, no rows of a gigabyte.
 //!
 //! A writer that was killed leaves a journal (`-journal`, `-wal`) beside its database, without which the file is not what was
-//! committed. SQLite must write to roll back, or to read a `-wal` for which there is no shared memory yet; where it may not, or would
-//! change the caller's file, both are copied into the folder for temporary files first.
+//! committed. SQLite must write to roll back, or to read a `-wal` for which there is no shared memory yet; so both are copied into the
+//! folder for temporary files first, and nothing is changed or left in the caller's.
 //! What it does not do: know tables.
 
 use std::ffi::OsString;
@@ -28,8 +28,10 @@ use crate::Error;
 pub(super) struct Readable {
     /// What the caller named, for messages.
     named: PathBuf,
-    /// What is opened: the same, or its copy.
+    /// What is opened: the file itself, not a link to it, or its copy.
     opened: PathBuf,
+    /// Nobody writes it, and SQLite need not look for who does, which would leave files beside it.
+    at_rest: bool,
     /// Removed when nobody reads any more.
     _copy: Option<TempDir>,
 }
@@ -40,19 +42,24 @@ impl Readable {
     /// # Errors
     /// It is none, it is damaged, or a program that writes it holds it locked for longer than [`LOCKED_FOR`].
     pub(super) fn find(path: &Path) -> Result<Readable, Error> {
-        expect_magic(path)?;
-        if !sidecars(path).any(|beside| beside.exists()) {
-            expect_length(path)?;
+        let logged = expect_magic(path)?;
+        // What a writer leaves lies beside the file, not beside a link to it.
+        let file = fs::canonicalize(path).map_err(Error::io(path, "open"))?;
+        let [journal, log, shared] = sidecars(&file).map(|beside| beside.exists());
+        if !(journal || log) {
+            expect_length(path, &file)?;
         }
-        let in_place = Readable { named: path.to_owned(), opened: path.to_owned(), _copy: None };
-        let problem = match in_place.probe() {
-            Ok(()) => return Ok(in_place),
-            Err(problem) => problem,
-        };
-        if !(needs_writing(&problem) && sidecars(path).any(|beside| beside.exists())) {
-            return Err(wrong(path, "opening it", &problem));
+        // A log of which the shared memory is gone was left by a crash, or copied: to read it here SQLite would make that again.
+        if !(logged && log && !shared) {
+            let at_rest = logged && !log;
+            let in_place = Readable { named: path.to_owned(), opened: file.clone(), at_rest, _copy: None };
+            match in_place.probe() {
+                Ok(()) => return Ok(in_place),
+                Err(problem) if needs_writing(&problem) && (journal || log) => {}
+                Err(problem) => return Err(wrong(path, "opening it", &problem)),
+            }
         }
-        let copied = Self::copy(path)?;
+        let copied = Self::copy(path, &file)?;
         copied.recover().map_err(|problem| wrong(path, "reading it with the journal beside it", &problem))?;
         Ok(copied)
     }
@@ -60,7 +67,7 @@ impl Readable {
     /// A connection of its own, on which one state of the file is seen.
     pub(super) fn connect(&self) -> Result<Connection, Error> {
         let open = || -> rusqlite::Result<Connection> {
-            let connection = Connection::open_with_flags(&self.opened, READING)?;
+            let connection = Connection::open_with_flags(self.uri(), READING)?;
             guard(&connection)?;
             connection.execute_batch("BEGIN; SELECT count(*) FROM sqlite_master")?;
             Ok(connection)
@@ -68,16 +75,16 @@ impl Readable {
         open().map_err(|problem| wrong(&self.named, "opening it", &problem))
     }
 
-    /// The file as a name for ATTACH, which opens it for reading only.
+    /// The file as a name by which it is opened for reading only.
     pub(super) fn uri(&self) -> String {
-        let mut uri = String::from("file:");
+        let mut uri = String::from("file://");
         for byte in self.opened.as_os_str().as_bytes() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
                 other => uri.push_str(&format!("%{other:02X}")),
             }
         }
-        uri.push_str("?mode=ro");
+        uri.push_str(if self.at_rest { "?mode=ro&immutable=1" } else { "?mode=ro" });
         uri
     }
 
@@ -86,7 +93,7 @@ impl Readable {
     /// # Errors
     /// Says what is damaged.
     pub(super) fn expect_whole(&self) -> Result<(), Error> {
-        let check = || structure(&self.opened);
+        let check = || structure(Path::new(&self.uri()));
         match check().map_err(|problem| wrong(&self.named, "checking it", &problem))?.as_str() {
             "ok" => Ok(()),
             said => {
@@ -97,27 +104,28 @@ impl Readable {
     }
 
     fn probe(&self) -> rusqlite::Result<()> {
-        let connection = Connection::open_with_flags(&self.opened, READING)?;
+        let connection = Connection::open_with_flags(self.uri(), READING)?;
         guard(&connection)?;
         connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))
     }
 
     /// The database and what its writer left beside it, in a folder where SQLite may write.
-    fn copy(path: &Path) -> Result<Readable, Error> {
+    fn copy(path: &Path, file: &Path) -> Result<Readable, Error> {
         let folder = TempDir::new().map_err(Error::io(&std::env::temp_dir(), "create a folder in"))?;
-        let name = path.file_name().unwrap_or_default();
-        let opened = folder.path().join(name);
-        let before = length(path)?;
-        fs::copy(path, &opened).map_err(Error::io(path, "copy"))?;
-        for (beside, to) in sidecars(path).zip(sidecars(&opened)).filter(|(beside, _)| beside.exists()) {
-            fs::copy(&beside, &to).map_err(Error::io(&beside, "copy"))?;
+        let opened = folder.path().join("copy.db");
+        let before = length(file)?;
+        fs::copy(file, &opened).map_err(Error::io(path, "copy"))?;
+        let [journal, log, _] = sidecars(file);
+        let [to_journal, to_log, _] = sidecars(&opened);
+        for (beside, to) in [(journal, to_journal), (log, to_log)].iter().filter(|(beside, _)| beside.exists()) {
+            fs::copy(beside, to).map_err(Error::io(beside, "copy"))?;
         }
-        let after = length(path)?;
+        let after = length(file)?;
         if before != after {
             let problem = "is being written while it is read; wait until its writer is done".to_owned();
             return Err(Error::Database { path: path.to_owned(), problem });
         }
-        Ok(Readable { named: path.to_owned(), opened, _copy: Some(folder) })
+        Ok(Readable { named: path.to_owned(), opened, at_rest: false, _copy: Some(folder) })
     }
 
     /// Opens the copy for writing once, by which SQLite brings it to what was committed.
@@ -129,8 +137,8 @@ impl Readable {
 }
 
 /// `ok`, or the first thing that is wrong with pages and rows.
-pub(super) fn structure(path: &Path) -> rusqlite::Result<String> {
-    let connection = Connection::open_with_flags(path, READING)?;
+pub(super) fn structure(file: &Path) -> rusqlite::Result<String> {
+    let connection = Connection::open_with_flags(file, READING)?;
     guard(&connection)?;
     connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
     connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
@@ -163,7 +171,7 @@ pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Erro
             ": the file is damaged or cut short; copy it again from its node, or leave it out"
         }
         Some(ErrorCode::NotADatabase) => ": it is no SQLite database, or encrypted, or damaged at its beginning",
-        Some(ErrorCode::TooBig) => ": a row is longer than 256 MiB",
+        Some(ErrorCode::TooBig) => ": a row is longer than 32 MiB, as no profiler's is; leave the file out",
         Some(ErrorCode::AuthorizationForStatementDenied) => {
             ": its definition does more than make it, as no profiler's does; the file was tampered with"
         }
@@ -173,22 +181,22 @@ pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Erro
     Error::Database { path: path.to_owned(), problem: format!("{doing}: {problem}{remedy}") }
 }
 
-/// Refuses what is empty or begins otherwise than every database.
-fn expect_magic(path: &Path) -> Result<(), Error> {
-    let mut head = Vec::with_capacity(MAGIC.len());
+/// Refuses what is empty or begins otherwise than every database; whether it is written by a log.
+fn expect_magic(path: &Path) -> Result<bool, Error> {
+    let mut head = Vec::with_capacity(HEADER_BYTES);
     let file = File::open(path).map_err(Error::io(path, "open"))?;
-    file.take(MAGIC.len() as u64).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
+    file.take(HEADER_BYTES as u64).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
     match head.as_slice() {
-        MAGIC => Ok(()),
+        begin if begin.starts_with(MAGIC) => Ok(begin.get(WRITES_BY..=READS_BY).is_some_and(|by| by.contains(&BY_LOG))),
         [] => Err(Error::malformed(path, 0, "is empty")),
         _ => Err(Error::malformed(path, 0, "is no SQLite database: it does not begin with \"SQLite format 3\"")),
     }
 }
 
 /// Refuses a file that is shorter than it says: its last pages may be of tables that nobody asks for.
-fn expect_length(path: &Path) -> Result<(), Error> {
+fn expect_length(path: &Path, file: &Path) -> Result<(), Error> {
     let mut head = Vec::with_capacity(HEADER_BYTES);
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
+    let file = File::open(file).map_err(Error::io(path, "open"))?;
     let length = file.metadata().map_err(Error::io(path, "look at"))?.len();
     file.take(HEADER_BYTES as u64).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
     let number = |at: usize| head.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_be_bytes);
@@ -211,11 +219,10 @@ fn needs_writing(problem: &rusqlite::Error) -> bool {
     matches!(problem.sqlite_error_code(), Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen))
 }
 
-/// The journal and the log that may lie beside a database.
-fn sidecars(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let path = path.as_os_str().to_owned();
-    ["-journal", "-wal"].into_iter().map(move |ending| {
-        let mut name: OsString = path.clone();
+/// The journal, the log, and the log's shared memory that may lie beside a database.
+pub(super) fn sidecars(path: &Path) -> [PathBuf; 3] {
+    ["-journal", "-wal", "-shm"].map(|ending| {
+        let mut name: OsString = path.as_os_str().to_owned();
         name.push(ending);
         PathBuf::from(name)
     })
@@ -230,12 +237,17 @@ fn length(path: &Path) -> Result<(u64, Option<std::time::SystemTime>), Error> {
 pub(super) const MAGIC: &[u8] = b"SQLite format 3\0";
 /// The header of a database, and where it states how often it was changed, its pages, and at which change these were counted.
 const HEADER_BYTES: usize = 100;
+/// Where it says how it is written and read, and what it says where that is by a log.
+const WRITES_BY: usize = 18;
+const READS_BY: usize = 19;
+const BY_LOG: u8 = 2;
 const CHANGES_AT: usize = 24;
 const PAGES_AT: usize = 28;
 const COUNTED_AT: usize = 92;
 /// How long a writer may hold a database locked before it is refused.
 const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// The longest row that is read; the profiler's are below a kilobyte, with a long environment some hundred.
-const LONGEST_ROW: i32 = 256 << 20;
+const LONGEST_ROW: i32 = 32 << 20;
 /// How a file is opened that nothing is written to.
-pub(super) const READING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+pub(super) const READING: OpenFlags =
+    OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_URI).union(OpenFlags::SQLITE_OPEN_NO_MUTEX);

@@ -61,8 +61,8 @@ pub(super) struct Table {
     pub(super) columns: Vec<String>,
     /// Which of them are times, by place.
     pub(super) times: Vec<usize>,
-    /// Which of them is another name of the row's number.
-    pub(super) rowid: Option<usize>,
+    /// By which name a statement gets the row's number; None where there is none (WITHOUT ROWID), or columns have taken all its names.
+    pub(super) rowid: Option<String>,
 }
 
 /// An index.
@@ -104,7 +104,7 @@ impl Catalog {
                 "index" if entry.sql.is_empty() => {}
                 "index" => catalog.indexes.push(Index { name: entry.name, table: entry.table, sql: entry.sql }),
                 // The profiler's own: they are written anew, whatever stands in them.
-                "view" if entry.name.starts_with(PREFIX) || canonical.contains(&entry.name.as_str()) => {}
+                "view" if canonical.contains(&entry.name.as_str()) => {}
                 "view" => catalog.foreign_views.push(entry.name),
                 kind => {
                     let (name, table) = (entry.name, entry.table);
@@ -115,6 +115,9 @@ impl Catalog {
                 }
             }
         }
+        // One over the tables of a base name is written anew, too.
+        let Catalog { tables, foreign_views, .. } = &mut catalog;
+        foreign_views.retain(|view| !tables.iter().any(|table| table.base == *view));
         for suffix in suffixes {
             catalog.writers.push(Writer::read(connection, schema, path, suffix)?);
         }
@@ -141,7 +144,7 @@ impl Catalog {
             let first = &self.writers[0].version;
             if version != first {
                 return refuse(format!(
-                    "holds tables of schema {first} and of schema {version}: merge them with --schema"
+                    "holds tables of schema {first} and of schema {version}: give the databases that were merged into it"
                 ));
             }
         }
@@ -211,13 +214,13 @@ impl Table {
     }
 }
 
-/// A table's columns, and which of them is the row's number.
+/// A table's columns, and the name of the row's number.
 fn columns(
     connection: &Connection,
     schema: &str,
     path: &Path,
     name: &str,
-) -> Result<(Vec<String>, Option<usize>), Error> {
+) -> Result<(Vec<String>, Option<String>), Error> {
     let failed = |problem: rusqlite::Error| wrong(path, &format!("reading the columns of {name}"), &problem);
     let mut statement = connection
         .prepare("SELECT name, type, pk, hidden FROM pragma_table_xinfo(?1, ?2) ORDER BY cid")
@@ -239,10 +242,17 @@ fn columns(
         }
         columns.push(column);
     }
-    // A key of one whole number is the row's number itself.
+    // A key of one whole number is the row's number itself, unless SQLite keeps an index for it: then it is a column like others.
+    let of_index = "SELECT count(*) FROM pragma_index_list(?1, ?2) WHERE origin = 'pk'";
+    let indexed: i64 = connection.query_row(of_index, [name, schema], |row| row.get(0)).map_err(failed)?;
     let rowid = match keys[..] {
-        [(at, true)] => Some(at),
-        _ => None,
+        [(at, true)] if indexed == 0 => Some(columns[at].clone()),
+        _ => {
+            let free = |of: &&str| !columns.iter().any(|column: &String| column.eq_ignore_ascii_case(of));
+            let known =
+                |of: &&str| connection.prepare(&format!("SELECT {of} FROM {schema}.{} LIMIT 0", quoted(name))).is_ok();
+            ["rowid", "_rowid_", "oid"].into_iter().filter(free).find(known).map(str::to_owned)
+        }
     };
     Ok((columns, rowid))
 }

@@ -77,7 +77,14 @@ impl Copying {
     /// Attaches an input; [`Self::detach`] is to follow.
     pub(super) fn attach(&self, input: &Readable, path: &Path) -> Result<(), Error> {
         let attached = self.connection.execute("ATTACH ?1 AS src", [input.uri()]).map(drop);
-        attached.map_err(|problem| wrong(path, "opening it", &problem))
+        attached.map_err(|problem| {
+            let doing = if problem.to_string().contains("text encoding") {
+                "opening it beside those before it, whose texts are stored otherwise (PRAGMA encoding); align it alone, or merge those that are alike"
+            } else {
+                "opening it"
+            };
+            wrong(path, doing, &problem)
+        })
     }
 
     /// What the attached input holds.
@@ -99,7 +106,7 @@ impl Copying {
     ) -> Result<RewriteStats, Error> {
         let doing = format!("copying the table {}", table.name);
         let failed = |problem: rusqlite::Error| wrong(path, &doing, &problem);
-        self.define(&table.sql, &table.name).map_err(failed)?;
+        self.define(&table.sql, &table.name, false).map_err(failed)?;
         let stats = if table.times.is_empty() {
             let name = quoted(&table.name);
             self.connection
@@ -109,7 +116,6 @@ impl Copying {
         } else {
             self.timed(path, table, map)?
         };
-        self.sequence(&table.name).map_err(failed)?;
         Ok(stats)
     }
 
@@ -118,11 +124,11 @@ impl Copying {
         let failed = |problem: rusqlite::Error| {
             wrong(path, &format!("making the index {} on {}", index.name, index.table), &problem)
         };
-        self.define(&index.sql, &index.table).map_err(failed)
+        self.define(&index.sql, &index.table, true).map_err(failed)
     }
 
     /// Runs the definition of a table, or of an index on it, which may do nothing else.
-    fn define(&mut self, sql: &str, table: &str) -> rusqlite::Result<()> {
+    fn define(&mut self, sql: &str, table: &str, computes: bool) -> rusqlite::Result<()> {
         let table = table.to_owned();
         self.connection.authorizer(Some(move |context: AuthContext<'_>| {
             let of_main = context.database_name.is_none_or(|name| name == "main");
@@ -132,6 +138,8 @@ impl Copying {
                 AuthAction::Insert { table_name } | AuthAction::Update { table_name, .. } => table_name == MASTER,
                 AuthAction::Read { table_name, .. } => table_name == MASTER || table_name == table,
                 AuthAction::Reindex { .. } | AuthAction::Transaction { .. } => true,
+                // CHECKs and defaults are not evaluated; what an index computes is.
+                AuthAction::Function { function_name } => !computes || HARMLESS.contains(&function_name),
                 _ => false,
             };
             if of_main && allowed { Authorization::Allow } else { Authorization::Deny }
@@ -144,7 +152,14 @@ impl Copying {
     /// Fills a table that has times.
     fn timed(&self, path: &Path, table: &Table, map: &mut MapFunction<'_>) -> Result<RewriteStats, Error> {
         let failed = |problem: rusqlite::Error| wrong(path, &format!("copying the table {}", table.name), &problem);
-        let [reading, writing] = statements(table);
+        let Some(number) = &table.rowid else {
+            let problem = format!(
+                "the table {} has times and no row numbers (WITHOUT ROWID): make it again with them in a copy",
+                table.name
+            );
+            return Err(Error::Database { path: path.to_owned(), problem });
+        };
+        let [reading, writing] = statements(table, number);
         let mut reading = self.connection.prepare(&reading).map_err(failed)?;
         let mut writing = self.connection.prepare(&writing).map_err(failed)?;
         let mut stats = RewriteStats::default();
@@ -169,24 +184,27 @@ impl Copying {
             drop(rows);
             if count > 0 {
                 *self.mapped.lock().unwrap_or_else(PoisonError::into_inner) = batch;
-                writing.execute(params![from, last]).map_err(failed)?;
+                let written = writing.execute(params![from, last]).map_err(failed)?;
+                if written != count {
+                    return Err(failed(changed()));
+                }
             }
             first = if count == ROWS { last.checked_add(1) } else { None };
         }
         Ok(stats)
     }
 
-    /// The number from which the table's next row would count, as it was.
-    fn sequence(&self, table: &str) -> rusqlite::Result<()> {
+    /// The numbers from which the tables' next rows would count, as they were. All at once: SQLite looks for each through all.
+    pub(super) fn sequences(&self) -> rusqlite::Result<()> {
         let exists = |schema: &str| -> rusqlite::Result<bool> {
             let found = format!("SELECT count(*) FROM {schema}.sqlite_master WHERE name = 'sqlite_sequence'");
             self.connection.query_row(&found, [], |row| row.get::<_, i64>(0)).map(|count| count > 0)
         };
         if exists("src")? && exists("main")? {
-            self.connection.execute("DELETE FROM main.sqlite_sequence WHERE name = ?1", [table])?;
-            self.connection.execute(
-                "INSERT INTO main.sqlite_sequence (name, seq) SELECT name, seq FROM src.sqlite_sequence WHERE name = ?1",
-                [table],
+            self.connection.execute_batch(
+                "DELETE FROM main.sqlite_sequence WHERE name IN (SELECT name FROM src.sqlite_master); \
+                 INSERT INTO main.sqlite_sequence (name, seq) SELECT name, seq FROM src.sqlite_sequence \
+                 WHERE name IN (SELECT name FROM main.sqlite_master WHERE type = 'table')",
             )?;
         }
         Ok(())
@@ -194,9 +212,9 @@ impl Copying {
 }
 
 /// What reads the times of some rows, and what copies these rows with the times that came of them.
-fn statements(table: &Table) -> [String; 2] {
+fn statements(table: &Table, number: &str) -> [String; 2] {
     let name = quoted(&table.name);
-    let row = table.rowid.map_or_else(|| "rowid".to_owned(), |at| quoted(&table.columns[at]));
+    let row = quoted(number);
     let times: Vec<String> = table.times.iter().map(|at| quoted(&table.columns[*at])).collect();
     let cells = table.columns.iter().enumerate().map(|(at, column)| {
         let column = quoted(column);
@@ -254,5 +272,7 @@ const ROWS: usize = 1 << 15;
 /// The function that hands out new times.
 const MAPPED: &str = "probe_sync_mapped";
 const MASTER: &str = "sqlite_master";
+/// What an index may compute.
+const HARMLESS: [&str; 8] = ["abs", "coalesce", "ifnull", "length", "lower", "nullif", "substr", "upper"];
 /// SQLite makes it with the first table that counts its rows.
 const SEQUENCE: &str = "sqlite_sequence";

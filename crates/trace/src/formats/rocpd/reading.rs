@@ -129,8 +129,7 @@ impl Times {
 impl Table {
     /// A row's number, for a statement that knows the table by this name.
     pub(super) fn row(&self, name: &str) -> String {
-        let column = self.rowid.map_or_else(|| "rowid".to_owned(), |at| quoted(&self.columns[at]));
-        format!("{name}.{column}")
+        self.rowid.as_ref().map_or_else(|| "NULL".to_owned(), |number| format!("{name}.{}", quoted(number)))
     }
 
     /// A column, for a statement that knows the table by this name; NULL where there is none.

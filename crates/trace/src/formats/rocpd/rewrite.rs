@@ -8,7 +8,7 @@
 //! The output is made beside its name, without a journal, because a half one is thrown away; checked by SQLite; then renamed.
 //! What it does not do: choose maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use probe_sync_files::AtomicFile;
 use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::access::{READING, Readable, guard, structure, wrong};
+use super::access::{READING, Readable, guard, sidecars, structure, wrong};
 use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
 use super::copy::Copying;
 use super::lift::{expect_liftable, lift};
@@ -65,6 +65,21 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     Ok(stats)
 }
 
+/// Refuses a name beside which the journal of an earlier database lies: whoever opens the new one would read it with that journal.
+fn refuse_sidecars(output: &Path) -> Result<(), Error> {
+    let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
+    match sidecars(&target).into_iter().find(|beside| beside.exists()) {
+        Some(left) => {
+            let (output, left) = (output.display(), left.display());
+            let problem = format!(
+                "the output {output}: {left} lies there, of an earlier database, and would be read as a part of it; remove it, or give another name"
+            );
+            Err(Error::Request { problem })
+        }
+        None => Ok(()),
+    }
+}
+
 fn refuse_annotations(annotate: bool) -> Result<(), Error> {
     if annotate {
         let problem = "--annotate: the tables of a database have no column for corrections; leave it out".to_owned();
@@ -92,6 +107,8 @@ struct Making {
     suffixes: BTreeMap<String, Vec<String>>,
     /// Which file a process's tables came from.
     sources: BTreeMap<String, PathBuf>,
+    /// Names of indexes that are there.
+    indexes: BTreeSet<String>,
     /// The schema that all are lifted to.
     lifted_to: Option<String>,
     version: Option<(String, PathBuf)>,
@@ -106,6 +123,7 @@ impl Making {
         let setting = |name: &str| pages.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0));
         let page_size = setting("page_size").map_err(failed)?;
         let encoding = setting("encoding").map_err(failed)?;
+        refuse_sidecars(output)?;
         let file = AtomicFile::create_seekable(output).map_err(Error::io(output, "create"))?;
         let failed = |problem: rusqlite::Error| wrong(output, "beginning it", &problem);
         let open = || -> rusqlite::Result<Connection> {
@@ -127,6 +145,7 @@ impl Making {
             columns: BTreeMap::new(),
             suffixes: BTreeMap::new(),
             sources: BTreeMap::new(),
+            indexes: BTreeSet::new(),
             lifted_to: None,
             version: None,
             notes: Vec::new(),
@@ -144,29 +163,31 @@ impl Making {
     ) -> Result<RewriteStats, Error> {
         let readable = Readable::find(path)?;
         let length = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
-        std::thread::scope(|scope| {
+        self.copying.attach(&readable, path)?;
+        let begun = self.copying.connection().execute_batch("BEGIN");
+        begun.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
+        let catalog = self.copying.catalog(path)?;
+        self.admit(path, &catalog, tags)?;
+        // Not before it is known that no column is computed.
+        let stats = std::thread::scope(|scope| {
             let whole = scope.spawn(|| readable.expect_whole());
-            self.copying.attach(&readable, path)?;
-            let stats = self.copy(path, map, tags, foreign)?;
-            self.copying.detach(path)?;
+            let stats = self.copy(path, &catalog, map, foreign)?;
             whole.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok(RewriteStats { bytes_read: length, ..stats })
-        })
+            Ok::<_, Error>(stats)
+        })?;
+        self.close(&catalog, tags).map_err(|problem| wrong(&self.output, "writing it", &problem))?;
+        self.copying.detach(path)?;
+        Ok(RewriteStats { bytes_read: length, ..stats })
     }
 
-    /// Copies the attached database, as it is at one moment.
+    /// Copies the tables and indexes of the attached database, as it is at one moment.
     fn copy(
         &mut self,
         path: &Path,
+        catalog: &Catalog,
         map: &mut MapFunction<'_>,
-        tags: &[(String, String)],
         foreign: Foreign,
     ) -> Result<RewriteStats, Error> {
-        let output = self.output.clone();
-        let failed = |problem: rusqlite::Error| wrong(&output, "writing it", &problem);
-        self.copying.connection().execute_batch("BEGIN").map_err(failed)?;
-        let catalog = self.copying.catalog(path)?;
-        self.admit(path, &catalog, tags)?;
         let mut stats = RewriteStats::default();
         for table in &catalog.tables {
             let of_table = self.copying.table(path, table, map)?;
@@ -174,21 +195,32 @@ impl Making {
             stats.untimed += of_table.untimed;
             self.suffixes.entry(table.base.clone()).or_default().push(table.suffix.clone());
         }
-        self.foreign(path, &catalog, foreign, map)?;
+        self.foreign(path, catalog, foreign, map)?;
         for index in &catalog.indexes {
             let of_ours = catalog.tables.iter().any(|table| table.name == index.table);
-            if of_ours || foreign == Foreign::Copied {
+            if !(of_ours || foreign == Foreign::Copied) {
+                continue;
+            }
+            if self.indexes.insert(index.name.clone()) {
                 self.copying.index(path, index)?;
+            } else {
+                let (path, name) = (path.display(), &index.name);
+                self.notes.push(format!("{path}: the index {name} is left out: another file has one of that name"));
             }
         }
+        Ok(stats)
+    }
+
+    /// Writes tags, and ends what was begun with the attached database.
+    fn close(&self, catalog: &Catalog, tags: &[(String, String)]) -> rusqlite::Result<()> {
+        self.copying.sequences()?;
         for writer in &catalog.writers {
             if self.lifted_to.as_ref().is_some_and(|wanted| *wanted != writer.version) {
-                lift(self.copying.connection(), writer).map_err(failed)?;
+                lift(self.copying.connection(), writer)?;
             }
             self.tag(&format!("{METADATA}{}", writer.suffix), tags)?;
         }
-        self.copying.connection().execute_batch("COMMIT").map_err(failed)?;
-        Ok(stats)
+        self.copying.connection().execute_batch("COMMIT")
     }
 
     /// Refuses a database that does not go with those before it.
@@ -269,6 +301,12 @@ impl Making {
                 for table in &catalog.foreign {
                     self.copying.table(path, table, map)?;
                 }
+                if !all.is_empty() {
+                    self.notes.push(format!(
+                        "tables that are not the profiler's are copied as they are, times included: {}",
+                        all.join(", ")
+                    ));
+                }
                 Ok(())
             }
             Foreign::Dropped if !all.is_empty() => {
@@ -290,18 +328,10 @@ impl Making {
         }
     }
 
-    fn tag(&self, table: &str, tags: &[(String, String)]) -> Result<(), Error> {
-        let insert = || -> rusqlite::Result<()> {
-            let mut insert = self
-                .copying
-                .connection()
-                .prepare(&format!("INSERT INTO main.{} (tag, value) VALUES (?1, ?2)", quoted(table)))?;
-            for (tag, value) in tags {
-                insert.execute(params![tag, value])?;
-            }
-            Ok(())
-        };
-        insert().map_err(|problem| wrong(&self.output, &format!("writing tags into {table}"), &problem))
+    fn tag(&self, table: &str, tags: &[(String, String)]) -> rusqlite::Result<()> {
+        let insert = format!("INSERT INTO main.{} (tag, value) VALUES (?1, ?2)", quoted(table));
+        let mut insert = self.copying.connection().prepare(&insert)?;
+        tags.iter().try_for_each(|(tag, value)| insert.execute(params![tag, value]).map(drop))
     }
 
     /// Writes the views, checks what was written, and gives the file its name; its length and what is worth telling.

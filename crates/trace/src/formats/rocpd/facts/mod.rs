@@ -27,22 +27,24 @@ use crate::model::{TraceClock, TraceFacts};
 /// Names file, table and row.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let readable = Readable::find(path)?;
+    let connection = readable.connect()?;
+    let catalog = Catalog::read(&connection, "main", path)?;
+    // Looking through all rows computes generated columns: not before it is known that there are none.
     if options.thorough {
         readable.expect_whole()?;
     }
-    let connection = readable.connect()?;
-    let catalog = Catalog::read(&connection, "main", path)?;
     of_database(&Database { path, connection: &connection, catalog: &catalog }, options)
 }
 
 fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFacts, Error> {
     let mut facts = TraceFacts::default();
     let nodes = identity(database, &mut facts)?;
-    let aligned = database.catalog.writers.iter().any(|writer| writer.aligned_to.is_some());
-    facts.clock = match nodes {
-        _ if aligned => TraceClock::System,
-        0 | 1 => TraceClock::Boot,
-        _ => TraceClock::SeveralBoot,
+    facts.aligned_to = aligned_to(database)?;
+    facts.clock = match &facts.aligned_to {
+        Some(clock) if clock.starts_with("boot clock") => TraceClock::Boot,
+        Some(_) => TraceClock::System,
+        None if nodes > 1 => TraceClock::SeveralBoot,
+        None => TraceClock::Boot,
     };
     let mut found = Markers::default();
     let mut collector = collectives::Collector::new(&options.spill);
@@ -72,6 +74,28 @@ fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFa
     (facts.pairs, facts.marks) = (found.pairs, found.marks);
     collector.finish(&mut facts);
     Ok(facts)
+}
+
+/// The clock that an alignment has put all processes on; None where there was none.
+///
+/// # Errors
+/// Processes are on different clocks: one file of them was not aligned, or another way.
+fn aligned_to(database: &Database<'_>) -> Result<Option<String>, Error> {
+    let mut writers = database.catalog.writers.iter();
+    let first = writers.next().and_then(|writer| writer.aligned_to.as_ref());
+    if let Some(other) = writers.find(|writer| writer.aligned_to.as_ref() != first) {
+        let said = |clock: Option<&String>| {
+            clock.map_or_else(|| "on its node's boot clock".to_owned(), |clock| format!("on the {clock}"))
+        };
+        let problem = format!(
+            "holds processes on different clocks: {} is {}, another {}; merge the databases that the profiler wrote",
+            other.guid,
+            said(other.aligned_to.as_ref()),
+            said(first)
+        );
+        return Err(Error::Database { path: database.path.to_owned(), problem });
+    }
+    Ok(first.cloned())
 }
 
 /// Whose the database is; how many nodes wrote into it.

@@ -85,6 +85,25 @@ fn odd_values_and_files_stay_what_they_are() {
 }
 
 #[test]
+fn rows_whose_number_is_no_column_are_all_copied() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("odd.db");
+    let connection = made(&path, GUID, "", &[]);
+    let suffix = schema::suffix_of(GUID);
+    connection
+        .execute_batch(&format!(
+            "CREATE TABLE \"rocpd_down{suffix}\" (id INTEGER PRIMARY KEY DESC, start BIGINT); \
+             INSERT INTO \"rocpd_down{suffix}\" VALUES (NULL, 10), (NULL, 20), (3, 30); \
+             CREATE TABLE \"rocpd_named{suffix}\" (rowid TEXT, \"end\" BIGINT CHECK (json_valid(rowid) OR 1), more TEXT DEFAULT (datetime('now'))); \
+             INSERT INTO \"rocpd_named{suffix}\" VALUES (NULL, 10, ''), ('5', 20, ''), (NULL, 30, ''); \
+             CREATE INDEX by_length ON \"rocpd_named{suffix}\" (abs(\"end\"))"
+        ))
+        .expect("tables");
+    drop(connection);
+    check(&[path]);
+}
+
+#[test]
 fn times_are_mapped_in_the_order_of_rows_and_keep_theirs() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("many.db");

@@ -42,6 +42,34 @@ fn a_log_beside_it_is_read_as_far_as_it_is_committed() {
 }
 
 #[test]
+fn nothing_is_left_beside_a_database_and_links_are_followed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [path, found, link] = ["writing.db", "found.db", "elsewhere/link.db"].map(|name| folder.path().join(name));
+    let connection = made(&path, GUID, "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0", &[]);
+    insert(&connection, 10);
+    copied(&path, &found);
+    let listing = |of: &Path| {
+        let entries = std::fs::read_dir(of).expect("a listing").map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = entries.filter(|name| !name.to_string_lossy().contains("aligned")).collect();
+        names.sort();
+        names
+    };
+    let before = listing(folder.path());
+    // A crash has left a log without its shared memory.
+    assert_eq!(starts(&found), [10]);
+    assert_eq!(listing(folder.path()), before);
+    std::fs::create_dir(folder.path().join("elsewhere")).expect("a folder");
+    std::os::unix::fs::symlink(&found, &link).expect("a link");
+    assert_eq!(starts(&link), [10]);
+    // Closed in order, it is at rest, and stays so.
+    drop(connection);
+    assert!(!folder.path().join("writing.db-wal").exists());
+    let before = listing(folder.path());
+    assert_eq!(starts(&path), [10]);
+    assert_eq!(listing(folder.path()), before);
+}
+
+#[test]
 fn a_hot_journal_is_rolled_back_in_a_copy() {
     let folder = tempfile::tempdir().expect("a folder");
     let [path, found] = ["writing.db", "found.db"].map(|name| folder.path().join(name));

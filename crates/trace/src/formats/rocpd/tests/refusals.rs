@@ -112,8 +112,8 @@ fn what_would_run_is_refused_and_never_runs() {
     );
     check_changed(
         "an index that computes",
-        &["the index i", "not authorized to use function: abs"],
-        "CREATE INDEX i ON \"rocpd_region{}\" (abs(start))",
+        &["the index i", "not authorized to use function: hex"],
+        "CREATE INDEX i ON \"rocpd_region{}\" (hex(zeroblob(start)))",
     );
     // Only by writing into the schema itself can such definitions come in.
     let by_hand = |name: &str, sql: &str| {
@@ -125,6 +125,72 @@ fn what_would_run_is_refused_and_never_runs() {
         "a virtual table",
         &["is virtual"],
         &by_hand("rocpd_track{}", "CREATE VIRTUAL TABLE \"rocpd_track{}\" USING zipfile(x)"),
+    );
+}
+
+#[test]
+fn computed_columns_are_not_computed_by_looking_for_damage() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("input.db");
+    let connection = made(&path, GUID, "", &[]);
+    let table = format!("rocpd_more{}", schema::suffix_of(GUID));
+    // Hours of work for whoever looks at all rows.
+    connection
+        .execute_batch(&format!(
+            "CREATE TABLE \"{table}\" (id INTEGER PRIMARY KEY, g TEXT NOT NULL AS (hex(zeroblob(1000000)))); \
+             WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n WHERE k < 1000000) INSERT INTO \"{table}\" (id) SELECT k FROM n"
+        ))
+        .expect("rows");
+    drop(connection);
+    let options = FactOptions { thorough: true, ..FactOptions::default() };
+    let refused = Rocpd.read_facts(&path, &options).expect_err("computed").to_string();
+    assert!(refused.contains("column g") && refused.contains("generated"), "{refused}");
+    assert!(aligned(&path, 5).is_err());
+}
+
+#[test]
+fn a_name_beside_which_an_older_journal_lies_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("input.db");
+    drop(made(&path, GUID, "", &[("rocpd_region", &region(10, 20))]));
+    for ending in ["-wal", "-journal", "-shm"] {
+        let left = folder.path().join(format!("input.aligned.db{ending}"));
+        std::fs::write(&left, b"of before").expect("a file");
+        let refused = aligned(&path, 5).expect_err(ending).to_string();
+        assert!(refused.contains(&format!("input.aligned.db{ending}")) && refused.contains("remove it"), "{refused}");
+        std::fs::remove_file(left).expect("a file");
+    }
+    aligned(&path, 5).expect("nothing is in the way");
+}
+
+#[test]
+fn processes_on_different_clocks_in_one_file_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, two] = ["one.db", "two.db"].map(|name| folder.path().join(name));
+    drop(made(&one, GUID, "", &[("rocpd_region", &region(10, 20))]));
+    drop(made(&two, OTHER_GUID, "", &[("rocpd_region", &region(10, 20))]));
+    let once = aligned(&one, 5).expect("aligned");
+    let options = FactOptions::default();
+    assert_eq!(Rocpd.read_facts(&once, &options).expect("facts").aligned_to.as_deref(), Some("system clock of node 0"));
+    // A merge as they are says nothing of clocks, so the file must.
+    let output = folder.path().join("mixed.db");
+    let mut maps = [later(0), later(0)];
+    let mut parts: Vec<MergeInput<'_>> = [&once, &two]
+        .into_iter()
+        .zip(&mut maps)
+        .map(|(path, map)| MergeInput { path: path.clone(), part: 0, name: String::new(), map, metadata: Vec::new() })
+        .collect();
+    merge(&mut parts, &output, &MergeOptions::default()).expect("as they are");
+    let refused = Rocpd.read_facts(&output, &options).expect_err("two clocks").to_string();
+    assert!(refused.contains("different clocks") && refused.contains("system clock of node 0"), "{refused}");
+}
+
+#[test]
+fn tables_without_row_numbers_are_refused_where_they_have_times() {
+    check_changed(
+        "without row numbers",
+        &["rocpd_more_", "WITHOUT ROWID"],
+        "CREATE TABLE \"rocpd_more{}\" (a TEXT PRIMARY KEY, start INTEGER) WITHOUT ROWID; INSERT INTO \"rocpd_more{}\" VALUES ('x', 7)",
     );
 }
 
@@ -199,11 +265,16 @@ fn databases_that_do_not_go_together_are_not_merged() {
         &["two.db", "rocpd_region_", "11 columns and 10"],
     );
     refused("CREATE TABLE notes (a); INSERT INTO notes VALUES (1)", OTHER_GUID, &["two.db", "notes", "--drop-foreign"]);
+    refused(
+        "CREATE VIEW rocpd_mine AS SELECT 1; CREATE TABLE notes (start INTEGER); INSERT INTO notes VALUES (1)",
+        OTHER_GUID,
+        &["notes"],
+    );
     // One may still leave it out, and one database may keep it.
     let output = Connection::open(merged(&[&one, &two], 5, true).expect("merged")).expect("a database");
     assert!(output.prepare("SELECT * FROM notes").is_err());
     let output = Connection::open(aligned(&two, 5).expect("aligned")).expect("a database");
-    assert_eq!(output.query_row("SELECT a FROM notes", [], |row| row.get::<_, i64>(0)).expect("a row"), 1);
+    assert_eq!(output.query_row("SELECT start FROM notes", [], |row| row.get::<_, i64>(0)).expect("a row"), 1);
 }
 
 #[test]

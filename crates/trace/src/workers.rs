@@ -1,0 +1,11 @@
+//! How many traces are worked on at once.
+//!
+//! Place in the flow: under reading facts and aligning. What it does not do: start threads.
+
+/// As many as there are processors, and few enough that memory stays bounded: each may hold some ten megabytes.
+pub(crate) fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MOST)
+}
+
+/// A disk serves no more.
+const MOST: usize = 4;
