@@ -90,11 +90,13 @@ fn told(facts: &TraceFacts) -> String {
         groups,
         merged,
         clock,
+        aligned_to,
         has_snapshot_plane,
         communicators,
         notes,
     } = facts;
-    let (planes, clocks) = ((merged, has_snapshot_plane, clock, communicators.len()), (pairs, marks, brackets));
+    let (planes, clocks) =
+        ((merged, has_snapshot_plane, clock, aligned_to, communicators.len()), (pairs, marks, brackets));
     format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
 }
 
