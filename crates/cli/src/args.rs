@@ -234,7 +234,7 @@ pub struct ExportArgs {
 /// Which traces, and what is known of their clocks.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
-    /// Traces, one per node: XSpace (*.xplane.pb) or PyTorch Kineto JSON (plain or gzip)
+    /// Traces, one per node or process: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), databases of rocprofv3 (*_results.db)
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
     /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
+use probe_sync_rocpd::writer::{Process, Region, Settings, Writer};
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::boot_clock::{Set, run};
-use crate::support::{complaint, text};
+use crate::support::{complaint, probe_sync, text, wait};
 
 /// By process: how much later than the true time its markers are stamped, ns. The tracer stamps some microseconds after the program has read the
 /// time.
@@ -73,6 +76,73 @@ fn databases_of_all_nodes_are_on_one_clock_alone_and_together() {
         );
         assert!(!again.status.success() && complaint(&again).contains("aligned already"), "{}", complaint(&again));
     }
+}
+
+/// Regions that both processes have at the same moments, on CLOCK_BOOTTIME as rocprofv3, for as long as the run goes on.
+fn recorded_beside(run: &mut Child, folder: &Path) -> Vec<PathBuf> {
+    let writers: Vec<Writer> = (0..2)
+        .map(|rank| {
+            let output = folder.join(format!("host{rank}/1_results.db"));
+            let mut process = Process::current();
+            process.guid = format!("0000000{rank}-0000-7000-8000-000000000000");
+            Writer::open(Settings { output, ..Settings::default() }, process).expect("a new file")
+        })
+        .collect();
+    let threads: Vec<_> = writers.iter().map(|writer| writer.thread(1, Some("main"))).collect();
+    let names: Vec<_> = writers.iter().map(|writer| writer.intern("step")).collect();
+    while run.try_wait().expect("our own child").is_none() {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let start_ns = now.tv_sec * 1_000_000_000 + now.tv_nsec;
+        for (thread, &name) in threads.iter().zip(&names) {
+            assert!(thread.region(Region {
+                name,
+                category: name,
+                start_ns,
+                end_ns: start_ns + 7_000,
+                ..Region::default()
+            }));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let paths = writers.iter().map(|writer| writer.path().to_owned()).collect();
+    drop(threads);
+    writers.into_iter().for_each(|writer| assert_eq!(writer.finish().expect("written").dropped, 0));
+    paths
+}
+
+/// The way of the README: a run beside the job, databases on each node's boot clock, one database of all. The ranks' system clocks differ by injected
+/// errors and their boot clock is one, so what both have recorded at one moment must be at one moment again.
+#[test]
+fn a_run_beside_the_job_puts_its_databases_on_one_clock() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let run_dir = [scratch.path().join("run")];
+    let flags = ["run", "--local", "2", "--duration", "5s", "--window", "500ms", "--fixed", "--inject-skew", "7"];
+    let mut measuring = probe_sync(&flags);
+    measuring.args(["--tracer-clock", "boottime", "--snapshot-pair-period-ms", "100", "--out"]).arg(&run_dir[0]);
+    let mut child = measuring.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let databases = recorded_beside(&mut child, &scratch.path().join("traces"));
+    assert!(wait(child).status.success());
+    let merged = [scratch.path().join("job.db")];
+    let files: [(&str, &[PathBuf]); 2] = [("--run-dir", &run_dir), ("--output", &merged)];
+    // What was recorded before the first window and after the last is no matter here.
+    let done = run("merge", &databases, &["--nodes", "0", "1", "--extrapolate", "10s"], &files);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let connection = Connection::open(&merged[0]).expect("a database");
+    let mut statement =
+        connection.prepare("SELECT start FROM rocpd_region WHERE guid = ?1 ORDER BY id").expect("its views");
+    let mut starts = |rank: usize| -> Vec<i64> {
+        let rows = statement.query_map([format!("0000000{rank}-0000-7000-8000-000000000000")], |row| row.get(0));
+        rows.expect("rows").collect::<Result<_, _>>().expect("rows")
+    };
+    let (zero, one) = (starts(0), starts(1));
+    assert!(zero.len() == one.len() && zero.len() > 100, "{} and {}", zero.len(), one.len());
+    // The first and the last half second are extrapolated.
+    let inside = 50..zero.len() - 50;
+    let mut apart: Vec<i64> = zero[inside.clone()].iter().zip(&one[inside]).map(|(a, b)| (a - b).abs()).collect();
+    apart.sort_unstable();
+    let [median, worst] = [apart[apart.len() / 2], apart[apart.len() - 1]];
+    println!("the same moment in two databases: {median} ns apart, at worst {worst}, of {} moments", apart.len());
+    assert!(median < 2_000 && worst < 50_000, "{median} ns, at worst {worst}");
 }
 
 #[test]
