@@ -390,17 +390,19 @@ fn communicators_are_told_apart_by_handle_and_sized_by_the_calls_that_made_them(
     assert_eq!(made(&[("ncclGroupStart", &[]), ("ncclCommDestroy", SUM), ("ncclGetVersion", &[])]), []);
 }
 
-/// Four ranks with a communicator of all and one of each pair, {0, 1} and {2, 3}, at the same addresses.
-fn pairs(folder: &Path, in_pair: &dyn Fn(u32) -> u32) -> Vec<Database> {
+/// Four ranks with a communicator of all and one of each pair, {0, 1} and {2, 3}, at the same addresses; how often each rank added up
+/// how many in its pair.
+fn pairs(folder: &Path, in_pair: &dyn Fn(u32) -> (u32, &'static str)) -> Vec<Database> {
     let ranks = (0..4).map(|rank: u32| {
         let mut database = process(folder, rank, &format!("host{rank}"), &torch(rank, 4));
         let (own, place) = (rank.to_string(), (rank % 2).to_string());
         database.call("ncclCommInitRank", 1, 2, &[("comm", "0x55d0"), ("nranks", "4"), ("myrank", &own)]);
         database.call("ncclCommInitRank", 3, 4, &[("comm", "0x66"), ("nranks", "2"), ("myrank", &place)]);
         database.call("ncclAllReduce", 100, 200, SUM);
-        for turn in 0..in_pair(rank) {
+        let (turns, count) = in_pair(rank);
+        for turn in 0..turns {
             let at = 1000 * i64::from(turn + 1);
-            database.call("ncclAllReduce", at, at + 100, &[("count", "64"), ("datatype", "7"), ("comm", "0x66")]);
+            database.call("ncclAllReduce", at, at + 100, &[("count", count), ("datatype", "7"), ("comm", "0x66")]);
         }
         database
     });
@@ -415,14 +417,44 @@ fn communicators_of_all_ranks_are_one_and_smaller_ones_where_nothing_else_is_pos
         std::fs::create_dir(&path).expect("a folder");
         path
     };
-    // The pairs did it three times and five times: 4 edges in the communicator of all, 2 in each of eight in the pairs.
-    let told = pairs(&at("told"), &|rank| if rank < 2 { 3 } else { 5 });
+    // The pairs added up other things, three times and five times: 4 edges in the communicator of all, 2 in each of eight in the pairs.
+    let told = pairs(&at("told"), &|rank| if rank < 2 { (3, "64") } else { (5, "32") });
     assert_eq!(counts(&judged(&told)), (4 + 2 * 8, 0, 0));
     // They did the same: {0, 3} and {1, 2} would fit as well.
-    let alike = pairs(&at("alike"), &|_| 3);
+    let alike = pairs(&at("alike"), &|_| (3, "64"));
     assert_eq!(counts(&judged(&alike)), (4, 0, 3));
     // A rank is missing: its pair's other half is nobody's, and whose the complete one is nothing proves.
     assert_eq!(counts(&judged(&told[..3])).0, 3);
+}
+
+#[test]
+fn traces_that_end_early_do_not_make_strangers_one_communicator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        path
+    };
+    // The traces of ranks 1 and 2 lack the last call of their pairs: by counts {0, 3} and {1, 2} would be one.
+    let cut = pairs(&at("cut"), &|rank| (if rank == 1 || rank == 2 { 99 } else { 100 }, "64"));
+    assert_eq!(counts(&judged(&cut)).0, 4);
+    // Or they lack the only one of its kind.
+    let mut lost = pairs(&at("lost"), &|_| (3, "64"));
+    for rank in [0, 3] {
+        lost[rank].call("ncclAllGather", 9_000, 9_100, &[("count", "1"), ("datatype", "7"), ("comm", "0x66")]);
+    }
+    assert_eq!(counts(&judged(&lost)).0, 4);
+    // Those of ranks 1 and 2 begin after their pairs were made.
+    let mut late = pairs(&at("late"), &|rank| (if rank == 1 || rank == 2 { 0 } else { 3 }, "64"));
+    for rank in [1, 2] {
+        let made = format!("DELETE FROM \"rocpd_arg{}\" WHERE event_id = 2", late[rank].suffix);
+        late[rank].connection.execute_batch(&made).expect("deleted");
+        for turn in 1..4 {
+            let at = 1000 * turn;
+            late[rank].call("ncclAllReduce", at, at + 100, &[("count", "64"), ("datatype", "7"), ("comm", "0x66")]);
+        }
+    }
+    assert_eq!(counts(&judged(&late)).0, 4);
 }
 
 #[test]
