@@ -614,3 +614,45 @@ fn where_kernels_are_in_the_database_calls_are_not_judged() {
     let facts = several.facts().expect("facts");
     assert_eq!((facts.collectives.len(), facts.communicators.iter().filter(|known| !known.named).count()), (1, 1));
 }
+
+#[test]
+fn many_rows_of_one_number_do_not_multiply() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    database.call("ncclAllReduce", 10, 20, SUM);
+    let (suffix, guid) = (database.suffix.clone(), database.guid());
+    let counted = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)";
+    // Calls and arguments of event 1; names, events and kernels of a table that has no key.
+    let rows = format!(
+        "BEGIN;
+         {counted} INSERT INTO \"rocpd_arg{suffix}\" (guid, event_id, name, value) SELECT '{guid}', 1, 'comm', i FROM n;
+         {counted} INSERT INTO \"rocpd_region{suffix}\" (guid, nid, pid, tid, start, \"end\", name_id, event_id)
+            SELECT '{guid}', 7, 1, 1, 100 * i, 100 * i + 5, 1, 1 FROM n;
+         DROP TABLE \"rocpd_event{suffix}\";
+         CREATE TABLE \"rocpd_event{suffix}\" (id INTEGER, guid TEXT, extdata JSONB);
+         {counted} INSERT INTO \"rocpd_event{suffix}\" SELECT 1, '{guid}', '{{\"message\": \"probe_sync.clock#5\"}}' FROM n;
+         COMMIT;"
+    );
+    database.connection.execute_batch(&rows).expect("rows");
+    let facts = database.facts().expect("facts");
+    assert_eq!((facts.collectives.len(), facts.pairs.len()), (20_001, 0));
+    assert!(facts.communicators.iter().all(|known| !known.named), "{:?}", facts.communicators);
+    let told = |parts: &[&str]| facts.notes.iter().any(|note| parts.iter().all(|part| note.contains(part)));
+    assert!(told(&["20001 calls", "more than 64 arguments", "rocpd_arg_"]), "{:?}", facts.notes);
+    assert!(told(&["rocpd_event_", "several rows of one id"]), "{:?}", facts.notes);
+    // So do names and kernels.
+    let rows = format!(
+        "BEGIN;
+         DROP TABLE \"rocpd_string{suffix}\";
+         CREATE TABLE \"rocpd_string{suffix}\" (id INTEGER, guid TEXT, string TEXT);
+         {counted} INSERT INTO \"rocpd_string{suffix}\" SELECT 1, '{guid}', 'ncclAllReduce' FROM n;
+         DROP TABLE \"rocpd_info_kernel_symbol{suffix}\";
+         CREATE TABLE \"rocpd_info_kernel_symbol{suffix}\" (id INTEGER, guid TEXT, kernel_name TEXT, display_name TEXT);
+         {counted} INSERT INTO \"rocpd_info_kernel_symbol{suffix}\" SELECT 1, '{guid}', 'k.kd', 'ncclDevKernel' FROM n;
+         {counted} INSERT INTO \"rocpd_kernel_dispatch{suffix}\" (guid, kernel_id, start, \"end\")
+            SELECT '{guid}', 1, 100 * i, 100 * i + 5 FROM n;
+         COMMIT;"
+    );
+    database.connection.execute_batch(&rows).expect("rows");
+    assert_eq!(database.facts().expect("facts").collectives.len(), 20_000);
+}
