@@ -318,6 +318,7 @@ impl Collector {
             facts.notes.push(format!("{} collectives have no start or no end", self.untimed));
         }
         if self.calls > 0 {
+            self.parts.set_of_calls();
             facts.notes.push(format!(
                 "{} collectives are judged by their calls, since no kernel of NCCL or RCCL is in the database: a call that returns \
                  before its operation has run looks like broken causality; trace kernels too",

@@ -587,6 +587,43 @@ fn calls_in_a_group_last_until_it_ends() {
 }
 
 #[test]
+fn what_calls_alone_say_holds_only_if_they_wait_and_is_told_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (kernels, name) in [(false, "calls"), (true, "kernels")] {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        let ranks: Vec<Database> = (0..2)
+            .map(|rank: u32| {
+                let mut database = process(&path, rank, &format!("host{rank}"), &torch(rank, 2));
+                let own = rank.to_string();
+                let made = [("comm", "0x55d0"), ("nranks", "2"), ("myrank", own.as_str())];
+                database.call("ncclCommInitRank", 1, 2, &made);
+                for turn in 1..20 {
+                    // Rank 1 comes 0.9 ms later each time, and no call waits.
+                    let at = 100_000_000 * turn + 900_000 * i64::from(rank);
+                    database.call("ncclAllReduce", at, at + 20_000, SUM);
+                    if kernels {
+                        database.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", at, at + 20_000);
+                    }
+                }
+                database
+            })
+            .collect();
+        let traces: Vec<PathBuf> = ranks.iter().map(|database| database.path.clone()).collect();
+        let verdict = calibrate(&Request { traces: traces.clone(), ..Request::default() }).expect("facts");
+        let verdict = check(&verdict);
+        let (of_calls, text) = (verdict.result.broken_of_calls, verdict.text());
+        assert_eq!((verdict.result.broken, of_calls), (19, if kernels { 0 } else { 19 }), "{text}");
+        assert_eq!(text.contains("broken only if every call waits"), !kernels, "{text}");
+        let request = Request { traces, clocks: ClockSource::Collectives, ..Request::default() };
+        let found = calibrate(&request).expect("two ranks").collectives.expect("asked");
+        let text = found.text();
+        assert_eq!((found.of_calls, text.contains("certain")), (!kernels, kernels), "{text}");
+        assert_eq!(text.contains("hold only if every call waits for its operation"), !kernels, "{text}");
+    }
+}
+
+#[test]
 fn where_kernels_are_in_the_database_calls_are_not_judged() {
     let folder = tempfile::tempdir().expect("a folder");
     let ranks: Vec<Database> = (0..2)
