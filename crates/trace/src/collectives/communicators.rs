@@ -11,7 +11,7 @@
 //!   place (0, 1, …) is taken by exactly one process, these are one. Two pairs of ranks that did the same are not told apart, and
 //!   one in which nothing was done leaves all of its size open: a trace may have lost what was.
 //! - **Counts confirm, and never tell apart.** A trace may end early, or begin late: it then has fewer of a kind than the others of its
-//!   communicator, or none of it, and may so have as many as a stranger. So of the communicators of one size each must have a kind that
+//!   communicator, or none of it, and may so have as many as another communicator. So of the communicators of one size each must have a kind that
 //!   no other has. One that has none leaves itself and all that share a kind with it open. One of unknown size counts with all sizes
 //!   below the job's.
 //! - **Unknown size**, since a trace begins later: where every process has one communicator and all did the same in it, down to a

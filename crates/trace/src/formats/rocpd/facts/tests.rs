@@ -428,7 +428,7 @@ fn communicators_of_all_ranks_are_one_and_smaller_ones_where_nothing_else_is_pos
 }
 
 #[test]
-fn traces_that_end_early_do_not_make_strangers_one_communicator() {
+fn traces_that_end_early_do_not_make_two_communicators_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| {
         let path = folder.path().join(name);
