@@ -10,6 +10,10 @@
 //! - **Some ranks.** Where the traces of all ranks are here, and of the communicators of one size in which the same was done each
 //!   place (0, 1, …) is taken by exactly one process, these are one. Two pairs of ranks that did the same are not told apart, and
 //!   one in which nothing was done leaves all of its size open: a trace may have lost what was.
+//! - **Counts confirm, and never tell apart.** A trace may end early, or begin late: it then has fewer of a kind than the others of its
+//!   communicator, or none of it, and may so have as many as another communicator. So of the communicators of one size each must have a kind that
+//!   no other has. One that has none leaves itself and all that share a kind with it open. One of unknown size counts with all sizes
+//!   below the job's.
 //! - **Unknown size**, since a trace begins later: where every process has one communicator and all did the same in it, down to a
 //!   root as high as the number of processes allows, it has at least as many ranks as there are processes, and these are one. Who
 //!   has which rank in it is then known only where all processes state their rank of the job; else its roots are nobody's.
@@ -57,11 +61,12 @@ pub(crate) fn join(processes: &mut [Process<'_>]) {
     if unnamed {
         return;
     }
+    let doubtful = doubtful(&candidates, job.size);
     let unused: BTreeSet<u32> =
         candidates.keys().filter(|(_, profile)| profile.is_empty()).filter_map(|(size, _)| *size).collect();
     let mut joined: BTreeMap<(usize, u32), Joined> = BTreeMap::new();
-    for (count, ((size, profile), members)) in candidates.into_iter().enumerate() {
-        let open = size.is_some_and(|size| size < job.size && unused.contains(&size));
+    for ((count, ((size, profile), members)), doubtful) in candidates.into_iter().enumerate().zip(doubtful) {
+        let open = doubtful || size.is_some_and(|size| size < job.size && unused.contains(&size));
         let Some(ranks) = job.one(processes, size, &profile, &members).filter(|_| !open) else { continue };
         let name = format!("communicator {count} of {} ranks", ranks.len());
         let known = size.is_some() || members.iter().all(|member| processes[member.place].is_known);
@@ -84,8 +89,10 @@ pub(crate) fn join(processes: &mut [Process<'_>]) {
 
 /// Communicators that may be one: by size, and what was done in them.
 type Classes = BTreeMap<(Option<u32>, Profile), Vec<Member>>;
-/// How often each kind of collective was done, by name, kind and signature.
-type Profile = BTreeMap<(String, CollectiveKind, String), u64>;
+/// How often each kind of collective was done.
+type Profile = BTreeMap<Kind, u64>;
+/// A kind of collective: name, kind and signature.
+type Kind = (String, CollectiveKind, String);
 
 /// A process's communicator.
 struct Member {
@@ -181,6 +188,35 @@ impl Job {
             (false, false) => None,
         }
     }
+}
+
+/// Which classes, in their order, may be another with collectives lost: they, or one that shares a kind with them, have no kind of
+/// their own among those of their size. Two classes at a time would take the square of them.
+fn doubtful(classes: &Classes, job_size: u32) -> Vec<bool> {
+    let mut of_size: BTreeMap<(Option<u32>, &Kind), usize> = BTreeMap::new();
+    let mut of_any: BTreeMap<&Kind, usize> = BTreeMap::new();
+    for (size, profile) in classes.keys() {
+        for kind in profile.keys() {
+            *of_size.entry((*size, kind)).or_default() += 1;
+            *of_any.entry(kind).or_default() += 1;
+        }
+    }
+    let in_part = |size: &Option<u32>| size.is_some_and(|size| size < job_size);
+    let among = |size: &Option<u32>, kind| {
+        let unknown = if in_part(size) { of_size.get(&(None, kind)).copied().unwrap_or(0) } else { 0 };
+        let alike = if size.is_none() { &of_any[kind] } else { &of_size[&(*size, kind)] };
+        alike + unknown
+    };
+    let mut shared: BTreeSet<(Option<u32>, &Kind)> = BTreeSet::new();
+    for (size, profile) in classes.keys() {
+        if profile.keys().all(|kind| among(size, kind) > 1) {
+            shared.extend(profile.keys().map(|kind| (*size, kind)));
+        }
+    }
+    let is_shared = |(size, profile): &(Option<u32>, Profile)| {
+        profile.keys().any(|kind| shared.contains(&(*size, kind)) || in_part(size) && shared.contains(&(None, kind)))
+    };
+    classes.keys().map(is_shared).collect()
 }
 
 /// The highest root that a profile names.

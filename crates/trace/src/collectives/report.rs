@@ -85,6 +85,13 @@ fn verdict(report: &CheckReport) -> String {
             format!("{broken} of {edges} edges are broken, {violations} of them beyond the clocks' uncertainty")
         }
     };
+    let broken = match report.broken_of_calls {
+        0 => broken,
+        calls => format!(
+            "{broken}; {calls} of them end with a call, and are broken only if every call waits for its operation: one may return \
+             before it has run; trace kernels too (--kernel-trace)"
+        ),
+    };
     match report.unjudged() {
         none if none.is_empty() => broken,
         left => format!("{broken}; this is of a part only: {left} could not be judged"),

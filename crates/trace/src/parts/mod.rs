@@ -41,6 +41,7 @@ pub struct CollectiveParts {
     /// Runs cannot be merged, since the disk is full or cannot be read; they stay as they are.
     unmerged: bool,
     problem: Option<String>,
+    of_calls: bool,
     /// Added to every time.
     origin_ps: Picoseconds,
 }
@@ -85,6 +86,16 @@ impl CollectiveParts {
         if self.held.len() >= HELD_MAX {
             self.write_run();
         }
+    }
+
+    /// Says that the parts are calls, which may return before their operation has run: their ends prove nothing alone.
+    pub(crate) fn set_of_calls(&mut self) {
+        self.of_calls = true;
+    }
+
+    /// Whether the parts are calls, which may return before their operation has run.
+    pub(crate) fn of_calls(&self) -> bool {
+        self.of_calls
     }
 
     /// Moves all times, those to come included: a base may stand at the end of a file.

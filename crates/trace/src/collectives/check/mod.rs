@@ -53,6 +53,9 @@ pub struct CheckReport {
     pub broken: usize,
     /// Of the broken ones, those that the clocks' uncertainty explains.
     pub explained: usize,
+    /// Of the broken ones, those whose end is that of a call, which may return before its operation has run: such an edge proves nothing
+    /// unless the call waits.
+    pub broken_of_calls: usize,
     /// Edges beside these that depend on a clock that is not known: nothing is said of them.
     pub unjudged_edges: usize,
     /// Operations with parts on at least two nodes.
@@ -313,6 +316,7 @@ impl<'a> Judge<'a> {
         line.explained += usize::from(explained);
         line.worst_ns = line.worst_ns.max(by_ns);
         self.report.nodes[end.part.node].broken += 1;
+        self.report.broken_of_calls += usize::from(self.nodes[end.part.node].parts.of_calls());
         let (ended, started) = (&self.nodes[end.part.node], &self.nodes[start.part.node]);
         let name = operation.parts.first().map_or("", |part| part.label.name.as_str());
         self.report.broken_edges.push(BrokenEdge {

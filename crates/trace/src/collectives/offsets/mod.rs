@@ -23,6 +23,9 @@
 //!
 //! An estimate that breaks an operation all the same is moved to the nearest that breaks none (`nearest`).
 //!
+//! Where the parts are calls, all this holds only if every call waits for its operation ([`CollectiveOffsets::of_calls`]): a call that
+//! returns at once ends before others begin, and moves bounds and estimate alike.
+//!
 //! What it does not do: bound clocks by rooted or point-to-point operations (one direction only), or use ambiguous ones.
 
 mod nearest;
@@ -77,6 +80,9 @@ pub struct CollectiveOffsets {
     pub pairs: usize,
     /// Every node, in the order given.
     pub nodes: Vec<NodeOffset>,
+    /// Some were learnt from calls of a library, which may return before their operation has run: bounds and estimates hold only if every
+    /// call waits for it.
+    pub of_calls: bool,
     /// What did not fit together, as sentences: pairs left out, cycles of bounds that contradict each other.
     pub notes: Vec<String>,
 }
@@ -124,24 +130,33 @@ impl CollectiveOffsets {
             self.reference
         );
         for node in &self.nodes {
-            text.push_str(&node.sentence());
+            text.push_str(&node.sentence(self.of_calls));
+        }
+        if let Some(warning) = self.warning() {
+            text.push_str(&format!("{warning}\n"));
         }
         for note in &self.notes {
             text.push_str(&format!("note: {note}\n"));
         }
         text
     }
+
+    /// On what the bounds depend that nothing here can see, and what to do.
+    pub fn warning(&self) -> Option<&'static str> {
+        self.of_calls.then_some(OF_CALLS)
+    }
 }
 
 impl NodeOffset {
-    fn sentence(&self) -> String {
+    fn sentence(&self, of_calls: bool) -> String {
         let Self { node, name, .. } = self;
         if !self.reachable {
             return format!("node {node} ({name}): no operation joins it to the reference\n");
         }
         let bounds = match (self.bound_lo_ns, self.bound_hi_ns, self.width_ns()) {
             (Some(low), Some(high), Some(width)) => {
-                format!("certainly within {} to {}, which is {} wide", span(low), span(high), span(width))
+                let within = if of_calls { "if every call waits, within" } else { "certainly within" };
+                format!("{within} {} to {}, which is {} wide", span(low), span(high), span(width))
             }
             _ => "without bounds".to_owned(),
         };
@@ -213,6 +228,7 @@ pub(crate) fn from_collectives(
         span_ns,
         operations: visits.len(),
         pairs: edges.len(),
+        of_calls: nodes.iter().any(|node| node.parts.of_calls()),
         nodes: found,
         notes,
     })
@@ -408,6 +424,10 @@ fn offset(
 fn named(nodes: &[NodeCollectives<'_>], edge: Edge) -> String {
     format!("nodes {} and {}", nodes[edge.src.index()].node, nodes[edge.dst.index()].node)
 }
+
+const OF_CALLS: &str = "these offsets are learnt from calls of NCCL or RCCL, and they and their bounds hold only if every call waits for its \
+                        operation: one that returns before shifts them unseen; trace kernels too (--kernel-trace), or measure \
+                        the clocks with a run";
 
 /// Nodes of one operation up to which every pair is an edge: 2016 edges.
 const ALL_PAIRS_NODES: usize = 64;

@@ -16,7 +16,7 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use super::catalog::{Table, Writer, quoted};
-use super::reading::{Database, GUID, REGION, STRING};
+use super::reading::{Database, REGION, STRING, join_one};
 use crate::Error;
 use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Recipients, Replicas,
@@ -41,6 +41,7 @@ pub(super) struct Collector {
     track: (i64, i64),
     depth: u32,
     grouped: Vec<CollectiveEvent>,
+    notes: Vec<String>,
 }
 
 /// A call that made a communicator.
@@ -53,7 +54,6 @@ struct Made {
 /// A call with its arguments.
 #[derive(Default)]
 struct Call {
-    row: i64,
     name: String,
     track: (i64, i64),
     start: Option<i64>,
@@ -65,6 +65,8 @@ struct Call {
     peer: Option<u32>,
     size: Option<u32>,
     rank: Option<u32>,
+    /// Rows of arguments that its event has.
+    arguments: i64,
 }
 
 /// Takes the calls, or else the kernels, of one writer in.
@@ -82,49 +84,66 @@ fn read_calls(database: &Database<'_>, writer: &Writer, collector: &mut Collecto
         return Ok(());
     };
     let arg = database.table(writer, "rocpd_arg");
-    let mut call = Call { row: i64::MIN, ..Call::default() };
-    let mut any = false;
+    let mut many = 0;
     database.each(&region.name, &calls(region, string, arg), &mut |row| {
-        let number = row.get(0)?;
-        if !any || number != call.row {
-            if any {
-                collector.call(std::mem::take(&mut call));
-            }
-            any = true;
-            call = Call::of(row, number)?;
-        }
-        call.argument(row)
-    })?;
-    if any {
+        let call = Call::of(row)?;
+        many += u64::from(call.arguments > ARGUMENTS_MAX);
         collector.call(call);
+        Ok(())
+    })?;
+    if let Some(arg) = arg.filter(|_| many > 0) {
+        collector.notes.push(format!(
+            "{many} calls of NCCL or RCCL belong to events that have more than {ARGUMENTS_MAX} arguments each in the table {}; their \
+             arguments are not used: look at its event_id",
+            arg.name
+        ));
     }
     collector.end_of_track();
     Ok(())
 }
 
-/// The statement that reads calls, each with a row per argument, by thread and time.
+/// The statement that reads calls by thread and time, each once with its arguments.
+///
+/// Names and arguments are grouped first: where many rows have one number, a join of the tables themselves would give as many rows as
+/// their product.
 fn calls(region: &Table, string: &Table, arg: Option<&Table>) -> String {
-    let (join, name, value) = match arg {
+    let (join, values) = match arg {
         Some(arg) => {
-            let guid = if region.has(GUID) && arg.has(GUID) { "AND a.\"guid\" = t.\"guid\"" } else { "" };
-            let join = format!("LEFT JOIN {} a ON a.\"event_id\" = t.\"event_id\" {guid}", quoted(&arg.name));
-            (join, arg.column("a", "name"), arg.column("a", "value"))
+            let join = join_one((region, "event_id"), (arg, "event_id"), "a", &arguments(arg));
+            (format!("LEFT JOIN {join}"), "a.number, a.type, a.comm, a.root, a.peer, a.size, a.own, a.amount")
         }
-        None => (String::new(), "NULL".to_owned(), "NULL".to_owned()),
+        None => (String::new(), "NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0"),
     };
     let thread = if region.has("tid") { region.column("t", "tid") } else { region.column("t", "track_id") };
     let process = region.column("t", "pid");
     let row = region.row("t");
     format!(
-        "SELECT {row}, {process}, {thread}, {}, {}, s.\"string\", {name}, {value} FROM {} t CROSS JOIN {} s {join} \
-         WHERE s.\"id\" = t.\"name_id\" AND (s.\"string\" GLOB 'nccl*' OR s.\"string\" GLOB 'rccl*') \
-         ORDER BY {process}, {thread}, {}, {row}",
+        "SELECT {process}, {thread}, {}, {}, s.name, {values} FROM {} t CROSS JOIN (SELECT CAST(\"id\" AS INTEGER) AS id, \
+         min(\"string\") AS name FROM {} WHERE \"string\" GLOB 'nccl*' OR \"string\" GLOB 'rccl*' GROUP BY 1) s {join} \
+         WHERE s.id = CAST({} AS INTEGER) ORDER BY {process}, {thread}, {}, {row}",
         region.column("t", "start"),
         region.column("t", "end"),
         quoted(&region.name),
         quoted(&string.name),
+        region.column("t", "name_id"),
         region.column("t", "start"),
     )
+}
+
+/// The arguments of an event that are needed, and how many it has.
+fn arguments(arg: &Table) -> String {
+    let value = arg.column("o", "value");
+    let of = |names: &str, result: &str| format!("max(CASE WHEN o.\"name\" IN ({names}) THEN {value} END) AS {result}");
+    let values = [
+        of("'count', 'sendcount', 'recvcount'", "number"),
+        of("'datatype'", "type"),
+        of("'comm', 'newcomm'", "comm"),
+        of("'root'", "root"),
+        of("'peer'", "peer"),
+        of("'nranks'", "size"),
+        of("'myrank', 'rank'", "own"),
+    ];
+    format!("{}, count(*) AS amount", values.join(", "))
 }
 
 /// Whether there is a dispatch of a kernel that NCCL or RCCL made.
@@ -143,15 +162,16 @@ fn has_kernels(database: &Database<'_>, writer: &Writer) -> Result<bool, Error> 
 
 /// The statement that reads dispatches of kernels of NCCL or RCCL.
 fn kernels(dispatch: &Table, symbol: &Table) -> String {
-    let (display, full) = (symbol.column("s", "display_name"), symbol.column("s", "kernel_name"));
-    let guid = if dispatch.has(GUID) && symbol.has(GUID) { "AND s.\"guid\" = t.\"guid\"" } else { "" };
+    let (display, full) = (symbol.column("o", "display_name"), symbol.column("o", "kernel_name"));
+    let of_library = |name: &str| format!("{name} LIKE '%nccl%' OR {name} LIKE '%rccl%'");
+    let (shown, stated) = (of_library(&display), of_library(&full));
+    let name = format!("min(CASE WHEN {shown} OR {stated} THEN coalesce({display}, {full}) END) AS name");
     format!(
-        "SELECT coalesce({display}, {full}), {}, {} FROM {} t CROSS JOIN {} s WHERE s.\"id\" = t.\"kernel_id\" {guid} \
-         AND ({display} LIKE '%nccl%' OR {display} LIKE '%rccl%' OR {full} LIKE '%nccl%' OR {full} LIKE '%rccl%')",
+        "SELECT s.name, {}, {} FROM {} t CROSS JOIN {} WHERE s.name IS NOT NULL",
         dispatch.column("t", "start"),
         dispatch.column("t", "end"),
         quoted(&dispatch.name),
-        quoted(&symbol.name),
+        join_one((dispatch, "kernel_id"), (symbol, "id"), "s", &name),
     )
 }
 
@@ -185,6 +205,7 @@ impl Collector {
             track: (0, 0),
             depth: 0,
             grouped: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -297,12 +318,14 @@ impl Collector {
             facts.notes.push(format!("{} collectives have no start or no end", self.untimed));
         }
         if self.calls > 0 {
+            self.parts.set_of_calls();
             facts.notes.push(format!(
                 "{} collectives are judged by their calls, since no kernel of NCCL or RCCL is in the database: a call that returns \
                  before its operation has run looks like broken causality; trace kernels too",
                 self.calls
             ));
         }
+        facts.notes.extend(self.notes);
         facts.notes.extend(self.parts.left_out_note());
         (facts.collectives, facts.communicators) = (self.parts, self.communicators);
     }
@@ -339,25 +362,24 @@ impl Collector {
 }
 
 impl Call {
-    fn of(row: &Row<'_>, number: i64) -> rusqlite::Result<Call> {
-        let track = (integer(row, 1)?.unwrap_or(0), integer(row, 2)?.unwrap_or(0));
-        let name = String::from_utf8_lossy(&bytes(row, 5)?).chars().take(TEXT_MAX).collect();
-        Ok(Call { row: number, track, start: time(row, 3)?, end: time(row, 4)?, name, ..Call::default() })
-    }
-
-    fn argument(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
-        let value = bytes(row, 7)?;
-        match &bytes(row, 6)?[..] {
-            b"count" | b"sendcount" | b"recvcount" => self.count = value,
-            b"datatype" => self.datatype = value,
-            b"comm" | b"newcomm" => self.communicator = value,
-            b"root" => self.root = number(&value),
-            b"peer" => self.peer = number(&value),
-            b"nranks" => self.size = number(&value),
-            b"myrank" | b"rank" => self.rank = number(&value),
-            _ => {}
+    fn of(row: &Row<'_>) -> rusqlite::Result<Call> {
+        let track = (integer(row, 0)?.unwrap_or(0), integer(row, 1)?.unwrap_or(0));
+        let name = String::from_utf8_lossy(&bytes(row, 4)?).chars().take(TEXT_MAX).collect();
+        let arguments = integer(row, 12)?.unwrap_or(0);
+        let call = Call { name, track, start: time(row, 2)?, end: time(row, 3)?, arguments, ..Call::default() };
+        if arguments > ARGUMENTS_MAX {
+            return Ok(call);
         }
-        Ok(())
+        Ok(Call {
+            count: bytes(row, 5)?,
+            datatype: bytes(row, 6)?,
+            communicator: bytes(row, 7)?,
+            root: number(&bytes(row, 8)?),
+            peer: number(&bytes(row, 9)?),
+            size: number(&bytes(row, 10)?),
+            rank: number(&bytes(row, 11)?),
+            ..call
+        })
     }
 }
 
@@ -421,6 +443,8 @@ fn number(text: &[u8]) -> Option<u32> {
 
 /// Communicators of a process that are remembered.
 const COMMUNICATORS_MAX: usize = 10_000;
+/// Arguments of an event; calls have a dozen.
+const ARGUMENTS_MAX: i64 = 64;
 /// Operations of one group that are held until it ends.
 const GROUPED_MAX: usize = 100_000;
 /// Longer names and values are cut.

@@ -3,7 +3,7 @@
 //! Place in the flow: under `facts`. A marker is the name of a region, or the message of a region's or sample's event. One with ONE
 //! number, `clkmark#<true time>`, states no time of its node's clock and is none. What it does not do: judge whether they fit a clock.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use probe_sync_estimate::record::parse_mark_name;
 use rusqlite::Row;
@@ -103,19 +103,20 @@ pub(super) fn read(
     markers: &mut Markers,
 ) -> Result<HashSet<i64>, Error> {
     let event = database.table(writer, "rocpd_event");
-    let (join, message) = event.map_or_else(
-        || (String::new(), "NULL".to_owned()),
-        |event| (join_event(table, event, "event_id"), event.column("e", EXTRA)),
-    );
+    let [join, message, amount] = event
+        .map_or_else(|| [String::new(), "NULL".to_owned(), "1".to_owned()], |event| join_event(table, event, EXTRA));
     let (row, extra) = (table.row("t"), table.column("t", EXTRA));
     // Most rows have neither; names are asked for where some name is a marker at all.
-    let messages = format!("WHERE length({message}) > 2 OR length({extra}) > 2");
+    let messages = format!("WHERE length({message}) > 2 OR length({extra}) > 2 OR {amount} > 1");
     let filter = if names.known.is_empty() { messages.as_str() } else { "" };
     let (start, name) = (table.column("t", start), table.column("t", "name_id"));
     let from = quoted(&table.name);
-    let statement = format!("SELECT {row}, {start}, {name}, {message}, {extra} FROM {from} t {join} {filter}");
+    let statement =
+        format!("SELECT {row}, {start}, {name}, {message}, {extra}, {amount} FROM {from} t {join} {filter}");
     let mut rows = HashSet::new();
+    let mut repeated = false;
     database.each(&table.name, &statement, &mut |row| {
+        repeated |= row.get::<_, Option<i64>>(5)?.is_some_and(|amount| amount > 1);
         if let (Some(marker), ValueRef::Integer(start)) = (names.marker(row)?, row.get_ref(1)?)
             && start != 0
         {
@@ -126,6 +127,9 @@ pub(super) fn read(
         }
         Ok(())
     })?;
+    if let Some(event) = event.filter(|_| repeated) {
+        markers.repeated.insert(event.name.clone());
+    }
     Ok(rows)
 }
 
@@ -156,6 +160,8 @@ pub(super) struct Markers {
     pub(super) rank: Option<(u32, u32)>,
     pub(super) left_out: u64,
     pub(super) unreadable: u64,
+    /// Tables in which a number stands for several events.
+    repeated: BTreeSet<String>,
 }
 
 impl Markers {
@@ -179,7 +185,12 @@ impl Markers {
             (self.left_out > 0).then(|| format!("{} markers beyond the first million were left out", self.left_out));
         let unreadable =
             (self.unreadable > 0).then(|| format!("{} clock markers carry no readable time", self.unreadable));
-        left_out.into_iter().chain(unreadable)
+        let repeated = self.repeated.iter().map(|table| {
+            format!(
+                "the table {table} has several rows of one id: messages of these events are not looked at for markers"
+            )
+        });
+        left_out.into_iter().chain(unreadable).chain(repeated)
     }
 }
 

@@ -142,10 +142,45 @@ impl Table {
     }
 }
 
-/// The event of a row `t`, as `e`: numbers of events repeat in merged files, so the guid counts where there is one.
-pub(super) fn join_event(table: &Table, event: &Table, by: &str) -> String {
-    let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };
-    format!("LEFT JOIN {} e ON e.\"id\" = {} {guid}", quoted(&event.name), table.column("t", by))
+/// How a row `t` finds its event: a join, the event's column of this name, and how many rows the event is.
+///
+/// Where the number is the key of the table of events, an event is one row. Elsewhere events are grouped first: what several rows say of
+/// one is nobody's.
+pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String; 3] {
+    if event.rowid.is_some_and(|at| event.columns[at] == "id") {
+        let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };
+        let join =
+            format!("LEFT JOIN {} e ON e.\"id\" = {} {guid}", quoted(&event.name), table.column("t", "event_id"));
+        return [join, event.column("e", column), "1".to_owned()];
+    }
+    let message =
+        format!("CASE WHEN count(*) = 1 THEN max({}) END AS message, count(*) AS amount", event.column("o", column));
+    let join = format!("LEFT JOIN {}", join_one((table, "event_id"), (event, "id"), "e", &message));
+    [join, "e.message".to_owned(), "e.amount".to_owned()]
+}
+
+/// What follows JOIN where each row `t` shall find at most one row: those of `other`, known as `o` to `values`, grouped by number, and by
+/// guid where both have one, since numbers repeat in merged files. A join of the tables themselves would give as many rows as the
+/// product of those that have one number. Both sides are cast: SQLite then finds groups by an index that it makes, whatever a file
+/// declares these columns to be.
+pub(super) fn join_one(
+    (table, number): (&Table, &str),
+    (other, key): (&Table, &str),
+    name: &str,
+    values: &str,
+) -> String {
+    let guid = table.has(GUID) && other.has(GUID);
+    let of =
+        |alias: &str| if guid { format!("CAST({alias}.\"guid\" AS TEXT) COLLATE BINARY") } else { "''".to_owned() };
+    format!(
+        "(SELECT CAST({} AS INTEGER) AS id, {} AS guid, {values} FROM {} o GROUP BY 1, 2) {name} \
+         ON {name}.id = CAST({} AS INTEGER) AND {name}.guid = {}",
+        other.column("o", key),
+        of("o"),
+        quoted(&other.name),
+        table.column("t", number),
+        of("t"),
+    )
 }
 
 pub(super) const REGION: &str = "rocpd_region";

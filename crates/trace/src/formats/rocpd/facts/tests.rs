@@ -390,17 +390,19 @@ fn communicators_are_told_apart_by_handle_and_sized_by_the_calls_that_made_them(
     assert_eq!(made(&[("ncclGroupStart", &[]), ("ncclCommDestroy", SUM), ("ncclGetVersion", &[])]), []);
 }
 
-/// Four ranks with a communicator of all and one of each pair, {0, 1} and {2, 3}, at the same addresses.
-fn pairs(folder: &Path, in_pair: &dyn Fn(u32) -> u32) -> Vec<Database> {
+/// Four ranks with a communicator of all and one of each pair, {0, 1} and {2, 3}, at the same addresses; how often each rank added up
+/// how many in its pair.
+fn pairs(folder: &Path, in_pair: &dyn Fn(u32) -> (u32, &'static str)) -> Vec<Database> {
     let ranks = (0..4).map(|rank: u32| {
         let mut database = process(folder, rank, &format!("host{rank}"), &torch(rank, 4));
         let (own, place) = (rank.to_string(), (rank % 2).to_string());
         database.call("ncclCommInitRank", 1, 2, &[("comm", "0x55d0"), ("nranks", "4"), ("myrank", &own)]);
         database.call("ncclCommInitRank", 3, 4, &[("comm", "0x66"), ("nranks", "2"), ("myrank", &place)]);
         database.call("ncclAllReduce", 100, 200, SUM);
-        for turn in 0..in_pair(rank) {
+        let (turns, count) = in_pair(rank);
+        for turn in 0..turns {
             let at = 1000 * i64::from(turn + 1);
-            database.call("ncclAllReduce", at, at + 100, &[("count", "64"), ("datatype", "7"), ("comm", "0x66")]);
+            database.call("ncclAllReduce", at, at + 100, &[("count", count), ("datatype", "7"), ("comm", "0x66")]);
         }
         database
     });
@@ -415,14 +417,44 @@ fn communicators_of_all_ranks_are_one_and_smaller_ones_where_nothing_else_is_pos
         std::fs::create_dir(&path).expect("a folder");
         path
     };
-    // The pairs did it three times and five times: 4 edges in the communicator of all, 2 in each of eight in the pairs.
-    let told = pairs(&at("told"), &|rank| if rank < 2 { 3 } else { 5 });
+    // The pairs added up other things, three times and five times: 4 edges in the communicator of all, 2 in each of eight in the pairs.
+    let told = pairs(&at("told"), &|rank| if rank < 2 { (3, "64") } else { (5, "32") });
     assert_eq!(counts(&judged(&told)), (4 + 2 * 8, 0, 0));
     // They did the same: {0, 3} and {1, 2} would fit as well.
-    let alike = pairs(&at("alike"), &|_| 3);
+    let alike = pairs(&at("alike"), &|_| (3, "64"));
     assert_eq!(counts(&judged(&alike)), (4, 0, 3));
     // A rank is missing: its pair's other half is nobody's, and whose the complete one is nothing proves.
     assert_eq!(counts(&judged(&told[..3])).0, 3);
+}
+
+#[test]
+fn traces_that_end_early_do_not_make_two_communicators_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        path
+    };
+    // The traces of ranks 1 and 2 lack the last call of their pairs: by counts {0, 3} and {1, 2} would be one.
+    let cut = pairs(&at("cut"), &|rank| (if rank == 1 || rank == 2 { 99 } else { 100 }, "64"));
+    assert_eq!(counts(&judged(&cut)).0, 4);
+    // Or they lack the only one of its kind.
+    let mut lost = pairs(&at("lost"), &|_| (3, "64"));
+    for rank in [0, 3] {
+        lost[rank].call("ncclAllGather", 9_000, 9_100, &[("count", "1"), ("datatype", "7"), ("comm", "0x66")]);
+    }
+    assert_eq!(counts(&judged(&lost)).0, 4);
+    // Those of ranks 1 and 2 begin after their pairs were made.
+    let mut late = pairs(&at("late"), &|rank| (if rank == 1 || rank == 2 { 0 } else { 3 }, "64"));
+    for rank in [1, 2] {
+        let made = format!("DELETE FROM \"rocpd_arg{}\" WHERE event_id = 2", late[rank].suffix);
+        late[rank].connection.execute_batch(&made).expect("deleted");
+        for turn in 1..4 {
+            let at = 1000 * turn;
+            late[rank].call("ncclAllReduce", at, at + 100, &[("count", "64"), ("datatype", "7"), ("comm", "0x66")]);
+        }
+    }
+    assert_eq!(counts(&judged(&late)).0, 4);
 }
 
 #[test]
@@ -555,6 +587,43 @@ fn calls_in_a_group_last_until_it_ends() {
 }
 
 #[test]
+fn what_calls_alone_say_holds_only_if_they_wait_and_is_told_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (kernels, name) in [(false, "calls"), (true, "kernels")] {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        let ranks: Vec<Database> = (0..2)
+            .map(|rank: u32| {
+                let mut database = process(&path, rank, &format!("host{rank}"), &torch(rank, 2));
+                let own = rank.to_string();
+                let made = [("comm", "0x55d0"), ("nranks", "2"), ("myrank", own.as_str())];
+                database.call("ncclCommInitRank", 1, 2, &made);
+                for turn in 1..20 {
+                    // Rank 1 comes 0.9 ms later each time, and no call waits.
+                    let at = 100_000_000 * turn + 900_000 * i64::from(rank);
+                    database.call("ncclAllReduce", at, at + 20_000, SUM);
+                    if kernels {
+                        database.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", at, at + 20_000);
+                    }
+                }
+                database
+            })
+            .collect();
+        let traces: Vec<PathBuf> = ranks.iter().map(|database| database.path.clone()).collect();
+        let verdict = calibrate(&Request { traces: traces.clone(), ..Request::default() }).expect("facts");
+        let verdict = check(&verdict);
+        let (of_calls, text) = (verdict.result.broken_of_calls, verdict.text());
+        assert_eq!((verdict.result.broken, of_calls), (19, if kernels { 0 } else { 19 }), "{text}");
+        assert_eq!(text.contains("broken only if every call waits"), !kernels, "{text}");
+        let request = Request { traces, clocks: ClockSource::Collectives, ..Request::default() };
+        let found = calibrate(&request).expect("two ranks").collectives.expect("asked");
+        let text = found.text();
+        assert_eq!((found.of_calls, text.contains("certain")), (!kernels, kernels), "{text}");
+        assert_eq!(text.contains("hold only if every call waits for its operation"), !kernels, "{text}");
+    }
+}
+
+#[test]
 fn where_kernels_are_in_the_database_calls_are_not_judged() {
     let folder = tempfile::tempdir().expect("a folder");
     let ranks: Vec<Database> = (0..2)
@@ -581,4 +650,46 @@ fn where_kernels_are_in_the_database_calls_are_not_judged() {
     several.kernel("ncclDevKernel_Generic", 5, 6);
     let facts = several.facts().expect("facts");
     assert_eq!((facts.collectives.len(), facts.communicators.iter().filter(|known| !known.named).count()), (1, 1));
+}
+
+#[test]
+fn many_rows_of_one_number_do_not_multiply() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    database.call("ncclAllReduce", 10, 20, SUM);
+    let (suffix, guid) = (database.suffix.clone(), database.guid());
+    let counted = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)";
+    // Calls and arguments of event 1; names, events and kernels of a table that has no key.
+    let rows = format!(
+        "BEGIN;
+         {counted} INSERT INTO \"rocpd_arg{suffix}\" (guid, event_id, name, value) SELECT '{guid}', 1, 'comm', i FROM n;
+         {counted} INSERT INTO \"rocpd_region{suffix}\" (guid, nid, pid, tid, start, \"end\", name_id, event_id)
+            SELECT '{guid}', 7, 1, 1, 100 * i, 100 * i + 5, 1, 1 FROM n;
+         DROP TABLE \"rocpd_event{suffix}\";
+         CREATE TABLE \"rocpd_event{suffix}\" (id INTEGER, guid TEXT, extdata JSONB);
+         {counted} INSERT INTO \"rocpd_event{suffix}\" SELECT 1, '{guid}', '{{\"message\": \"probe_sync.clock#5\"}}' FROM n;
+         COMMIT;"
+    );
+    database.connection.execute_batch(&rows).expect("rows");
+    let facts = database.facts().expect("facts");
+    assert_eq!((facts.collectives.len(), facts.pairs.len()), (20_001, 0));
+    assert!(facts.communicators.iter().all(|known| !known.named), "{:?}", facts.communicators);
+    let told = |parts: &[&str]| facts.notes.iter().any(|note| parts.iter().all(|part| note.contains(part)));
+    assert!(told(&["20001 calls", "more than 64 arguments", "rocpd_arg_"]), "{:?}", facts.notes);
+    assert!(told(&["rocpd_event_", "several rows of one id"]), "{:?}", facts.notes);
+    // So do names and kernels.
+    let rows = format!(
+        "BEGIN;
+         DROP TABLE \"rocpd_string{suffix}\";
+         CREATE TABLE \"rocpd_string{suffix}\" (id INTEGER, guid TEXT, string TEXT);
+         {counted} INSERT INTO \"rocpd_string{suffix}\" SELECT 1, '{guid}', 'ncclAllReduce' FROM n;
+         DROP TABLE \"rocpd_info_kernel_symbol{suffix}\";
+         CREATE TABLE \"rocpd_info_kernel_symbol{suffix}\" (id INTEGER, guid TEXT, kernel_name TEXT, display_name TEXT);
+         {counted} INSERT INTO \"rocpd_info_kernel_symbol{suffix}\" SELECT 1, '{guid}', 'k.kd', 'ncclDevKernel' FROM n;
+         {counted} INSERT INTO \"rocpd_kernel_dispatch{suffix}\" (guid, kernel_id, start, \"end\")
+            SELECT '{guid}', 1, 100 * i, 100 * i + 5 FROM n;
+         COMMIT;"
+    );
+    database.connection.execute_batch(&rows).expect("rows");
+    assert_eq!(database.facts().expect("facts").collectives.len(), 20_000);
 }
