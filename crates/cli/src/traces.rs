@@ -74,9 +74,6 @@ pub(crate) fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
     let calibrated = probe_sync_trace::calibrate(request)?;
     if let Some(found) = &calibrated.collectives {
         crate::output::print(&found.text())?;
-        if let Some(warning) = found.warning() {
-            tracing::warn!("{warning}");
-        }
     }
     for note in &calibrated.notes {
         tracing::info!("{note}");

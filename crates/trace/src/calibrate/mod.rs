@@ -91,6 +91,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
             let found = offsets_of_collectives(&traces, &snapshots)?;
             let mut offsets = as_offsets(&found);
             share_boot_clocks(&mut offsets, &mut traces, &snapshots);
+            calibrated.warnings.extend(found.warning().map(str::to_owned));
             calibrated.collectives = Some(found);
             offsets
         }

@@ -208,6 +208,11 @@ impl Table {
         Ok(Table { base, suffix, sql, columns, times, rowid, name })
     }
 
+    /// Whether each of its ids is one row.
+    pub(super) fn is_numbered_by_id(&self) -> bool {
+        self.rowid.as_ref().is_some_and(|number| number.eq_ignore_ascii_case("id"))
+    }
+
     /// The columns' names for a statement, in order.
     pub(super) fn list(&self) -> String {
         self.columns.iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ")

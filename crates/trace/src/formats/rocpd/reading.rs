@@ -147,7 +147,7 @@ impl Table {
 /// Where the number is the key of the table of events, an event is one row. Elsewhere events are grouped first: what several rows say of
 /// one is nobody's.
 pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String; 3] {
-    if event.rowid.is_some_and(|at| event.columns[at] == "id") {
+    if event.is_numbered_by_id() {
         let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };
         let join =
             format!("LEFT JOIN {} e ON e.\"id\" = {} {guid}", quoted(&event.name), table.column("t", "event_id"));

@@ -68,7 +68,8 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     let own = |name: &str| column(table, "R", name);
     let mut joins = String::new();
     let mut join = |base: &str, alias: &str, on: &str| match of(base) {
-        Some(other) if on != "NULL" => {
+        // Where an id may be many rows, a join would give as many rows as the product.
+        Some(other) if on != "NULL" && other.is_numbered_by_id() => {
             joins.push_str(&format!(" LEFT JOIN {} AS {alias} ON {alias}.id = {on}", quoted(&other.name)));
             true
         }
@@ -133,11 +134,11 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     format!("SELECT {} FROM {} AS R{joins}{order}", columns.join(", "), quoted(&table.name))
 }
 
-/// The statement that reads what was counted: start and end of the kernel, its agent, which counter, and its value over all instances.
+/// The statement that reads what was counted, of the one kernel of each event: start and end of the kernel, its agent, which counter, and its value over all instances.
 pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
     let (of_value, of_kernel) = (|name| column(values, "P", name), |name| column(dispatches, "R", name));
     format!(
-        "SELECT {}, {}, {}, {}, total({}) FROM {} AS P JOIN {} AS R ON {} = {} GROUP BY R.id, {}",
+        "SELECT {}, {}, {}, {}, total({}) FROM {} AS P JOIN (SELECT *, count(*) FROM {} GROUP BY event_id) AS R ON {} = {} GROUP BY R.id, {}",
         of_kernel("start"),
         of_kernel("end"),
         of_kernel("agent_id"),
