@@ -16,7 +16,7 @@ pub use self::collective::{
     CollectiveEvent, CollectiveKind, Communicator, Device, GroupKey, Instance, Label, Recipients, Replicas,
 };
 pub use self::time::Picoseconds;
-pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS};
+pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS, nearest_ns};
 
 /// What one trace file says of itself, its clock and its collectives.
 #[derive(Clone, Debug, Default)]

@@ -8,6 +8,11 @@ pub type Picoseconds = i128;
 /// Picoseconds in a nanosecond.
 pub(crate) const PS_PER_NS: Picoseconds = 1000;
 
+/// The nearest nanosecond, which keeps the order of times; None beyond 64 bits.
+pub(crate) fn nearest_ns(time: Picoseconds) -> Option<i64> {
+    i64::try_from((time + PS_PER_NS / 2).div_euclid(PS_PER_NS)).ok()
+}
+
 /// Times below this, ps, are no Unix time of a trace (they are before March 1973), but may count from a machine's start, which
 /// is less than three years ago; times from it on are Unix time.
 pub(crate) const UNIX_TIME_MIN_PS: Picoseconds = 100_000_000_000_000_000_000;

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use probe_sync_rocpd::schema;
+pub(super) use probe_sync_rocpd::schema::quoted;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -287,12 +288,8 @@ struct Entry {
     sql: String,
 }
 
-/// A name as a statement wants it.
-pub(super) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn text(value: ValueRef<'_>) -> Option<String> {
+/// A cell as text, what is no UTF-8 of it replaced; None for NULL.
+pub(super) fn text(value: ValueRef<'_>) -> Option<String> {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         ValueRef::Integer(number) => Some(number.to_string()),

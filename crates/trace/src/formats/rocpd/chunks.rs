@@ -12,14 +12,15 @@ use std::path::Path;
 
 use foldhash::fast::FixedState;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row, Rows};
+use rusqlite::{Row, Rows};
 
-use super::access::{Readable, wrong};
-use super::catalog::{Catalog, Table, Writer, quoted};
+use super::access::Readable;
+use super::catalog::{self, Catalog, Table, Writer, quoted};
+use super::reading::{Database, Problem};
 use super::rows::{self, Kind};
 use crate::Error;
 use crate::formats::{AgentIndex, ChunkOptions, ChunkSink, ChunkStats, MapFunction};
-use crate::model::{PS_PER_NS, Picoseconds};
+use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 use crate::write::{ArgRange, Chunk, Flow, FlowEnd, Process, Track, TrackId, TrackKind, Value};
 
 /// Reads a database.
@@ -35,9 +36,10 @@ pub(super) fn read_chunks(
     let connection = Readable::find(path)?.connect()?;
     let catalog = Catalog::read(&connection, "main", path)?;
     let mut out = Out { path, options, map, sink, chunk: Chunk::default(), tracks: 0, stats: ChunkStats::default() };
+    let database = Database { path, connection: &connection, catalog: &catalog };
     let several = catalog.writers.len() > 1;
     for writer in &catalog.writers {
-        let source = Source { connection: &connection, catalog: &catalog, writer, path };
+        let source = Source { database: &database, writer };
         let mut places = Places::read(&source, options, several, &mut out)?;
         for kind in Kind::ALL {
             read_kind(&source, kind, &mut places, &mut out)?;
@@ -50,26 +52,13 @@ pub(super) fn read_chunks(
 
 /// One process's tables.
 struct Source<'a> {
-    connection: &'a Connection,
-    catalog: &'a Catalog,
+    database: &'a Database<'a>,
     writer: &'a Writer,
-    path: &'a Path,
 }
 
-impl Source<'_> {
-    fn table(&self, base: &str) -> Option<&Table> {
-        self.catalog.tables.iter().find(|table| table.base == base && table.suffix == self.writer.suffix)
-    }
-
-    /// Every row of a query.
-    fn each(&self, table: &str, sql: &str, mut row: impl FnMut(&Row<'_>) -> Result<(), Error>) -> Result<(), Error> {
-        let failed = |problem: rusqlite::Error| wrong(self.path, &format!("reading the table {table}"), &problem);
-        let mut statement = self.connection.prepare(sql).map_err(failed)?;
-        let mut found = statement.query([]).map_err(failed)?;
-        while let Some(next) = found.next().map_err(failed)? {
-            row(next)?;
-        }
-        Ok(())
+impl<'a> Source<'a> {
+    fn table(&self, base: &str) -> Option<&'a Table> {
+        self.database.table(self.writer, base)
     }
 }
 
@@ -92,8 +81,7 @@ impl Out<'_, '_> {
     }
 
     fn time(&mut self, ns: i64) -> Option<i64> {
-        let mapped = (self.map)(Picoseconds::from(ns) * PS_PER_NS);
-        i64::try_from((mapped + PS_PER_NS / 2).div_euclid(PS_PER_NS)).ok()
+        nearest_ns((self.map)(Picoseconds::from(ns) * PS_PER_NS))
     }
 
     fn settle(&mut self) -> Result<(), Error> {
@@ -110,22 +98,18 @@ fn read_kind(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Out
     let Some(table) = source.table(kind.base()) else { return Ok(()) };
     let of = |base: &str| source.table(base);
     let sql = rows::query(kind, table, &of);
-    let failed = |problem: rusqlite::Error| wrong(source.path, &format!("reading the table {}", table.name), &problem);
+    let failed = |problem: rusqlite::Error| source.database.wrong(&table.name, &problem);
     let arguments_sql = of("rocpd_arg").filter(|_| out.options.args).map(|table| {
         format!(
             "SELECT event_id, name, value FROM {} WHERE event_id IS NOT NULL ORDER BY event_id, position",
             quoted(&table.name)
         )
     });
-    let mut statement = arguments_sql.map(|sql| source.connection.prepare(&sql)).transpose().map_err(failed)?;
+    let mut statement =
+        arguments_sql.map(|sql| source.database.connection.prepare(&sql)).transpose().map_err(failed)?;
     let rows = statement.as_mut().map(|statement| statement.query([])).transpose().map_err(failed)?;
     let mut arguments = Arguments::new(rows).map_err(failed)?;
-    source.each(&table.name, &sql, |row| {
-        event(row, kind, table, places, &mut arguments, out).map_err(|problem| match problem {
-            Problem::Sqlite(problem) => failed(problem),
-            Problem::Other(error) => error,
-        })
-    })
+    source.database.each(&table.name, &sql, &mut |row| event(row, kind, table, places, &mut arguments, out))
 }
 
 /// Values that hardware counted while kernels ran: each from the kernel's start on, and none after its end.
@@ -135,12 +119,11 @@ fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>
         return Ok(());
     };
     let sql = rows::counted(values, dispatches);
-    let failed = |problem: rusqlite::Error| wrong(source.path, &format!("reading the table {}", values.name), &problem);
-    source.each(&values.name, &sql, |row| {
-        let cell = |at: usize| row.get::<_, Option<i64>>(at).map_err(failed);
+    source.database.each(&values.name, &sql, &mut |row| {
+        let cell = |at: usize| row.get::<_, Option<i64>>(at);
         let (start, end) = (cell(0)?.filter(|time| *time != 0), cell(1)?.filter(|time| *time != 0));
         let times = start.zip(end).and_then(|(start, end)| out.time(start).zip(out.time(end)));
-        let (Some((start, end)), Some(value)) = (times, row.get::<_, Option<f64>>(4).map_err(failed)?) else {
+        let (Some((start, end)), Some(value)) = (times, row.get::<_, Option<f64>>(4)?) else {
             out.stats.untimed += 1;
             return Ok(());
         };
@@ -152,20 +135,8 @@ fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>
             out.chunk.counters.time_ns.push(time);
             out.chunk.counters.value.push(value);
         }
-        out.settle()
+        Ok(out.settle()?)
     })
-}
-
-/// What can be wrong with a row.
-enum Problem {
-    Sqlite(rusqlite::Error),
-    Other(Error),
-}
-
-impl From<rusqlite::Error> for Problem {
-    fn from(problem: rusqlite::Error) -> Self {
-        Self::Sqlite(problem)
-    }
 }
 
 /// Adds the event of a row.
@@ -223,7 +194,7 @@ fn event(
         slices.flow.push(places.flow(row.get(rows::STACK)?, kind));
         slices.args.push(args);
     }
-    out.settle().map_err(Problem::Other)
+    Ok(out.settle()?)
 }
 
 /// What a marker says.
@@ -439,11 +410,9 @@ fn each_named(
     let Some(table) = source.table(base) else { return Ok(()) };
     let list: Vec<String> = columns.iter().map(|column| rows::column(table, "T", column)).collect();
     let sql = format!("SELECT T.id, {} FROM {} AS T", list.join(", "), quoted(&table.name));
-    let failed = |problem: rusqlite::Error| wrong(source.path, &format!("reading the table {}", table.name), &problem);
-    source.each(&table.name, &sql, |found| {
-        let id = found.get(0).map_err(failed)?;
-        let texts: rusqlite::Result<Vec<String>> = (1..=columns.len()).map(|at| found.get_ref(at).map(text)).collect();
-        row(id, &texts.map_err(failed)?);
+    source.database.each(&table.name, &sql, &mut |found| {
+        let texts = (1..=columns.len()).map(|at| Ok(text(found.get_ref(at)?)));
+        row(found.get(0)?, &texts.collect::<rusqlite::Result<Vec<String>>>()?);
         Ok(())
     })
 }
@@ -454,12 +423,7 @@ fn program(command: &str) -> String {
     first.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// A cell as text; what is no UTF-8 is replaced.
+/// A cell as text, nothing for NULL.
 fn text(value: ValueRef<'_>) -> String {
-    match value {
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        ValueRef::Integer(number) => number.to_string(),
-        ValueRef::Real(number) => number.to_string(),
-        ValueRef::Null => String::new(),
-    }
+    catalog::text(value).unwrap_or_default()
 }

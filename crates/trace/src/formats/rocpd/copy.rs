@@ -21,7 +21,7 @@ use super::access::{Readable, wrong};
 use super::catalog::{Catalog, Index, Table, quoted};
 use crate::Error;
 use crate::formats::{MapFunction, RewriteStats};
-use crate::model::{PS_PER_NS, Picoseconds};
+use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
 
 /// A database in the making.
 pub(super) struct Copying {
@@ -233,7 +233,9 @@ fn statements(table: &Table, number: &str) -> [String; 2] {
 /// A cell's time, old and new; none where it is not set.
 fn moved(value: ValueRef<'_>, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
     let Some(old) = time(value)? else { return Ok(None) };
-    let new = through(map, old).ok_or_else(|| format!("{old} ns leaves the range of times on the common clock"))?;
+    // Zero would say that it is not set.
+    let new = nearest_ns(map(Picoseconds::from(old) * PS_PER_NS)).filter(|new| *new != 0);
+    let new = new.ok_or_else(|| format!("{old} ns leaves the range of times on the common clock"))?;
     Ok(Some((old, new)))
 }
 
@@ -242,7 +244,7 @@ fn changed() -> rusqlite::Error {
 }
 
 /// A time that is set, ns; 0 and NULL mean that it is not.
-pub(super) fn time(value: ValueRef<'_>) -> Result<Option<i64>, String> {
+fn time(value: ValueRef<'_>) -> Result<Option<i64>, String> {
     match value {
         ValueRef::Integer(0) | ValueRef::Null => Ok(None),
         ValueRef::Integer(time) => Ok(Some(time)),
@@ -250,20 +252,8 @@ pub(super) fn time(value: ValueRef<'_>) -> Result<Option<i64>, String> {
     }
 }
 
-/// A time on the new clock, rounded to a nanosecond, which keeps the order of times.
-fn through(map: &mut MapFunction<'_>, old: i64) -> Option<i64> {
-    let at = Picoseconds::from(old) * PS_PER_NS;
-    let new = map(at);
-    // What the map leaves alone stays what it is.
-    if new == at {
-        Some(old)
-    } else {
-        i64::try_from((new + PS_PER_NS / 2).div_euclid(PS_PER_NS)).ok().filter(|new| *new != 0)
-    }
-}
-
 /// A cell that is not what it should be.
-pub(super) fn at_cell(path: &Path, place: &str, problem: impl Into<String>) -> Error {
+fn at_cell(path: &Path, place: &str, problem: impl Into<String>) -> Error {
     Error::Database { path: path.to_owned(), problem: format!("{place}: {}", problem.into()) }
 }
 

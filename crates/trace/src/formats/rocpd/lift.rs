@@ -42,17 +42,13 @@ pub(super) fn expect_liftable(path: &Path, catalog: &Catalog, wanted: &str) -> R
 pub(super) fn lift(connection: &Connection, writer: &Writer) -> rusqlite::Result<()> {
     let table = quoted(&format!("{METADATA}{}", writer.suffix));
     let created: String = connection.query_row("SELECT datetime('now')", [], |row| row.get(0))?;
+    let version = format!("UPDATE main.{table} SET value = ?1 WHERE tag = 'schema_version'");
+    connection.execute(&version, [Version::ThreeZeroZero.text()])?;
+    let insert = format!(
+        "INSERT INTO main.{table} (tag, value) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM main.{table} WHERE tag = ?1)"
+    );
     for (tag, value) in schema::tags(Version::ThreeZeroZero, &writer.suffix, &writer.guid, &created) {
-        let known = connection.execute(
-            &format!("UPDATE main.{table} SET value = ?2 WHERE tag = ?1 AND tag = 'schema_version'"),
-            params![tag, value],
-        )?;
-        if known == 0 {
-            let insert = format!(
-                "INSERT INTO main.{table} (tag, value) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM main.{table} WHERE tag = ?1)"
-            );
-            connection.execute(&insert, params![tag, value])?;
-        }
+        connection.execute(&insert, params![tag, value])?;
     }
     Ok(())
 }

@@ -20,6 +20,26 @@ pub(super) struct Database<'a> {
     pub(super) catalog: &'a Catalog,
 }
 
+/// Why a row was not taken.
+pub(super) enum Problem {
+    /// SQLite said this.
+    Sqlite(rusqlite::Error),
+    /// This is in it.
+    Other(Error),
+}
+
+impl From<rusqlite::Error> for Problem {
+    fn from(problem: rusqlite::Error) -> Self {
+        Self::Sqlite(problem)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(problem: Error) -> Self {
+        Self::Other(problem)
+    }
+}
+
 /// First and last time of a table, and in how many rows there is one.
 #[derive(Default)]
 pub(super) struct Times {
@@ -38,9 +58,9 @@ impl<'a> Database<'a> {
         &self,
         table: &str,
         statement: &str,
-        take: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>,
+        take: &mut dyn FnMut(&Row<'_>) -> Result<(), Problem>,
     ) -> Result<(), Error> {
-        let run = |take: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>| -> rusqlite::Result<()> {
+        let mut run = || -> Result<(), Problem> {
             let mut statement = self.connection.prepare(statement)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
@@ -48,7 +68,15 @@ impl<'a> Database<'a> {
             }
             Ok(())
         };
-        run(take).map_err(|problem| wrong(self.path, &format!("reading the table {table}"), &problem))
+        run().map_err(|problem| match problem {
+            Problem::Sqlite(problem) => self.wrong(table, &problem),
+            Problem::Other(error) => error,
+        })
+    }
+
+    /// What SQLite said of a table.
+    pub(super) fn wrong(&self, table: &str, problem: &rusqlite::Error) -> Error {
+        wrong(self.path, &format!("reading the table {table}"), problem)
     }
 
     /// Shows a writer's rows: number and columns, NULL for those that the table lacks; none where there is no such table.
@@ -57,7 +85,7 @@ impl<'a> Database<'a> {
         writer: &Writer,
         base: &str,
         columns: &[&str],
-        take: &mut dyn FnMut(&Row<'_>) -> rusqlite::Result<()>,
+        take: &mut dyn FnMut(&Row<'_>) -> Result<(), Problem>,
     ) -> Result<(), Error> {
         let Some(table) = self.table(writer, base) else { return Ok(()) };
         let columns: Vec<String> = columns.iter().map(|column| table.column("t", column)).collect();
