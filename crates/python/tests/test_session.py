@@ -167,6 +167,28 @@ class Sessions(Folder):
         recorder.rank = 1
         self.assertEqual(self.finish(recorder, [self.folder / "a", self.folder / "b"]), [])
 
+    def test_an_error_on_its_way_does_not_wait_for_traces_that_may_never_come(self):
+        recorder, words = self.recorder(), [self.folder / "a"]
+        with mock.patch.object(_recorder, "_FAILED_S", 0.2):
+            try:
+                raise ArithmeticError
+            except ArithmeticError:
+                told = self.finish(recorder, words)
+        self.assertEqual(len(told), 2, told)
+        self.assertRegex(told[0], r"rank 0: ArithmeticError ends its work; it waits 0 s for the others")
+        self.assertRegex(told[1], r"1 trace\(s\) did not come: .*a.*align them later")
+
+    def test_an_error_that_is_handled_while_a_recording_is_made_does_not_end_it(self):
+        try:
+            raise ArithmeticError
+        except ArithmeticError:
+            recorder, words = self.recorder(duration="1s"), [self.folder / "a"]
+            # There, and no trace.
+            words[0].write_text("")
+            told = self.finish(recorder, words)
+            recorder.wait()
+        self.assertFalse([line for line in told if "ends its work" in line], told)
+
     def test_traces_are_not_waited_for_when_the_run_is_over(self):
         recorder = self.recorder(duration="1s")
         told = []

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import launch, session, traces
-from .errors import ConfigError, Error, SessionEnded
+from .errors import ConfigError, Error, SessionEnded, WaitTimeout
 from .results import MergeResult
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class Recorder:
         self.result: MergeResult | None = None
         self._around, self._merge, self._shared = around, merge, shared
         self._last_mark, self._lock = 0.0, threading.Lock()
+        # One that is being handled while the recording is made does not end it.
+        self._handled = sys.exc_info()[1]
+        self._deadline = float("inf")
         self.finished = False
         self._merging: threading.Thread | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -101,20 +104,29 @@ class Recorder:
         written: Sequence[Sequence[pathlib.Path]],
         output: Callable[[int], pathlib.Path],
         trace: Callable[[pathlib.Path], pathlib.Path] = lambda path: path,
+        failure: BaseException | None = None,
     ) -> None:
         """Ends the run once all ranks have written. `written[k][r]` appears when rank r has written its `trace` of cycle k; `output(k)` is where
-        those of a cycle go together."""
+        those of a cycle go together. `failure` is what has ended the program, where it did not end well; an exception that is on its way is seen here."""
         with self._lock:
             if self.finished:
                 return
             self.finished = True
+        raised = sys.exc_info()[1]
+        if raised is not None and raised is not self._handled:
+            failure = raised
+        if failure is not None:
+            # The other ranks may wait for this one in a collective, and never come; only when this rank has ended does its launcher end them.
+            self._deadline = time.monotonic() + _FAILED_S
+            told = f"{type(failure).__name__} ends its work; it waits {_FAILED_S:.0f} s for the others, and not longer, before that error is shown"
+            warnings.warn(f"probe_sync: rank {self.rank}: {told}", RuntimeWarning, stacklevel=2)
         try:
             if self.rank != 0:
                 self._send([cycle[self.rank] for cycle in written], trace)
                 self._wait_for_end()
                 return
             missing, away = self._wait_for(written)
-            self._session.stop(timeout=_END_S)
+            self._stop()
             if missing:
                 told = ", ".join(str(path) for _, path in missing[:4])
                 gone = sorted({rank for rank, _ in missing}.intersection(away))
@@ -152,7 +164,7 @@ class Recorder:
         # In this order, and each once.
         paths = dict.fromkeys(path for word in written for path in (trace(word), word))
         try:
-            self._session.send_files({self._name(path): path for path in paths}, timeout=_LONGEST_S)
+            self._session.send_files({self._name(path): path for path in paths}, timeout=self._within(_LONGEST_S))
         except Error as error:
             # The end of the run is waited for all the same.
             warnings.warn(f"probe_sync: {error}", RuntimeWarning, stacklevel=3)
@@ -165,13 +177,28 @@ class Recorder:
             return before
 
     def _wait_for_end(self) -> None:
-        end = time.monotonic() + _LONGEST_S + _END_S
+        end = time.monotonic() + self._within(_LONGEST_S + _END_S)
         try:
             while self._session._native.next_round(self._session.round, max(0.0, end - time.monotonic())) is not None:
                 pass
         except SessionEnded:
             pass
-        self._session.stop(timeout=_END_S)
+        except WaitTimeout:
+            if time.monotonic() < self._deadline:
+                raise
+        self._stop()
+
+    def _stop(self) -> None:
+        """Ends this rank's part of the run; past the deadline nobody waits for the others', and the session ends with the process."""
+        try:
+            self._session.stop(timeout=max(self._within(_END_S), _FAREWELL_S))
+        except WaitTimeout:
+            if time.monotonic() < self._deadline:
+                raise
+
+    def _within(self, seconds: float) -> float:
+        """So long, and not past the deadline."""
+        return max(0.0, min(seconds, self._deadline - time.monotonic()))
 
     def _wait_for(self, written: Sequence[Sequence[pathlib.Path]]) -> tuple[list[tuple[int, pathlib.Path]], tuple[int, ...]]:
         """Waits until all are there of ranks that are in the run, as long as something comes; those that are not, and the ranks that were lost."""
@@ -188,7 +215,7 @@ class Recorder:
             # Nothing is sent to a run that is over, nor by ranks that it has lost; what ranks write into a folder that all see may just be about to get
             # its name, and a rank that was too late for a round may live.
             over = self._session.state.phase in ("ended", "failed") or all(rank in away for rank, _ in missing)
-            if now - latest >= (_OVER_S if over else _WRITTEN_S) or now - begun >= _LONGEST_S:
+            if now - latest >= (_OVER_S if over else _WRITTEN_S) or now - begun >= _LONGEST_S or now >= self._deadline:
                 break
             time.sleep(0.05)
         return missing, self._session.state.away
@@ -273,4 +300,7 @@ _OVER_S = 30.0
 _LOOK_S = 1.0
 # Many large traces that are sent to rank 0 take longer.
 _LONGEST_S = 3600.0
+# Of a rank whose work an error ends; ranks that all end by the same one are still merged.
+_FAILED_S = 5.0
+_FAREWELL_S = 1.0
 _END_S = 30.0

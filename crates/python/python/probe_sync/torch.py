@@ -19,6 +19,7 @@ import atexit
 import importlib
 import json
 import pathlib
+import sys
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -73,10 +74,13 @@ class TraceHandler:
 
     def finish(self) -> None:
         """Ends the measurement when all ranks have written, and has rank 0 merge in the background. At exit it is called for you."""
+        self._finish(None)
+
+    def _finish(self, failure: BaseException | None) -> None:
         atexit.unregister(self._at_exit)
         self._hook.remove()
         written = [[self._path(cycle, rank) for rank in range(self.size)] for cycle in range(self._cycles)]
-        self._recorder.finish(written, lambda cycle: self.folder / f"merged.{cycle}.json.gz")
+        self._recorder.finish(written, lambda cycle: self.folder / f"merged.{cycle}.json.gz", failure=failure)
 
     def wait(self, timeout: float | None = None) -> MergeResult | None:
         """The result of the merge, at rank 0; waits for it up to `timeout` seconds."""
@@ -101,7 +105,7 @@ class TraceHandler:
                 self._recorder.mark_now_and_then()
 
     def _at_exit(self) -> None:
-        self.finish()
+        self._finish(getattr(sys, "last_value", None))
         # The interpreter has waited for threads before: it would cut the merge off.
         self.wait()
 
