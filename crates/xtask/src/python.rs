@@ -210,4 +210,4 @@ const TESTS: &str = "crates/python/tests";
 const INSTALL: Duration = Duration::from_secs(240);
 /// Two cores and a cold cache.
 const BUILD: Duration = Duration::from_secs(900);
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
