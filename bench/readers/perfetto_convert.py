@@ -7,7 +7,7 @@ Place in the flow: a step of `cargo xtask test`, after install.py. Each set of r
 protobuf and to JSON. Of the sources, read by Python's own JSON with exact decimals and by SQL, are counted: slices, moments, the sum of
 all lengths in ns, and the arrows of flows (ends of one id less one). The trace processor must find the same in the protobuf, with no error and no loss of data
 in its statistics. Of the JSON it must find the same numbers of slices; it reads its lengths as doubles and ends a flow at its first
-end, so these are not compared.
+end, so these are not compared. With --collective-flows there must be the arrows that join the parts of operations beside them, in both formats.
 
 What it does not do: look at the order of times; crates/cli/tests/it/convert.rs compares them with what align writes.
 """
@@ -93,6 +93,20 @@ def main():
             require(in_json[0] == expected[0], f"the JSON has {in_json[0]} slices")
             lost = {name: count for name, count in errors.items() if "flow" not in name}
             require(not lost, f"errors of the JSON: {lost}")
+            joined(folder, [*command, "--collective-flows"], results, (seen, in_json))
+
+
+def joined(folder, command, results, before):
+    """The same traces once more, with the parts of collectives joined: the new arrows, and nothing else."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    require(done.returncode == 0, f"convert ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    told = json.loads(results.with_suffix(".pftrace.alignment_stats.json").read_text())["collective_flows"]
+    arrows = told["parts"] - told["operations"]
+    for ending, (slices, length, flows) in zip((".pftrace", ".json"), before, strict=True):
+        seen, errors = found(folder, results.with_suffix(ending))
+        print(f"  with {told}: {seen[2]} arrows in the {ending}, {flows} without")
+        require(told["without_slice"] == 0 and seen == (slices, length, flows + arrows), "other arrows than those of collectives were added")
+        require(ending == ".json" or not errors, f"errors: {errors}")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@
 use std::path::PathBuf;
 
 use probe_sync_trace::write::OutputFormat;
-use probe_sync_trace::{AgentIndex, Bound, ConvertReport, ConvertSettings, Converted, Output, Window, convert};
+use probe_sync_trace::{
+    AgentIndex, Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, Window, convert,
+};
 
-use crate::args::ConvertArgs;
+use crate::trace_args::ConvertArgs;
 use crate::traces::{calibrate, request};
 
 /// Writes all traces in every format asked for.
@@ -33,8 +35,13 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         "type-relative" => AgentIndex::TypeRelative,
         _ => AgentIndex::Relative,
     };
-    let (without_args, group_by_queue) = (arguments.without_args, arguments.group_by_queue);
-    let settings = ConvertSettings { window, without_args, group_by_queue, agent_index };
+    let settings = ConvertSettings {
+        window,
+        collective_flows: arguments.collective_flows,
+        without_args: arguments.without_args,
+        group_by_queue: arguments.group_by_queue,
+        agent_index,
+    };
     let report = convert(&calibrated, &outputs, &settings)?;
     crate::output::print(&text(&report))
 }
@@ -67,6 +74,14 @@ fn text(report: &ConvertReport) -> String {
         text.push_str(&format!("window: {from} to {until} ns\n"));
     }
     report.traces.iter().for_each(|trace| text_of_trace(trace, &mut text));
+    if let Some(joined) = &report.collective_flows {
+        let CollectiveFlows { operations, parts, without_slice, not_joined } = joined;
+        text.push_str(&format!("collectives: {operations} operations of {parts} parts joined by flows"));
+        text.push_str(&format!("; {not_joined} parts belong together with none for certain\n"));
+        if *without_slice > 0 {
+            text.push_str(&format!("  {without_slice} of the joined parts are no slice of the outputs\n"));
+        }
+    }
     for written in &report.outputs {
         let found = &written.report;
         text.push_str(&format!(

@@ -26,6 +26,7 @@ mod sim;
 mod started;
 mod status;
 mod table;
+mod trace_args;
 mod traces;
 
 use std::io::Write;

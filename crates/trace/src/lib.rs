@@ -29,7 +29,9 @@ pub use align::{AlignSettings, Aligned, Aligning, align};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
 pub use check::{Verdict, check};
 pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
-pub use convert::{Bound, ConvertReport, ConvertSettings, Converted, Output, Window, Written, convert};
+pub use convert::{
+    Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, Window, Written, convert,
+};
 pub use counting::AlignmentStats;
 pub use error::Error;
 pub use formats::{AgentIndex, PlaneLayout};

@@ -2,6 +2,7 @@
 //!
 //! Perfetto's own reader on the same outputs: `bench/readers/perfetto_convert.py`.
 
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -78,6 +79,53 @@ fn several_formats_are_written_in_one_pass_with_the_times_of_align() {
         serde_json::from_slice(&std::fs::read(at("job_results.pftrace.alignment_stats.json")).expect("a report"))
             .expect("JSON");
     assert_eq!(report["outputs"][0]["report"]["slices"], 10720);
+}
+
+/// Ends of flows by their id: phase and time of each, in order of time.
+fn flows(path: &Path) -> HashMap<String, Vec<(i128, String)>> {
+    let document: Value = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
+    let mut found: HashMap<String, Vec<(i128, String)>> = HashMap::new();
+    for event in document["traceEvents"].as_array().expect("events") {
+        let phase = event["ph"].as_str().unwrap_or_default();
+        if ["s", "t", "f"].contains(&phase) {
+            let ends = found.entry(event["id"].to_string()).or_default();
+            ends.push((ns(&event["ts"]), phase.to_owned()));
+        }
+    }
+    found.values_mut().for_each(|ends| ends.sort());
+    found
+}
+
+#[test]
+fn the_parts_of_a_collective_are_joined_in_the_order_in_which_ranks_came() {
+    let Some(data) = data() else { return };
+    let set = data.join("torch/b_4node_offset_drift");
+    let (raw, offsets) = (traces(&set), set.join("offsets.csv"));
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let clocks = ["-f", "json", "--assume-order", "--offsets", offsets.to_str().expect("UTF-8")];
+    let joined = |arguments: &[&str]| {
+        let done = convert(&[&clocks[..], arguments].concat(), &raw, scratch.path());
+        assert!(done.status.success(), "{arguments:?}: {}", complaint(&done));
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        (flows(&scratch.path().join("job_results.json")), said)
+    };
+    let (plain, _) = joined(&[]);
+    let (mut all, said) = joined(&["--collective-flows"]);
+    // As many as `check` finds: 23 operations of all four ranks.
+    assert!(said.contains("collectives: 23 operations of 92 parts joined by flows; 220 parts"), "{said}");
+    all.retain(|id, _| !plain.contains_key(id));
+    assert_eq!(all.len(), 23);
+    for ends in all.values() {
+        let phases: Vec<&str> = ends.iter().map(|(_, phase)| phase.as_str()).collect();
+        assert_eq!(phases, ["s", "t", "t", "f"], "from the first to the last: {ends:?}");
+    }
+    // What a window leaves of an operation is joined, and one part alone is not.
+    let (mut half, _) = joined(&["--collective-flows", "--start", "50%", "--inclusive", "false"]);
+    half.retain(|id, _| !plain.contains_key(id));
+    assert!(!half.is_empty() && half.len() < 23, "{}", half.len());
+    for ends in half.values() {
+        assert_eq!((ends[0].1.as_str(), ends[ends.len() - 1].1.as_str()), ("s", "f"), "{ends:?}");
+    }
 }
 
 #[test]

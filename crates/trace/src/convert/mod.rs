@@ -5,6 +5,7 @@
 //! times stay as they are. Outputs appear when all of them are whole.
 //! What it does not do: make maps; print.
 
+mod joined;
 mod options;
 mod window;
 
@@ -25,6 +26,9 @@ use crate::model::{PS_PER_NS, Picoseconds};
 use crate::outputs;
 use crate::write::{self, Chunk, Meta, OutputFormat, Sorter, TraceWriter, WriteReport};
 
+use joined::Joined;
+
+pub use joined::CollectiveFlows;
 pub use window::{Bound, Window};
 
 /// A file to write.
@@ -41,6 +45,8 @@ pub struct Output {
 pub struct ConvertSettings {
     /// Which events; all by default.
     pub window: Window,
+    /// Join the parts of each collective operation on all ranks by flows.
+    pub collective_flows: bool,
     /// Leave arguments of events out.
     pub without_args: bool,
     /// Databases: rows of devices are queues; else streams.
@@ -66,6 +72,8 @@ pub struct ConvertReport {
     pub outputs: Vec<Written>,
     /// The window, ns on the clock of the outputs, where one was asked for.
     pub window_ns: Option<[i64; 2]>,
+    /// What was joined by flows, where that was asked for.
+    pub collective_flows: Option<CollectiveFlows>,
 }
 
 /// One trace that was read.
@@ -129,11 +137,13 @@ pub fn convert(
     let folders: Vec<NewFolders> = paths.iter().map(|path| folder_of(path)).collect::<Result<_, _>>()?;
     let mut writers: Vec<OpenOutput> =
         outputs.iter().map(|output| OpenOutput::create(output, calibrated)).collect::<Result<_, _>>()?;
-    let mut report = ConvertReport { traces: Vec::new(), outputs: Vec::new(), window_ns };
+    let mut joined =
+        settings.collective_flows.then(|| Joined::of(&calibrated.traces, window_ns, settings.window.inclusive));
+    let mut report = ConvertReport { traces: Vec::new(), outputs: Vec::new(), window_ns, collective_flows: None };
     let mut tracks = 0;
     for (part, trace) in calibrated.traces.iter().enumerate() {
         let mut sorter = Sorter::default();
-        let converted = read(trace, part, settings, window_ns, &mut sorter)?;
+        let converted = read(trace, part, settings, window_ns, joined.as_mut(), &mut sorter)?;
         let mut sorted = sorter.finish(tracks)?;
         tracks += sorted.tracks() as u32;
         let mut chunk = Chunk::default();
@@ -150,6 +160,7 @@ pub fn convert(
         report.outputs.push(written);
     }
     drop(folders);
+    report.collective_flows = joined.map(Joined::finish);
     for written in &report.outputs {
         outputs::write_statistics(&written.path, false, &report)?;
     }
@@ -162,6 +173,7 @@ fn read(
     part: usize,
     settings: &ConvertSettings,
     window_ns: Option<[i64; 2]>,
+    mut joined: Option<&mut Joined>,
     sorter: &mut Sorter,
 ) -> Result<Converted, Error> {
     let CalibratedTrace { trace, map, notes, clock, measured, .. } = calibrated;
@@ -170,9 +182,13 @@ fn read(
     let options = options::of(calibrated, part, &settings.wanted());
     let inclusive = settings.window.inclusive;
     let keep = |start, end| window_ns.is_none_or(|window| window::keeps(window, inclusive, start, end));
-    let read = trace
-        .format
-        .read_chunks(&trace.path, &options, &mut |time| counting.map(time), &mut |chunk| sorter.push(chunk, keep))?;
+    let mut push = |chunk: &Chunk| {
+        if let Some(joined) = &mut joined {
+            sorter.push(joined.ends_of(part, chunk), |_, _| true)?;
+        }
+        sorter.push(chunk, keep)
+    };
+    let read = trace.format.read_chunks(&trace.path, &options, &mut |time| counting.map(time), &mut push)?;
     let mut alignment = AlignmentStats { events: read.events, ..counting.stats(trace) };
     alignment.notes.splice(0..0, notes.iter().cloned());
     if map.is_none() {

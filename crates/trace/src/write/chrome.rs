@@ -131,7 +131,12 @@ impl<W: Write> Chrome<W> {
         let taken = std::mem::take(&mut self.taken);
         for flow in &taken {
             let out = self.event();
-            put_head(out, if flow.end == FlowEnd::Out { b"s" } else { b"f" }, on, start, base_ns);
+            let phase = match flow.end {
+                FlowEnd::Out => b"s",
+                FlowEnd::Step => b"t",
+                FlowEnd::In => b"f",
+            };
+            put_head(out, phase, on, start, base_ns);
             out.extend_from_slice(b",\"cat\":\"flow\",\"name\":\"flow\",\"id\":\"0x");
             out.extend_from_slice(format!("{:x}\"", flow.id).as_bytes());
             out.extend_from_slice(if flow.end == FlowEnd::Out { b"}" } else { b",\"bp\":\"e\"}" });

@@ -110,7 +110,9 @@ pub enum FlowEnd {
     /// It begins here.
     #[default]
     Out,
-    /// It passes, or ends here.
+    /// It passes, and goes on.
+    Step,
+    /// It ends here.
     In,
 }
 

@@ -115,7 +115,11 @@ fn put_flow(out: &mut Vec<u8>, flow: Flow) {
         out.push(NO_FLOW);
         return;
     }
-    out.push(if flow.end == FlowEnd::Out { FLOW_OUT } else { FLOW_IN });
+    out.push(match flow.end {
+        FlowEnd::Out => FLOW_OUT,
+        FlowEnd::Step => FLOW_STEP,
+        FlowEnd::In => FLOW_IN,
+    });
     out.extend_from_slice(&flow.id.to_le_bytes());
 }
 
@@ -171,7 +175,11 @@ impl<'a> Reader<'a> {
         match self.byte() {
             NO_FLOW => Flow::default(),
             end => {
-                let end = if end == FLOW_OUT { FlowEnd::Out } else { FlowEnd::In };
+                let end = match end {
+                    FLOW_OUT => FlowEnd::Out,
+                    FLOW_STEP => FlowEnd::Step,
+                    _ => FlowEnd::In,
+                };
                 Flow { id: u64::from_le_bytes(self.fixed()), end }
             }
         }
@@ -206,6 +214,7 @@ const FLOW: u8 = 3;
 const NO_FLOW: u8 = 0;
 const FLOW_OUT: u8 = 1;
 const FLOW_IN: u8 = 2;
+const FLOW_STEP: u8 = 3;
 const INTEGER: u8 = 0;
 const FLOAT: u8 = 1;
 const BOOLEAN: u8 = 2;

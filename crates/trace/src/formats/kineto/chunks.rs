@@ -190,7 +190,11 @@ impl<'a> Reader<'a> {
         // The id is of this file: of another rank's the same number is another flow.
         let what = (self.options.part, &bytes[spans.cat.clone()], &bytes[spans.name.clone()], &bytes[spans.id.clone()]);
         let id = FixedState::with_seed(0).hash_one(what).max(1);
-        let end = if phase == b's' { FlowEnd::Out } else { FlowEnd::In };
+        let end = match phase {
+            b's' => FlowEnd::Out,
+            b't' => FlowEnd::Step,
+            _ => FlowEnd::In,
+        };
         let flows = &mut self.chunk.flows;
         flows.track.push(track);
         flows.time_ns.push(at);

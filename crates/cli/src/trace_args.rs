@@ -1,0 +1,157 @@
+//! Flags of the commands that read traces: `align`, `merge`, `convert`, `check`.
+//!
+//! Place in the flow: parts of [`crate::args`]; `traces` and `convert` turn them into requests to the library. What it does not do: read anything.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+/// Which traces, and what is known of their clocks.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// Traces, one per node or process: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), databases of rocprofv3 (*_results.db)
+    #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
+    pub traces: Vec<PathBuf>,
+    /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
+    #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
+    pub nodes: Vec<u32>,
+    /// The traces are one per node, listed in the order of the nodes. Without it the order of a list decides nothing
+    #[arg(long, requires = "traces", conflicts_with = "nodes")]
+    pub assume_order: bool,
+    /// The directory of a run of probe_sync: offsets and snapshots of all nodes
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
+    #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
+    pub offsets: Option<PathBuf>,
+    /// How far outside of the measured span events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    pub extrapolate: Option<probe_sync_time::Duration>,
+    /// Pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    pub snapshots: Vec<PathBuf>,
+    /// Events whose name tells the system time: a pattern with a group named system_ns
+    #[arg(long, value_name = "REGEX")]
+    pub snapshot_markers: Option<String>,
+    /// Take the traces' times as the system clock, whatever markers and snapshots say
+    #[arg(long, conflicts_with_all = ["snapshots", "snapshot_markers"])]
+    pub realtime_only: bool,
+    /// Times of the output: host (the reference node's system clock) or tracer (its tracer clock)
+    #[arg(long, value_name = "TIMELINE", default_value = "host", value_parser = ["host", "tracer"])]
+    pub timeline: String,
+    /// Bound and estimate the clocks from the collectives in the traces alone
+    #[arg(long, conflicts_with_all = ["run_dir", "offsets"])]
+    pub from_collectives: bool,
+}
+
+/// Flags of `align`.
+#[derive(Args, Debug)]
+pub struct AlignArgs {
+    /// What to align
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The file to write, or the directory for several traces
+    #[arg(long, value_name = "PATH")]
+    pub output: PathBuf,
+    /// Keep each event's correction (stat or argument timestamp_correction_ns)
+    #[arg(long)]
+    pub annotate: bool,
+    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there. A trace that has
+    /// this plane is refused
+    #[arg(long)]
+    pub embed_snapshots: bool,
+    /// Check happens-before on the aligned times
+    #[arg(long)]
+    pub validate: bool,
+}
+
+/// Flags of `merge`.
+#[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// What to merge
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Merge nodes without known clocks too, unchanged and marked so
+    #[arg(long)]
+    pub allow_uncalibrated: bool,
+    /// Merge all traces with their times as they are; offsets and snapshots are not looked at
+    #[arg(long, requires = "traces", conflicts_with_all = ["from_collectives", "annotate"])]
+    pub no_correction: bool,
+    /// How XSpace planes are laid out
+    #[arg(long, value_name = "LAYOUT", default_value = "xprof", value_parser = ["xprof", "gpu-tracks"])]
+    pub plane_layout: String,
+    /// Keep each event's correction
+    #[arg(long)]
+    pub annotate: bool,
+    /// Leave out traces that cannot be read, and say which; without this one bad file refuses all
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// The schema that the databases are to have: 3.0.0 adds to those of 3 the tags that newer readers of rocprofv3 want
+    #[arg(long, value_name = "VERSION")]
+    pub schema: Option<String>,
+    /// Leave out tables of databases that are not rocprofv3's; without this such a database is refused
+    #[arg(long)]
+    pub drop_foreign: bool,
+    /// Check happens-before on the merged clock
+    #[arg(long)]
+    pub validate: bool,
+}
+
+/// Flags of `convert`: those of `rocpd convert`, and where the clocks are learnt from.
+#[derive(Args, Debug)]
+#[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
+pub struct ConvertArgs {
+    /// What to convert; without offsets times stay as they are
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The formats to write
+    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz"])]
+    pub output_format: Vec<String>,
+    /// The first part of the outputs' names
+    #[arg(short = 'o', long, value_name = "NAME", env = "ROCPD_OUTPUT_NAME", default_value = "out")]
+    pub output_file: String,
+    /// The directory of the outputs, which is made
+    #[arg(short = 'd', long, value_name = "DIR", env = "ROCPD_OUTPUT_PATH", default_value = "./rocpd-output-data")]
+    pub output_path: PathBuf,
+    /// Leave out what is before: ns on the clock of the output, or a share of what the traces span (30%)
+    #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
+    pub start: Option<probe_sync_trace::Bound>,
+    /// Leave out what is after
+    #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
+    pub end: Option<probe_sync_trace::Bound>,
+    /// Leave out what is before the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub start_marker: Option<String>,
+    /// Leave out what is after the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub end_marker: Option<String>,
+    /// true: only events that lie in the window whole; false: those too that reach into it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub inclusive: bool,
+    /// Databases: rows of devices are HSA queues; without it the HIP streams that the program submitted to
+    #[arg(long)]
+    pub group_by_queue: bool,
+    /// Databases: numbers of devices are those of the node (absolute), those that the process may use (relative), or count per type
+    #[arg(long, value_name = "HOW", default_value = "relative", value_parser = ["absolute", "relative", "type-relative"])]
+    pub agent_index_value: String,
+    /// Join the parts of each collective operation on all ranks by a flow, from the rank that came first to the one that came last
+    #[arg(long)]
+    pub collective_flows: bool,
+    /// Leave out arguments of events
+    #[arg(long)]
+    pub without_args: bool,
+}
+
+/// Flags of `check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// What to check; without offsets the traces are checked as they are
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// Write the whole report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
