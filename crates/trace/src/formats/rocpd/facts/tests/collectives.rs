@@ -236,6 +236,48 @@ fn calls_in_a_group_last_until_it_ends() {
 }
 
 #[test]
+fn a_group_that_began_before_the_trace_leaves_out_what_may_be_in_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    // The outer group of two began before the trace; a whole one is in it.
+    database.call("ncclAllReduce", 10, 11, SUM);
+    database.call("ncclGroupEnd", 12, 13, &[]);
+    database.call("ncclAllReduce", 14, 15, SUM);
+    database.call("ncclGroupStart", 16, 17, &[]);
+    database.call("ncclAllReduce", 18, 19, SUM);
+    database.call("ncclGroupEnd", 20, 21, &[]);
+    database.call("ncclGroupEnd", 22, 23, &[]);
+    database.call("ncclAllReduce", 30, 31, SUM);
+    let facts = database.facts().expect("facts");
+    assert_eq!((facts.collectives.len(), facts.collectives.left_out()), (1, 3), "{:?}", facts.notes);
+    let said = facts.notes.join("; ");
+    assert!(said.contains("3 collectives are left out: a group that began before the trace"), "{said}");
+}
+
+#[test]
+fn a_collective_whose_times_cannot_be_is_left_out_and_its_row_named() {
+    for (start, end) in [(200, i64::MIN), (-5, 300), (300, 299), (200, i64::MAX)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut database = process(folder.path(), 0, "a", "{}");
+        database.call("ncclAllReduce", 100, 110, SUM);
+        database.call("ncclAllReduce", start, end, SUM);
+        database.kernel("work", 400, 500);
+        let said = |database: &Database| {
+            let facts = database.facts().expect("facts");
+            (facts.collectives.len(), facts.collectives.left_out(), facts.notes.join("; "))
+        };
+        let (kept, left_out, notes) = said(&database);
+        let place = format!("in the table rocpd_region{}, row 2 is from {start} to {end} ns", database.suffix);
+        assert!((kept, left_out) == (1, 1) && notes.contains(&place), "{kept} {left_out} {notes}");
+        // The same of kernels.
+        database.kernel("ncclDevKernel_AllReduce", start, end);
+        let (kept, left_out, notes) = said(&database);
+        let place = format!("in the table rocpd_kernel_dispatch{}, row 2 is from {start} to {end} ns", database.suffix);
+        assert!((kept, left_out) == (0, 1) && notes.contains(&place), "{kept} {left_out} {notes}");
+    }
+}
+
+#[test]
 fn what_calls_alone_say_holds_only_if_they_wait_and_is_told_so() {
     let folder = tempfile::tempdir().expect("a folder");
     for (kernels, name) in [(false, "calls"), (true, "kernels")] {
