@@ -22,8 +22,8 @@ pub(super) fn calls(region: &Table, string: &Table, arg: Option<&Table>, names: 
     let row = region.row("t");
     let [nccl, rccl] = names;
     format!(
-        "SELECT {process}, {thread}, {}, {}, s.name, {values}, {row} FROM {} t CROSS JOIN (SELECT CAST(\"id\" AS INTEGER) AS id, \
-         min(\"string\") AS name FROM {} WHERE \"string\" GLOB '{nccl}' OR \"string\" GLOB '{rccl}' GROUP BY 1) s {join} \
+        "SELECT {process}, {thread}, {}, {}, s.name, {values}, {row} FROM {} t NOT INDEXED CROSS JOIN (SELECT CAST(\"id\" AS INTEGER) AS id, \
+         min(\"string\") AS name FROM {} NOT INDEXED WHERE \"string\" GLOB '{nccl}' OR \"string\" GLOB '{rccl}' GROUP BY 1) s {join} \
          WHERE s.id = CAST({} AS INTEGER) ORDER BY {process}, {thread}, {}, {row}",
         region.column("t", "start"),
         region.column("t", "end"),
@@ -57,7 +57,7 @@ pub(super) fn kernels(dispatch: &Table, symbol: &Table) -> String {
     let (shown, stated) = (of_library(&display), of_library(&full));
     let name = format!("min(CASE WHEN {shown} OR {stated} THEN coalesce({display}, {full}) END) AS name");
     format!(
-        "SELECT s.name, {}, {}, {} FROM {} t CROSS JOIN {} WHERE s.name IS NOT NULL",
+        "SELECT s.name, {}, {}, {} FROM {} t NOT INDEXED CROSS JOIN {} WHERE s.name IS NOT NULL",
         dispatch.column("t", "start"),
         dispatch.column("t", "end"),
         dispatch.row("t"),

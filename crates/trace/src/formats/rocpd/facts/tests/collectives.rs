@@ -384,3 +384,30 @@ fn many_rows_of_one_number_do_not_multiply() {
     database.connection.execute_batch(&rows).expect("rows");
     assert_eq!(database.facts().expect("facts").collectives.len(), 20_000);
 }
+
+#[test]
+fn a_damaged_index_hides_no_row() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    let index = format!("CREATE UNIQUE INDEX by_name ON \"rocpd_string{}\" (string)", database.suffix);
+    database.connection.execute_batch(&index).expect("an index");
+    database.call("ncclAllReduce", 10, 20, SUM);
+    assert_eq!(database.facts().expect("facts").collectives.len(), 1);
+    let whole = std::fs::read(&database.path).expect("its bytes");
+    let name = b"ncclAllReduce";
+    let places: Vec<usize> = (0..whole.len()).filter(|at| whole[*at..].starts_with(name)).collect();
+    // One is in the table, and one in the index.
+    assert_eq!(places.len(), 2);
+    let found: Vec<u64> = places
+        .iter()
+        .map(|at| {
+            let mut damaged = whole.clone();
+            damaged[*at] = b'x';
+            let path = folder.path().join(format!("{at}_results.db"));
+            std::fs::write(&path, damaged).expect("written");
+            Rocpd.read_facts(&path, &FactOptions::default()).expect("facts").collectives.len()
+        })
+        .collect();
+    assert_eq!(found.iter().sum::<u64>(), 1, "of the two only the table counts: {found:?}");
+    assert!(found.contains(&0));
+}
