@@ -195,7 +195,9 @@ impl<'a> Aligning<'a> {
         let calibrated = &self.calibrated.traces[trace];
         let output = &self.outputs[trace];
         let metadata = provenance::of_trace(self.calibrated, calibrated);
-        let options = RewriteOptions { snapshots: &self.snapshots[trace], metadata: &metadata, ..self.options };
+        let cpu_behind_ns = calibrated.trace.facts.cpu_behind_ns;
+        let options =
+            RewriteOptions { snapshots: &self.snapshots[trace], metadata: &metadata, cpu_behind_ns, ..self.options };
         let stats = write(calibrated, output, &options, self.outputs.len() > 1)?;
         Ok(Aligned { calibrated, output: output.clone(), stats })
     }

@@ -32,6 +32,6 @@ pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
 pub use convert::{Bound, ConvertReport, ConvertSettings, Converted, Output, Window, Written, convert};
 pub use counting::AlignmentStats;
 pub use error::Error;
-pub use formats::{AgentIndex, PlaneLayout};
+pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};

@@ -17,8 +17,9 @@ use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::access::{READING, Readable, guarded, sidecars, structure, wrong};
-use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
+use super::catalog::{ALIGNED_TO, Catalog, METADATA, ON_ONE_CLOCK, quoted};
 use super::copy::Copying;
+use super::cpu_clock::behind;
 use super::lift::{expect_liftable, lift};
 use crate::Error;
 use crate::formats::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
@@ -36,6 +37,7 @@ pub(super) fn rewrite(
     refuse_annotations(options.annotate)?;
     let readable = Readable::find(input)?;
     let mut making = Making::create(output, &readable)?;
+    making.behind_ns = options.cpu_behind_ns;
     let mut stats = making.add(&readable, map, options.metadata, Foreign::Copied)?;
     let (bytes, notes) = making.finish()?;
     stats.bytes_written = bytes;
@@ -60,7 +62,8 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     let mut stats = MergeStats::default();
     // One at a time: a copy of a file may be as long as the file.
     let mut found = Some(first);
-    for input in inputs.iter_mut() {
+    for (at, input) in inputs.iter_mut().enumerate() {
+        making.behind_ns = options.cpu_behind_ns.get(at).copied().flatten();
         let readable = found.take().map_or_else(|| Readable::find(&input.path), Ok)?;
         stats.inputs.push(making.add(&readable, &mut *input.map, &input.metadata, foreign)?);
     }
@@ -116,6 +119,8 @@ struct Making {
     indexes: BTreeSet<String>,
     /// The schema that all are lifted to.
     lifted_to: Option<String>,
+    /// How far the rows that `rocprof-sys` stamped itself are behind the others of the input that is being added, ns; None where they are not.
+    behind_ns: Option<i64>,
     version: Option<(String, PathBuf)>,
     notes: Vec<String>,
 }
@@ -151,6 +156,7 @@ impl Making {
             sources: BTreeMap::new(),
             indexes: BTreeSet::new(),
             lifted_to: None,
+            behind_ns: None,
             version: None,
             notes: Vec::new(),
         })
@@ -194,7 +200,8 @@ impl Making {
     ) -> Result<RewriteStats, Error> {
         let mut stats = RewriteStats::default();
         for table in &catalog.tables {
-            let of_table = self.copying.table(path, table, map)?;
+            let behind = behind((catalog, "src"), path, table, self.behind_ns)?;
+            let of_table = self.copying.table(path, table, behind.as_ref(), map)?;
             stats.events += of_table.events;
             stats.untimed += of_table.untimed;
             self.suffixes.entry(table.base.clone()).or_default().push(table.suffix.clone());
@@ -222,7 +229,12 @@ impl Making {
             if self.lifted_to.as_ref().is_some_and(|wanted| *wanted != writer.version) {
                 lift(self.copying.connection(), writer)?;
             }
-            self.tag(&format!("{METADATA}{}", writer.suffix), tags)?;
+            let table = format!("{METADATA}{}", writer.suffix);
+            self.tag(&table, tags)?;
+            if let Some(by_ns) = self.behind_ns {
+                let done = format!("CLOCK_MONOTONIC brought to CLOCK_BOOTTIME, {by_ns} ns later");
+                self.tag(&table, &[(ON_ONE_CLOCK.to_owned(), done)])?;
+            }
         }
         self.copying.connection().execute_batch("COMMIT")
     }
@@ -303,7 +315,7 @@ impl Making {
         match foreign {
             Foreign::Copied => {
                 for table in &catalog.foreign {
-                    self.copying.table(path, table, map)?;
+                    self.copying.table(path, table, None, map)?;
                 }
                 if !all.is_empty() {
                     self.notes.push(format!(
