@@ -44,15 +44,15 @@ def insert_select(inputs, output, checks):
     out.close()
 
 
-def clock(folder, nodes):
-    """Snapshot pairs of each node and offsets between them: node k boots k hours earlier and is k ms ahead, at 10 ppm."""
+def clock(folder, nodes, seconds=40):
+    """Snapshot pairs of each node and offsets between them, for so many seconds: node k boots k hours earlier and is k ms ahead, at 10 ppm."""
     unix_ns, offsets = 1_795_187_682_000_000_000, ["node,node_realtime_ns,offset_vs_node0_ns"]
     pairs = []
     for node in range(nodes):
         boot_ns = 90_000_000_000_000 + node * 5_000_000_000_000
         path = folder / f"node{node}.snapshot_pairs.jsonl"
         with path.open("w") as out:
-            for second in range(-2, 40):
+            for second in range(-2, seconds):
                 system_ns = unix_ns + second * 1_000_000_000 + node * 1_000_000 + second * node * 10_000
                 pair = {"sys_clock_ns": system_ns, "tracer_clock_ns": boot_ns + second * 1_000_000_000, "bracket_ns": 500}
                 out.write(json.dumps({**pair, "tracer_clock": "boottime"}) + "\n")

@@ -6,9 +6,10 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use probe_sync_time::Duration;
 use probe_sync_trace::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_trace::formats::{
-    FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, Rocpd, TraceFormat, XSpace, detect,
+    CpuClock, FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, Rocpd, TraceFormat, XSpace, detect,
 };
 use probe_sync_trace::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
 use regex::Regex;
@@ -72,6 +73,14 @@ pub fn rocpd(data: &[u8]) {
         if Rocpd.rewrite(&path, &output, &RewriteOptions::default(), &mut one).is_ok() {
             assert!(Rocpd.read_facts(&output, &options()).is_ok(), "refuses what it moved");
         }
+        let cpu_clock = Some(CpuClock { elsewhere: Some(Duration::from_ns(7)), ..CpuClock::default() });
+        if let Ok(facts) = Rocpd.read_facts(&input, &FactOptions { cpu_clock, ..options() }) {
+            let behind = RewriteOptions { cpu_behind_ns: facts.cpu_behind_ns, ..RewriteOptions::default() };
+            if Rocpd.rewrite(&input, &output, &behind, &mut |time| time).is_ok() {
+                let again = Rocpd.read_facts(&output, &options()).expect("it reads what it brought to one clock");
+                assert_eq!(again.span, facts.span, "it writes what it read");
+            }
+        }
     });
 }
 
@@ -91,12 +100,13 @@ fn told(facts: &TraceFacts) -> String {
         merged,
         clock,
         aligned_to,
+        cpu_behind_ns,
         has_snapshot_plane,
         communicators,
         notes,
     } = facts;
     let (planes, clocks) =
-        ((merged, has_snapshot_plane, clock, aligned_to, communicators.len()), (pairs, marks, brackets));
+        ((merged, has_snapshot_plane, clock, aligned_to, cpu_behind_ns, communicators.len()), (pairs, marks, brackets));
     format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
 }
 

@@ -9,6 +9,7 @@ mod clock;
 mod compose;
 mod convert;
 mod convert_guide;
+mod cpu_clock;
 mod ctl;
 mod doctor;
 mod launch;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
+use crate::cpu_clock::CpuClockArgs;
+
 /// Which traces, and what is known of their clocks.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
@@ -47,9 +49,10 @@ pub struct TraceArgs {
 /// Flags of `align`.
 #[derive(Args, Debug)]
 pub struct AlignArgs {
-    /// What to align
     #[command(flatten)]
     pub input: TraceArgs,
+    #[command(flatten)]
+    pub cpu_clock: CpuClockArgs,
     /// The file to write, or the directory for several traces
     #[arg(long, value_name = "PATH")]
     pub output: PathBuf,
@@ -68,9 +71,10 @@ pub struct AlignArgs {
 /// Flags of `merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
-    /// What to merge
     #[command(flatten)]
     pub input: TraceArgs,
+    #[command(flatten)]
+    pub cpu_clock: CpuClockArgs,
     /// The file to write: combined.xplane.pb, combined.json.gz or combined.db
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,

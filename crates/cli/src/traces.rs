@@ -19,7 +19,9 @@ use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 /// # Errors
 /// Names the trace; traces written before stay. With `--validate` those of [`run_check`].
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
-    let calibrated = calibrate(&request(&arguments.input, &[])?)?;
+    let mut request = request(&arguments.input, &[])?;
+    request.cpu_clock = arguments.cpu_clock.named()?;
+    let calibrated = calibrate(&request)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
@@ -38,6 +40,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
     }
     request.skip_bad = arguments.skip_bad;
+    request.cpu_clock = arguments.cpu_clock.named()?;
     let calibrated = calibrate(&request)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -107,6 +110,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         realtime_only: arguments.realtime_only,
         timeline: if arguments.timeline == "tracer" { OutputClock::Tracer } else { OutputClock::System },
         skip_bad: false,
+        cpu_clock: None,
         outputs: outputs.to_vec(),
     })
 }

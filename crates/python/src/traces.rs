@@ -163,6 +163,7 @@ impl Asked {
             realtime_only: self.realtime_only,
             timeline,
             skip_bad: false,
+            cpu_clock: None,
             outputs,
         })
     }

@@ -55,8 +55,10 @@ pub struct Aligning<'a> {
     /// By trace: what is written into its output.
     snapshots: Vec<Vec<ClockPair>>,
     next: usize,
-    /// Written already, not yet told.
+    /// Written already, not yet told; an error after all that were written beside it.
     done: VecDeque<Result<Aligned<'a>, Error>>,
+    /// Outputs that are whole.
+    written: Vec<PathBuf>,
     /// Removes an output folder into which nothing came.
     _folders: NewFolders,
 }
@@ -84,7 +86,7 @@ pub struct Aligning<'a> {
 ///
 /// # Errors
 /// A trace whose clock is not known; outputs that would overwrite an input or each other. While it runs: those of the formats,
-/// with file and byte, and of writing.
+/// with file and byte, and of writing; [`Error::Unfinished`] where other outputs are written already: these come before it.
 pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSettings) -> Result<Aligning<'a>, Error> {
     if let Some(unknown) = calibrated.traces.iter().find(|trace| trace.map.is_none()) {
         let reason = unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
@@ -102,7 +104,16 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
         annotate: settings.annotate,
         ..RewriteOptions::default()
     };
-    Ok(Aligning { calibrated, outputs, options, snapshots, next: 0, done: VecDeque::new(), _folders: folders })
+    Ok(Aligning {
+        calibrated,
+        outputs,
+        options,
+        snapshots,
+        next: 0,
+        done: VecDeque::new(),
+        written: Vec::new(),
+        _folders: folders,
+    })
 }
 
 /// The pairs that belong into a trace's output: those taken while it was recorded, and a minute around.
@@ -151,24 +162,42 @@ impl<'a> Iterator for Aligning<'a> {
                 let writers: Vec<_> = batch.map(|trace| scope.spawn(move || this.write(trace))).collect();
                 writers.into_iter().map(|writer| writer.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
             });
-            self.done = done;
+            self.take(done);
         }
-        let aligned = self.done.pop_front()?;
-        if aligned.is_err() {
-            self.next = self.outputs.len();
-            self.done.clear();
-        }
-        Some(aligned)
+        self.done.pop_front()
     }
 }
 
 impl<'a> Aligning<'a> {
+    /// Takes what a batch came to: its outputs, then the first error, which says what is written, and is the last that is told.
+    fn take(&mut self, batch: Vec<Result<Aligned<'a>, Error>>) {
+        let mut failed = None;
+        for result in batch {
+            match result {
+                Ok(aligned) => {
+                    self.written.push(aligned.output.clone());
+                    self.done.push_back(Ok(aligned));
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let Some(error) = failed else { return };
+        let (written, all) = (std::mem::take(&mut self.written), self.outputs.len());
+        self.next = all;
+        self.done.push_back(Err(match written.is_empty() {
+            true => error,
+            false => Error::Unfinished { written, all, source: Box::new(error) },
+        }));
+    }
+
     /// Writes one of the traces and its statistics.
     fn write(&self, trace: usize) -> Result<Aligned<'a>, Error> {
         let calibrated = &self.calibrated.traces[trace];
         let output = &self.outputs[trace];
         let metadata = provenance::of_trace(self.calibrated, calibrated);
-        let options = RewriteOptions { snapshots: &self.snapshots[trace], metadata: &metadata, ..self.options };
+        let cpu_behind_ns = calibrated.trace.facts.cpu_behind_ns;
+        let options =
+            RewriteOptions { snapshots: &self.snapshots[trace], metadata: &metadata, cpu_behind_ns, ..self.options };
         let stats = write(calibrated, output, &options, self.outputs.len() > 1)?;
         Ok(Aligned { calibrated, output: output.clone(), stats })
     }

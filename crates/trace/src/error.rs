@@ -37,6 +37,16 @@ pub enum Error {
         /// Which table and row, what is wrong, and what to do.
         problem: String,
     },
+    /// One of several outputs could not be made; others are whole, and stay.
+    #[error("{source}; {} of {all} outputs are written and stay: {}", written.len(), listed(written))]
+    Unfinished {
+        /// Outputs that are whole.
+        written: Vec<PathBuf>,
+        /// How many there were to be.
+        all: usize,
+        /// Why another is not there.
+        source: Box<Error>,
+    },
     /// The traces and the nodes do not go together.
     #[error("{problem}")]
     Nodes {
@@ -118,6 +128,16 @@ pub enum Error {
         source: probe_sync_estimate::Error,
     },
 }
+
+/// Some files by name, and how many more.
+fn listed(files: &[PathBuf]) -> String {
+    let names: Vec<String> = files.iter().take(LISTED).map(|file| file.display().to_string()).collect();
+    let more = files.len().saturating_sub(LISTED);
+    if more > 0 { format!("{} and {more} more", names.join(", ")) } else { names.join(", ") }
+}
+
+/// So many files are named in a message.
+const LISTED: usize = 8;
 
 impl Error {
     /// An [`Error::Io`] about `path`, for `map_err`.

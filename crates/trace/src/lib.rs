@@ -34,6 +34,6 @@ pub use convert::{
 };
 pub use counting::AlignmentStats;
 pub use error::Error;
-pub use formats::{AgentIndex, PlaneLayout};
+pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};

@@ -94,6 +94,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         metadata: provenance::of_job(calibrated, &uncalibrated),
         schema: settings.schema,
         drop_foreign: settings.drop_foreign,
+        cpu_behind_ns: traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
     };
     let (merged, stats) = write(format, calibrated, output, &options)?;
     let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes };

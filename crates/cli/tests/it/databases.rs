@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use probe_sync_rocpd::schema::{self, Version};
 use probe_sync_rocpd::writer::{Process, Region, Settings, Writer};
-use rusqlite::Connection;
+use rusqlite::{Connection, ToSql, params};
 use serde_json::Value;
 
 use crate::boot_clock::{Set, run};
@@ -170,4 +171,113 @@ fn one_bad_database_of_many_is_named_and_may_be_left_out() {
         check_truth(&delays(&output[0]), 3);
         std::fs::remove_file(&output[0]).expect("written");
     }
+}
+
+/// A process of rocprof-sys on a host that was suspended for so long: its function `main` around a call of HIP around a kernel, at known times of the boot
+/// clock; `main` is stamped with CLOCK_MONOTONIC.
+fn recorded_by_rocprof_sys(path: &Path, host: &str, number: u32, boot_ns: i64, suspended_ns: i64) {
+    let guid = format!("0000000{number}-0000-7000-8000-00000000000{number}");
+    let suffix = schema::suffix_of(&guid);
+    let out = Connection::open(path).expect("a new file");
+    for table in schema::tables(&suffix, &guid) {
+        out.execute_batch(&table.sql).expect("a table");
+    }
+    let put = |base: &str, columns: &str, values: &[&dyn ToSql]| {
+        let marks = vec!["?"; values.len()].join(", ");
+        out.execute(&format!("INSERT INTO {base}{suffix} ({columns}) VALUES ({marks})"), values).expect("a row");
+    };
+    out.execute_batch("PRAGMA foreign_keys = OFF").expect("set");
+    for (tag, value) in schema::tags(Version::Three, &suffix, &guid, "") {
+        put("rocpd_metadata", "tag, value", params![tag, value]);
+    }
+    put("rocpd_info_node", "id, hash, machine_id, hostname", params![1, 1, "0", host]);
+    let own_ns = boot_ns - suspended_ns;
+    let environment = format!(r#"{{"RANK": "{number}", "WORLD_SIZE": "2"}}"#);
+    let process = params![5, 1, 1, 5, own_ns, own_ns + 1_000_000, environment];
+    put("rocpd_info_process", "id, nid, ppid, pid, start, \"end\", environment", process);
+    for (id, name) in
+        [(1, "host"), (2, "rocm_hip_api"), (3, "rocm_kernel_dispatch"), (4, "main"), (5, "hipLaunchKernel")]
+    {
+        put("rocpd_string", "id, string", params![id, name]);
+    }
+    for category in 1..=3 {
+        put("rocpd_event", "id, category_id", params![category, category]);
+    }
+    let region = "nid, pid, tid, start, \"end\", name_id, event_id";
+    put("rocpd_region", region, params![1, 5, 5, own_ns + 100_000, own_ns + 900_000, 4, 1]);
+    put("rocpd_region", region, params![1, 5, 5, boot_ns + 200_000, boot_ns + 210_000, 5, 2]);
+    let dispatch = "nid, pid, agent_id, kernel_id, dispatch_id, queue_id, stream_id, workgroup_size_x, workgroup_size_y, workgroup_size_z, \
+                    grid_size_x, grid_size_y, grid_size_z, start, \"end\", event_id";
+    let one = 1;
+    let kernel =
+        params![one, 5, one, one, one, one, one, one, one, one, one, one, one, boot_ns + 220_000, boot_ns + 300_000, 3];
+    put("rocpd_kernel_dispatch", dispatch, kernel);
+}
+
+#[test]
+fn rows_of_two_clocks_of_one_host_are_brought_to_one_and_then_aligned() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| scratch.path().join(name);
+    const UNIX_NS: i64 = 1_795_000_000_000_000_000;
+    const SUSPENDED_NS: i64 = 11_525_000_000_123;
+    let (mut databases, mut pairs) = (Vec::new(), Vec::new());
+    for (node, host, boot_ns, suspended_ns) in
+        [(0, "gpu-01", 40_000_000_000_000, SUSPENDED_NS), (1, "gpu-02", 95_000_000_000_000, 0)]
+    {
+        databases.push(at(&format!("node{node}_results.db")));
+        recorded_by_rocprof_sys(&databases[node as usize], host, node, boot_ns, suspended_ns);
+        let pair = |second: i64| {
+            let (system, boot) = (UNIX_NS + second * 1_000_000_000, boot_ns + second * 1_000_000_000);
+            // Node 1's system clock is 2.5 ms ahead.
+            let system = system + i64::from(node) * 2_500_000;
+            format!(
+                "{{\"sys_clock_ns\":{system},\"tracer_clock_ns\":{boot},\"bracket_ns\":100,\"tracer_clock\":\"boottime\"}}\n"
+            )
+        };
+        pairs.push(at(&format!("node{node}.jsonl")));
+        std::fs::write(&pairs[node as usize], (-2..4).map(pair).collect::<String>()).expect("written");
+    }
+    let sample = |second: i64| format!("1,{},2500000\n", UNIX_NS + second * 1_000_000_000);
+    let offsets = [at("offsets.csv")];
+    let table: String = (-2..4).map(sample).collect();
+    std::fs::write(&offsets[0], format!("node,node_realtime_ns,offset_vs_node0_ns\n{table}")).expect("written");
+    let (all, folder) = ([at("all.db")], [at("aligned")]);
+    let clocks: [(&str, &[PathBuf]); 2] = [("--offsets", &offsets), ("--snapshots", &pairs)];
+    let done = |command: &str, output: &[PathBuf], more: &[&str]| {
+        let flags = [&["--nodes", "0", "1"][..], more].concat();
+        run(command, &databases, &flags, &[&clocks[..], &[("--output", output)]].concat())
+    };
+    // What cannot be on one clock is not taken for one.
+    let refused = done("merge", &all, &[]);
+    assert!(
+        !refused.status.success() && complaint(&refused).contains("they are on two clocks"),
+        "{}",
+        complaint(&refused)
+    );
+    let suspended = format!("gpu-01={SUSPENDED_NS}ns");
+    let of_one = ["--cpu-clock", "monotonic", "--suspended", &suspended];
+    let refused = done("merge", &all, &of_one);
+    assert!(complaint(&refused).contains("its host gpu-02 was suspended"), "{}", complaint(&refused));
+    assert!(!all[0].exists());
+    let of_both = [&of_one[..], &["gpu-02=0s"]].concat();
+    for (command, output) in [("merge", &all), ("align", &folder)] {
+        let done = done(command, output, &of_both);
+        assert!(done.status.success(), "{}", complaint(&done));
+    }
+    let times = |database: &Path| -> Vec<(i64, i64)> {
+        let out = Connection::open(database).expect("a database");
+        let both = "SELECT start, \"end\" FROM rocpd_region UNION ALL SELECT start, \"end\" FROM rocpd_kernel_dispatch ORDER BY 1, 2";
+        let mut statement = out.prepare(both).expect("its views");
+        let rows =
+            statement.query_map([], |row| Ok((row.get::<_, i64>(0)? - UNIX_NS, row.get::<_, i64>(1)? - UNIX_NS)));
+        rows.expect("rows").map(|row| row.expect("times")).collect()
+    };
+    let [main, call, kernel] = [(100_000, 900_000), (200_000, 210_000), (220_000, 300_000)];
+    assert_eq!(times(&all[0]), [main, main, call, call, kernel, kernel]);
+    for node in 0..2 {
+        assert_eq!(times(&folder[0].join(format!("node{node}_results.db"))), [main, call, kernel]);
+    }
+    // The flag is of databases that are not on one clock yet.
+    let again = run("merge", &all, &[&["--no-correction"][..], &of_both].concat(), &[("--output", &[at("again.db")])]);
+    assert!(complaint(&again).contains("brought to one clock already"), "{}", complaint(&again));
 }

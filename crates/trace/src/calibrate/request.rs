@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use probe_sync_time::Duration;
 
+use crate::formats::CpuClock;
+
 /// What to calibrate, and with what.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -30,6 +32,8 @@ pub struct Request {
     pub timeline: OutputClock,
     /// Leave out traces that cannot be read, and say so, instead of refusing all.
     pub skip_bad: bool,
+    /// On which clock databases have the rows that `rocprof-sys` stamped itself; None: on that of all others. Other formats are refused.
+    pub cpu_clock: Option<CpuClock>,
     /// What is going to be written: not taken for traces of the run's directory.
     pub outputs: Vec<PathBuf>,
 }

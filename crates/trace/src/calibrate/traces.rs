@@ -45,10 +45,18 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
         }
     };
     let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order, skip_bad: request.skip_bad };
-    let options = FactOptions { markers, thorough: request.skip_bad, ..FactOptions::default() };
+    let cpu_clock = request.cpu_clock.clone();
+    let options = FactOptions { markers, thorough: request.skip_bad, cpu_clock, ..FactOptions::default() };
     let (read, mut left_out) = nodes::read(&paths, &said, &source.known(), &source.marks()?, &options)?;
     if read.is_empty() && !left_out.is_empty() {
         return Err(left_out.swap_remove(0));
+    }
+    let of_no_such_rows = read.iter().find(|trace| trace.facts.cpu_behind_ns.is_none());
+    if let Some(trace) = of_no_such_rows.filter(|_| request.cpu_clock.is_some()) {
+        let (path, format) = (trace.path.display(), trace.format.name());
+        let problem =
+            format!("{path}: --cpu-clock is of databases of rocprof-sys, and this is a trace of the format {format}");
+        return Err(Error::Request { problem });
     }
     Ok(Traces { paths, read, left_out })
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use probe_sync_time::Duration;
 use serde::Serialize;
 
 use crate::Error;
@@ -157,8 +158,19 @@ pub struct FactOptions {
     pub markers: Option<regex::Regex>,
     /// Look for damage everywhere, not only where facts are: what is read later is then whole, as far as the format can tell.
     pub thorough: bool,
+    /// On which clock rows are that a profiler of CPU and devices stamped itself; None: on that of all others.
+    pub cpu_clock: Option<CpuClock>,
     /// Where parts of collectives go that are too many for memory; traces that are read with clones of one value share a file.
     pub spill: Spill,
+}
+
+/// Rows of the CPU are on CLOCK_MONOTONIC, and those of devices on CLOCK_BOOTTIME, which is ahead by the time that the machine was suspended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuClock {
+    /// By host: for how long it was suspended, CLOCK_BOOTTIME minus CLOCK_MONOTONIC.
+    pub suspended: BTreeMap<String, Duration>,
+    /// The same of all other hosts; None: they are refused.
+    pub elsewhere: Option<Duration>,
 }
 
 /// The rank and the number of ranks that an event's name states: `probe_sync.rank#3/8`. A program puts such an event into its
@@ -180,6 +192,8 @@ pub struct RewriteOptions<'a> {
     /// Pairs of readings of the node's tracer clock and system clock that the output keeps, where the format can and the input
     /// has none: on the node's own clocks, not mapped, as programs expect that read such pairs.
     pub snapshots: &'a [ClockPair],
+    /// How far the CPU's rows are behind the others, ns ([`TraceFacts::cpu_behind_ns`]); formats without such rows do not look at it.
+    pub cpu_behind_ns: Option<i64>,
     /// Written into the output as text, where the format has a place for it: method, clock, uncertainty, versions.
     pub metadata: &'a [(String, String)],
 }
@@ -243,6 +257,8 @@ pub struct MergeOptions {
     pub schema: Option<String>,
     /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
     pub drop_foreign: bool,
+    /// As in [`RewriteOptions`], of each input in order; none where it is shorter.
+    pub cpu_behind_ns: Vec<Option<i64>>,
 }
 
 /// How the planes of an XSpace are laid out.

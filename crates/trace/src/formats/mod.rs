@@ -23,8 +23,8 @@ use std::path::Path;
 use crate::Error;
 
 pub use interface::{
-    AgentIndex, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
-    MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
+    AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
+    MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use kineto::Kineto;

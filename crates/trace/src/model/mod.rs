@@ -29,6 +29,9 @@ pub struct TraceFacts {
     pub clock: TraceClock,
     /// The clock that this program has put its times on already, where the file says so: they are on it, and on no node's own.
     pub aligned_to: Option<String>,
+    /// How far the rows that a profiler of CPU and devices stamped itself are behind [`Self::clock`], ns, where the caller says that they are on
+    /// another: they are to be made so much later before they are mapped.
+    pub cpu_behind_ns: Option<i64>,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
     /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own

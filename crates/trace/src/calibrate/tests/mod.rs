@@ -327,6 +327,31 @@ fn times_beyond_the_pairs_that_tie_a_clock_are_extrapolated_where_it_was_measure
 }
 
 #[test]
+fn an_output_that_fails_does_not_hide_those_that_are_written() {
+    let files = Files::new();
+    let calibrated =
+        calibrate(&Request { clocks: ClockSource::Offsets(files.offsets(0)), ..files.request(0) }).expect("clocks");
+    let folder = files.0.path().join("out");
+    // The first of the two cannot have its name.
+    let names: Vec<PathBuf> =
+        calibrated.traces.iter().map(|trace| folder.join(trace.trace.path.file_name().expect("a name"))).collect();
+    std::fs::create_dir_all(names[0].join("taken")).expect("a folder");
+    let mut aligning = align(&calibrated, &folder, AlignSettings::default()).expect("maps");
+    // One worker begins with the failing one, and nothing is written.
+    if crate::workers::workers() > 1 {
+        let aligned = aligning.next().expect("the second").expect("written");
+        assert_eq!(aligned.output, names[1]);
+        let refused = aligning.next().expect("the first").expect_err("its name is taken").to_string();
+        let said = format!("1 of 2 outputs are written and stay: {}", names[1].display());
+        assert!(refused.contains(&said) && refused.contains(&names[0].display().to_string()), "{refused}");
+        assert!(names[1].is_file());
+    } else {
+        assert!(aligning.next().expect("the first").is_err());
+    }
+    assert!(aligning.next().is_none());
+}
+
+#[test]
 fn a_report_says_that_the_live_offsets_of_a_run_were_used() {
     let files = Files::new();
     let offsets = files.offsets(0);

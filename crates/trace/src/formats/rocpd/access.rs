@@ -42,16 +42,16 @@ impl Readable {
     /// # Errors
     /// It is none, it is damaged, or a program that writes it holds it locked for longer than [`LOCKED_FOR`].
     pub(super) fn find(path: &Path) -> Result<Readable, Error> {
-        let logged = expect_magic(path)?;
+        let header = Header::read(path)?;
         // What a writer leaves lies beside the file, not beside a link to it.
         let file = fs::canonicalize(path).map_err(Error::io(path, "open"))?;
         let [journal, log, shared] = sidecars(&file).map(|beside| beside.exists());
         if !(journal || log) {
-            expect_length(path, &file)?;
+            header.expect_whole(path)?;
         }
         // A log of which the shared memory is gone was left by a crash, or copied: to read it here SQLite would make that again.
-        if !(logged && log && !shared) {
-            let at_rest = logged && !log;
+        if !(header.by_log && log && !shared) {
+            let at_rest = header.by_log && !log;
             let in_place = Readable { named: path.to_owned(), opened: file.clone(), at_rest, _copy: None };
             match in_place.probe() {
                 Ok(()) => return Ok(in_place),
@@ -67,12 +67,16 @@ impl Readable {
     /// A connection of its own, on which one state of the file is seen.
     pub(super) fn connect(&self) -> Result<Connection, Error> {
         let open = || -> rusqlite::Result<Connection> {
-            let connection = Connection::open_with_flags(self.uri(), READING)?;
-            guard(&connection)?;
+            let connection = guarded(self.uri(), READING)?;
             connection.execute_batch("BEGIN; SELECT count(*) FROM sqlite_master")?;
             Ok(connection)
         };
         open().map_err(|problem| wrong(&self.named, "opening it", &problem))
+    }
+
+    /// What the caller named.
+    pub(super) fn named(&self) -> &Path {
+        &self.named
     }
 
     /// The file as a name by which it is opened for reading only.
@@ -104,9 +108,7 @@ impl Readable {
     }
 
     fn probe(&self) -> rusqlite::Result<()> {
-        let connection = Connection::open_with_flags(self.uri(), READING)?;
-        guard(&connection)?;
-        connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))
+        count_entries(&guarded(self.uri(), READING)?)
     }
 
     /// The database and what its writer left beside it, in a folder where SQLite may write.
@@ -130,18 +132,27 @@ impl Readable {
 
     /// Opens the copy for writing once, by which SQLite brings it to what was committed.
     fn recover(&self) -> rusqlite::Result<()> {
-        let connection = Connection::open_with_flags(&self.opened, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        guard(&connection)?;
-        connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))
+        count_entries(&guarded(&self.opened, OpenFlags::SQLITE_OPEN_READ_WRITE)?)
     }
 }
 
 /// `ok`, or the first thing that is wrong with pages and rows.
 pub(super) fn structure(file: &Path) -> rusqlite::Result<String> {
-    let connection = Connection::open_with_flags(file, READING)?;
-    guard(&connection)?;
+    let connection = guarded(file, READING)?;
     connection.execute_batch("PRAGMA ignore_check_constraints = ON")?;
     connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+}
+
+/// Opens a database, and takes every power from what stands in it.
+pub(super) fn guarded(file: impl AsRef<Path>, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(file, flags)?;
+    guard(&connection)?;
+    Ok(connection)
+}
+
+/// Reads the definitions, by which SQLite sees whether it can read at all.
+fn count_entries(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()))
 }
 
 /// Takes every power from what stands in a database, and bounds what it may cost.
@@ -181,37 +192,57 @@ pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Erro
     Error::Database { path: path.to_owned(), problem: format!("{doing}: {problem}{remedy}") }
 }
 
-/// Refuses what is empty or begins otherwise than every database; whether it is written by a log.
-fn expect_magic(path: &Path) -> Result<bool, Error> {
-    let mut head = Vec::with_capacity(HEADER_BYTES);
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
-    file.take(HEADER_BYTES as u64).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
-    match head.as_slice() {
-        begin if begin.starts_with(MAGIC) => Ok(begin.get(WRITES_BY..=READS_BY).is_some_and(|by| by.contains(&BY_LOG))),
-        [] => Err(Error::malformed(path, 0, "is empty")),
-        _ => Err(Error::malformed(path, 0, "is no SQLite database: it does not begin with \"SQLite format 3\"")),
-    }
+/// What the first page of a database says of the file.
+struct Header {
+    /// It is written and read by a log (`-wal`).
+    by_log: bool,
+    /// Bytes that the file has.
+    length: u64,
+    /// Bytes that it says it has; old writers do not say so.
+    stated: Option<u64>,
 }
 
-/// Refuses a file that is shorter than it says: its last pages may be of tables that nobody asks for.
-fn expect_length(path: &Path, file: &Path) -> Result<(), Error> {
-    let mut head = Vec::with_capacity(HEADER_BYTES);
-    let file = File::open(file).map_err(Error::io(path, "open"))?;
-    let length = file.metadata().map_err(Error::io(path, "look at"))?.len();
-    file.take(HEADER_BYTES as u64).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
-    let number = |at: usize| head.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_be_bytes);
-    let page = head.get(16..18).map_or(0, |two| u64::from(two[0]) << 8 | u64::from(two[1]));
-    // 65536 does not fit its two bytes.
-    let page = if page == 1 { 1 << 16 } else { page };
-    // Old writers do not count pages; the number then belongs to an earlier change.
-    let counted = number(CHANGES_AT) == number(COUNTED_AT);
-    let stated = u64::from(number(PAGES_AT)) * page;
-    if counted && length < stated {
-        let problem =
-            format!("is cut short: it has {length} bytes of {stated}; copy it again from its node, or leave it out");
-        return Err(Error::Database { path: path.to_owned(), problem });
+impl Header {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The file is empty, or begins otherwise than every database.
+    fn read(path: &Path) -> Result<Header, Error> {
+        let mut head = Vec::with_capacity(HEADER_BYTES);
+        let file = File::open(path).map_err(Error::io(path, "open"))?;
+        let length = file.metadata().map_err(Error::io(path, "look at"))?.len();
+        file.take(HEADER_BYTES as u64).read_to_end(&mut head).map_err(Error::io(path, "read"))?;
+        if head.is_empty() {
+            return Err(Error::malformed(path, 0, "is empty"));
+        }
+        if !head.starts_with(MAGIC) {
+            let problem = "is no SQLite database: it does not begin with \"SQLite format 3\"";
+            return Err(Error::malformed(path, 0, problem));
+        }
+        let by_log = head.get(WRITES_BY..=READS_BY).is_some_and(|by| by.contains(&BY_LOG));
+        let number =
+            |at: usize| head.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_be_bytes);
+        let page = head.get(PAGE_SIZE_AT..PAGE_SIZE_AT + 2).map_or(0, |two| u64::from(two[0]) << 8 | u64::from(two[1]));
+        // 65536 does not fit its two bytes.
+        let page = if page == 1 { 1 << 16 } else { page };
+        // Old writers do not count pages; the number then belongs to an earlier change.
+        let counted = number(CHANGES_AT) == number(COUNTED_AT);
+        let stated = counted.then(|| u64::from(number(PAGES_AT)) * page);
+        Ok(Header { by_log, length, stated })
     }
-    Ok(())
+
+    /// Refuses a file that is shorter than it says: its last pages may be of tables that nobody asks for.
+    fn expect_whole(&self, path: &Path) -> Result<(), Error> {
+        match (self.length, self.stated) {
+            (length, Some(stated)) if length < stated => {
+                let problem = format!(
+                    "is cut short: it has {length} bytes of {stated}; copy it again from its node, or leave it out"
+                );
+                Err(Error::Database { path: path.to_owned(), problem })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whether SQLite wants to write before it can read.
@@ -235,12 +266,15 @@ fn length(path: &Path) -> Result<(u64, Option<std::time::SystemTime>), Error> {
 
 /// What every database begins with.
 pub(super) const MAGIC: &[u8] = b"SQLite format 3\0";
-/// The header of a database, and where it states how often it was changed, its pages, and at which change these were counted.
+/// Bytes of a database's header.
 const HEADER_BYTES: usize = 100;
+/// Where it says how long a page is.
+const PAGE_SIZE_AT: usize = 16;
 /// Where it says how it is written and read, and what it says where that is by a log.
 const WRITES_BY: usize = 18;
 const READS_BY: usize = 19;
 const BY_LOG: u8 = 2;
+/// Where it says how often it was changed, how many pages it has, and at which change these were counted.
 const CHANGES_AT: usize = 24;
 const PAGES_AT: usize = 28;
 const COUNTED_AT: usize = 92;

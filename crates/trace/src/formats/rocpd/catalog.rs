@@ -45,6 +45,8 @@ pub(super) struct Writer {
     pub(super) version: String,
     /// The clock that its times were brought to by an alignment.
     pub(super) aligned_to: Option<String>,
+    /// Its rows were on two clocks, and this program brought them to one.
+    pub(super) is_on_one_clock: bool,
 }
 
 /// A table.
@@ -160,13 +162,15 @@ impl Writer {
         let mut statement =
             connection.prepare(&format!("SELECT tag, value FROM {schema}.{}", quoted(&table))).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
-        let mut writer = Writer { suffix, guid: String::new(), version: String::new(), aligned_to: None };
+        let mut writer =
+            Writer { suffix, guid: String::new(), version: String::new(), aligned_to: None, is_on_one_clock: false };
         while let Some(row) = rows.next().map_err(failed)? {
             let value = row.get_ref(1).map_err(failed).map(text)?.unwrap_or_default();
             match row.get_ref(0).map_err(failed).map(text)?.as_deref() {
                 Some("guid") => writer.guid = value,
                 Some("schema_version") => writer.version = value,
                 Some(ALIGNED_TO) => writer.aligned_to = Some(value),
+                Some(ON_ONE_CLOCK) => writer.is_on_one_clock = true,
                 _ => {}
             }
         }
@@ -308,3 +312,5 @@ const REQUIRED: [&str; 6] =
 const VIRTUAL: &str = "CREATE VIRTUAL";
 /// Under this tag of the metadata is the clock that the times of an aligned database are on.
 pub(super) const ALIGNED_TO: &str = "probe_sync_timeline";
+/// Under this tag of the metadata is that all rows of a process are on one clock, which they were not.
+pub(super) const ON_ONE_CLOCK: &str = "probe_sync_cpu_clock";

@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::access::{Readable, wrong};
 use super::catalog::{Catalog, Index, Table, quoted};
+use super::reading::Behind;
 use crate::Error;
 use crate::formats::{MapFunction, RewriteStats};
 use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
@@ -97,11 +98,12 @@ impl Copying {
         detached.map_err(|problem| wrong(path, "closing it", &problem))
     }
 
-    /// Makes a table as the attached input defines it, and fills it.
+    /// Makes a table as the attached input defines it, and fills it; rows that are behind the others are brought to their clock first.
     pub(super) fn table(
         &mut self,
         path: &Path,
         table: &Table,
+        behind: Option<&Behind>,
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error> {
         let doing = format!("copying the table {}", table.name);
@@ -114,7 +116,7 @@ impl Copying {
                 .map_err(failed)?;
             RewriteStats::default()
         } else {
-            self.timed(path, table, map)?
+            self.timed(path, table, behind, map)?
         };
         Ok(stats)
     }
@@ -150,7 +152,13 @@ impl Copying {
     }
 
     /// Fills a table that has times.
-    fn timed(&self, path: &Path, table: &Table, map: &mut MapFunction<'_>) -> Result<RewriteStats, Error> {
+    fn timed(
+        &self,
+        path: &Path,
+        table: &Table,
+        behind: Option<&Behind>,
+        map: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
         let failed = |problem: rusqlite::Error| wrong(path, &format!("copying the table {}", table.name), &problem);
         let Some(number) = &table.rowid else {
             let problem = format!(
@@ -159,7 +167,7 @@ impl Copying {
             );
             return Err(Error::Database { path: path.to_owned(), problem });
         };
-        let [reading, writing] = statements(table, number);
+        let [reading, writing] = statements(table, number, behind);
         let mut reading = self.connection.prepare(&reading).map_err(failed)?;
         let mut writing = self.connection.prepare(&writing).map_err(failed)?;
         let mut stats = RewriteStats::default();
@@ -172,11 +180,10 @@ impl Copying {
                 last = row.get(0).map_err(failed)?;
                 count += 1;
                 let set = batch.times.len();
-                for (place, at) in table.times.iter().enumerate() {
-                    let cell = || format!("table {}, row {last}, column {}", table.name, table.columns[*at]);
-                    let value = row.get_ref(place + 1).map_err(failed)?;
-                    let moved = moved(value, map).map_err(|problem| at_cell(path, &cell(), problem))?;
-                    batch.times.extend(moved);
+                let wrong = move_row(row, table, behind, map, &mut batch.times).map_err(failed)?;
+                if let Some((column, problem)) = wrong {
+                    let column = column.map_or_else(String::new, |at| format!(", column {}", table.columns[at]));
+                    return Err(at_cell(path, &format!("table {}, row {last}{column}", table.name), problem));
                 }
                 stats.events += u64::from(batch.times.len() > set);
                 stats.untimed += u64::from(batch.times.len() == set);
@@ -212,17 +219,18 @@ impl Copying {
 }
 
 /// What reads the times of some rows, and what copies these rows with the times that came of them.
-fn statements(table: &Table, number: &str) -> [String; 2] {
+fn statements(table: &Table, number: &str, behind: Option<&Behind>) -> [String; 2] {
     let name = quoted(&table.name);
     let row = quoted(number);
-    let times: Vec<String> = table.times.iter().map(|at| quoted(&table.columns[*at])).collect();
+    let mut times: Vec<String> = table.times.iter().map(|at| quoted(&table.columns[*at])).collect();
+    times.extend(behind.map(|behind| behind.is_behind.clone()));
     let cells = table.columns.iter().enumerate().map(|(at, column)| {
         let column = quoted(column);
         if table.times.contains(&at) { format!("{MAPPED}({column})") } else { column }
     });
     let (times, cells, columns) = (times.join(", "), cells.collect::<Vec<_>>().join(", "), table.list());
     [
-        format!("SELECT {row}, {times} FROM src.{name} WHERE {row} >= ?1 ORDER BY {row} LIMIT {ROWS}"),
+        format!("SELECT {row}, {times} FROM src.{name} t WHERE {row} >= ?1 ORDER BY {row} LIMIT {ROWS}"),
         // A row's number is a column, or it is no cell and may be another.
         format!(
             "INSERT INTO main.{name} ({columns}) SELECT {cells} FROM src.{name} WHERE {row} BETWEEN ?1 AND ?2 ORDER BY {row}"
@@ -230,11 +238,38 @@ fn statements(table: &Table, number: &str) -> [String; 2] {
     ]
 }
 
-/// A cell's time, old and new; none where it is not set.
-fn moved(value: ValueRef<'_>, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
+/// Takes the times of a row in that are set, old and new; what is wrong with the row, and in which column.
+fn move_row(
+    row: &Row<'_>,
+    table: &Table,
+    behind: Option<&Behind>,
+    map: &mut MapFunction<'_>,
+    times: &mut Vec<(i64, i64)>,
+) -> rusqlite::Result<Option<(Option<usize>, String)>> {
+    let Some(by_ns) = behind_by(row, table, behind)? else { return Ok(Some((None, NO_CATEGORY.to_owned()))) };
+    for (number, at) in table.times.iter().enumerate() {
+        match moved(row.get_ref(number + 1)?, by_ns, map) {
+            Ok(moved) => times.extend(moved),
+            Err(problem) => return Ok(Some((Some(*at), problem))),
+        }
+    }
+    Ok(None)
+}
+
+/// By how much the times of a row are behind those of the others, ns; None where nothing says whether they are.
+fn behind_by(row: &Row<'_>, table: &Table, behind: Option<&Behind>) -> rusqlite::Result<Option<i64>> {
+    let Some(Behind { by_ns, .. }) = behind else { return Ok(Some(0)) };
+    Ok(match row.get_ref(table.times.len() + 1)? {
+        ValueRef::Integer(is_behind) => Some(is_behind * by_ns),
+        _ => None,
+    })
+}
+
+/// A cell's time, old and new, `by_ns` added before it is mapped; none where it is not set.
+fn moved(value: ValueRef<'_>, by_ns: i64, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
     let Some(old) = time(value)? else { return Ok(None) };
     // Zero would say that it is not set.
-    let new = nearest_ns(map(Picoseconds::from(old) * PS_PER_NS)).filter(|new| *new != 0);
+    let new = nearest_ns(map((Picoseconds::from(old) + Picoseconds::from(by_ns)) * PS_PER_NS)).filter(|new| *new != 0);
     let new = new.ok_or_else(|| format!("{old} ns leaves the range of times on the common clock"))?;
     Ok(Some((old, new)))
 }
@@ -257,6 +292,8 @@ fn at_cell(path: &Path, place: &str, problem: impl Into<String>) -> Error {
     Error::Database { path: path.to_owned(), problem: format!("{place}: {}", problem.into()) }
 }
 
+const NO_CATEGORY: &str =
+    "has no category that says which clock it is on (--cpu-clock); leave it out in a copy of the file";
 /// Rows whose times are held at once.
 const ROWS: usize = 1 << 15;
 /// The function that hands out new times.

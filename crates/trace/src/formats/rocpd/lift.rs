@@ -1,7 +1,7 @@
 //! A database of one schema as one of another, where that adds nothing but tags.
 //!
 //! Place in the flow: between `copy` and the checks of a merge, on request only. Schema 3, of ROCm 7.0, and 3.0.0 have the same tables;
-//! readers of 2026 want three numbers and a time of creation among the tags. Branches have carried other tables under one number,
+//! readers of 2026 want three numbers and a date of creation among the tags. Branches have carried other tables under one number,
 //! so the columns decide. What it does not do: add tables or columns.
 
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(super) fn expect_liftable(path: &Path, catalog: &Catalog, wanted: &str) -> R
 /// Writes the tags of the wanted schema into a copied database.
 pub(super) fn lift(connection: &Connection, writer: &Writer) -> rusqlite::Result<()> {
     let table = quoted(&format!("{METADATA}{}", writer.suffix));
-    let created: String = connection.query_row("SELECT datetime('now')", [], |row| row.get(0))?;
+    let created = created(connection, writer)?;
     let version = format!("UPDATE main.{table} SET value = ?1 WHERE tag = 'schema_version'");
     connection.execute(&version, [Version::ThreeZeroZero.text()])?;
     let insert = format!(
@@ -51,6 +51,17 @@ pub(super) fn lift(connection: &Connection, writer: &Writer) -> rusqlite::Result
         connection.execute(&insert, params![tag, value])?;
     }
     Ok(())
+}
+
+/// When the tables were made, as a date: profilers make them as the process ends. From the time of its end on the output's clock, in
+/// 1970 where that counts from the machine's start. The present would make the output of equal inputs differ, and would be wrong.
+fn created(connection: &Connection, writer: &Writer) -> rusqlite::Result<String> {
+    let table = quoted(&format!("rocpd_info_process{}", writer.suffix));
+    let ended = format!(
+        "SELECT coalesce(datetime(max(max(coalesce(fini, 0), coalesce(\"end\", 0), coalesce(start, 0))) / 1000000000, 'unixepoch'), \
+         datetime(0, 'unixepoch')) FROM main.{table}"
+    );
+    connection.query_row(&ended, [], |row| row.get(0))
 }
 
 /// The columns of each table of schema 3 and 3.0.0.

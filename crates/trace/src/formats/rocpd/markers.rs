@@ -111,8 +111,9 @@ pub(super) fn read(
     let filter = if names.known.is_empty() { messages.as_str() } else { "" };
     let (start, name) = (table.column("t", start), table.column("t", "name_id"));
     let from = quoted(&table.name);
-    let statement =
-        format!("SELECT {row}, {start}, {name}, {message}, {extra}, {amount} FROM {from} t {join} {filter}");
+    let statement = format!(
+        "SELECT {row}, {start}, {name}, {message}, {extra}, {amount} FROM {from} t NOT INDEXED {join} {filter}"
+    );
     let mut rows = HashSet::new();
     let mut repeated = false;
     database.each(&table.name, &statement, &mut |row| {

@@ -1,7 +1,7 @@
 //! Databases of rocprofv3 (rocpd: SQLite, a file per process or merged): facts, rewriting and merging.
 //!
 //! Place in the flow: [`Rocpd`] is the format behind the interface of [`super`]. `access` opens a file so that nothing in it runs,
-//! `catalog` knows its tables and which columns are times, `facts` fills `model::TraceFacts`, `copy` moves tables with their times through a map, `rewrite` makes the output of
+//! `catalog` knows its tables and which columns are times, `facts` fills `model::TraceFacts`, `copy` moves tables with their times through a map (`cpu_clock` knows which rows of `rocprof-sys` are on another clock), `rewrite` makes the output of
 //! one input or many. A time is nanoseconds of the writing node's CLOCK_BOOTTIME; 0 and NULL mean that it is not set.
 //! What it does not do: decide what the map is.
 
@@ -10,6 +10,7 @@ mod catalog;
 mod chunks;
 mod collectives;
 mod copy;
+mod cpu_clock;
 mod environment;
 mod facts;
 mod lift;

@@ -1,7 +1,7 @@
 //! A database being read: its rows by writer and base name, and the times of its tables.
 //!
 //! Place in the flow: under `facts` and `collectives`. SQLite scans; what is asked for passes through here. A column that a version lacks
-//! reads as NULL. What it does not do: understand rows.
+//! reads as NULL. Tables are read without the file's indexes: one that is damaged would hide rows, and `quick_check` does not compare the two. What it does not do: understand rows.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -47,6 +47,15 @@ pub(super) struct Times {
     pub(super) span: Option<(Picoseconds, Picoseconds)>,
 }
 
+/// Rows of a table whose times are on a clock that is behind that of the others.
+#[derive(Clone, Debug)]
+pub(super) struct Behind {
+    /// Of a row `t`: 1 where it is behind, 0 where it is not, NULL where nothing says.
+    pub(super) is_behind: String,
+    /// By so much, ns.
+    pub(super) by_ns: i64,
+}
+
 impl<'a> Database<'a> {
     /// A writer's table of this base name.
     pub(super) fn table(&self, writer: &Writer, base: &str) -> Option<&'a Table> {
@@ -89,20 +98,27 @@ impl<'a> Database<'a> {
     ) -> Result<(), Error> {
         let Some(table) = self.table(writer, base) else { return Ok(()) };
         let columns: Vec<String> = columns.iter().map(|column| table.column("t", column)).collect();
-        let statement = format!("SELECT {}, {} FROM {} t", table.row("t"), columns.join(", "), quoted(&table.name));
+        let statement =
+            format!("SELECT {}, {} FROM {} t NOT INDEXED", table.row("t"), columns.join(", "), quoted(&table.name));
         self.each(&table.name, &statement, take)
     }
 
-    /// The times of a table, those of `except` left out of the span.
-    pub(super) fn times(&self, table: &Table, except: Option<&HashSet<i64>>) -> Result<Times, Error> {
+    /// The times of a table, those of `except` left out of the span; rows that are behind the others are brought to their clock.
+    pub(super) fn times(
+        &self,
+        table: &Table,
+        except: Option<&HashSet<i64>>,
+        behind: Option<&Behind>,
+    ) -> Result<Times, Error> {
         let columns: Vec<String> = table.times.iter().map(|at| format!("t.{}", quoted(&table.columns[*at]))).collect();
         let row = table.row("t");
-        let each = |form: &str| columns.iter().map(|column| form.replace('?', column)).collect::<Vec<_>>();
-        let no_time = each("typeof(?) NOT IN ('integer', 'null')").join(" OR ");
-        let set = each("coalesce(?, 0) <> 0").join(" OR ");
-        let (first, last) = (each("min(nullif(?, 0))").join(", "), each("max(nullif(?, 0))").join(", "));
+        let no_time = each(&columns, "typeof(?) NOT IN ('integer', 'null')").join(" OR ");
+        let set = each(&columns, "coalesce(?, 0) <> 0").join(" OR ");
+        let columns: Vec<String> = columns.iter().map(|column| brought_up(column, behind)).collect();
+        let (first, last) =
+            (each(&columns, "min(nullif(?, 0))").join(", "), each(&columns, "max(nullif(?, 0))").join(", "));
         let statement = format!(
-            "SELECT min(CASE WHEN {no_time} THEN {row} END), sum({set}), {first}, {last} FROM {} t",
+            "SELECT min(CASE WHEN {no_time} THEN {row} END), sum({set}), {first}, {last} FROM {} t NOT INDEXED",
             quoted(&table.name)
         );
         let (mut times, mut wrong_at) = (Times::default(), None);
@@ -121,7 +137,7 @@ impl<'a> Database<'a> {
         }
         if let Some(except) = except.filter(|except| !except.is_empty()) {
             times.span = None;
-            let statement = format!("SELECT {row}, {} FROM {} t", columns.join(", "), quoted(&table.name));
+            let statement = format!("SELECT {row}, {} FROM {} t NOT INDEXED", columns.join(", "), quoted(&table.name));
             self.each(&table.name, &statement, &mut |found| {
                 if !except.contains(&found.get(0)?) {
                     for at in 0..columns.len() {
@@ -152,6 +168,17 @@ impl Times {
         let (first, last) = self.span.unwrap_or((time, time));
         self.span = Some((first.min(time), last.max(time)));
     }
+}
+
+/// A form of words for each of these columns.
+fn each(columns: &[String], form: &str) -> Vec<String> {
+    columns.iter().map(|column| form.replace('?', column)).collect()
+}
+
+/// A time of a row that may be behind, as a statement; 0 and NULL stay.
+fn brought_up(time: &str, behind: Option<&Behind>) -> String {
+    let Some(Behind { is_behind, by_ns }) = behind else { return time.to_owned() };
+    format!("({time} + CASE WHEN {time} <> 0 THEN coalesce({is_behind}, 0) * {by_ns} ELSE 0 END)")
 }
 
 impl Table {
@@ -201,7 +228,7 @@ pub(super) fn join_one(
     let of =
         |alias: &str| if guid { format!("CAST({alias}.\"guid\" AS TEXT) COLLATE BINARY") } else { "''".to_owned() };
     format!(
-        "(SELECT CAST({} AS INTEGER) AS id, {} AS guid, {values} FROM {} o GROUP BY 1, 2) {name} \
+        "(SELECT CAST({} AS INTEGER) AS id, {} AS guid, {values} FROM {} o NOT INDEXED GROUP BY 1, 2) {name} \
          ON {name}.id = CAST({} AS INTEGER) AND {name}.guid = {}",
         other.column("o", key),
         of("o"),

@@ -16,9 +16,10 @@ use probe_sync_files::AtomicFile;
 use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::access::{READING, Readable, guard, sidecars, structure, wrong};
-use super::catalog::{ALIGNED_TO, Catalog, METADATA, quoted};
+use super::access::{READING, Readable, guarded, sidecars, structure, wrong};
+use super::catalog::{ALIGNED_TO, Catalog, METADATA, ON_ONE_CLOCK, quoted};
 use super::copy::Copying;
+use super::cpu_clock::behind;
 use super::lift::{expect_liftable, lift};
 use crate::Error;
 use crate::formats::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
@@ -34,8 +35,10 @@ pub(super) fn rewrite(
     map: &mut MapFunction<'_>,
 ) -> Result<RewriteStats, Error> {
     refuse_annotations(options.annotate)?;
-    let mut making = Making::create(output, input)?;
-    let mut stats = making.add(input, map, options.metadata, Foreign::Copied)?;
+    let readable = Readable::find(input)?;
+    let mut making = Making::create(output, &readable)?;
+    making.behind_ns = options.cpu_behind_ns;
+    let mut stats = making.add(&readable, map, options.metadata, Foreign::Copied)?;
     let (bytes, notes) = making.finish()?;
     stats.bytes_written = bytes;
     stats.notes.extend(notes);
@@ -49,15 +52,20 @@ pub(super) fn rewrite(
 /// dropped.
 pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     refuse_annotations(options.annotate)?;
-    let Some(first) = inputs.first().map(|input| input.path.clone()) else {
+    let Some(first) = inputs.first() else {
         return Err(Error::Request { problem: "there are no databases to merge".to_owned() });
     };
+    let first = Readable::find(&first.path)?;
     let foreign = if options.drop_foreign { Foreign::Dropped } else { Foreign::Refused };
     let mut making = Making::create(output, &first)?;
     making.lifted_to.clone_from(&options.schema);
     let mut stats = MergeStats::default();
-    for input in inputs.iter_mut() {
-        stats.inputs.push(making.add(&input.path, &mut *input.map, &input.metadata, foreign)?);
+    // One at a time: a copy of a file may be as long as the file.
+    let mut found = Some(first);
+    for (at, input) in inputs.iter_mut().enumerate() {
+        making.behind_ns = options.cpu_behind_ns.get(at).copied().flatten();
+        let readable = found.take().map_or_else(|| Readable::find(&input.path), Ok)?;
+        stats.inputs.push(making.add(&readable, &mut *input.map, &input.metadata, foreign)?);
     }
     let (bytes, notes) = making.finish()?;
     stats.bytes_written = bytes;
@@ -111,15 +119,17 @@ struct Making {
     indexes: BTreeSet<String>,
     /// The schema that all are lifted to.
     lifted_to: Option<String>,
+    /// How far the rows that `rocprof-sys` stamped itself are behind the others of the input that is being added, ns; None where they are not.
+    behind_ns: Option<i64>,
     version: Option<(String, PathBuf)>,
     notes: Vec<String>,
 }
 
 impl Making {
     /// Begins an output whose pages and letters are as in `like`.
-    fn create(output: &Path, like: &Path) -> Result<Making, Error> {
-        let pages = Readable::find(like)?.connect()?;
-        let failed = |problem: rusqlite::Error| wrong(like, "reading its settings", &problem);
+    fn create(output: &Path, like: &Readable) -> Result<Making, Error> {
+        let pages = like.connect()?;
+        let failed = |problem: rusqlite::Error| wrong(like.named(), "reading its settings", &problem);
         let setting = |name: &str| pages.pragma_query_value(None, name, |row| row.get::<_, rusqlite::types::Value>(0));
         let page_size = setting("page_size").map_err(failed)?;
         let encoding = setting("encoding").map_err(failed)?;
@@ -129,8 +139,7 @@ impl Making {
         let open = || -> rusqlite::Result<Connection> {
             let flags =
                 OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let connection = Connection::open_with_flags(file.unfinished().unwrap_or(output), flags)?;
-            guard(&connection)?;
+            let connection = guarded(file.unfinished().unwrap_or(output), flags)?;
             for (name, value) in [("page_size", page_size), ("encoding", encoding)] {
                 connection.pragma_update(None, name, value)?;
             }
@@ -147,6 +156,7 @@ impl Making {
             sources: BTreeMap::new(),
             indexes: BTreeSet::new(),
             lifted_to: None,
+            behind_ns: None,
             version: None,
             notes: Vec::new(),
         })
@@ -156,14 +166,14 @@ impl Making {
     /// written from it is in order.
     fn add(
         &mut self,
-        path: &Path,
+        readable: &Readable,
         map: &mut MapFunction<'_>,
         tags: &[(String, String)],
         foreign: Foreign,
     ) -> Result<RewriteStats, Error> {
-        let readable = Readable::find(path)?;
+        let path = readable.named();
         let length = std::fs::metadata(path).map_err(Error::io(path, "look at"))?.len();
-        self.copying.attach(&readable, path)?;
+        self.copying.attach(readable, path)?;
         let begun = self.copying.connection().execute_batch("BEGIN");
         begun.map_err(|problem| wrong(&self.output, "writing it", &problem))?;
         let catalog = self.copying.catalog(path)?;
@@ -190,7 +200,8 @@ impl Making {
     ) -> Result<RewriteStats, Error> {
         let mut stats = RewriteStats::default();
         for table in &catalog.tables {
-            let of_table = self.copying.table(path, table, map)?;
+            let behind = behind((catalog, "src"), path, table, self.behind_ns)?;
+            let of_table = self.copying.table(path, table, behind.as_ref(), map)?;
             stats.events += of_table.events;
             stats.untimed += of_table.untimed;
             self.suffixes.entry(table.base.clone()).or_default().push(table.suffix.clone());
@@ -218,7 +229,12 @@ impl Making {
             if self.lifted_to.as_ref().is_some_and(|wanted| *wanted != writer.version) {
                 lift(self.copying.connection(), writer)?;
             }
-            self.tag(&format!("{METADATA}{}", writer.suffix), tags)?;
+            let table = format!("{METADATA}{}", writer.suffix);
+            self.tag(&table, tags)?;
+            if let Some(by_ns) = self.behind_ns {
+                let done = format!("CLOCK_MONOTONIC brought to CLOCK_BOOTTIME, {by_ns} ns later");
+                self.tag(&table, &[(ON_ONE_CLOCK.to_owned(), done)])?;
+            }
         }
         self.copying.connection().execute_batch("COMMIT")
     }
@@ -299,7 +315,7 @@ impl Making {
         match foreign {
             Foreign::Copied => {
                 for table in &catalog.foreign {
-                    self.copying.table(path, table, map)?;
+                    self.copying.table(path, table, None, map)?;
                 }
                 if !all.is_empty() {
                     self.notes.push(format!(
@@ -389,8 +405,7 @@ fn check(written: &Path) -> Result<Option<String>, Unfit> {
 
 /// How many references lead to rows that are not there, and the first, in words.
 fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
-    let connection = Connection::open_with_flags(written, READING)?;
-    guard(&connection)?;
+    let connection = guarded(written, READING)?;
     let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
     let mut rows = statement.query([])?;
     let (mut count, mut first) = (0_u64, None);

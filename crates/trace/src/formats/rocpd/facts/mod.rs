@@ -14,6 +14,7 @@ use rusqlite::types::ValueRef;
 use super::access::Readable;
 use super::catalog::Catalog;
 use super::collectives;
+use super::cpu_clock;
 use super::environment::Environment;
 use super::markers::{self, Markers};
 use super::reading::{Database, GUID, REGION};
@@ -46,6 +47,8 @@ fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFa
         None if nodes > 1 => TraceClock::SeveralBoot,
         None => TraceClock::Boot,
     };
+    let host = facts.identity.hostname.as_deref();
+    facts.cpu_behind_ns = cpu_clock::behind_ns(database, host, options.cpu_clock.as_ref())?;
     let mut found = Markers::default();
     let mut collector = collectives::Collector::new(&options.spill);
     let mut of_markers: HashMap<&str, HashSet<i64>> = HashMap::new();
@@ -59,7 +62,8 @@ fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFa
         collectives::read(database, writer, &mut collector)?;
     }
     for table in database.catalog.tables.iter().filter(|table| !table.times.is_empty()) {
-        let times = database.times(table, of_markers.get(table.name.as_str()))?;
+        let behind = cpu_clock::behind((database.catalog, "main"), database.path, table, facts.cpu_behind_ns)?;
+        let times = database.times(table, of_markers.get(table.name.as_str()), behind.as_ref())?;
         if table.base.starts_with(INFO) {
             continue;
         }

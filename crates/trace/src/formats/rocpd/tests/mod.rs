@@ -1,6 +1,7 @@
 //! Whole databases: shared ones where they are at hand, made ones for every rule, broken ones for every refusal.
 
 mod chunks;
+mod cpu_clock;
 mod exact;
 mod journals;
 mod refusals;

@@ -10,19 +10,22 @@
 //! and calls are not looked at. Where there are none, calls are all there is, and a note says what that means.
 //! What it does not do: pair anything between ranks.
 
+mod statements;
+
 use std::collections::HashMap;
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-use super::catalog::{Table, Writer, quoted};
-use super::reading::{Database, REGION, STRING, join_one};
+use super::catalog::{Table, Writer};
+use super::reading::{Database, REGION, STRING};
 use crate::Error;
 use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Recipients, Replicas,
     TraceFacts,
 };
 use crate::parts::{CollectiveParts, Spill};
+use statements::{calls, kernels};
 
 /// What was found so far.
 pub(super) struct Collector {
@@ -37,10 +40,19 @@ pub(super) struct Collector {
     of_kernels: bool,
     calls: u64,
     untimed: u64,
+    /// Rows whose times cannot be, and the first of them: table, number, times.
+    odd: u64,
+    first_odd: Option<(String, i64, i64, i64)>,
     /// The track whose calls are being read, its open groups, and the operations in them.
     track: (i64, i64),
     depth: u32,
     grouped: Vec<CollectiveEvent>,
+    /// By track: ends of groups that began before the trace.
+    cut: HashMap<(i64, i64), u64>,
+    /// Of the track that is being read: how many of them are still to come.
+    cut_ahead: u64,
+    /// Operations of such groups.
+    of_cut: u64,
     notes: Vec<String>,
 }
 
@@ -67,6 +79,8 @@ struct Call {
     rank: Option<u32>,
     /// Rows of arguments that its event has.
     arguments: i64,
+    /// Its row in the table of regions.
+    row: i64,
 }
 
 /// Takes the calls, or else the kernels, of one writer in.
@@ -84,11 +98,12 @@ fn read_calls(database: &Database<'_>, writer: &Writer, collector: &mut Collecto
         return Ok(());
     };
     let arg = database.table(writer, "rocpd_arg");
+    collector.cut = if collector.of_kernels { HashMap::new() } else { cut_groups(database, region, string)? };
     let mut many = 0;
-    database.each(&region.name, &calls(region, string, arg), &mut |row| {
+    database.each(&region.name, &calls(region, string, arg, NAMES), &mut |row| {
         let call = Call::of(row)?;
         many += u64::from(call.arguments > ARGUMENTS_MAX);
-        collector.call(call);
+        collector.call(call, &region.name);
         Ok(())
     })?;
     if let Some(arg) = arg.filter(|_| many > 0) {
@@ -102,48 +117,23 @@ fn read_calls(database: &Database<'_>, writer: &Writer, collector: &mut Collecto
     Ok(())
 }
 
-/// The statement that reads calls by thread and time, each once with its arguments.
-///
-/// Names and arguments are grouped first: where many rows have one number, a join of the tables themselves would give as many rows as
-/// their product.
-fn calls(region: &Table, string: &Table, arg: Option<&Table>) -> String {
-    let (join, values) = match arg {
-        Some(arg) => {
-            let join = join_one((region, "event_id"), (arg, "event_id"), "a", &arguments(arg));
-            (format!("LEFT JOIN {join}"), "a.number, a.type, a.comm, a.root, a.peer, a.size, a.own, a.amount")
+/// By track, how many groups end that began before the trace.
+fn cut_groups(database: &Database<'_>, region: &Table, string: &Table) -> Result<HashMap<(i64, i64), u64>, Error> {
+    let (mut cut, mut track, mut depth) = (HashMap::new(), (0, 0), 0_u32);
+    database.each(&region.name, &calls(region, string, None, GROUPS), &mut |row| {
+        let call = Call::of(row)?;
+        if call.track != track {
+            (track, depth) = (call.track, 0);
         }
-        None => (String::new(), "NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0"),
-    };
-    let thread = if region.has("tid") { region.column("t", "tid") } else { region.column("t", "track_id") };
-    let process = region.column("t", "pid");
-    let row = region.row("t");
-    format!(
-        "SELECT {process}, {thread}, {}, {}, s.name, {values} FROM {} t CROSS JOIN (SELECT CAST(\"id\" AS INTEGER) AS id, \
-         min(\"string\") AS name FROM {} WHERE \"string\" GLOB 'nccl*' OR \"string\" GLOB 'rccl*' GROUP BY 1) s {join} \
-         WHERE s.id = CAST({} AS INTEGER) ORDER BY {process}, {thread}, {}, {row}",
-        region.column("t", "start"),
-        region.column("t", "end"),
-        quoted(&region.name),
-        quoted(&string.name),
-        region.column("t", "name_id"),
-        region.column("t", "start"),
-    )
-}
-
-/// The arguments of an event that are needed, and how many it has.
-fn arguments(arg: &Table) -> String {
-    let value = arg.column("o", "value");
-    let of = |names: &str, result: &str| format!("max(CASE WHEN o.\"name\" IN ({names}) THEN {value} END) AS {result}");
-    let values = [
-        of("'count', 'sendcount', 'recvcount'", "number"),
-        of("'datatype'", "type"),
-        of("'comm', 'newcomm'", "comm"),
-        of("'root'", "root"),
-        of("'peer'", "peer"),
-        of("'nranks'", "size"),
-        of("'myrank', 'rank'", "own"),
-    ];
-    format!("{}, count(*) AS amount", values.join(", "))
+        match bare(&call.name) {
+            "GroupStart" => depth = depth.saturating_add(1),
+            "GroupEnd" if depth > 0 => depth -= 1,
+            "GroupEnd" if cut.len() < TRACKS_MAX || cut.contains_key(&track) => *cut.entry(track).or_default() += 1,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(cut)
 }
 
 /// Whether there is a dispatch of a kernel that NCCL or RCCL made.
@@ -160,21 +150,6 @@ fn has_kernels(database: &Database<'_>, writer: &Writer) -> Result<bool, Error> 
     Ok(found)
 }
 
-/// The statement that reads dispatches of kernels of NCCL or RCCL.
-fn kernels(dispatch: &Table, symbol: &Table) -> String {
-    let (display, full) = (symbol.column("o", "display_name"), symbol.column("o", "kernel_name"));
-    let of_library = |name: &str| format!("{name} LIKE '%nccl%' OR {name} LIKE '%rccl%'");
-    let (shown, stated) = (of_library(&display), of_library(&full));
-    let name = format!("min(CASE WHEN {shown} OR {stated} THEN coalesce({display}, {full}) END) AS name");
-    format!(
-        "SELECT s.name, {}, {} FROM {} t CROSS JOIN {} WHERE s.name IS NOT NULL",
-        dispatch.column("t", "start"),
-        dispatch.column("t", "end"),
-        quoted(&dispatch.name),
-        join_one((dispatch, "kernel_id"), (symbol, "id"), "s", &name),
-    )
-}
-
 /// Takes the dispatches of kernels whose name says that NCCL or RCCL made them.
 fn read_kernels(database: &Database<'_>, writer: &Writer, collector: &mut Collector) -> Result<(), Error> {
     let of = |base: &str| database.table(writer, base);
@@ -186,7 +161,8 @@ fn read_kernels(database: &Database<'_>, writer: &Writer, collector: &mut Collec
         let name = bytes(row, 0)?;
         // Of what the template was made for nothing is needed, and parameters are no name.
         let name: String = String::from_utf8_lossy(&name).chars().take_while(|c| *c != '(').take(TEXT_MAX).collect();
-        collector.kernel(name.trim_end_matches(".kd").to_owned(), time(row, 1)?, time(row, 2)?);
+        let place = (dispatch.name.as_str(), integer(row, 3)?.unwrap_or(0));
+        collector.kernel(name.trim_end_matches(".kd").to_owned(), time(row, 1)?, time(row, 2)?, place);
         Ok(())
     })
 }
@@ -202,18 +178,20 @@ impl Collector {
             of_kernels: false,
             calls: 0,
             untimed: 0,
+            odd: 0,
+            first_odd: None,
             track: (0, 0),
             depth: 0,
             grouped: Vec::new(),
+            cut: HashMap::new(),
+            cut_ahead: 0,
+            of_cut: 0,
             notes: Vec::new(),
         }
     }
 
-    fn kernel(&mut self, name: String, start: Option<i64>, end: Option<i64>) {
-        let (Some(start), Some(end)) = (start, end) else {
-            self.untimed += 1;
-            return;
-        };
+    fn kernel(&mut self, name: String, start: Option<i64>, end: Option<i64>, place: (&str, i64)) {
+        let Some((start, end)) = self.times(start, end, place) else { return };
         let kind = kind_of_kernel(&name);
         // Which communicator it ran in, no row says: only where calls name one alone is it that.
         let only = self.communicators.len() == 1;
@@ -223,14 +201,30 @@ impl Collector {
         self.parts.push(part(Label { name, kind, instance, replicas: Replicas::Absent, device: None }, start, end));
     }
 
-    fn call(&mut self, call: Call) {
+    /// The times of an operation; None where they are not set, or cannot be.
+    fn times(&mut self, start: Option<i64>, end: Option<i64>, (table, row): (&str, i64)) -> Option<(i64, i64)> {
+        let Some((start, end)) = start.zip(end) else {
+            self.untimed += 1;
+            return None;
+        };
+        if start < 0 || end < start || end > LATEST_NS {
+            self.odd += 1;
+            self.first_odd.get_or_insert_with(|| (table.to_owned(), row, start, end));
+            self.parts.leave_out(1);
+            return None;
+        }
+        Some((start, end))
+    }
+
+    fn call(&mut self, call: Call, table: &str) {
         if call.track != self.track {
             self.end_of_track();
             self.track = call.track;
+            self.cut_ahead = self.cut.get(&call.track).copied().unwrap_or(0);
         }
-        let bare = call.name.trim_start_matches("nccl").trim_start_matches("rccl");
-        match bare {
-            "GroupStart" => self.depth += 1,
+        match bare(&call.name) {
+            "GroupStart" => self.depth = self.depth.saturating_add(1),
+            "GroupEnd" if self.depth == 0 => self.cut_ahead = self.cut_ahead.saturating_sub(1),
             "GroupEnd" => self.end_of_group(call.end),
             "CommInitRank" | "CommInitRankConfig" | "CommInitRankScalable" if self.made.len() < COMMUNICATORS_MAX => {
                 self.made.push(Made { address: call.communicator, size: call.size, rank: call.rank });
@@ -242,24 +236,26 @@ impl Collector {
             | "CommSplit"
             | "CommShrink"
             | "CommGrow" => self.made_otherwise = true,
-            _ => {
+            bare => {
                 if let Some((kind, recipients)) = kind_of(bare, &call) {
-                    self.operation(call, kind, recipients);
+                    self.operation(call, kind, recipients, table);
                 }
             }
         }
     }
 
-    fn operation(&mut self, call: Call, kind: CollectiveKind, recipients: Recipients) {
+    fn operation(&mut self, call: Call, kind: CollectiveKind, recipients: Recipients, table: &str) {
         let number = self.number(&call.communicator);
         if self.of_kernels {
             return;
         }
         self.calls += 1;
-        let (Some(start), Some(end)) = (call.start, call.end) else {
-            self.untimed += 1;
-            return;
-        };
+        let Some((start, end)) = self.times(call.start, call.end, (table, call.row)) else { return };
+        if self.cut_ahead > 0 {
+            // It may end with a group whose beginning is not in the trace, or long before.
+            self.of_cut += 1;
+            return self.parts.leave_out(1);
+        }
         let Some(number) = number else { return self.parts.leave_out(1) };
         let (datatype, count) = (String::from_utf8_lossy(&call.datatype), String::from_utf8_lossy(&call.count));
         // A send's counterpart has another name.
@@ -317,6 +313,19 @@ impl Collector {
         if self.untimed > 0 {
             facts.notes.push(format!("{} collectives have no start or no end", self.untimed));
         }
+        if let Some((table, row, start, end)) = &self.first_odd {
+            facts.notes.push(format!(
+                "{} collectives are left out, whose times cannot be: in the table {table}, row {row} is from {start} to {end} ns; correct such \
+                 rows in a copy of the file",
+                self.odd
+            ));
+        }
+        if self.of_cut > 0 {
+            facts.notes.push(format!(
+                "{} collectives are left out: a group that began before the trace ends after them, and when they ended is not known",
+                self.of_cut
+            ));
+        }
         if self.calls > 0 {
             self.parts.set_of_calls();
             facts.notes.push(format!(
@@ -366,7 +375,9 @@ impl Call {
         let track = (integer(row, 0)?.unwrap_or(0), integer(row, 1)?.unwrap_or(0));
         let name = String::from_utf8_lossy(&bytes(row, 4)?).chars().take(TEXT_MAX).collect();
         let arguments = integer(row, 12)?.unwrap_or(0);
-        let call = Call { name, track, start: time(row, 2)?, end: time(row, 3)?, arguments, ..Call::default() };
+        let (start, end) = (time(row, 2)?, time(row, 3)?);
+        let number_of_row = integer(row, 13)?.unwrap_or(0);
+        let call = Call { name, track, start, end, arguments, row: number_of_row, ..Call::default() };
         if arguments > ARGUMENTS_MAX {
             return Ok(call);
         }
@@ -381,6 +392,11 @@ impl Call {
             ..call
         })
     }
+}
+
+/// A call's name without the library's.
+fn bare(name: &str) -> &str {
+    name.trim_start_matches("nccl").trim_start_matches("rccl")
 }
 
 /// What a call orders; None for calls that are no operation.
@@ -441,6 +457,13 @@ fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
+/// Names of calls, and of those that begin and end groups.
+const NAMES: [&str; 2] = ["nccl*", "rccl*"];
+const GROUPS: [&str; 2] = ["ncclGroup*", "rcclGroup*"];
+/// No clock of a machine or of the system has counted so far, ns: 146 years.
+const LATEST_NS: i64 = 1 << 62;
+/// Threads of which it is remembered that a group began before the trace.
+const TRACKS_MAX: usize = 100_000;
 /// Communicators of a process that are remembered.
 const COMMUNICATORS_MAX: usize = 10_000;
 /// Arguments of an event; calls have a dozen.

@@ -1,357 +1,6 @@
-//! Facts of databases that are made here, hostile ones included, and what the facts of several together come to.
+//! Communicators and collectives of databases, alone and of several together.
 
-use std::path::{Path, PathBuf};
-
-use rusqlite::types::Value;
-use rusqlite::{Connection, params};
-
-use crate::formats::{FactOptions, Rocpd, TraceFormat};
-use crate::model::{Communicator, Launcher, PairKind, TraceClock, TraceFacts};
-use crate::{CheckReport, ClockSource, Request, calibrate, check};
-
-/// A database as rocprofv3 writes it, with the columns that are read.
-struct Database {
-    path: PathBuf,
-    connection: Connection,
-    suffix: String,
-    events: i64,
-}
-
-/// A call's arguments.
-type Arguments<'a> = &'a [(&'a str, &'a str)];
-
-impl Database {
-    fn new(path: PathBuf, guid: &str, host: &str, environment: &str) -> Database {
-        let suffix = format!("_{}", guid.replace('-', "_"));
-        let connection = Connection::open(&path).expect("a database");
-        connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY").expect("set");
-        let definitions = [
-            "rocpd_metadata (id INTEGER PRIMARY KEY, tag TEXT, value TEXT)",
-            "rocpd_string (id INTEGER PRIMARY KEY, guid TEXT, string TEXT)",
-            "rocpd_info_node (id INTEGER PRIMARY KEY, guid TEXT, hash BIGINT, machine_id TEXT, hostname TEXT)",
-            "rocpd_info_process (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, init BIGINT, fini BIGINT, start BIGINT, \
-             \"end\" BIGINT, command TEXT, environment JSONB, extdata JSONB)",
-            "rocpd_event (id INTEGER PRIMARY KEY, guid TEXT, extdata JSONB)",
-            "rocpd_arg (id INTEGER PRIMARY KEY, guid TEXT, event_id INTEGER, position INTEGER, type TEXT, name TEXT, value TEXT)",
-            "rocpd_region (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER, start BIGINT, \"end\" BIGINT, \
-             name_id INTEGER, event_id INTEGER, extdata JSONB)",
-            "rocpd_sample (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER, timestamp BIGINT, event_id INTEGER, extdata JSONB)",
-            "rocpd_info_kernel_symbol (id INTEGER PRIMARY KEY, guid TEXT, kernel_name TEXT, display_name TEXT)",
-            "rocpd_kernel_dispatch (id INTEGER PRIMARY KEY, guid TEXT, kernel_id INTEGER, start BIGINT, \"end\" BIGINT, event_id INTEGER)",
-        ];
-        for definition in definitions {
-            let (name, columns) = definition.split_once(' ').expect("a name");
-            connection.execute_batch(&format!("CREATE TABLE \"{name}{suffix}\" {columns}")).expect("a table");
-        }
-        let database = Database { path, connection, suffix, events: 0 };
-        let uuid = database.suffix.clone();
-        for (tag, value) in [("schema_version", "3"), ("uuid", uuid.as_str()), ("guid", guid)] {
-            database.insert("rocpd_metadata", "tag, value", params![tag, value]);
-        }
-        // All machines are clones, and every process has the first number.
-        database.insert("rocpd_info_node", "id, guid, hash, machine_id, hostname", params![7, guid, 7, "0101", host]);
-        let process = params![1, guid, 7, 1, 5, 0, environment];
-        database.insert("rocpd_info_process", "id, guid, nid, pid, start, \"end\", environment", process);
-        database
-    }
-
-    fn insert(&self, base: &str, columns: &str, values: &[&dyn rusqlite::ToSql]) {
-        let places: Vec<String> = (1..=values.len()).map(|at| format!("?{at}")).collect();
-        let statement = format!("INSERT INTO \"{base}{}\" ({columns}) VALUES ({})", self.suffix, places.join(", "));
-        self.connection.execute(&statement, values).expect("a row");
-    }
-
-    fn guid(&self) -> String {
-        self.suffix[1..].replace('_', "-")
-    }
-
-    fn event(&mut self, extra: &Value) -> i64 {
-        self.events += 1;
-        self.insert("rocpd_event", "id, guid, extdata", params![self.events, self.guid(), extra]);
-        self.events
-    }
-
-    fn name(&self, name: &Value) -> i64 {
-        self.insert("rocpd_string", "guid, string", params![self.guid(), name]);
-        self.connection.last_insert_rowid()
-    }
-
-    fn call(&mut self, name: &str, start: i64, end: i64, arguments: Arguments<'_>) {
-        let event = self.event(&Value::Text("{}".to_owned()));
-        for (position, (name, value)) in arguments.iter().enumerate() {
-            let row = params![self.guid(), event, position as i64, "int", name, value];
-            self.insert("rocpd_arg", "guid, event_id, position, type, name, value", row);
-        }
-        self.region(&Value::Text(name.to_owned()), [start.into(), end.into()], Some(event));
-    }
-
-    fn region(&mut self, name: &Value, [start, end]: [Value; 2], event: Option<i64>) {
-        let row = params![self.guid(), 7, 1, 1, start, end, self.name(name), event];
-        self.insert("rocpd_region", "guid, nid, pid, tid, start, \"end\", name_id, event_id", row);
-    }
-
-    fn sample(&mut self, at: i64, extra: &Value) {
-        let event = self.event(extra);
-        self.insert("rocpd_sample", "guid, track_id, timestamp, event_id", params![self.guid(), 1, at, event]);
-    }
-
-    fn kernel(&self, name: &str, start: i64, end: i64) {
-        self.insert("rocpd_info_kernel_symbol", "guid, kernel_name, display_name", params![self.guid(), "k.kd", name]);
-        let kernel = self.connection.last_insert_rowid();
-        self.insert(
-            "rocpd_kernel_dispatch",
-            "guid, kernel_id, start, \"end\"",
-            params![self.guid(), kernel, start, end],
-        );
-    }
-
-    fn facts(&self) -> Result<TraceFacts, String> {
-        Rocpd.read_facts(&self.path, &FactOptions::default()).map_err(|error| error.to_string())
-    }
-}
-
-/// The database of one process of several.
-fn process(folder: &Path, number: u32, host: &str, environment: &str) -> Database {
-    let guid = format!("0000{number:04}-aaaa-7bbb-8ccc-0123456789ab");
-    Database::new(folder.join(format!("{number}_results.db")), &guid, host, environment)
-}
-
-fn torch(rank: u32, of: u32) -> String {
-    format!(r#"{{"RANK": "{rank}", "WORLD_SIZE": "{of}"}}"#)
-}
-
-fn text(text: &str) -> Value {
-    Value::Text(text.to_owned())
-}
-
-/// Collectives of all databases, judged as they are.
-fn judged(databases: &[Database]) -> CheckReport {
-    let traces = databases.iter().map(|database| database.path.clone()).collect();
-    let calibrated = calibrate(&Request { traces, ..Request::default() }).expect("facts");
-    check(&calibrated).result
-}
-
-/// Edges, broken ones, and ambiguous instances.
-fn counts(report: &CheckReport) -> (usize, usize, usize) {
-    (report.edges, report.broken, report.ambiguous_instances)
-}
-
-const SUM: Arguments<'static> = &[("count", "64"), ("datatype", "7"), ("comm", "0x55d0")];
-
-#[test]
-fn a_database_says_whose_it_is_and_when_it_ran() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut database = process(folder.path(), 3, "gpu-07", &torch(3, 8));
-    database.call("hipLaunchKernel", 1_000, 2_000, &[]);
-    database.call("hipFree", 0, 9_000, &[]);
-    database.sample(500, &text(r#"{"message": "probe_sync.clock#1700000000000000000"}"#));
-    database.sample(600, &text(r#"{"message": "clkmark#1700000000000000001"}"#));
-    let facts = database.facts().expect("facts");
-    assert_eq!(facts.identity.hostname.as_deref(), Some("gpu-07"));
-    assert_eq!((facts.identity.rank, facts.identity.world_size), (Some(3), Some(8)));
-    assert_eq!(facts.identity.launcher, Some(Launcher::Torchrun));
-    assert_eq!(facts.identity.guid.as_deref(), Some("00000003-aaaa-7bbb-8ccc-0123456789ab"));
-    // The marker at 500 is none of the program's events, and neither is the process's start at 5.
-    assert_eq!((facts.events, facts.span, facts.clock), (4, Some((600_000, 9_000_000)), TraceClock::Boot));
-    let pairs: Vec<_> = facts.pairs.iter().map(|pair| (pair.tracer_ps, pair.system_ns, pair.kind)).collect();
-    assert_eq!(pairs, [(500_000, 1_700_000_000_000_000_000, PairKind::Marker)]);
-    assert!(!facts.merged && facts.notes.is_empty(), "{:?}", facts.notes);
-}
-
-#[test]
-fn markers_are_names_and_messages() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut database = process(folder.path(), 0, "a", "{}");
-    database.call("probe_sync.clock#70", 50, 60, &[]);
-    database.call("now=71", 51, 60, &[]);
-    database.call("probe_sync.rank#1/2", 52, 60, &[]);
-    database.call("work", 53, 54, &[]);
-    let markers = Some(regex::Regex::new(r"^now=(?<system_ns>\d+)$").expect("a pattern"));
-    let facts = Rocpd.read_facts(&database.path, &FactOptions { markers, ..FactOptions::default() }).expect("facts");
-    let times: Vec<_> = facts.pairs.iter().map(|pair| (pair.tracer_ps, pair.system_ns)).collect();
-    assert_eq!(times, [(50_000, 70), (51_000, 71)]);
-    assert_eq!((facts.identity.marked_rank, facts.identity.rank), (Some((1, 2)), Some(1)));
-    assert_eq!(facts.span, Some((53_000, 54_000)));
-}
-
-#[test]
-fn hostile_rows_are_refused_by_name_or_left_alone() {
-    let check = |fill: &dyn Fn(&mut Database), expected: Result<Option<(i128, i128)>, &str>| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut database = process(folder.path(), 0, "a", "{}");
-        database.call("work", 10, 20, &[]);
-        fill(&mut database);
-        match (database.facts(), expected) {
-            (Ok(found), Ok(span)) => assert_eq!(found.span, span),
-            (Err(said), Err(part)) => assert!(said.contains(part) && said.contains("0_results.db"), "{said}"),
-            (found, expected) => panic!("{found:?} for {expected:?}"),
-        }
-    };
-    let region =
-        |database: &mut Database, start: Value, end: Value| database.region(&text("ncclAllReduce"), [start, end], None);
-    let wrong = "row 2: start, end must hold whole numbers of nanoseconds";
-    check(&|database| region(database, text("soon"), 30.into()), Err(wrong));
-    check(&|database| region(database, Value::Real(30.5), 31.into()), Err(wrong));
-    check(&|database| region(database, 30.into(), Value::Blob(vec![1])), Err(wrong));
-    let ordinary = Ok(Some((10_000, 20_000)));
-    check(&|database| region(database, Value::Null, 0.into()), ordinary);
-    let whole = (i128::from(i64::MIN) * 1000, i128::from(i64::MAX) * 1000);
-    check(&|database| region(database, i64::MIN.into(), i64::MAX.into()), Ok(Some(whole)));
-    let message = |bytes: &[u8]| Value::Blob(bytes.to_vec());
-    for extra in
-        [text("no JSON"), text("{\"message\": 7}"), message(b"{\"message\": \"\xff\xfe\"}"), Value::Null, 12.into()]
-    {
-        check(&|database| database.sample(15, &extra), ordinary);
-    }
-    check(
-        &|database| {
-            let name = Value::Blob(b"nccl\xff\x00AllReduce".to_vec());
-            database.region(&name, [15.into(), 16.into()], None);
-            let statement = format!(
-                "INSERT INTO \"rocpd_string{0}\" (id, string) VALUES (99, CAST(x'6e63636cff416c6c' AS TEXT)); \
-                 INSERT INTO \"rocpd_region{0}\" (start, \"end\", name_id) VALUES (12, 13, 99)",
-                database.suffix
-            );
-            database.connection.execute_batch(&statement).expect("a row");
-        },
-        ordinary,
-    );
-}
-
-#[test]
-fn no_cut_and_no_changed_byte_panics() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut database = process(folder.path(), 0, "gpu-07", &torch(0, 2));
-    for turn in 0..50 {
-        database.call("ncclAllReduce", 100 * turn + 1, 100 * turn + 50, SUM);
-        database.sample(100 * turn + 60, &text(r#"{"message": "probe_sync.clock#1700000000000000000"}"#));
-    }
-    let whole = std::fs::read(&database.path).expect("a database");
-    let path = folder.path().join("bent_results.db");
-    let read = |bytes: &[u8]| {
-        std::fs::write(&path, bytes).expect("written");
-        Rocpd.read_facts(&path, &FactOptions::default()).map(|facts| facts.events).map_err(|error| error.to_string())
-    };
-    assert_eq!(read(&whole), Ok(100));
-    let named = |bytes: &[u8]| {
-        if let Err(said) = read(bytes) {
-            assert!(said.contains("bent_results.db"), "{said}");
-        }
-    };
-    // A prime step meets every kind of page and every place in a row.
-    for at in (0..whole.len()).step_by(97) {
-        for flip in [0x01, 0x80, 0xff] {
-            let mut bent = whole.clone();
-            bent[at] ^= flip;
-            named(&bent);
-        }
-    }
-    // A page that no row of interest is on may be missing.
-    (0..whole.len()).step_by(1009).for_each(|end| named(&whole[..end]));
-    assert!(read(&whole[..whole.len() / 2]).is_err());
-}
-
-#[test]
-fn a_damaged_environment_costs_the_rank_alone() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let facts = process(folder.path(), 0, "a", "{\"RANK\": ").facts().expect("facts");
-    assert_eq!((facts.identity.rank, facts.identity.hostname.as_deref()), (None, Some("a")));
-    assert!(facts.notes[0].contains("the stored environment is not understood"), "{:?}", facts.notes);
-}
-
-#[test]
-fn rows_of_several_machines_are_on_several_clocks() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut database = process(folder.path(), 0, "a", &torch(0, 2));
-    database.call("work", 10, 20, &[]);
-    let other = "00000009-aaaa-7bbb-8ccc-0123456789ab";
-    database.insert("rocpd_info_node", "id, guid, machine_id, hostname", params![8, other, "0101", "b"]);
-    database.insert("rocpd_info_process", "id, guid, environment", params![2, other, torch(1, 2)]);
-    let facts = database.facts().expect("facts");
-    assert!(facts.merged && facts.identity.rank.is_none() && facts.identity.hostname.is_none());
-    assert_eq!(facts.clock, TraceClock::SeveralBoot);
-    let offsets = folder.path().join("offsets.csv");
-    std::fs::write(&offsets, "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n").expect("written");
-    let request = Request {
-        traces: vec![database.path],
-        nodes: vec![0],
-        clocks: ClockSource::Offsets(offsets),
-        ..Request::default()
-    };
-    let refused = calibrate(&request).expect_err("two clocks").to_string();
-    assert!(refused.contains("rows of several machines"), "{refused}");
-}
-
-#[test]
-fn a_trace_with_markers_needs_no_pairs_and_says_which_it_does_not_use() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut database = process(folder.path(), 0, "a", "{}");
-    // The machine was started an hour before 1.7·10¹⁸ ns.
-    let boot = |second: i64| 3_600_000_000_000 + second * 1_000_000_000;
-    let system = |second: i64| 1_700_000_000_000_000_000 + second * 1_000_000_000;
-    for second in 0..20 {
-        let marker = format!(r#"{{"message": "probe_sync.clock#{}"}}"#, system(second));
-        database.sample(boot(second) + 5_000, &text(&marker));
-    }
-    database.call("work", boot(3), boot(4), &[]);
-    let written = |name: &str, content: String| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, content).expect("written");
-        path
-    };
-    let row = |second: i64| format!("0,{},0\n", system(second));
-    let offsets = written("offsets.csv", format!("node,node_realtime_ns,offset_vs_node0_ns\n{}{}", row(0), row(20)));
-    let pair = format!(
-        r#"{{"sys_clock_ns": {}, "tracer_clock_ns": {}, "bracket_ns": 100, "tracer_clock": "monotonic"}}"#,
-        system(3),
-        boot(3)
-    );
-    let pairs = written("pairs.jsonl", pair);
-    let request = |snapshots: Vec<PathBuf>| Request {
-        traces: vec![database.path.clone()],
-        nodes: vec![0],
-        clocks: ClockSource::Offsets(offsets.clone()),
-        snapshots,
-        ..Request::default()
-    };
-    for snapshots in [Vec::new(), vec![pairs]] {
-        let given = !snapshots.is_empty();
-        let calibrated = calibrate(&request(snapshots)).expect("tied by markers");
-        assert_eq!(calibrated.timeline, "system clock of node 0");
-        let trace = &calibrated.traces[0];
-        let at = trace.map.as_ref().expect("a map").map(i128::from(boot(3)) * 1000).time_ps;
-        let early = i128::from(system(3)) * 1000 - at;
-        assert!((0..6_000_000).contains(&early), "{early} ps early");
-        let told = trace
-            .notes
-            .iter()
-            .any(|note| note.contains("of the clock monotonic") && note.contains("own markers are used"));
-        assert_eq!(told, given, "{:?}", trace.notes);
-    }
-}
-
-#[test]
-fn equal_numbers_of_processes_and_machines_are_told_apart_by_host_and_guid() {
-    let folder = tempfile::tempdir().expect("a folder");
-    // Five hosts, all process 1 of machine 0101; the last rank was started again, and has a helper that inherited its variables.
-    let mut databases: Vec<Database> =
-        (0..5).map(|rank| process(folder.path(), rank, &format!("host{rank}"), &torch(rank, 5))).collect();
-    databases.push(process(folder.path(), 5, "host4", &torch(4, 5)));
-    for database in &mut databases[..5] {
-        database.call("ncclCommInitRank", 1, 2, &[("newcomm", "0x7ffe"), ("nranks", "5"), ("myrank", "0")]);
-    }
-    databases[5].call("work", 10, 20, &[]);
-    let traces: Vec<PathBuf> = databases.iter().map(|database| database.path.clone()).collect();
-    let calibrated = calibrate(&Request { traces, ..Request::default() }).expect("six processes");
-    let mut parts: Vec<u32> = calibrated.traces.iter().map(|trace| trace.trace.part).collect();
-    parts.sort_unstable();
-    assert_eq!(parts, [0, 1, 2, 3, 4, 5]);
-    let copy = folder.path().join("copy_results.db");
-    std::fs::copy(&databases[2].path, &copy).expect("copied");
-    let twice = Request { traces: vec![databases[2].path.clone(), copy], ..Request::default() };
-    let refused = calibrate(&twice).expect_err("one process twice").to_string();
-    assert!(refused.contains("are both of the process 00000002-") && refused.contains("copy_results.db"), "{refused}");
-}
+use super::*;
 
 #[test]
 fn communicators_are_told_apart_by_handle_and_sized_by_the_calls_that_made_them() {
@@ -587,6 +236,48 @@ fn calls_in_a_group_last_until_it_ends() {
 }
 
 #[test]
+fn a_group_that_began_before_the_trace_leaves_out_what_may_be_in_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    // The outer group of two began before the trace; a whole one is in it.
+    database.call("ncclAllReduce", 10, 11, SUM);
+    database.call("ncclGroupEnd", 12, 13, &[]);
+    database.call("ncclAllReduce", 14, 15, SUM);
+    database.call("ncclGroupStart", 16, 17, &[]);
+    database.call("ncclAllReduce", 18, 19, SUM);
+    database.call("ncclGroupEnd", 20, 21, &[]);
+    database.call("ncclGroupEnd", 22, 23, &[]);
+    database.call("ncclAllReduce", 30, 31, SUM);
+    let facts = database.facts().expect("facts");
+    assert_eq!((facts.collectives.len(), facts.collectives.left_out()), (1, 3), "{:?}", facts.notes);
+    let said = facts.notes.join("; ");
+    assert!(said.contains("3 collectives are left out: a group that began before the trace"), "{said}");
+}
+
+#[test]
+fn a_collective_whose_times_cannot_be_is_left_out_and_its_row_named() {
+    for (start, end) in [(200, i64::MIN), (-5, 300), (300, 299), (200, i64::MAX)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut database = process(folder.path(), 0, "a", "{}");
+        database.call("ncclAllReduce", 100, 110, SUM);
+        database.call("ncclAllReduce", start, end, SUM);
+        database.kernel("work", 400, 500);
+        let said = |database: &Database| {
+            let facts = database.facts().expect("facts");
+            (facts.collectives.len(), facts.collectives.left_out(), facts.notes.join("; "))
+        };
+        let (kept, left_out, notes) = said(&database);
+        let place = format!("in the table rocpd_region{}, row 2 is from {start} to {end} ns", database.suffix);
+        assert!((kept, left_out) == (1, 1) && notes.contains(&place), "{kept} {left_out} {notes}");
+        // The same of kernels.
+        database.kernel("ncclDevKernel_AllReduce", start, end);
+        let (kept, left_out, notes) = said(&database);
+        let place = format!("in the table rocpd_kernel_dispatch{}, row 2 is from {start} to {end} ns", database.suffix);
+        assert!((kept, left_out) == (0, 1) && notes.contains(&place), "{kept} {left_out} {notes}");
+    }
+}
+
+#[test]
 fn what_calls_alone_say_holds_only_if_they_wait_and_is_told_so() {
     let folder = tempfile::tempdir().expect("a folder");
     for (kernels, name) in [(false, "calls"), (true, "kernels")] {
@@ -692,4 +383,31 @@ fn many_rows_of_one_number_do_not_multiply() {
     );
     database.connection.execute_batch(&rows).expect("rows");
     assert_eq!(database.facts().expect("facts").collectives.len(), 20_000);
+}
+
+#[test]
+fn a_damaged_index_hides_no_row() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "a", "{}");
+    let index = format!("CREATE UNIQUE INDEX by_name ON \"rocpd_string{}\" (string)", database.suffix);
+    database.connection.execute_batch(&index).expect("an index");
+    database.call("ncclAllReduce", 10, 20, SUM);
+    assert_eq!(database.facts().expect("facts").collectives.len(), 1);
+    let whole = std::fs::read(&database.path).expect("its bytes");
+    let name = b"ncclAllReduce";
+    let places: Vec<usize> = (0..whole.len()).filter(|at| whole[*at..].starts_with(name)).collect();
+    // One is in the table, and one in the index.
+    assert_eq!(places.len(), 2);
+    let found: Vec<u64> = places
+        .iter()
+        .map(|at| {
+            let mut damaged = whole.clone();
+            damaged[*at] = b'x';
+            let path = folder.path().join(format!("{at}_results.db"));
+            std::fs::write(&path, damaged).expect("written");
+            Rocpd.read_facts(&path, &FactOptions::default()).expect("facts").collectives.len()
+        })
+        .collect();
+    assert_eq!(found.iter().sum::<u64>(), 1, "of the two only the table counts: {found:?}");
+    assert!(found.contains(&0));
 }

@@ -1,0 +1,55 @@
+//! `--cpu-clock` and `--suspended`: databases whose rows are on two clocks.
+//!
+//! Place in the flow: flags of `align` and `merge`, into the library's request. What it does not do: touch a database.
+
+use clap::Args;
+use probe_sync_time::Duration;
+use probe_sync_trace::CpuClock;
+
+use crate::output::Usage;
+
+/// Databases whose rows are on two clocks.
+#[derive(Args, Debug)]
+pub struct CpuClockArgs {
+    /// Databases of rocprof-sys: the clock of the rows that it stamped itself, where those of devices are on CLOCK_BOOTTIME. They are
+    /// brought to that first. The two differ by the time that the machine was suspended
+    #[arg(long, value_name = "CLOCK", value_parser = ["monotonic"], requires = "suspended")]
+    pub cpu_clock: Option<String>,
+    /// For how long each host was suspended since its start, CLOCK_BOOTTIME minus CLOCK_MONOTONIC: HOST=TIME, or TIME for all others
+    #[arg(long, num_args = 1.., value_name = "[HOST=]TIME", requires = "cpu_clock", value_parser = suspended)]
+    pub suspended: Vec<(Option<String>, Duration)>,
+}
+
+impl CpuClockArgs {
+    /// The clock of rows of the CPU, where it is another.
+    ///
+    /// # Errors
+    /// Two times of one host.
+    pub fn named(&self) -> anyhow::Result<Option<CpuClock>> {
+        if self.cpu_clock.is_none() {
+            return Ok(None);
+        }
+        let mut clock = CpuClock::default();
+        for (host, time) in &self.suspended {
+            let before = match host {
+                Some(host) => clock.suspended.insert(host.clone(), *time),
+                None => clock.elsewhere.replace(*time),
+            };
+            if before.is_some_and(|before| before != *time) {
+                let host = host.as_deref().unwrap_or("all others");
+                return Err(anyhow::anyhow!("--suspended: two times of {host}").context(Usage));
+            }
+        }
+        Ok(Some(clock))
+    }
+}
+
+/// A host, or none for all others, and for how long it was suspended.
+fn suspended(text: &str) -> Result<(Option<String>, Duration), String> {
+    let (host, time) = text.rsplit_once('=').map_or((None, text), |(host, time)| (Some(host.to_owned()), time));
+    let time = probe_sync::config::duration(time)?;
+    if time.as_ns() < 0 || host.as_ref().is_some_and(String::is_empty) {
+        return Err(format!("\"{text}\": write gpu-01=3h12m5s, or 0s; CLOCK_MONOTONIC is never ahead"));
+    }
+    Ok((host, time))
+}

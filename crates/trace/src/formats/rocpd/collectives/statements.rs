@@ -1,0 +1,67 @@
+//! What SQLite is asked for: calls of NCCL with their arguments, and dispatches of its kernels.
+//!
+//! Place in the flow: under [`super`], which reads the rows that come. What it does not do: run anything.
+
+use crate::formats::rocpd::catalog::{Table, quoted};
+use crate::formats::rocpd::reading::join_one;
+
+/// The statement that reads calls with such names by thread and time, each once with its arguments.
+///
+/// Names and arguments are grouped first: where many rows have one number, a join of the tables themselves would give as many rows as
+/// their product.
+pub(super) fn calls(region: &Table, string: &Table, arg: Option<&Table>, names: [&str; 2]) -> String {
+    let (join, values) = match arg {
+        Some(arg) => {
+            let join = join_one((region, "event_id"), (arg, "event_id"), "a", &arguments(arg));
+            (format!("LEFT JOIN {join}"), "a.number, a.type, a.comm, a.root, a.peer, a.size, a.own, a.amount")
+        }
+        None => (String::new(), "NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0"),
+    };
+    let thread = if region.has("tid") { region.column("t", "tid") } else { region.column("t", "track_id") };
+    let process = region.column("t", "pid");
+    let row = region.row("t");
+    let [nccl, rccl] = names;
+    format!(
+        "SELECT {process}, {thread}, {}, {}, s.name, {values}, {row} FROM {} t NOT INDEXED CROSS JOIN (SELECT CAST(\"id\" AS INTEGER) AS id, \
+         min(\"string\") AS name FROM {} NOT INDEXED WHERE \"string\" GLOB '{nccl}' OR \"string\" GLOB '{rccl}' GROUP BY 1) s {join} \
+         WHERE s.id = CAST({} AS INTEGER) ORDER BY {process}, {thread}, {}, {row}",
+        region.column("t", "start"),
+        region.column("t", "end"),
+        quoted(&region.name),
+        quoted(&string.name),
+        region.column("t", "name_id"),
+        region.column("t", "start"),
+    )
+}
+
+/// The arguments of an event that are needed, and how many it has.
+fn arguments(arg: &Table) -> String {
+    let value = arg.column("o", "value");
+    let of = |names: &str, result: &str| format!("max(CASE WHEN o.\"name\" IN ({names}) THEN {value} END) AS {result}");
+    let values = [
+        of("'count', 'sendcount', 'recvcount'", "number"),
+        of("'datatype'", "type"),
+        of("'comm', 'newcomm'", "comm"),
+        of("'root'", "root"),
+        of("'peer'", "peer"),
+        of("'nranks'", "size"),
+        of("'myrank', 'rank'", "own"),
+    ];
+    format!("{}, count(*) AS amount", values.join(", "))
+}
+
+/// The statement that reads dispatches of kernels of NCCL or RCCL.
+pub(super) fn kernels(dispatch: &Table, symbol: &Table) -> String {
+    let (display, full) = (symbol.column("o", "display_name"), symbol.column("o", "kernel_name"));
+    let of_library = |name: &str| format!("{name} LIKE '%nccl%' OR {name} LIKE '%rccl%'");
+    let (shown, stated) = (of_library(&display), of_library(&full));
+    let name = format!("min(CASE WHEN {shown} OR {stated} THEN coalesce({display}, {full}) END) AS name");
+    format!(
+        "SELECT s.name, {}, {}, {} FROM {} t NOT INDEXED CROSS JOIN {} WHERE s.name IS NOT NULL",
+        dispatch.column("t", "start"),
+        dispatch.column("t", "end"),
+        dispatch.row("t"),
+        quoted(&dispatch.name),
+        join_one((dispatch, "kernel_id"), (symbol, "id"), "s", &name),
+    )
+}
