@@ -2,6 +2,7 @@
 //!
 //! Perfetto's own reader on the same outputs: `bench/readers/perfetto_convert.py`.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -136,4 +137,42 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let over = convert(&["-f", "json"], std::slice::from_ref(&result), scratch.path());
     assert_eq!(over.status.code(), Some(2), "{}", complaint(&over));
     assert_eq!(std::fs::read(&result).expect("the output"), kept);
+}
+
+/// By process: how much later than the true time that they state its markers begin, ns, sorted.
+fn delays_of_markers(path: &Path) -> BTreeMap<String, Vec<i128>> {
+    let document: Value = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
+    let base = i128::from(document["baseTimeNanoseconds"].as_i64().expect("a base"));
+    let mut delays: BTreeMap<String, Vec<i128>> = BTreeMap::new();
+    for event in document["traceEvents"].as_array().expect("events").iter().filter(|event| event["name"] == "clkmark") {
+        let truth: i128 = event["args"]["true_ns"].as_str().and_then(|text| text.parse().ok()).expect("the true time");
+        delays.entry(event["pid"].to_string()).or_default().push(base + ns(&event["ts"]) - truth);
+    }
+    delays.values_mut().for_each(|delays| delays.sort_unstable());
+    delays
+}
+
+/// Markers of an XSpace state the true time, so that the clock of the output is judged by nothing that reads clocks.
+#[test]
+fn xspaces_of_all_nodes_are_on_one_clock() {
+    let Some(data) = data() else { return };
+    for (name, nodes) in [("a_2node_noskew", 2), ("b_4node_offset_drift", 4)] {
+        let set = data.join("jax").join(name);
+        let traces: Vec<PathBuf> = (0..nodes).map(|node| set.join(format!("node{node}.xplane.pb"))).collect();
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let offsets = set.join("offsets.csv");
+        let clocks = ["--assume-order", "--offsets", offsets.to_str().expect("UTF-8"), "-f", "json", "pftrace"];
+        let done = convert(&clocks, &traces, scratch.path());
+        assert!(done.status.success(), "{}", complaint(&done));
+        let delays = delays_of_markers(&scratch.path().join("job_results.json"));
+        assert_eq!(delays.len(), nodes);
+        let medians: Vec<i128> = delays.values().map(|delays| delays[delays.len() / 2]).collect();
+        let spread = medians.iter().max().expect("nodes") - medians.iter().min().expect("nodes");
+        println!("{name}: markers are late by {medians:?} ns");
+        assert!(spread <= 3_000 && medians.iter().all(|median| (0..20_000).contains(median)), "{name}: {medians:?} ns");
+        let raw = convert(&["-f", "json"], &traces, &scratch.path().join("raw"));
+        assert!(raw.status.success(), "{}", complaint(&raw));
+        let count = |folder: &Path| spans(&[folder.join("job_results.json")]).len();
+        assert_eq!(count(scratch.path()), count(&scratch.path().join("raw")));
+    }
 }
