@@ -296,7 +296,8 @@ pub struct MergeArgs {
     /// What to merge
     #[command(flatten)]
     pub input: TraceArgs,
-    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db
+    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db, of traces of that format; combined.pftrace (Perfetto) or
+    /// combined.json[.gz] (Chrome's JSON) of any traces together
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
     /// Merge nodes without known clocks too, unchanged and marked so
