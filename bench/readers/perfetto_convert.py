@@ -3,8 +3,8 @@
 
     target/readers/venv/bin/python bench/readers/perfetto_convert.py
 
-Place in the flow: a step of `cargo xtask test`, after install.py. Each set of real Kineto traces and of databases is converted to Perfetto's
-protobuf and to JSON. Of the sources, read by Python's own JSON with exact decimals and by SQL, are counted: slices, moments, the sum of
+Place in the flow: a step of `cargo xtask test`, after install.py. Each set of real Kineto traces, of databases and of XSpaces is converted to Perfetto's
+protobuf and to JSON. Of the sources, read by Python's own JSON with exact decimals, by SQL and by bench/xspace.py, are counted: slices, moments, the sum of
 all lengths in ns, and the arrows of flows (ends of one id less one). The trace processor must find the same in the protobuf, with no error and no loss of data
 in its statistics. Of the JSON it must find the same numbers of slices; it reads its lengths as doubles and ends a flow at its first
 end, so these are not compared. With --collective-flows there must be the arrows that join the parts of operations beside them, in both formats.
@@ -21,8 +21,14 @@ import sqlite3
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import xspace
+
 from common import DATA, LIMIT_S, PROGRAM, fresh_folder, require, skip
 from perfetto_counts import need_processor, processor
+
+# Bytes that are no XSpace any more.
+MANGLED = "x_corrupt_utf8_mangled"
 
 
 def truth(traces):
@@ -61,6 +67,20 @@ def truth_of_databases(databases):
     return slices, total, arrows
 
 
+def truth_of_xspaces(traces):
+    """The same of XSpaces, which have no flows: of events with an offset both ends to their nearest ns."""
+    slices, total = 0, 0
+    number = lambda message, field: xspace.signed(xspace.first(message, field, 0))
+    for trace in traces:
+        for plane in (xspace.parse(value) for field, _, value in xspace.parse(trace.read_bytes()) if field == xspace.PLANES):
+            for line in (xspace.parse(value) for field, _, value in plane if field == xspace.LINES):
+                for event in (xspace.parse(value) for field, _, value in line if field == xspace.LINE_EVENTS):
+                    if xspace.first(event, xspace.EVENT_OCCURRENCES) is None:
+                        start, length = number(event, xspace.EVENT_OFFSET), number(event, xspace.EVENT_DURATION)
+                        slices, total = slices + 1, total + (start + length + 500) // 1000 - (start + 500) // 1000
+    return slices, total, 0
+
+
 def found(folder, trace):
     """The same of a converted trace, and the errors and losses that the trace processor counted."""
     script = pathlib.Path(__file__).with_name("perfetto.cjs")
@@ -74,11 +94,12 @@ def main():
     need_processor()
     kineto = [(traces, truth) for path in (DATA / "torch").glob("*") if (traces := sorted(path.glob("*.json.gz")))]
     databases = [(traces, truth_of_databases) for path in (DATA / "rocpd").glob("*") if (traces := sorted(path.glob("*.db")))]
-    if not kineto or not databases:
+    spaces = [(traces, truth_of_xspaces) for path in (DATA / "jax").glob("*") if path.name != MANGLED and (traces := sorted(path.glob("*.pb")))]
+    if not kineto or not databases or not spaces:
         skip("the data of real traces (../shared/data) is not here")
     folder = processor()
     with fresh_folder() as work:
-        for traces, count in sorted(kineto, key=lambda one: one[0]) + sorted(databases, key=lambda one: one[0]):
+        for traces, count in sorted(kineto, key=lambda one: one[0]) + sorted(databases, key=lambda one: one[0]) + sorted(spaces, key=lambda one: one[0]):
             name = traces[0].parent.name
             command = [PROGRAM, "convert", "-f", "pftrace", "json", "-d", work, "-o", name, "-i", *traces]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)

@@ -93,15 +93,7 @@ fn text(report: &ConvertReport) -> String {
             found.tracks,
             found.bytes
         ));
-        if found.lanes > 0 {
-            text.push_str(&format!("  {} more tracks for slices that overlap without nesting\n", found.lanes));
-        }
-        if found.unbound_flow_ends > 0 {
-            text.push_str(&format!(
-                "  {} ends of flows begin with no slice, and are left out\n",
-                found.unbound_flow_ends
-            ));
-        }
+        written.notes().iter().for_each(|note| text.push_str(&format!("  {note}\n")));
     }
     text
 }
@@ -114,12 +106,6 @@ fn text_of_trace(trace: &Converted, text: &mut String) {
     });
     let outside = if trace.outside > 0 { format!(", {} outside of the window", trace.outside) } else { String::new() };
     text.push_str(&format!("{}: {} events{outside}{moved}\n", trace.path.display(), trace.read.events));
-    for (phase, count) in &trace.read.other_phases {
-        text.push_str(&format!("  {count} events of phase {phase} are not carried\n"));
-    }
-    if trace.read.untimed > 0 {
-        text.push_str(&format!("  {} events have no time\n", trace.read.untimed));
-    }
     for note in &trace.alignment.notes {
         text.push_str(&format!("  {note}\n"));
     }

@@ -10,6 +10,8 @@ EXAMPLES
   probe_sync convert -i rank0.pt.trace.json.gz -f pftrace --start 30% --end 40%
   probe_sync convert -i node*/*_results.db -f pftrace json.gz --group-by-queue
                                              databases of rocprofv3, their kernels on HSA queues
+  probe_sync convert -i node*.xplane.pb -f pftrace --run-dir probe_sync_out
+                                             XSpaces: planes as processes, lines as threads or streams
 
 Slices of a row that overlap without nesting go to further rows below it: none is dropped, none is shortened. Traces are read once,
 however many formats are written, and memory does not grow with them; what has to wait for its turn is in TMPDIR.

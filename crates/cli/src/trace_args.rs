@@ -75,7 +75,8 @@ pub struct MergeArgs {
     pub input: TraceArgs,
     #[command(flatten)]
     pub cpu_clock: CpuClockArgs,
-    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db
+    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db, of traces of that format; combined.pftrace (Perfetto) or
+    /// combined.json[.gz] (Chrome's JSON) of any traces together
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
     /// Merge nodes without known clocks too, unchanged and marked so

@@ -1,8 +1,9 @@
 //! Puts the traces of all nodes into one file of their own format, each through its node's map.
 //!
 //! Place in the flow: after [`calibrate()`](crate::calibrate()); the formats do the joining. Nodes without a known clock are
-//! refused unless the caller allows them; then they go in unchanged and the output's metadata names them. What it does not do: mix
-//! formats, print.
+//! refused unless the caller allows them; then they go in unchanged and the output's metadata names them. The output's ending decides:
+//! a viewer's file (`.pftrace`, `.json`) takes traces of any formats and is written as [`convert`](crate::convert()) does; Kineto traces alone stay
+//! Kineto in `.json`. What it does not do: mix formats in a file of one of them, print.
 
 use std::path::Path;
 
@@ -11,11 +12,13 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::convert::{self, ConvertSettings, Output};
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::{MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, refuse_other_ending};
+use crate::formats::{Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, refuse_other_ending};
 use crate::model::Picoseconds;
 use crate::outputs;
 use crate::provenance;
+use crate::write::OutputFormat;
 
 /// What to do beside mapping and joining.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,21 +75,30 @@ pub struct MergeReport {
 /// ```
 ///
 /// # Errors
-/// Traces of two formats, a node without a map where that is not allowed, an output that would overwrite an input, and whatever
+/// Traces of two formats into a file of one of them, a node without a map where that is not allowed, an output that would overwrite an input, and whatever
 /// reading and writing meet.
 pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) -> Result<MergeReport, Error> {
     calibrated.refuse_overwriting(&[output.to_owned()])?;
     let traces = &calibrated.traces;
-    let format = one_format(traces)?;
-    refuse_other_ending(format, output)?;
     let unknown = traces.iter().filter(|calibrated| calibrated.map.is_none());
     let uncalibrated: Vec<String> = unknown.map(|calibrated| calibrated.trace.name.clone()).collect();
-    if !(uncalibrated.is_empty() || settings.allow_uncalibrated) {
-        let names = uncalibrated.join(", ");
-        let problem =
-            format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
-        return Err(calibrated.no_clock(problem));
+    let refuse_unknown = || match uncalibrated.is_empty() || settings.allow_uncalibrated {
+        true => Ok(()),
+        false => {
+            let names = uncalibrated.join(", ");
+            let problem =
+                format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
+            Err(calibrated.no_clock(problem))
+        }
+    };
+    if let Some(format) = format_for_viewers(output, traces) {
+        refuse_settings(output, &settings)?;
+        refuse_unknown()?;
+        return merge_for_viewers(calibrated, Output { path: output.to_owned(), format }, uncalibrated);
     }
+    let format = one_format(traces)?;
+    refuse_other_ending(format, output)?;
+    refuse_unknown()?;
     let options = MergeOptions {
         base_ns: None,
         annotate: settings.annotate,
@@ -102,13 +114,65 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
     Ok(report)
 }
 
+/// The viewers' format that an output's ending asks for; none where the output is a trace of the inputs' own format.
+fn format_for_viewers(output: &Path, traces: &[CalibratedTrace]) -> Option<OutputFormat> {
+    let name = output.file_name()?.to_string_lossy().to_lowercase();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    let kineto: &dyn TraceFormat = &Kineto;
+    let all_kineto = traces.iter().all(|calibrated| calibrated.trace.format == kineto);
+    match plain.rsplit_once('.')?.1 {
+        "pftrace" => Some(OutputFormat::Perfetto),
+        "json" if !all_kineto => Some(OutputFormat::ChromeJson),
+        _ => None,
+    }
+}
+
+/// Refuses what only merges within one format can do.
+fn refuse_settings(output: &Path, settings: &MergeSettings) -> Result<(), Error> {
+    let MergeSettings { layout, annotate, schema, .. } = settings;
+    let asked = [
+        (*annotate, "--annotate"),
+        (schema.is_some(), "--schema"),
+        (*layout != PlaneLayout::default(), "--plane-layout"),
+    ];
+    match asked.into_iter().find(|(asked, _)| *asked) {
+        None => Ok(()),
+        Some((_, flag)) => Err(Error::Request {
+            problem: format!(
+                "{flag} is for a merge into the traces' own format, and {} is of another",
+                output.display()
+            ),
+        }),
+    }
+}
+
+/// Writes traces of any formats into a file of a viewer's format.
+fn merge_for_viewers(calibrated: &Calibrated, output: Output, uncalibrated: Vec<String>) -> Result<MergeReport, Error> {
+    let path = output.path.clone();
+    let converted = convert::write_all(calibrated, &[output], &ConvertSettings::default())?;
+    let mut traces: Vec<AlignmentStats> = converted.traces.into_iter().map(|trace| trace.alignment).collect();
+    for (stats, calibrated) in traces.iter_mut().zip(&calibrated.traces) {
+        if calibrated.map.is_none() {
+            stats.notes.push(NOT_KNOWN.to_owned());
+        }
+    }
+    let notes = converted.outputs.iter().flat_map(|written| written.notes()).collect();
+    let report = MergeReport { traces, base_ns: convert::base_ns(calibrated), uncalibrated, notes };
+    outputs::write_statistics(&path, false, &report)?;
+    Ok(report)
+}
+
 fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Error> {
     let mut all = traces.iter().map(|calibrated| &calibrated.trace);
     let first = all.next().ok_or_else(|| Error::Request { problem: "there are no traces to merge".into() })?;
     match all.find(|trace| trace.format != first.format) {
         None => Ok(first.format),
         Some(other) => Err(Error::Request {
-            problem: format!("{} and {} are of different formats", first.path.display(), other.path.display()),
+            problem: format!(
+                "{} and {} are of different formats; only an output that ends in .pftrace, .json or .json.gz takes both",
+                first.path.display(),
+                other.path.display()
+            ),
         }),
     }
 }
@@ -152,10 +216,12 @@ fn write(
         if calibrated.map.is_none() {
             // Unchanged times on an unknown clock: zero would be a claim.
             stats.uncertainty_ns = f64::INFINITY;
-            stats.notes.push("its clock is not known; its times are as they were".to_owned());
+            stats.notes.push(NOT_KNOWN.to_owned());
         }
         stats
     });
     let stats = stats.collect();
     Ok((merged, stats))
 }
+
+const NOT_KNOWN: &str = "its clock is not known; its times are as they were";

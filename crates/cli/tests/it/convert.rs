@@ -2,7 +2,7 @@
 //!
 //! Perfetto's own reader on the same outputs: `bench/readers/perfetto_convert.py`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -184,4 +184,118 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let over = convert(&["-f", "json"], std::slice::from_ref(&result), scratch.path());
     assert_eq!(over.status.code(), Some(2), "{}", complaint(&over));
     assert_eq!(std::fs::read(&result).expect("the output"), kept);
+}
+
+/// By process: how much later than the true time that they state its markers begin, ns, sorted.
+fn delays_of_markers(path: &Path) -> BTreeMap<String, Vec<i128>> {
+    let document: Value = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
+    let base = i128::from(document["baseTimeNanoseconds"].as_i64().expect("a base"));
+    let mut delays: BTreeMap<String, Vec<i128>> = BTreeMap::new();
+    for event in document["traceEvents"].as_array().expect("events").iter().filter(|event| event["name"] == "clkmark") {
+        let truth: i128 = event["args"]["true_ns"].as_str().and_then(|text| text.parse().ok()).expect("the true time");
+        delays.entry(event["pid"].to_string()).or_default().push(base + ns(&event["ts"]) - truth);
+    }
+    delays.values_mut().for_each(|delays| delays.sort_unstable());
+    delays
+}
+
+/// Markers of an XSpace state the true time, so that the clock of the output is judged by nothing that reads clocks.
+#[test]
+fn xspaces_of_all_nodes_are_on_one_clock() {
+    let Some(data) = data() else { return };
+    for (name, nodes) in [("a_2node_noskew", 2), ("b_4node_offset_drift", 4)] {
+        let set = data.join("jax").join(name);
+        let traces: Vec<PathBuf> = (0..nodes).map(|node| set.join(format!("node{node}.xplane.pb"))).collect();
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let offsets = set.join("offsets.csv");
+        let clocks = ["--assume-order", "--offsets", offsets.to_str().expect("UTF-8"), "-f", "json", "pftrace"];
+        let done = convert(&clocks, &traces, scratch.path());
+        assert!(done.status.success(), "{}", complaint(&done));
+        let delays = delays_of_markers(&scratch.path().join("job_results.json"));
+        assert_eq!(delays.len(), nodes);
+        let medians: Vec<i128> = delays.values().map(|delays| delays[delays.len() / 2]).collect();
+        let spread = medians.iter().max().expect("nodes") - medians.iter().min().expect("nodes");
+        println!("{name}: markers are late by {medians:?} ns");
+        assert!(spread <= 3_000 && medians.iter().all(|median| (0..20_000).contains(median)), "{name}: {medians:?} ns");
+        let raw = convert(&["-f", "json"], &traces, &scratch.path().join("raw"));
+        assert!(raw.status.success(), "{}", complaint(&raw));
+        let count = |folder: &Path| spans(&[folder.join("job_results.json")]).len();
+        assert_eq!(count(scratch.path()), count(&scratch.path().join("raw")));
+    }
+}
+
+/// Databases, Kineto traces and XSpaces in one file for a viewer, by the way of `merge`.
+#[test]
+fn merge_writes_a_viewers_file_of_any_traces_together() {
+    let Some(data) = data() else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| scratch.path().join(name);
+    let set = data.join("jax/b_4node_offset_drift");
+    let xspaces: Vec<PathBuf> = (0..4).map(|node| set.join(format!("node{node}.xplane.pb"))).collect();
+    let merge = |flags: &[&str], traces: &[PathBuf], to: &Path| {
+        let mut command = probe_sync(&["merge", "--output"]);
+        command.arg(to).args(flags).arg("--traces").args(traces);
+        output(command)
+    };
+    let offsets = set.join("offsets.csv");
+    let clocks = ["--assume-order", "--offsets", offsets.to_str().expect("UTF-8")];
+    let done = merge(&[&clocks[..], &["--validate"]].concat(), &xspaces, &at("all.json"));
+    assert!(done.status.success(), "{}", complaint(&done));
+    let converted = convert(&[&clocks[..], &["-f", "json"]].concat(), &xspaces, scratch.path());
+    assert!(converted.status.success(), "{}", complaint(&converted));
+    let bytes = |name: &str| std::fs::read(at(name)).expect("an output");
+    assert_eq!(bytes("all.json"), bytes("job_results.json"), "one way through the code");
+    let report: Value = serde_json::from_slice(&bytes("all.json.alignment_stats.json")).expect("JSON");
+    assert_eq!(report["traces"].as_array().expect("traces").len(), 4);
+    // Three formats; what has no clock is taken only where it is asked for.
+    let mixed = [
+        data.join("rocpd/a_2node/node0_results.db"),
+        traces(&data.join("torch/a_2node_noskew"))[0].clone(),
+        xspaces[0].clone(),
+    ];
+    let refused = merge(&[], &mixed, &at("mixed.pftrace"));
+    assert!(!refused.status.success() && !at("mixed.pftrace").exists(), "{}", complaint(&refused));
+    let one_by_one: u64 =
+        mixed.iter().map(|trace| slices(&convert(&["-f", "json"], std::slice::from_ref(trace), scratch.path()))).sum();
+    for name in ["mixed.pftrace", "mixed.json", "mixed.json.gz"] {
+        let done = merge(&["--no-correction"], &mixed, &at(name));
+        assert!(done.status.success(), "{}", complaint(&done));
+        assert_eq!(
+            String::from_utf8_lossy(&done.stdout).matches("its clock is not known; its times are as they were").count(),
+            3
+        );
+    }
+    for name in ["mixed.json", "mixed.json.gz"] {
+        assert_eq!(spans(&[at(name)]).len() as u64, one_by_one);
+    }
+    // Of another format's own file, or with what only that has, it is refused.
+    let check = |flags: &[&str], name: &str, part: &str| {
+        let refused = merge(flags, &mixed, &at(name));
+        assert!(refused.status.code() == Some(2) && complaint(&refused).contains(part), "{}", complaint(&refused));
+        assert!(!at(name).exists());
+    };
+    check(&["--no-correction"], "other.db", "are of different formats; only an output that ends in .pftrace");
+    check(
+        &["--no-correction", "--schema", "3.0.0"],
+        "other.pftrace",
+        "--schema is for a merge into the traces' own format",
+    );
+    // Kineto traces alone stay Kineto, with what their profiler wrote beside the events.
+    let torch = traces(&data.join("torch/a_2node_noskew"));
+    let done = merge(&["--no-correction"], &torch, &at("torch.json"));
+    assert!(done.status.success(), "{}", complaint(&done));
+    let document: Value = serde_json::from_slice(&bytes("torch.json")).expect("JSON");
+    assert!(
+        document.get("schemaVersion").is_some(),
+        "{:?}",
+        document.as_object().map(|object| object.keys().collect::<Vec<_>>())
+    );
+}
+
+/// How many slices a conversion says it wrote.
+fn slices(done: &Output) -> u64 {
+    assert!(done.status.success(), "{}", complaint(done));
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let count = said.split(" slices,").next().and_then(|before| before.rsplit(' ').next());
+    count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{said}"))
 }

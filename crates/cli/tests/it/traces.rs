@@ -258,7 +258,7 @@ fn inputs_are_never_overwritten_and_names_keep_their_promise() {
         assert!(complaint(&done).contains("would overwrite the input"), "{}", complaint(&done));
     }
     assert!(std::fs::read(&own).expect("still there") == original);
-    let (input, target) = (traces(&set), [scratch.path().join("all.json.gz")]);
+    let (input, target) = (traces(&set), [scratch.path().join("all.db")]);
     let done = run_in_order(&["merge"], &[("--traces", &input), ("--offsets", &offsets), ("--output", &target)]);
     assert!(complaint(&done).contains("ends in .xplane.pb"), "{}", complaint(&done));
 }

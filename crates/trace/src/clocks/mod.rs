@@ -270,9 +270,7 @@ fn usable_pairs(
         notes.push(format!("{count} markers are too few to tell a delay from the clock, and are not used"));
         markers.clear();
     }
-    let mut pairs = markers;
-    pairs.extend(bracketed);
-    pairs.extend(of_marks);
+    let mut pairs = [markers, bracketed, of_marks].concat();
     let of_trace = !pairs.is_empty();
     let given = snapshots.map_or(&[][..], |snapshots| &snapshots.pairs);
     let of_snapshots = match boot::fit(snapshots, facts.span) {

@@ -98,6 +98,17 @@ pub struct Written {
     pub report: WriteReport,
 }
 
+impl Written {
+    /// What the user should know of it.
+    pub fn notes(&self) -> Vec<String> {
+        let WriteReport { lanes, unbound_flow_ends, .. } = self.report;
+        let lanes = (lanes > 0).then(|| format!("{lanes} more tracks for slices that overlap without nesting"));
+        let unbound = (unbound_flow_ends > 0)
+            .then(|| format!("{unbound_flow_ends} ends of flows begin with no slice, and are left out"));
+        lanes.into_iter().chain(unbound).collect()
+    }
+}
+
 /// Writes all traces into each of the outputs.
 ///
 /// ```
@@ -133,8 +144,22 @@ pub fn convert(
         let reason = unknown.notes.last().map_or("its node has no offsets", String::as_str);
         return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
     }
+    let report = write_all(calibrated, outputs, settings)?;
+    for written in &report.outputs {
+        outputs::write_statistics(&written.path, false, &report)?;
+    }
+    Ok(report)
+}
+
+/// Writes all outputs, without their statistics; traces without a map keep their own clock.
+pub(crate) fn write_all(
+    calibrated: &Calibrated,
+    outputs: &[Output],
+    settings: &ConvertSettings,
+) -> Result<ConvertReport, Error> {
     let window_ns = window::resolve(&settings.window, &calibrated.traces)?;
-    let folders: Vec<NewFolders> = paths.iter().map(|path| folder_of(path)).collect::<Result<_, _>>()?;
+    let paths = outputs.iter().map(|output| output.path.as_path());
+    let folders: Vec<NewFolders> = paths.map(folder_of).collect::<Result<_, _>>()?;
     let mut writers: Vec<OpenOutput> =
         outputs.iter().map(|output| OpenOutput::create(output, calibrated)).collect::<Result<_, _>>()?;
     let mut joined =
@@ -161,9 +186,6 @@ pub fn convert(
     }
     drop(folders);
     report.collective_flows = joined.map(Joined::finish);
-    for written in &report.outputs {
-        outputs::write_statistics(&written.path, false, &report)?;
-    }
     Ok(report)
 }
 
@@ -191,11 +213,20 @@ fn read(
     let read = trace.format.read_chunks(&trace.path, &options, &mut |time| counting.map(time), &mut push)?;
     let mut alignment = AlignmentStats { events: read.events, ..counting.stats(trace) };
     alignment.notes.splice(0..0, notes.iter().cloned());
+    alignment.notes.extend(not_carried(&read));
     if map.is_none() {
         // Unchanged times on an unknown clock: zero would be a claim.
         alignment.uncertainty_ns = f64::INFINITY;
     }
     Ok(Converted { path: trace.path.clone(), alignment, read, outside: sorter.left_out() })
+}
+
+/// What was in a trace and is not in the outputs.
+fn not_carried(read: &ChunkStats) -> impl Iterator<Item = String> + '_ {
+    let phases =
+        read.other_phases.iter().map(|(phase, count)| format!("{count} events of phase {phase} are not carried"));
+    let untimed = (read.untimed > 0).then(|| format!("{} events have no time", read.untimed));
+    phases.chain(untimed).chain(read.notes.iter().cloned())
 }
 
 /// Makes the folder of an output; it vanishes if nothing comes into it.
@@ -280,7 +311,7 @@ impl Write for Packer {
 }
 
 /// A base for formats that count from one: a whole second before the first event, so that no time is negative.
-fn base_ns(calibrated: &Calibrated) -> i64 {
+pub(crate) fn base_ns(calibrated: &Calibrated) -> i64 {
     let starts = calibrated.traces.iter().filter_map(window::mapped_span).map(|(first, _)| first);
     let first = starts.min().unwrap_or(0) / PS_PER_NS;
     let whole = (first - NS_PER_S).div_euclid(NS_PER_S) * NS_PER_S;

@@ -77,17 +77,14 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     /// chunks of the file; a later chunk may declare the tracks of an earlier one's events.
     ///
     /// # Errors
-    /// Names file and byte; [`Error::Request`] for formats that cannot yet; what `sink` refuses.
+    /// Names file and byte; what `sink` refuses.
     fn read_chunks(
         &self,
         path: &Path,
-        _options: &ChunkOptions,
-        _map: &mut MapFunction<'_>,
-        _sink: &mut ChunkSink<'_>,
-    ) -> Result<ChunkStats, Error> {
-        let problem = format!("{}: traces of the format {} cannot be converted", path.display(), self.name());
-        Err(Error::Request { problem })
-    }
+        options: &ChunkOptions,
+        map: &mut MapFunction<'_>,
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error>;
 }
 
 /// Where chunks go.
@@ -131,6 +128,8 @@ pub struct ChunkStats {
     pub untimed: u64,
     /// Events of phases that are not carried, by phase.
     pub other_phases: BTreeMap<char, u64>,
+    /// What the user should know of what was read.
+    pub notes: Vec<String>,
 }
 
 impl PartialEq for dyn TraceFormat + '_ {

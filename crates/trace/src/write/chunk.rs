@@ -49,7 +49,7 @@ pub enum TrackKind {
 /// Which process: pids repeat over hosts, so that none of these alone tells processes apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its number on its host.
+    /// Its number on its host; 0: not known.
     pub pid: i64,
     /// The host, where known.
     pub host: String,
@@ -60,13 +60,14 @@ pub struct Process {
 }
 
 impl Track {
-    /// What viewers show: `HOST rank R pid P NAME` of a process, of others their name.
+    /// What viewers show: `HOST rank R pid P NAME` of a process, as far as they are known; of others their name.
     pub fn label(&self) -> String {
         let TrackKind::Process(process) = &self.kind else { return self.name.clone() };
         let host = Some(process.host.clone()).filter(|host| !host.is_empty());
         let rank = process.rank.map(|rank| format!("rank {rank}"));
         let name = Some(self.name.clone()).filter(|name| !name.is_empty());
-        let parts = [host, rank, Some(format!("pid {}", process.pid)), name];
+        let pid = (process.pid != 0).then(|| format!("pid {}", process.pid));
+        let parts = [host, rank, pid, name];
         parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 }

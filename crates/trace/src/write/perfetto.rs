@@ -232,11 +232,15 @@ impl<W: Write> Perfetto<W> {
             |number: i64| i32::try_from(number).ok().filter(|number| *number > 0).map(|number| number as u64);
         let mut inner = Vec::new();
         match &track.kind {
-            TrackKind::Process(process) => {
-                put_number(&mut inner, field::PROCESS_PID, system_number(process.pid).unwrap_or(0));
-                put_bytes(&mut inner, field::PROCESS_NAME, known.name.as_bytes());
-                put_bytes(&mut body, field::DESCRIPTOR_PROCESS, &inner);
-            }
+            TrackKind::Process(process) => match system_number(process.pid) {
+                Some(pid) => {
+                    put_number(&mut inner, field::PROCESS_PID, pid);
+                    put_bytes(&mut inner, field::PROCESS_NAME, known.name.as_bytes());
+                    put_bytes(&mut body, field::DESCRIPTOR_PROCESS, &inner);
+                }
+                // Number 0 is one process to Perfetto, however many have it.
+                None => put_bytes(&mut body, field::DESCRIPTOR_NAME, known.name.as_bytes()),
+            },
             TrackKind::Thread { tid } => match (known.pid.and_then(system_number), system_number(*tid)) {
                 (Some(pid), Some(tid)) if is_first => {
                     put_number(&mut inner, field::THREAD_PID, pid);

@@ -380,3 +380,24 @@ fn an_output_that_fails_and_a_time_before_zero_are_errors() {
     let refused = open(OutputFormat::Perfetto, Vec::new(), &Meta::default()).write(&chunk).expect_err("before zero");
     assert!(refused.to_string().contains("slices: row 0: a time before the clock's zero"), "{refused}");
 }
+
+/// Perfetto takes all processes of number 0 for one, under the name that was written last.
+#[test]
+fn processes_of_unknown_pid_are_groups_of_their_own() {
+    let process = |rank: u32| {
+        let process = Process { host: "gpu-07".into(), rank: Some(rank), ..Process::default() };
+        Track { parent: None, kind: TrackKind::Process(process), name: "/host:CPU".into() }
+    };
+    let thread = |parent: u32| {
+        let kind = TrackKind::Thread { tid: 5 };
+        Track { parent: Some(TrackId(parent)), kind, name: "python".into() }
+    };
+    let mut chunk = chunk_of(&[(2, 1000, 5, "a".into()), (3, 1000, 5, "b".into())], |_| Flow::default());
+    chunk.tracks = vec![process(0), process(1), thread(0), thread(1)];
+    let (_, trace) = write_all(OutputFormat::Perfetto, &[chunk]);
+    let described = bytes(&trace, 1).filter_map(|packet| bytes(packet, 60).next());
+    let numbered = described.filter(|descriptor| bytes(descriptor, 3).chain(bytes(descriptor, 4)).next().is_some());
+    assert_eq!(numbered.count(), 0);
+    let rows: Vec<String> = read_perfetto(&trace).slices().into_iter().map(|(path, ..)| path).collect();
+    assert!(rows[0].contains("gpu-07 rank 0 /host:CPU") && rows[1].contains("gpu-07 rank 1 /host:CPU"), "{rows:?}");
+}

@@ -27,6 +27,7 @@ pub(super) mod metadata {
 /// Field numbers of a stat.
 pub(super) mod stat {
     pub(in super::super) const METADATA_ID: u32 = 1;
+    pub(in super::super) const DOUBLE: u32 = 2;
     pub(in super::super) const UINT64: u32 = 3;
     pub(in super::super) const INT64: u32 = 4;
     pub(in super::super) const STRING: u32 = 5;
@@ -41,6 +42,7 @@ pub(super) mod line {
     pub(in super::super) const EVENTS: u32 = 4;
     pub(in super::super) const DURATION_PS: u32 = 9;
     pub(in super::super) const DISPLAY_ID: u32 = 10;
+    pub(in super::super) const DISPLAY_NAME: u32 = 11;
 }
 
 /// Field numbers of an event.

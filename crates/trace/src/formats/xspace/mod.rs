@@ -1,7 +1,7 @@
 //! XSpace protobuf (`*.xplane.pb`): facts, rewriting and merging, streamed at the level of the wire.
 //!
 //! Place in the flow: [`XSpace`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`, `rewrite`
-//! puts every time through a map, `merge` puts several nodes into one file. The message has five levels and no recursion (space, plane, line, event, stat), so hostile
+//! puts every time through a map, `merge` puts several nodes into one file, `chunks` gives events to the writers of other formats. The message has five levels and no recursion (space, plane, line, event, stat), so hostile
 //! nesting cannot reach the stack; what these levels do not name is copied byte for byte and never parsed.
 //!
 //! ```text
@@ -16,6 +16,7 @@
 //! the session, although upstream's comment calls it Unix time. A plane may be on another clock all the same; `plane_clock` tells
 //! from where its lines begin. What it does not do: decide what the map is.
 
+mod chunks;
 mod device_groups;
 mod event;
 mod facts;
@@ -33,7 +34,8 @@ mod stat;
 use std::path::Path;
 
 use super::{
-    Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats, TraceFormat,
+    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
+    RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -91,6 +93,16 @@ impl TraceFormat for XSpace {
 
     fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
         merge::merge(inputs, output, options)
+    }
+
+    fn read_chunks(
+        &self,
+        path: &Path,
+        options: &ChunkOptions,
+        map: &mut MapFunction<'_>,
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        chunks::read_chunks(path, options, map, sink)
     }
 }
 

@@ -92,6 +92,10 @@ pub(super) trait MetadataVisitor {
     }
     /// A line is passed over.
     fn line(&mut self) {}
+    /// Bytes of a name that are read at most.
+    fn name_bytes_max(&self) -> u64 {
+        NAME_BYTES_MAX
+    }
     /// The name behind an event's number.
     fn event_metadata(&mut self, _number: u64, _name: &str) {}
     /// The name behind a stat's number.
@@ -170,7 +174,7 @@ fn walk(path: &Path, with_programs: bool) -> Result<Outline, Error> {
                 outline.planes.push(plane);
             }
             space::HOSTNAMES if outline.hostnames.len() < HOSTNAMES_MAX => {
-                outline.hostnames.push(read_name(&mut source, &field)?);
+                outline.hostnames.push(read_name(&mut source, &field, NAME_BYTES_MAX)?);
             }
             _ => source.skip(field.body())?,
         }
@@ -215,7 +219,7 @@ pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn
     while let Some(field) = next_plane_field(source, header.end())? {
         match field.number {
             plane::NAME => {
-                let name = read_name(source, &field)?;
+                let name = read_name(source, &field, NAME_BYTES_MAX)?;
                 visitor.name(&name);
             }
             plane::LINES => {
@@ -226,11 +230,12 @@ pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn
                 source.skip(field.end() - source.position())?;
             }
             plane::EVENT_METADATA => {
-                let (number, name) = read_entry(source, &field, visitor.programs())?;
+                let longest = visitor.name_bytes_max();
+                let (number, name) = read_entry(source, &field, longest, visitor.programs())?;
                 visitor.event_metadata(number, &name);
             }
             plane::STAT_METADATA => {
-                let (number, name) = read_entry(source, &field, None)?;
+                let (number, name) = read_entry(source, &field, visitor.name_bytes_max(), None)?;
                 visitor.stat_metadata(number, &name);
             }
             plane::STATS if field.body() <= STAT_BYTES_MAX => {
@@ -253,6 +258,7 @@ pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn
 fn read_entry(
     source: &mut Source,
     entry: &Header,
+    name_bytes_max: u64,
     mut programs: Option<&mut Programs>,
 ) -> Result<(u64, String), Error> {
     let (mut number, mut name) = (0, String::new());
@@ -262,7 +268,7 @@ fn read_entry(
             (2, 2) => {
                 while let Some(inner) = source.next_header(field.end())? {
                     match (inner.number, inner.wire) {
-                        (2, 2) => name = read_name(source, &inner)?,
+                        (2, 2) => name = read_name(source, &inner, name_bytes_max)?,
                         (metadata::STATS, 2) => match programs.as_deref_mut() {
                             Some(programs) => programs.read_stat(source, &inner)?,
                             None => source.skip(inner.body())?,
@@ -299,8 +305,8 @@ fn read_start(source: &mut Source, header: &Header, starts: &mut LineStarts) -> 
 }
 
 /// A string, cut at a bound; what is not UTF-8 is replaced, for looking at.
-fn read_name(source: &mut Source, field: &Header) -> Result<String, Error> {
-    let shown = field.body().min(NAME_BYTES_MAX);
+pub(super) fn read_name(source: &mut Source, field: &Header, bytes_max: u64) -> Result<String, Error> {
+    let shown = field.body().min(bytes_max);
     let name = String::from_utf8_lossy(source.piece(shown)?).into_owned();
     source.skip(field.body())?;
     Ok(name)

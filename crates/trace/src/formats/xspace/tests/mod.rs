@@ -1,5 +1,6 @@
 //! Tests of the format on hand-made files and, where they are present, on the shared data sets.
 
+mod chunks;
 mod facts;
 mod merge;
 mod planes;
