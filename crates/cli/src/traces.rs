@@ -10,9 +10,10 @@ use probe_sync_trace::{
     PlaneLayout, Request, Verdict, align, check, merge,
 };
 
-use crate::args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
+use crate::args::{AlignArgs, CheckArgs, MergeArgs};
 use crate::output::Usage;
 use crate::status::{Unjudged, Violations};
+use crate::trace_args::TraceArgs;
 
 /// Rewrites every trace in its own format.
 ///

@@ -22,6 +22,8 @@ mod outputs;
 mod parts;
 pub mod protobuf;
 mod provenance;
+#[cfg(feature = "rocpd")]
+pub mod query;
 mod workers;
 pub mod write;
 

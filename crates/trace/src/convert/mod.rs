@@ -6,7 +6,7 @@
 //! What it does not do: make maps; print.
 
 mod options;
-mod window;
+pub(crate) mod window;
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

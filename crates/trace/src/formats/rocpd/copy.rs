@@ -231,7 +231,7 @@ fn statements(table: &Table, number: &str) -> [String; 2] {
 }
 
 /// A cell's time, old and new; none where it is not set.
-fn moved(value: ValueRef<'_>, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
+pub(super) fn moved(value: ValueRef<'_>, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
     let Some(old) = time(value)? else { return Ok(None) };
     // Zero would say that it is not set.
     let new = nearest_ns(map(Picoseconds::from(old) * PS_PER_NS)).filter(|new| *new != 0);
