@@ -5,6 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use foldhash::fast::FixedState;
 use rusqlite::types::ValueRef;
 
 /// Rows that were read together.
@@ -30,9 +31,9 @@ pub(super) enum Cell {
 /// Blocks of rows by id, of those that were asked for several times.
 #[derive(Default)]
 pub(super) struct Lookups {
-    pub(super) blocks: HashMap<(usize, i64), Rc<Block>>,
+    pub(super) blocks: HashMap<(usize, i64), Rc<Block>, FixedState>,
     oldest: VecDeque<(usize, i64)>,
-    asked: HashMap<(usize, i64), u32>,
+    asked: HashMap<(usize, i64), u32, FixedState>,
     /// The block that was used last.
     pub(super) last: Option<(usize, i64)>,
     pub(super) last_block: Rc<Block>,

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
+use foldhash::fast::FixedState;
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_rocpd::schema::quoted;
 use probe_sync_sys::virtual_table::{self, Plan};
@@ -33,7 +34,7 @@ pub(super) struct Source {
     pool: Arc<Pool>,
     failure: Failure,
     /// Which part is of a process.
-    by_guid: HashMap<Box<[u8]>, usize>,
+    by_guid: HashMap<Box<[u8]>, usize, FixedState>,
 }
 
 /// Rows being handed out.
