@@ -268,7 +268,7 @@ mod tests {
         let json = "[\n{\"a\":-9223372036854775808,\"b,\\\"c\\\"\":\"x\\\"y\\r\\n,\u{fffd}\"},\n{\"a\":2.0,\"b,\\\"c\\\"\":\"00ab\"},\n\
             {\"a\":null,\"b,\\\"c\\\"\":\"\"}\n]\n";
         check(Format::Json, &rows, json);
-        let table = "a                     b,\"c\"\n--------------------  --------\n-9223372036854775808  x\"y\u{fffd}\u{fffd},\u{fffd}\n\
+        let table = "a                     b,\"c\"\n--------------------  -------\n-9223372036854775808  x\"y\u{fffd}\u{fffd},\u{fffd}\n\
             2.0                   00ab\nNULL\n";
         check(Format::Table, &rows, table);
         check(Format::Json, &[], "[]\n");
